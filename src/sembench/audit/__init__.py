@@ -1,0 +1,1 @@
+"""Auditing a manifest: would its figures mean what they say?"""

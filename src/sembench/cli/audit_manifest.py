@@ -1,0 +1,41 @@
+"""``sembench audit-manifest``: refuse a manifest whose figures would not mean what they say."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+from typing import Final
+
+from sembench.audit.manifest import audit_items
+from sembench.cli.arguments import existing_file
+from sembench.cli.exit_codes import ExitCode
+from sembench.manifest import iterate_manifest, manifest_digest
+from sembench.tokenize import open_tokenizer
+
+NAME: Final = "audit-manifest"
+SUMMARY: Final = "Check a manifest: ids, donors, tenants, dropped text, negative controls that are none."
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--manifest", required=True, type=existing_file, metavar="FILE", help="a manifest of sembench build"
+    )
+    command.add_argument(
+        "--tokenizer",
+        metavar="PATH",
+        help="a model's tokenizer.json or its directory (default: a built-in one, no model's)",
+    )
+
+
+def execute(options: argparse.Namespace) -> ExitCode:
+    audit = audit_items(iterate_manifest(options.manifest), open_tokenizer(options.tokenizer))
+    passed = audit.items > 0 and not audit.violations
+    report = {
+        "manifest": str(options.manifest),
+        "sha256": manifest_digest(options.manifest),
+        "passed": passed,
+        **asdict(audit),
+    }
+    print(json.dumps(report, indent=2, ensure_ascii=False))
+    return ExitCode.OK if passed else ExitCode.GATE_FAILED

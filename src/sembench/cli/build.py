@@ -1,0 +1,81 @@
+"""``sembench build``: records of a profile -> transforms -> a manifest."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Final
+
+from sembench.cli.arguments import count, positive_int
+from sembench.cli.exit_codes import ExitCode
+from sembench.manifest import manifest_digest, write_manifest
+from sembench.workload.build import build_items
+from sembench.workload.sources import BUILT_IN, SOURCES, SourceRequest
+from sembench.workload.transforms import PAIRED, TransformContext
+from semblend.errors import ConfigurationError
+
+NAME: Final = "build"
+SUMMARY: Final = "Build a manifest of donors and recipients, or of a stream, from a corpus."
+_STREAMED: Final = frozenset({"agent-trace"})
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--profile", required=True, choices=list(BUILT_IN), help="where the source records come from")
+    command.add_argument("--output", required=True, type=Path, metavar="FILE", help="the manifest to write (.jsonl)")
+    command.add_argument(
+        "--datasets", nargs="*", default=[], metavar="NAME", help="datasets of the profile (default: all)"
+    )
+    command.add_argument(
+        "--data-dir", type=Path, metavar="DIR", help="read local files below DIR; no hub is needed then"
+    )
+    command.add_argument(
+        "--max-items-per-dataset", type=positive_int, metavar="N", help="source records per dataset (default: all)"
+    )
+    command.add_argument(
+        "--transforms",
+        nargs="*",
+        default=[],
+        metavar="NAME",
+        help=f"what to make of each record (default: {' '.join(PAIRED)}; for agent-trace: stream)",
+    )
+    command.add_argument(
+        "--max-segments", type=positive_int, default=4, metavar="N", help="segments per document (default: 4)"
+    )
+    command.add_argument(
+        "--min-segment-chars",
+        type=positive_int,
+        default=400,
+        metavar="N",
+        help="least characters per segment (default: 400)",
+    )
+    command.add_argument("--seed", type=count, default=0, metavar="N", help="seed of shuffles and edits (default: 0)")
+
+
+def execute(options: argparse.Namespace) -> ExitCode:
+    request = SourceRequest(
+        datasets=tuple(options.datasets),
+        data_dir=options.data_dir,
+        max_items_per_dataset=options.max_items_per_dataset,
+        seed=options.seed,
+    )
+    records = SOURCES.get(options.profile)(request)
+    transforms = tuple(options.transforms) or (("stream",) if options.profile in _STREAMED else PAIRED)
+    context = TransformContext(records, options.max_segments, options.min_segment_chars, options.seed)
+    built = build_items(records, transforms, context)
+    if not built.items:
+        raise ConfigurationError(f"nothing could be built from {len(records)} records: {json.dumps(built.skipped)}")
+    write_manifest(options.output, built.items)
+    summary = {
+        "output": str(options.output),
+        "profile": options.profile,
+        "source_records": len(records),
+        "workload_items": len(built.items),
+        "datasets": list(dict.fromkeys(record.dataset for record in records)),
+        "transforms": list(transforms),
+        "seed": options.seed,
+        "skipped": built.skipped,
+        "sha256": manifest_digest(options.output),
+    }
+    print(json.dumps(summary, indent=2, ensure_ascii=False))
+    return ExitCode.OK

@@ -1,0 +1,53 @@
+"""The entry point: runs a command and turns errors into one line that says what to do, and an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from sembench import __version__
+from sembench.cli import assert_result_gates, audit_manifest, build, run_offline
+from sembench.cli.exit_codes import ExitCode
+from semblend.errors import MissingDependencyError, SemBlendError
+
+_COMMANDS: Final = (build, run_offline, audit_manifest, assert_result_gates)
+_EPILOG: Final = (
+    "exit codes: 0 ok, 1 gate or audit failed, 2 wrong usage or input, 3 environment (missing package, disk)"
+)
+
+
+def parser() -> argparse.ArgumentParser:
+    root = argparse.ArgumentParser(
+        prog="sembench",
+        description="Measures what a prefix cache covers, what a planner finds beyond it, and what a backend confirms.",
+        epilog=_EPILOG,
+    )
+    root.add_argument("--version", action="version", version=f"sembench {__version__}")
+    commands = root.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    for module in _COMMANDS:
+        command = commands.add_parser(module.NAME, help=module.SUMMARY, description=module.SUMMARY, epilog=_EPILOG)
+        module.add_arguments(command)
+        command.set_defaults(execute=module.execute)
+    return root
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parser().parse_args(arguments)
+    try:
+        return int(options.execute(options))
+    except MissingDependencyError as error:
+        return _complain(error, ExitCode.ENVIRONMENT)
+    except SemBlendError as error:
+        return _complain(error, ExitCode.USAGE)
+    except OSError as error:
+        return _complain(error, ExitCode.ENVIRONMENT)
+    except KeyboardInterrupt:
+        sys.stderr.write("sembench: interrupted; run-offline can go on with --resume\n")
+        return 130
+
+
+def _complain(error: Exception, code: ExitCode) -> int:
+    sys.stderr.write(f"sembench: {error}\n")
+    return int(code)

@@ -1,0 +1,84 @@
+"""``sembench run-offline``: replay a manifest against the planner, without an engine."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Final
+
+from sembench.cli.arguments import existing_file, positive_int, share
+from sembench.cli.exit_codes import ExitCode
+from sembench.console import show
+from sembench.console.offline import ablation_table, checks_table, datasets_table, rates_table
+from sembench.planner import PlannerConfig
+from sembench.replay.offline import OfflineRun, run_offline
+from sembench.replay.session import ReplayConfig
+from sembench.tokenize import BUILT_IN, NOT_A_MODEL
+
+NAME: Final = "run-offline"
+SUMMARY: Final = "Replay a manifest offline: exact cache against planner, candidates and eligible blocks, no engine."
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--manifest", required=True, type=existing_file, metavar="FILE", help="a manifest of sembench build"
+    )
+    command.add_argument("--output", required=True, type=Path, metavar="FILE", help="the result to write (.json)")
+    command.add_argument(
+        "--block-size", type=positive_int, default=16, metavar="N", help="tokens per KV block (default: 16)"
+    )
+    command.add_argument(
+        "--tokenizer",
+        metavar="PATH",
+        help="a model's tokenizer.json or its directory (default: a built-in one, no model's)",
+    )
+    command.add_argument(
+        "--semblend-embedder",
+        default="none",
+        metavar="NAME",
+        help="embedder of the semantic path, compared with none (default: none)",
+    )
+    command.add_argument(
+        "--semblend-min-similarity",
+        type=share,
+        default=0.0,
+        metavar="SHARE",
+        help="least similarity of a discovery (default: 0.0)",
+    )
+    command.add_argument(
+        "--semblend-min-reuse-ratio",
+        type=share,
+        default=0.25,
+        metavar="SHARE",
+        help="least planned share of a prompt (default: 0.25)",
+    )
+    command.add_argument("--disable-multi-donor", action="store_true", help="plan from one donor only")
+    command.add_argument("--max-items", type=positive_int, metavar="N", help="replay the first N items only")
+    command.add_argument("--jobs", type=positive_int, default=1, metavar="N", help="worker processes (default: 1)")
+    command.add_argument("--resume", action="store_true", help="go on from FILE.partial.jsonl of an interrupted run")
+
+
+def execute(options: argparse.Namespace) -> ExitCode:
+    if options.tokenizer in (None, BUILT_IN):
+        sys.stderr.write(f"sembench: note: {NOT_A_MODEL}\n")
+    planner = PlannerConfig(
+        embedder=options.semblend_embedder.strip().lower().replace("-", "_"),
+        min_similarity=options.semblend_min_similarity,
+        min_reuse_ratio=options.semblend_min_reuse_ratio,
+        multi_donor=not options.disable_multi_donor,
+    )
+    run = OfflineRun(
+        manifest=options.manifest,
+        output=options.output,
+        config=ReplayConfig(options.block_size, options.tokenizer, planner),
+        max_items=options.max_items,
+        jobs=options.jobs,
+        resume=options.resume,
+    )
+    result = run_offline(run)
+    for table in (rates_table(result), datasets_table(result), checks_table(result), ablation_table(result)):
+        if table is not None:
+            show(table)
+    print(f"result: {options.output}")
+    return ExitCode.OK

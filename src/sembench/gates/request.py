@@ -1,0 +1,31 @@
+"""Which gates were asked for. None means not asked; a false ``require_*`` likewise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class GateRequest:
+    """``max_negative_control_confirmed_rate`` is 0.0 and always on when the metric exists, asked for or not."""
+
+    min_quality_pass_rate: float | None = None
+    min_semantic_placement_rate: float | None = None
+    min_backend_confirmed_block_rate: float | None = None
+    min_materialization_events: int | None = None
+    min_materialized_tokens: int | None = None
+    min_materialized_units: int | None = None
+    max_negative_control_confirmed_rate: float | None = None
+    require_materialized_reuse: bool = False
+    require_no_engine_errors: bool = False
+    min_blended_ttft_speedup: float | None = None
+    max_negative_control_speedup_deviation: float | None = None
+    require_contamination_check: bool = False
+    max_warm_vs_cold_kl: float | None = None
+    allow_missing: bool = False
+
+    def requested(self) -> dict[str, Any]:
+        """Gates by name, as they were asked for. A limit of 0 was asked for; ``False`` and ``None`` were not."""
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "allow_missing"}
+        return {name: value for name, value in values.items() if value is not None and value is not False}

@@ -1,0 +1,1 @@
+"""Replaying a manifest: what earlier traffic holds, what the planner proposes, one row of evidence per request."""

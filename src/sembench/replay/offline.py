@@ -1,0 +1,76 @@
+"""The offline run: a manifest in, a result out. No engine, so nothing here is ever called reuse."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from sembench.manifest import manifest_digest, read_manifest
+from sembench.replay.partial import PartialWriter, partial_path, read_partial
+from sembench.replay.progress import watch
+from sembench.replay.session import ReplayConfig
+from sembench.replay.units import replay_units, units_of
+from sembench.result import RunFacts, assemble, write_result
+from sembench.tokenize import NOT_A_MODEL, open_tokenizer
+from semblend.contract import Evidence
+from semblend.errors import ConfigurationError
+
+
+@dataclass(frozen=True, slots=True)
+class OfflineRun:
+    manifest: Path
+    output: Path
+    config: ReplayConfig
+    max_items: int | None = None
+    jobs: int = 1
+    resume: bool = False
+
+
+def run_offline(run: OfflineRun) -> dict[str, Any]:
+    """Replays, writes the result atomically and returns it."""
+    items = read_manifest(run.manifest, run.max_items)
+    if not items:
+        raise ConfigurationError(f"{run.manifest} holds no items")
+    if repeated := [item_id for item_id, count in Counter(item.item_id for item in items).items() if count > 1]:
+        raise ConfigurationError(
+            f"{run.manifest}: item_id {repeated[0]} occurs twice; sembench audit-manifest says more"
+        )
+    facts = _facts(run)
+    # What must be equal for rows of one run to stand in the result of another. Not --jobs: it changes no row.
+    identity = {"manifest_digest": facts.manifest_digest, "config": facts.config}
+    partial = partial_path(run.output)
+    done = read_partial(partial, identity) if run.resume else []
+    wanted = {item.item_id for item in items}
+    rows = {row.item_id: row for row in done if row.item_id in wanted}
+    units = units_of(items, rows.keys())
+    with PartialWriter(partial, identity, list(rows.values())) as writer:
+        for row in watch(replay_units(units, run.config, run.jobs), len(items) - len(rows), "offline replay"):
+            writer.append(row)
+            rows[row.item_id] = row
+        result = assemble(facts, [rows[item.item_id] for item in items])
+        write_result(run.output, result)
+        writer.discard()
+    return result
+
+
+def _facts(run: OfflineRun) -> RunFacts:
+    tokenizer = open_tokenizer(run.config.tokenizer)
+    return RunFacts(
+        kind="offline",
+        evidence=Evidence.OFFLINE,
+        manifest_name=run.manifest.name,
+        manifest_digest=manifest_digest(run.manifest),
+        max_items=run.max_items,
+        config={
+            "block_size": run.config.block_size,
+            "planner": asdict(run.config.planner),
+            "tokenizer": {
+                "name": tokenizer.name,
+                "digest": tokenizer.digest,
+                "is_model_tokenizer": tokenizer.is_model_tokenizer,
+                "warning": None if tokenizer.is_model_tokenizer else NOT_A_MODEL,
+            },
+        },
+    )

@@ -1,0 +1,101 @@
+"""The result file (``sembench.result.v2``): rows, the aggregates that follow from them, and where they come from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from sembench.environment import describe_environment
+from sembench.files import replace_atomically
+from sembench.metrics import aggregate, aggregate_by_transform
+from sembench.metrics.rows import RequestRow, row_from_json
+from semblend.contract import Evidence
+from semblend.errors import ContractError
+
+RESULT_VERSION: Final = "sembench.result.v2"
+_KEYS: Final = frozenset(
+    {
+        "result_version",
+        "created_at_utc",
+        "run",
+        "config",
+        "engine",
+        "environment",
+        "aggregate",
+        "paired",
+        "by_transform",
+        "requests",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """What a runner knows about its run. Without an engine, ``engine`` is None; without a second arm, ``paired`` is.
+
+    ``seed`` is that of the run's own draws, None if it draws nothing; a manifest's seed is fixed by its digest.
+    """
+
+    kind: str
+    evidence: Evidence
+    manifest_name: str
+    manifest_digest: str
+    config: Mapping[str, Any]
+    max_items: int | None = None
+    seed: int | None = None
+    engine: Mapping[str, Any] | None = None
+    paired: Mapping[str, Any] | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+def assemble(facts: RunFacts, rows: Sequence[RequestRow]) -> dict[str, Any]:
+    return {
+        "result_version": RESULT_VERSION,
+        "created_at_utc": datetime.now(UTC).isoformat(timespec="seconds"),
+        "run": {
+            "kind": facts.kind,
+            "evidence": str(facts.evidence),
+            "items": len(rows),
+            "manifest": facts.manifest_name,
+            "manifest_digest": facts.manifest_digest,
+            "max_items": facts.max_items,
+            "seed": facts.seed,
+            **facts.extra,
+        },
+        "config": dict(facts.config),
+        "engine": facts.engine,
+        "environment": describe_environment(),
+        "aggregate": aggregate(rows),
+        "paired": facts.paired,
+        "by_transform": aggregate_by_transform(rows),
+        "requests": [row.to_json() for row in rows],
+    }
+
+
+def write_result(path: Path, result: Mapping[str, Any]) -> None:
+    with replace_atomically(path) as stream:
+        text = json.dumps(result, ensure_ascii=False, indent=1, sort_keys=True, allow_nan=False)
+        stream.write(text.encode() + b"\n")
+
+
+def read_result(path: Path) -> tuple[dict[str, Any], list[RequestRow]]:
+    """A result and its rows, checked for shape. Whether the aggregates are true is a question for the gates."""
+    try:
+        result = json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ContractError(f"{path}: not JSON: {error}") from None
+    if not isinstance(result, dict):
+        raise ContractError(f"{path}: not a JSON object")
+    if result.get("result_version") != RESULT_VERSION:
+        raise ContractError(f"{path}: result_version {result.get('result_version')!r} is not {RESULT_VERSION!r}")
+    if wrong := sorted(_KEYS.symmetric_difference(result)):
+        raise ContractError(f"{path}: missing or unknown keys: {', '.join(wrong)}")
+    for key, kind in (("run", dict), ("aggregate", dict), ("by_transform", dict), ("requests", list)):
+        if not isinstance(result[key], kind):
+            raise ContractError(f"{path}: '{key}' must be {kind.__name__}")
+    rows = [row_from_json(row, f"{path}: requests[{i}]") for i, row in enumerate(result["requests"])]
+    return result, rows

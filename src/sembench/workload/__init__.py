@@ -1,0 +1,1 @@
+"""Workloads: source records are read, transformed into donor/recipient pairs or streams, and written as a manifest."""

@@ -1,0 +1,47 @@
+"""Readers turn the rows of one public format into source records. Which one is decided by the rows' own keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from sembench.workload.readers.files import DataFile
+from sembench.workload.record import SourceRecord
+from semblend.errors import ConfigurationError
+from semblend.registry import Registry
+
+Rows = Iterable[Mapping[str, Any]]
+Reader = Callable[[Rows, str], Iterator[SourceRecord]]
+
+READERS: Final[Registry[Reader]] = Registry("reader", group="sembench.readers")
+for _name in ("agent", "musique", "qmsum", "leval", "longbench", "plain"):
+    READERS.register(_name, f"sembench.workload.readers.{_name}:read_{_name}")
+
+# The first format all of whose keys a row has; from the most telling keys to the least.
+_SIGNATURES: Final = (
+    ("agent", ("timestamp", "input", "output")),
+    ("musique", ("ctxs", "question", "answers")),
+    ("qmsum", ("meeting_transcripts", "specific_query_list")),
+    ("leval", ("instructions", "outputs", "input")),
+    ("longbench", ("context", "input", "answers")),
+    ("plain", ("context",)),
+)
+
+
+def recognise(file: DataFile) -> str | None:
+    """The reader for a file, or None if no reader knows its rows."""
+    first = file.first_row()
+    if first is None:
+        return None
+    return next((name for name, keys in _SIGNATURES if all(key in first for key in keys)), None)
+
+
+def read_records(file: DataFile) -> Iterator[SourceRecord]:
+    name = recognise(file)
+    if name is None:
+        first = file.first_row() or {}
+        known = "; ".join(f"{reader}: {', '.join(keys)}" for reader, keys in _SIGNATURES)
+        raise ConfigurationError(
+            f"{file.location}: no reader knows rows with the keys {sorted(first)}. Known ({known})"
+        )
+    return READERS.get(name)(file.rows(), file.name)

@@ -1,0 +1,26 @@
+"""A source record: one document with one question, before any transform. Sources and readers produce it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRecord:
+    """``passages`` are the record's natural pieces, if it has any; joined they are the context, up to white space.
+
+    ``verbatim`` means that ``context`` is a whole prompt as it was sent (an agent's call) and must not be wrapped.
+    ``other_questions`` were asked about the same document: real new tasks, better than invented ones.
+    """
+
+    dataset: str
+    source_id: str
+    context: str
+    question: str = ""
+    answers: tuple[str, ...] = ()
+    passages: tuple[str, ...] = ()
+    other_questions: tuple[str, ...] = ()
+    verbatim: bool = False
+    metadata: Mapping[str, Any] = field(default_factory=dict)

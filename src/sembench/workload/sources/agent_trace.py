@@ -1,0 +1,26 @@
+"""Agents' LLM calls in the order in which they were made: sessions interleave as they did, nothing is arranged."""
+
+from __future__ import annotations
+
+from sembench.workload.readers import read_records, recognise
+from sembench.workload.readers.files import data_files
+from sembench.workload.record import SourceRecord
+from sembench.workload.sources.base import SourceRequest
+from sembench.workload.sources.local import choose_file, require_data_dir
+from semblend.errors import ConfigurationError
+
+
+def read_agent_traces(request: SourceRequest) -> list[SourceRecord]:
+    directory = require_data_dir(request, "agent-trace")
+    files = data_files(directory)
+    if request.datasets:
+        chosen = [choose_file(files, name, directory) for name in request.datasets]
+        if strange := [file.name for file in chosen if recognise(file) != "agent"]:
+            raise ConfigurationError(
+                f"{', '.join(strange)}: not an agent trace (needs timestamp, input and output per call)"
+            )
+    else:
+        chosen = [file for file in files if recognise(file) == "agent"]
+        if not chosen:
+            raise ConfigurationError(f"{directory} holds no agent trace (JSON lines with timestamp, input and output)")
+    return [record for file in chosen for record in request.limited(read_records(file))]

@@ -1,0 +1,23 @@
+"""The only importer of the ``datasets`` library; loaded on demand, because it is heavy and optional."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+from datasets import load_dataset
+
+from semblend.errors import ConfigurationError
+
+
+def load_rows(repository: str, subset: str | None) -> Iterable[Mapping[str, Any]]:
+    split = "test" if subset is not None else "train"
+    try:
+        rows = load_dataset(repository, subset, split=split)
+    except (OSError, ValueError, RuntimeError) as error:
+        name = f"{repository}/{subset}" if subset else repository
+        raise ConfigurationError(
+            f"could not load {name} from the hub ({type(error).__name__}: {error}). A reachable hub is needed; "
+            "without one, download the files elsewhere and pass --data-dir DIR"
+        ) from None
+    return cast("Iterable[Mapping[str, Any]]", rows)

@@ -1,0 +1,20 @@
+"""The evidence at position 0 of the recipient, behind a wrapper in the donor: the target's prefix boundary."""
+
+from __future__ import annotations
+
+from sembench.manifest import WorkloadItem
+from sembench.workload.prompt import cache_entry_prompt, evidence_first_prompt
+from sembench.workload.record import SourceRecord
+from sembench.workload.transforms.base import TransformContext, make_item
+
+
+def leading_evidence_new_task(record: SourceRecord, context: TransformContext) -> WorkloadItem:
+    return make_item(
+        record,
+        "leading_evidence_new_task",
+        evidence_first_prompt(record),
+        [cache_entry_prompt(record)],
+        exact=False,
+        semantic=True,
+        materialize=True,
+    )

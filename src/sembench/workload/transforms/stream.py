@@ -1,0 +1,30 @@
+"""Traffic in its own order: no chosen donor, every earlier recipient of the stream is one.
+
+This is the natural measurement for agent traces and for a queue of retrieval questions: nobody arranged the repeats.
+"""
+
+from __future__ import annotations
+
+from sembench.manifest import WorkloadItem
+from sembench.workload.prompt import base_prompt
+from sembench.workload.record import SourceRecord
+from sembench.workload.transforms.base import TransformContext, make_item
+
+
+def stream(record: SourceRecord, context: TransformContext) -> WorkloadItem:
+    return make_item(
+        record,
+        "stream",
+        base_prompt(record),
+        [],
+        exact=False,
+        semantic=False,
+        materialize=False,
+        extra={
+            "stream": True,
+            "stream_id": record.dataset,
+            "expected_exact": None,
+            "expected_semantic": None,
+            "expected_materialize": None,
+        },
+    )

@@ -1,0 +1,48 @@
+"""One vocabulary for what became of a request, used by planner, adapters, router and bench alike."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Outcome(StrEnum):
+    EXACT_PREFIX = "exact_prefix"
+    SEMANTIC_DISCOVERY_ONLY = "semantic_discovery_only"
+    SEMANTIC_PLACEMENT = "semantic_placement"
+    BACKEND_MATERIALIZED_REUSE = "backend_materialized_reuse"
+    BACKEND_DECLINED_REUSE = "backend_declined_reuse"
+    COLD_FALLBACK = "cold_fallback"
+
+
+class DeclineReason(StrEnum):
+    """Why nothing is reused. A closed set: a new reason is a change of the contract."""
+
+    DISABLED = "disabled"
+    NAMESPACE_UNKNOWN = "namespace_unknown"
+    PROMPT_TOO_SHORT = "prompt_too_short"
+    EXACT_PREFIX_COVERS = "exact_prefix_covers"
+    NO_CANDIDATE = "no_candidate"
+    NOT_TOKEN_IDENTICAL = "not_token_identical"
+    DISCOVERY_ONLY = "discovery_only"
+    BELOW_MIN_REUSE_RATIO = "below_min_reuse_ratio"
+    CONTEXT_RISK = "context_risk"
+    # Reasons only a backend can give.
+    STALE = "stale"
+    NAMESPACE_MISMATCH = "namespace_mismatch"
+    CAPACITY = "capacity"
+    UNSUPPORTED_MODE = "unsupported_mode"
+    VALIDATION_FAILURE = "validation_failure"
+    QUALITY_GATE = "quality_gate"
+    INTERNAL_ERROR = "internal_error"
+
+
+DISCOVERY_REASONS = frozenset({DeclineReason.NOT_TOKEN_IDENTICAL, DeclineReason.DISCOVERY_ONLY})
+
+
+class Evidence(StrEnum):
+    """How a figure came to be. Printed beside every number."""
+
+    MEASURED_LIVE = "measured_live"
+    BACKEND_CONFIRMED = "backend_confirmed"
+    OFFLINE = "offline"
+    SIMULATED = "simulated"

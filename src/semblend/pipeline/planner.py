@@ -1,0 +1,260 @@
+"""The planner: tokens in, a verified plan or a refusal out. What adapters and the offline bench call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semblend.align.pair import align_pair
+from semblend.contract import Decline, DeclineReason, Discovery, Namespace, ReusePlan
+from semblend.errors import DonorError
+from semblend.fingerprint.anchors import GRAM, GUARANTEE, select_anchors, thin_periodic
+from semblend.pipeline.semantic import SemanticFinder, start_finder
+from semblend.pipeline.tokens import TokenIds, as_tokens
+from semblend.plan.compose import DONOR, LENGTH, compose
+from semblend.plan.gates import Gates, Prompt, decide
+from semblend.plan.risk import context_risks
+from semblend.search.anchor_index import AnchorIndex, AnchorSet, FoundRuns
+from semblend.search.postings import CHAIN
+from semblend.settings import Settings
+
+DEFAULT_BUDGET_BYTES: Final = 1 << 30
+DEFAULT_SEMANTIC_WAIT_S: Final = 0.005
+CANDIDATES: Final = 4
+_ATTEMPTS: Final = 3
+ENOUGH: Final = 0.9  # share of the prompt beyond which the semantic path is not asked
+
+
+@dataclass(slots=True)
+class PlannerCounters:
+    """How often what happened; read by metrics, never by decisions."""
+
+    registered: int = 0
+    evicted: int = 0
+    planned: int = 0
+    declined: dict[DeclineReason, int] = field(default_factory=dict)
+
+
+class Planner:
+    """Finds content of earlier prompts in a new one and proves, token by token, what may be reused.
+
+    Thread-safe. ``plan`` never waits for ``register`` or ``forget``. Nothing is ever planned from a donor of another
+    namespace, from a forgotten donor, or at a position where the tokens differ.
+
+    ``layers`` maps the largest mean share of differing context in a plan to the layers an adapter should recompute (see
+    ``semblend.plan.layers``). ``semantic_wait_s`` bounds how long ``plan`` waits for the semantic path.
+    """
+
+    def __init__(
+        self,
+        *,
+        settings: Settings | None = None,
+        gates: Gates | None = None,
+        budget_bytes: int = DEFAULT_BUDGET_BYTES,
+        layers: Callable[[float], tuple[int, ...]] | None = None,
+        semantic_wait_s: float = DEFAULT_SEMANTIC_WAIT_S,
+        finder: SemanticFinder | None = None,
+    ) -> None:
+        self.settings = settings if settings is not None else Settings.from_environment()
+        self.gates = gates if gates is not None else Gates()
+        self.counters = PlannerCounters()
+        self._layers = layers
+        self._semantic_wait_s = semantic_wait_s
+        self._index = AnchorIndex(budget_bytes, _donor_anchors, GRAM, GUARANTEE)
+        self._finder = finder if finder is not None else start_finder(self.settings.embedder)
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    def __contains__(self, donor_id: str) -> bool:
+        return donor_id in self._index
+
+    def memory_bytes(self) -> int:
+        """Bytes the token path holds; never above the budget once a call has returned."""
+        return self._index.memory_bytes()
+
+    @staticmethod
+    def warm_up() -> None:
+        """Compile the hot loops now (about 20 s once per installation, half a second with a warm cache).
+
+        Call it at start-up, so that no request pays for it. Does nothing useful without the extra ``fast``.
+        """
+        namespace = Namespace(tenant=None, model=None)
+        text = np.arange(2 * GUARANTEE, dtype=np.uint32)
+        with Planner(settings=Settings(embedder="none"), budget_bytes=1 << 22) as planner:
+            planner.register("long", np.arange(60_000, dtype=np.uint32), namespace)  # enough to make the table grow
+            for i in range(CHAIN + 2):  # enough of them to need a trie
+                planner.register(str(i), np.append(text, np.uint32(i)), namespace)
+            planner.plan(np.concatenate([text[:70], text]), namespace, exact_prefix_tokens=1)
+            planner.forget("0")
+
+    def register(self, donor_id: str, token_ids: TokenIds, namespace: Namespace, text: str | None = None) -> None:
+        """Make a donor findable under its namespace, replacing one of the same id.
+
+        The donor is findable when this returns. ``text`` feeds the semantic path in the background.
+        """
+        if unknown := namespace.unknown_components():
+            raise DonorError(f"donor '{donor_id}': unknown namespace components {', '.join(unknown)}")
+        tokens = as_tokens(token_ids)
+        if not len(tokens):
+            raise DonorError(f"donor '{donor_id}' has no tokens")
+        evicted = self._index.add(donor_id, tokens, namespace)
+        self.counters.registered += 1
+        self.counters.evicted += len(evicted)
+        if self._finder is not None:
+            for gone in evicted:
+                self._finder.forget(gone)
+            if text is not None:
+                self._finder.register(donor_id, namespace, text)
+
+    def forget(self, donor_id: str) -> bool:
+        """Drop a donor. No plan that starts after this returns can name it. False if it was not there."""
+        known = self._index.remove(donor_id)
+        if self._finder is not None:
+            self._finder.forget(donor_id)
+        return known
+
+    def plan(
+        self, token_ids: TokenIds, namespace: Namespace, exact_prefix_tokens: int = 0, text: str | None = None
+    ) -> ReusePlan | Decline:
+        """What of this prompt, beyond the engine's own prefix hit, can be loaded from which donors."""
+        answer = self._plan(as_tokens(token_ids), namespace, exact_prefix_tokens, text)
+        if isinstance(answer, ReusePlan):
+            self.counters.planned += 1
+        else:
+            self.counters.declined[answer.reason] = self.counters.declined.get(answer.reason, 0) + 1
+        return answer
+
+    def stage(self, text: str, namespace: Namespace) -> None:
+        """Begin the semantic look-up of a prompt that has just arrived, so that ``plan`` finds its answer ready."""
+        if self._finder is not None:
+            self._finder.stage(text, namespace)
+
+    def drain(self, timeout_s: float = 60.0) -> bool:
+        """Wait until the semantic path has taken in what was registered. For offline work and tests."""
+        return True if self._finder is None else self._finder.drain(timeout_s)
+
+    def close(self) -> None:
+        if self._finder is not None:
+            self._finder.close()
+
+    def __enter__(self) -> Planner:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _plan(
+        self, tokens: NDArray[np.uint32], namespace: Namespace, exact_prefix_tokens: int, text: str | None
+    ) -> ReusePlan | Decline:
+        if not self.settings.enabled:
+            return Decline(DeclineReason.DISABLED)
+        if unknown := namespace.unknown_components():
+            return Decline(DeclineReason.NAMESPACE_UNKNOWN, ", ".join(unknown))
+        if len(tokens) < self.gates.min_prompt_tokens:
+            return Decline(DeclineReason.PROMPT_TOO_SHORT, f"{len(tokens)} tokens < {self.gates.min_prompt_tokens}")
+        floor = max(exact_prefix_tokens, 0)
+        limit = len(tokens) - 1  # the engine computes at least the last token
+        if floor >= limit:
+            return Decline(DeclineReason.EXACT_PREFIX_COVERS, f"{floor} of {len(tokens)} tokens")
+
+        for _ in range(_ATTEMPTS):
+            with self._index.reading():
+                answer, donors = self._search(tokens, namespace, floor, limit, text)
+                if not isinstance(answer, ReusePlan) or self._index.confirm(donors):
+                    return answer
+        return Decline(DeclineReason.STALE, "donors were forgotten while they were being planned")
+
+    def _search(
+        self, tokens: NDArray[np.uint32], namespace: Namespace, floor: int, limit: int, text: str | None
+    ) -> tuple[ReusePlan | Decline, list[tuple[str, int]]]:
+        """One try: the answer, and the donors with the slots it was read from."""
+        found = self._find(tokens, namespace, floor)
+        least = self.gates.min_run_tokens
+        pieces = compose(found.rows, floor, limit, least)
+        discoveries: tuple[Discovery, ...] = ()
+        if self._finder is not None and text is not None and pieces[:, LENGTH].sum() < ENOUGH * (limit - floor):
+            discoveries = self._finder.find(
+                text,
+                namespace,
+                limit=CANDIDATES,
+                min_similarity=self.settings.min_similarity,
+                wait_s=self._semantic_wait_s,
+            )
+            found = self._with_aligned(found, tokens, namespace, discoveries)
+            if not self.settings.exact_materialization_only:
+                least = min(least, self.gates.min_fragment_tokens)
+            pieces = compose(found.rows, floor, limit, least)
+        donors = [(found.donor_ids[d], found.slots[d]) for d in dict.fromkeys(pieces[:, DONOR].tolist())]
+        if self.settings.discovery_only:
+            return self._discovery_only(found, pieces, discoveries, limit - floor), donors
+        risks = context_risks(pieces, self._shared_prefixes(tokens, found, floor))
+        share = max((risk.mean_share for risk in risks), default=0.0)
+        answer = decide(
+            Prompt(len(tokens), floor),
+            pieces,
+            risks,
+            found.donor_ids,
+            self.gates,
+            strict_prefix_boundary=self.settings.strict_prefix_boundary,
+            recompute_layers=self._layers(share) if self._layers is not None else (),
+            discoveries=discoveries,
+            truncated=found.truncated,
+        )
+        return answer, donors
+
+    def _find(self, tokens: NDArray[np.uint32], namespace: Namespace, floor: int) -> FoundRuns:
+        """Every run the token path guarantees. One that begins inside the exact prefix is found, too, and cut later."""
+        begin = max(0, floor - GUARANTEE + 1)
+        return self._index.find(tokens, AnchorSet(*select_anchors(tokens, begin)), namespace, begin, GRAM)
+
+    def _with_aligned(
+        self, found: FoundRuns, tokens: NDArray[np.uint32], namespace: Namespace, discoveries: tuple[Discovery, ...]
+    ) -> FoundRuns:
+        """Add what pairwise alignment proves equal in the donors that similarity suggested."""
+        rows, ids, slots = [found.rows], list(found.donor_ids), list(found.slots)
+        for discovery in discoveries:
+            slot = self._index.slot_of(discovery.donor_id)
+            donor = self._index.tokens_of(discovery.donor_id)
+            if slot is None or donor is None or self._index.namespace_of(discovery.donor_id) != namespace:
+                continue
+            alignment = align_pair(
+                donor,
+                tokens,
+                min_run=self.gates.min_run_tokens,
+                min_fragment=min(self.gates.min_fragment_tokens, self.gates.min_run_tokens),
+                fuzzy=self.settings.fuzzy_chunks,
+            )
+            aligned = (
+                [alignment.runs] if self.settings.exact_materialization_only else [alignment.runs, alignment.fragments]
+            )
+            for part in aligned:
+                rows.append(np.column_stack([np.full(len(part), len(ids), np.int64), part]))
+            ids.append(discovery.donor_id)
+            slots.append(slot)
+        return FoundRuns(np.concatenate(rows), tuple(ids), tuple(slots), found.truncated)
+
+    def _discovery_only(
+        self, found: FoundRuns, pieces: NDArray[np.int64], discoveries: tuple[Discovery, ...], beyond: int
+    ) -> Decline:
+        by_tokens = tuple(
+            Discovery(found.donor_ids[d], float(pieces[pieces[:, DONOR] == d, LENGTH].sum() / beyond), "tokens")
+            for d in dict.fromkeys(pieces[:, DONOR].tolist())
+        )
+        if not by_tokens and not discoveries:
+            return Decline(DeclineReason.NO_CANDIDATE)
+        return Decline(DeclineReason.DISCOVERY_ONLY, f"{int(pieces[:, LENGTH].sum())} tokens", by_tokens + discoveries)
+
+    def _shared_prefixes(self, tokens: NDArray[np.uint32], found: FoundRuns, floor: int) -> list[int]:
+        """For each donor, how far it begins like the recipient: context the engine's prefix hit already stands for."""
+        if not floor:
+            return [0] * len(found.slots)
+        return [self._index.shared_prefix(slot, tokens[:floor]) for slot in found.slots]
+
+
+def _donor_anchors(tokens: NDArray[np.uint32]) -> AnchorSet:
+    return AnchorSet(*thin_periodic(select_anchors(tokens)))

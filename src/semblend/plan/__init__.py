@@ -1,0 +1,1 @@
+"""Verified runs become a plan or a refusal: composition, context risk, gates, layer policy."""

@@ -1,0 +1,127 @@
+"""The gates between verified runs and a plan. Each refusal names its reason; what passes is a partition."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semblend.contract import ContextRisk, Decline, DeclineReason, Discovery, ReusePlan, Run, TokenRange
+from semblend.errors import ConfigurationError
+from semblend.plan.compose import DONOR, DONOR_START, LENGTH, TARGET_START
+
+
+@dataclass(frozen=True, slots=True)
+class Gates:
+    """Limits a deployment chooses, or a calibration writes.
+
+    ``min_run_tokens``          shortest stretch of equal tokens worth loading; below 64 finding it is not guaranteed
+    ``min_fragment_tokens``     shortest piece taken from approximate alignment when exact-only is off
+    ``min_reuse_ratio``         planned tokens over the tokens the exact prefix does not cover
+    ``boundary_recompute_tokens`` first tokens of every run that are computed although they could be loaded
+    ``max_context_share``       a run whose mean share of differing context is above this is not loaded
+    ``min_prompt_tokens``       shorter prompts are not looked up at all
+    """
+
+    min_run_tokens: int = 64
+    min_fragment_tokens: int = 16
+    min_reuse_ratio: float = 0.10
+    boundary_recompute_tokens: int = 0
+    max_context_share: float = 1.0
+    min_prompt_tokens: int = 64
+
+    def __post_init__(self) -> None:
+        if self.min_run_tokens < 1 or self.min_fragment_tokens < 1:
+            raise ConfigurationError("minimum run and fragment lengths are at least 1 token")
+        if not 0.0 <= self.min_reuse_ratio <= 1.0 or not 0.0 <= self.max_context_share <= 1.0:
+            raise ConfigurationError("min_reuse_ratio and max_context_share lie between 0 and 1")
+        if self.boundary_recompute_tokens < 0:
+            raise ConfigurationError("boundary_recompute_tokens is not negative")
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """The recipient as the gates see it."""
+
+    tokens: int
+    exact_prefix_tokens: int
+
+
+def decide(
+    prompt: Prompt,
+    pieces: NDArray[np.int64],
+    risks: Sequence[ContextRisk],
+    donor_ids: Sequence[str],
+    gates: Gates,
+    *,
+    strict_prefix_boundary: bool,
+    recompute_layers: tuple[int, ...] = (),
+    discoveries: tuple[Discovery, ...] = (),
+    truncated: bool = False,
+) -> ReusePlan | Decline:
+    """Turn composed pieces into a plan, or say why not."""
+    kept = [(row, risk) for row, risk in zip(pieces, risks, strict=True) if risk.mean_share <= gates.max_context_share]
+    if len(pieces) and not kept:
+        worst = min(risk.mean_share for risk in risks)
+        detail = f"least mean share of differing context {worst:.3f} > {gates.max_context_share:.3f}"
+        return Decline(DeclineReason.CONTEXT_RISK, detail, discoveries)
+    runs = tuple(run for row, risk in kept if (run := _run(row, risk, donor_ids, gates.boundary_recompute_tokens)))
+    reused = sum(run.length for run in runs)
+    beyond = prompt.tokens - prompt.exact_prefix_tokens
+    if not runs:
+        reason = DeclineReason.NOT_TOKEN_IDENTICAL if discoveries else DeclineReason.NO_CANDIDATE
+        return Decline(reason, "", discoveries)
+    if reused < gates.min_reuse_ratio * beyond:
+        detail = f"{reused} of {beyond} tokens < {gates.min_reuse_ratio:.3f}"
+        return Decline(DeclineReason.BELOW_MIN_REUSE_RATIO, detail, discoveries)
+    if strict_prefix_boundary:
+        claimed: tuple[TokenRange, ...] = (TokenRange(prompt.exact_prefix_tokens, runs[-1].target_end),)
+        compute = _holes(prompt.exact_prefix_tokens, runs)
+    else:
+        claimed, compute = _joined(runs), ()
+    return ReusePlan(
+        prompt_tokens=prompt.tokens,
+        exact_prefix_tokens=prompt.exact_prefix_tokens,
+        claimed=claimed,
+        runs=runs,
+        compute=compute,
+        recompute_layers=recompute_layers,
+        discoveries=discoveries,
+        truncated=truncated,
+    )
+
+
+def _run(row: NDArray[np.int64], risk: ContextRisk, donor_ids: Sequence[str], recompute: int) -> Run | None:
+    """The loaded part of a piece. A run whose whole context is shared has no boundary to repair."""
+    skip = recompute if risk.differing_tokens else 0
+    length = int(row[LENGTH]) - skip
+    if length <= 0:
+        return None
+    return Run(
+        donor_id=donor_ids[int(row[DONOR])],
+        donor_start=int(row[DONOR_START]) + skip,
+        target_start=int(row[TARGET_START]) + skip,
+        length=length,
+        risk=risk,
+    )
+
+
+def _holes(start: int, runs: Sequence[Run]) -> tuple[TokenRange, ...]:
+    holes: list[TokenRange] = []
+    for run in runs:
+        if run.target_start > start:
+            holes.append(TokenRange(start, run.target_start))
+        start = run.target_end
+    return tuple(holes)
+
+
+def _joined(runs: Sequence[Run]) -> tuple[TokenRange, ...]:
+    ranges: list[TokenRange] = []
+    for run in runs:
+        if ranges and ranges[-1].end == run.target_start:
+            ranges[-1] = TokenRange(ranges[-1].start, run.target_end)
+        else:
+            ranges.append(TokenRange(run.target_start, run.target_end))
+    return tuple(ranges)

@@ -1,0 +1,163 @@
+"""Which layers to recompute when KV comes from another context. In: a deviation curve and a share. Out: layer numbers.
+
+A curve says how far each layer's KV moves when the whole context before it differs. It is measured per model and kept
+in a calibration file, or it is a preset: a plausible shape nobody measured on that model, and it says so.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from semblend.errors import ConfigurationError
+
+SCHEMA: Final = "semblend.calibration.v1"
+_KEYS: Final = {"schema", "model", "revision", "layers", "deviation", "noise_floor", "provenance"}
+
+
+class Provenance(StrEnum):
+    MEASURED = "measured"
+    PRESET = "preset"
+
+
+@dataclass(frozen=True, slots=True)
+class DeviationCurve:
+    """``deviation[l]`` is layer ``l``'s relative deviation; two cold runs of one prompt differ by ``noise_floor``."""
+
+    model: str
+    revision: str | None
+    deviation: tuple[float, ...]
+    noise_floor: float
+    provenance: Provenance
+
+    def __post_init__(self) -> None:
+        if not self.model:
+            raise ConfigurationError("a deviation curve names its model")
+        if not self.deviation:
+            raise ConfigurationError("a deviation curve has at least one layer")
+        if any(not (math.isfinite(value) and value >= 0) for value in (*self.deviation, self.noise_floor)):
+            raise ConfigurationError("deviations and the noise floor are finite and not negative")
+
+    @property
+    def layers(self) -> int:
+        return len(self.deviation)
+
+
+@dataclass(frozen=True, slots=True)
+class Bathtub:
+    """High at both ends, flat in between. Decay lengths are counted in layers."""
+
+    base: float
+    early: float
+    early_decay: float
+    late: float
+    late_decay: float
+
+    def at(self, layer: int, layers: int) -> float:
+        rise = self.early * math.exp(-layer / self.early_decay)
+        fall = self.late * math.exp(-(layers - 1 - layer) / self.late_decay)
+        return min(1.0, self.base + rise + fall)
+
+
+# Shapes, not measurements. Keys are architectures as a model's configuration names them, never parts of a model's name.
+PRESETS: Final = {
+    "qwen2": Bathtub(base=0.12, early=0.15, early_decay=3.0, late=0.35, late_decay=3.0),
+    "llama": Bathtub(base=0.12, early=0.45, early_decay=2.5, late=0.15, late_decay=4.0),
+    "generic": Bathtub(base=0.12, early=0.35, early_decay=3.0, late=0.20, late_decay=4.0),
+}
+
+
+def preset_curve(architecture: str, layers: int) -> DeviationCurve:
+    """The preset of an architecture for an explicit number of layers. ``generic`` must be asked for by that name."""
+    shape = PRESETS.get(architecture)
+    if shape is None:
+        raise ConfigurationError(f"no preset for architecture '{architecture}'; known: {', '.join(sorted(PRESETS))}")
+    if layers < 1:
+        raise ConfigurationError(f"a model has at least one layer, not {layers}")
+    deviation = tuple(shape.at(layer, layers) for layer in range(layers))
+    return DeviationCurve(f"preset:{architecture}", None, deviation, 0.0, Provenance.PRESET)
+
+
+def recompute_layers(curve: DeviationCurve, context_share: float, threshold: float, cap: float) -> tuple[int, ...]:
+    """The layers, ascending, whose expected deviation reaches ``threshold``, at most ``cap`` (a share) of all layers.
+
+    ``context_share`` is the share of the preceding context that differs; what a layer deviates above the noise floor is
+    taken to grow in proportion to it. Layers not above the noise floor are never named: recomputing them changes
+    nothing that can be measured. If the cap bites, the layers that deviate most stay, lower ones first among equals.
+
+    This names layers and nothing more. An adapter that cannot recompute single layers ignores them or declines.
+    """
+    for name, value in (("context_share", context_share), ("cap", cap)):
+        if not 0.0 <= value <= 1.0:
+            raise ValueError(f"{name} must lie between 0 and 1, not {value}")
+    excess = [(value - curve.noise_floor) * context_share for value in curve.deviation]
+    reaching = [layer for layer, over in enumerate(excess) if over > 0 and curve.noise_floor + over >= threshold]
+    reaching.sort(key=lambda layer: (-excess[layer], layer))
+    return tuple(sorted(reaching[: math.floor(cap * curve.layers)]))
+
+
+@dataclass(frozen=True, slots=True)
+class LayerPolicy:
+    """A curve with the limits to apply it by."""
+
+    curve: DeviationCurve
+    threshold: float = 0.30
+    cap: float = 0.25
+
+    def recompute(self, context_share: float) -> tuple[int, ...]:
+        return recompute_layers(self.curve, context_share, self.threshold, self.cap)
+
+
+def encode_calibration(curve: DeviationCurve) -> str:
+    record = {
+        "schema": SCHEMA,
+        "model": curve.model,
+        "revision": curve.revision,
+        "layers": curve.layers,
+        "deviation": list(curve.deviation),
+        "noise_floor": curve.noise_floor,
+        "provenance": curve.provenance.value,
+    }
+    return json.dumps(record, indent=2, allow_nan=False) + "\n"
+
+
+def decode_calibration(text: str) -> DeviationCurve:
+    """Read a calibration file. Anything unknown, missing or of the wrong type is refused by name."""
+    try:
+        record = json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ConfigurationError(f"calibration: not JSON: {error}") from None
+    if not isinstance(record, dict):
+        raise ConfigurationError("calibration: not a JSON object")
+    if record.get("schema") != SCHEMA:
+        raise ConfigurationError(f"calibration: schema {record.get('schema')!r} is not {SCHEMA!r}")
+    if wrong := sorted(_KEYS.symmetric_difference(record)):
+        raise ConfigurationError(f"calibration: unknown or missing keys: {', '.join(wrong)}")
+    deviation = record["deviation"]
+    _require(isinstance(record["model"], str), "model is not a string")
+    _require(record["revision"] is None or isinstance(record["revision"], str), "revision is neither a string nor null")
+    _require(isinstance(deviation, list) and all(map(_is_number, deviation)), "deviation is not a list of numbers")
+    _require(
+        type(record["layers"]) is int and record["layers"] == len(deviation), "layers is not the length of deviation"
+    )
+    _require(_is_number(record["noise_floor"]), "noise_floor is not a number")
+    _require(record["provenance"] in [p.value for p in Provenance], "provenance is neither 'measured' nor 'preset'")
+    return DeviationCurve(
+        model=record["model"],
+        revision=record["revision"],
+        deviation=tuple(float(value) for value in deviation),
+        noise_floor=float(record["noise_floor"]),
+        provenance=Provenance(record["provenance"]),
+    )
+
+
+def _require(holds: bool, complaint: str) -> None:
+    if not holds:
+        raise ConfigurationError(f"calibration: {complaint}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

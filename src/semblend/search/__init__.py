@@ -1,0 +1,1 @@
+"""Anchors and vectors in, donor candidates out; anchors also come back as verified equal runs."""

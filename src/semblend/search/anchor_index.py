@@ -1,0 +1,306 @@
+"""Donors by their anchors: register, forget, and find every equal run, within a byte budget, while others are reading.
+
+One writer at a time (a lock), any number of readers (no lock). ``find`` costs the recipient's own anchors, not the
+number of donors. Donors leave in order of use (second chance): what a plan used since the last sweep stays.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semblend.contract import Namespace
+from semblend.errors import ConfigurationError, DonorError
+from semblend.search.donors import equal_ahead, read_tokens, release_tokens
+from semblend.search.epochs import Epochs
+from semblend.search.layout import (
+    DONOR_BYTES,
+    DONOR_LIVE,
+    DONOR_NAMESPACE,
+    DONOR_NEWER,
+    DONOR_OLDER,
+    DONOR_POSTS,
+    MIN_TABLE,
+    PAGE,
+    PAGE_BYTES,
+    POST_BYTES,
+    STATE_NODE_RETIRED,
+    STATE_TABLE_USED,
+    STATE_VERSION,
+    accounted_bytes,
+    allocate,
+)
+from semblend.search.postings import CHAIN, release_nodes, release_postings
+from semblend.search.runs import RUN_SLOT, find_runs, link_donor, store_donor, unlink_donor
+from semblend.search.table import GROWTH, LOAD_LIMIT, ROOM, gram_tags, rebuild
+
+MIN_BUDGET_BYTES: Final = 1 << 18
+WORK_PER_LOOKUP: Final = 1 << 22  # tokens compared, about a nanosecond each; only adversarial prompts come near it
+WORK_PER_TOKEN: Final = 16
+_RETRIES: Final = 4
+_ENDS: Final = 0  # slot 0 is the ring's sentinel: newest behind it, oldest before it
+
+
+class AnchorSet(NamedTuple):
+    """What the index needs to know of a prompt: where its anchors are and what stands there."""
+
+    positions: NDArray[np.int32]
+    hashes: NDArray[np.uint64]
+
+
+class FoundRuns(NamedTuple):
+    """Maximal equal runs, one row each: (index into ``donor_ids``, donor start, target start, length)."""
+
+    rows: NDArray[np.int64]
+    donor_ids: tuple[str, ...]
+    slots: tuple[int, ...]
+    truncated: bool
+
+
+class AnchorIndex:
+    """``fingerprint`` maps donor tokens to the anchors to index; it must be deterministic, as removal asks it again."""
+
+    def __init__(
+        self,
+        budget_bytes: int,
+        fingerprint: Callable[[NDArray[np.uint32]], AnchorSet],
+        gram: int,
+        guarantee: int,
+    ) -> None:
+        if budget_bytes < MIN_BUDGET_BYTES:
+            raise ConfigurationError(f"a budget of {budget_bytes} bytes is below the minimum of {MIN_BUDGET_BYTES}")
+        self.budget_bytes = budget_bytes
+        self._fingerprint = fingerprint
+        self._gram = gram
+        self._guarantee = guarantee
+        self._store = allocate(budget_bytes)
+        self._epochs = Epochs()
+        self._lock = threading.Lock()
+        self._slots: dict[str, int] = {}
+        self._ids: list[str | None] = [None]  # by slot
+        self._namespaces: dict[Namespace, list[int]] = {}  # namespace -> [number, donors]
+        self._names: dict[int, Namespace] = {}
+        self._next_namespace = 1
+        self._free_slots: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def __contains__(self, donor_id: str) -> bool:
+        return donor_id in self._slots
+
+    def memory_bytes(self) -> int:
+        """Bytes held by donors, postings, tries and table, with an estimate for the id strings."""
+        return accounted_bytes(self._store, len(self._ids) - 1 - len(self._free_slots))
+
+    def add(self, donor_id: str, tokens: NDArray[np.uint32], namespace: Namespace) -> list[str]:
+        """Make a donor findable, replacing one of the same id. Returns the ids that had to leave for it."""
+        anchors = self._fingerprint(tokens)
+        pages = -(-len(tokens) // PAGE)
+        need = pages * (PAGE_BYTES + 8) + len(anchors.positions) * POST_BYTES + DONOR_BYTES
+        if need + MIN_TABLE * 8 > self.budget_bytes // 2:
+            raise DonorError(f"donor '{donor_id}' needs {need} bytes, more than half the budget of {self.budget_bytes}")
+        with self._lock:
+            if donor_id in self._slots:
+                self._remove(donor_id)
+            self._epochs.release_unseen()
+            evicted = self._make_room(need)
+            slot = self._take_slot()
+            number = self._enter_namespace(namespace)
+            store_donor(self._store, slot, number, tokens)
+            self._link(slot, anchors, number)
+            self._ids[slot] = donor_id
+            self._slots[donor_id] = slot
+            self._put_newest(slot)
+            self._store.used[slot] = 0
+            self._store.donors[slot, DONOR_LIVE] = 1
+            return evicted + self._make_room(0, keep=slot)
+
+    def remove(self, donor_id: str) -> bool:
+        with self._lock:
+            if donor_id not in self._slots:
+                return False
+            self._remove(donor_id)
+            self._epochs.release_unseen()
+            return True
+
+    def tokens_of(self, donor_id: str) -> NDArray[np.uint32] | None:
+        """The donor's tokens, or None if it is not there (any more)."""
+        with self._epochs.reading():
+            slot = self._slots.get(donor_id)
+            if slot is None:
+                return None
+            tokens: NDArray[np.uint32] = read_tokens(self._store, slot)
+            return tokens if self._slots.get(donor_id) == slot else None
+
+    def namespace_of(self, donor_id: str) -> Namespace | None:
+        slot = self._slots.get(donor_id)
+        return None if slot is None else self._names.get(int(self._store.donors[slot, DONOR_NAMESPACE]))
+
+    def find(
+        self, tokens: NDArray[np.uint32], anchors: AnchorSet, namespace: Namespace, floor: int, least: int
+    ) -> FoundRuns:
+        """Every maximal run of at least ``least`` tokens beyond ``floor`` that holds an anchor."""
+        nothing = FoundRuns(np.empty((0, 4), np.int64), (), (), False)
+        entry = self._namespaces.get(namespace)
+        if entry is None or not len(anchors.positions):
+            return nothing
+        tags = gram_tags(anchors.hashes, entry[0])
+        rows = np.empty((4 * CHAIN * len(tags), 4), np.int64)  # the most there can be; untouched rows cost nothing
+        shape = (self._gram, self._guarantee, least)
+        work_limit = WORK_PER_LOOKUP + WORK_PER_TOKEN * len(tokens)
+        with self._epochs.reading():
+            for _ in range(_RETRIES):
+                store = self._store
+                version = int(store.state[STATE_VERSION])
+                count, truncated = find_runs(
+                    store, tokens, anchors.positions, tags, entry[0], floor, shape, work_limit, rows
+                )
+                found = rows[:count]
+                if not count and version % 2 == 0 and version == store.state[STATE_VERSION]:
+                    break
+                alive = store.donors[found[:, RUN_SLOT], DONOR_LIVE] == 1
+                if version % 2 == 0 and version == store.state[STATE_VERSION] and alive.all():
+                    break
+            if not count:
+                return nothing._replace(truncated=truncated)
+            found = found[alive]
+            slots: dict[int, int] = {}
+            index = [slots.setdefault(slot, len(slots)) for slot in found[:, RUN_SLOT].tolist()]
+            ids = tuple(self._ids[slot] or "" for slot in slots)
+        found[:, RUN_SLOT] = index
+        return FoundRuns(found, ids, tuple(slots), truncated)
+
+    def reading(self) -> AbstractContextManager[None]:
+        """While this is held, no slot seen in it is given to another donor."""
+        return self._epochs.reading()
+
+    def shared_prefix(self, slot: int, tokens: NDArray[np.uint32]) -> int:
+        """How many of the donor's first tokens equal the recipient's."""
+        return int(equal_ahead(self._store, slot, 0, tokens, 0))
+
+    def slot_of(self, donor_id: str) -> int | None:
+        return self._slots.get(donor_id)
+
+    def confirm(self, donors: Sequence[tuple[str, int]]) -> bool:
+        """Whether each of these donors is still the one in its slot; if so, remember that a plan used them."""
+        slots = [slot for donor_id, slot in donors if self._slots.get(donor_id) == slot]
+        self._store.used[slots] = 1  # a plain store: readers never wait
+        return len(slots) == len(donors)
+
+    # -- writers, under the lock ------------------------------------------------------------------------------------
+
+    def _link(self, slot: int, anchors: AnchorSet, namespace: int) -> None:
+        tags = gram_tags(anchors.hashes, namespace)
+        used = int(self._store.state[STATE_TABLE_USED])
+        if used + len(tags) + ROOM > len(self._store.table) * LOAD_LIMIT:
+            self._rebuild_table(len(tags))
+        done = 0
+        while done < len(tags):
+            done = link_donor(self._store, slot, anchors.positions, tags, done, self._gram)
+            if done < len(tags):
+                self._rebuild_table(len(tags))
+
+    def _rebuild_table(self, extra: int) -> None:
+        """Grow, or only sweep out dead keys. Readers go on with the old table."""
+        store = self._store
+        wanted = int(store.state[STATE_TABLE_USED]) + extra + 2 * ROOM
+        size = max(MIN_TABLE, len(store.table))
+        table = np.zeros(size, np.int64)
+        living = rebuild(store.table, table)
+        if (living + extra + 2 * ROOM) > size * LOAD_LIMIT:
+            size = max(int(size * GROWTH), int(wanted / LOAD_LIMIT))
+            table = np.zeros(size, np.int64)
+            living = rebuild(store.table, table)
+        store.state[STATE_TABLE_USED] = living
+        self._store = store._replace(table=table)
+
+    def _make_room(self, need: int, keep: int | None = None) -> list[str]:
+        evicted: list[str] = []
+        while self.memory_bytes() + need > self.budget_bytes:
+            oldest = self._oldest_unused(keep)
+            if oldest is None:
+                self._epochs.release_all()
+                break
+            donor_id = self._ids[oldest]
+            assert donor_id is not None
+            evicted.append(donor_id)
+            self._remove(donor_id)
+            self._epochs.release_all()
+        return evicted
+
+    def _oldest_unused(self, keep: int | None) -> int | None:
+        donors, used = self._store.donors, self._store.used
+        for _ in range(2 * len(self._slots) + 1):
+            slot = int(donors[_ENDS, DONOR_NEWER])
+            if slot == _ENDS:
+                return None
+            if slot != keep and not used[slot]:
+                return slot
+            if slot == keep and len(self._slots) == 1:
+                return None
+            used[slot] = 0
+            self._take_out(slot)
+            self._put_newest(slot)
+        return None
+
+    def _remove(self, donor_id: str) -> None:
+        slot = self._slots.pop(donor_id)
+        store = self._store
+        store.donors[slot, DONOR_LIVE] = 0
+        number = int(store.donors[slot, DONOR_NAMESPACE])
+        anchors = self._fingerprint(read_tokens(store, slot))
+        unlink_donor(store, slot, anchors.positions, gram_tags(anchors.hashes, number), self._gram)
+        self._take_out(slot)
+        self._leave_namespace(number)
+        postings = int(store.donors[slot, DONOR_POSTS])
+        nodes = int(store.state[STATE_NODE_RETIRED])
+        store.state[STATE_NODE_RETIRED] = 0
+
+        def release() -> None:
+            release_postings(self._store, postings)
+            release_nodes(self._store, nodes)
+            release_tokens(self._store, slot)
+            self._ids[slot] = None
+            self._free_slots.append(slot)
+
+        self._epochs.retire(release)
+
+    def _take_slot(self) -> int:
+        if self._free_slots:
+            return self._free_slots.pop()
+        self._ids.append(None)
+        return len(self._ids) - 1
+
+    def _enter_namespace(self, namespace: Namespace) -> int:
+        entry = self._namespaces.setdefault(namespace, [self._next_namespace, 0])
+        if entry[1] == 0:
+            self._names[entry[0]] = namespace
+            self._next_namespace += 1
+        entry[1] += 1
+        return entry[0]
+
+    def _leave_namespace(self, number: int) -> None:
+        entry = self._namespaces[self._names[number]]
+        entry[1] -= 1
+        if entry[1] == 0:
+            del self._namespaces[self._names.pop(number)]
+
+    def _put_newest(self, slot: int) -> None:
+        donors = self._store.donors
+        newest = int(donors[_ENDS, DONOR_OLDER])
+        donors[slot, DONOR_OLDER] = newest
+        donors[slot, DONOR_NEWER] = _ENDS
+        donors[newest, DONOR_NEWER] = slot
+        donors[_ENDS, DONOR_OLDER] = slot
+
+    def _take_out(self, slot: int) -> None:
+        donors = self._store.donors
+        newer, older = int(donors[slot, DONOR_NEWER]), int(donors[slot, DONOR_OLDER])
+        donors[older, DONOR_NEWER] = newer
+        donors[newer, DONOR_OLDER] = older

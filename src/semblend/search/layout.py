@@ -1,0 +1,98 @@
+"""The arrays the anchor index lives in, and what their columns mean.
+
+Everything is a flat array so that compiled code can walk it without the interpreter, a million donors cost no Python
+objects, and memory can be stated: 4 bytes per token, 20 per posting, 8 per table place, 32 per context-trie node.
+
+Arrays are reserved at the size the byte budget allows and committed by the operating system page by page as they are
+written, so nothing is ever copied to grow, except the hash table (see ``rebuild`` in ``table``).
+"""
+
+from __future__ import annotations
+
+import mmap
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+PAGE_BITS: Final = 8
+PAGE: Final = 1 << PAGE_BITS  # tokens per page of the arena
+PAGE_BYTES: Final = PAGE * 4
+
+# postings: one anchor of one donor. Id 0 is "none".
+POST_DONOR, POST_POSITION, POST_NEXT, POST_PREV, POST_SIBLING = range(5)
+POST_COLUMNS: Final = 5
+POST_BYTES: Final = POST_COLUMNS * 4
+
+# nodes of the context tries that replace a chain once too many donors share its gram. Id 0 is "none".
+NODE_PARENT, NODE_TOKEN, NODE_HEAD, NODE_COUNT, NODE_CHILD, NODE_NEXT, NODE_PREV, NODE_LINK = range(8)
+NODE_COLUMNS: Final = 8
+NODE_BYTES: Final = NODE_COLUMNS * 4
+
+# donors, by slot
+DONOR_LENGTH, DONOR_NAMESPACE, DONOR_PAGES, DONOR_LIVE, DONOR_POSTS, DONOR_NEWER, DONOR_OLDER = range(7)
+DONOR_COLUMNS: Final = 7
+DONOR_BYTES: Final = (
+    DONOR_COLUMNS * 4 + 1 + 320
+)  # row, use mark, and an estimate for the id string and its dictionary entry
+
+# counters shared with compiled code
+STATE_VERSION, STATE_TABLE_USED, STATE_POST_HIGH, STATE_POST_FREE, STATE_POST_USED = range(5)
+STATE_NODE_HIGH, STATE_NODE_FREE, STATE_NODE_USED, STATE_NODE_RETIRED = range(5, 9)
+STATE_PAGE_HIGH, STATE_PAGE_FREE, STATE_PAGE_USED, STATE_MAP_HIGH, STATE_MAP_USED = range(9, 14)
+STATE_MAP_FREE: Final = 14  # one free list per power of two
+STATE_SIZE: Final = 14 + 32
+
+MIN_TABLE: Final = 4096
+
+
+class Store(NamedTuple):
+    """What a reader needs, as one value: replaced, never edited, when the table is rebuilt."""
+
+    table: NDArray[np.int64]
+    posts: NDArray[np.int32]
+    nodes: NDArray[np.int32]
+    donors: NDArray[np.int32]
+    used: NDArray[np.uint8]
+    arena: NDArray[np.uint32]
+    page_map: NDArray[np.int32]
+    free_pages: NDArray[np.int32]
+    state: NDArray[np.int64]
+
+
+def reserve(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+    """A zeroed array whose memory is committed only where it is touched."""
+    count = int(np.prod(shape))
+    size = count * np.dtype(dtype).itemsize
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
+    mapping = mmap.mmap(-1, max(size, mmap.PAGESIZE), flags=flags)
+    return np.frombuffer(mapping, dtype, count).reshape(shape)
+
+
+def allocate(budget_bytes: int) -> Store:
+    pages = budget_bytes // PAGE_BYTES + 2
+    donors = budget_bytes // DONOR_BYTES + 2
+    return Store(
+        table=np.zeros(MIN_TABLE, np.int64),
+        posts=reserve((min(budget_bytes // POST_BYTES + 2, 1 << 29), POST_COLUMNS), np.int32),
+        nodes=reserve((min(budget_bytes // NODE_BYTES + 2, 1 << 29), NODE_COLUMNS), np.int32),
+        donors=reserve((donors, DONOR_COLUMNS), np.int32),
+        used=reserve((donors,), np.uint8),
+        arena=reserve((pages * PAGE,), np.uint32),
+        page_map=reserve((2 * pages + 64,), np.int32),
+        free_pages=reserve((pages,), np.int32),
+        state=np.zeros(STATE_SIZE, np.int64),
+    )
+
+
+def accounted_bytes(store: Store, donors: int) -> int:
+    """Bytes held, including what readers still keep from being reused."""
+    state = store.state
+    return int(
+        state[STATE_PAGE_USED] * PAGE_BYTES
+        + state[STATE_MAP_USED] * 4
+        + state[STATE_POST_USED] * POST_BYTES
+        + state[STATE_NODE_USED] * NODE_BYTES
+        + store.table.nbytes
+        + donors * DONOR_BYTES
+    )

@@ -1,0 +1,271 @@
+"""Seed and extend: probe the recipient's anchors, compare tokens as ids, return maximal equal runs."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semblend.compiled import kernel
+from semblend.search.donors import equal_ahead, equal_behind, write_tokens
+from semblend.search.layout import (
+    DONOR_LIVE,
+    DONOR_NAMESPACE,
+    DONOR_POSTS,
+    NODE_CHILD,
+    NODE_HEAD,
+    NODE_LINK,
+    POST_DONOR,
+    POST_NEXT,
+    POST_POSITION,
+    POST_SIBLING,
+    STATE_TABLE_USED,
+    Store,
+)
+from semblend.search.postings import (
+    AFTER,
+    CHAIN,
+    DEPTH,
+    find_child,
+    insert_posting,
+    position_of,
+    remove_posting,
+)
+from semblend.search.table import GONE, ROOM, find_key, head_of
+
+RUN_SLOT, RUN_DONOR_START, RUN_TARGET_START, RUN_LENGTH = range(4)
+RECENT: Final = 16  # found runs a new candidate is compared with before its tokens are
+
+
+@kernel
+def link_donor(
+    store: Store, slot: int, positions: NDArray[np.int32], tags: NDArray[np.int64], begin: int, gram: int
+) -> int:
+    """Link anchors from ``begin`` on; stops early, returning where, when the table needs to grow first."""
+    for i in range(begin, len(positions)):
+        if len(store.table) - store.state[STATE_TABLE_USED] < ROOM:
+            return i
+        insert_posting(store, int(tags[i]), slot, int(positions[i]), gram)
+    return len(positions)
+
+
+@kernel
+def store_donor(store: Store, slot: int, namespace: int, tokens: NDArray[np.uint32]) -> None:
+    write_tokens(store, slot, tokens)
+    store.donors[slot, DONOR_NAMESPACE] = namespace
+    store.donors[slot, DONOR_POSTS] = 0
+
+
+@kernel
+def unlink_donor(store: Store, slot: int, positions: NDArray[np.int32], tags: NDArray[np.int64], gram: int) -> None:
+    posting = int(store.donors[slot, DONOR_POSTS])
+    while posting != 0:
+        position = position_of(int(store.posts[posting, POST_POSITION]))
+        tag = int(tags[np.searchsorted(positions, position)])
+        remove_posting(store, posting, tag, gram)
+        posting = int(store.posts[posting, POST_SIBLING])
+
+
+@kernel
+def leaf_towards(store: Store, root: int, tokens: NDArray[np.uint32], at: int, gram: int, side: int) -> int:
+    """The chain of donors that agree with the recipient around ``at`` as far to ``side`` as any donor does."""
+    node = root
+    depth = 0
+    while store.nodes[node, NODE_CHILD] != 0:
+        place = at + gram + depth if side == AFTER else at - 1 - depth
+        child = 0
+        if 0 <= place < len(tokens):
+            child = find_child(store, node, int(tokens[place]))
+        if child == 0:
+            for _ in range(DEPTH + 1):  # nobody goes on like this: anybody below agrees as far as is possible
+                if store.nodes[node, NODE_CHILD] == 0:
+                    break
+                node = int(store.nodes[node, NODE_CHILD])
+            break
+        node = child
+        depth += 1
+    return int(store.nodes[node, NODE_HEAD])
+
+
+@kernel
+def is_known(runs: NDArray[np.int64], count: int, slot: int, shift: int, at: int) -> bool:
+    """Whether a run of this donor on this diagonal over ``at`` was found a moment ago."""
+    for r in range(count - 1, max(count - RECENT, 0) - 1, -1):
+        start = runs[r, RUN_TARGET_START]
+        if (
+            runs[r, RUN_SLOT] == slot
+            and start - runs[r, RUN_DONOR_START] == shift
+            and start <= at < start + runs[r, RUN_LENGTH]
+        ):
+            return True
+    return False
+
+
+@kernel
+def is_covered(runs: NDArray[np.int64], count: int, start: int, end: int) -> bool:
+    """Whether a run found a moment ago holds all of ``[start, end)``."""
+    for r in range(count - 1, max(count - RECENT, 0) - 1, -1):
+        other = runs[r, RUN_TARGET_START]
+        if other <= start and end <= other + runs[r, RUN_LENGTH]:
+            return True
+    return False
+
+
+@kernel
+def extend_chain(
+    store: Store,
+    posting: int,
+    tokens: NDArray[np.uint32],
+    at: int,
+    namespace: int,
+    floor: int,
+    shape: tuple[int, int, int],
+    runs: NDArray[np.int64],
+    count: int,
+) -> tuple[int, int]:
+    """Compare up to CHAIN donors around the anchor ``at``; returns the number of runs and the tokens compared."""
+    gram, _, least = shape
+    work = 0
+    for _ in range(CHAIN):
+        if posting == 0:
+            break
+        slot = int(store.posts[posting, POST_DONOR])
+        position = position_of(int(store.posts[posting, POST_POSITION]))
+        posting = int(store.posts[posting, POST_NEXT])
+        work += 1
+        if store.donors[slot, DONOR_LIVE] == 0 or store.donors[slot, DONOR_NAMESPACE] != namespace:
+            continue
+        if is_known(runs, count, slot, at - position, at):
+            continue
+        ahead = equal_ahead(store, slot, position, tokens, at)
+        work += ahead
+        if ahead < gram:
+            continue
+        behind = equal_behind(store, slot, position, tokens, at, floor)
+        work += behind
+        if behind + ahead >= least and not is_covered(runs, count, at - behind, at + ahead):
+            runs[count, RUN_SLOT] = slot
+            runs[count, RUN_DONOR_START] = position - behind
+            runs[count, RUN_TARGET_START] = at - behind
+            runs[count, RUN_LENGTH] = behind + ahead
+            count += 1
+    return count, work
+
+
+@kernel
+def probe(
+    store: Store,
+    tag: int,
+    tokens: NDArray[np.uint32],
+    at: int,
+    namespace: int,
+    floor: int,
+    shape: tuple[int, int, int],
+    runs: NDArray[np.int64],
+    count: int,
+) -> tuple[int, int]:
+    """Extend every donor that shares the gram at ``at``, or, where too many do, those that agree furthest around it."""
+    place = find_key(store.table, tag)
+    if place < 0:
+        return count, 1
+    head = head_of(store.table[place])
+    if head >= GONE:
+        return extend_chain(store, max(head, 0), tokens, at, namespace, floor, shape, runs, count)
+    work = 0
+    for side in range(2):
+        root = -head - 1 if side == AFTER else int(store.nodes[-head - 1, NODE_LINK])
+        leaf = leaf_towards(store, root, tokens, at, shape[0], side)
+        count, cost = extend_chain(store, leaf, tokens, at, namespace, floor, shape, runs, count)
+        work += cost + DEPTH
+    return count, work
+
+
+@kernel
+def find_runs(
+    store: Store,
+    tokens: NDArray[np.uint32],
+    positions: NDArray[np.int32],
+    tags: NDArray[np.int64],
+    namespace: int,
+    floor: int,
+    shape: tuple[int, int, int],
+    work_limit: int,
+    runs: NDArray[np.int64],
+) -> tuple[int, bool]:
+    """Fill ``runs`` (room for two probes of two chains an anchor); returns how many, and whether work ran out.
+
+    ``shape`` is (gram, guarantee, least length). An anchor deep inside a run already found is skipped: every window it
+    can stand for lies inside that run, so a run that reaches past either end is met at another anchor. In periodic
+    text, where anchors stand everywhere, one in ``gram`` goes first and the others only where something is left.
+    """
+    gram, guarantee, _ = shape
+    lead = guarantee - gram  # an anchor stands at most this far behind the start of its window
+    count = 0
+    seen = 0
+    work = 0
+    reach_start = 0
+    reach_end = 0
+    last = -1
+    deferred = np.zeros(0, np.bool_)
+    for a in range(len(positions)):
+        at = int(positions[a])
+        if reach_start + lead <= at <= reach_end - guarantee:
+            continue
+        if last >= 0 and tags[a] == tags[last] and at - positions[last] < gram and a + 1 < len(positions):
+            if len(deferred) == 0:
+                deferred = np.zeros(len(positions), np.bool_)
+            deferred[a] = True
+            continue
+        last = a
+        count, cost = probe(store, int(tags[a]), tokens, at, namespace, floor, shape, runs, count)
+        work += cost
+        while seen < count:
+            end = int(runs[seen, RUN_TARGET_START] + runs[seen, RUN_LENGTH])
+            if end > reach_end:
+                reach_start = int(runs[seen, RUN_TARGET_START])
+                reach_end = end
+            seen += 1
+        if work > work_limit:
+            return count, True
+    if len(deferred) == 0:
+        return count, False
+    left = work_limit - work
+    return cover_leftovers(store, tokens, positions, tags, deferred, namespace, floor, shape, left, runs, count)
+
+
+@kernel
+def cover_leftovers(
+    store: Store,
+    tokens: NDArray[np.uint32],
+    positions: NDArray[np.int32],
+    tags: NDArray[np.int64],
+    deferred: NDArray[np.bool_],
+    namespace: int,
+    floor: int,
+    shape: tuple[int, int, int],
+    work_limit: int,
+    runs: NDArray[np.int64],
+    count: int,
+) -> tuple[int, bool]:
+    """Probe the deferred anchors whose surroundings the runs found so far do not cover."""
+    gram, guarantee, _ = shape
+    covered = np.zeros(len(tokens), np.bool_)
+    seen = 0
+    work = 0
+    for a in range(len(positions)):
+        if not deferred[a]:
+            continue
+        while seen < count:
+            start = runs[seen, RUN_TARGET_START]
+            covered[start : start + runs[seen, RUN_LENGTH]] = True
+            work += runs[seen, RUN_LENGTH] >> 3
+            seen += 1
+        at = int(positions[a])
+        if covered[max(at + gram - guarantee, floor) : at + guarantee].all():
+            continue
+        count, cost = probe(store, int(tags[a]), tokens, at, namespace, floor, shape, runs, count)
+        work += cost
+        if work > work_limit:
+            return count, True
+    return count, False

@@ -1,0 +1,216 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sembench.metrics import METRICS, ORDER, aggregate, aggregate_by_transform, metric_names
+from sembench.metrics.percentile import percentile
+from sembench.metrics.rows import PlanRow, RequestRow, row_from_json
+from semblend.contract import Evidence
+from semblend.errors import ContractError
+
+COUNT = st.integers(0, 50)
+PLANS = st.builds(
+    PlanRow,
+    candidate_blocks=COUNT,
+    eligible_blocks=COUNT,
+    planned_tokens=COUNT,
+    unverified_tokens=COUNT,
+    runs=COUNT,
+    donors=COUNT,
+    discoveries=st.integers(0, 2),
+    decline_reason=st.sampled_from([None, "no_candidate", "stale"]),
+    mean_context_share=st.none() | st.sampled_from([0.0, 0.25, 0.5]),
+    plan_ms=st.sampled_from([0.5, 1.0, 7.0]),
+)
+ROWS = st.builds(
+    RequestRow,
+    item_id=st.text("abc", min_size=1, max_size=4),
+    dataset=st.just("d"),
+    source_id=st.just("s"),
+    transform=st.sampled_from(["one", "two"]),
+    negative_control=st.booleans(),
+    tenant=st.none() | st.just("t"),
+    stream_id=st.none(),
+    prompt_tokens=COUNT,
+    total_blocks=COUNT,
+    exact_hit_blocks=st.none() | COUNT,
+    exact_prefix_blocks=st.none() | COUNT,
+    exact_prefix_tokens=st.none() | COUNT,
+    any_position_tokens=st.none() | COUNT,
+    plan=st.none() | PLANS,
+    token_plan=st.none() | PLANS,
+    plan_beyond_prefix_tokens=st.none() | COUNT,
+    changed_tokens=st.none() | COUNT,
+    changed_planned_tokens=st.none() | COUNT,
+    backend_confirmed_blocks=st.none() | COUNT,
+    route_outcome=st.sampled_from([None, "semantic_placement", "cold_route"]),
+    quality_pass=st.none() | st.booleans(),
+)
+
+
+def by_hand(rows: list[RequestRow]) -> dict[str, tuple[Any, Any]]:
+    """Numerator and denominator of every rate, written down a second time from the table of the contract."""
+    out: dict[str, tuple[Any, Any]] = {}
+
+    def rate(name: str, pairs: list[tuple[Any, Any]]) -> None:
+        kept = [(n, d) for n, d in pairs if n is not None and d is not None]
+        out[name] = (sum(n for n, _ in kept), sum(d for _, d in kept))
+
+    negatives = [r for r in rows if r.negative_control]
+    for prefix, some in (("", rows), ("negative_control_", negatives)):
+        confirmed = "backend_confirmed_rate" if prefix else "backend_confirmed_block_rate"
+        placement = "semantic_placement_rate" if prefix else "semantic_placement_rate_by_request"
+        discovery = "discovery_rate" if prefix else "discovery_rate_by_request"
+        rate(prefix + "exact_block_hit_rate", [(r.exact_hit_blocks, r.total_blocks) for r in some])
+        rate(prefix + "any_position_token_rate", [(r.any_position_tokens, r.prompt_tokens) for r in some])
+        rate(
+            prefix + "semantic_candidate_block_rate",
+            [(r.plan.candidate_blocks, r.total_blocks) for r in some if r.plan],
+        )
+        rate(
+            prefix + "semantic_eligible_block_rate", [(r.plan.eligible_blocks, r.total_blocks) for r in some if r.plan]
+        )
+        rate(prefix + confirmed, [(r.backend_confirmed_blocks, r.total_blocks) for r in some])
+        rate(prefix + placement, [(r.route_outcome == "semantic_placement", 1) for r in some if r.route_outcome])
+        rate(prefix + discovery, [(r.plan.discoveries > 0, 1) for r in some if r.plan])
+    rate("exact_prefix_block_rate", [(r.exact_prefix_blocks, r.total_blocks) for r in rows])
+    both = [r for r in rows if r.plan and r.exact_hit_blocks is not None]
+    rate(
+        "semantic_eligible_lift",
+        [(r.plan.eligible_blocks - (r.exact_hit_blocks or 0), r.total_blocks) for r in both if r.plan],
+    )
+    reported = [r for r in rows if r.backend_confirmed_blocks is not None and r.exact_hit_blocks is not None]
+    rate(
+        "backend_confirmed_lift",
+        [((r.backend_confirmed_blocks or 0) - (r.exact_hit_blocks or 0), r.total_blocks) for r in reported],
+    )
+    cold = [r for r in rows if r.exact_prefix_tokens is not None]
+    rate(
+        "beyond_prefix_planned_token_rate",
+        [(r.plan_beyond_prefix_tokens, r.prompt_tokens - (r.exact_prefix_tokens or 0)) for r in cold],
+    )
+    rate("plan_rate_by_request", [(r.plan.planned_tokens > 0, 1) for r in rows if r.plan])
+    rate("changed_token_planned_rate", [(r.changed_planned_tokens, r.changed_tokens) for r in rows])
+    plans = [r.plan for r in rows if r.plan]
+    rate(
+        "unverified_planned_token_rate", [(p.unverified_tokens, p.unverified_tokens + p.planned_tokens) for p in plans]
+    )
+    risky = [p for p in plans if p.mean_context_share is not None]
+    rate(
+        "mean_context_share",
+        [(Fraction(p.mean_context_share or 0) * p.planned_tokens, p.planned_tokens) for p in risky],
+    )
+    rate("quality_pass_rate", [(r.quality_pass, 1) for r in rows])
+    return out
+
+
+@given(st.lists(ROWS, max_size=8))
+def test_rates_against_the_table_written_twice(rows: list[RequestRow]) -> None:
+    figures = aggregate(rows)
+    for name, (numerator, denominator) in by_hand(rows).items():
+        parts = figures["parts"][name]
+        if denominator == 0:
+            assert figures[name] is None, name
+            assert parts["numerator"] is None
+            assert parts["denominator"] is None
+        else:
+            assert (parts["numerator"], parts["denominator"]) == (pytest.approx(float(numerator)), denominator), name
+            assert figures[name] == pytest.approx(float(Fraction(numerator) / denominator)), name
+
+
+def test_every_share_is_checked_by_hand() -> None:
+    shares = {name for name in ORDER if METRICS.get(name).unit == "share"}
+    assert shares == set(by_hand([]))
+
+
+ROW = RequestRow("i", "d", "s", "t", False, None, None, prompt_tokens=40, total_blocks=2)
+PLAN = PlanRow(2, 1, 32, 0, 1, 1, 0, None, 0.5, 1.0)
+
+
+def test_none_is_not_zero() -> None:
+    assert aggregate([ROW])["backend_confirmed_block_rate"] is None
+    assert aggregate([replace(ROW, backend_confirmed_blocks=0)])["backend_confirmed_block_rate"] == 0.0
+    assert aggregate([ROW])["semantic_eligible_block_rate"] is None
+    assert aggregate([ROW])["semantic_path_extra_eligible_blocks"] is None
+    assert aggregate([])["total_blocks"] is None
+
+
+def test_unmeasured_rows_do_not_dilute_a_rate() -> None:
+    rows = [ROW, replace(ROW, backend_confirmed_blocks=1)]
+    assert aggregate(rows)["backend_confirmed_block_rate"] == 0.5
+    assert aggregate(rows)["parts"]["backend_confirmed_block_rate"]["denominator"] == 2
+
+
+def test_the_ablation_counts_differences() -> None:
+    with_embedder = replace(PLAN, candidate_blocks=5, eligible_blocks=4, discoveries=1)
+    without = replace(PLAN, candidate_blocks=3, eligible_blocks=3, discoveries=0)
+    rows = [replace(ROW, plan=with_embedder, token_plan=without), replace(ROW, plan=without)]
+    figures = aggregate(rows)
+    assert figures["semantic_path_extra_candidate_blocks"] == 2
+    assert figures["semantic_path_extra_eligible_blocks"] == 1
+    assert figures["semantic_path_extra_discoveries"] == 1
+
+
+@given(st.lists(st.floats(0, 100), min_size=1), st.sampled_from([1, 50, 99, 100]))
+def test_percentiles_are_nearest_rank(values: list[float], percent: int) -> None:
+    figure = percentile(values, percent)
+    assert figure is not None
+    at_or_below = sum(v <= figure.value for v in values)
+    below = sum(v < figure.value for v in values)
+    assert figure.value in values
+    assert at_or_below * 100 >= percent * len(values) > below * 100
+
+
+def test_evidence_is_named_only_beside_a_figure() -> None:
+    parts = aggregate([replace(ROW, plan=PLAN, backend_confirmed_blocks=1)])["parts"]
+    assert parts["semantic_eligible_block_rate"]["evidence"] == Evidence.OFFLINE
+    assert parts["backend_confirmed_block_rate"]["evidence"] == Evidence.BACKEND_CONFIRMED
+    assert parts["quality_pass_rate"]["evidence"] is None
+
+
+def test_groups_by_transform() -> None:
+    rows = [replace(ROW, item_id=str(i), transform=name) for i, name in enumerate("abba")]
+    grouped = aggregate_by_transform(rows)
+    assert {name: figures["requests"] for name, figures in grouped.items()} == {"a": 2, "b": 2}
+
+
+@given(ROWS)
+def test_rows_survive_json(row: RequestRow) -> None:
+    assert row_from_json(row.to_json(), "here") == row
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"surprise": 1}, "unknown keys surprise"),
+        ({"total_blocks": "2"}, "'total_blocks' is '2'"),
+        ({"total_blocks": -1}, "no count is negative"),
+        ({"total_blocks": True}, "'total_blocks' is True"),
+        ({"plan": {"candidate_blocks": 1}}, "plan: missing"),
+        ({"plan": 3}, "'plan' is 3"),
+    ],
+)
+def test_strange_rows_are_refused(change: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ContractError, match=complaint):
+        row_from_json({**ROW.to_json(), **change}, "here")
+
+
+def test_a_row_without_identity_is_refused() -> None:
+    record = ROW.to_json()
+    del record["prompt_tokens"]
+    with pytest.raises(ContractError, match="missing prompt_tokens"):
+        row_from_json(record, "here")
+
+
+def test_each_declaration_carries_its_own_name() -> None:
+    for name in metric_names():
+        metric = METRICS.get(name)
+        assert metric.name == name
+        assert metric.formula
+        assert metric.needs

@@ -1,0 +1,102 @@
+"""Registering, forgetting and planning at once: a plan never names a forgotten donor or tokens that differ."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semblend import Gates, Namespace, Planner, ReusePlan, Settings
+
+TENANT = Namespace(tenant="a", model="m")
+HEAD = np.random.default_rng(7).integers(0, 50, 200).astype(np.uint32)  # common to all: keeps the tries busy
+
+
+def content(number: int) -> NDArray[np.uint32]:
+    rng = np.random.default_rng(number)
+    return np.concatenate([HEAD, rng.integers(0, 50_000, 400).astype(np.uint32)])
+
+
+def test_concurrent_register_plan_forget() -> None:
+    planner = Planner(settings=Settings(embedder="none"), gates=Gates(min_reuse_ratio=0.0), budget_bytes=1 << 20)
+    planner.register("stays", content(0), TENANT)
+    forgotten: set[str] = set()
+    stop = threading.Event()
+    faults: list[str] = []
+    plans = [0]
+    reused_from_moving = [0]
+
+    def write() -> None:
+        rng = np.random.default_rng(1)
+        alive: list[int] = []
+        number = 0
+        while not stop.is_set():
+            number += 1
+            planner.register(f"d{number}", content(number), TENANT)
+            alive.append(number)
+            if len(alive) > 20:
+                gone = alive.pop(int(rng.integers(len(alive))))
+                planner.forget(f"d{gone}")
+                forgotten.add(f"d{gone}")
+
+    def read(seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        while not stop.is_set():
+            number = int(planner.counters.registered - rng.integers(0, 30))
+            recipient = np.concatenate([rng.integers(0, 50_000, 40).astype(np.uint32), content(max(number, 0))])
+            gone_before = set(forgotten)
+            answer = planner.plan(recipient, TENANT)
+            plans[0] += 1
+            if not isinstance(answer, ReusePlan):
+                faults.append(f"the head is in every donor, yet {answer}")
+                continue
+            for run in answer.runs:
+                donor = content(0 if run.donor_id == "stays" else int(run.donor_id[1:]))
+                piece = donor[run.donor_start : run.donor_start + run.length]
+                if not np.array_equal(piece, recipient[run.target_start : run.target_end]):
+                    faults.append(f"tokens differ in {run}")
+                if run.donor_id in gone_before:
+                    faults.append(f"{run.donor_id} was forgotten before the plan began")
+                if run.length > len(HEAD) + 1 and run.donor_id != "stays":
+                    reused_from_moving[0] += 1
+
+    threads = [threading.Thread(target=write), *(threading.Thread(target=read, args=(s,)) for s in (2, 3))]
+    for thread in threads:
+        thread.start()
+    time.sleep(4.0)
+    stop.set()
+    for thread in threads:
+        thread.join(20)
+    assert not any(thread.is_alive() for thread in threads)
+    assert not faults, faults[:3]
+    assert plans[0] > 100
+    assert reused_from_moving[0] > 10
+    assert planner.memory_bytes() <= 1 << 20
+
+
+def test_an_id_registered_again_is_planned_with_its_new_tokens_only() -> None:
+    planner = Planner(settings=Settings(embedder="none"), gates=Gates(min_reuse_ratio=0.0), budget_bytes=1 << 20)
+    for number in range(50):
+        planner.register("same", content(number), TENANT)
+        answer = planner.plan(content(number), TENANT)
+        assert isinstance(answer, ReusePlan)
+        assert answer.reused_tokens == len(content(number)) - 1
+        if number:
+            older = planner.plan(content(number - 1), TENANT)
+            assert isinstance(older, ReusePlan)
+            assert older.reused_tokens < len(HEAD) + 32
+    assert len(planner) == 1
+
+
+def test_a_lookup_does_not_wait_for_a_writer() -> None:
+    planner = Planner(settings=Settings(embedder="none"), budget_bytes=1 << 20)
+    planner.register("d", content(1), TENANT)
+    planner.plan(content(1), TENANT)
+    with planner._index._lock:  # a writer in the middle of its work
+        begin = time.perf_counter()
+        answer = planner.plan(content(1), TENANT)
+        elapsed = time.perf_counter() - begin
+    assert isinstance(answer, ReusePlan)
+    assert elapsed < 1.0

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from semblend.plan.compose import DONOR_START, LEAD, LENGTH, TARGET_START, compose
+
+RUNS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 50), st.integers(0, 50), st.integers(1, 30)), max_size=8)
+
+
+def covered(rows: NDArray[np.int64], size: int = 100) -> NDArray[np.bool_]:
+    positions = np.zeros(size, bool)
+    for row in rows:
+        positions[row[TARGET_START] : row[TARGET_START] + row[LENGTH]] = True
+    return positions
+
+
+@settings(max_examples=300, deadline=None)
+@given(runs=RUNS, floor=st.integers(0, 60), limit=st.integers(61, 99))
+def test_all_is_covered_with_the_fewest_pieces(runs: list[tuple[int, int, int, int]], floor: int, limit: int) -> None:
+    rows = np.array(runs, np.int64).reshape(-1, 4)
+    pieces = compose(rows, floor, limit, 1)
+    wanted = covered(rows)
+    wanted[:floor] = False
+    wanted[limit:] = False
+    assert np.array_equal(covered(pieces), wanted)
+    ends = pieces[:, TARGET_START] + pieces[:, LENGTH]
+    assert (pieces[1:, TARGET_START] >= ends[:-1]).all()
+    for piece in pieces:  # each piece is part of a run of its donor on the same diagonal
+        assert any(
+            row[0] == piece[0]
+            and row[2] - row[1] == piece[TARGET_START] - piece[DONOR_START]
+            and row[2] + piece[LEAD] == piece[TARGET_START]
+            and row[2] + row[3] >= piece[TARGET_START] + piece[LENGTH]
+            for row in rows
+        )
+    if floor == 0:
+        assert len(pieces) == fewest(rows, wanted)
+
+
+def fewest(rows: NDArray[np.int64], wanted: NDArray[np.bool_]) -> int:
+    """Exhaustive: the smallest set of runs that covers as much."""
+    inside = [row for row in rows if row[TARGET_START] < np.flatnonzero(wanted).max(initial=-1) + 1]
+    for size in range(len(inside) + 1):
+        for chosen in itertools.combinations(inside, size):
+            if not (wanted & ~covered(np.array(chosen, np.int64).reshape(-1, 4))).any():
+                return size
+    raise AssertionError("the runs themselves cover what they cover")
+
+
+def test_short_stretches_are_dropped_and_adjacent_pieces_count_together() -> None:
+    rows = np.array([[0, 0, 10, 20], [1, 0, 30, 20], [2, 0, 60, 39]], np.int64)
+    assert compose(rows, 0, 100, 40)[:, TARGET_START].tolist() == [10, 30]
+    assert compose(rows, 0, 100, 41).tolist() == []
+    assert compose(rows, 0, 100, 39)[:, TARGET_START].tolist() == [10, 30, 60]
+
+
+def test_what_lies_in_the_exact_prefix_counts_towards_the_length() -> None:
+    rows = np.array([[0, 100, 0, 64]], np.int64)
+    (piece,) = compose(rows, 60, 99, 64)
+    assert piece.tolist() == [0, 160, 60, 4, 60]

@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from semblend import Decline, DeclineReason, Gates, Namespace, Planner, ReusePlan, Settings
+from semblend.contract import UNKNOWN, Outcome
+from semblend.errors import ConfigurationError, ContractError, DonorError
+from semblend.plan.risk import context_risks
+
+NS = Namespace(tenant="a", model="m")
+DOCUMENT = np.random.default_rng(3).integers(0, 50_000, 1000).astype(np.uint32)
+
+
+def noise(length: int, seed: int = 0) -> NDArray[np.uint32]:
+    return np.random.default_rng(100 + seed).integers(0, 50_000, length).astype(np.uint32)
+
+
+def planner(gates: Gates | None = None, **switches: bool) -> Planner:
+    built = Planner(settings=Settings(embedder="none", **switches), gates=gates, budget_bytes=1 << 22)
+    built.register("doc", np.concatenate([noise(30, 1), DOCUMENT]), NS)
+    return built
+
+
+RECIPIENT = np.concatenate([noise(100, 2), DOCUMENT, noise(50, 3)])
+
+
+def reason(answer: ReusePlan | Decline) -> DeclineReason:
+    assert isinstance(answer, Decline)
+    return answer.reason
+
+
+def test_a_document_behind_another_instruction() -> None:
+    plan = planner().plan(RECIPIENT, NS)
+    assert isinstance(plan, ReusePlan)
+    (run,) = plan.runs
+    assert (run.donor_id, run.donor_start, run.target_start, run.length, run.shift) == ("doc", 30, 100, 1000, 70)
+    assert [(c.start, c.end) for c in plan.compute] == [(0, 100)]
+    assert run.risk.head_share == 1.0
+    assert run.risk.mean_share == pytest.approx(np.mean(100 / (100 + np.arange(1000))), abs=0.01)
+
+
+def test_each_refusal_has_its_reason() -> None:
+    unknown = Namespace(tenant="a", model="m", revision=UNKNOWN)
+    assert reason(planner(enabled=False).plan(RECIPIENT, NS)) is DeclineReason.DISABLED
+    assert reason(planner().plan(RECIPIENT, unknown)) is DeclineReason.NAMESPACE_UNKNOWN
+    assert reason(planner().plan(RECIPIENT[:63], NS)) is DeclineReason.PROMPT_TOO_SHORT
+    assert reason(planner().plan(RECIPIENT, NS, exact_prefix_tokens=1149)) is DeclineReason.EXACT_PREFIX_COVERS
+    assert reason(planner().plan(noise(500), NS)) is DeclineReason.NO_CANDIDATE
+    assert reason(planner(Gates(min_reuse_ratio=0.9)).plan(RECIPIENT, NS)) is DeclineReason.BELOW_MIN_REUSE_RATIO
+    assert reason(planner(Gates(max_context_share=0.2)).plan(RECIPIENT, NS)) is DeclineReason.CONTEXT_RISK
+    found = planner(discovery_only=True).plan(RECIPIENT, NS)
+    assert reason(found) is DeclineReason.DISCOVERY_ONLY
+    assert isinstance(found, Decline)
+    assert found.outcome is Outcome.SEMANTIC_DISCOVERY_ONLY
+    assert [d.donor_id for d in found.discoveries] == ["doc"]
+    assert reason(planner(discovery_only=True).plan(noise(500), NS)) is DeclineReason.NO_CANDIDATE
+
+
+def test_the_limits_of_a_gate_are_inclusive() -> None:
+    share = 1000 / len(RECIPIENT)
+    assert isinstance(planner(Gates(min_reuse_ratio=share)).plan(RECIPIENT, NS), ReusePlan)
+    risk = planner().plan(RECIPIENT, NS)
+    assert isinstance(risk, ReusePlan)
+    ceiling = risk.runs[0].risk.mean_share
+    assert isinstance(planner(Gates(max_context_share=ceiling)).plan(RECIPIENT, NS), ReusePlan)
+
+
+def test_boundary_tokens_are_computed_not_loaded() -> None:
+    plan = planner(Gates(boundary_recompute_tokens=16)).plan(RECIPIENT, NS)
+    assert isinstance(plan, ReusePlan)
+    assert (plan.runs[0].target_start, plan.runs[0].donor_start, plan.runs[0].length) == (116, 46, 984)
+    assert [(c.start, c.end) for c in plan.compute] == [(0, 116)]
+    everything = planner(Gates(boundary_recompute_tokens=1000)).plan(RECIPIENT, NS)
+    assert reason(everything) is DeclineReason.NO_CANDIDATE
+
+
+def test_a_true_prefix_has_no_boundary_to_recompute() -> None:
+    built = planner(Gates(boundary_recompute_tokens=16))
+    plan = built.plan(np.concatenate([noise(30, 1), DOCUMENT, noise(40)]), NS)
+    assert isinstance(plan, ReusePlan)
+    assert (plan.runs[0].target_start, plan.runs[0].length, plan.runs[0].risk.head_share) == (0, 1030, 0.0)
+
+
+def test_without_the_strict_boundary_only_the_runs_are_claimed() -> None:
+    two = np.concatenate([noise(100, 2), DOCUMENT[:400], noise(80, 4), DOCUMENT[500:], noise(20)])
+    strict = planner().plan(two, NS)
+    loose = planner(strict_prefix_boundary=False).plan(two, NS)
+    assert isinstance(strict, ReusePlan)
+    assert isinstance(loose, ReusePlan)
+    assert loose.runs == strict.runs
+    assert [(c.start, c.end) for c in strict.claimed] == [(0, 1080)]
+    assert [(c.start, c.end) for c in loose.claimed] == [(100, 500), (580, 1080)]
+    assert loose.compute == ()
+
+
+def test_exact_first() -> None:
+    plan = planner().plan(RECIPIENT, NS, exact_prefix_tokens=300)
+    assert isinstance(plan, ReusePlan)
+    assert plan.runs[0].target_start == 300
+    assert plan.runs[0].donor_start == 230
+    assert plan.claimed[0].start == 300
+
+
+def test_context_shared_by_the_exact_prefix_lowers_the_risk() -> None:
+    built = Planner(settings=Settings(embedder="none"), budget_bytes=1 << 22)
+    system = noise(200, 9)
+    built.register("doc", np.concatenate([system, noise(50, 1), DOCUMENT]), NS)
+    plan = built.plan(np.concatenate([system, noise(60, 2), DOCUMENT, noise(5)]), NS, exact_prefix_tokens=200)
+    assert isinstance(plan, ReusePlan)
+    assert plan.runs[0].risk.preceding_tokens == 260
+    assert plan.runs[0].risk.differing_tokens == 60
+
+
+def test_pieces_of_one_donor_in_order_share_context() -> None:
+    pieces = np.array([[0, 0, 0, 100, 0], [0, 120, 110, 100, 0], [0, 10, 220, 50, 0]], np.int64)
+    first, second, third = context_risks(pieces, [0])
+    assert first.differing_tokens == 0
+    assert (second.preceding_tokens, second.differing_tokens) == (120, 20)
+    assert (third.preceding_tokens, third.differing_tokens) == (220, 220)  # it stood before the others in the donor
+
+
+def test_what_cannot_be_a_donor_is_refused() -> None:
+    built = planner()
+    with pytest.raises(DonorError, match="no tokens"):
+        built.register("empty", [], NS)
+    with pytest.raises(DonorError, match="revision"):
+        built.register("d", DOCUMENT, Namespace(tenant="a", model="m", revision=UNKNOWN))
+    with pytest.raises(DonorError, match="budget"):
+        built.register("huge", np.zeros(1 << 20, np.uint32), NS)
+    with pytest.raises(ContractError, match="negative"):
+        built.register("d", [1, -2], NS)
+    with pytest.raises(ContractError, match="2\\*\\*31"):
+        built.plan([2**31] * 100, NS)
+    with pytest.raises(ContractError, match="whole numbers"):
+        built.plan(["a"] * 100, NS)  # type: ignore[list-item]
+    with pytest.raises(ConfigurationError, match="minimum"):
+        Planner(settings=Settings(embedder="none"), budget_bytes=1000)
+    with pytest.raises(ConfigurationError):
+        Gates(min_reuse_ratio=1.5)
+
+
+def test_lists_and_arrays_of_any_integer_type_give_one_answer() -> None:
+    built = planner()
+    expected = built.plan(RECIPIENT, NS)
+    assert built.plan(RECIPIENT.tolist(), NS) == expected
+    assert built.plan(RECIPIENT.astype(np.int64), NS) == expected
+    assert built.plan(tuple(RECIPIENT.tolist()), NS) == expected

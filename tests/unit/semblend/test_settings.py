@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from semblend.errors import ConfigurationError
+from semblend.settings import VARIABLES, Settings
+
+SOURCE = Path(__file__).parents[3] / "src" / "semblend"
+
+
+def test_the_seven_documented_variables_and_their_defaults() -> None:
+    assert {v.name: v.default for v in VARIABLES} == {
+        "SEMBLEND_ENABLED": "1",
+        "SEMBLEND_MIN_SIMILARITY": "0.60",
+        "SEMBLEND_EMBEDDER": "minilm",
+        "SEMBLEND_FUZZY_CHUNKS": "0",
+        "SEMBLEND_DISCOVERY_ONLY": "0",
+        "SEMBLEND_STRICT_PREFIX_BOUNDARY": "1",
+        "SEMBLEND_EXACT_MATERIALIZATION_ONLY": "1",
+    }
+    assert Settings.from_environment({}) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "field", "value"),
+    [
+        ("SEMBLEND_ENABLED", "0", "enabled", False),
+        ("SEMBLEND_MIN_SIMILARITY", "0.75", "min_similarity", 0.75),
+        ("SEMBLEND_EMBEDDER", "ONNX-GPU", "embedder", "onnx_gpu"),
+        ("SEMBLEND_FUZZY_CHUNKS", "true", "fuzzy_chunks", True),
+        ("SEMBLEND_DISCOVERY_ONLY", "on", "discovery_only", True),
+        ("SEMBLEND_STRICT_PREFIX_BOUNDARY", "no", "strict_prefix_boundary", False),
+        ("SEMBLEND_EXACT_MATERIALIZATION_ONLY", "0", "exact_materialization_only", False),
+    ],
+)
+def test_each_variable_fills_its_setting(name: str, text: str, field: str, value: object) -> None:
+    settings = Settings.from_environment({name: text})
+    assert getattr(settings, field) == value
+    assert settings != Settings()
+
+
+@pytest.mark.parametrize(
+    "assignment", ["SEMBLEND_ENABLED=maybe", "SEMBLEND_MIN_SIMILARITY=1.5", "SEMBLEND_MIN_SIMILARITY=x"]
+)
+def test_a_bad_value_names_the_variable(assignment: str) -> None:
+    name, _, value = assignment.partition("=")
+    with pytest.raises(ConfigurationError, match=name):
+        Settings.from_environment({name: value})
+
+
+def test_an_unknown_name_warns_with_the_nearest() -> None:
+    with pytest.warns(UserWarning, match="SEMBLEND_ENABLD.*SEMBLEND_ENABLED"):
+        Settings.from_environment({"SEMBLEND_ENABLD": "0"})
+
+
+def test_no_other_module_reads_or_names_a_variable() -> None:
+    for path in SOURCE.rglob("*.py"):
+        names = re.findall(r"SEMBLEND_[A-Z_]+", path.read_text())
+        assert path.name == "settings.py" or not names, f"{path} names {names}"
