@@ -69,8 +69,10 @@ def thin_periodic(anchors: Anchors) -> Anchors:
     positions, hashes = anchors
     if len(positions) < 3:
         return anchors
-    gaps = np.diff(positions)
     same = hashes[1:] == hashes[:-1]
+    if not same.any():
+        return anchors
+    gaps = np.diff(positions)
     inside = same[1:] & same[:-1] & (gaps[1:] == gaps[:-1]) & (gaps[1:] <= GRAM)
     if not inside.any():
         return anchors

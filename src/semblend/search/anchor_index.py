@@ -113,12 +113,13 @@ class AnchorIndex:
             slot = self._take_slot()
             number = self._enter_namespace(namespace)
             store_donor(self._store, slot, number, tokens)
-            self._link(slot, anchors, number)
             self._ids[slot] = donor_id
             self._slots[donor_id] = slot
             self._put_newest(slot)
             self._store.used[slot] = 0
+            # Live before it is linked: a posting that readers skip could stand in front of one they need.
             self._store.donors[slot, DONOR_LIVE] = 1
+            self._link(slot, anchors, number)
             return evicted + self._make_room(0, keep=slot)
 
     def remove(self, donor_id: str) -> bool:

@@ -1,7 +1,7 @@
 """The arrays the anchor index lives in, and what their columns mean.
 
 Everything is a flat array so that compiled code can walk it without the interpreter, a million donors cost no Python
-objects, and memory can be stated: 4 bytes per token, 20 per posting, 8 per table place, 32 per context-trie node.
+objects, and memory can be stated: 4 bytes per token, 20 per posting, 8 per table place, 36 per context-trie node.
 
 Arrays are reserved at the size the byte budget allows and committed by the operating system page by page as they are
 written, so nothing is ever copied to grow, except the hash table (see ``rebuild`` in ``table``).
@@ -25,8 +25,8 @@ POST_COLUMNS: Final = 5
 POST_BYTES: Final = POST_COLUMNS * 4
 
 # nodes of the context tries that replace a chain once too many donors share its gram. Id 0 is "none".
-NODE_PARENT, NODE_TOKEN, NODE_HEAD, NODE_COUNT, NODE_CHILD, NODE_NEXT, NODE_PREV, NODE_LINK = range(8)
-NODE_COLUMNS: Final = 8
+NODE_PARENT, NODE_TOKEN, NODE_DEPTH, NODE_HEAD, NODE_COUNT, NODE_CHILD, NODE_NEXT, NODE_PREV, NODE_LINK = range(9)
+NODE_COLUMNS: Final = 9
 NODE_BYTES: Final = NODE_COLUMNS * 4
 
 # donors, by slot
@@ -87,8 +87,8 @@ def allocate(budget_bytes: int) -> Store:
 
 def accounted_bytes(store: Store, donors: int) -> int:
     """Bytes held, including what readers still keep from being reused."""
-    state = store.state
-    return int(
+    state: list[int] = store.state[:STATE_MAP_FREE].tolist()
+    return (
         state[STATE_PAGE_USED] * PAGE_BYTES
         + state[STATE_MAP_USED] * 4
         + state[STATE_POST_USED] * POST_BYTES

@@ -2,10 +2,11 @@
 
 Boilerplate stands in every donor. A plain chain of it would be as long as there are donors; a bounded walk would miss
 the one donor that goes on as the recipient does. So when more than CHAIN donors share a gram, its postings move into
-two tries, one keyed by the tokens that follow the gram and one by the tokens before it, split only where a leaf would
-again exceed CHAIN and at most DEPTH tokens deep. Walking down with the recipient's own tokens ends at a donor that
-agrees with it as far to that side as any donor does; at DEPTH the neighbouring anchors take over. A walk is bounded by
-CHAIN + DEPTH however many donors there are, and no equal run of GUARANTEE tokens loses a position.
+two tries, one keyed by the tokens that follow the gram and one by the tokens before it, at most DEPTH deep. A node
+stands where donors part ways: all below it agree for NODE_DEPTH tokens and differ in the next, so a thousand donors
+with one continuation are one node. Walking down with the recipient's own tokens ends at a donor that agrees with it as
+far to that side as any donor does; at DEPTH the neighbouring anchors take over. A walk is bounded by CHAIN + DEPTH
+however many donors there are, and no equal run of GUARANTEE tokens loses a position.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from semblend.search.layout import (
     DONOR_POSTS,
     NODE_CHILD,
     NODE_COUNT,
+    NODE_DEPTH,
     NODE_HEAD,
     NODE_LINK,
     NODE_NEXT,
@@ -123,18 +125,6 @@ def find_child(store: Store, node: int, token: int) -> int:
 
 
 @kernel
-def add_child(store: Store, node: int, token: int) -> int:
-    child = new_node(store, node, token)
-    first = int(store.nodes[node, NODE_CHILD])
-    store.nodes[child, NODE_NEXT] = first
-    if first != 0:
-        store.nodes[first, NODE_PREV] = child
-    add_entry(store, child_tag(node, token), child)
-    store.nodes[node, NODE_CHILD] = child
-    return child
-
-
-@kernel
 def push(store: Store, node: int, posting: int) -> None:
     head = int(store.nodes[node, NODE_HEAD])
     store.posts[posting, POST_NEXT] = head
@@ -146,65 +136,172 @@ def push(store: Store, node: int, posting: int) -> None:
 
 
 @kernel
-def split(store: Store, node: int, gram: int, side: int, depth: int) -> None:
-    """Move a full leaf's postings one token deeper. Readers that overlap see the version change and look again."""
+def add_leaf(store: Store, node: int, token: int, posting: int) -> None:
+    """A new child of ``node`` with one posting, complete before a reader can come upon it."""
+    child = new_node(store, node, token)
+    push(store, child, posting)
+    first = int(store.nodes[node, NODE_CHILD])
+    store.nodes[child, NODE_NEXT] = first
+    if first != 0:
+        store.nodes[first, NODE_PREV] = child
+    add_entry(store, child_tag(node, token), child)
+    store.nodes[node, NODE_CHILD] = child
+
+
+@kernel
+def sample_of(store: Store, node: int) -> int:
+    """Any posting below ``node``: it knows the tokens that all of them share."""
+    while store.nodes[node, NODE_CHILD] != 0:
+        node = int(store.nodes[node, NODE_CHILD])
+    return int(store.nodes[node, NODE_HEAD])
+
+
+@kernel
+def agreement(store: Store, a: int, b: int, gram: int, side: int, begin: int, limit: int) -> int:
+    """Up to which depth, from ``begin`` to at most ``limit``, the contexts of two postings agree."""
+    slot_a = int(store.posts[a, POST_DONOR])
+    slot_b = int(store.posts[b, POST_DONOR])
+    position_a = position_of(int(store.posts[a, POST_POSITION]))
+    position_b = position_of(int(store.posts[b, POST_POSITION]))
+    depth = begin
+    while depth < limit:
+        token = context_token(store, slot_a, position_a, gram, side, depth)
+        if token != context_token(store, slot_b, position_b, gram, side, depth):
+            break
+        depth += 1
+    return depth
+
+
+@kernel
+def posting_token(store: Store, posting: int, gram: int, side: int, depth: int) -> int:
+    position = position_of(int(store.posts[posting, POST_POSITION]))
+    return context_token(store, int(store.posts[posting, POST_DONOR]), position, gram, side, depth)
+
+
+@kernel
+def split_leaf(store: Store, node: int, gram: int, side: int, begin: int) -> None:
+    """A leaf is full: part its postings where they first differ, or, if nowhere, let it hold any number."""
+    first = int(store.nodes[node, NODE_HEAD])
+    depth = DEPTH
+    posting = int(store.posts[first, POST_NEXT])
+    while posting != 0:
+        depth = agreement(store, first, posting, gram, side, begin, depth)
+        posting = int(store.posts[posting, POST_NEXT])
+    store.nodes[node, NODE_DEPTH] = depth
+    if depth == DEPTH:
+        return
     store.state[STATE_VERSION] += 1
-    posting = int(store.nodes[node, NODE_HEAD])
     store.nodes[node, NODE_HEAD] = 0
     store.nodes[node, NODE_COUNT] = 0
+    posting = first
     while posting != 0:
         following = int(store.posts[posting, POST_NEXT])
-        slot = int(store.posts[posting, POST_DONOR])
-        position = position_of(int(store.posts[posting, POST_POSITION]))
-        token = context_token(store, slot, position, gram, side, depth)
+        token = posting_token(store, posting, gram, side, depth)
         child = find_child(store, node, token)
         if child == 0:
-            child = add_child(store, node, token)
-        push(store, child, posting)
+            add_leaf(store, node, token, posting)
+        else:
+            push(store, child, posting)
         posting = following
     store.state[STATE_VERSION] += 1
 
 
 @kernel
-def insert_in_trie(store: Store, root: int, posting: int, gram: int, side: int) -> None:
-    slot = int(store.posts[posting, POST_DONOR])
-    position = position_of(int(store.posts[posting, POST_POSITION]))
-    node = root
-    depth = 0
-    while True:
-        if store.nodes[node, NODE_CHILD] == 0:
-            if depth == DEPTH or store.nodes[node, NODE_COUNT] < CHAIN:
-                push(store, node, posting)
-                return
-            split(store, node, gram, side, depth)
-        token = context_token(store, slot, position, gram, side, depth)
-        child = find_child(store, node, token)
-        if child == 0:
-            child = add_child(store, node, token)
-        node = child
-        depth += 1
+def part_above(store: Store, place: int, node: int, posting: int, gram: int, side: int, depth: int) -> None:
+    """The posting leaves the path to ``node`` at ``depth``: a new node there takes the place of ``node``."""
+    store.state[STATE_VERSION] += 1
+    parent = int(store.nodes[node, NODE_PARENT])
+    fork = new_node(store, parent, int(store.nodes[node, NODE_TOKEN]))
+    store.nodes[fork, NODE_DEPTH] = depth
+    token = posting_token(store, sample_of(store, node), gram, side, depth)
+    if parent == 0:
+        entry = int(store.table[place])
+        if side == AFTER:
+            store.nodes[fork, NODE_LINK] = store.nodes[node, NODE_LINK]
+            store.table[place] = pack(entry >> HEAD_BITS, -(fork + 1))
+        else:
+            store.nodes[-head_of(entry) - 1, NODE_LINK] = fork
+        store.nodes[node, NODE_LINK] = 0
+    else:
+        for column, back in ((NODE_NEXT, NODE_PREV), (NODE_PREV, NODE_NEXT)):
+            neighbour = int(store.nodes[node, column])
+            store.nodes[fork, column] = neighbour
+            if neighbour != 0:
+                store.nodes[neighbour, back] = fork
+        if store.nodes[parent, NODE_CHILD] == node:
+            store.nodes[parent, NODE_CHILD] = fork
+        replace_child(store, parent, int(store.nodes[node, NODE_TOKEN]), node, fork)
+    store.nodes[node, NODE_PARENT] = fork
+    store.nodes[node, NODE_TOKEN] = token
+    store.nodes[node, NODE_NEXT] = 0
+    store.nodes[node, NODE_PREV] = 0
+    store.nodes[fork, NODE_CHILD] = node
+    add_entry(store, child_tag(fork, token), node)
+    add_leaf(store, fork, posting_token(store, posting, gram, side, depth), posting)
+    store.state[STATE_VERSION] += 1
 
 
 @kernel
-def grow_tries(store: Store, place: int, gram: int) -> int:
-    """Turn the full chain at ``place`` into a pair of tries; returns the root of the AFTER trie."""
+def replace_child(store: Store, parent: int, token: int, old: int, new: int) -> None:
+    """Let the table's place for ``old`` hold ``new`` (a node, or GONE)."""
+    table = store.table
+    tag = child_tag(parent, token)
+    place = home(table, tag)
+    while table[place] != pack(tag, old):
+        place += 1
+        if place == len(table):
+            place = 0
+    table[place] = pack(tag, new)
+
+
+@kernel
+def insert_in_trie(store: Store, place: int, posting: int, gram: int, side: int) -> None:
+    """Hang a posting of the gram at ``place`` where its context belongs.
+
+    A change of the trie's shape makes the version odd while it lasts: a reader that overlaps with it looks again.
+    """
+    root = -head_of(store.table[place]) - 1
+    node = root if side == AFTER else int(store.nodes[root, NODE_LINK])
+    begin = 0
+    while True:
+        if store.nodes[node, NODE_CHILD] == 0 and store.nodes[node, NODE_DEPTH] < DEPTH:
+            if store.nodes[node, NODE_COUNT] < CHAIN:
+                push(store, node, posting)
+                return
+            split_leaf(store, node, gram, side, begin)
+        limit = int(store.nodes[node, NODE_DEPTH])
+        depth = agreement(store, sample_of(store, node), posting, gram, side, begin, limit)
+        if depth < limit:
+            part_above(store, place, node, posting, gram, side, depth)
+            return
+        if limit == DEPTH:
+            push(store, node, posting)
+            return
+        token = posting_token(store, posting, gram, side, limit)
+        child = find_child(store, node, token)
+        if child == 0:
+            add_leaf(store, node, token, posting)
+            return
+        node = child
+        begin = limit + 1
+
+
+@kernel
+def grow_tries(store: Store, place: int, gram: int) -> None:
+    """Turn the full chain at ``place`` into a pair of tries."""
     store.state[STATE_VERSION] += 1
     entry = int(store.table[place])
     root = new_node(store, 0, END)
-    other = new_node(store, 0, END)
-    store.nodes[root, NODE_LINK] = other
+    store.nodes[root, NODE_LINK] = new_node(store, 0, END)
+    store.table[place] = pack(entry >> HEAD_BITS, -(root + 1))
     posting = head_of(entry)
     while posting != 0:
         following = int(store.posts[posting, POST_NEXT])
-        slot = int(store.posts[posting, POST_DONOR])
-        position = int(store.posts[posting, POST_POSITION])
-        insert_in_trie(store, root, posting, gram, AFTER)
-        twin = new_posting(store, slot, ~position)
-        insert_in_trie(store, other, twin, gram, BEFORE)
+        twin = new_posting(store, int(store.posts[posting, POST_DONOR]), ~int(store.posts[posting, POST_POSITION]))
+        insert_in_trie(store, place, posting, gram, AFTER)
+        insert_in_trie(store, place, twin, gram, BEFORE)
         posting = following
-    store.table[place] = pack(entry >> HEAD_BITS, -(root + 1))
     store.state[STATE_VERSION] += 1
-    return root
 
 
 @kernel
@@ -229,11 +326,9 @@ def insert_posting(store: Store, tag: int, slot: int, position: int, gram: int) 
                 store.posts[head, POST_PREV] = posting
             store.table[place] = pack(tag, posting)
             return
-        root = grow_tries(store, place, gram)
-    else:
-        root = -head - 1
-    insert_in_trie(store, root, new_posting(store, slot, position), gram, AFTER)
-    insert_in_trie(store, int(store.nodes[root, NODE_LINK]), new_posting(store, slot, ~position), gram, BEFORE)
+        grow_tries(store, place, gram)
+    insert_in_trie(store, place, new_posting(store, slot, position), gram, AFTER)
+    insert_in_trie(store, place, new_posting(store, slot, ~position), gram, BEFORE)
 
 
 @kernel
@@ -252,14 +347,7 @@ def prune(store: Store, node: int) -> None:
             store.nodes[preceding, NODE_NEXT] = following
         else:
             store.nodes[parent, NODE_CHILD] = following
-        table = store.table
-        tag = child_tag(parent, int(store.nodes[node, NODE_TOKEN]))
-        place = home(table, tag)
-        while table[place] != pack(tag, node):
-            place += 1
-            if place == len(table):
-                place = 0
-        table[place] = pack(tag, GONE)
+        replace_child(store, parent, int(store.nodes[node, NODE_TOKEN]), node, GONE)
         store.nodes[node, NODE_LINK] = store.state[STATE_NODE_RETIRED]
         store.state[STATE_NODE_RETIRED] = node
         node = parent
@@ -296,14 +384,10 @@ def remove_posting(store: Store, posting: int, tag: int, gram: int) -> None:
         if preceding == 0:
             store.table[place] = pack(tag, following if following != 0 else GONE)
         return
-    raw = int(store.posts[posting, POST_POSITION])
-    side = AFTER if raw >= 0 else BEFORE
+    side = AFTER if store.posts[posting, POST_POSITION] >= 0 else BEFORE
     node = -head - 1 if side == AFTER else int(store.nodes[-head - 1, NODE_LINK])
-    slot = int(store.posts[posting, POST_DONOR])
-    depth = 0
     while store.nodes[node, NODE_CHILD] != 0:
-        node = find_child(store, node, context_token(store, slot, position_of(raw), gram, side, depth))
-        depth += 1
+        node = find_child(store, node, posting_token(store, posting, gram, side, int(store.nodes[node, NODE_DEPTH])))
     if preceding == 0:
         store.nodes[node, NODE_HEAD] = following
     store.nodes[node, NODE_COUNT] -= 1

@@ -14,6 +14,7 @@ from semblend.search.layout import (
     DONOR_NAMESPACE,
     DONOR_POSTS,
     NODE_CHILD,
+    NODE_DEPTH,
     NODE_HEAD,
     NODE_LINK,
     POST_DONOR,
@@ -30,7 +31,9 @@ from semblend.search.postings import (
     find_child,
     insert_posting,
     position_of,
+    posting_token,
     remove_posting,
+    sample_of,
 )
 from semblend.search.table import GONE, ROOM, find_key, head_of
 
@@ -68,23 +71,35 @@ def unlink_donor(store: Store, slot: int, positions: NDArray[np.int32], tags: ND
 
 
 @kernel
+def prompt_agreement(
+    store: Store, posting: int, tokens: NDArray[np.uint32], at: int, gram: int, side: int, begin: int, limit: int
+) -> int:
+    """Up to which depth, from ``begin`` to at most ``limit``, the recipient agrees with a posting's context."""
+    depth = begin
+    while depth < limit:
+        place = at + gram + depth if side == AFTER else at - 1 - depth
+        if place < 0 or place >= len(tokens) or tokens[place] != posting_token(store, posting, gram, side, depth):
+            break
+        depth += 1
+    return depth
+
+
+@kernel
 def leaf_towards(store: Store, root: int, tokens: NDArray[np.uint32], at: int, gram: int, side: int) -> int:
     """The chain of donors that agree with the recipient around ``at`` as far to ``side`` as any donor does."""
     node = root
-    depth = 0
+    begin = 0
     while store.nodes[node, NODE_CHILD] != 0:
-        place = at + gram + depth if side == AFTER else at - 1 - depth
-        child = 0
-        if 0 <= place < len(tokens):
-            child = find_child(store, node, int(tokens[place]))
+        limit = int(store.nodes[node, NODE_DEPTH])
+        sample = sample_of(store, node)
+        if prompt_agreement(store, sample, tokens, at, gram, side, begin, limit) < limit:
+            return sample  # the recipient leaves the common path: anybody below agrees as far as is possible
+        place = at + gram + limit if side == AFTER else at - 1 - limit
+        child = find_child(store, node, int(tokens[place])) if 0 <= place < len(tokens) else 0
         if child == 0:
-            for _ in range(DEPTH + 1):  # nobody goes on like this: anybody below agrees as far as is possible
-                if store.nodes[node, NODE_CHILD] == 0:
-                    break
-                node = int(store.nodes[node, NODE_CHILD])
-            break
+            return sample  # nobody goes on like this
         node = child
-        depth += 1
+        begin = limit + 1
     return int(store.nodes[node, NODE_HEAD])
 
 

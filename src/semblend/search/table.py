@@ -33,7 +33,12 @@ _ONE: Final = np.uint64(1)
 
 def gram_tags(hashes: NDArray[np.uint64], namespace: int) -> NDArray[np.int64]:
     """Tags of grams in one namespace: equal content of two tenants does not even meet in the table."""
-    salt = np.uint64((namespace + 1) * int(_SEED) % (1 << 64))
+    tags: NDArray[np.int64] = _tags(hashes, np.uint64((namespace + 1) * int(_SEED) % (1 << 64)))
+    return tags
+
+
+@kernel
+def _tags(hashes: NDArray[np.uint64], salt: np.uint64) -> NDArray[np.int64]:
     value = (hashes ^ salt) * _MIX
     value = (value ^ (value >> _SHIFT)) * _MIX
     return ((value >> _SHIFT) << _ONE).astype(np.int64)
