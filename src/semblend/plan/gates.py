@@ -62,7 +62,8 @@ def decide(
     truncated: bool = False,
 ) -> ReusePlan | Decline:
     """Turn composed pieces into a plan, or say why not."""
-    kept = [(row, risk) for row, risk in zip(pieces, risks, strict=True) if risk.mean_share <= gates.max_context_share]
+    ceiling = gates.max_context_share
+    kept = [(row, risk) for row, risk in zip(pieces.tolist(), risks, strict=True) if risk.mean_share <= ceiling]
     if len(pieces) and not kept:
         worst = min(risk.mean_share for risk in risks)
         detail = f"least mean share of differing context {worst:.3f} > {gates.max_context_share:.3f}"
@@ -93,19 +94,13 @@ def decide(
     )
 
 
-def _run(row: NDArray[np.int64], risk: ContextRisk, donor_ids: Sequence[str], recompute: int) -> Run | None:
+def _run(row: list[int], risk: ContextRisk, donor_ids: Sequence[str], recompute: int) -> Run | None:
     """The loaded part of a piece. A run whose whole context is shared has no boundary to repair."""
     skip = recompute if risk.differing_tokens else 0
-    length = int(row[LENGTH]) - skip
+    length = row[LENGTH] - skip
     if length <= 0:
         return None
-    return Run(
-        donor_id=donor_ids[int(row[DONOR])],
-        donor_start=int(row[DONOR_START]) + skip,
-        target_start=int(row[TARGET_START]) + skip,
-        length=length,
-        risk=risk,
-    )
+    return Run(donor_ids[row[DONOR]], row[DONOR_START] + skip, row[TARGET_START] + skip, length, risk)
 
 
 def _holes(start: int, runs: Sequence[Run]) -> tuple[TokenRange, ...]:

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from semblend.compiled import kernel
 from semblend.contract import ContextRisk
-from semblend.plan.compose import DONOR, DONOR_START, LEAD, LENGTH, TARGET_START
+from semblend.plan.compose import DONOR, DONOR_START, LENGTH, TARGET_START
 
 
 def context_risks(pieces: NDArray[np.int64], shared_prefix: Sequence[int]) -> list[ContextRisk]:
@@ -18,26 +19,59 @@ def context_risks(pieces: NDArray[np.int64], shared_prefix: Sequence[int]) -> li
     Shared context is what both saw before the piece, in order: the common prefix, earlier pieces of the same donor that
     also stood earlier in that donor, and the equal tokens the piece was cut from.
     """
-    risks: list[ContextRisk] = []
-    earlier: dict[int, list[tuple[int, int]]] = {}  # donor -> (end in the donor, shared tokens up to there)
-    for row in pieces:
-        donor, donor_start, target_start, length, lead = (
-            int(row[c]) for c in (DONOR, DONOR_START, TARGET_START, LENGTH, LEAD)
-        )
-        shared = max(
-            [min(shared_prefix[donor], donor_start, target_start)]
-            + [total for end, total in earlier.get(donor, ()) if end <= donor_start - lead]
-        )
-        shared = min(shared + lead, donor_start, target_start)
-        preceding = max(donor_start, target_start)
-        differing = preceding - shared
-        risks.append(ContextRisk(preceding, differing, _mean_share(differing, preceding, length)))
-        earlier.setdefault(donor, []).append((donor_start + length, shared + length))
-    return risks
+    if not len(pieces):
+        return []
+    ends = pieces[:, DONOR_START] + pieces[:, LENGTH]
+    order = np.lexsort((ends, pieces[:, DONOR]))
+    shared = _shared_before(pieces, ends, order, np.array(shared_prefix, np.int64)).tolist()
+    preceding = np.maximum(pieces[:, DONOR_START], pieces[:, TARGET_START]).tolist()
+    lengths = pieces[:, LENGTH].tolist()
+    return [
+        _risk(before, before - same, length) for before, same, length in zip(preceding, shared, lengths, strict=True)
+    ]
 
 
-def _mean_share(differing: int, preceding: int, length: int) -> float:
-    """The mean of ``differing / (preceding + i)`` over the run, by the integral instead of the sum."""
-    if not differing:
-        return 0.0
-    return min(1.0, differing / length * math.log((preceding + length) / preceding))
+@kernel
+def _shared_before(
+    pieces: NDArray[np.int64], ends: NDArray[np.int64], order: NDArray[np.int64], shared_prefix: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """For each piece, the longest chain of context in the same order in donor and recipient.
+
+    ``order`` sorts pieces by donor and by where they end in it. Each donor's stretch of that order carries a Fenwick
+    tree of maxima: the best chain among earlier pieces that end at or before a place of the donor, in log time.
+    """
+    count = len(pieces)
+    first = np.zeros(len(shared_prefix) + 1, np.int64)
+    place = np.empty(count, np.int64)
+    sorted_ends = np.empty(count, np.int64)
+    for i in range(count):
+        place[order[i]] = i
+        sorted_ends[i] = ends[order[i]]
+        first[pieces[i, 0] + 1] += 1
+    for donor in range(len(shared_prefix)):
+        first[donor + 1] += first[donor]
+    best = np.zeros(count + 1, np.int64)
+    shared = np.empty(count, np.int64)
+    for i in range(count):
+        donor = pieces[i, 0]
+        lead = pieces[i, 4]
+        head = min(pieces[i, 1], pieces[i, 2])
+        base = first[donor]
+        size = first[donor + 1] - base
+        chain = min(shared_prefix[donor], head)
+        node = np.searchsorted(sorted_ends[base : base + size], pieces[i, 1] - lead, side="right")
+        while node > 0:
+            chain = max(chain, best[base + node])
+            node -= node & -node
+        shared[i] = min(chain + lead, head)
+        node = place[i] - base + 1
+        while node <= size:
+            best[base + node] = max(best[base + node], shared[i] + pieces[i, 3])
+            node += node & -node
+    return shared
+
+
+def _risk(preceding: int, differing: int, length: int) -> ContextRisk:
+    """With the mean of ``differing / (preceding + i)`` over the run, by the integral instead of the sum."""
+    mean = differing / length * math.log((preceding + length) / preceding) if differing else 0.0
+    return ContextRisk(preceding, differing, min(1.0, mean))

@@ -30,6 +30,7 @@ from semblend.search.layout import (
     PAGE_BYTES,
     POST_BYTES,
     STATE_NODE_RETIRED,
+    STATE_TABLE_GONE,
     STATE_TABLE_USED,
     STATE_VERSION,
     accounted_bytes,
@@ -210,15 +211,13 @@ class AnchorIndex:
     def _rebuild_table(self, extra: int) -> None:
         """Grow, or only sweep out dead keys. Readers go on with the old table."""
         store = self._store
-        wanted = int(store.state[STATE_TABLE_USED]) + extra + 2 * ROOM
-        size = max(MIN_TABLE, len(store.table))
+        size = len(store.table)
+        wanted = int(store.state[STATE_TABLE_USED] - store.state[STATE_TABLE_GONE]) + extra + 2 * ROOM
+        if wanted > size * LOAD_LIMIT:
+            size = max(int(size * GROWTH), int(wanted / LOAD_LIMIT) + 1)
         table = np.zeros(size, np.int64)
-        living = rebuild(store.table, table)
-        if (living + extra + 2 * ROOM) > size * LOAD_LIMIT:
-            size = max(int(size * GROWTH), int(wanted / LOAD_LIMIT))
-            table = np.zeros(size, np.int64)
-            living = rebuild(store.table, table)
-        store.state[STATE_TABLE_USED] = living
+        store.state[STATE_TABLE_USED] = rebuild(store.table, table)
+        store.state[STATE_TABLE_GONE] = 0
         self._store = store._replace(table=table)
 
     def _make_room(self, need: int, keep: int | None = None) -> list[str]:

@@ -10,6 +10,7 @@ written, so nothing is ever copied to grow, except the hash table (see ``rebuild
 from __future__ import annotations
 
 import mmap
+import sys
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -40,10 +41,12 @@ DONOR_BYTES: Final = (
 STATE_VERSION, STATE_TABLE_USED, STATE_POST_HIGH, STATE_POST_FREE, STATE_POST_USED = range(5)
 STATE_NODE_HIGH, STATE_NODE_FREE, STATE_NODE_USED, STATE_NODE_RETIRED = range(5, 9)
 STATE_PAGE_HIGH, STATE_PAGE_FREE, STATE_PAGE_USED, STATE_MAP_HIGH, STATE_MAP_USED = range(9, 14)
-STATE_MAP_FREE: Final = 14  # one free list per power of two
-STATE_SIZE: Final = 14 + 32
+STATE_TABLE_GONE: Final = 14  # keys without donors, swept out when the table is rebuilt
+STATE_MAP_FREE: Final = 15  # one free list per power of two
+STATE_SIZE: Final = STATE_MAP_FREE + 32
 
 MIN_TABLE: Final = 4096
+_NO_RESERVE: Final = 0x4000 if sys.platform == "linux" else 0  # named in the standard library only from 3.13 on
 
 
 class Store(NamedTuple):
@@ -64,7 +67,7 @@ def reserve(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
     """A zeroed array whose memory is committed only where it is touched."""
     count = int(np.prod(shape))
     size = count * np.dtype(dtype).itemsize
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE
     mapping = mmap.mmap(-1, max(size, mmap.PAGESIZE), flags=flags)
     return np.frombuffer(mapping, dtype, count).reshape(shape)
 

@@ -43,7 +43,7 @@ from semblend.search.layout import (
     STATE_VERSION,
     Store,
 )
-from semblend.search.table import GONE, HEAD_BITS, add_entry, child_tag, find_key, head_of, home, pack
+from semblend.search.table import GONE, HEAD_BITS, add_entry, child_tag, find_key, head_of, home, pack, set_head
 
 CHAIN: Final = 8
 DEPTH: Final = 32
@@ -218,7 +218,7 @@ def part_above(store: Store, place: int, node: int, posting: int, gram: int, sid
         entry = int(store.table[place])
         if side == AFTER:
             store.nodes[fork, NODE_LINK] = store.nodes[node, NODE_LINK]
-            store.table[place] = pack(entry >> HEAD_BITS, -(fork + 1))
+            set_head(store, place, -(fork + 1))
         else:
             store.nodes[-head_of(entry) - 1, NODE_LINK] = fork
         store.nodes[node, NODE_LINK] = 0
@@ -251,7 +251,7 @@ def replace_child(store: Store, parent: int, token: int, old: int, new: int) -> 
         place += 1
         if place == len(table):
             place = 0
-    table[place] = pack(tag, new)
+    set_head(store, place, new)
 
 
 @kernel
@@ -293,7 +293,7 @@ def grow_tries(store: Store, place: int, gram: int) -> None:
     entry = int(store.table[place])
     root = new_node(store, 0, END)
     store.nodes[root, NODE_LINK] = new_node(store, 0, END)
-    store.table[place] = pack(entry >> HEAD_BITS, -(root + 1))
+    set_head(store, place, -(root + 1))
     posting = head_of(entry)
     while posting != 0:
         following = int(store.posts[posting, POST_NEXT])
@@ -324,7 +324,7 @@ def insert_posting(store: Store, tag: int, slot: int, position: int, gram: int) 
             if head > 0:
                 store.posts[posting, POST_NEXT] = head
                 store.posts[head, POST_PREV] = posting
-            store.table[place] = pack(tag, posting)
+            set_head(store, place, posting)
             return
         grow_tries(store, place, gram)
     insert_in_trie(store, place, new_posting(store, slot, position), gram, AFTER)
@@ -364,7 +364,7 @@ def retire_tries(store: Store, place: int) -> None:
         return
     if store.nodes[other, NODE_COUNT] != 0 or store.nodes[other, NODE_CHILD] != 0:
         return
-    store.table[place] = pack(entry >> HEAD_BITS, GONE)
+    set_head(store, place, GONE)
     store.nodes[other, NODE_LINK] = store.state[STATE_NODE_RETIRED]
     store.state[STATE_NODE_RETIRED] = root
 
@@ -382,7 +382,7 @@ def remove_posting(store: Store, posting: int, tag: int, gram: int) -> None:
     head = head_of(store.table[place])
     if head >= GONE:
         if preceding == 0:
-            store.table[place] = pack(tag, following if following != 0 else GONE)
+            set_head(store, place, following if following != 0 else GONE)
         return
     side = AFTER if store.posts[posting, POST_POSITION] >= 0 else BEFORE
     node = -head - 1 if side == AFTER else int(store.nodes[-head - 1, NODE_LINK])

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semblend.compiled import kernel
-from semblend.search.layout import STATE_TABLE_USED, Store
+from semblend.search.layout import STATE_TABLE_GONE, STATE_TABLE_USED, Store
 
 TAG_BITS: Final = 33
 HEAD_BITS: Final = 30
@@ -93,6 +93,14 @@ def add_entry(store: Store, tag: int, head: int) -> None:
             place = 0
     table[place] = pack(tag, head)
     store.state[STATE_TABLE_USED] += 1
+
+
+@kernel
+def set_head(store: Store, place: int, head: int) -> None:
+    """Give a key in the table another head, keeping count of the keys that have none."""
+    entry = int(store.table[place])
+    store.state[STATE_TABLE_GONE] += (head == GONE) - (head_of(entry) == GONE)
+    store.table[place] = pack(entry >> HEAD_BITS, head)
 
 
 @kernel
