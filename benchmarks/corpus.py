@@ -53,7 +53,7 @@ def load_corpus(texts: Path, tokenizer: Path = TOKENIZER) -> Corpus:
     if not files:
         raise CorpusUnavailableError(f"no texts under {texts}; give their folder with --texts")
     if not tokenizer.is_file():
-        raise CorpusUnavailableError("no tokenizer; run: python scripts/smollm2_tokenizer.py")
+        raise CorpusUnavailableError("no tokenizer; run: make models")
     digest = _digest([tokenizer, *files])
     cached = CACHE / f"corpus-{digest}.npz"
     if not cached.is_file():

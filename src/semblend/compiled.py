@@ -37,7 +37,7 @@ def _drop_stale_caches(package: Path) -> None:
     it would go on running the old callee.
     """
     kernels = [source for source in package.rglob("*.py") if b"@kernel" in source.read_bytes()]
-    newest = max(source.stat().st_mtime for source in kernels)
+    newest = max((source.stat().st_mtime for source in kernels), default=0.0)
     for index in package.rglob("__pycache__/*.nbi"):
         with suppress(OSError):  # another process was faster, or the installation is read-only and up to date
             if index.stat().st_mtime < newest:

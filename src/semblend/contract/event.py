@@ -118,13 +118,13 @@ def encode_line(line: EventLine) -> str:
         "timestamp_ms": line.timestamp_ms,
         **asdict(line.event),
     }
-    return json.dumps(record, ensure_ascii=False, sort_keys=True, allow_nan=False)
+    return json.dumps(record, sort_keys=True, allow_nan=False)
 
 
 def decode_line(text: str) -> EventLine:
     try:
-        record = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
+        record = json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
         raise EventFormatError(f"not JSON: {error}") from None
     if not isinstance(record, dict):
         raise EventFormatError("not a JSON object")
@@ -148,6 +148,10 @@ def decode_line(text: str) -> EventLine:
     except TypeError as error:
         raise EventFormatError(f"{kind}: {error}") from None
     return EventLine(event=event, engine=engine, sequence=sequence, timestamp_ms=timestamp_ms)
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a number")
 
 
 def _checked(name: str, value: Any, hint: Any) -> Any:

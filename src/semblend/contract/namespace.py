@@ -39,6 +39,11 @@ class Namespace:
     lora: Component = None
     tp_layout: Component = None
 
+    def __post_init__(self) -> None:
+        for name, value in zip(_NAMES, _components(self), strict=True):
+            if type(value) not in _TYPES:  # True == 1 == 1.0 would make one tenant of three
+                raise TypeError(f"namespace component '{name}' is a string, an integer, None or UNKNOWN, not {value!r}")
+
     @property
     def is_known(self) -> bool:
         return not self.unknown_components()
@@ -57,6 +62,7 @@ class Namespace:
 
 _NAMES: Final = tuple(f.name for f in fields(Namespace))
 _components: Final = attrgetter(*_NAMES)
+_TYPES: Final = frozenset({str, int, type(None), Unknown})
 
 
 def _tagged(value: Component) -> list[str | int | None]:

@@ -14,7 +14,7 @@ from semblend.contract import Decline, DeclineReason, Discovery, Namespace, Reus
 from semblend.errors import DonorError
 from semblend.fingerprint.anchors import GRAM, GUARANTEE, select_anchors, thin_periodic
 from semblend.pipeline.semantic import SemanticFinder, start_finder
-from semblend.pipeline.tokens import TokenIds, as_tokens
+from semblend.pipeline.tokens import TokenIds, as_count, as_donor_id, as_tokens
 from semblend.plan.compose import DONOR, LENGTH, compose
 from semblend.plan.gates import Gates, Prompt, decide
 from semblend.plan.risk import context_risks
@@ -102,7 +102,7 @@ class Planner:
         tokens = as_tokens(token_ids)
         if not len(tokens):
             raise DonorError(f"donor '{donor_id}' has no tokens")
-        evicted = self._index.add(donor_id, tokens, namespace)
+        evicted = self._index.add(as_donor_id(donor_id), tokens, namespace)
         self.counters.registered += 1
         self.counters.evicted += len(evicted)
         if self._finder is not None:
@@ -110,6 +110,8 @@ class Planner:
                 self._finder.forget(gone)
             if text is not None:
                 self._finder.register(donor_id, namespace, text)
+            else:
+                self._finder.forget(donor_id)
 
     def forget(self, donor_id: str) -> bool:
         """Drop a donor. No plan that starts after this returns can name it. False if it was not there."""
@@ -157,7 +159,7 @@ class Planner:
             return Decline(DeclineReason.NAMESPACE_UNKNOWN, ", ".join(unknown))
         if len(tokens) < self.gates.min_prompt_tokens:
             return Decline(DeclineReason.PROMPT_TOO_SHORT, f"{len(tokens)} tokens < {self.gates.min_prompt_tokens}")
-        floor = max(exact_prefix_tokens, 0)
+        floor = max(as_count(exact_prefix_tokens, "exact_prefix_tokens"), 0)
         limit = len(tokens) - 1  # the engine computes at least the last token
         if floor >= limit:
             return Decline(DeclineReason.EXACT_PREFIX_COVERS, f"{floor} of {len(tokens)} tokens")
@@ -185,14 +187,15 @@ class Planner:
                 min_similarity=self.settings.min_similarity,
                 wait_s=self._semantic_wait_s,
             )
-            found = self._with_aligned(found, tokens, namespace, discoveries)
+            discoveries = tuple(d for d in discoveries if self._index.namespace_of(d.donor_id) == namespace)
+            found = self._with_aligned(found, tokens, discoveries)
             if not self.settings.exact_materialization_only:
                 least = min(least, self.gates.min_fragment_tokens)
             pieces = compose(found.rows, floor, limit, least)
         donors = [(found.donor_ids[d], found.slots[d]) for d in dict.fromkeys(pieces[:, DONOR].tolist())]
         if self.settings.discovery_only:
             return self._discovery_only(found, pieces, discoveries, limit - floor), donors
-        risks = context_risks(pieces, self._shared_prefixes(tokens, found, floor))
+        risks = context_risks(pieces, self._shared_prefixes(tokens, found, pieces, floor))
         share = max((risk.mean_share for risk in risks), default=0.0)
         answer = decide(
             Prompt(len(tokens), floor),
@@ -213,14 +216,14 @@ class Planner:
         return self._index.find(tokens, AnchorSet(*select_anchors(tokens, begin)), namespace, begin, GRAM)
 
     def _with_aligned(
-        self, found: FoundRuns, tokens: NDArray[np.uint32], namespace: Namespace, discoveries: tuple[Discovery, ...]
+        self, found: FoundRuns, tokens: NDArray[np.uint32], discoveries: tuple[Discovery, ...]
     ) -> FoundRuns:
         """Add what pairwise alignment proves equal in the donors that similarity suggested."""
         rows, ids, slots = [found.rows], list(found.donor_ids), list(found.slots)
         for discovery in discoveries:
             slot = self._index.slot_of(discovery.donor_id)
             donor = self._index.tokens_of(discovery.donor_id)
-            if slot is None or donor is None or self._index.namespace_of(discovery.donor_id) != namespace:
+            if slot is None or donor is None:
                 continue
             alignment = align_pair(
                 donor,
@@ -249,11 +252,15 @@ class Planner:
             return Decline(DeclineReason.NO_CANDIDATE)
         return Decline(DeclineReason.DISCOVERY_ONLY, f"{int(pieces[:, LENGTH].sum())} tokens", by_tokens + discoveries)
 
-    def _shared_prefixes(self, tokens: NDArray[np.uint32], found: FoundRuns, floor: int) -> list[int]:
-        """For each donor, how far it begins like the recipient: context the engine's prefix hit already stands for."""
-        if not floor:
-            return [0] * len(found.slots)
-        return [self._index.shared_prefix(slot, tokens[:floor]) for slot in found.slots]
+    def _shared_prefixes(
+        self, tokens: NDArray[np.uint32], found: FoundRuns, pieces: NDArray[np.int64], floor: int
+    ) -> list[int]:
+        """For each donor in use, how far it begins like the recipient: context the engine's prefix stands for."""
+        shared = [0] * len(found.slots)
+        if floor:
+            for donor in dict.fromkeys(pieces[:, DONOR].tolist()):
+                shared[donor] = self._index.shared_prefix(found.slots[donor], tokens[:floor])
+        return shared
 
 
 def _donor_anchors(tokens: NDArray[np.uint32]) -> AnchorSet:

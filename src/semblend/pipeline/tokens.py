@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from array import array
 from collections.abc import Sequence
 from typing import Final
@@ -13,10 +14,11 @@ from semblend.errors import ContractError
 
 TokenIds = Sequence[int] | NDArray[np.integer]
 _LIMIT: Final = 1 << 31
+MAX_ID_LENGTH: Final = 256
 
 
 def as_tokens(token_ids: TokenIds) -> NDArray[np.uint32]:
-    """A one-dimensional uint32 array of ids below 2**31. An array of that kind is taken as it is, without a copy."""
+    """A one-dimensional uint32 array of ids below 2**31: a copy, so that what was proven stays what was proven."""
     if isinstance(token_ids, np.ndarray):
         if token_ids.ndim != 1:
             raise ContractError(f"token ids have one dimension, not {token_ids.ndim}")
@@ -26,10 +28,28 @@ def as_tokens(token_ids: TokenIds) -> NDArray[np.uint32]:
             raise ContractError("token ids are not negative")
         wide = token_ids
     else:
+        if not isinstance(token_ids, Sequence) or isinstance(token_ids, str | bytes | bytearray | memoryview):
+            raise ContractError(
+                f"token ids are a sequence or an array of whole numbers, not {type(token_ids).__name__}"
+            )
         try:
             wide = np.frombuffer(array("Q", token_ids), np.uint64)  # a third of the time numpy takes for a list
         except (TypeError, OverflowError) as error:
             raise ContractError(f"token ids are whole numbers from 0 on: {error}") from None
-    if len(wide) and int(wide.max()) >= _LIMIT:
+    tokens = np.array(wide, np.uint32) if len(wide) and int(wide.max()) < _LIMIT else None
+    if tokens is None and len(wide):
         raise ContractError("token ids are below 2**31")
-    return np.ascontiguousarray(wide, np.uint32)
+    return np.empty(0, np.uint32) if tokens is None else tokens
+
+
+def as_count(value: int, name: str) -> int:
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise ContractError(f"{name} is a whole number, not {value!r}") from None
+
+
+def as_donor_id(donor_id: str) -> str:
+    if not isinstance(donor_id, str) or not 0 < len(donor_id) <= MAX_ID_LENGTH:
+        raise ContractError(f"a donor id is a string of 1 to {MAX_ID_LENGTH} characters")
+    return donor_id

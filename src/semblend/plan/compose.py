@@ -28,24 +28,26 @@ def compose(runs: NDArray[np.int64], floor: int, limit: int, least_stretch: int)
     if not len(runs):
         return np.empty((0, COLUMNS), np.int64)
     order = np.lexsort((-runs[:, LENGTH], runs[:, TARGET_START]))
-    pieces: NDArray[np.int64] = _cover(runs[order], max(0, floor - least_stretch), limit, least_stretch)
-    return _cut_below(pieces, floor)
+    pieces: NDArray[np.int64] = _cover(runs[order], max(0, floor - least_stretch), least_stretch)
+    return _cut(pieces, floor, limit)
 
 
-def _cut_below(pieces: NDArray[np.int64], floor: int) -> NDArray[np.int64]:
-    pieces = pieces[pieces[:, TARGET_START] + pieces[:, LENGTH] > floor]
+def _cut(pieces: NDArray[np.int64], floor: int, limit: int) -> NDArray[np.int64]:
+    ends = pieces[:, TARGET_START] + pieces[:, LENGTH]
+    pieces = pieces[(ends > floor) & (pieces[:, TARGET_START] < limit)]
     if len(pieces) and (cut := floor - int(pieces[0, TARGET_START])) > 0:
         pieces[0] += np.array([0, cut, cut, -cut, cut])
+    if len(pieces) and (over := int(pieces[-1, TARGET_START] + pieces[-1, LENGTH]) - limit) > 0:
+        pieces[-1, LENGTH] -= over
     return pieces
 
 
 @kernel
-def _cover(runs: NDArray[np.int64], floor: int, limit: int, least_stretch: int) -> NDArray[np.int64]:
+def _cover(runs: NDArray[np.int64], floor: int, least_stretch: int) -> NDArray[np.int64]:
     pieces = np.empty((len(runs), 5), np.int64)
     count = 0
     stretch_first = 0  # the first piece of the current stretch of adjacent pieces
     stretch_start = 0  # where it would start without the floor
-    stretch_end = -1  # where it would end without the limit
     position = floor
     i = 0
     best = -1
@@ -54,25 +56,22 @@ def _cover(runs: NDArray[np.int64], floor: int, limit: int, least_stretch: int) 
             if best < 0 or runs[i, 2] + runs[i, 3] > runs[best, 2] + runs[best, 3]:
                 best = i
             i += 1
-        if best < 0 or runs[best, 2] + runs[best, 3] <= position or position >= limit:
-            if stretch_end - stretch_start < least_stretch:
+        if best < 0 or runs[best, 2] + runs[best, 3] <= position:
+            if position - stretch_start < least_stretch:
                 count = stretch_first
-            if i == len(runs) or position >= limit or runs[i, 2] >= limit:
+            if i == len(runs):
                 return pieces[:count]
             stretch_first = count
             stretch_start = runs[i, 2]
-            stretch_end = stretch_start
             position = runs[i, 2]
             continue
-        end = runs[best, 2] + runs[best, 3]
         if count == stretch_first:
             stretch_start = runs[best, 2]
-        stretch_end = end
         lead = position - runs[best, 2]
         pieces[count, 0] = runs[best, 0]
         pieces[count, 1] = runs[best, 1] + lead
         pieces[count, 2] = position
-        pieces[count, 3] = min(end, limit) - position
+        pieces[count, 3] = runs[best, 3] - lead
         pieces[count, 4] = lead
         count += 1
-        position = end
+        position = runs[best, 2] + runs[best, 3]

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from semblend.contract import ContextRisk, Decline, DeclineReason, Discovery, ReusePlan, Run, TokenRange
 from semblend.errors import ConfigurationError
 from semblend.plan.compose import DONOR, DONOR_START, LENGTH, TARGET_START
+from semblend.plan.risk import risk_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +63,14 @@ def decide(
     truncated: bool = False,
 ) -> ReusePlan | Decline:
     """Turn composed pieces into a plan, or say why not."""
-    ceiling = gates.max_context_share
-    kept = [(row, risk) for row, risk in zip(pieces.tolist(), risks, strict=True) if risk.mean_share <= ceiling]
-    if len(pieces) and not kept:
-        worst = min(risk.mean_share for risk in risks)
-        detail = f"least mean share of differing context {worst:.3f} > {gates.max_context_share:.3f}"
+    loaded = [
+        run for row, risk in zip(pieces.tolist(), risks, strict=True) if (run := _run(row, risk, donor_ids, gates))
+    ]
+    runs = tuple(run for run in loaded if run.risk.mean_share <= gates.max_context_share)
+    if loaded and not runs:
+        least = min(run.risk.mean_share for run in loaded)
+        detail = f"least mean share of differing context {least:.3f} > {gates.max_context_share:.3f}"
         return Decline(DeclineReason.CONTEXT_RISK, detail, discoveries)
-    runs = tuple(run for row, risk in kept if (run := _run(row, risk, donor_ids, gates.boundary_recompute_tokens)))
     reused = sum(run.length for run in runs)
     beyond = prompt.tokens - prompt.exact_prefix_tokens
     if not runs:
@@ -94,12 +96,14 @@ def decide(
     )
 
 
-def _run(row: list[int], risk: ContextRisk, donor_ids: Sequence[str], recompute: int) -> Run | None:
+def _run(row: list[int], risk: ContextRisk, donor_ids: Sequence[str], gates: Gates) -> Run | None:
     """The loaded part of a piece. A run whose whole context is shared has no boundary to repair."""
-    skip = recompute if risk.differing_tokens else 0
+    skip = gates.boundary_recompute_tokens if risk.differing_tokens else 0
     length = row[LENGTH] - skip
-    if length <= 0:
-        return None
+    if skip:
+        if length < gates.min_fragment_tokens:
+            return None
+        risk = risk_of(risk.preceding_tokens + skip, risk.differing_tokens, length)
     return Run(donor_ids[row[DONOR]], row[DONOR_START] + skip, row[TARGET_START] + skip, length, risk)
 
 

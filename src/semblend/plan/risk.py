@@ -27,7 +27,7 @@ def context_risks(pieces: NDArray[np.int64], shared_prefix: Sequence[int]) -> li
     preceding = np.maximum(pieces[:, DONOR_START], pieces[:, TARGET_START]).tolist()
     lengths = pieces[:, LENGTH].tolist()
     return [
-        _risk(before, before - same, length) for before, same, length in zip(preceding, shared, lengths, strict=True)
+        risk_of(before, before - same, length) for before, same, length in zip(preceding, shared, lengths, strict=True)
     ]
 
 
@@ -71,7 +71,7 @@ def _shared_before(
     return shared
 
 
-def _risk(preceding: int, differing: int, length: int) -> ContextRisk:
+def risk_of(preceding: int, differing: int, length: int) -> ContextRisk:
     """With the mean of ``differing / (preceding + i)`` over the run, by the integral instead of the sum."""
     mean = differing / length * math.log((preceding + length) / preceding) if differing else 0.0
     return ContextRisk(preceding, differing, min(1.0, mean))

@@ -6,7 +6,10 @@ number of donors. Donors leave in order of use (second chance): what a plan used
 
 from __future__ import annotations
 
+import os
 import threading
+import time
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Final, NamedTuple
@@ -25,26 +28,40 @@ from semblend.search.layout import (
     DONOR_NEWER,
     DONOR_OLDER,
     DONOR_POSTS,
-    MIN_TABLE,
+    NODE_BYTES,
     PAGE,
     PAGE_BYTES,
     POST_BYTES,
+    STATE_CROWDED,
     STATE_NODE_RETIRED,
-    STATE_TABLE_GONE,
-    STATE_TABLE_USED,
+    STATE_NODE_USED,
+    STATE_POST_USED,
     STATE_VERSION,
     accounted_bytes,
-    allocate,
 )
 from semblend.search.postings import CHAIN, release_nodes, release_postings
-from semblend.search.runs import RUN_SLOT, find_runs, link_donor, store_donor, unlink_donor
-from semblend.search.table import GROWTH, LOAD_LIMIT, ROOM, gram_tags, rebuild
+from semblend.search.runs import RUN_SLOT, SPARE_BYTES, find_runs, link_donor, store_donor, unlink_donor
+from semblend.search.segments import SegmentSpace
+from semblend.search.table import gram_tags
 
 MIN_BUDGET_BYTES: Final = 1 << 18
+MAX_BUDGET_BYTES: Final = 1 << 36  # 64 GiB: about five million donors of 2,048 tokens; ids are 32 bits wide
 WORK_PER_LOOKUP: Final = 1 << 22  # tokens compared, about a nanosecond each; only adversarial prompts come near it
 WORK_PER_TOKEN: Final = 16
-_RETRIES: Final = 4
+_RETRIES: Final = 16
 _ENDS: Final = 0  # slot 0 is the ring's sentinel: newest behind it, oldest before it
+
+
+def _watch_forks(index: AnchorIndex) -> None:
+    """In a forked child the parent's readers do not exist, and a writer caught in the act left its work half done."""
+    reference = weakref.ref(index)
+
+    def after_fork() -> None:
+        forked = reference()
+        if forked is not None:
+            forked.recover_after_fork()
+
+    os.register_at_fork(after_in_child=after_fork)
 
 
 class AnchorSet(NamedTuple):
@@ -75,12 +92,19 @@ class AnchorIndex:
     ) -> None:
         if budget_bytes < MIN_BUDGET_BYTES:
             raise ConfigurationError(f"a budget of {budget_bytes} bytes is below the minimum of {MIN_BUDGET_BYTES}")
+        if budget_bytes > MAX_BUDGET_BYTES:
+            raise ConfigurationError(f"a budget of {budget_bytes} bytes is above the maximum of {MAX_BUDGET_BYTES}")
         self.budget_bytes = budget_bytes
         self._fingerprint = fingerprint
         self._gram = gram
         self._guarantee = guarantee
-        self._store = allocate(budget_bytes)
+        self._clear()
+        _watch_forks(self)
+
+    def _clear(self) -> None:
         self._epochs = Epochs()
+        self._space = SegmentSpace(self.budget_bytes, self._epochs)
+        self._store = self._space.store
         self._lock = threading.Lock()
         self._slots: dict[str, int] = {}
         self._ids: list[str | None] = [None]  # by slot
@@ -88,6 +112,12 @@ class AnchorIndex:
         self._names: dict[int, Namespace] = {}
         self._next_namespace = 1
         self._free_slots: list[int] = []
+
+    def recover_after_fork(self) -> None:
+        if self._lock.locked():
+            self._clear()
+        else:
+            self._epochs.forget_readers()
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -100,17 +130,20 @@ class AnchorIndex:
         return accounted_bytes(self._store, len(self._ids) - 1 - len(self._free_slots))
 
     def add(self, donor_id: str, tokens: NDArray[np.uint32], namespace: Namespace) -> list[str]:
-        """Make a donor findable, replacing one of the same id. Returns the ids that had to leave for it."""
+        """Make a donor findable, replacing one of the same id. Returns the ids that had to leave for it.
+
+        A donor that does not fit is refused, and one of the same id is gone all the same: it was to be replaced.
+        """
         anchors = self._fingerprint(tokens)
         pages = -(-len(tokens) // PAGE)
         need = pages * (PAGE_BYTES + 8) + len(anchors.positions) * POST_BYTES + DONOR_BYTES
-        if need + MIN_TABLE * 8 > self.budget_bytes // 2:
-            raise DonorError(f"donor '{donor_id}' needs {need} bytes, more than half the budget of {self.budget_bytes}")
         with self._lock:
             if donor_id in self._slots:
                 self._remove(donor_id)
             self._epochs.release_unseen()
-            evicted = self._make_room(need)
+            if need > self.budget_bytes // 2:
+                raise DonorError(f"donor '{donor_id}' needs {need} bytes, over half the budget of {self.budget_bytes}")
+            evicted = self._make_room(need, None)
             slot = self._take_slot()
             number = self._enter_namespace(namespace)
             store_donor(self._store, slot, number, tokens)
@@ -120,8 +153,13 @@ class AnchorIndex:
             self._store.used[slot] = 0
             # Live before it is linked: a posting that readers skip could stand in front of one they need.
             self._store.donors[slot, DONOR_LIVE] = 1
-            self._link(slot, anchors, number)
-            return evicted + self._make_room(0, keep=slot)
+            try:
+                evicted += self._link(slot, tokens, anchors, number)
+                evicted += self._make_room(0, slot)
+            except DonorError:
+                self._remove(donor_id)
+                raise
+            return evicted
 
     def remove(self, donor_id: str) -> bool:
         with self._lock:
@@ -156,19 +194,20 @@ class AnchorIndex:
         rows = np.empty((4 * CHAIN * len(tags), 4), np.int64)  # the most there can be; untouched rows cost nothing
         shape = (self._gram, self._guarantee, least)
         work_limit = WORK_PER_LOOKUP + WORK_PER_TOKEN * len(tokens)
+        store = self._store
         with self._epochs.reading():
             for _ in range(_RETRIES):
-                store = self._store
                 version = int(store.state[STATE_VERSION])
                 count, truncated = find_runs(
                     store, tokens, anchors.positions, tags, entry[0], floor, shape, work_limit, rows
                 )
                 found = rows[:count]
-                if not count and version % 2 == 0 and version == store.state[STATE_VERSION]:
-                    break
                 alive = store.donors[found[:, RUN_SLOT], DONOR_LIVE] == 1
                 if version % 2 == 0 and version == store.state[STATE_VERSION] and alive.all():
                     break
+                time.sleep(0)  # a trie changed its shape meanwhile, or a donor left: look again
+            else:
+                truncated = True
             if not count:
                 return nothing._replace(truncated=truncated)
             found = found[alive]
@@ -197,38 +236,40 @@ class AnchorIndex:
 
     # -- writers, under the lock ------------------------------------------------------------------------------------
 
-    def _link(self, slot: int, anchors: AnchorSet, namespace: int) -> None:
+    def _link(self, slot: int, tokens: NDArray[np.uint32], anchors: AnchorSet, namespace: int) -> list[str]:
+        """Link all anchors, making room in the table or, by letting others go, in the budget, as often as it takes."""
         tags = gram_tags(anchors.hashes, namespace)
-        used = int(self._store.state[STATE_TABLE_USED])
-        if used + len(tags) + ROOM > len(self._store.table) * LOAD_LIMIT:
-            self._rebuild_table(len(tags))
-        done = 0
+        evicted: list[str] = []
+        done = self._link_from(0, slot, tokens, anchors.positions, tags)
         while done < len(tags):
-            done = link_donor(self._store, slot, anchors.positions, tags, done, self._gram)
-            if done < len(tags):
-                self._rebuild_table(len(tags))
+            if self._store.state[STATE_CROWDED]:
+                self._space.relieve()
+            else:
+                evicted += self._make_room(2 * SPARE_BYTES, slot)
+            done = self._link_from(done, slot, tokens, anchors.positions, tags)
+        return evicted
 
-    def _rebuild_table(self, extra: int) -> None:
-        """Grow, or only sweep out dead keys. Readers go on with the old table."""
-        store = self._store
-        size = len(store.table)
-        wanted = int(store.state[STATE_TABLE_USED] - store.state[STATE_TABLE_GONE]) + extra + 2 * ROOM
-        if wanted > size * LOAD_LIMIT:
-            size = max(int(size * GROWTH), int(wanted / LOAD_LIMIT) + 1)
-        table = np.zeros(size, np.int64)
-        store.state[STATE_TABLE_USED] = rebuild(store.table, table)
-        store.state[STATE_TABLE_GONE] = 0
-        self._store = store._replace(table=table)
+    def _link_from(
+        self,
+        begin: int,
+        slot: int,
+        tokens: NDArray[np.uint32],
+        positions: NDArray[np.int32],
+        tags: NDArray[np.int64],
+    ) -> int:
+        state = self._store.state
+        held = int(state[STATE_POST_USED]) * POST_BYTES + int(state[STATE_NODE_USED]) * NODE_BYTES
+        ceiling = self.budget_bytes - self.memory_bytes() + held
+        return int(link_donor(self._store, slot, tokens, positions, tags, begin, self._gram, ceiling))
 
-    def _make_room(self, need: int, keep: int | None = None) -> list[str]:
+    def _make_room(self, need: int, keep: int | None) -> list[str]:
+        """Let donors go, the least used first, until ``need`` more bytes fit. ``keep`` is the slot being filled."""
         evicted: list[str] = []
         while self.memory_bytes() + need > self.budget_bytes:
             oldest = self._oldest_unused(keep)
-            if oldest is None:
-                self._epochs.release_all()
-                break
-            donor_id = self._ids[oldest]
-            assert donor_id is not None
+            donor_id = None if oldest is None else self._ids[oldest]
+            if donor_id is None:
+                raise DonorError(f"{need} more bytes do not fit into the budget of {self.budget_bytes}")
             evicted.append(donor_id)
             self._remove(donor_id)
             self._epochs.release_all()
@@ -250,12 +291,15 @@ class AnchorIndex:
         return None
 
     def _remove(self, donor_id: str) -> None:
-        slot = self._slots.pop(donor_id)
+        slot = self._slots[donor_id]
         store = self._store
-        store.donors[slot, DONOR_LIVE] = 0
         number = int(store.donors[slot, DONOR_NAMESPACE])
-        anchors = self._fingerprint(read_tokens(store, slot))
-        unlink_donor(store, slot, anchors.positions, gram_tags(anchors.hashes, number), self._gram)
+        tokens = read_tokens(store, slot)
+        anchors = self._fingerprint(tokens)
+        unlink_donor(store, slot, tokens, anchors.positions, gram_tags(anchors.hashes, number), self._gram)
+        # Unlinked first: while it still counts as live, it cannot hide from a reader those that agree less with it.
+        store.donors[slot, DONOR_LIVE] = 0
+        del self._slots[donor_id]
         self._take_out(slot)
         self._leave_namespace(number)
         postings = int(store.donors[slot, DONOR_POSTS])

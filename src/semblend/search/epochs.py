@@ -26,11 +26,15 @@ class Epochs:
         if thread in self._readers:
             yield
             return
-        self._readers[thread] = self._epoch
         try:
+            self._readers[thread] = self._epoch
             yield
         finally:
-            del self._readers[thread]
+            self._readers.pop(thread, None)
+
+    def forget_readers(self) -> None:
+        """After a fork: the threads that were reading exist only in the parent."""
+        self._readers.clear()
 
     def retire(self, release: Callable[[], None]) -> None:
         """Call ``release`` once nobody can see the retired thing. Writers only, under their lock."""
@@ -45,6 +49,8 @@ class Epochs:
 
     def release_all(self) -> None:
         """Wait for the readers of now. A look-up lasts milliseconds; a writer may wait for it, never the reverse."""
+        if threading.get_ident() in self._readers:
+            raise RuntimeError("a donor cannot be registered or forgotten from inside a look-up")
         self.release_unseen()
         while self._retired:
             time.sleep(0.0001)

@@ -4,7 +4,7 @@ Everything is a flat array so that compiled code can walk it without the interpr
 objects, and memory can be stated: 4 bytes per token, 20 per posting, 8 per table place, 36 per context-trie node.
 
 Arrays are reserved at the size the byte budget allows and committed by the operating system page by page as they are
-written, so nothing is ever copied to grow, except the hash table (see ``rebuild`` in ``table``).
+written, so nothing is ever copied to grow, except one segment of the hash table at a time (see ``segments``).
 """
 
 from __future__ import annotations
@@ -38,21 +38,27 @@ DONOR_BYTES: Final = (
 )  # row, use mark, and an estimate for the id string and its dictionary entry
 
 # counters shared with compiled code
-STATE_VERSION, STATE_TABLE_USED, STATE_POST_HIGH, STATE_POST_FREE, STATE_POST_USED = range(5)
+STATE_VERSION, STATE_TABLE_PLACES, STATE_POST_HIGH, STATE_POST_FREE, STATE_POST_USED = range(5)
 STATE_NODE_HIGH, STATE_NODE_FREE, STATE_NODE_USED, STATE_NODE_RETIRED = range(5, 9)
 STATE_PAGE_HIGH, STATE_PAGE_FREE, STATE_PAGE_USED, STATE_MAP_HIGH, STATE_MAP_USED = range(9, 14)
-STATE_TABLE_GONE: Final = 14  # keys without donors, swept out when the table is rebuilt
+STATE_CROWDED: Final = 14  # one more than the segment of the table that needs to grow, or 0
 STATE_MAP_FREE: Final = 15  # one free list per power of two
 STATE_SIZE: Final = STATE_MAP_FREE + 32
 
-MIN_TABLE: Final = 4096
+# segments of the hash table
+SEGMENT_EXTENT, SEGMENT_USED, SEGMENT_GONE = range(3)  # offset << 32 | size; keys; keys without donors
+SEGMENT_COLUMNS: Final = 3
+MIN_SEGMENT: Final = 512  # places: one page of memory
+_BUDGET_PER_SEGMENT: Final = 16 << 20
+_MAX_SEGMENTS: Final = 1024
 _NO_RESERVE: Final = 0x4000 if sys.platform == "linux" else 0  # named in the standard library only from 3.13 on
 
 
 class Store(NamedTuple):
-    """What a reader needs, as one value: replaced, never edited, when the table is rebuilt."""
+    """All arrays, as one value that compiled code can take."""
 
     table: NDArray[np.int64]
+    segments: NDArray[np.int64]
     posts: NDArray[np.int32]
     nodes: NDArray[np.int32]
     donors: NDArray[np.int32]
@@ -66,23 +72,39 @@ class Store(NamedTuple):
 def reserve(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
     """A zeroed array whose memory is committed only where it is touched."""
     count = int(np.prod(shape))
-    size = count * np.dtype(dtype).itemsize
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE
-    mapping = mmap.mmap(-1, max(size, mmap.PAGESIZE), flags=flags)
-    return np.frombuffer(mapping, dtype, count).reshape(shape)
+    return np.frombuffer(reserve_bytes(count * np.dtype(dtype).itemsize), dtype, count).reshape(shape)
 
 
-def allocate(budget_bytes: int) -> Store:
+def reserve_bytes(size: int) -> mmap.mmap:
+    return mmap.mmap(-1, max(size, mmap.PAGESIZE), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE)
+
+
+def table_bytes(budget_bytes: int) -> int:
+    """Address space for the table: extents that were outgrown are reused by other segments, so twice is plenty."""
+    return 2 * budget_bytes + segment_count(budget_bytes) * MIN_SEGMENT * 8
+
+
+def segment_count(budget_bytes: int) -> int:
+    """A power of two, so that a segment stays small enough to be rebuilt in a few milliseconds."""
+    count = 1
+    while count < _MAX_SEGMENTS and count * _BUDGET_PER_SEGMENT < budget_bytes:
+        count *= 2
+    return count
+
+
+def allocate(budget_bytes: int, table: NDArray[np.int64]) -> Store:
     pages = budget_bytes // PAGE_BYTES + 2
     donors = budget_bytes // DONOR_BYTES + 2
     return Store(
-        table=np.zeros(MIN_TABLE, np.int64),
+        table=table,
+        segments=np.zeros((segment_count(budget_bytes), SEGMENT_COLUMNS), np.int64),
         posts=reserve((min(budget_bytes // POST_BYTES + 2, 1 << 29), POST_COLUMNS), np.int32),
         nodes=reserve((min(budget_bytes // NODE_BYTES + 2, 1 << 29), NODE_COLUMNS), np.int32),
         donors=reserve((donors, DONOR_COLUMNS), np.int32),
         used=reserve((donors,), np.uint8),
         arena=reserve((pages * PAGE,), np.uint32),
-        page_map=reserve((2 * pages + 64,), np.int32),
+        # One free list per power of two, never merged: as lengths drift, each may once have held every page.
+        page_map=reserve((2 * pages * (pages.bit_length() + 1) + 64,), np.int32),
         free_pages=reserve((pages,), np.int32),
         state=np.zeros(STATE_SIZE, np.int64),
     )
@@ -93,9 +115,9 @@ def accounted_bytes(store: Store, donors: int) -> int:
     state: list[int] = store.state[:STATE_MAP_FREE].tolist()
     return (
         state[STATE_PAGE_USED] * PAGE_BYTES
-        + state[STATE_MAP_USED] * 4
+        + state[STATE_MAP_HIGH] * 4
         + state[STATE_POST_USED] * POST_BYTES
         + state[STATE_NODE_USED] * NODE_BYTES
-        + store.table.nbytes
+        + state[STATE_TABLE_PLACES] * 8
         + donors * DONOR_BYTES
     )

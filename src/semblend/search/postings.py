@@ -13,10 +13,14 @@ from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from semblend.compiled import kernel
 from semblend.search.donors import token_at
 from semblend.search.layout import (
     DONOR_LENGTH,
+    DONOR_NAMESPACE,
     DONOR_POSTS,
     NODE_CHILD,
     NODE_COUNT,
@@ -39,11 +43,20 @@ from semblend.search.layout import (
     STATE_POST_FREE,
     STATE_POST_HIGH,
     STATE_POST_USED,
-    STATE_TABLE_USED,
     STATE_VERSION,
     Store,
 )
-from semblend.search.table import GONE, HEAD_BITS, add_entry, child_tag, find_key, head_of, home, pack, set_head
+from semblend.search.table import (
+    GONE,
+    HEAD_BITS,
+    add_entry,
+    child_tag,
+    extent_of,
+    head_of,
+    home,
+    pack,
+    set_head,
+)
 
 CHAIN: Final = 8
 DEPTH: Final = 32
@@ -108,11 +121,11 @@ def context_token(store: Store, slot: int, position: int, gram: int, side: int, 
 def find_child(store: Store, node: int, token: int) -> int:
     if store.nodes[node, NODE_CHILD] == 0:
         return 0
-    table = store.table
     tag = child_tag(node, token)
-    place = home(table, tag)
+    _, begin, end = extent_of(store, tag)
+    place = home(store, tag, begin, end)
     while True:
-        entry = int(table[place])
+        entry = int(store.table[place])
         if entry == 0:
             return 0
         if entry >> HEAD_BITS == tag:
@@ -120,8 +133,8 @@ def find_child(store: Store, node: int, token: int) -> int:
             if child > 0 and store.nodes[child, NODE_PARENT] == node and store.nodes[child, NODE_TOKEN] == token:
                 return child
         place += 1
-        if place == len(table):
-            place = 0
+        if place == end:
+            place = begin
 
 
 @kernel
@@ -154,6 +167,48 @@ def sample_of(store: Store, node: int) -> int:
     while store.nodes[node, NODE_CHILD] != 0:
         node = int(store.nodes[node, NODE_CHILD])
     return int(store.nodes[node, NODE_HEAD])
+
+
+@kernel
+def same_gram(store: Store, posting: int, namespace: int, tokens: NDArray[np.uint32], at: int, gram: int) -> bool:
+    """Whether a posting stands for the very tokens at ``at``, in the same namespace: tags can collide, these cannot."""
+    slot = int(store.posts[posting, POST_DONOR])
+    if posting == 0 or store.donors[slot, DONOR_NAMESPACE] != namespace:
+        return False
+    position = position_of(int(store.posts[posting, POST_POSITION]))
+    i = 0
+    while i < gram and token_at(store, slot, position + i) == tokens[at + i]:
+        i += 1
+    return i == gram
+
+
+@kernel
+def find_gram(
+    store: Store, tag: int, namespace: int, tokens: NDArray[np.uint32], at: int, gram: int
+) -> tuple[int, int]:
+    """The place of this gram's donors, or -1; and a place with the same tag that has lost its donors, or -1."""
+    _, begin, end = extent_of(store, tag)
+    place = home(store, tag, begin, end)
+    vacant = -1
+    while True:
+        entry = int(store.table[place])
+        if entry == 0:
+            return -1, vacant
+        if entry >> HEAD_BITS == tag:
+            head = head_of(entry)
+            if head == GONE:
+                vacant = place
+            else:
+                sample = head
+                if head < 0:
+                    sample = sample_of(store, -head - 1)
+                    if sample == 0:  # a donor is just leaving, and is only half gone
+                        sample = sample_of(store, int(store.nodes[-head - 1, NODE_LINK]))
+                if same_gram(store, sample, namespace, tokens, at, gram):
+                    return place, vacant
+        place += 1
+        if place == end:
+            place = begin
 
 
 @kernel
@@ -244,13 +299,13 @@ def part_above(store: Store, place: int, node: int, posting: int, gram: int, sid
 @kernel
 def replace_child(store: Store, parent: int, token: int, old: int, new: int) -> None:
     """Let the table's place for ``old`` hold ``new`` (a node, or GONE)."""
-    table = store.table
     tag = child_tag(parent, token)
-    place = home(table, tag)
-    while table[place] != pack(tag, old):
+    _, begin, end = extent_of(store, tag)
+    place = home(store, tag, begin, end)
+    while store.table[place] != pack(tag, old):
         place += 1
-        if place == len(table):
-            place = 0
+        if place == end:
+            place = begin
     set_head(store, place, new)
 
 
@@ -305,25 +360,26 @@ def grow_tries(store: Store, place: int, gram: int) -> None:
 
 
 @kernel
-def insert_posting(store: Store, tag: int, slot: int, position: int, gram: int) -> None:
-    place = find_key(store.table, tag)
+def insert_posting(store: Store, tag: int, slot: int, tokens: NDArray[np.uint32], position: int, gram: int) -> None:
+    place, vacant = find_gram(store, tag, int(store.donors[slot, DONOR_NAMESPACE]), tokens, position, gram)
     if place < 0:
         posting = new_posting(store, slot, position)
-        store.table[-1 - place] = pack(tag, posting)
-        store.state[STATE_TABLE_USED] += 1
+        if vacant < 0:
+            add_entry(store, tag, posting)
+        else:
+            set_head(store, vacant, posting)
         return
     head = head_of(store.table[place])
-    if head >= GONE:
+    if head > 0:
         length = 0
-        walker = max(head, 0)
+        walker = head
         while walker != 0:
             walker = int(store.posts[walker, POST_NEXT])
             length += 1
         if length < CHAIN:
             posting = new_posting(store, slot, position)
-            if head > 0:
-                store.posts[posting, POST_NEXT] = head
-                store.posts[head, POST_PREV] = posting
+            store.posts[posting, POST_NEXT] = head
+            store.posts[head, POST_PREV] = posting
             set_head(store, place, posting)
             return
         grow_tries(store, place, gram)
@@ -333,8 +389,7 @@ def insert_posting(store: Store, tag: int, slot: int, position: int, gram: int) 
 
 @kernel
 def prune(store: Store, node: int) -> None:
-    """Take empty leaves out, upwards, as far as the root."""
-    store.state[STATE_VERSION] += 1
+    """Take empty leaves out, upwards, as far as the root. What leaves keeps its parent, so a reader finds its way."""
     while store.nodes[node, NODE_PARENT] != 0:
         if store.nodes[node, NODE_COUNT] != 0 or store.nodes[node, NODE_CHILD] != 0:
             break
@@ -351,7 +406,6 @@ def prune(store: Store, node: int) -> None:
         store.nodes[node, NODE_LINK] = store.state[STATE_NODE_RETIRED]
         store.state[STATE_NODE_RETIRED] = node
         node = parent
-    store.state[STATE_VERSION] += 1
 
 
 @kernel
@@ -370,21 +424,26 @@ def retire_tries(store: Store, place: int) -> None:
 
 
 @kernel
-def remove_posting(store: Store, posting: int, tag: int, gram: int) -> None:
+def remove_posting(store: Store, posting: int, tag: int, tokens: NDArray[np.uint32], gram: int) -> None:
     """Unlink one posting. Its own links stay as they are, so that a reader standing on it finds its way out."""
+    slot = int(store.posts[posting, POST_DONOR])
+    raw = int(store.posts[posting, POST_POSITION])
+    namespace = int(store.donors[slot, DONOR_NAMESPACE])
+    place, _ = find_gram(store, tag, namespace, tokens, position_of(raw), gram)
+    if place < 0:
+        raise RuntimeError("the index does not know a posting it holds")
     following = int(store.posts[posting, POST_NEXT])
     preceding = int(store.posts[posting, POST_PREV])
     if following != 0:
         store.posts[following, POST_PREV] = preceding
     if preceding != 0:
         store.posts[preceding, POST_NEXT] = following
-    place = find_key(store.table, tag)
     head = head_of(store.table[place])
-    if head >= GONE:
+    if head > 0:
         if preceding == 0:
             set_head(store, place, following if following != 0 else GONE)
         return
-    side = AFTER if store.posts[posting, POST_POSITION] >= 0 else BEFORE
+    side = AFTER if raw >= 0 else BEFORE
     node = -head - 1 if side == AFTER else int(store.nodes[-head - 1, NODE_LINK])
     while store.nodes[node, NODE_CHILD] != 0:
         node = find_child(store, node, posting_token(store, posting, gram, side, int(store.nodes[node, NODE_DEPTH])))

@@ -13,15 +13,20 @@ from semblend.search.layout import (
     DONOR_LIVE,
     DONOR_NAMESPACE,
     DONOR_POSTS,
+    NODE_BYTES,
     NODE_CHILD,
     NODE_DEPTH,
     NODE_HEAD,
     NODE_LINK,
+    NODE_PARENT,
+    POST_BYTES,
     POST_DONOR,
     POST_NEXT,
     POST_POSITION,
     POST_SIBLING,
-    STATE_TABLE_USED,
+    STATE_CROWDED,
+    STATE_NODE_USED,
+    STATE_POST_USED,
     Store,
 )
 from semblend.search.postings import (
@@ -29,27 +34,44 @@ from semblend.search.postings import (
     CHAIN,
     DEPTH,
     find_child,
+    find_gram,
     insert_posting,
     position_of,
     posting_token,
     remove_posting,
     sample_of,
 )
-from semblend.search.table import GONE, ROOM, find_key, head_of
+from semblend.search.table import GONE, head_of
 
 RUN_SLOT, RUN_DONOR_START, RUN_TARGET_START, RUN_LENGTH = range(4)
+SPARE: Final = 64  # postings and nodes kept free, more than one anchor can use
+SPARE_BYTES: Final = SPARE * (POST_BYTES + NODE_BYTES)
 RECENT: Final = 16  # found runs a new candidate is compared with before its tokens are
 
 
 @kernel
 def link_donor(
-    store: Store, slot: int, positions: NDArray[np.int32], tags: NDArray[np.int64], begin: int, gram: int
+    store: Store,
+    slot: int,
+    tokens: NDArray[np.uint32],
+    positions: NDArray[np.int32],
+    tags: NDArray[np.int64],
+    begin: int,
+    gram: int,
+    ceiling: int,
 ) -> int:
-    """Link anchors from ``begin`` on; stops early, returning where, when the table needs to grow first."""
+    """Link anchors from ``begin`` on; stops early, returning where, when room must be made first.
+
+    ``ceiling`` bounds the bytes of all postings and nodes. One anchor adds at most some twenty of each.
+    """
+    state = store.state
     for i in range(begin, len(positions)):
-        if len(store.table) - store.state[STATE_TABLE_USED] < ROOM:
+        held = state[STATE_POST_USED] * POST_BYTES + state[STATE_NODE_USED] * NODE_BYTES
+        if state[STATE_CROWDED] != 0 or held + SPARE_BYTES > ceiling:
             return i
-        insert_posting(store, int(tags[i]), slot, int(positions[i]), gram)
+        if state[STATE_POST_USED] + SPARE >= len(store.posts) or state[STATE_NODE_USED] + SPARE >= len(store.nodes):
+            return i
+        insert_posting(store, int(tags[i]), slot, tokens, int(positions[i]), gram)
     return len(positions)
 
 
@@ -61,12 +83,19 @@ def store_donor(store: Store, slot: int, namespace: int, tokens: NDArray[np.uint
 
 
 @kernel
-def unlink_donor(store: Store, slot: int, positions: NDArray[np.int32], tags: NDArray[np.int64], gram: int) -> None:
+def unlink_donor(
+    store: Store,
+    slot: int,
+    tokens: NDArray[np.uint32],
+    positions: NDArray[np.int32],
+    tags: NDArray[np.int64],
+    gram: int,
+) -> None:
     posting = int(store.donors[slot, DONOR_POSTS])
     while posting != 0:
         position = position_of(int(store.posts[posting, POST_POSITION]))
         tag = int(tags[np.searchsorted(positions, position)])
-        remove_posting(store, posting, tag, gram)
+        remove_posting(store, posting, tag, tokens, gram)
         posting = int(store.posts[posting, POST_SIBLING])
 
 
@@ -100,7 +129,11 @@ def leaf_towards(store: Store, root: int, tokens: NDArray[np.uint32], at: int, g
             return sample  # nobody goes on like this
         node = child
         begin = limit + 1
-    return int(store.nodes[node, NODE_HEAD])
+    head = int(store.nodes[node, NODE_HEAD])
+    while head == 0 and store.nodes[node, NODE_PARENT] != 0:  # its last donor has just left
+        node = int(store.nodes[node, NODE_PARENT])
+        head = sample_of(store, node)
+    return head
 
 
 @kernel
@@ -181,7 +214,7 @@ def probe(
     count: int,
 ) -> tuple[int, int]:
     """Extend every donor that shares the gram at ``at``, or, where too many do, those that agree furthest around it."""
-    place = find_key(store.table, tag)
+    place, _ = find_gram(store, tag, namespace, tokens, at, shape[0])
     if place < 0:
         return count, 1
     head = head_of(store.table[place])
@@ -277,6 +310,7 @@ def cover_leftovers(
             work += runs[seen, RUN_LENGTH] >> 3
             seen += 1
         at = int(positions[a])
+        work += guarantee >> 3
         if covered[max(at + gram - guarantee, floor) : at + guarantee].all():
             continue
         count, cost = probe(store, int(tags[a]), tokens, at, namespace, floor, shape, runs, count)

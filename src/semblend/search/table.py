@@ -1,9 +1,9 @@
-"""The hash table: one 8-byte place per key, linear probing, places ordered by tag so that a rebuild is one sweep.
+"""The hash table: one 8-byte place per key, linear probing, in segments that grow one at a time.
 
 A place holds ``tag << 30 | head + 2**29``. A tag has 32 bits of hash and one bit that keeps gram keys (even) and trie
-children (odd) apart. A head is a posting (> 0), ``GONE`` (the chain is empty, the place stays so that probes go on), or
-``-(root + 1)`` for a gram whose donors live in a context trie. A colliding tag costs a comparison of tokens, never a
-wrong run.
+children (odd) apart; its highest bits choose the segment. A head is a posting (> 0), ``GONE`` (the chain is empty, the
+place stays so that probes go on), or ``-(root + 1)`` for a gram whose donors live in a context trie. A colliding tag
+costs a comparison of tokens, never a wrong run.
 """
 
 from __future__ import annotations
@@ -14,17 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semblend.compiled import kernel
-from semblend.search.layout import STATE_TABLE_GONE, STATE_TABLE_USED, Store
+from semblend.search.layout import SEGMENT_EXTENT, SEGMENT_GONE, SEGMENT_USED, STATE_CROWDED, Store
 
 TAG_BITS: Final = 33
 HEAD_BITS: Final = 30
 HEAD_MASK: Final = (1 << HEAD_BITS) - 1
 HEAD_ZERO: Final = 1 << (HEAD_BITS - 1)
 GONE: Final = -1
-LOAD_LIMIT: Final = 0.8
-GROWTH: Final = 1.5
-ROOM: Final = 1024  # places that must be free before one more posting is linked: it may grow a trie path
-
 _SEED: Final = np.uint64(0xA0761D6478BD642F)
 _MIX: Final = np.uint64(0xE7037ED1A0B428DB)
 _SHIFT: Final = np.uint64(32)
@@ -63,58 +59,64 @@ def head_of(entry: int) -> int:
 
 
 @kernel
-def home(table: NDArray[np.int64], tag: int) -> int:
-    return (int(tag) * len(table)) >> TAG_BITS
+def extent_of(store: Store, tag: int) -> tuple[int, int, int]:
+    """The segment of ``tag``, and where its places begin and end. Read once: growing replaces it by a single store."""
+    count = len(store.segments)
+    segment = (int(tag) * count) >> TAG_BITS
+    extent = int(store.segments[segment, SEGMENT_EXTENT])
+    begin = extent >> 32
+    return segment, begin, begin + (extent & 0xFFFFFFFF)
 
 
 @kernel
-def find_key(table: NDArray[np.int64], tag: int) -> int:
-    """The place of ``tag``, or ``-1 - place`` of the empty place where it belongs."""
-    place = home(table, tag)
-    while True:
-        entry = int(table[place])
-        if entry == 0:
-            return -1 - place
-        if entry >> HEAD_BITS == tag:
-            return place
-        place += 1
-        if place == len(table):
-            place = 0
+def home(store: Store, tag: int, begin: int, end: int) -> int:
+    """Where ``tag`` would stand in an empty segment: places follow the order of tags."""
+    count = len(store.segments)
+    inside = (int(tag) * count) & ((1 << TAG_BITS) - 1)
+    return begin + ((inside * (end - begin)) >> TAG_BITS)
 
 
 @kernel
 def add_entry(store: Store, tag: int, head: int) -> None:
-    """A new place for ``tag``, even if the tag is there already (children verify whose they are)."""
-    table = store.table
-    place = home(table, tag)
-    while table[place] != 0:
+    """A new place for ``tag``, even if the tag is there already: whoever looks it up compares what it stands for."""
+    segment, begin, end = extent_of(store, tag)
+    place = home(store, tag, begin, end)
+    while store.table[place] != 0:
         place += 1
-        if place == len(table):
-            place = 0
-    table[place] = pack(tag, head)
-    store.state[STATE_TABLE_USED] += 1
+        if place == end:
+            place = begin
+    store.table[place] = pack(tag, head)
+    store.segments[segment, SEGMENT_USED] += 1
+    if store.segments[segment, SEGMENT_USED] * 5 > (end - begin) * 4:
+        store.state[STATE_CROWDED] = segment + 1
 
 
 @kernel
 def set_head(store: Store, place: int, head: int) -> None:
     """Give a key in the table another head, keeping count of the keys that have none."""
     entry = int(store.table[place])
-    store.state[STATE_TABLE_GONE] += (head == GONE) - (head_of(entry) == GONE)
-    store.table[place] = pack(entry >> HEAD_BITS, head)
+    tag = entry >> HEAD_BITS
+    segment, _, _ = extent_of(store, tag)
+    store.segments[segment, SEGMENT_GONE] += (head == GONE) - (head_of(entry) == GONE)
+    store.table[place] = pack(tag, head)
 
 
 @kernel
-def rebuild(old: NDArray[np.int64], new: NDArray[np.int64]) -> int:
-    """Copy every living key; returns how many. Readers keep the old table until they are done with it."""
+def move_segment(store: Store, segment: int, begin: int, end: int) -> None:
+    """Copy the living keys of a segment to ``[begin, end)`` and let it live there. Readers finish in the old places."""
+    extent = int(store.segments[segment, SEGMENT_EXTENT])
+    old = extent >> 32
     count = 0
-    for i in range(len(old)):
-        entry = int(old[i])
+    for i in range(old, old + (extent & 0xFFFFFFFF)):
+        entry = int(store.table[i])
         if entry != 0 and head_of(entry) != GONE:
-            place = home(new, entry >> HEAD_BITS)
-            while new[place] != 0:
+            place = home(store, entry >> HEAD_BITS, begin, end)
+            while store.table[place] != 0:
                 place += 1
-                if place == len(new):
-                    place = 0
-            new[place] = entry
+                if place == end:
+                    place = begin
+            store.table[place] = entry
             count += 1
-    return count
+    store.segments[segment, SEGMENT_USED] = count
+    store.segments[segment, SEGMENT_GONE] = 0
+    store.segments[segment, SEGMENT_EXTENT] = (begin << 32) | (end - begin)

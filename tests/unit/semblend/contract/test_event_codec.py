@@ -77,3 +77,17 @@ def test_a_missing_required_field_is_refused() -> None:
 def test_unmeasured_is_null_and_not_zero() -> None:
     assert json.loads(record())["load_ms"] is None
     assert json.loads(record())["contract"] == CONTRACT_VERSION
+
+
+def test_a_line_is_one_line_for_every_reader() -> None:
+    line = EventLine(Materialized("r\u2028\x85\ud800", ("d",), 1, 0, 1), "vllm", 1, 2.0)
+    encoded = encode_line(line)
+    assert len(encoded.splitlines()) == 1
+    assert encoded.isascii()
+    assert decode_line(encoded) == line
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity"])
+def test_a_number_that_is_none_is_refused(number: str) -> None:
+    with pytest.raises(EventFormatError, match="not a number"):
+        decode_line(record().replace('"load_ms": null', f'"load_ms": {number}'))

@@ -1,0 +1,28 @@
+"""Free TCP ports, below the range from which the system serves itself: nobody takes one while an engine imports."""
+
+from __future__ import annotations
+
+import random
+import socket
+
+FIRST, LAST = 20_000, 32_000
+_given: set[int] = set()
+
+
+def free_port() -> int:
+    """A port nobody listens on and this process has not handed out before."""
+    for _ in range(200):
+        port = random.randint(FIRST, LAST)
+        if port not in _given and is_free(port):
+            _given.add(port)
+            return port
+    raise OSError(f"no free port between {FIRST} and {LAST}")
+
+
+def is_free(port: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True

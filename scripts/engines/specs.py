@@ -1,0 +1,78 @@
+"""How each engine is started: options in, a ``ServerSpec`` out. One function per engine, in one table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from scripts.engines import vllm
+from scripts.engines.server import PORT, ServerSpec
+from scripts.private_venv import python_of
+from scripts.smollm2 import MODEL, TOKENIZER_FILES, WEIGHT_FILES
+
+SERVED_NAME = "smollm2"
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """What callers choose. ``cores`` (``"0"``, ``"0-1"``) binds the compute threads, for engines side by side."""
+
+    model: Path = MODEL
+    port: int | None = None
+    extra: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    kv_cache_gib: int = 2
+    dev_mode: bool = False
+    cores: str | None = None
+    startup_timeout_s: float = 300.0
+
+
+def vllm_spec(options: EngineOptions | None = None) -> ServerSpec:
+    """vLLM's own OpenAI server, stock: no connector unless ``extra`` names one."""
+    chosen = options or EngineOptions()
+    environment = {
+        "HF_HUB_OFFLINE": "1",
+        "VLLM_CPU_KVCACHE_SPACE": str(chosen.kv_cache_gib),
+        "VLLM_NO_USAGE_STATS": "1",
+        "DO_NOT_TRACK": "1",
+    }
+    if chosen.dev_mode:
+        environment["VLLM_SERVER_DEV_MODE"] = "1"
+    if chosen.cores is not None:
+        environment |= {"VLLM_CPU_OMP_THREADS_BIND": chosen.cores, "OMP_NUM_THREADS": str(count_cores(chosen.cores))}
+    command = (
+        *(str(python_of(vllm.RECIPE)), "-P", "-m", "vllm.entrypoints.openai.api_server"),
+        *("--model", str(chosen.model), "--served-model-name", SERVED_NAME, "--enforce-eager"),
+        *("--host", "127.0.0.1", "--port", PORT),
+        *chosen.extra,
+    )
+    return ServerSpec(
+        "vllm",
+        command,
+        {**environment, **chosen.environment},
+        port=chosen.port,
+        startup_timeout_s=chosen.startup_timeout_s,
+    )
+
+
+def vllm_missing() -> str | None:
+    """Why the engine cannot be started here, and what to do about it; ``None`` when it can."""
+    if not vllm.is_installed():
+        return "no vLLM in .engines/vllm; run: make engine-vllm"
+    if not all((MODEL / name).is_file() for name in (*TOKENIZER_FILES, *WEIGHT_FILES)):
+        return "no SmolLM2 checkpoint in .engines/models; run: make engine-vllm"
+    return None
+
+
+def count_cores(cores: str) -> int:
+    """``"0-1,4"`` -> 3."""
+    total = 0
+    for part in cores.split(","):
+        first, _, last = part.partition("-")
+        total += int(last or first) - int(first) + 1
+    return total
+
+
+SPECS: Mapping[str, Callable[[EngineOptions], ServerSpec]] = {"vllm": vllm_spec}
+MISSING: Mapping[str, Callable[[], str | None]] = {"vllm": vllm_missing}

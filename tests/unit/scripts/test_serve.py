@@ -1,0 +1,68 @@
+"""The command for people: what it passes on, how it ends, what it says when it cannot."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import pytest
+from scripts.engines import serve
+from scripts.engines.server import ServerSpec
+from scripts.engines.specs import EngineOptions, count_cores, vllm_spec
+
+
+def test_options_after_two_dashes_reach_the_engine_untouched() -> None:
+    engine, options = serve.parse(["vllm", "--port", "8123", "--cores", "0-1", "--", "--max-model-len", "4096", "--x"])
+    assert engine == "vllm"
+    spec = vllm_spec(options)
+    assert spec.port == 8123
+    assert spec.command[-3:] == ("--max-model-len", "4096", "--x")
+
+
+def test_vllm_is_told_to_stay_offline_and_how_much_memory_and_which_cores_it_has() -> None:
+    spec = vllm_spec(EngineOptions(kv_cache_gib=3, cores="0-1", environment={"EXTRA": "1"}))
+    wanted = {
+        "HF_HUB_OFFLINE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        "DO_NOT_TRACK": "1",
+        "VLLM_CPU_KVCACHE_SPACE": "3",
+        "VLLM_CPU_OMP_THREADS_BIND": "0-1",
+        "OMP_NUM_THREADS": "2",
+        "EXTRA": "1",
+    }
+    assert spec.environment == wanted
+    assert "VLLM_SERVER_DEV_MODE" in vllm_spec(EngineOptions(dev_mode=True)).environment
+
+
+@pytest.mark.parametrize(("cores", "count"), [("0", 1), ("0-1", 2), ("0-1,4", 3), ("2,3", 2)])
+def test_cores_are_counted(cores: str, count: int) -> None:
+    assert count_cores(cores) == count
+
+
+def test_an_engine_that_is_not_installed_is_named_with_the_remedy(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(serve, "MISSING", {"vllm": lambda: "nothing here; run: make engine-vllm"})
+    assert serve.main(["vllm"]) == 3
+    assert "make engine-vllm" in capsys.readouterr().err
+
+
+def test_an_interrupt_ends_the_engine_in_good_order(
+    fake_engine: Callable[..., ServerSpec], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def press_ctrl_c(_seconds: float) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(serve, "time", SimpleNamespace(sleep=press_ctrl_c))
+    assert serve.serve(fake_engine("healthy")) == 0
+    printed = capsys.readouterr().out
+    assert "/v1 serves smollm2" in printed
+    assert "fake ended" in printed
+
+
+def test_a_failed_start_is_told_with_the_log(
+    fake_engine: Callable[..., ServerSpec], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert serve.serve(fake_engine("dies")) == 1
+    assert "out of memory, said the engine" in capsys.readouterr().err
