@@ -19,7 +19,7 @@ from semblend.plan.compose import DONOR, LENGTH, compose
 from semblend.plan.gates import Gates, Prompt, decide
 from semblend.plan.risk import context_risks
 from semblend.search.anchor_index import AnchorIndex, AnchorSet, FoundRuns
-from semblend.search.postings import CHAIN
+from semblend.search.context_trie import CHAIN
 from semblend.settings import Settings
 
 DEFAULT_BUDGET_BYTES: Final = 1 << 30

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from semblend.contract import Namespace
 from semblend.errors import ConfigurationError, DonorError
+from semblend.search.context_trie import CHAIN, release_nodes
 from semblend.search.donors import equal_ahead, read_tokens, release_tokens
 from semblend.search.epochs import Epochs
 from semblend.search.layout import (
@@ -39,7 +40,7 @@ from semblend.search.layout import (
     STATE_VERSION,
     accounted_bytes,
 )
-from semblend.search.postings import CHAIN, release_nodes, release_postings
+from semblend.search.postings import release_postings
 from semblend.search.runs import RUN_SLOT, SPARE_BYTES, find_runs, link_donor, store_donor, unlink_donor
 from semblend.search.segments import SegmentSpace
 from semblend.search.table import gram_tags
@@ -156,7 +157,7 @@ class AnchorIndex:
             try:
                 evicted += self._link(slot, tokens, anchors, number)
                 evicted += self._make_room(0, slot)
-            except DonorError:
+            except BaseException:  # a donor is findable as a whole or not at all
                 self._remove(donor_id)
                 raise
             return evicted

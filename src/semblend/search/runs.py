@@ -8,17 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semblend.compiled import kernel
+from semblend.search.context_trie import AFTER, CHAIN, DEPTH, leaf_towards
 from semblend.search.donors import equal_ahead, equal_behind, write_tokens
+from semblend.search.grams import find_gram, insert_posting, remove_posting
 from semblend.search.layout import (
     DONOR_LIVE,
     DONOR_NAMESPACE,
     DONOR_POSTS,
     NODE_BYTES,
-    NODE_CHILD,
-    NODE_DEPTH,
-    NODE_HEAD,
     NODE_LINK,
-    NODE_PARENT,
     POST_BYTES,
     POST_DONOR,
     POST_NEXT,
@@ -29,18 +27,7 @@ from semblend.search.layout import (
     STATE_POST_USED,
     Store,
 )
-from semblend.search.postings import (
-    AFTER,
-    CHAIN,
-    DEPTH,
-    find_child,
-    find_gram,
-    insert_posting,
-    position_of,
-    posting_token,
-    remove_posting,
-    sample_of,
-)
+from semblend.search.postings import position_of
 from semblend.search.table import GONE, head_of
 
 RUN_SLOT, RUN_DONOR_START, RUN_TARGET_START, RUN_LENGTH = range(4)
@@ -97,43 +84,6 @@ def unlink_donor(
         tag = int(tags[np.searchsorted(positions, position)])
         remove_posting(store, posting, tag, tokens, gram)
         posting = int(store.posts[posting, POST_SIBLING])
-
-
-@kernel
-def prompt_agreement(
-    store: Store, posting: int, tokens: NDArray[np.uint32], at: int, gram: int, side: int, begin: int, limit: int
-) -> int:
-    """Up to which depth, from ``begin`` to at most ``limit``, the recipient agrees with a posting's context."""
-    depth = begin
-    while depth < limit:
-        place = at + gram + depth if side == AFTER else at - 1 - depth
-        if place < 0 or place >= len(tokens) or tokens[place] != posting_token(store, posting, gram, side, depth):
-            break
-        depth += 1
-    return depth
-
-
-@kernel
-def leaf_towards(store: Store, root: int, tokens: NDArray[np.uint32], at: int, gram: int, side: int) -> int:
-    """The chain of donors that agree with the recipient around ``at`` as far to ``side`` as any donor does."""
-    node = root
-    begin = 0
-    while store.nodes[node, NODE_CHILD] != 0:
-        limit = int(store.nodes[node, NODE_DEPTH])
-        sample = sample_of(store, node)
-        if prompt_agreement(store, sample, tokens, at, gram, side, begin, limit) < limit:
-            return sample  # the recipient leaves the common path: anybody below agrees as far as is possible
-        place = at + gram + limit if side == AFTER else at - 1 - limit
-        child = find_child(store, node, int(tokens[place])) if 0 <= place < len(tokens) else 0
-        if child == 0:
-            return sample  # nobody goes on like this
-        node = child
-        begin = limit + 1
-    head = int(store.nodes[node, NODE_HEAD])
-    while head == 0 and store.nodes[node, NODE_PARENT] != 0:  # its last donor has just left
-        node = int(store.nodes[node, NODE_PARENT])
-        head = sample_of(store, node)
-    return head
 
 
 @kernel
