@@ -45,10 +45,10 @@ imports: setup  ## the architecture as import contracts
 	$(BIN)/lint-imports
 
 docs: setup  ## regenerate the reference pages
-	$(PY) scripts/generate_docs.py
+	$(PY) -m scripts.generate_docs
 
 docs-check: setup  ## generated pages are up to date
-	$(PY) scripts/generate_docs.py --check
+	$(PY) -m scripts.generate_docs --check
 
 test: setup  ## unit, contract and integration tests that need no model and no engine
 	$(BIN)/pytest -n 2 -m "not models and not engine"

@@ -19,7 +19,8 @@ def describe(answer: ReusePlan | Decline) -> None:
         )
     for hole in answer.compute:
         print(f"compute [{hole.start}, {hole.end})")
-    print(f"reuse {answer.reused_tokens} of {answer.prompt_tokens} tokens ({answer.reuse_ratio:.1%})")
+    print(f"left to the engine [{answer.claim_end}, {answer.prompt_tokens})")
+    print(f"plan {answer.reused_tokens} of {answer.prompt_tokens} tokens ({answer.reuse_ratio:.1%})")
 
 
 def main() -> None:

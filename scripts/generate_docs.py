@@ -8,6 +8,8 @@ import re
 import sys
 from pathlib import Path
 
+from scripts.api_page import api_table
+
 from sembench.metrics import reference_table as metrics_table
 from semblend.settings import reference_table as settings_table
 
@@ -15,6 +17,7 @@ ROOT = Path(__file__).parent.parent
 REGIONS = {
     "docs/METRICS.md": ("metrics", metrics_table),
     "docs/reference/settings.md": ("settings", settings_table),
+    "docs/reference/api.md": ("api", api_table),
 }
 
 

@@ -3,14 +3,27 @@
 from typing import TYPE_CHECKING, Any
 
 from semblend._version import __version__
-from semblend.contract import Decline, DeclineReason, Namespace, ReusePlan
+from semblend.contract import UNKNOWN, Decline, DeclineReason, Discovery, Namespace, ReusePlan, Run, TokenRange
 from semblend.settings import Settings
 
 if TYPE_CHECKING:
     from semblend.pipeline import Planner
     from semblend.plan.gates import Gates
 
-__all__ = ["Decline", "DeclineReason", "Gates", "Namespace", "Planner", "ReusePlan", "Settings", "__version__"]
+__all__ = [
+    "UNKNOWN",
+    "Decline",
+    "DeclineReason",
+    "Discovery",
+    "Gates",
+    "Namespace",
+    "Planner",
+    "ReusePlan",
+    "Run",
+    "Settings",
+    "TokenRange",
+    "__version__",
+]
 
 
 def __getattr__(name: str) -> Any:

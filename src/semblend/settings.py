@@ -81,7 +81,7 @@ VARIABLES: Final = (
         "discovery_only",
         _flag,
         "0",
-        "Search and report, never return a plan: every find ends as `semantic_discovery_only`.",
+        "Search and report, never return a plan: every find is declined as `discovery_only`, with its discoveries.",
     ),
     Variable(
         "SEMBLEND_STRICT_PREFIX_BOUNDARY",
@@ -113,6 +113,10 @@ class Settings:
     discovery_only: bool = False
     strict_prefix_boundary: bool = True
     exact_materialization_only: bool = True
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.min_similarity <= 1.0:
+            raise ConfigurationError(f"min_similarity {self.min_similarity} does not lie between 0 and 1")
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Settings:

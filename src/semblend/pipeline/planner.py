@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from semblend.align.pair import align_pair
 from semblend.contract import Decline, DeclineReason, Discovery, Namespace, ReusePlan
-from semblend.errors import DonorError
+from semblend.errors import ContractError, DonorError
 from semblend.fingerprint.anchors import GRAM, GUARANTEE, select_anchors, thin_periodic
 from semblend.pipeline.semantic import SemanticFinder, start_finder
 from semblend.pipeline.tokens import TokenIds, as_count, as_donor_id, as_tokens
@@ -65,7 +65,9 @@ class Planner:
         self._layers = layers
         self._semantic_wait_s = semantic_wait_s
         self._index = AnchorIndex(budget_bytes, _donor_anchors, GRAM, GUARANTEE)
-        self._finder = finder if finder is not None else start_finder(self.settings.embedder)
+        self._finder = finder
+        if finder is None and self.settings.enabled:
+            self._finder = start_finder(self.settings.embedder)
 
     def __len__(self) -> int:
         return len(self._index)
@@ -95,7 +97,8 @@ class Planner:
     def register(self, donor_id: str, token_ids: TokenIds, namespace: Namespace, text: str | None = None) -> None:
         """Make a donor findable under its namespace, replacing one of the same id.
 
-        The donor is findable when this returns. ``text`` feeds the semantic path in the background.
+        The donor is findable when this returns. ``text`` feeds the semantic path in the background. Ids are one space
+        for all namespaces: let the server choose them, never a client.
         """
         if unknown := namespace.unknown_components():
             raise DonorError(f"donor '{donor_id}': unknown namespace components {', '.join(unknown)}")
@@ -124,6 +127,8 @@ class Planner:
         self, token_ids: TokenIds, namespace: Namespace, exact_prefix_tokens: int = 0, text: str | None = None
     ) -> ReusePlan | Decline:
         """What of this prompt, beyond the engine's own prefix hit, can be loaded from which donors."""
+        if not isinstance(namespace, Namespace):
+            raise ContractError(f"a look-up needs a Namespace, not {type(namespace).__name__}")
         answer = self._plan(as_tokens(token_ids), namespace, exact_prefix_tokens, text)
         if isinstance(answer, ReusePlan):
             self.counters.planned += 1
@@ -159,7 +164,7 @@ class Planner:
             return Decline(DeclineReason.NAMESPACE_UNKNOWN, ", ".join(unknown))
         if len(tokens) < self.gates.min_prompt_tokens:
             return Decline(DeclineReason.PROMPT_TOO_SHORT, f"{len(tokens)} tokens < {self.gates.min_prompt_tokens}")
-        floor = max(as_count(exact_prefix_tokens, "exact_prefix_tokens"), 0)
+        floor = as_count(exact_prefix_tokens, "exact_prefix_tokens")
         limit = len(tokens) - 1  # the engine computes at least the last token
         if floor >= limit:
             return Decline(DeclineReason.EXACT_PREFIX_COVERS, f"{floor} of {len(tokens)} tokens")
@@ -211,9 +216,9 @@ class Planner:
         return answer, donors
 
     def _find(self, tokens: NDArray[np.uint32], namespace: Namespace, floor: int) -> FoundRuns:
-        """Every run the token path guarantees. One that begins inside the exact prefix is found, too, and cut later."""
-        begin = max(0, floor - GUARANTEE + 1)
-        return self._index.find(tokens, AnchorSet(*select_anchors(tokens, begin)), namespace, begin, GRAM)
+        """Every run the token path guarantees. One that begins in the exact prefix is found whole, and cut later."""
+        anchors = AnchorSet(*select_anchors(tokens, max(0, floor - GUARANTEE + 1)))
+        return self._index.find(tokens, anchors, namespace, GRAM)
 
     def _with_aligned(
         self, found: FoundRuns, tokens: NDArray[np.uint32], discoveries: tuple[Discovery, ...]

@@ -286,5 +286,6 @@ def start_finder(embedder: str) -> SemanticFinder | None:
         built = build_embedder(embedder)
         return None if built is None else SemanticFinder(built)
     except (MissingDependencyError, WeightsNotFoundError) as error:
-        warnings.warn(f"the semantic path is off: {error}", stacklevel=2)
+        said = f"the semantic path is off: {error} The token path works without it; the embedder 'none' silences this."
+        warnings.warn(said, stacklevel=3)
         return None

@@ -44,9 +44,12 @@ def as_tokens(token_ids: TokenIds) -> NDArray[np.uint32]:
 
 def as_count(value: int, name: str) -> int:
     try:
-        return operator.index(value)
+        count = operator.index(value)
     except TypeError:
         raise ContractError(f"{name} is a whole number, not {value!r}") from None
+    if count < 0:
+        raise ContractError(f"{name} is not negative")
+    return count
 
 
 def as_donor_id(donor_id: str) -> str:

@@ -183,10 +183,8 @@ class AnchorIndex:
         slot = self._slots.get(donor_id)
         return None if slot is None else self._names.get(int(self._store.donors[slot, DONOR_NAMESPACE]))
 
-    def find(
-        self, tokens: NDArray[np.uint32], anchors: AnchorSet, namespace: Namespace, floor: int, least: int
-    ) -> FoundRuns:
-        """Every maximal run of at least ``least`` tokens beyond ``floor`` that holds an anchor."""
+    def find(self, tokens: NDArray[np.uint32], anchors: AnchorSet, namespace: Namespace, least: int) -> FoundRuns:
+        """Every maximal run of at least ``least`` tokens that holds an anchor."""
         nothing = FoundRuns(np.empty((0, 4), np.int64), (), (), False)
         entry = self._namespaces.get(namespace)
         if entry is None or not len(anchors.positions):
@@ -199,9 +197,7 @@ class AnchorIndex:
         with self._epochs.reading():
             for _ in range(_RETRIES):
                 version = int(store.state[STATE_VERSION])
-                count, truncated = find_runs(
-                    store, tokens, anchors.positions, tags, entry[0], floor, shape, work_limit, rows
-                )
+                count, truncated = find_runs(store, tokens, anchors.positions, tags, entry[0], shape, work_limit, rows)
                 found = rows[:count]
                 alive = store.donors[found[:, RUN_SLOT], DONOR_LIVE] == 1
                 if version % 2 == 0 and version == store.state[STATE_VERSION] and alive.all():

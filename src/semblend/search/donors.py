@@ -142,14 +142,14 @@ def equal_ahead(store: Store, slot: int, position: int, tokens: NDArray[np.uint3
 
 
 @kernel
-def equal_behind(store: Store, slot: int, position: int, tokens: NDArray[np.uint32], at: int, floor: int) -> int:
-    """How many donor tokens before ``position`` equal the recipient's before ``at``, not going below ``floor``."""
+def equal_behind(store: Store, slot: int, position: int, tokens: NDArray[np.uint32], at: int) -> int:
+    """How many donor tokens before ``position`` equal the recipient's before ``at``."""
     first = int(store.donors[slot, DONOR_PAGES])
     count = 0
-    while position > 0 and at > floor:
+    while position > 0 and at > 0:
         inside = ((position - 1) & (PAGE - 1)) + 1
         base = (int(store.page_map[first + ((position - 1) >> PAGE_BITS)]) << PAGE_BITS) + inside
-        span = min(inside, position, at - floor)
+        span = min(inside, position, at)
         same = _equal_behind(store.arena, base, tokens, at, span)
         count += same
         if same < span:

@@ -117,7 +117,6 @@ def extend_chain(
     tokens: NDArray[np.uint32],
     at: int,
     namespace: int,
-    floor: int,
     shape: tuple[int, int, int],
     runs: NDArray[np.int64],
     count: int,
@@ -140,7 +139,7 @@ def extend_chain(
         work += ahead
         if ahead < gram:
             continue
-        behind = equal_behind(store, slot, position, tokens, at, floor)
+        behind = equal_behind(store, slot, position, tokens, at)
         work += behind
         if behind + ahead >= least and not is_covered(runs, count, at - behind, at + ahead):
             runs[count, RUN_SLOT] = slot
@@ -158,7 +157,6 @@ def probe(
     tokens: NDArray[np.uint32],
     at: int,
     namespace: int,
-    floor: int,
     shape: tuple[int, int, int],
     runs: NDArray[np.int64],
     count: int,
@@ -169,12 +167,12 @@ def probe(
         return count, 1
     head = head_of(store.table[place])
     if head >= GONE:
-        return extend_chain(store, max(head, 0), tokens, at, namespace, floor, shape, runs, count)
+        return extend_chain(store, max(head, 0), tokens, at, namespace, shape, runs, count)
     work = 0
     for side in range(2):
         root = -head - 1 if side == AFTER else int(store.nodes[-head - 1, NODE_LINK])
         leaf = leaf_towards(store, root, tokens, at, shape[0], side)
-        count, cost = extend_chain(store, leaf, tokens, at, namespace, floor, shape, runs, count)
+        count, cost = extend_chain(store, leaf, tokens, at, namespace, shape, runs, count)
         work += cost + DEPTH
     return count, work
 
@@ -186,7 +184,6 @@ def find_runs(
     positions: NDArray[np.int32],
     tags: NDArray[np.int64],
     namespace: int,
-    floor: int,
     shape: tuple[int, int, int],
     work_limit: int,
     runs: NDArray[np.int64],
@@ -216,7 +213,7 @@ def find_runs(
             deferred[a] = True
             continue
         last = a
-        count, cost = probe(store, int(tags[a]), tokens, at, namespace, floor, shape, runs, count)
+        count, cost = probe(store, int(tags[a]), tokens, at, namespace, shape, runs, count)
         work += cost
         while seen < count:
             end = int(runs[seen, RUN_TARGET_START] + runs[seen, RUN_LENGTH])
@@ -229,7 +226,7 @@ def find_runs(
     if len(deferred) == 0:
         return count, False
     left = work_limit - work
-    return cover_leftovers(store, tokens, positions, tags, deferred, namespace, floor, shape, left, runs, count)
+    return cover_leftovers(store, tokens, positions, tags, deferred, namespace, shape, left, runs, count)
 
 
 @kernel
@@ -240,7 +237,6 @@ def cover_leftovers(
     tags: NDArray[np.int64],
     deferred: NDArray[np.bool_],
     namespace: int,
-    floor: int,
     shape: tuple[int, int, int],
     work_limit: int,
     runs: NDArray[np.int64],
@@ -261,9 +257,9 @@ def cover_leftovers(
             seen += 1
         at = int(positions[a])
         work += guarantee >> 3
-        if covered[max(at + gram - guarantee, floor) : at + guarantee].all():
+        if covered[max(at + gram - guarantee, 0) : at + guarantee].all():
             continue
-        count, cost = probe(store, int(tags[a]), tokens, at, namespace, floor, shape, runs, count)
+        count, cost = probe(store, int(tags[a]), tokens, at, namespace, shape, runs, count)
         work += cost
         if work > work_limit:
             return count, True

@@ -115,6 +115,13 @@ def test_context_shared_by_the_exact_prefix_lowers_the_risk() -> None:
     assert plan.runs[0].risk.differing_tokens == 60
 
 
+@pytest.mark.parametrize("prefix", [0, 101, 128, 200, 500, 1000, 1090])
+def test_the_exact_prefix_does_not_change_what_differs(prefix: int) -> None:
+    plan = planner().plan(RECIPIENT, NS, exact_prefix_tokens=prefix)
+    assert isinstance(plan, ReusePlan)
+    assert plan.runs[-1].risk.differing_tokens == 100
+
+
 def test_pieces_of_one_donor_in_order_share_context() -> None:
     pieces = np.array([[0, 0, 0, 100, 0], [0, 120, 110, 100, 0], [0, 10, 220, 50, 0]], np.int64)
     first, second, third = context_risks(pieces, [0])
@@ -141,6 +148,12 @@ def test_what_cannot_be_a_donor_is_refused() -> None:
         Planner(settings=Settings(embedder="none"), budget_bytes=1000)
     with pytest.raises(ConfigurationError):
         Gates(min_reuse_ratio=1.5)
+    with pytest.raises(ConfigurationError):
+        Settings(min_similarity=3)
+    with pytest.raises(ContractError, match="Namespace"):
+        built.plan(DOCUMENT, "a")  # type: ignore[arg-type]
+    with pytest.raises(ContractError, match="not negative"):
+        built.plan(DOCUMENT, NS, exact_prefix_tokens=-1)
 
 
 def test_lists_and_arrays_of_any_integer_type_give_one_answer() -> None:
