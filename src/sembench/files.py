@@ -13,8 +13,11 @@ from typing import IO
 @contextmanager
 def replace_atomically(path: Path) -> Iterator[IO[bytes]]:
     """A stream whose bytes appear under ``path`` only if the block ends without an error."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        raise _about(path, error) from None
     try:
         with os.fdopen(handle, "wb") as stream:
             yield stream
@@ -22,6 +25,13 @@ def replace_atomically(path: Path) -> Iterator[IO[bytes]]:
             os.fsync(stream.fileno())
         os.chmod(temporary, 0o644)  # mkstemp makes it private; a result is meant to be read by others
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         Path(temporary).unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename in (None, temporary):
+            raise _about(path, error) from None
         raise
+
+
+def _about(path: Path, error: OSError) -> OSError:
+    """The same error, about the file the user named: the temporary one is nobody's business."""
+    return OSError(error.errno, error.strerror, str(path)) if error.errno is not None else error

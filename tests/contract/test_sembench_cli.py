@@ -52,7 +52,7 @@ def test_tables_say_what_they_are(work: Path) -> None:
     shown = (work / "stdout.txt").read_text()
     assert "no backend has confirmed reuse" in shown
     assert "Evidence: offline" in shown
-    assert "Figures that should be zero" in shown
+    assert "Figures that must be zero" in shown
     for transform in ("exact_repeat", "rag_reorder", "cross_tenant", "all"):
         assert any(line.split()[:1] == [transform] for line in shown.splitlines())
     assert "not a model's tokenizer" in (work / "stderr.txt").read_text()
@@ -65,7 +65,16 @@ def test_the_fixture_passes_audit_and_gates(work: Path) -> None:
     assert json.loads(audited.stdout)["passed"] is True
     judged = sembench("assert-result-gates", "--result", work / "r.json")
     assert judged.returncode == 0
-    assert json.loads(judged.stdout)["failures"] == []
+    verdict = json.loads(judged.stdout)
+    assert verdict["failures"] == []
+    assert verdict["checked"] == [
+        "aggregates follow from rows",
+        "unverified_planned_token_rate",
+        "changed_token_planned_rate",
+        "negative_control_semantic_eligible_block_rate",
+        "cross_tenant_planned_requests",
+    ]
+    assert verdict["observed"]["negative_control_backend_confirmed_rate"] is None
 
 
 def test_an_offline_result_meets_no_live_gate(work: Path) -> None:

@@ -22,12 +22,14 @@ PROMISED = {
     "build": "--profile --output --datasets --data-dir --max-items-per-dataset --transforms --max-segments "
     "--min-segment-chars --seed",
     "run-offline": "--manifest --output --block-size --tokenizer --semblend-embedder --semblend-min-similarity "
-    "--semblend-min-reuse-ratio --disable-multi-donor --max-items --jobs --resume",
+    "--semblend-min-reuse-ratio --semblend-fuzzy-chunks --semblend-fragments "
+    "--disable-multi-donor --max-items --jobs --resume",
     "assert-result-gates": "--result --engine-summary --min-quality-pass-rate --min-semantic-placement-rate "
     "--min-backend-confirmed-block-rate --min-materialization-events --min-materialized-tokens "
     "--min-materialized-units --max-negative-control-confirmed-rate --require-materialized-reuse "
     "--require-no-engine-errors --min-blended-ttft-speedup --max-negative-control-speedup-deviation "
-    "--require-contamination-check --max-warm-vs-cold-kl --noise-floor-calibration --allow-missing",
+    "--require-contamination-check --min-semantic-eligible-lift --min-any-position-token-rate "
+    "--max-warm-vs-cold-kl --noise-floor-calibration --allow-missing",
 }
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from sembench.audit.rules import RULES, Subject
+from sembench.audit.rules import RULES, WARNINGS, Subject
 from sembench.manifest import WorkloadItem
 from sembench.tokenize import Tokenizer
 
@@ -20,14 +20,18 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
+    """``warnings`` fail nothing: the figures are true, but may say less than expected."""
+
     items: int
     negative_controls: int
     transforms: dict[str, int]
     violations: tuple[Violation, ...]
+    warnings: tuple[Violation, ...] = ()
 
 
 def audit_items(items: Iterable[WorkloadItem], tokenizer: Tokenizer) -> Audit:
     violations: list[Violation] = []
+    warnings: list[Violation] = []
     seen: Counter[str] = Counter()
     transforms: Counter[str] = Counter()
     negatives = 0
@@ -37,5 +41,6 @@ def audit_items(items: Iterable[WorkloadItem], tokenizer: Tokenizer) -> Audit:
         negatives += item.negative_control
         subject = Subject(item, tokenizer)
         violations += [Violation(rule.name, item.item_id, detail) for rule in RULES for detail in rule.check(subject)]
+        warnings += [Violation(rule.name, item.item_id, detail) for rule in WARNINGS for detail in rule.check(subject)]
     violations += [Violation("duplicate_item_id", item_id, f"occurs {n} times") for item_id, n in seen.items() if n > 1]
-    return Audit(seen.total(), negatives, dict(transforms), tuple(violations))
+    return Audit(seen.total(), negatives, dict(transforms), tuple(violations), tuple(warnings))

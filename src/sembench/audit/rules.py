@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sembench.manifest import WorkloadItem, item_id_for, tenant_of
-from sembench.replay.windows import WindowIndex
+from sembench.replay.windows import RUN_TOKENS, WindowIndex
 from sembench.tokenize import Tokenizer
 
 NEGATIVE_RUN_TOKENS: Final = 32
@@ -191,6 +191,12 @@ def hard_negative_without_edit(subject: Subject) -> Iterator[str]:
         yield "a hard negative without edit positions: that changed tokens stay out could not be checked"
 
 
+def short_recipient(subject: Subject) -> Iterator[str]:
+    """Nothing can be planned for it, and no run of that length fits into it: it only thins out the rates."""
+    if subject.item.recipient_prompt.strip() and len(subject.recipient) < RUN_TOKENS:
+        yield f"the recipient has {len(subject.recipient)} tokens; below {RUN_TOKENS} nothing is ever planned"
+
+
 RULES: Final = tuple(
     Rule(check.__name__, check)
     for check in (
@@ -211,6 +217,9 @@ RULES: Final = tuple(
         hard_negative_without_edit,
     )
 )
+
+
+WARNINGS: Final = (Rule(short_recipient.__name__, short_recipient),)
 
 
 def _squeezed(text: str) -> str:

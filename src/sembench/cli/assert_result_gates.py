@@ -14,10 +14,12 @@ from sembench.gates.engine_summary import read_engine_summaries
 from sembench.gates.request import GateRequest
 from sembench.gates.verdict import judge
 from sembench.result import read_result
+from sembench.streams import write_out
 
 NAME: Final = "assert-result-gates"
 SUMMARY: Final = (
-    "Judge a result: a requested gate whose metric is missing fails, and so does an aggregate its rows do not give."
+    "Judge a result: a requested gate whose metric is missing fails, and so do an aggregate its rows do not give and "
+    "any measured figure that must be zero."
 )
 
 
@@ -40,6 +42,12 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     )
     at_least.add_argument(
         "--min-backend-confirmed-block-rate", type=share, metavar="SHARE", help="blocks the backend confirmed"
+    )
+    at_least.add_argument(
+        "--min-semantic-eligible-lift", type=share, metavar="SHARE", help="eligible blocks beyond exact ones (a plan)"
+    )
+    at_least.add_argument(
+        "--min-any-position-token-rate", type=share, metavar="SHARE", help="tokens seen before at any position"
     )
     at_least.add_argument("--min-materialization-events", type=count, metavar="N", help="over all engine summaries")
     at_least.add_argument("--min-materialized-tokens", type=count, metavar="N", help="over all engine summaries")
@@ -71,7 +79,9 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     )
     required = command.add_argument_group("required")
     required.add_argument(
-        "--require-materialized-reuse", action="store_true", help="a request with a semantic hit and a materialization"
+        "--require-materialized-reuse",
+        action="store_true",
+        help="a request of this live result with a semantic hit and a materialization",
     )
     required.add_argument("--require-no-engine-errors", action="store_true", help="no error line in any engine summary")
     required.add_argument(
@@ -94,10 +104,11 @@ def execute(options: argparse.Namespace) -> ExitCode:
         "evidence": result["run"].get("evidence"),
         "passed": verdict.passed,
         "failures": verdict.failures,
+        "checked": ["aggregates follow from rows", *verdict.checked],
         "observed": verdict.observed,
         "requested_gates": request.requested(),
         "missing_metrics": verdict.missing,
         "allow_missing": request.allow_missing,
     }
-    print(json.dumps(report, indent=2, ensure_ascii=False))
+    write_out(json.dumps(report, indent=2, ensure_ascii=False) + "\n")
     return ExitCode.OK if verdict.passed else ExitCode.GATE_FAILED

@@ -11,6 +11,7 @@ from sembench.audit.manifest import audit_items
 from sembench.cli.arguments import existing_file
 from sembench.cli.exit_codes import ExitCode
 from sembench.manifest import iterate_manifest, manifest_digest
+from sembench.streams import write_out
 from sembench.tokenize import open_tokenizer
 
 NAME: Final = "audit-manifest"
@@ -37,5 +38,5 @@ def execute(options: argparse.Namespace) -> ExitCode:
         "passed": passed,
         **asdict(audit),
     }
-    print(json.dumps(report, indent=2, ensure_ascii=False))
+    write_out(json.dumps(report, indent=2, ensure_ascii=False) + "\n")
     return ExitCode.OK if passed else ExitCode.GATE_FAILED

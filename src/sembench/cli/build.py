@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
 from sembench.cli.arguments import count, positive_int
 from sembench.cli.exit_codes import ExitCode
+from sembench.cli.output import require_writable
 from sembench.manifest import manifest_digest, write_manifest
+from sembench.streams import write_out
 from sembench.workload.build import build_items
+from sembench.workload.readers.files import is_source
 from sembench.workload.sources import BUILT_IN, SOURCES, SourceRequest
 from sembench.workload.transforms import PAIRED, TransformContext
 from semblend.errors import ConfigurationError
@@ -53,6 +57,11 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> ExitCode:
+    require_writable(options.output)
+    if options.data_dir is not None and is_source(options.output, options.data_dir):
+        raise ConfigurationError(
+            f"--output {options.output}: is a source file in --data-dir, which would be overwritten"
+        )
     request = SourceRequest(
         datasets=tuple(options.datasets),
         data_dir=options.data_dir,
@@ -75,7 +84,8 @@ def execute(options: argparse.Namespace) -> ExitCode:
         "transforms": list(transforms),
         "seed": options.seed,
         "skipped": built.skipped,
+        "unread": [asdict(file) for file in request.unread],
         "sha256": manifest_digest(options.output),
     }
-    print(json.dumps(summary, indent=2, ensure_ascii=False))
+    write_out(json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
     return ExitCode.OK

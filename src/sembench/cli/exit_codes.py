@@ -10,3 +10,4 @@ class ExitCode(IntEnum):
     GATE_FAILED = 1
     USAGE = 2
     ENVIRONMENT = 3
+    INTERRUPTED = 130

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from typing import Final
 
 from sembench import __version__
 from sembench.cli import assert_result_gates, audit_manifest, build, run_offline
 from sembench.cli.exit_codes import ExitCode
+from sembench.streams import write_err
 from semblend.errors import MissingDependencyError, SemBlendError
 
 _COMMANDS: Final = (build, run_offline, audit_manifest, assert_result_gates)
 _EPILOG: Final = (
-    "exit codes: 0 ok, 1 gate or audit failed, 2 wrong usage or input, 3 environment (missing package, disk)"
+    "exit codes: 0 ok, 1 gate or audit failed, 2 wrong usage or input, 3 environment (missing package, disk), "
+    "130 interrupted (Ctrl-C)"
 )
 
 
@@ -44,10 +45,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         return _complain(error, ExitCode.ENVIRONMENT)
     except KeyboardInterrupt:
-        sys.stderr.write("sembench: interrupted; run-offline can go on with --resume\n")
-        return 130
+        write_err("sembench: interrupted; run-offline can go on with --resume\n")
+        return int(ExitCode.INTERRUPTED)
 
 
 def _complain(error: Exception, code: ExitCode) -> int:
-    sys.stderr.write(f"sembench: {error}\n")
+    write_err(f"sembench: {error}\n")
     return int(code)

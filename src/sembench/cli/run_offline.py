@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Final
 
 from sembench.cli.arguments import existing_file, positive_int, share
 from sembench.cli.exit_codes import ExitCode
+from sembench.cli.output import require_other_file, require_writable
 from sembench.console import show
 from sembench.console.offline import ablation_table, checks_table, datasets_table, rates_table
 from sembench.planner import PlannerConfig
 from sembench.replay.offline import OfflineRun, run_offline
+from sembench.replay.partial import partial_path
 from sembench.replay.session import ReplayConfig
+from sembench.streams import write_err, write_out
 from sembench.tokenize import BUILT_IN, NOT_A_MODEL
 
 NAME: Final = "run-offline"
@@ -53,6 +55,16 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         metavar="SHARE",
         help="least planned share of a prompt (default: 0.25)",
     )
+    command.add_argument(
+        "--semblend-fuzzy-chunks",
+        action="store_true",
+        help="align chunks that mostly agree, in donors the embedder suggests",
+    )
+    command.add_argument(
+        "--semblend-fragments",
+        action="store_true",
+        help="also plan token-identical fragments shorter than the least run, in donors the embedder suggests",
+    )
     command.add_argument("--disable-multi-donor", action="store_true", help="plan from one donor only")
     command.add_argument("--max-items", type=positive_int, metavar="N", help="replay the first N items only")
     command.add_argument("--jobs", type=positive_int, default=1, metavar="N", help="worker processes (default: 1)")
@@ -60,13 +72,18 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> ExitCode:
+    require_writable(options.output)
+    for written in (options.output, partial_path(options.output)):
+        require_other_file(written, options.manifest, "--manifest")
     if options.tokenizer in (None, BUILT_IN):
-        sys.stderr.write(f"sembench: note: {NOT_A_MODEL}\n")
+        write_err(f"sembench: note: {NOT_A_MODEL}\n")
     planner = PlannerConfig(
         embedder=options.semblend_embedder.strip().lower().replace("-", "_"),
         min_similarity=options.semblend_min_similarity,
         min_reuse_ratio=options.semblend_min_reuse_ratio,
         multi_donor=not options.disable_multi_donor,
+        fuzzy_chunks=options.semblend_fuzzy_chunks,
+        exact_materialization_only=not options.semblend_fragments,
     )
     run = OfflineRun(
         manifest=options.manifest,
@@ -80,5 +97,5 @@ def execute(options: argparse.Namespace) -> ExitCode:
     for table in (rates_table(result), datasets_table(result), checks_table(result), ablation_table(result)):
         if table is not None:
             show(table)
-    print(f"result: {options.output}")
+    write_out(f"result: {options.output}\n")
     return ExitCode.OK

@@ -2,25 +2,42 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Callable
 from typing import Final
 
-from sembench.console.table import Table, plain_text
+from sembench.console.table import Table, narrow_text, plain_text, widths_of
+from sembench.streams import write_out
 from semblend.registry import Registry
 
 _DRAWERS: Final[Registry[Callable[[Table], None]]] = Registry("table drawer")
 _DRAWERS.register("rich", "sembench.console.rich_table:draw")
+_PLAIN_GAP: Final = 2
+_DRAWN_GAP: Final = 3
 
 
 def show(table: Table) -> None:
-    if sys.stdout.isatty():
-        try:
-            _DRAWERS.get("rich")(table)
-            return
-        except ModuleNotFoundError:
-            pass
-    sys.stdout.write(plain_text(table))
+    """All columns into a file or a pipe; on a terminal, as many as it has room for."""
+    if not sys.stdout.isatty():
+        write_out(plain_text(table))
+        return
+    width = shutil.get_terminal_size().columns
+    needed = sum(widths_of(table))
+    try:
+        draw = _DRAWERS.get("rich")
+    except ModuleNotFoundError:
+        needed += _PLAIN_GAP * (len(table.columns) - 1)
+        write_out(plain_text(table) if needed <= width else narrow_text(table, width))
+        return
+    needed += _DRAWN_GAP * len(table.columns) + 1
+    if needed > width:
+        write_out(narrow_text(table, width))
+        return
+    try:
+        draw(table)
+    except BrokenPipeError:
+        write_out("")
 
 
-__all__ = ["Table", "plain_text", "show"]
+__all__ = ["Table", "narrow_text", "plain_text", "show"]

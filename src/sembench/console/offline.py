@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from sembench.console.table import Table, number, percent
+from sembench.console.table import NOT_MEASURED, Table, number, percent
 from sembench.metrics import aggregate
+from sembench.metrics.base import Figure
 from sembench.metrics.rows import row_from_json
+from sembench.must_be_zero import MUST_BE_ZERO, ZeroCheck
 
-_RATES: Final = (
+RATES: Final = (
     ("exact prefix", "exact_prefix_block_rate"),
     ("exact block", "exact_block_hit_rate"),
     ("any position", "any_position_token_rate"),
@@ -19,19 +21,14 @@ _RATES: Final = (
     ("beyond prefix", "beyond_prefix_planned_token_rate"),
     ("context risk", "mean_context_share"),
 )
-_CHECKS: Final = (
-    ("planned tokens that are not the donor's", "unverified_planned_token_rate"),
-    ("changed facts planned (hard negatives)", "changed_token_planned_rate"),
-    ("negative controls: eligible blocks", "negative_control_semantic_eligible_block_rate"),
-    ("negative controls: text repeated anyway", "negative_control_any_position_token_rate"),
-)
+SHORT: Final = ("requests", "exact prefix", "any position", "eligible", "lift", "context risk")
 
 
 def rates_table(result: Mapping[str, Any]) -> Table:
     rows = [_row(name, figures) for name, figures in result["by_transform"].items()]
     if len(rows) > 1:
         rows.append(_row("all", result["aggregate"]))
-    columns = ("transform", "requests", "blocks", *(title for title, _ in _RATES), "p50 ms", "p99 ms")
+    columns = ("transform", "requests", "blocks", *(title for title, _ in RATES), "p50 ms", "p99 ms")
     tokenizer = result["config"]["tokenizer"]
     notes = [
         f"Evidence: {result['run']['evidence']}. Candidate and eligible are plans; no backend has confirmed reuse.",
@@ -41,7 +38,9 @@ def rates_table(result: Mapping[str, Any]) -> Table:
         notes.append(f"Note: {tokenizer['warning']}.")
     if declined := result["aggregate"]["decline_reasons"]:
         notes.append("Declined: " + ", ".join(f"{reason} {count}" for reason, count in declined.items()) + ".")
-    return Table(f"Offline replay of {result['run']['manifest']}", columns, tuple(rows), tuple(notes))
+    notes.append(_planner_note(result["config"]["planner"]))
+    title = f"Offline replay of {result['run']['manifest']}"
+    return Table(title, columns, tuple(rows), tuple(notes), ("transform", *SHORT))
 
 
 def datasets_table(result: Mapping[str, Any]) -> Table | None:
@@ -51,16 +50,35 @@ def datasets_table(result: Mapping[str, Any]) -> Table | None:
     if len(names) < 2:
         return None
     figures = {name: aggregate([row for row in rows if row.dataset == name]) for name in names}
-    columns = ("dataset", "requests", "blocks", *(title for title, _ in _RATES), "p50 ms", "p99 ms")
-    return Table("By dataset, all transforms together", columns, tuple(_row(n, f) for n, f in figures.items()))
+    columns = ("dataset", "requests", "blocks", *(title for title, _ in RATES), "p50 ms", "p99 ms")
+    shown = tuple(_row(name, values) for name, values in figures.items())
+    return Table("By dataset, all transforms together", columns, shown, short=("dataset", *SHORT))
 
 
 def checks_table(result: Mapping[str, Any]) -> Table:
-    """Only what this manifest can show: a stream has neither hard negatives nor negative controls."""
-    figures = result["aggregate"]
-    measured = [(title, name) for title, name in _CHECKS if figures[name] is not None]
-    rows = [(title, percent(figures[name]), _parts(figures, name)) for title, name in measured]
-    return Table("Figures that should be zero", ("check", "rate", "of"), tuple(rows))
+    """All of them, measured or not: what a manifest cannot show must not look as if it had been checked."""
+    rows = [row_from_json(row, "requests") for row in result["requests"]]
+    shown = [_check(check, check.measure(rows)) for check in MUST_BE_ZERO]
+    repeated = result["aggregate"]["negative_control_any_position_token_rate"]
+    notes = (f"Negative controls repeat {percent(repeated)} of their donors' text anyway.",) if repeated else ()
+    return Table("Figures that must be zero", ("check", "found", "of"), tuple(shown), notes)
+
+
+def _check(check: ZeroCheck, figure: Figure | None) -> tuple[str, str, str]:
+    if figure is None:
+        return check.title, NOT_MEASURED, "not measured"
+    value = percent(figure.value) if check.is_rate else number(figure.value)
+    return check.title, value, f"{figure.numerator:,.0f} / {figure.denominator:,.0f}"
+
+
+def _planner_note(planner: Mapping[str, Any]) -> str:
+    runs = "exact runs only" if planner["exact_materialization_only"] else "shorter fragments too"
+    return (
+        f"Planner {planner['kind']}: min reuse ratio {planner['min_reuse_ratio']}, "
+        f"min similarity {planner['min_similarity']}, min run {planner['min_run_tokens']} tokens, "
+        f"embedder {planner['embedder']}, {runs}, fuzzy chunks {'on' if planner['fuzzy_chunks'] else 'off'}, "
+        f"{'several donors' if planner['multi_donor'] else 'one donor'}."
+    )
 
 
 def ablation_table(result: Mapping[str, Any]) -> Table | None:
@@ -86,12 +104,7 @@ def _row(name: str, figures: Mapping[str, Any]) -> tuple[str, ...]:
         name,
         number(figures["requests"]),
         number(figures["total_blocks"]),
-        *(percent(figures[metric]) for _, metric in _RATES),
+        *(percent(figures[metric]) for _, metric in RATES),
         number(figures["plan_latency_ms_p50"], 2),
         number(figures["plan_latency_ms_p99"], 2),
     )
-
-
-def _parts(figures: Mapping[str, Any], name: str) -> str:
-    parts = figures["parts"][name]
-    return f"{parts['numerator']:,.0f} / {parts['denominator']:,.0f}"

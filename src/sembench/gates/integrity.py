@@ -14,7 +14,7 @@ from sembench.metrics.rows import PlanRow, RequestRow
 from semblend.contract import Evidence
 
 _TOLERANCE: Final = 1e-9
-_LIVE: Final = frozenset({Evidence.MEASURED_LIVE.value, Evidence.BACKEND_CONFIRMED.value})
+LIVE: Final = frozenset({Evidence.MEASURED_LIVE.value, Evidence.BACKEND_CONFIRMED.value})
 
 
 def integrity_failures(result: Mapping[str, Any], rows: Sequence[RequestRow]) -> list[str]:
@@ -32,7 +32,7 @@ def _run_failures(result: Mapping[str, Any], rows: Sequence[RequestRow]) -> Iter
         yield f"run.items says {run.get('items')!r}, but there are {len(rows)} rows"
     if len({row.item_id for row in rows}) != len(rows):
         yield "an item has two rows"
-    if run.get("evidence") not in _LIVE:
+    if run.get("evidence") not in LIVE:
         confirmed = [
             row.item_id for row in rows if row.backend_confirmed_blocks is not None or row.route_outcome is not None
         ]

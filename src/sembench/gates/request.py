@@ -13,6 +13,8 @@ class GateRequest:
     min_quality_pass_rate: float | None = None
     min_semantic_placement_rate: float | None = None
     min_backend_confirmed_block_rate: float | None = None
+    min_semantic_eligible_lift: float | None = None
+    min_any_position_token_rate: float | None = None
     min_materialization_events: int | None = None
     min_materialized_tokens: int | None = None
     min_materialized_units: int | None = None

@@ -9,21 +9,24 @@ from functools import partial
 from typing import Any, Final
 
 from sembench.gates.engine_summary import EngineEvidence
-from sembench.gates.integrity import integrity_failures
+from sembench.gates.integrity import LIVE, integrity_failures
 from sembench.gates.request import GateRequest
+from sembench.gates.request_ids import requests_of_result
 from sembench.metrics.rows import RequestRow
+from sembench.must_be_zero import CONFIRMED_NEGATIVES, CROSS_TENANT, MUST_BE_ZERO, planned_from_another_tenant
 
 _DEFAULT_NEGATIVE_LIMIT: Final = 0.0
-_SAFETY: Final = "unverified_planned_token_rate"
-_CROSS_TENANT: Final = "cross_tenant"
 
 
 @dataclass(slots=True)
 class Verdict:
+    """``checked`` names the figures that must be zero and were measured."""
+
     allow_missing: bool
     failures: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     observed: dict[str, Any] = field(default_factory=dict)
+    checked: list[str] = field(default_factory=list)
 
     @property
     def passed(self) -> bool:
@@ -57,22 +60,30 @@ def judge(
             source, metric = _AT_LEAST[gate]
             value = _look_up(source, metric, result["aggregate"], paired, engine)
             verdict.decide(gate, metric, value, partial(operator.le, limit), f"at least {limit}")
+    _judge_zeros(verdict, rows)
     _judge_negatives(verdict, request, result["aggregate"])
     _judge_paired(verdict, request, paired, noise_floor_kl)
     _judge_engine(verdict, request, engine)
-    _judge_safety(verdict, result["aggregate"], rows)
+    _judge_reuse(verdict, request, engine, result["run"].get("evidence"), rows)
     return verdict
 
 
-def _judge_safety(verdict: Verdict, aggregate: Mapping[str, Any], rows: Sequence[RequestRow]) -> None:
-    """What no flag can allow: tokens that are not the donor's, and anything taken from another tenant."""
-    if wrong := aggregate.get(_SAFETY):
-        verdict.failures.append(f"{_SAFETY} is {wrong}: the planner proposed tokens that are not the donor's")
-    leaks = [row.item_id for row in rows if row.transform == _CROSS_TENANT and row.plan and row.plan.planned_tokens]
-    if leaks:
-        verdict.failures.append(
-            f"{_CROSS_TENANT}: {len(leaks)} requests were planned from another tenant, {leaks[0]} first"
-        )
+def _judge_zeros(verdict: Verdict, rows: Sequence[RequestRow]) -> None:
+    """What no flag can allow, judged whenever it was measured: see :mod:`sembench.must_be_zero`."""
+    for check in MUST_BE_ZERO:
+        if check.name == CONFIRMED_NEGATIVES:
+            continue  # the one with a limit of its own: _judge_negatives
+        figure = check.measure(rows)
+        verdict.observed[check.name] = None if figure is None else figure.value
+        if figure is None:
+            continue
+        verdict.checked.append(check.name)
+        if figure.value:
+            first = f"; {planned_from_another_tenant(rows)[0].item_id} first" if check.name == CROSS_TENANT else ""
+            verdict.failures.append(
+                f"{check.name} is {figure.value:.6g} ({figure.numerator:.0f} of {figure.denominator:.0f}), "
+                f"and must be zero{first}"
+            )
 
 
 # Gates of the form "at least": where the figure stands, and its name there.
@@ -80,6 +91,8 @@ _AT_LEAST: Final = {
     "min_quality_pass_rate": ("aggregate", "quality_pass_rate"),
     "min_semantic_placement_rate": ("aggregate", "semantic_placement_rate_by_request"),
     "min_backend_confirmed_block_rate": ("aggregate", "backend_confirmed_block_rate"),
+    "min_semantic_eligible_lift": ("aggregate", "semantic_eligible_lift"),
+    "min_any_position_token_rate": ("aggregate", "any_position_token_rate"),
     "min_materialization_events": ("engine", "materialization_events"),
     "min_materialized_tokens": ("engine", "materialized_tokens"),
     "min_materialized_units": ("engine", "materialized_units"),
@@ -101,12 +114,14 @@ def _figure(value: object) -> float | None:
 
 def _judge_negatives(verdict: Verdict, request: GateRequest, aggregate: Mapping[str, Any]) -> None:
     """Always on when the metric exists; asked for explicitly, its absence fails as well."""
-    gate, metric = "max_negative_control_confirmed_rate", "negative_control_backend_confirmed_rate"
+    gate, metric = "max_negative_control_confirmed_rate", CONFIRMED_NEGATIVES
     asked = request.max_negative_control_confirmed_rate
     value = _figure(aggregate.get(metric))
     if value is None and asked is None:
         verdict.observed[metric] = None
         return
+    if value is not None:
+        verdict.checked.append(metric)
     limit = _DEFAULT_NEGATIVE_LIMIT if asked is None else asked
     verdict.decide(gate, metric, value, lambda v: v <= limit, f"at most {limit}")
 
@@ -154,19 +169,35 @@ def _judge_engine(verdict: Verdict, request: GateRequest, engine: EngineEvidence
     if request.require_no_engine_errors:
         errors = None if engine is None else engine.errors
         verdict.decide("require_no_engine_errors", "errors", errors, lambda v: v == 0, "0")
-    joined = None if engine is None else engine.joined_requests
+
+
+def _judge_reuse(
+    verdict: Verdict,
+    request: GateRequest,
+    engine: EngineEvidence | None,
+    evidence: object,
+    rows: Sequence[RequestRow],
+) -> None:
+    gate = "require_materialized_reuse"
+    both = None if engine is None else engine.joined_requests
+    joined = None if both is None else requests_of_result(both, {row.item_id for row in rows})
     if engine is not None:
         verdict.observed["joined_requests"] = None if joined is None else len(joined)
-        if engine.claims_reuse and not joined:
+        if engine.claims_reuse and not both:
             verdict.failures.append(
                 "an engine summary claims materialized_semantic_kv_reuse, but no request has both a semantic hit and a "
                 "materialization in its events"
             )
-    if request.require_materialized_reuse:
-        if joined is None:
-            complaint = "require_materialized_reuse: no engine summary lists its events per request, so nothing joins"
-            verdict.lack("joined_requests", complaint)
-        elif not joined:
-            verdict.failures.append(
-                "require_materialized_reuse: no request has both a semantic hit and a materialization"
-            )
+    if not request.require_materialized_reuse:
+        return
+    if evidence not in LIVE:
+        verdict.failures.append(f"{gate}: the result's evidence is {evidence!r}, and only a live run can show reuse")
+    elif joined is None:
+        verdict.lack("joined_requests", f"{gate}: no engine summary lists its events per request, so nothing joins")
+    elif not both:
+        verdict.failures.append(f"{gate}: no request has both a semantic hit and a materialization")
+    elif not joined:
+        verdict.failures.append(
+            f"{gate}: {len(both)} requests have a semantic hit and a materialization ({both[0]} first), but none is "
+            "clearly a request of this result"
+        )

@@ -21,6 +21,9 @@ class PlannerConfig:
     min_similarity: float = 0.0
     min_reuse_ratio: float = 0.25
     multi_donor: bool = True
+    fuzzy_chunks: bool = False
+    exact_materialization_only: bool = True
+    min_run_tokens: int = 64
     kind: str = "semblend"
 
 

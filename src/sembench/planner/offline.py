@@ -29,11 +29,16 @@ class OfflinePlanner:
         embedder = build_embedder(config.embedder)
         self._finder = SemanticFinder(embedder) if embedder is not None else None
         settings = replace(
-            Settings(), embedder="none", min_similarity=config.min_similarity, strict_prefix_boundary=False
+            Settings(),
+            embedder="none",
+            min_similarity=config.min_similarity,
+            fuzzy_chunks=config.fuzzy_chunks,
+            strict_prefix_boundary=False,
+            exact_materialization_only=config.exact_materialization_only,
         )
         self._planner = Planner(
             settings=settings,
-            gates=Gates(min_reuse_ratio=config.min_reuse_ratio),
+            gates=Gates(min_run_tokens=config.min_run_tokens, min_reuse_ratio=config.min_reuse_ratio),
             budget_bytes=_BUDGET_BYTES,
             semantic_wait_s=_PATIENCE_S,
             finder=self._finder,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from sembench.manifest import manifest_digest, read_manifest
 from sembench.replay.partial import PartialWriter, partial_path, read_partial
@@ -13,9 +13,12 @@ from sembench.replay.progress import watch
 from sembench.replay.session import ReplayConfig
 from sembench.replay.units import replay_units, units_of
 from sembench.result import RunFacts, assemble, write_result
+from sembench.streams import write_err
 from sembench.tokenize import NOT_A_MODEL, open_tokenizer
 from semblend.contract import Evidence
 from semblend.errors import ConfigurationError
+
+_LABEL: Final = "offline replay"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +48,12 @@ def run_offline(run: OfflineRun) -> dict[str, Any]:
     wanted = {item.item_id for item in items}
     rows = {row.item_id: row for row in done if row.item_id in wanted}
     units = units_of(items, rows.keys())
+    if run.resume:
+        left = f"{len(rows)} of {len(items)} already done, {len(items) - len(rows)} left"
+        nothing = f"nothing to resume, starting with the first of {len(items)}"
+        write_err(f"{_LABEL}: {left if rows else nothing}\n")
     with PartialWriter(partial, identity, list(rows.values())) as writer:
-        for row in watch(replay_units(units, run.config, run.jobs), len(items) - len(rows), "offline replay"):
+        for row in watch(replay_units(units, run.config, run.jobs), len(items) - len(rows), _LABEL):
             writer.append(row)
             rows[row.item_id] = row
         result = assemble(facts, [rows[item.item_id] for item in items])

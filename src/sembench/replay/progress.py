@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Final, Protocol, TypeVar
 
+from sembench.streams import write_err
 from semblend.registry import Registry
 
 T = TypeVar("T")
@@ -27,9 +28,9 @@ def plain_progress(items: Iterable[T], total: int, label: str) -> Iterator[T]:
         elif now - last >= _SECONDS_BETWEEN_LINES:
             last = now
             left = (now - first) / (count - 1) * (total - count)
-            sys.stderr.write(f"{label}: {count}/{total} done, about {left:.0f} s left\n")
+            write_err(f"{label}: {count}/{total} done, about {left:.0f} s left\n")
         yield item
-    sys.stderr.write(f"{label}: {count}/{total} done in {time.monotonic() - started:.1f} s\n")
+    write_err(f"{label}: {count}/{total} done in {time.monotonic() - started:.1f} s\n")
 
 
 _BARS: Final[Registry[Progress]] = Registry("progress")

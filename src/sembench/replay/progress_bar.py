@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import TypeVar
 
 from rich.console import Console
@@ -17,4 +18,5 @@ def bar_progress(items: Iterable[T], total: int, label: str) -> Iterator[T]:
         task = progress.add_task(label, total=total)
         for item in items:
             yield item
-            progress.advance(task)
+            with suppress(OSError):  # a terminal that has gone stops no run
+                progress.advance(task)

@@ -7,7 +7,7 @@ one item can never be served from a donor of another, and a cross-tenant leak wo
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -46,12 +46,7 @@ class Tools:
         self.planner = open_planner(config.planner)
         self.token_planner: DonorPlanner | None = None
         if config.planner.embedder != NO_EMBEDDER:
-            without = PlannerConfig(
-                min_reuse_ratio=config.planner.min_reuse_ratio,
-                multi_donor=config.planner.multi_donor,
-                kind=config.planner.kind,
-            )
-            self.token_planner = open_planner(without)
+            self.token_planner = open_planner(replace(config.planner, embedder=NO_EMBEDDER))
         for planner in self.planners():
             _warm_up(planner)
 

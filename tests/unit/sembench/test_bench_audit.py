@@ -100,3 +100,13 @@ def test_every_rule_has_a_mutation() -> None:
 
 def test_duplicate_items_are_found(fixture_items: tuple[WorkloadItem, ...]) -> None:
     assert rules_broken(fixture_items[0], fixture_items[0]) == {"duplicate_item_id"}
+
+
+def test_prompts_too_short_to_be_planned_are_flagged(fixture_items: tuple[WorkloadItem, ...]) -> None:
+    item = next(i for i in fixture_items if i.is_stream)
+    short = replace(item, recipient_prompt="Who keeps the keys?")
+    audit = audit_items([short], open_tokenizer(None))
+    assert [(w.rule, w.item_id) for w in audit.warnings] == [("short_recipient", item.item_id)]
+    assert "below 64" in audit.warnings[0].detail
+    assert audit.violations == ()
+    assert audit_items([item], open_tokenizer(None)).warnings == ()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -78,7 +79,10 @@ def test_the_tables_of_a_run(result: dict[str, Any]) -> None:
     datasets = datasets_table(result)
     assert datasets is not None
     assert [row[0] for row in datasets.rows] == ["fixture_reports", "fixture_records"]
-    assert [row[1] for row in checks_table(result).rows] == ["0.0 %"] * 4
+    checks = checks_table(result)
+    assert checks.title == "Figures that must be zero"
+    assert [row[1] for row in checks.rows] == ["0.0 %", "0.0 %", "0.0 %", "0", "-"]
+    assert checks.rows[-1] == ("negative controls: blocks the backend confirmed", "-", "not measured")
     ablation = ablation_table(result)
     assert ablation is not None
     assert "jaccard" in ablation.title
@@ -92,4 +96,53 @@ def test_nothing_is_shown_of_what_did_not_run(manifest: Path, tmp_path: Path) ->
     plain = run_offline(OfflineRun(manifest, tmp_path / "r.json", ReplayConfig(), max_items=2))
     assert ablation_table(plain) is None
     assert datasets_table(plain) is None
-    assert [row[0] for row in checks_table(plain).rows] == ["planned tokens that are not the donor's"]
+    checks = checks_table(plain).rows
+    assert checks[0][0] == "planned tokens that are not the donor's"
+    assert checks[0][1] == "0.0 %"
+    assert [row[1:] for row in checks[1:]] == [("-", "not measured")] * 4
+
+
+def test_the_settings_of_the_planner_stand_below_the_table(result: dict[str, Any]) -> None:
+    settings = next(note for note in rates_table(result).notes if note.startswith("Planner"))
+    assert settings == (
+        "Planner semblend: min reuse ratio 0.25, min similarity 0.0, min run 64 tokens, embedder jaccard, "
+        "exact runs only, fuzzy chunks off, several donors."
+    )
+    assert result["config"]["planner"] == {
+        "embedder": "jaccard",
+        "exact_materialization_only": True,
+        "fuzzy_chunks": False,
+        "kind": "semblend",
+        "min_reuse_ratio": 0.25,
+        "min_run_tokens": 64,
+        "min_similarity": 0.0,
+        "multi_donor": True,
+    }
+
+
+def test_a_narrow_terminal_gets_the_short_table(
+    result: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tables = [rates_table(result), datasets_table(result), checks_table(result), ablation_table(result)]
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    for table in tables:
+        assert table is not None
+        show(table)
+        shown = re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out)
+        assert max(map(len, shown.splitlines())) <= 80
+        assert all(row[0] in shown for row in table.rows)
+        words = shown.split()
+        assert all(word in words for note in table.notes for word in note.split())
+    show(tables[0])  # type: ignore[arg-type]
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].split() == ["exact", "any", "context"]
+    assert lines[2].split() == ["transform", "requests", "prefix", "position", "eligible", "lift", "risk"]
+
+
+def test_a_pipe_keeps_the_wide_table(
+    result: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    show(rates_table(result))
+    assert capsys.readouterr().out == plain_text(rates_table(result))

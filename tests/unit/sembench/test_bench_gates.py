@@ -67,7 +67,7 @@ PAIRED = {
     "negative_control_ttft_speedup_median": 1.02,
     "warm_vs_cold_mean_kl_topk": 0.03,
 }
-ENGINE = EngineEvidence(3, 700, 9, 2, 0, ("r1",), True)
+ENGINE = EngineEvidence(3, 700, 9, 2, 0, ("a",), True)
 
 
 def live_result(*rows: RequestRow, paired: dict[str, Any] | None = None) -> tuple[dict[str, Any], list[RequestRow]]:
@@ -92,6 +92,8 @@ MET: list[tuple[str, float, float]] = [
     ("min_quality_pass_rate", 1.0, 1.0 + 1e-6),
     ("min_semantic_placement_rate", 0.5, 0.51),
     ("min_backend_confirmed_block_rate", 0.2, 0.21),
+    ("min_semantic_eligible_lift", 0.25, 0.26),
+    ("min_any_position_token_rate", 0.45, 0.46),
     ("min_materialization_events", 3, 4),
     ("min_materialized_tokens", 700, 701),
     ("min_materialized_units", 9, 10),
@@ -113,7 +115,9 @@ def test_each_limit_holds_on_its_own_side(gate: str, met: float, missed: float) 
 @pytest.mark.parametrize("gate", [gate for gate, _, _ in MET])
 def test_a_requested_gate_without_its_metric_fails(gate: str) -> None:
     """Even at a limit of 0, which 0 would meet: None is not 0."""
-    bare = replace(ROW, backend_confirmed_blocks=None, route_outcome=None, quality_pass=None)
+    bare = replace(
+        ROW, plan=None, any_position_tokens=None, backend_confirmed_blocks=None, route_outcome=None, quality_pass=None
+    )
     result, rows = live_result(bare, paired={})
     request = GateRequest(**{gate: 0})  # type: ignore[arg-type]
     assert gate in request.requested()
@@ -334,9 +338,97 @@ def test_a_plan_from_another_tenant_fails_whatever_is_allowed() -> None:
     leak = replace(ROW, item_id="c", transform="cross_tenant", negative_control=True, backend_confirmed_blocks=0)
     result, rows = live_result(leak)
     failures = judge(result, rows, None, GateRequest(allow_missing=True)).failures
-    assert failures == ["cross_tenant: 1 requests were planned from another tenant, c first"]
+    assert failures == [
+        "negative_control_semantic_eligible_block_rate is 0.6 (6 of 10), and must be zero",
+        "cross_tenant_planned_requests is 1 (1 of 1), and must be zero; c first",
+    ]
     result, rows = live_result(replace(leak, plan=COLD.plan))
     assert judge(result, rows, None, GateRequest()).passed
+
+
+ZERO = [
+    "unverified_planned_token_rate",
+    "changed_token_planned_rate",
+    "negative_control_semantic_eligible_block_rate",
+    "cross_tenant_planned_requests",
+    "negative_control_backend_confirmed_rate",
+]
+
+
+def test_everything_that_must_be_zero_is_judged_unasked_and_named() -> None:
+    other_tenant = replace(COLD, item_id="c", transform="cross_tenant")
+    edited = replace(ROW, item_id="e", changed_tokens=5, changed_planned_tokens=0)
+    result, rows = live_result(ROW, COLD, other_tenant, edited)
+    found = judge(result, rows, None, GateRequest())
+    assert found.passed
+    assert found.checked == ZERO
+    assert [found.observed[name] for name in ZERO] == [0] * 5
+
+
+def test_what_must_be_zero_and_was_not_measured_is_not_called_checked() -> None:
+    result, rows = live_result(replace(ROW, plan=None, backend_confirmed_blocks=None))
+    found = judge(result, rows, None, GateRequest())
+    assert found.passed
+    assert found.checked == []
+    assert [found.observed[name] for name in ZERO] == [None] * 5
+
+
+@pytest.mark.parametrize(
+    ("metric", "bad"),
+    [
+        ("changed_token_planned_rate", replace(ROW, changed_tokens=5, changed_planned_tokens=1)),
+        (
+            "negative_control_semantic_eligible_block_rate",
+            replace(COLD, plan=replace(PLAN, candidate_blocks=1, eligible_blocks=1, planned_tokens=64)),
+        ),
+        ("unverified_planned_token_rate", replace(ROW, plan=replace(PLAN, unverified_tokens=1))),
+    ],
+)
+def test_a_figure_that_must_be_zero_fails_whatever_is_allowed(metric: str, bad: RequestRow) -> None:
+    result, rows = live_result(bad)
+    found = judge(result, rows, None, GateRequest(allow_missing=True))
+    assert any(failure.startswith(metric) and "must be zero" in failure for failure in found.failures)
+    assert metric in found.checked
+
+
+def test_an_offline_result_cannot_prove_materialized_reuse() -> None:
+    row = replace(ROW, backend_confirmed_blocks=None, route_outcome=None, quality_pass=None)
+    result = json.loads(
+        json.dumps(assemble(RunFacts("offline", Evidence.OFFLINE, "m", "0" * 64, {"block_size": 16}), [row]))
+    )
+    asked = GateRequest(require_materialized_reuse=True, allow_missing=True)
+    assert judge(result, [row], ENGINE, asked).failures == [
+        "require_materialized_reuse: the result's evidence is 'offline', and only a live run can show reuse"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("items", "request_id", "joins"),
+    [
+        (("a", "b"), "a", True),
+        (("a", "b"), "chatcmpl-a", True),
+        (("a", "b"), "cmpl-a-0", True),
+        (("a", "b"), "a_12", True),
+        (("a-1", "b"), "a-1", True),
+        (("a", "a-1"), "a-1", True),
+        (("a", "a-1"), "chatcmpl-a-1", False),
+        (("a", "b"), "r1", False),
+        (("a", "b"), "xa", False),
+        (("a", "b"), "a-0-0", False),
+    ],
+)
+def test_joined_requests_must_be_requests_of_the_result(items: tuple[str, ...], request_id: str, joins: bool) -> None:
+    result, rows = live_result(*(replace(ROW, item_id=item) for item in items))
+    found = judge(
+        result,
+        rows,
+        replace(ENGINE, joined_requests=(request_id,)),
+        GateRequest(require_materialized_reuse=True),
+    )
+    assert found.passed is joins
+    assert found.observed["joined_requests"] == int(joins)
+    if not joins:
+        assert "of this result" in found.failures[0]
 
 
 def test_rows_cannot_be_counted_twice() -> None:

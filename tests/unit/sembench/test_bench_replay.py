@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from sembench.cli.main import main
 from sembench.manifest import DonorPrompt, WorkloadItem, read_manifest, write_manifest
 from sembench.metrics.rows import RequestRow
 from sembench.planner import PLANNERS, DonorPlanner, PlannerConfig
@@ -324,3 +325,39 @@ def test_an_unknown_embedder_is_an_error_not_a_token_path(manifest: Path, tmp_pa
     config = ReplayConfig(planner=PlannerConfig(embedder="jackard"))
     with pytest.raises(ConfigurationError, match="Did you mean 'jaccard'"):
         run_offline(OfflineRun(manifest, tmp_path / "r.json", config))
+
+
+def test_a_resumed_run_says_what_was_already_done(
+    manifest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "r.json"
+    with monkeypatch.context() as patched:
+        interrupt_after(patched, 2)
+        with pytest.raises(KeyboardInterrupt):
+            run(manifest, output)
+    capsys.readouterr()
+    result = run(manifest, output, resume=True)
+    total = len(result["requests"])
+    assert f"offline replay: 2 of {total} already done, {total - 2} left\n" in capsys.readouterr().err
+    run(manifest, output, resume=True, max_items=1)
+    assert "offline replay: nothing to resume, starting with the first of 1\n" in capsys.readouterr().err
+
+
+def test_with_fragments_the_embedder_adds_blocks_and_without_none(manifest: Path, tmp_path: Path) -> None:
+    """ADR 3: by default the token path finds every run that may be planned."""
+    by_default = ReplayConfig(planner=PlannerConfig(embedder="jaccard"))
+    result = run_offline(OfflineRun(manifest, tmp_path / "r.json", by_default))
+    assert result["aggregate"]["semantic_path_extra_candidate_blocks"] == 0
+    loose = PlannerConfig(embedder="jaccard", exact_materialization_only=False, fuzzy_chunks=True)
+    result = run_offline(OfflineRun(manifest, tmp_path / "loose.json", ReplayConfig(planner=loose)))
+    assert result["aggregate"]["semantic_path_extra_candidate_blocks"] > 0
+    assert result["aggregate"]["unverified_planned_token_rate"] == 0
+
+
+def test_the_switches_reach_the_planner(manifest: Path, tmp_path: Path) -> None:
+    output = tmp_path / "r.json"
+    options = ["--semblend-fuzzy-chunks", "--semblend-fragments", "--max-items", "1"]
+    assert main(["run-offline", "--manifest", str(manifest), "--output", str(output), *options]) == 0
+    planner = json.loads(output.read_text())["config"]["planner"]
+    assert planner["fuzzy_chunks"] is True
+    assert planner["exact_materialization_only"] is False

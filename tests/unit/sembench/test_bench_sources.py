@@ -153,6 +153,46 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
         read("jsonl", tmp_path, "here")
 
 
+@pytest.mark.parametrize("profile", ["jsonl", "agent-trace"])
+def test_what_was_not_read_is_listed(tmp_path: Path, profile: str) -> None:
+    call = {"timestamp": 1, "input": "one", "output": ""}
+    write(tmp_path / "good.jsonl", [call])
+    write(tmp_path / "strange.jsonl", [{"foo": 1}])
+    (tmp_path / "bad.jsonl").write_text("{\n")
+    (tmp_path / "empty.jsonl").write_text("")
+    (tmp_path / "broken.zip").write_bytes(b"no archive")
+    request = SourceRequest(data_dir=tmp_path)
+    assert [r.dataset for r in SOURCES.get(profile)(request)] == ["good"]
+    reasons = {Path(entry.file).name: entry.reason for entry in request.unread}
+    assert sorted(reasons) == ["bad.jsonl", "broken.zip", "empty.jsonl", "strange.jsonl"]
+    assert "keys foo" in reasons["strange.jsonl"]
+    assert reasons["empty.jsonl"] == "no rows"
+    assert "bad.jsonl:1" in reasons["bad.jsonl"]
+
+
+def test_if_nothing_can_be_read_the_keys_are_named(tmp_path: Path) -> None:
+    write(tmp_path / "strange.jsonl", [{"prompt": "x", "text": "y"}])
+    with pytest.raises(ConfigurationError) as caught:
+        read("jsonl", tmp_path)
+    message = str(caught.value)
+    assert "strange.jsonl: keys prompt, text" in message
+    assert "plain: context" in message
+    with pytest.raises(ConfigurationError, match=r"strange\.jsonl: keys prompt, text.*timestamp, input, output"):
+        read("agent-trace", tmp_path)
+
+
+def test_json_errors_name_file_and_line(tmp_path: Path) -> None:
+    (tmp_path / "lines.jsonl").write_text('{"context": "a"}\n\n{"context": \n')
+    with pytest.raises(ConfigurationError, match=r"lines\.jsonl:3: not JSON: .*column 12"):
+        read("jsonl", tmp_path, "lines")
+    (tmp_path / "list.json").write_text('[\n{"context": "a"},\n{"context" "b"}\n]')
+    with pytest.raises(ConfigurationError, match=r"list\.json:3: not JSON: .*column 12"):
+        read("jsonl", tmp_path, "list")
+    (tmp_path / "bytes.jsonl").write_bytes(b'{"context": "a"}\n\xff\n')
+    with pytest.raises(ConfigurationError, match=r"bytes\.jsonl:2: not UTF-8"):
+        read("jsonl", tmp_path, "bytes")
+
+
 def test_lone_surrogates_become_writable(tmp_path: Path) -> None:
     (tmp_path / "s.jsonl").write_text('{"context": "a \\ud800 b"}\n')
     assert read("jsonl", tmp_path, "s")[0].context == "a ? b"

@@ -36,12 +36,30 @@ def recognise(file: DataFile) -> str | None:
     return next((name for name, keys in _SIGNATURES if all(key in first for key in keys)), None)
 
 
+def accepted_keys(*names: str) -> str:
+    """Which keys make a row readable, for messages; of all readers, or of those named."""
+    return "; ".join(f"{name}: {', '.join(keys)}" for name, keys in _SIGNATURES if not names or name in names)
+
+
+def why_not(file: DataFile, *names: str) -> str | None:
+    """Why no reader (none of those named) takes this file; None if one does."""
+    try:
+        first = file.first_row()
+    except ConfigurationError as error:
+        return str(error)
+    if first is None:
+        return "no rows"
+    reader = recognise(file)
+    if reader is not None and (not names or reader in names):
+        return None
+    return f"keys {', '.join(sorted(first)) or '(none)'}"
+
+
 def read_records(file: DataFile) -> Iterator[SourceRecord]:
     name = recognise(file)
     if name is None:
         first = file.first_row() or {}
-        known = "; ".join(f"{reader}: {', '.join(keys)}" for reader, keys in _SIGNATURES)
         raise ConfigurationError(
-            f"{file.location}: no reader knows rows with the keys {sorted(first)}. Known ({known})"
+            f"{file.location}: no reader knows rows with the keys {sorted(first)}. Known ({accepted_keys()})"
         )
     return READERS.get(name)(file.rows(), file.name)

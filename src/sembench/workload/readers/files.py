@@ -15,6 +15,7 @@ from typing import IO, Any, Final
 
 from semblend.errors import ConfigurationError
 
+_BROKEN: Final = ""
 _ENDINGS: Final = (".jsonl.gz", ".json.gz", ".jsonl", ".json")
 
 
@@ -45,18 +46,18 @@ class DataFile:
                 if ".jsonl" in PurePosixPath(self.member or self.path.name).suffixes:
                     for number, line in enumerate(stream, start=1):
                         if line.strip():
-                            yield _object(json.loads(line), f"{self.location}:{number}")
+                            yield _object(_parsed(line, self.location, number), f"{self.location}:{number}")
                 else:
-                    for number, row in enumerate(_elements(json.load(stream), self.location)):
+                    for number, row in enumerate(_elements(_parsed(stream.read(), self.location, 1), self.location)):
                         yield _object(row, f"{self.location}[{number}]")
-        except (json.JSONDecodeError, UnicodeDecodeError, EOFError, zlib.error, OSError, zipfile.BadZipFile) as error:
+        except (EOFError, zlib.error, OSError, zipfile.BadZipFile, KeyError, RuntimeError) as error:
             raise ConfigurationError(f"{self.location}: cannot be read: {error}") from None
 
     def first_row(self) -> Mapping[str, Any] | None:
         return next(self.rows(), None)
 
     @contextmanager
-    def _open(self) -> Iterator[IO[str]]:
+    def _open(self) -> Iterator[IO[bytes]]:
         if self.member is None:
             raw: IO[bytes] = self.path.open("rb")
             name = self.path.name
@@ -66,7 +67,7 @@ class DataFile:
             name = self.member
         with raw:
             stream: Any = gzip.GzipFile(fileobj=raw) if name.endswith(".gz") else raw
-            yield io.TextIOWrapper(stream, encoding="utf-8", newline="\n")
+            yield stream
 
 
 def data_files(directory: Path) -> list[DataFile]:
@@ -78,12 +79,46 @@ def data_files(directory: Path) -> list[DataFile]:
         folder = path.parent.relative_to(directory).as_posix()
         folder = "" if folder == "." else folder
         if path.suffix == ".zip":
-            with zipfile.ZipFile(path) as archive:
-                members = sorted(member for member in archive.namelist() if _without_ending(member))
+            try:
+                with zipfile.ZipFile(path) as archive:
+                    members = sorted(member for member in archive.namelist() if _without_ending(member))
+            except (zipfile.BadZipFile, OSError):
+                found.append(DataFile(path, _BROKEN, folder))  # found, so that whoever reads it says what is wrong
+                continue
             found += [DataFile(path, member, folder or path.stem) for member in members]
         elif _without_ending(path.name):
             found.append(DataFile(path, None, folder))
     return found
+
+
+def is_source(path: Path, directory: Path) -> bool:
+    """Whether a build from ``directory`` could read this file, by whatever name.
+
+    A manifest that lies beside its sources is made of them, not one of them.
+    """
+    same = [file for file in data_files(directory) if path.exists() and path.samefile(file.path)]
+    return any(not _is_manifest(file) for file in same)
+
+
+def _is_manifest(file: DataFile) -> bool:
+    try:
+        return "benchmark_version" in (file.first_row() or {})
+    except ConfigurationError:
+        return False
+
+
+def _parsed(data: bytes, location: str, first_line: int) -> object:
+    """JSON of one line or of a whole file; what is wrong is named by the line of the file, from 1."""
+    try:
+        return json.loads(data.decode("utf-8").rstrip())
+    except UnicodeDecodeError as error:
+        line = first_line + data.count(b"\n", 0, error.start)
+        raise ConfigurationError(f"{location}:{line}: not UTF-8: {error.reason}") from None
+    except json.JSONDecodeError as error:
+        line = first_line + error.lineno - 1
+        raise ConfigurationError(f"{location}:{line}: not JSON: {error.msg} (column {error.colno})") from None
+    except RecursionError:
+        raise ConfigurationError(f"{location}:{first_line}: not JSON: nested too deeply") from None
 
 
 def _without_ending(name: str) -> str | None:

@@ -6,7 +6,7 @@ from sembench.workload.readers import read_records, recognise
 from sembench.workload.readers.files import data_files
 from sembench.workload.record import SourceRecord
 from sembench.workload.sources.base import SourceRequest
-from sembench.workload.sources.local import choose_file, require_data_dir
+from sembench.workload.sources.local import choose_file, readable_files, require_data_dir
 from semblend.errors import ConfigurationError
 
 
@@ -20,7 +20,5 @@ def read_agent_traces(request: SourceRequest) -> list[SourceRecord]:
                 f"{', '.join(strange)}: not an agent trace (needs timestamp, input and output per call)"
             )
     else:
-        chosen = [file for file in files if recognise(file) == "agent"]
-        if not chosen:
-            raise ConfigurationError(f"{directory} holds no agent trace (JSON lines with timestamp, input and output)")
+        chosen = readable_files(files, directory, request, "agent trace", "agent")
     return [record for file in chosen for record in request.limited(read_records(file))]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
@@ -11,13 +11,25 @@ from sembench.workload.record import SourceRecord
 
 
 @dataclass(frozen=True, slots=True)
+class Unread:
+    """A file that looks like data and was passed over, and why."""
+
+    file: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class SourceRequest:
-    """Empty ``datasets`` means the profile's own default; None for ``max_items_per_dataset`` means all there are."""
+    """Empty ``datasets`` means the profile's own default; None for ``max_items_per_dataset`` means all there are.
+
+    ``unread`` is filled by the source: what it found and did not read.
+    """
 
     datasets: tuple[str, ...] = ()
     data_dir: Path | None = None
     max_items_per_dataset: int | None = None
     seed: int = 0
+    unread: list[Unread] = field(default_factory=list, compare=False)
 
     def limited(self, records: Iterable[SourceRecord]) -> list[SourceRecord]:
         return list(islice(records, self.max_items_per_dataset))

@@ -3,27 +3,46 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
-from sembench.workload.readers import read_records, recognise
+from sembench.workload.readers import accepted_keys, read_records, why_not
 from sembench.workload.readers.files import DataFile, data_files
 from sembench.workload.record import SourceRecord
-from sembench.workload.sources.base import SourceRequest
+from sembench.workload.sources.base import SourceRequest, Unread
 from semblend.errors import ConfigurationError
+
+_SHOWN: Final = 5
 
 
 def read_local(request: SourceRequest) -> list[SourceRecord]:
     directory = require_data_dir(request, "jsonl")
     files = data_files(directory)
     if not request.datasets:
-        files = [file for file in files if recognise(file) is not None]
-        if not files:
-            raise ConfigurationError(f"{directory} holds no file whose records sembench can read")
-        return [record for file in files for record in request.limited(read_records(file))]
+        readable = readable_files(files, directory, request, "file that can be read")
+        return [record for file in readable for record in request.limited(read_records(file))]
     return [
         record
         for name in request.datasets
         for record in request.limited(read_records(choose_file(files, name, directory)))
     ]
+
+
+def readable_files(
+    files: list[DataFile], directory: Path, request: SourceRequest, what: str, *readers: str
+) -> list[DataFile]:
+    """Files that a reader (one of those named) takes; the rest is noted in the request. None at all is an error."""
+    reasons = {file: why_not(file, *readers) for file in files}
+    request.unread.extend(Unread(file.location, reason) for file, reason in reasons.items() if reason is not None)
+    readable = [file for file, reason in reasons.items() if reason is None]
+    if not readable:
+        seen = [f"{entry.file}: {entry.reason}" for entry in request.unread[:_SHOWN]]
+        more = f" and {len(request.unread) - _SHOWN} more" if len(request.unread) > _SHOWN else ""
+        raise ConfigurationError(
+            f"--data-dir {directory} holds no {what}. "
+            f"Seen: {'; '.join(seen) or 'no .jsonl, .json, .gz or .zip'}{more}. "
+            f"Accepted keys ({accepted_keys(*readers)})"
+        )
+    return readable
 
 
 def require_data_dir(request: SourceRequest, profile: str) -> Path:

@@ -1,0 +1,25 @@
+"""``--output`` looked at before the work: hours later is too late to learn that it cannot be written."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from semblend.errors import ConfigurationError
+
+
+def require_writable(output: Path) -> None:
+    """A wrong path is wrong usage; a directory without the right to write is the environment's fault."""
+    if output.is_dir():
+        raise ConfigurationError(f"--output {output}: is a directory; name a file")
+    existing = next(parent for parent in output.absolute().parents if parent.exists() or parent.is_symlink())
+    if not existing.is_dir():
+        raise ConfigurationError(f"--output {output}: {existing} is not a directory")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise PermissionError(f"--output {output}: {existing} cannot be written to")
+
+
+def require_other_file(output: Path, given: Path, option: str) -> None:
+    """Links and spellings of the path do not matter: the file itself must not be an input."""
+    if output.exists() and output.samefile(given):
+        raise ConfigurationError(f"--output {output}: is the file given as {option}, which would be overwritten")
