@@ -154,12 +154,14 @@ class AnchorIndex:
             self._store.used[slot] = 0
             # Live before it is linked: a posting that readers skip could stand in front of one they need.
             self._store.donors[slot, DONOR_LIVE] = 1
+            complete = False
             try:
                 evicted += self._link(slot, tokens, anchors, number)
                 evicted += self._make_room(0, slot)
-            except BaseException:  # a donor is findable as a whole or not at all
-                self._remove(donor_id)
-                raise
+                complete = True
+            finally:
+                if not complete:  # a donor is findable as a whole or not at all
+                    self._remove(donor_id)
             return evicted
 
     def remove(self, donor_id: str) -> bool:
