@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-import numpy as np
-
 from benchmarks.planner.subject import FoundRun
 from benchmarks.planner.tokens import Tokens
 from benchmarks.planner.worker import serve
@@ -25,7 +23,7 @@ class OurPlanner:
         self._planner: Planner | None = None
 
     def open(self, donor_count: int) -> None:
-        _warm_up()
+        Planner.warm_up()  # on a planner of its own: neither time nor memory of the compiler is counted
         self._planner = _new_planner(max(64 << 20, donor_count * BUDGET_BYTES_PER_DONOR))
 
     def native_donor(self, number: int, tokens: Tokens) -> Any:
@@ -55,18 +53,6 @@ class OurPlanner:
 def _new_planner(budget_bytes: int) -> Planner:
     gates = Gates(min_run_tokens=MIN_RUN_TOKENS, min_reuse_ratio=0.0)
     return Planner(settings=Settings(embedder="none"), gates=gates, budget_bytes=budget_bytes)
-
-
-def _warm_up() -> None:
-    """Compile on a planner of its own, so that neither time nor memory of the compiler is counted."""
-    planner = _new_planner(64 << 20)
-    tokens = (np.arange(4_096, dtype=np.uint32) * np.uint32(2_654_435_761)) >> np.uint32(8)
-    for number in range(4):
-        planner.register(str(number), tokens[number : number + 2_048], NAMESPACE)
-    for shift in (0, 100, 2_000):
-        planner.plan(tokens[shift : shift + 2_048], NAMESPACE)
-        planner.plan(tokens[shift : shift + 2_048].tolist(), NAMESPACE)
-    planner.forget("0")
 
 
 if __name__ == "__main__":

@@ -36,10 +36,9 @@ def as_tokens(token_ids: TokenIds) -> NDArray[np.uint32]:
             wide = np.frombuffer(array("Q", token_ids), np.uint64)  # a third of the time numpy takes for a list
         except (TypeError, OverflowError) as error:
             raise ContractError(f"token ids are whole numbers from 0 on: {error}") from None
-    tokens = np.array(wide, np.uint32) if len(wide) and int(wide.max()) < _LIMIT else None
-    if tokens is None and len(wide):
+    if len(wide) and int(wide.max()) >= _LIMIT:
         raise ContractError("token ids are below 2**31")
-    return np.empty(0, np.uint32) if tokens is None else tokens
+    return np.array(wide, np.uint32)
 
 
 def as_count(value: int, name: str) -> int:

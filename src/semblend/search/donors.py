@@ -13,7 +13,6 @@ from semblend.search.layout import (
     PAGE_BITS,
     STATE_MAP_FREE,
     STATE_MAP_HIGH,
-    STATE_MAP_USED,
     STATE_PAGE_FREE,
     STATE_PAGE_HIGH,
     STATE_PAGE_USED,
@@ -41,7 +40,6 @@ def write_tokens(store: Store, slot: int, tokens: NDArray[np.uint32]) -> None:
     else:
         first = int(state[STATE_MAP_HIGH]) + 1
         state[STATE_MAP_HIGH] += 1 << bits
-    state[STATE_MAP_USED] += 1 << bits
     for i in range(count):
         if state[STATE_PAGE_FREE] > 0:
             state[STATE_PAGE_FREE] -= 1
@@ -82,7 +80,6 @@ def release_tokens(store: Store, slot: int) -> None:
     bits = size_class(count)
     store.page_map[first] = state[STATE_MAP_FREE + bits]
     state[STATE_MAP_FREE + bits] = first
-    state[STATE_MAP_USED] -= 1 << bits
     state[STATE_PAGE_USED] -= count
 
 

@@ -40,9 +40,9 @@ DONOR_BYTES: Final = (
 # counters shared with compiled code
 STATE_VERSION, STATE_TABLE_PLACES, STATE_POST_HIGH, STATE_POST_FREE, STATE_POST_USED = range(5)
 STATE_NODE_HIGH, STATE_NODE_FREE, STATE_NODE_USED, STATE_NODE_RETIRED = range(5, 9)
-STATE_PAGE_HIGH, STATE_PAGE_FREE, STATE_PAGE_USED, STATE_MAP_HIGH, STATE_MAP_USED = range(9, 14)
-STATE_CROWDED: Final = 14  # one more than the segment of the table that needs to grow, or 0
-STATE_MAP_FREE: Final = 15  # one free list per power of two
+STATE_PAGE_HIGH, STATE_PAGE_FREE, STATE_PAGE_USED, STATE_MAP_HIGH = range(9, 13)
+STATE_CROWDED: Final = 13  # one more than the segment of the table that needs to grow, or 0
+STATE_MAP_FREE: Final = 14  # one free list per power of two
 STATE_SIZE: Final = STATE_MAP_FREE + 32
 
 # segments of the hash table
