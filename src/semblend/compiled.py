@@ -21,13 +21,21 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def kernel(function: F) -> F:
-    """A hot loop: compiled without the GIL and, where a folder for it is writable, cached on disk; or left as it is."""
+    """A hot loop called from Python: compiled without the GIL and, where a folder is writable, cached on disk."""
     if not HAS_COMPILER:
         return function
     try:
         return cast(F, numba.njit(cache=True, nogil=True)(function))
     except RuntimeError:  # neither the installation nor the home is writable: compile in every process
         return cast(F, numba.njit(nogil=True)(function))
+
+
+def kernel_part(function: F) -> F:
+    """A function that only kernels call. Never cached by itself: a kernel compiled against a part that was loaded from
+    the cache cannot inline it, and would be slower for ever, depending on which process compiled what first."""
+    if not HAS_COMPILER:
+        return function
+    return cast(F, numba.njit(nogil=True)(function))
 
 
 def _drop_stale_caches(package: Path) -> None:

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from semblend.compiled import HAS_COMPILER, kernel
+from semblend.compiled import HAS_COMPILER, kernel, kernel_part
 
 GRAM: Final = 32
 WINDOW: Final = 33
@@ -112,7 +112,7 @@ def _select_compiled(tokens: NDArray[np.uint32], start: int) -> tuple[NDArray[np
     return positions, selected
 
 
-@kernel
+@kernel_part
 def _roll(tokens: NDArray[np.uint32], start: int) -> NDArray[np.uint64]:
     hashes = np.empty(len(tokens) - start - GRAM + 1, np.uint64)
     mixed = np.empty(GRAM, np.uint64)
@@ -131,7 +131,7 @@ def _roll(tokens: NDArray[np.uint32], start: int) -> NDArray[np.uint64]:
     return hashes
 
 
-@kernel
+@kernel_part
 def _window_minima(hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
     """Marks the leftmost and the rightmost minimum of every window."""
     chosen = np.zeros(len(hashes), np.bool_)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from semblend.contract import Namespace
 from semblend.errors import ConfigurationError, DonorError
 from semblend.search.context_trie import CHAIN, release_nodes
-from semblend.search.donors import equal_ahead, read_tokens, release_tokens
+from semblend.search.donors import read_tokens, release_tokens, shared_prefix
 from semblend.search.epochs import Epochs
 from semblend.search.layout import (
     DONOR_BYTES,
@@ -222,7 +222,7 @@ class AnchorIndex:
 
     def shared_prefix(self, slot: int, tokens: NDArray[np.uint32]) -> int:
         """How many of the donor's first tokens equal the recipient's."""
-        return int(equal_ahead(self._store, slot, 0, tokens, 0))
+        return int(shared_prefix(self._store, slot, tokens))
 
     def slot_of(self, donor_id: str) -> int | None:
         return self._slots.get(donor_id)

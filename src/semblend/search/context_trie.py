@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from semblend.compiled import kernel
+from semblend.compiled import kernel, kernel_part
 from semblend.search.donors import token_at
 from semblend.search.layout import (
     DONOR_LENGTH,
@@ -50,7 +50,7 @@ AFTER: Final = 0
 BEFORE: Final = 1
 
 
-@kernel
+@kernel_part
 def new_node(store: Store, parent: int, token: int) -> int:
     state = store.state
     node = int(state[STATE_NODE_FREE])
@@ -77,7 +77,7 @@ def release_nodes(store: Store, node: int) -> None:
         node = following
 
 
-@kernel
+@kernel_part
 def context_token(store: Store, slot: int, position: int, gram: int, side: int, depth: int) -> int:
     """The donor's token ``depth`` places behind (AFTER) or before (BEFORE) the gram at ``position``."""
     place = position + gram + depth if side == AFTER else position - 1 - depth
@@ -86,13 +86,13 @@ def context_token(store: Store, slot: int, position: int, gram: int, side: int, 
     return token_at(store, slot, place)
 
 
-@kernel
+@kernel_part
 def posting_token(store: Store, posting: int, gram: int, side: int, depth: int) -> int:
     position = position_of(int(store.posts[posting, POST_POSITION]))
     return context_token(store, int(store.posts[posting, POST_DONOR]), position, gram, side, depth)
 
 
-@kernel
+@kernel_part
 def find_child(store: Store, node: int, token: int) -> int:
     if store.nodes[node, NODE_CHILD] == 0:
         return 0
@@ -112,7 +112,7 @@ def find_child(store: Store, node: int, token: int) -> int:
             place = begin
 
 
-@kernel
+@kernel_part
 def replace_child(store: Store, parent: int, token: int, old: int, new: int) -> None:
     """Let the table's place for ``old`` hold ``new`` (a node, or GONE)."""
     tag = child_tag(parent, token)
@@ -125,7 +125,7 @@ def replace_child(store: Store, parent: int, token: int, old: int, new: int) -> 
     set_head(store, place, new)
 
 
-@kernel
+@kernel_part
 def push(store: Store, node: int, posting: int) -> None:
     head = int(store.nodes[node, NODE_HEAD])
     store.posts[posting, POST_NEXT] = head
@@ -136,7 +136,7 @@ def push(store: Store, node: int, posting: int) -> None:
     store.nodes[node, NODE_COUNT] += 1
 
 
-@kernel
+@kernel_part
 def add_leaf(store: Store, node: int, token: int, posting: int) -> None:
     """A new child of ``node`` with one posting, complete before a reader can come upon it."""
     child = new_node(store, node, token)
@@ -149,7 +149,7 @@ def add_leaf(store: Store, node: int, token: int, posting: int) -> None:
     store.nodes[node, NODE_CHILD] = child
 
 
-@kernel
+@kernel_part
 def sample_of(store: Store, node: int) -> int:
     """Any posting below ``node``: it knows the tokens that all of them share."""
     while store.nodes[node, NODE_CHILD] != 0:
@@ -157,7 +157,7 @@ def sample_of(store: Store, node: int) -> int:
     return int(store.nodes[node, NODE_HEAD])
 
 
-@kernel
+@kernel_part
 def agreement(store: Store, a: int, b: int, gram: int, side: int, begin: int, limit: int) -> int:
     """Up to which depth, from ``begin`` to at most ``limit``, the contexts of two postings agree."""
     slot_a = int(store.posts[a, POST_DONOR])
@@ -173,7 +173,7 @@ def agreement(store: Store, a: int, b: int, gram: int, side: int, begin: int, li
     return depth
 
 
-@kernel
+@kernel_part
 def split_leaf(store: Store, node: int, gram: int, side: int, begin: int) -> None:
     """A leaf is full: part its postings where they first differ, or, if nowhere, let it hold any number."""
     first = int(store.nodes[node, NODE_HEAD])
@@ -201,7 +201,7 @@ def split_leaf(store: Store, node: int, gram: int, side: int, begin: int) -> Non
     store.state[STATE_VERSION] += 1
 
 
-@kernel
+@kernel_part
 def part_above(store: Store, place: int, node: int, posting: int, gram: int, side: int, depth: int) -> None:
     """The posting leaves the path to ``node`` at ``depth``: a new node there takes the place of ``node``."""
     store.state[STATE_VERSION] += 1
@@ -236,7 +236,7 @@ def part_above(store: Store, place: int, node: int, posting: int, gram: int, sid
     store.state[STATE_VERSION] += 1
 
 
-@kernel
+@kernel_part
 def insert_in_trie(store: Store, place: int, posting: int, gram: int, side: int) -> None:
     """Hang a posting of the gram at ``place`` where its context belongs.
 
@@ -268,7 +268,7 @@ def insert_in_trie(store: Store, place: int, posting: int, gram: int, side: int)
         begin = limit + 1
 
 
-@kernel
+@kernel_part
 def prune(store: Store, node: int) -> None:
     """Take empty leaves out, upwards, as far as the root. What leaves keeps its parent, so a reader finds its way."""
     while store.nodes[node, NODE_PARENT] != 0:
@@ -289,7 +289,7 @@ def prune(store: Store, node: int) -> None:
         node = parent
 
 
-@kernel
+@kernel_part
 def remove_from_trie(store: Store, root: int, posting: int, gram: int, side: int) -> bool:
     """Take an unlinked posting out of its leaf's count; says whether that emptied the leaf."""
     node = root
@@ -304,7 +304,7 @@ def remove_from_trie(store: Store, root: int, posting: int, gram: int, side: int
     return True
 
 
-@kernel
+@kernel_part
 def prompt_agreement(
     store: Store, posting: int, tokens: NDArray[np.uint32], at: int, gram: int, side: int, begin: int, limit: int
 ) -> int:
@@ -318,7 +318,7 @@ def prompt_agreement(
     return depth
 
 
-@kernel
+@kernel_part
 def leaf_towards(store: Store, root: int, tokens: NDArray[np.uint32], at: int, gram: int, side: int) -> int:
     """The chain of donors that agree with the recipient around ``at`` as far to ``side`` as any donor does."""
     node = root

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from semblend.compiled import HAS_COMPILER, kernel
+from semblend.compiled import HAS_COMPILER, kernel, kernel_part
 from semblend.search.layout import (
     DONOR_LENGTH,
     DONOR_PAGES,
@@ -20,7 +20,7 @@ from semblend.search.layout import (
 )
 
 
-@kernel
+@kernel_part
 def size_class(pages: int) -> int:
     bits = 0
     while (1 << bits) < pages:
@@ -28,7 +28,7 @@ def size_class(pages: int) -> int:
     return bits
 
 
-@kernel
+@kernel_part
 def write_tokens(store: Store, slot: int, tokens: NDArray[np.uint32]) -> None:
     """Give the donor in ``slot`` pages and copy its tokens. The caller has made sure that there is room."""
     state = store.state
@@ -83,13 +83,13 @@ def release_tokens(store: Store, slot: int) -> None:
     state[STATE_PAGE_USED] -= count
 
 
-@kernel
+@kernel_part
 def token_at(store: Store, slot: int, position: int) -> int:
     page = int(store.page_map[int(store.donors[slot, DONOR_PAGES]) + (position >> PAGE_BITS)])
     return int(store.arena[(page << PAGE_BITS) + (position & (PAGE - 1))])
 
 
-@kernel
+@kernel_part
 def _equal_ahead_loop(a: NDArray[np.uint32], i: int, b: NDArray[np.uint32], j: int, span: int) -> int:
     n = 0
     while n < span and a[i + n] == b[j + n]:
@@ -97,7 +97,7 @@ def _equal_ahead_loop(a: NDArray[np.uint32], i: int, b: NDArray[np.uint32], j: i
     return n
 
 
-@kernel
+@kernel_part
 def _equal_behind_loop(a: NDArray[np.uint32], i: int, b: NDArray[np.uint32], j: int, span: int) -> int:
     n = 0
     while n < span and a[i - 1 - n] == b[j - 1 - n]:
@@ -119,7 +119,7 @@ _equal_ahead = _equal_ahead_loop if HAS_COMPILER else _equal_ahead_vectorised
 _equal_behind = _equal_behind_loop if HAS_COMPILER else _equal_behind_vectorised
 
 
-@kernel
+@kernel_part
 def equal_ahead(store: Store, slot: int, position: int, tokens: NDArray[np.uint32], at: int) -> int:
     """How many donor tokens from ``position`` on equal the recipient's from ``at`` on, compared as ids."""
     length = int(store.donors[slot, DONOR_LENGTH])
@@ -138,7 +138,7 @@ def equal_ahead(store: Store, slot: int, position: int, tokens: NDArray[np.uint3
     return count
 
 
-@kernel
+@kernel_part
 def equal_behind(store: Store, slot: int, position: int, tokens: NDArray[np.uint32], at: int) -> int:
     """How many donor tokens before ``position`` equal the recipient's before ``at``."""
     first = int(store.donors[slot, DONOR_PAGES])
@@ -154,3 +154,9 @@ def equal_behind(store: Store, slot: int, position: int, tokens: NDArray[np.uint
         position -= span
         at -= span
     return count
+
+
+@kernel
+def shared_prefix(store: Store, slot: int, tokens: NDArray[np.uint32]) -> int:
+    """How many of the donor's first tokens equal the recipient's."""
+    return equal_ahead(store, slot, 0, tokens, 0)

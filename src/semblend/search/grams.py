@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from semblend.compiled import kernel
+from semblend.compiled import kernel_part
 from semblend.search.context_trie import (
     AFTER,
     BEFORE,
@@ -38,7 +38,7 @@ from semblend.search.postings import new_posting, position_of
 from semblend.search.table import GONE, HEAD_BITS, add_entry, extent_of, head_of, home, set_head
 
 
-@kernel
+@kernel_part
 def same_gram(store: Store, posting: int, namespace: int, tokens: NDArray[np.uint32], at: int, gram: int) -> bool:
     """Whether a posting stands for the very tokens at ``at``, in the same namespace: tags can collide, these cannot."""
     slot = int(store.posts[posting, POST_DONOR])
@@ -51,7 +51,7 @@ def same_gram(store: Store, posting: int, namespace: int, tokens: NDArray[np.uin
     return i == gram
 
 
-@kernel
+@kernel_part
 def find_gram(
     store: Store, tag: int, namespace: int, tokens: NDArray[np.uint32], at: int, gram: int
 ) -> tuple[int, int]:
@@ -80,7 +80,7 @@ def find_gram(
             place = begin
 
 
-@kernel
+@kernel_part
 def grow_tries(store: Store, place: int, gram: int) -> None:
     """Turn the full chain at ``place`` into a pair of tries."""
     store.state[STATE_VERSION] += 1
@@ -98,7 +98,7 @@ def grow_tries(store: Store, place: int, gram: int) -> None:
     store.state[STATE_VERSION] += 1
 
 
-@kernel
+@kernel_part
 def insert_posting(store: Store, tag: int, slot: int, tokens: NDArray[np.uint32], position: int, gram: int) -> None:
     place, vacant = find_gram(store, tag, int(store.donors[slot, DONOR_NAMESPACE]), tokens, position, gram)
     if place < 0:
@@ -126,7 +126,7 @@ def insert_posting(store: Store, tag: int, slot: int, tokens: NDArray[np.uint32]
     insert_in_trie(store, place, new_posting(store, slot, ~position), gram, BEFORE)
 
 
-@kernel
+@kernel_part
 def retire_tries(store: Store, place: int) -> None:
     """Once both tries of a gram are empty, the gram is an ordinary key without donors again."""
     entry = int(store.table[place])
@@ -141,7 +141,7 @@ def retire_tries(store: Store, place: int) -> None:
     store.state[STATE_NODE_RETIRED] = root
 
 
-@kernel
+@kernel_part
 def remove_posting(store: Store, posting: int, tag: int, tokens: NDArray[np.uint32], gram: int) -> None:
     """Unlink one posting. Its own links stay as they are, so that a reader standing on it finds its way out."""
     slot = int(store.posts[posting, POST_DONOR])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from semblend.compiled import kernel
+from semblend.compiled import kernel, kernel_part
 from semblend.search.layout import (
     DONOR_POSTS,
     POST_DONOR,
@@ -17,13 +17,13 @@ from semblend.search.layout import (
 )
 
 
-@kernel
+@kernel_part
 def position_of(raw: int) -> int:
     """Postings of the BEFORE trie store the complement of their position, so that removal knows where they live."""
     return raw if raw >= 0 else ~raw
 
 
-@kernel
+@kernel_part
 def new_posting(store: Store, slot: int, raw_position: int) -> int:
     state = store.state
     posting = int(state[STATE_POST_FREE])

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from semblend.compiled import kernel
+from semblend.compiled import kernel, kernel_part
 from semblend.search.context_trie import AFTER, CHAIN, DEPTH, leaf_towards
 from semblend.search.donors import equal_ahead, equal_behind, write_tokens
 from semblend.search.grams import find_gram, insert_posting, remove_posting
@@ -86,7 +86,7 @@ def unlink_donor(
         posting = int(store.posts[posting, POST_SIBLING])
 
 
-@kernel
+@kernel_part
 def is_known(runs: NDArray[np.int64], count: int, slot: int, shift: int, at: int) -> bool:
     """Whether a run of this donor on this diagonal over ``at`` was found a moment ago."""
     for r in range(count - 1, max(count - RECENT, 0) - 1, -1):
@@ -100,7 +100,7 @@ def is_known(runs: NDArray[np.int64], count: int, slot: int, shift: int, at: int
     return False
 
 
-@kernel
+@kernel_part
 def is_covered(runs: NDArray[np.int64], count: int, start: int, end: int) -> bool:
     """Whether a run found a moment ago holds all of ``[start, end)``."""
     for r in range(count - 1, max(count - RECENT, 0) - 1, -1):
@@ -110,7 +110,7 @@ def is_covered(runs: NDArray[np.int64], count: int, start: int, end: int) -> boo
     return False
 
 
-@kernel
+@kernel_part
 def extend_chain(
     store: Store,
     posting: int,
@@ -150,7 +150,7 @@ def extend_chain(
     return count, work
 
 
-@kernel
+@kernel_part
 def probe(
     store: Store,
     tag: int,
@@ -229,7 +229,7 @@ def find_runs(
     return cover_leftovers(store, tokens, positions, tags, deferred, namespace, shape, left, runs, count)
 
 
-@kernel
+@kernel_part
 def cover_leftovers(
     store: Store,
     tokens: NDArray[np.uint32],

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from semblend.compiled import kernel
+from semblend.compiled import kernel, kernel_part
 from semblend.search.layout import SEGMENT_EXTENT, SEGMENT_GONE, SEGMENT_USED, STATE_CROWDED, Store
 
 TAG_BITS: Final = 33
@@ -40,7 +40,7 @@ def _tags(hashes: NDArray[np.uint64], salt: np.uint64) -> NDArray[np.int64]:
     return ((value >> _SHIFT) << _ONE).astype(np.int64)
 
 
-@kernel
+@kernel_part
 def child_tag(node: int, token: int) -> int:
     mixed = (int(node) * 0x9E3779B1) ^ ((int(token) & 0xFFFFFFFF) * 0x45D9F3B)
     mixed = (mixed ^ (mixed >> 15)) & 0xFFFFFFFF
@@ -48,17 +48,17 @@ def child_tag(node: int, token: int) -> int:
     return ((mixed ^ (mixed >> 13)) << 1) | 1
 
 
-@kernel
+@kernel_part
 def pack(tag: int, head: int) -> int:
     return (int(tag) << HEAD_BITS) | (int(head) + HEAD_ZERO)
 
 
-@kernel
+@kernel_part
 def head_of(entry: int) -> int:
     return (int(entry) & HEAD_MASK) - HEAD_ZERO
 
 
-@kernel
+@kernel_part
 def extent_of(store: Store, tag: int) -> tuple[int, int, int]:
     """The segment of ``tag``, and where its places begin and end. Read once: growing replaces it by a single store."""
     count = len(store.segments)
@@ -68,7 +68,7 @@ def extent_of(store: Store, tag: int) -> tuple[int, int, int]:
     return segment, begin, begin + (extent & 0xFFFFFFFF)
 
 
-@kernel
+@kernel_part
 def home(store: Store, tag: int, begin: int, end: int) -> int:
     """Where ``tag`` would stand in an empty segment: places follow the order of tags."""
     count = len(store.segments)
@@ -76,7 +76,7 @@ def home(store: Store, tag: int, begin: int, end: int) -> int:
     return begin + ((inside * (end - begin)) >> TAG_BITS)
 
 
-@kernel
+@kernel_part
 def add_entry(store: Store, tag: int, head: int) -> None:
     """A new place for ``tag``, even if the tag is there already: whoever looks it up compares what it stands for."""
     segment, begin, end = extent_of(store, tag)
@@ -91,7 +91,7 @@ def add_entry(store: Store, tag: int, head: int) -> None:
         store.state[STATE_CROWDED] = segment + 1
 
 
-@kernel
+@kernel_part
 def set_head(store: Store, place: int, head: int) -> None:
     """Give a key in the table another head, keeping count of the keys that have none."""
     entry = int(store.table[place])
