@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,6 +55,19 @@ def vllm_spec(options: EngineOptions | None = None) -> ServerSpec:
         port=chosen.port,
         startup_timeout_s=chosen.startup_timeout_s,
     )
+
+
+def semblend_flags(options: Mapping[str, object] | None = None, *, worker: bool = True) -> tuple[str, ...]:
+    """The flags that put SemBlend into vLLM; ``options`` is ``kv_connector_extra_config``."""
+    transfer = {
+        "kv_connector": "SemBlendConnectorV1",
+        "kv_connector_module_path": "semblend.integration.vllm.connector_v1",
+        "kv_role": "kv_both",
+        "kv_load_failure_policy": "recompute",
+        "kv_connector_extra_config": dict(options or {}),
+    }
+    flags = ("--kv-transfer-config", json.dumps(transfer))
+    return (*flags, "--worker-cls", "semblend.integration.vllm.worker.SemBlendWorker") if worker else flags
 
 
 def vllm_missing() -> str | None:

@@ -33,6 +33,7 @@ class DeclineReason(StrEnum):
     UNSUPPORTED_MODE = "unsupported_mode"
     VALIDATION_FAILURE = "validation_failure"
     QUALITY_GATE = "quality_gate"
+    DONOR_REFRESH = "donor_refresh"  # served cold so that its content becomes a donor
     INTERNAL_ERROR = "internal_error"
 
 

@@ -94,8 +94,10 @@ class Planner:
             planner.plan(np.concatenate([text[:70], text]), namespace, exact_prefix_tokens=1)
             planner.forget("0")
 
-    def register(self, donor_id: str, token_ids: TokenIds, namespace: Namespace, text: str | None = None) -> None:
-        """Make a donor findable under its namespace, replacing one of the same id.
+    def register(
+        self, donor_id: str, token_ids: TokenIds, namespace: Namespace, text: str | None = None
+    ) -> tuple[str, ...]:
+        """Make a donor findable under its namespace, replacing one of the same id; the donors that had to make room.
 
         The donor is findable when this returns. ``text`` feeds the semantic path in the background. Ids are one space
         for all namespaces: let the server choose them, never a client.
@@ -115,6 +117,7 @@ class Planner:
                 self._finder.register(donor_id, namespace, text)
             else:
                 self._finder.forget(donor_id)
+        return tuple(evicted)
 
     def forget(self, donor_id: str) -> bool:
         """Drop a donor. No plan that starts after this returns can name it. False if it was not there."""

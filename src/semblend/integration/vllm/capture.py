@@ -1,0 +1,169 @@
+"""Turns finished prefills into donors: a bounded slice per engine step, never before the request's first token.
+
+The desk knows the policy, reserves the room and hands out the slices.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from semblend.contract import Namespace
+from semblend.integration.vllm.donors import Donor, DonorBook
+from semblend.integration.vllm.options import ConnectorOptions
+from semblend.integration.vllm.orders import CaptureOrder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from vllm.v1.request import Request
+
+# Finished requests whose blocks may wait for their copy at one time; beyond that a capture is given up.
+MAX_WAITING_BLOCKS_SHARE: Final = 0.25
+
+
+@dataclass(slots=True)
+class CaptureJob:
+    """The first ``tokens`` of a request on their way into the store."""
+
+    request: Request
+    donor_id: str
+    tokens: int
+    preemptions: int
+    cursor: int = 0
+    released_blocks: tuple[int, ...] | None = None  # set when the request is over and its blocks wait for us
+
+    @property
+    def is_ordered(self) -> bool:
+        return self.cursor >= self.tokens
+
+
+class CaptureDesk:
+    """Jobs by request. ``on_evicted`` hears of every donor that had to make room."""
+
+    def __init__(
+        self,
+        options: ConnectorOptions,
+        book: DonorBook,
+        block_tokens: int,
+        on_evicted: Callable[[Donor], None],
+        *,
+        seed: int | None = None,
+    ) -> None:
+        self._options = options
+        self._book = book
+        self._block_tokens = block_tokens
+        self._step_tokens = max(block_tokens, options.capture_step_tokens // block_tokens * block_tokens)
+        self._on_evicted = on_evicted
+        self._jobs: dict[str, CaptureJob] = {}
+        self._waiting: dict[str, CaptureJob] = {}
+        self._dropped: list[str] = []
+        self._random = random.Random(seed)
+
+    def wants(self, hint: bool | None, tokens: int) -> bool:
+        """The policy: whether a request of this length is to become a donor."""
+        if hint is False or tokens < self._options.min_capture_tokens:
+            return False
+        if hint or self._options.capture == "all":
+            return True
+        return self._options.capture == "sampled" and self._random.random() < self._options.capture_share
+
+    def open(self, request: Request, donor_id: str, tokens: int, namespace: Namespace) -> bool:
+        """Reserve room for the first ``tokens`` of a request. False when the store is too small for them."""
+        gone = self._book.reserve(Donor(donor_id, tokens, namespace))
+        if gone is None:
+            return False
+        for donor in gone:
+            self._dropped.append(donor.donor_id)
+            self._on_evicted(donor)
+        self._jobs[request.request_id] = CaptureJob(request, donor_id, tokens, request.num_preemptions)
+        return True
+
+    def holds(self, request_id: str) -> bool:
+        return request_id in self._jobs
+
+    @property
+    def has_waiting_blocks(self) -> bool:
+        return bool(self._waiting)
+
+    def slices(self, block_ids_of: Callable[[str], list[int]]) -> list[CaptureOrder]:
+        """The next slice of every job whose prefill is done. Preempted requests lose what was copied."""
+        orders: list[CaptureOrder] = []
+        budget = self._step_tokens
+        for job in [*self._waiting.values(), *self._jobs.values()]:
+            if job.is_ordered:
+                continue
+            if job.released_blocks is None:
+                if job.request.num_preemptions != job.preemptions:
+                    self.cancel(job.request.request_id)
+                    continue
+                if job.request.num_computed_tokens < job.tokens:
+                    continue
+                blocks = block_ids_of(job.request.request_id)
+            else:
+                blocks = list(job.released_blocks)
+            tokens = min(job.tokens - job.cursor, budget)
+            if not tokens:
+                break
+            budget -= -(-tokens // self._block_tokens) * self._block_tokens
+            orders.append(self._slice(job, tokens, blocks))
+        return orders
+
+    def finish(self, request: Request, block_ids: list[int], total_blocks: int) -> bool:
+        """The request is over. True when its blocks must wait until the rest of its copy is done."""
+        job = self._jobs.pop(request.request_id, None)
+        if job is None or job.is_ordered:
+            return False
+        is_whole = job.preemptions == request.num_preemptions and request.num_computed_tokens >= job.tokens
+        waiting_blocks = sum(len(j.released_blocks or ()) for j in self._waiting.values()) + len(block_ids)
+        needed = -(-job.tokens // self._block_tokens)
+        if not is_whole or len(block_ids) < needed or waiting_blocks > MAX_WAITING_BLOCKS_SHARE * total_blocks:
+            self._drop(job)
+            return False
+        job.released_blocks = tuple(block_ids)
+        self._waiting[request.request_id] = job
+        return True
+
+    def cancel(self, request_id: str) -> None:
+        """Give up the capture of a request that is still alive, and what was stored of it."""
+        if (job := self._jobs.pop(request_id, None)) is not None:
+            self._drop(job)
+
+    def forget_all(self) -> list[str]:
+        """Give up everything; the finished requests whose blocks are still held and must now be released."""
+        for job in [*self._jobs.values(), *self._waiting.values()]:
+            self._drop(job)
+        held = list(self._waiting)
+        self._jobs.clear()
+        self._waiting.clear()
+        return held
+
+    def take_dropped(self) -> list[str]:
+        """Donors the workers must let go of."""
+        dropped, self._dropped = self._dropped, []
+        return dropped
+
+    def drop_donor(self, donor_id: str) -> None:
+        self._dropped.append(donor_id)
+
+    def _slice(self, job: CaptureJob, tokens: int, blocks: list[int]) -> CaptureOrder:
+        first = job.cursor // self._block_tokens
+        last = -(-(job.cursor + tokens) // self._block_tokens)
+        order = CaptureOrder(
+            request_id=job.request.request_id,
+            donor_id=job.donor_id,
+            donor_tokens=job.tokens,
+            start=job.cursor,
+            tokens=tokens,
+            block_ids=tuple(blocks[first:last]),
+            release=job.released_blocks is not None and job.cursor + tokens >= job.tokens,
+        )
+        job.cursor += tokens
+        if order.release:
+            del self._waiting[job.request.request_id]
+        return order
+
+    def _drop(self, job: CaptureJob) -> None:
+        self._book.remove(job.donor_id)
+        self._dropped.append(job.donor_id)

@@ -1,0 +1,37 @@
+"""Cuts a plan to what can be loaded without computing anything: for workers that cannot run the sparse forward."""
+
+from __future__ import annotations
+
+from semblend.contract import Decline, DeclineReason, ReusePlan, TokenRange
+
+
+def prefix_shaped(plan: ReusePlan, min_reuse_ratio: float) -> ReusePlan | Decline:
+    """The leading runs that follow the exact prefix without a hole and need no rotation."""
+    position = plan.exact_prefix_tokens
+    runs = []
+    for run in plan.runs:
+        if run.target_start != position or run.shift:
+            break
+        runs.append(run)
+        position = run.target_end
+    if not runs:
+        return Decline(
+            DeclineReason.UNSUPPORTED_MODE,
+            "start the engine with the SemBlend worker class to reuse content that does not continue the exact prefix",
+            plan.discoveries,
+        )
+    beyond = plan.prompt_tokens - plan.exact_prefix_tokens
+    reused = position - plan.exact_prefix_tokens
+    if reused < min_reuse_ratio * beyond:
+        detail = f"{reused} of {beyond} tokens < {min_reuse_ratio:.3f}"
+        return Decline(DeclineReason.BELOW_MIN_REUSE_RATIO, detail, plan.discoveries)
+    return ReusePlan(
+        prompt_tokens=plan.prompt_tokens,
+        exact_prefix_tokens=plan.exact_prefix_tokens,
+        claimed=(TokenRange(plan.exact_prefix_tokens, position),),
+        runs=tuple(runs),
+        compute=(),
+        recompute_layers=plan.recompute_layers,
+        discoveries=plan.discoveries,
+        truncated=plan.truncated,
+    )

@@ -1,0 +1,247 @@
+"""The class vLLM loads by ``kv_connector_module_path``: a thin facade over two halves.
+
+In the scheduler's process it speaks for the scheduler half, in a worker's for the worker half. Whatever breaks on our
+side is contained here and becomes cold prefill.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from vllm.distributed.kv_transfer.kv_connector.v1.base import (
+    KVConnectorBase_V1,
+    KVConnectorHandshakeMetadata,
+    KVConnectorMetadata,
+    KVConnectorRole,
+    KVConnectorTransferResults,
+)
+from vllm.logger import init_logger
+
+from semblend.contract import Event
+from semblend.integration.border import Border
+from semblend.integration.vllm.options import parse_options
+from semblend.integration.vllm.orders import Readiness, StepNews, StepOrders
+from semblend.integration.vllm.scheduler_half import SchedulerHalf
+from semblend.integration.vllm.start import EventSink, announce, make_planner, make_worker_half, start_scheduler_half
+from semblend.integration.vllm.stats import SemBlendPromMetrics, SemBlendStats
+from semblend.integration.vllm.support import examine
+
+if TYPE_CHECKING:
+    import torch
+    from vllm.config import VllmConfig
+    from vllm.distributed.kv_transfer.kv_connector.v1.metrics import (
+        KVConnectorPromMetrics,
+        KVConnectorStats,
+        PromMetric,
+        PromMetricT,
+    )
+    from vllm.forward_context import ForwardContext
+    from vllm.v1.attention.backend import AttentionMetadata
+    from vllm.v1.core.kv_cache_manager import KVCacheBlocks, KVCacheManager
+    from vllm.v1.core.sched.output import SchedulerOutput
+    from vllm.v1.kv_cache_interface import KVCacheConfig
+    from vllm.v1.outputs import KVConnectorOutput
+    from vllm.v1.request import Request
+
+    from semblend.integration.vllm.worker_half import WorkerHalf
+
+logger = init_logger("vllm.semblend")  # under the engine's own handlers
+
+
+class SemBlendConnectorV1(KVConnectorBase_V1):
+    """Non-prefix KV reuse on stock vLLM. See ``docs/guides/vllm.md``."""
+
+    def __init__(self, vllm_config: VllmConfig, role: KVConnectorRole, kv_cache_config: KVCacheConfig) -> None:
+        super().__init__(vllm_config, role, kv_cache_config)
+        self._options = parse_options(self._kv_transfer_config.kv_connector_extra_config)
+        self._support = examine(vllm_config, kv_cache_config)
+        self._sink = EventSink(self._options.events if role is KVConnectorRole.SCHEDULER else None, logger)
+        self._border = Border(self._report, logger)
+        self._scheduler: SchedulerHalf | None = None
+        self._worker: WorkerHalf | None = None
+        self._model_runner: Any = None
+        if role is KVConnectorRole.SCHEDULER:
+            self._planner = make_planner(self._options)
+            self._scheduler = self._start_scheduler(
+                Readiness("the workers have not reported their self-test", False, "", 1)
+            )
+
+    @property
+    def requires_kv_delivery(self) -> bool:
+        """A dropped save is a future miss, nothing more."""
+        return False
+
+    def _report(self, event: Event) -> None:
+        self._sink.write(event)
+
+    # -- worker side -------------------------------------------------------------------------------------------------
+
+    def lend_model(self, model_runner: Any) -> None:
+        """Called by our worker class once the KV cache exists."""
+        self._model_runner = model_runner
+
+    def get_handshake_metadata(self) -> KVConnectorHandshakeMetadata | None:
+        """The self-test runs here: the engine asks every worker once, after its cache is there and before serving."""
+        readiness, self._worker = make_worker_half(
+            self._vllm_config, self._kv_cache_config, self._support, self._options, self._model_runner, logger
+        )
+        return readiness
+
+    def register_kv_caches(self, kv_caches: dict[str, torch.Tensor]) -> None:
+        """Nothing to do: layers are reached through the engine's own forward context."""
+
+    def start_load_kv(self, forward_context: ForwardContext, **kwargs: Any) -> None:
+        orders = self._orders()
+        if self._worker is not None and orders is not None and orders.loads:
+            self._worker.load(orders)
+
+    def wait_for_layer_load(self, layer_name: str) -> None:
+        """Loads are complete before the forward begins."""
+
+    def save_kv_layer(
+        self, layer_name: str, kv_layer: torch.Tensor, attn_metadata: AttentionMetadata, **kwargs: Any
+    ) -> None:
+        """Captures wait until the step's forward is done."""
+
+    def wait_for_save(self) -> None:
+        orders = self._orders()
+        if self._worker is not None and orders is not None:
+            self._worker.save(orders)
+
+    def get_transfer_results(self, finished_req_ids: set[str]) -> KVConnectorTransferResults:
+        released = self._worker.take_released() if self._worker is not None else set()
+        return KVConnectorTransferResults(finished_sending=released)
+
+    def get_block_ids_with_load_errors(self) -> set[int]:
+        return self._worker.take_invalid_blocks() if self._worker is not None else set()
+
+    def build_connector_worker_meta(self) -> StepNews | None:
+        return self._worker.take_news() if self._worker is not None else None
+
+    def _orders(self) -> StepOrders | None:
+        metadata = self._connector_metadata
+        return metadata if isinstance(metadata, StepOrders) else None
+
+    # -- scheduler side ----------------------------------------------------------------------------------------------
+
+    def set_xfer_handshake_metadata(self, metadata: dict[int, KVConnectorHandshakeMetadata]) -> None:
+        """The verdicts of all ranks: one that cannot serve keeps the others from serving."""
+        verdicts = [verdict for verdict in metadata.values() if isinstance(verdict, Readiness)]
+        worst = min(verdicts, key=lambda verdict: (not verdict.fault, verdict.sparse_forward), default=None)
+        if worst is not None:
+            announce(self._support, worst, logger)
+            self._scheduler = self._start_scheduler(worst)
+            if self._kv_cache_manager is not None:
+                self._scheduler.bind(self._kv_cache_manager)
+
+    def _start_scheduler(self, readiness: Readiness) -> SchedulerHalf:
+        return start_scheduler_half(
+            self._vllm_config,
+            self._kv_cache_config,
+            self._support,
+            self._options,
+            self._planner,
+            readiness,
+            self._report,
+        )
+
+    def bind_kv_cache_manager(self, kv_cache_manager: KVCacheManager) -> None:
+        super().bind_kv_cache_manager(kv_cache_manager)
+        self._half.bind(kv_cache_manager)
+
+    @property
+    def _half(self) -> SchedulerHalf:
+        assert self._scheduler is not None, "asked in a worker"
+        return self._scheduler
+
+    def on_new_request(self, request: Request) -> None:
+        self._border.call("arrive", request.request_id, partial(self._half.arrived, request), None)
+
+    def get_num_new_matched_tokens(self, request: Request, num_computed_tokens: int) -> tuple[int | None, bool]:
+        half = self._half
+        tokens = self._border.call(
+            "lookup", request.request_id, partial(half.matched_tokens, request, num_computed_tokens), -1
+        )
+        if tokens < 0:
+            self._fault("lookup")
+            self._border.call("withdraw", request.request_id, partial(half.withdraw, request.request_id), None)
+        return max(0, tokens), False
+
+    def update_state_after_alloc(self, request: Request, blocks: KVCacheBlocks, num_external_tokens: int) -> None:
+        half = self._half
+        self._border.call(
+            "allocate",
+            request.request_id,
+            partial(half.allocated, request, blocks, num_external_tokens),
+            partial(self._break_promise, request, blocks, num_external_tokens),
+        )
+
+    def _break_promise(self, request: Request, blocks: KVCacheBlocks, num_external_tokens: int) -> None:
+        self._fault("allocate")
+        if num_external_tokens:
+            self._half.break_promise(request, blocks, num_external_tokens, "the order could not be written")
+
+    def build_connector_meta(self, scheduler_output: SchedulerOutput) -> KVConnectorMetadata:
+        half = self._half
+        loads = half.take_loads()
+        return self._border.call("orders", "", partial(half.orders, loads), partial(self._only, loads))
+
+    def _only(self, loads: list[Any]) -> StepOrders:
+        self._fault("orders")
+        return StepOrders(loads)
+
+    def update_connector_output(self, connector_output: KVConnectorOutput) -> None:
+        news = connector_output.kv_connector_worker_meta
+        if isinstance(news, StepNews):
+            self._border.call("news", "", partial(self._half.heard, news), partial(self._fault, "news"))
+
+    def request_finished(self, request: Request, block_ids: list[int]) -> tuple[bool, dict[str, Any] | None]:
+        half = self._half
+        return self._border.call(
+            "finish",
+            request.request_id,
+            partial(half.finished, request, block_ids),
+            partial(self._finish_without, request),
+        )
+
+    def _finish_without(self, request: Request) -> tuple[bool, dict[str, Any] | None]:
+        self._fault("finish")
+        self._half.forget_request(request.request_id)
+        return False, None
+
+    def has_pending_block_frees(self) -> bool:
+        return self._scheduler is not None and self._scheduler.donors.has_waiting_blocks
+
+    def reset_cache(self) -> bool | None:
+        """``POST /reset_prefix_cache?reset_external=true``: forget every donor."""
+        return self._border.call("reset", "", self._reset, False)
+
+    def _reset(self) -> bool:
+        self._half.reset()
+        return True
+
+    def shutdown(self) -> None:
+        self._sink.close()
+
+    def _fault(self, stage: str) -> None:
+        self._half.stats.record_fault(stage)
+
+    # -- figures -----------------------------------------------------------------------------------------------------
+
+    def get_kv_connector_stats(self) -> KVConnectorStats | None:
+        return self._scheduler.stats.take() if self._scheduler is not None else None
+
+    @classmethod
+    def build_kv_connector_stats(cls, data: dict[str, Any] | None = None) -> KVConnectorStats | None:
+        return SemBlendStats(data=data) if data is not None else SemBlendStats()
+
+    @classmethod
+    def build_prom_metrics(
+        cls,
+        vllm_config: VllmConfig,
+        metric_types: dict[type[PromMetric], type[PromMetricT]],
+        labelnames: list[str],
+        per_engine_labelvalues: dict[int, list[object]],
+    ) -> KVConnectorPromMetrics:
+        return SemBlendPromMetrics(vllm_config, metric_types, labelnames, per_engine_labelvalues)

@@ -1,0 +1,214 @@
+"""The life of a donor: chosen after its prefill, copied by the workers, findable once complete, evicted everywhere."""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semblend.contract import (
+    DeclineReason,
+    DonorEvicted,
+    DonorRegistered,
+    Event,
+    FaultContained,
+    Namespace,
+    ReusePlan,
+)
+from semblend.errors import DonorError
+from semblend.integration.vllm.capture import CaptureDesk
+from semblend.integration.vllm.donors import Donor, DonorBook
+from semblend.integration.vllm.options import ConnectorOptions
+from semblend.integration.vllm.orders import CaptureOrder, StepNews
+from semblend.integration.vllm.provenance import RequestRecord
+from semblend.integration.vllm.stats import SemBlendStats
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from semblend.pipeline.planner import Planner
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Capture:
+    """A donor on its way: nobody can find it yet."""
+
+    request_id: str
+    tokens: NDArray[np.uint32]
+    namespace: Namespace
+
+
+class DonorKeeper:
+    """Planner, books and copies in step: what the planner finds is stored on every rank, and nothing else is stored."""
+
+    def __init__(
+        self,
+        options: ConnectorOptions,
+        planner: Planner,
+        stats: SemBlendStats,
+        emit: Callable[[Event], None],
+        *,
+        block_tokens: int,
+        bytes_per_token: int,
+        ranks: int,
+    ) -> None:
+        self._options = options
+        self._planner = planner
+        self._stats = stats
+        self._emit = emit
+        self._block_tokens = block_tokens
+        self._ranks = ranks
+        self._book = DonorBook(options.host_bytes, bytes_per_token)
+        self._desk = CaptureDesk(options, self._book, block_tokens, self._evicted)
+        self._candidates: dict[str, tuple[RequestRecord, int]] = {}
+        self._capturing: dict[str, _Capture] = {}
+        self._ranks_stored: dict[str, int] = {}
+        self._session = secrets.token_hex(4)
+        self._serial = 0
+
+    def __len__(self) -> int:
+        return len(self._book)
+
+    def __contains__(self, donor_id: str) -> bool:
+        return donor_id in self._book
+
+    @property
+    def bytes_held(self) -> int:
+        return self._book.bytes_held
+
+    @property
+    def has_waiting_blocks(self) -> bool:
+        return self._desk.has_waiting_blocks
+
+    def used(self, plan: ReusePlan) -> None:
+        for donor_id in plan.donor_ids:
+            self._book.touch(donor_id)
+
+    def consider(self, record: RequestRecord, tokens: int) -> None:
+        """The first ``tokens`` of this request are computed exactly; whether to keep them is decided once they are."""
+        if record.donor_id is None and record.namespace.is_known and tokens >= self._options.min_capture_tokens:
+            self._candidates[record.request_id] = (record, tokens)
+
+    def leave(self, request_id: str) -> None:
+        """The request is not computed exactly after all, or is gone."""
+        self._candidates.pop(request_id, None)
+        self._desk.cancel(request_id)
+
+    def slices(self, block_ids_of: Callable[[str], list[int]]) -> list[CaptureOrder]:
+        """This step's copies, for prefills that earlier steps completed."""
+        for record, tokens in list(self._candidates.values()):
+            if record.request.num_computed_tokens >= tokens:
+                self._decide(record, tokens)
+        return self._desk.slices(block_ids_of)
+
+    def finished(self, record: RequestRecord, block_ids: list[int], total_blocks: int) -> bool:
+        """The request is over. True when its blocks must wait until their copy is done."""
+        if (candidate := self._candidates.get(record.request_id)) is not None:
+            if record.request.num_computed_tokens >= candidate[1]:
+                self._decide(*candidate)
+            else:
+                del self._candidates[record.request_id]
+        return self._desk.finish(record.request, block_ids, total_blocks)
+
+    def take_dropped(self) -> list[str]:
+        return self._desk.take_dropped()
+
+    def heard(self, news: StepNews) -> None:
+        if news.captured_tokens:
+            self._stats.record_capture(news.captured_tokens, news.capture_ms / 1e3)
+        for donor_id, error in news.capture_faults.items():
+            self._lost(donor_id, error)
+        for donor_id, ranks in news.stored.items():
+            if donor_id not in self._capturing:
+                continue
+            self._ranks_stored[donor_id] = self._ranks_stored.get(donor_id, 0) + ranks
+            if self._ranks_stored[donor_id] >= self._ranks:
+                del self._ranks_stored[donor_id]
+                self._complete(donor_id)
+        self._stats.set_gauges(len(self._book), self._book.bytes_held)
+
+    def forget_all(self) -> list[str]:
+        """Drop every donor; the finished requests whose blocks were waiting and must be released without a copy."""
+        held = self._desk.forget_all()
+        for donor_id in self._book.ids():
+            self._drop(donor_id, "reset")
+        self._candidates.clear()
+        self._capturing.clear()
+        self._ranks_stored.clear()
+        return held
+
+    def _decide(self, record: RequestRecord, tokens: int) -> None:
+        del self._candidates[record.request_id]
+        if not self._is_wanted(record, tokens):
+            return
+        donor_id = f"{self._session}-{self._serial}"
+        self._serial += 1
+        if self._desk.open(record.request, donor_id, tokens, record.namespace):
+            record.donor_id = donor_id
+            self._capturing[donor_id] = _Capture(record.request_id, record.tokens[:tokens], record.namespace)
+
+    def _is_wanted(self, record: RequestRecord, tokens: int) -> bool:
+        """Wanted by the policy, and not already stored in a context as good as its own."""
+        refresh = record.decline is not None and record.decline.reason is DeclineReason.DONOR_REFRESH
+        if not refresh and not self._desk.wants(record.hints.capture, tokens):
+            return False
+        known = self._planner.plan(record.tokens[:tokens], record.namespace)
+        new = tokens - (known.reused_tokens if isinstance(known, ReusePlan) else 0)
+        return new >= self._options.min_capture_tokens
+
+    def _complete(self, donor_id: str) -> None:
+        capture = self._capturing.pop(donor_id)
+        donor = self._book.store(donor_id)
+        if donor is None:  # evicted or reset while it was copied
+            self._desk.drop_donor(donor_id)
+            return
+        superseded = self._extended_by(capture)
+        try:
+            evicted = self._planner.register(donor_id, capture.tokens, capture.namespace)
+        except DonorError as error:
+            self._drop(donor_id, f"not indexed: {error}")
+            return
+        for other in superseded:
+            self._drop(other, "superseded")
+        for other in evicted:
+            self._drop(other, "index_full")
+        if donor_id in self._book:
+            blocks = -(-donor.tokens // self._block_tokens)
+            digest = capture.namespace.digest()
+            self._emit(DonorRegistered(capture.request_id, donor_id, digest, donor.tokens, blocks))
+
+    def _extended_by(self, capture: _Capture) -> list[str]:
+        """A stored donor that the new one merely continues: whatever it offers, the new one offers too."""
+        known = self._planner.plan(capture.tokens, capture.namespace)
+        if not isinstance(known, ReusePlan):
+            return []
+        head = known.runs[0]
+        tokens = self._book.tokens_of(head.donor_id)
+        is_continued = head.donor_start == head.target_start == 0 and head.length == tokens
+        return [head.donor_id] if is_continued else []
+
+    def _lost(self, donor_id: str, error: str) -> None:
+        capture = self._capturing.pop(donor_id, None)
+        self._ranks_stored.pop(donor_id, None)
+        self._book.remove(donor_id)
+        self._desk.drop_donor(donor_id)
+        if capture is not None:
+            self._desk.cancel(capture.request_id)
+            self._stats.record_fault("capture")
+            self._emit(FaultContained(capture.request_id, "capture", error))
+
+    def _evicted(self, donor: Donor) -> None:
+        """The books already struck it; the workers hear of it with this step's orders."""
+        self._planner.forget(donor.donor_id)
+        self._stats.record_evictions(1)
+        self._emit(DonorEvicted(donor.donor_id, donor.namespace.digest(), "capacity"))
+
+    def _drop(self, donor_id: str, reason: str) -> None:
+        self._planner.forget(donor_id)
+        if (donor := self._book.remove(donor_id)) is not None:
+            self._desk.drop_donor(donor_id)
+            self._stats.record_evictions(1)
+            self._emit(DonorEvicted(donor_id, donor.namespace.digest(), reason))

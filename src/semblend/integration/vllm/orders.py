@@ -1,0 +1,125 @@
+"""What the two halves tell each other each engine step: orders to the workers, news back. Plain, pickled values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from vllm.distributed.kv_transfer.kv_connector.v1.base import (
+    KVConnectorHandshakeMetadata,
+    KVConnectorMetadata,
+    KVConnectorWorkerMetadata,
+)
+
+from semblend.contract import Run, TokenRange
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOrder:
+    """Fill positions ``start <= i < end`` of a request: ``runs`` from donors, ``compute`` by the sparse forward.
+
+    ``token_ids`` are the ids at the computed positions, in order. ``broken`` names why the promise cannot be kept: the
+    workers then report the blocks as invalid and the engine computes them itself.
+    """
+
+    request_id: str
+    block_ids: tuple[int, ...]
+    start: int
+    end: int
+    runs: tuple[Run, ...]
+    compute: tuple[TokenRange, ...]
+    token_ids: NDArray[np.int64]
+    broken: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureOrder:
+    """Copy ``tokens`` positions from ``start`` on, the first of them at the head of ``block_ids[0]``, into a donor.
+
+    The first slice opens the donor with ``donor_tokens`` places, the one that fills it closes it. ``release`` says that
+    the request is finished and its blocks wait for this copy alone.
+    """
+
+    request_id: str
+    donor_id: str
+    donor_tokens: int
+    start: int
+    tokens: int
+    block_ids: tuple[int, ...]
+    release: bool = False
+
+    @property
+    def is_last(self) -> bool:
+        return self.start + self.tokens == self.donor_tokens
+
+
+@dataclass(slots=True)
+class StepOrders(KVConnectorMetadata):
+    """One step's work. Loads come first, then captures; ``drops`` last, so that a load never finds its donor gone."""
+
+    loads: list[LoadOrder] = field(default_factory=list)
+    captures: list[CaptureOrder] = field(default_factory=list)
+    drops: list[str] = field(default_factory=list)
+    releases: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadReport:
+    """A kept promise, with what it took."""
+
+    donor_ids: tuple[str, ...]
+    runs: int
+    reused_tokens: int
+    computed_tokens: int
+    load_ms: float
+    compute_ms: float
+
+
+@dataclass(slots=True)
+class StepNews(KVConnectorWorkerMetadata):
+    """What happened on one rank, or on all of them once aggregated. ``stored`` counts the ranks that closed a donor."""
+
+    loaded: dict[str, LoadReport] = field(default_factory=dict)
+    load_faults: dict[str, str] = field(default_factory=dict)
+    stored: dict[str, int] = field(default_factory=dict)
+    capture_faults: dict[str, str] = field(default_factory=dict)
+    captured_tokens: int = 0
+    capture_ms: float = 0.0
+
+    def aggregate(self, other: KVConnectorWorkerMetadata) -> StepNews:
+        if not isinstance(other, StepNews):
+            raise TypeError(f"news of another connector: {type(other).__name__}")
+        loaded = dict(self.loaded)
+        for request_id, report in other.loaded.items():
+            mine = loaded.get(request_id)
+            loaded[request_id] = report if mine is None else _slowest(mine, report)
+        stored = dict(self.stored)
+        for donor_id, ranks in other.stored.items():
+            stored[donor_id] = stored.get(donor_id, 0) + ranks
+        return StepNews(
+            loaded,
+            {**self.load_faults, **other.load_faults},
+            stored,
+            {**self.capture_faults, **other.capture_faults},
+            max(self.captured_tokens, other.captured_tokens),
+            max(self.capture_ms, other.capture_ms),
+        )
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.loaded or self.load_faults or self.stored or self.capture_faults or self.captured_tokens)
+
+
+def _slowest(one: LoadReport, other: LoadReport) -> LoadReport:
+    return replace(one, load_ms=max(one.load_ms, other.load_ms), compute_ms=max(one.compute_ms, other.compute_ms))
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness(KVConnectorHandshakeMetadata):
+    """A worker's verdict after its start-up self-test. An empty ``fault`` means that it may serve."""
+
+    fault: str
+    sparse_forward: bool
+    layout_digest: str
+    bytes_per_token: int

@@ -1,0 +1,91 @@
+"""Keeps blended KV out of the engine's exact cache: a request's block hashes become private from the claim on.
+
+The engine caches a block under its hash as soon as it is full, and announces it. A private hash chains into every later
+block of the request, so nobody else can ever ask for one; what was announced is taken back before it leaves.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from typing import TYPE_CHECKING
+
+from vllm.distributed.kv_events import BlockRemoved, BlockStored
+from vllm.v1.core.kv_cache_utils import BlockHash, maybe_convert_block_hash
+
+if TYPE_CHECKING:
+    from vllm.v1.core.block_pool import BlockPool
+    from vllm.v1.request import Request
+
+
+class PrivateBlocks:
+    """The private stretch of each blended request that is still alive."""
+
+    def __init__(self, hash_tokens: int) -> None:
+        self._hash_tokens = hash_tokens
+        self._first: dict[str, int] = {}
+        self._public: dict[str, list[BlockHash]] = {}
+        self._requests: dict[str, Request] = {}
+
+    def __len__(self) -> int:
+        return len(self._first)
+
+    def can_claim(self, request: Request, boundary: int) -> bool:
+        """Whether a full block lies behind the boundary: without one, later blocks would chain from a public hash."""
+        return len(request.block_hashes) > boundary // self._hash_tokens
+
+    def claim(self, request: Request, boundary: int) -> None:
+        """Make every hash from ``boundary`` on private. Repeating it is harmless."""
+        self.restore(request)
+        first = boundary // self._hash_tokens
+        public = request.block_hashes[first:]
+        nonce = secrets.token_bytes(32)
+        request.block_hashes[first:] = [
+            BlockHash(hashlib.sha256(nonce + i.to_bytes(8, "big")).digest()) for i in range(len(public))
+        ]
+        self._first[request.request_id] = first
+        self._public[request.request_id] = public
+        self._requests[request.request_id] = request
+
+    def restore(self, request: Request) -> None:
+        """Undo a claim of which nothing was loaded, and of which no block was cached."""
+        first = self._first.pop(request.request_id, None)
+        if first is None or self._requests.pop(request.request_id) is not request:
+            return
+        public = self._public.pop(request.request_id)
+        request.block_hashes[first : first + len(public)] = public
+
+    def holds(self, request_id: str) -> bool:
+        return request_id in self._first
+
+    def boundary(self, request_id: str) -> int:
+        """The token position from which the request's hashes are private."""
+        return self._first[request_id] * self._hash_tokens
+
+    def release(self, request: Request, block_ids: list[int], block_tokens: int, pool: BlockPool | None) -> None:
+        """The request is over: its private blocks leave the cache, which could never be asked for them."""
+        first = self._first.get(request.request_id)
+        if first is None:
+            return
+        if pool is not None:
+            pool.evict_blocks(set(block_ids[first * self._hash_tokens // block_tokens :]))
+            self.silence(pool)
+        self._first.pop(request.request_id)
+        self._public.pop(request.request_id)
+        self._requests.pop(request.request_id)
+
+    def silence(self, pool: BlockPool) -> None:
+        """Take announcements of private blocks out of the engine's event queue."""
+        if not self._first or not pool.kv_event_queue:
+            return
+        private = {
+            maybe_convert_block_hash(block_hash)
+            for request_id, request in self._requests.items()
+            for block_hash in request.block_hashes[self._first[request_id] :]
+        }
+        kept = [
+            event
+            for event in pool.kv_event_queue
+            if not (isinstance(event, BlockStored | BlockRemoved) and not private.isdisjoint(event.block_hashes))
+        ]
+        pool.kv_event_queue[:] = kept

@@ -1,0 +1,120 @@
+"""What the scheduler half knows of one request, and the provenance a client finds in ``kv_transfer_params``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semblend.contract import Decline, DeclineReason, Discovery, Evidence, Namespace, Outcome, ReusePlan
+
+if TYPE_CHECKING:
+    from vllm.v1.request import Request
+
+KEY: Final = "semblend"
+MAX_RUNS_SHOWN: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Hints:
+    """What a request may say about itself: ``kv_transfer_params: {"semblend": {"reuse": false, "capture": true}}``."""
+
+    reuse: bool = True
+    capture: bool | None = None
+
+
+def read_hints(params: Mapping[str, Any] | None) -> Hints:
+    """Hints are wishes: what is not understood is ignored, it never fails a request."""
+    own = (params or {}).get(KEY)
+    if not isinstance(own, Mapping):
+        return Hints()
+    reuse, capture = own.get("reuse"), own.get("capture")
+    return Hints(reuse is not False, capture if isinstance(capture, bool) else None)
+
+
+@dataclass(slots=True)
+class RequestRecord:
+    """One request between its arrival and its end. ``plan`` and ``decline`` are the answer to the last look-up."""
+
+    request: Request
+    tokens: NDArray[np.uint32]
+    namespace: Namespace
+    hints: Hints
+    exact_prefix_tokens: int = 0
+    asked_at: int | None = None  # the boundary the answer holds for
+    plan: ReusePlan | None = None
+    decline: Decline | None = None
+    is_ordered: bool = False  # the engine took the claim and the workers got the order
+    is_confirmed: bool = False  # the workers reported the load
+    fault: str = ""
+    donor_id: str | None = None
+    discoveries: tuple[Discovery, ...] = ()
+
+    @property
+    def request_id(self) -> str:
+        return self.request.request_id
+
+    @property
+    def is_plain(self) -> bool:
+        """Tokens and nothing else: no images, no embeddings."""
+        return len(self.tokens) > 0 and not self.request.mm_features and self.request.prompt_embeds is None
+
+    @property
+    def is_blended(self) -> bool:
+        return self.is_ordered and not self.fault
+
+
+def provenance(record: RequestRecord, *, answered: bool) -> dict[str, Any]:
+    """``answered``: the request produced tokens, so a load it was given cannot have failed unnoticed."""
+    plan = record.plan if record.is_blended else None
+    confirmed = plan is not None and (record.is_confirmed or answered)
+    outcome, reason, detail = _verdict(record, confirmed)
+    runs = plan.runs if plan is not None and confirmed else ()
+    return {
+        KEY: {
+            "outcome": outcome.value,
+            "reason": reason,
+            "detail": detail,
+            "evidence": Evidence.BACKEND_CONFIRMED.value if confirmed else Evidence.MEASURED_LIVE.value,
+            "prompt_tokens": len(record.tokens),
+            "exact_prefix_tokens": record.exact_prefix_tokens,
+            "reused_tokens": plan.reused_tokens if plan is not None and confirmed else 0,
+            "computed_tokens": plan.computed_tokens if plan is not None and confirmed else 0,
+            "runs": [
+                {
+                    "donor_id": run.donor_id,
+                    "donor_start": run.donor_start,
+                    "target_start": run.target_start,
+                    "length": run.length,
+                }
+                for run in runs[:MAX_RUNS_SHOWN]
+            ],
+            "runs_omitted": max(0, len(runs) - MAX_RUNS_SHOWN),
+            "discoveries": [
+                {"donor_id": found.donor_id, "similarity": found.similarity, "source": found.source}
+                for found in record.discoveries
+            ],
+            "donor_id": record.donor_id,
+            "blend_generation": int(plan is not None),
+        }
+    }
+
+
+def _verdict(record: RequestRecord, confirmed: bool) -> tuple[Outcome, str | None, str]:
+    if confirmed:
+        return Outcome.BACKEND_MATERIALIZED_REUSE, None, ""
+    if record.fault:
+        return Outcome.BACKEND_DECLINED_REUSE, DeclineReason.INTERNAL_ERROR.value, record.fault
+    if record.plan is not None:
+        return Outcome.BACKEND_DECLINED_REUSE, DeclineReason.CAPACITY.value, "planned, but never scheduled"
+    decline = record.decline
+    reason = decline.reason.value if decline is not None else None
+    detail = decline.detail if decline is not None else ""
+    if record.discoveries:
+        return Outcome.SEMANTIC_DISCOVERY_ONLY, reason, detail
+    if record.exact_prefix_tokens:
+        return Outcome.EXACT_PREFIX, reason, detail
+    return Outcome.COLD_FALLBACK, reason, detail

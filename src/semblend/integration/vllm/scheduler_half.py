@@ -1,0 +1,342 @@
+"""The half beside the engine's scheduler: what to reuse, what to keep, what happened. It owns no tensor.
+
+Requests come in as the engine asks about them; orders for the workers go out once per step, and their news come back.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from semblend.contract import (
+    Decline,
+    Declined,
+    DeclineReason,
+    Event,
+    FaultContained,
+    LoadAdvertised,
+    LookupFinished,
+    Materialized,
+    Namespace,
+    ReusePlan,
+)
+from semblend.integration.vllm.claims import prefix_shaped
+from semblend.integration.vllm.donor_keeper import DonorKeeper
+from semblend.integration.vllm.namespace import request_namespace
+from semblend.integration.vllm.options import ConnectorOptions
+from semblend.integration.vllm.orders import LoadOrder, StepNews, StepOrders
+from semblend.integration.vllm.private_blocks import PrivateBlocks
+from semblend.integration.vllm.provenance import RequestRecord, provenance, read_hints
+from semblend.integration.vllm.second_sight import SecondSight, novel_stretches
+from semblend.integration.vllm.stats import SemBlendStats
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from vllm.v1.core.kv_cache_manager import KVCacheBlocks, KVCacheManager
+    from vllm.v1.request import Request
+
+    from semblend.pipeline.planner import Planner
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What the workers can do, as told by their self-test. An empty ``fault`` means that they may serve."""
+
+    fault: str
+    sparse_forward: bool
+    ranks: int
+    block_tokens: int
+    hash_tokens: int
+    bytes_per_token: int
+
+
+class SchedulerHalf:
+    """One per engine. Every public method is called on the scheduler's thread."""
+
+    def __init__(
+        self,
+        options: ConnectorOptions,
+        planner: Planner,
+        deployment: Namespace,
+        capabilities: Capabilities,
+        emit: Callable[[Event], None],
+    ) -> None:
+        self.stats = SemBlendStats()
+        self._options = options
+        self._planner = planner
+        self._deployment = deployment
+        self._can = capabilities
+        self._emit = emit
+        self._blocks: KVCacheManager | None = None
+        self._records: dict[str, RequestRecord] = {}
+        self._private = PrivateBlocks(capabilities.hash_tokens)
+        self._claimed: dict[str, Request] = {}  # claims of this scheduling pass that no order backs yet
+        self._loads: list[LoadOrder] = []
+        self._releases: list[str] = []
+        self._second_sight = SecondSight(options.gates.min_run_tokens) if options.second_sight else None
+        self.donors = DonorKeeper(
+            options,
+            planner,
+            self.stats,
+            emit,
+            block_tokens=capabilities.block_tokens,
+            bytes_per_token=capabilities.bytes_per_token,
+            ranks=capabilities.ranks,
+        )
+
+    def bind(self, blocks: KVCacheManager) -> None:
+        self._blocks = blocks
+
+    # -- a request arrives and is asked about ------------------------------------------------------------------------
+
+    def arrived(self, request: Request) -> None:
+        """A request id may come back; what was known under it belonged to another request."""
+        namespace = request_namespace(
+            self._deployment, request.cache_salt, request.lora_request, require_salt=self._options.require_salt
+        )
+        tokens = np.asarray(request.prompt_token_ids or (), dtype=np.uint32)
+        hints = read_hints(request.kv_transfer_params)
+        self.donors.leave(request.request_id)
+        self._records[request.request_id] = RequestRecord(request, tokens, namespace, hints)
+
+    def matched_tokens(self, request: Request, boundary: int) -> int:
+        """How many tokens from ``boundary`` on this connector promises. May be asked again before anything happens."""
+        record = self._records[request.request_id]
+        if self._private.holds(request.request_id):
+            if boundary > self._private.boundary(request.request_id):
+                return 0  # preempted after a blend: what is left of it serves, the engine computes the rest
+            self._withdraw(request)
+            record.is_ordered = False
+        if record.asked_at != boundary or not self._is_current(record):
+            self._look_up(record, boundary)
+        if record.plan is None:
+            return 0
+        self._private.claim(request, boundary)
+        self._claimed[request.request_id] = request
+        return record.plan.claim_end - boundary
+
+    def withdraw(self, request_id: str) -> None:
+        """Something broke while a request was being asked about: nothing of it may stay behind."""
+        if (request := self._claimed.get(request_id)) is not None:
+            self._withdraw(request)
+        if (record := self._records.get(request_id)) is not None:
+            record.plan, record.asked_at = None, None
+            record.decline = Decline(DeclineReason.INTERNAL_ERROR)
+
+    def _look_up(self, record: RequestRecord, boundary: int) -> None:
+        started = time.perf_counter()
+        answer = self._refusal(record) or self._plan(record, boundary)
+        seconds = time.perf_counter() - started
+        record.asked_at = record.exact_prefix_tokens = boundary
+        record.plan = plan = answer if isinstance(answer, ReusePlan) else None
+        record.decline = answer if isinstance(answer, Decline) else None
+        record.discoveries = answer.discoveries
+        reason = record.decline.reason.value if record.decline is not None else None
+        self.stats.record_lookup(seconds, reason)
+        self._emit(
+            LookupFinished(
+                record.request_id,
+                record.namespace.digest(),
+                len(record.tokens),
+                boundary,
+                plan.reused_tokens if plan is not None else 0,
+                len(plan.runs) if plan is not None else 0,
+                plan.donor_ids if plan is not None else (),
+                max((found.similarity for found in answer.discoveries), default=None),
+                reason,
+                seconds * 1e6,
+            )
+        )
+
+    def _refusal(self, record: RequestRecord) -> Decline | None:
+        """Requests the engine or we cannot serve with loaded KV, before any search."""
+        request = record.request
+        if self._can.fault:
+            return Decline(DeclineReason.UNSUPPORTED_MODE, self._can.fault)
+        if not record.hints.reuse:
+            return Decline(DeclineReason.DISABLED, "the request asked for no reuse")
+        if not record.is_plain or request.pooling_params is not None or request.resumable:
+            return Decline(
+                DeclineReason.UNSUPPORTED_MODE, "only plain token prompts of generating requests are blended"
+            )
+        if request.skip_reading_prefix_cache:
+            return Decline(DeclineReason.UNSUPPORTED_MODE, "the request does not read the cache (prompt_logprobs?)")
+        return None
+
+    def _plan(self, record: RequestRecord, boundary: int) -> ReusePlan | Decline:
+        if not self._private.can_claim(record.request, boundary):
+            return Decline(DeclineReason.PROMPT_TOO_SHORT, "no full block behind the exact prefix")
+        answer = self._planner.plan(record.tokens, record.namespace, boundary)
+        if isinstance(answer, ReusePlan) and not self._can.sparse_forward:
+            answer = prefix_shaped(answer, self._options.gates.min_reuse_ratio)
+        if (
+            isinstance(answer, ReusePlan)
+            and self._second_sight is not None
+            and record.hints.capture is not False
+            and self._options.capture != "hinted"
+            and self._second_sight.is_due(record.tokens, record.namespace, answer)
+        ):
+            return Decline(DeclineReason.DONOR_REFRESH, "passages seen before have no donor yet", answer.discoveries)
+        return answer
+
+    def _is_current(self, record: RequestRecord) -> bool:
+        return record.plan is None or all(donor_id in self.donors for donor_id in record.plan.donor_ids)
+
+    def _withdraw(self, request: Request) -> None:
+        self._claimed.pop(request.request_id, None)
+        self._private.restore(request)
+
+    # -- the engine takes the claim ----------------------------------------------------------------------------------
+
+    def allocated(self, request: Request, blocks: KVCacheBlocks, external_tokens: int) -> None:
+        """Blocks are there. Either the claim becomes an order, or it is void."""
+        claimed = self._claimed.pop(request.request_id, None)
+        record = self._records[request.request_id]
+        if not external_tokens:
+            if claimed is not None:
+                self._private.restore(request)
+            if record.is_plain and not record.is_ordered and not self._can.fault:
+                self.donors.consider(record, len(record.tokens))
+            return
+        self.donors.leave(request.request_id)
+        plan = record.plan
+        if claimed is None or plan is None or external_tokens != plan.claim_end - plan.exact_prefix_tokens:
+            self.break_promise(request, blocks, external_tokens, "the engine took another claim than was made")
+            return
+        token_ids = [record.tokens[hole.start : hole.end] for hole in plan.compute]
+        self._loads.append(
+            LoadOrder(
+                request.request_id,
+                self._claimed_blocks(blocks, plan.claim_end),
+                plan.exact_prefix_tokens,
+                plan.claim_end,
+                plan.runs,
+                plan.compute,
+                np.concatenate(token_ids).astype(np.int64) if token_ids else np.empty(0, np.int64),
+            )
+        )
+        record.is_ordered, record.is_confirmed, record.fault = True, False, ""
+        self.donors.used(plan)
+        _tell_cached(request, plan.exact_prefix_tokens, plan.reused_tokens)
+        self._emit(LoadAdvertised(request.request_id, plan.donor_ids, external_tokens, plan.exact_prefix_tokens))
+
+    def break_promise(self, request: Request, blocks: KVCacheBlocks, external_tokens: int, why: str) -> None:
+        """A claim that cannot be kept: the workers report its blocks as invalid and the engine computes them."""
+        record = self._records[request.request_id]
+        start = record.exact_prefix_tokens
+        block_ids = self._claimed_blocks(blocks, start + external_tokens)
+        self._loads = [load for load in self._loads if load.request_id != request.request_id]
+        self._loads.append(
+            LoadOrder(
+                request.request_id, block_ids, start, start + external_tokens, (), (), np.empty(0, np.int64), broken=why
+            )
+        )
+        record.is_ordered, record.fault = True, why
+        _tell_cached(request, start, 0)
+
+    def _claimed_blocks(self, blocks: KVCacheBlocks, end: int) -> tuple[int, ...]:
+        return tuple(blocks.get_block_ids()[0][: -(-end // self._can.block_tokens)])
+
+    # -- one step's orders and news ----------------------------------------------------------------------------------
+
+    def take_loads(self) -> list[LoadOrder]:
+        loads, self._loads = self._loads, []
+        return loads
+
+    def orders(self, loads: list[LoadOrder]) -> StepOrders:
+        """What the workers do this step. Claims the engine did not take are void from here on."""
+        for request in list(self._claimed.values()):
+            self._withdraw(request)
+        if self._blocks is None:
+            return StepOrders(loads)
+        self._private.silence(self._blocks.block_pool)
+        captures = self.donors.slices(self._block_ids)
+        releases, self._releases = self._releases, []
+        return StepOrders(loads, captures, self.donors.take_dropped(), releases)
+
+    def heard(self, news: StepNews) -> None:
+        """The workers' report of a step: loads kept or broken, donors complete or lost."""
+        for request_id, error in news.load_faults.items():
+            self._load_failed(request_id, error)
+        for request_id, report in news.loaded.items():
+            record = self._records.get(request_id)
+            if request_id in news.load_faults:
+                continue  # another rank could not keep it
+            self.stats.record_load(
+                report.reused_tokens, report.computed_tokens, report.load_ms / 1e3, report.compute_ms / 1e3
+            )
+            self._emit(
+                Materialized(
+                    request_id,
+                    report.donor_ids,
+                    report.reused_tokens,
+                    report.computed_tokens,
+                    report.runs,
+                    report.load_ms,
+                    report.compute_ms,
+                )
+            )
+            if record is not None and record.plan is not None:
+                record.is_confirmed = True
+                self._consider_exact_head(record, record.plan)
+        self.donors.heard(news)
+
+    def _consider_exact_head(self, record: RequestRecord, plan: ReusePlan) -> None:
+        """What a blended request computed before its first loaded run is exact, and worth keeping if it is new."""
+        head = plan.runs[0].target_start
+        if head - plan.exact_prefix_tokens >= self._options.min_capture_tokens:
+            self.donors.consider(record, head)
+
+    def _load_failed(self, request_id: str, error: str) -> None:
+        self.stats.record_fault("load")
+        self._emit(FaultContained(request_id, "load", error))
+        if (record := self._records.get(request_id)) is not None:
+            record.fault = error
+            _tell_cached(record.request, record.exact_prefix_tokens, 0)
+
+    def _block_ids(self, request_id: str) -> list[int]:
+        assert self._blocks is not None
+        return self._blocks.get_block_ids(request_id)[0]
+
+    # -- a request ends ----------------------------------------------------------------------------------------------
+
+    def finished(self, request: Request, block_ids: list[int]) -> tuple[bool, dict[str, Any] | None]:
+        """Whether the blocks must wait for a copy, and what the client is told."""
+        record = self._records.pop(request.request_id, None)
+        if record is None:
+            return False, None
+        self._claimed.pop(request.request_id, None)
+        pool = self._blocks.block_pool if self._blocks is not None else None
+        self._private.release(request, block_ids, self._can.block_tokens, pool)
+        holds = self.donors.finished(record, block_ids, pool.num_gpu_blocks if pool is not None else 0)
+        if record.is_blended and record.plan is not None and self._second_sight is not None:
+            self._second_sight.remember(record.tokens, record.namespace, novel_stretches(record.plan))
+        if record.decline is not None and not record.is_ordered:
+            self._emit(Declined(request.request_id, record.decline.reason.value, record.decline.detail))
+        return holds, provenance(record, answered=request.num_output_tokens > 0)
+
+    def forget_request(self, request_id: str) -> None:
+        self._records.pop(request_id, None)
+        self._claimed.pop(request_id, None)
+        self.donors.leave(request_id)
+
+    def reset(self) -> None:
+        """Forget every donor. The workers let go with the next step's orders."""
+        self._releases += self.donors.forget_all()
+        if self._second_sight is not None:
+            self._second_sight.clear()
+
+
+def _tell_cached(request: Request, local_tokens: int, loaded_tokens: int) -> None:
+    """Make the engine's usage figures say what was really not computed; a hole filled by us was computed."""
+    stats = request.prefill_stats
+    if stats is not None:
+        stats.set(
+            num_prompt_tokens=request.num_prompt_tokens,
+            num_local_cached_tokens=local_tokens,
+            num_external_cached_tokens=loaded_tokens,
+        )

@@ -1,0 +1,88 @@
+"""Keeps reuse from decaying: what was first seen inside a blended request cannot be stored there, but is remembered.
+
+KV computed behind blended KV is itself approximate. Only its tokens are kept, in a small index of its own; when they
+come again, the request that carries them is served cold, once, and becomes their donor.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semblend.contract import Namespace, ReusePlan, TokenRange
+from semblend.pipeline.planner import Planner
+from semblend.plan.gates import Gates
+from semblend.settings import Settings
+
+MEMORY_BYTES: Final = 32 << 20
+# What comes again must be at least this share of the prompt before reuse is given up for it.
+MIN_PROMPT_SHARE: Final = 0.10
+# Of the requests that could have been blended, at most this share is served cold for the sake of later ones.
+MAX_COLD_SHARE: Final = 0.25
+
+
+class SecondSight:
+    """Passages seen in blended requests only, and how many requests were spent on giving them a donor."""
+
+    def __init__(self, min_run_tokens: int, memory_bytes: int = MEMORY_BYTES) -> None:
+        self._min_tokens = min_run_tokens
+        self._memory_bytes = memory_bytes
+        self._seen = self._empty()
+        self._serial = 0
+        self._blendable = 0
+        self._served_cold = 0
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+    def is_due(self, tokens: NDArray[np.uint32], namespace: Namespace, plan: ReusePlan) -> bool:
+        """Whether this request should be served cold because it brings back passages no donor holds."""
+        self._blendable += 1
+        if not len(self._seen) or self._served_cold >= MAX_COLD_SHARE * self._blendable:
+            return False
+        again = self._seen.plan(tokens, namespace, plan.exact_prefix_tokens)
+        if not isinstance(again, ReusePlan):
+            return False
+        fresh = sum(_outside(run.target_start, run.target_end, plan) for run in again.runs)
+        if fresh < max(self._min_tokens, MIN_PROMPT_SHARE * len(tokens)):
+            return False
+        self._served_cold += 1
+        for donor_id in again.donor_ids:
+            self._seen.forget(donor_id)
+        return True
+
+    def remember(self, tokens: NDArray[np.uint32], namespace: Namespace, novel: list[TokenRange]) -> None:
+        """Keep the tokens of the stretches that a blended request computed behind loaded KV."""
+        for stretch in novel:
+            if len(stretch) >= self._min_tokens:
+                self._seen.register(f"seen-{self._serial}", tokens[stretch.start : stretch.end], namespace)
+                self._serial += 1
+
+    def clear(self) -> None:
+        self._seen = self._empty()
+
+    def _empty(self) -> Planner:
+        gates = Gates(min_run_tokens=self._min_tokens, min_reuse_ratio=0.0)
+        settings = Settings(embedder="none", strict_prefix_boundary=False)
+        return Planner(settings=settings, gates=gates, budget_bytes=self._memory_bytes)
+
+
+def novel_stretches(plan: ReusePlan) -> list[TokenRange]:
+    """What a blended request computes behind its first loaded run, its tail included."""
+    stretches = []
+    position = plan.runs[0].target_end
+    for run in plan.runs[1:]:
+        if run.target_start > position:
+            stretches.append(TokenRange(position, run.target_start))
+        position = run.target_end
+    if plan.prompt_tokens > position:
+        stretches.append(TokenRange(position, plan.prompt_tokens))
+    return stretches
+
+
+def _outside(start: int, end: int, plan: ReusePlan) -> int:
+    """Tokens of ``[start, end)`` that the plan does not load."""
+    inside = sum(max(0, min(end, run.target_end) - max(start, run.target_start)) for run in plan.runs)
+    return end - start - inside

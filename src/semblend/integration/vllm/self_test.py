@@ -1,0 +1,46 @@
+"""Start-up proof that this worker reads, moves and recomputes KV right on this engine; failing keeps it silent."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import torch
+
+from semblend.contract import TokenRange
+from semblend.kv.rope import Rotation, rotate_keys
+
+if TYPE_CHECKING:
+    from semblend.integration.vllm.attention_cache import AttentionCache
+    from semblend.integration.vllm.sparse_forward import SparseForward
+
+TOKENS: Final = 24
+SHIFTS: Final = (1, 37, 100)
+# Two roundings to the cache's precision, relative to the size of K; a wrong angle gives errors of the order of 1.
+TOLERANCE: Final = {torch.float32: 1e-4, torch.float16: 5e-3, torch.bfloat16: 3e-2}
+
+
+class SelfTestError(Exception):
+    """What the engine computed and what we would have loaded differ."""
+
+
+def check_rotation(
+    cache: AttentionCache, sparse_forward: SparseForward, rotation: Rotation, scratch_blocks: list[int], vocabulary: int
+) -> float:
+    """The first layer's K depends on token and position alone: move it, recompute it, compare. The largest error."""
+    block_ids = torch.tensor(scratch_blocks, dtype=torch.int64)
+    token_ids = np.linspace(1, vocabulary - 1, TOKENS).astype(np.int64)
+    sparse_forward.compute(block_ids, [TokenRange(0, TOKENS)], token_ids)
+    at_start, _ = cache.read(0, block_ids)
+    at_start = at_start[:TOKENS].clone()
+    worst = 0.0
+    for shift in SHIFTS:
+        sparse_forward.compute(block_ids, [TokenRange(shift, shift + TOKENS)], token_ids)
+        recomputed, _ = cache.read(0, block_ids)
+        moved = rotate_keys(at_start, shift, rotation)
+        difference = (moved.float() - recomputed[shift : shift + TOKENS].float()).norm()
+        worst = max(worst, float(difference / recomputed[shift : shift + TOKENS].float().norm()))
+    limit = TOLERANCE.get(cache.dtype)
+    if limit is None or not worst <= limit:
+        raise SelfTestError(f"K moved by us differs from K computed by the engine by {worst:.4f} (limit {limit})")
+    return worst

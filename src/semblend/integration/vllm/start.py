@@ -1,0 +1,140 @@
+"""Puts the halves together at start-up: planner beside the scheduler, store and self-test beside the model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from vllm.distributed.parallel_state import get_tp_group
+
+from semblend.integration.vllm.attention_cache import AttentionCache
+from semblend.integration.vllm.namespace import deployment_namespace
+from semblend.integration.vllm.orders import Readiness
+from semblend.integration.vllm.scheduler_half import Capabilities, SchedulerHalf
+from semblend.integration.vllm.self_test import SelfTestError, check_rotation
+from semblend.integration.vllm.sparse_forward import SparseForward
+from semblend.integration.vllm.worker_half import WorkerHalf
+from semblend.kv.host_store import HostStore
+from semblend.kv.layout import LayoutError
+from semblend.kv.rope import half_split
+from semblend.outcome.event_log import EventLog
+from semblend.outcome.log_lines import log_line
+from semblend.pipeline.planner import Planner
+
+if TYPE_CHECKING:
+    import logging
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from vllm.config import VllmConfig
+    from vllm.v1.kv_cache_interface import KVCacheConfig
+
+    from semblend.contract import Event
+    from semblend.integration.vllm.options import ConnectorOptions
+    from semblend.integration.vllm.support import Support
+
+SCRATCH_BLOCKS = 2
+
+
+class EventSink:
+    """Every event into the stream, if there is one, and its documented line into the log."""
+
+    def __init__(self, path: Path | None, log: logging.Logger) -> None:
+        self._stream = EventLog(path, "vllm") if path is not None else None
+        self._log = log
+
+    def write(self, event: Event) -> None:
+        if self._stream is not None:
+            self._stream.write(event)
+        if (line := log_line(event)) is not None:
+            self._log.info(line)
+
+    def close(self) -> None:
+        if self._stream is not None:
+            self._stream.close()
+
+
+def make_planner(options: ConnectorOptions) -> Planner:
+    """A warm planner: no request pays for the compilation of its loops."""
+    Planner.warm_up()
+    return Planner(gates=options.gates, budget_bytes=options.index_bytes)
+
+
+def start_scheduler_half(
+    vllm_config: VllmConfig,
+    kv_cache_config: KVCacheConfig,
+    support: Support,
+    options: ConnectorOptions,
+    planner: Planner,
+    readiness: Readiness,
+    emit: Callable[[Event], None],
+) -> SchedulerHalf:
+    capabilities = Capabilities(
+        fault=support.reason if not support.usable else readiness.fault,
+        sparse_forward=readiness.sparse_forward,
+        ranks=vllm_config.parallel_config.world_size,
+        block_tokens=vllm_config.cache_config.block_size,
+        hash_tokens=kv_cache_config.hash_block_size or vllm_config.cache_config.block_size,
+        bytes_per_token=readiness.bytes_per_token,
+    )
+    deployment = deployment_namespace(vllm_config, readiness.layout_digest or None)
+    return SchedulerHalf(options, planner, deployment, capabilities, emit)
+
+
+def announce(support: Support, readiness: Readiness, log: logging.Logger) -> None:
+    """Say once what this engine will get, and why not more."""
+    if not support.usable or readiness.fault:
+        reason = support.reason or readiness.fault
+        log.warning("SemBlend serves nothing, every request is computed by the engine alone: %s", reason)
+    elif not readiness.sparse_forward:
+        log.warning("SemBlend is restricted to prefix-shaped loads: %s", support.sparse_reason)
+    else:
+        log.info("SemBlend is ready: self-test passed, layout %s", readiness.layout_digest)
+    if support.version_note:
+        log.warning("SemBlend: %s", support.version_note)
+
+
+def make_worker_half(
+    vllm_config: VllmConfig,
+    kv_cache_config: KVCacheConfig,
+    support: Support,
+    options: ConnectorOptions,
+    model_runner: Any,
+    log: logging.Logger,
+) -> tuple[Readiness, WorkerHalf | None]:
+    """Probe and prove, in blocks that nobody uses yet. A worker that fails gives its verdict and no half."""
+    if not support.usable:
+        return Readiness(support.reason, False, "", 1), None
+    assert support.rope_theta is not None
+    assert support.rotary_dim is not None
+    names = kv_cache_config.kv_cache_groups[0].layer_names
+    layers = vllm_config.compilation_config.static_forward_context
+    cache = AttentionCache(layers, names, support.block_tokens)
+    rotation = half_split(support.rope_theta, support.rotary_dim)
+    scratch = list(range(cache.blocks - SCRATCH_BLOCKS, cache.blocks))
+    sparse_forward = None
+    try:
+        with torch.inference_mode():
+            layout = cache.probe(scratch[0], support.kv_heads, support.head_dim)
+            if support.sparse_forward and model_runner is not None:
+                limit = vllm_config.scheduler_config.max_num_batched_tokens
+                sparse_forward = SparseForward(model_runner, vllm_config, cache, limit)
+                vocabulary = vllm_config.model_config.get_vocab_size()
+                error = check_rotation(cache, sparse_forward, rotation, scratch, vocabulary)
+                cache.zero(scratch)
+                log.info("SemBlend self-test: K moved against K recomputed differs by %.4f", error)
+    except (LayoutError, SelfTestError) as error:
+        return Readiness(f"self-test failed: {error}", False, "", 1), None
+    store = HostStore(support.layers, support.kv_heads, support.head_dim, cache.dtype, options.host_bytes)
+    half = WorkerHalf(cache, store, rotation, sparse_forward, agree_in_group, log)
+    return Readiness("", sparse_forward is not None, layout.digest(), store.bytes_per_token), half
+
+
+def agree_in_group(mine: bool) -> bool:
+    """Whether every tensor-parallel rank says yes. They must go on together: the forward waits for all of them."""
+    group = get_tp_group()
+    if group.world_size == 1:
+        return mine
+    vote = torch.tensor([int(mine)], dtype=torch.int32)
+    torch.distributed.all_reduce(vote, op=torch.distributed.ReduceOp.MIN, group=group.cpu_group)
+    return bool(vote.item())

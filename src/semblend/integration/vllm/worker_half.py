@@ -1,0 +1,141 @@
+"""The half beside the model: holds donor KV, fills claimed positions, copies finished prefills.
+
+A load either fills every claimed position or is reported with its blocks, which the engine then computes itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+
+from semblend.contract import FaultContained
+from semblend.integration.border import Border
+from semblend.integration.vllm.orders import CaptureOrder, LoadOrder, LoadReport, StepNews, StepOrders
+from semblend.kv.rope import Rotation, rotate_keys
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from semblend.integration.vllm.attention_cache import AttentionCache
+    from semblend.integration.vllm.sparse_forward import SparseForward
+    from semblend.kv.host_store import HostStore
+
+
+class BrokenPromiseError(Exception):
+    """A load that another rank, or the scheduler half, could not keep."""
+
+
+class WorkerHalf:
+    """One per rank. ``agree`` tells whether every rank of the group says yes; without a group it is the own answer."""
+
+    def __init__(
+        self,
+        cache: AttentionCache,
+        store: HostStore,
+        rotation: Rotation,
+        sparse_forward: SparseForward | None,
+        agree: Callable[[bool], bool],
+        log: logging.Logger,
+    ) -> None:
+        self._cache = cache
+        self._store = store
+        self._rotation = rotation
+        self._sparse_forward = sparse_forward
+        self._border = Border(self._note, log)
+        self._faults: dict[str, str] = {}
+        self._agree = agree
+        self._news = StepNews()
+        self._invalid_blocks: set[int] = set()
+        self._released: set[str] = set()
+
+    def load(self, orders: StepOrders) -> None:
+        """Before the step's forward: make every promise true, or say which blocks it broke."""
+        for order in orders.loads:
+            report = self._border.call("load", order.request_id, partial(self._load, order), None)
+            if report is None:
+                self._news.load_faults[order.request_id] = self._faults.pop(order.request_id, "unknown")
+                self._invalid_blocks.update(order.block_ids[order.start // self._cache.block_tokens :])
+            else:
+                self._news.loaded[order.request_id] = report
+
+    def save(self, orders: StepOrders) -> None:
+        """After the step's forward: copy what was ordered, then let go of what is no longer wanted."""
+        started = time.perf_counter()
+        for order in orders.captures:
+            if not self._border.call("capture", order.request_id, partial(self._capture, order), False):
+                self._news.capture_faults[order.donor_id] = self._faults.pop(order.request_id, "unknown")
+            if order.release:
+                self._released.add(order.request_id)
+        for donor_id in orders.drops:
+            self._store.drop(donor_id)
+        self._released.update(orders.releases)
+        if orders.captures:
+            self._news.captured_tokens += sum(order.tokens for order in orders.captures)
+            self._news.capture_ms += (time.perf_counter() - started) * 1e3
+
+    def take_invalid_blocks(self) -> set[int]:
+        taken, self._invalid_blocks = self._invalid_blocks, set()
+        return taken
+
+    def take_released(self) -> set[str]:
+        """Finished requests whose blocks may go now."""
+        taken, self._released = self._released, set()
+        return taken
+
+    def take_news(self) -> StepNews | None:
+        if self._news.is_empty:
+            return None
+        taken, self._news = self._news, StepNews()
+        return taken
+
+    def _note(self, fault: FaultContained) -> None:
+        """The first fault of an order is its cause; those after it are consequences."""
+        self._faults.setdefault(fault.request_id, f"{fault.stage}: {fault.error}")
+
+    def _load(self, order: LoadOrder) -> LoadReport | None:
+        """Rotate and write the runs, then compute the holes. All ranks do both, or none begins the forward."""
+        started = time.perf_counter()
+        block_ids = torch.tensor(order.block_ids, dtype=torch.int64)
+        written = self._border.call("write", order.request_id, partial(self._write_runs, order, block_ids), False)
+        if not self._agree(written):
+            raise BrokenPromiseError(order.broken or "a rank could not write the runs")
+        loaded = time.perf_counter()
+        if order.compute:
+            if self._sparse_forward is None:
+                raise BrokenPromiseError("holes to compute, and no model at hand")
+            self._sparse_forward.compute(block_ids, order.compute, order.token_ids)
+        done = time.perf_counter()
+        return LoadReport(
+            donor_ids=tuple(dict.fromkeys(run.donor_id for run in order.runs)),
+            runs=len(order.runs),
+            reused_tokens=sum(run.length for run in order.runs),
+            computed_tokens=sum(len(hole) for hole in order.compute),
+            load_ms=(loaded - started) * 1e3,
+            compute_ms=(done - loaded) * 1e3,
+        )
+
+    def _write_runs(self, order: LoadOrder, block_ids: torch.Tensor) -> bool:
+        if order.broken:
+            raise BrokenPromiseError(order.broken)
+        for run in order.runs:
+            kv = self._store.read(run.donor_id, run.donor_start, run.length)
+            slots = self._cache.slots(block_ids, run.target_start, run.target_end)
+            for layer in range(kv.shape[0]):
+                self._cache.write(layer, rotate_keys(kv[layer, 0], run.shift, self._rotation), kv[layer, 1], slots)
+        return True
+
+    def _capture(self, order: CaptureOrder) -> bool:
+        if order.start == 0:
+            self._store.begin(order.donor_id, order.donor_tokens)
+        blocks = torch.tensor(order.block_ids, dtype=torch.int64)
+        for layer in range(len(self._cache.names)):
+            keys, values = self._cache.read(layer, blocks)
+            self._store.write(order.donor_id, layer, order.start, keys[: order.tokens], values[: order.tokens])
+        if order.is_last:
+            self._store.commit(order.donor_id)
+            self._news.stored[order.donor_id] = 1
+        return True

@@ -1,0 +1,1 @@
+"""KV tensors without an engine: rotate keys, read packed blocks back, keep donors in host memory."""

@@ -1,0 +1,128 @@
+"""Donor K and V in host memory, one store per worker; the scheduler half decides what comes and goes.
+
+A token takes layers x 2 x heads x head_dim x bytes per element: 23,040 bytes for 30 layers of 3 heads of 64 in bf16.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from semblend.errors import SemBlendError
+
+
+class StoreError(SemBlendError, LookupError):
+    """A donor is missing, incomplete, shorter than declared, or would not fit."""
+
+
+@dataclass(slots=True)
+class _Entry:
+    declared_tokens: int
+    declared_bytes: int
+    kv: torch.Tensor
+    written: torch.Tensor | None  # [layers, tokens] until the donor is committed
+
+
+class HostStore:
+    """One tensor [layers, 2, tokens, heads, head_dim] per donor, readable once every position of it was written.
+
+    `max_bytes` is a ceiling, not a policy: the scheduler half evicts in time, and `begin` refuses when it did not.
+    """
+
+    def __init__(
+        self, layers: int, heads: int, head_dim: int, dtype: torch.dtype, max_bytes: int | None = None
+    ) -> None:
+        self._layers, self._heads, self._head_dim, self._dtype = layers, heads, head_dim, dtype
+        self._max_bytes = max_bytes
+        self._entries: dict[str, _Entry] = {}
+        self._bytes_held = 0
+        self.bytes_per_token = layers * 2 * heads * head_dim * dtype.itemsize
+
+    @property
+    def bytes_held(self) -> int:
+        """Bytes of all donors, begun or committed."""
+        return self._bytes_held
+
+    def __len__(self) -> int:
+        return sum(entry.written is None for entry in self._entries.values())
+
+    def __contains__(self, donor_id: object) -> bool:
+        entry = self._entries.get(donor_id) if isinstance(donor_id, str) else None
+        return entry is not None and entry.written is None
+
+    def begin(self, donor_id: str, tokens: int) -> None:
+        """Make room for a donor, in place of any with the same id. Refused without a change when it would not fit."""
+        if tokens <= 0:
+            raise StoreError(f"donor {donor_id}: {tokens} tokens cannot be stored")
+        needed = tokens * self.bytes_per_token
+        replaced = self._entries.get(donor_id)
+        held_after = self._bytes_held + needed - (replaced.declared_bytes if replaced else 0)
+        if self._max_bytes is not None and held_after > self._max_bytes:
+            raise StoreError(f"donor {donor_id}: {held_after} bytes would exceed the ceiling of {self._max_bytes}")
+        self.drop(donor_id)
+        with torch.inference_mode(False):  # tensors made in inference mode could not be written outside of it
+            kv = torch.empty((self._layers, 2, tokens, self._heads, self._head_dim), dtype=self._dtype, device="cpu")
+            written = torch.zeros((self._layers, tokens), dtype=torch.bool, device="cpu")
+        self._entries[donor_id] = _Entry(tokens, needed, kv, written)
+        self._bytes_held += needed
+
+    def write(self, donor_id: str, layer: int, start: int, keys: torch.Tensor, values: torch.Tensor) -> None:
+        """Copy K and V, [n, heads, head_dim] each, to positions start..start + n of one layer, in any order."""
+        entry = self._entry(donor_id)
+        if entry.written is None:
+            raise StoreError(f"donor {donor_id} is committed: readers may hold views of it")
+        length = keys.shape[0]
+        expected = (length, self._heads, self._head_dim)
+        if keys.shape != expected or values.shape != expected:
+            raise StoreError(f"donor {donor_id}: K {tuple(keys.shape)} and V {tuple(values.shape)}, not {expected}")
+        if keys.dtype != self._dtype or values.dtype != self._dtype:
+            raise StoreError(f"donor {donor_id}: K {keys.dtype} and V {values.dtype}, not {self._dtype}")
+        if not 0 <= layer < self._layers:
+            raise StoreError(f"donor {donor_id}: layer {layer} of {self._layers}")
+        self._check_range(donor_id, entry, start, length)
+        entry.kv[layer, 0, start : start + length].copy_(keys)
+        entry.kv[layer, 1, start : start + length].copy_(values)
+        entry.written[layer, start : start + length] = True
+
+    def commit(self, donor_id: str) -> None:
+        """Make a completely written donor readable; from then on it does not change."""
+        entry = self._entry(donor_id)
+        if entry.written is None:
+            return
+        if not bool(entry.written.all()):
+            complete = int(entry.written.all(dim=0).sum())
+            raise StoreError(f"donor {donor_id}: {complete} of {entry.declared_tokens} tokens written in every layer")
+        entry.written = None
+
+    def read(self, donor_id: str, start: int, length: int) -> torch.Tensor:
+        """View [layers, 2, length, heads, head_dim] of a committed donor."""
+        entry = self._entry(donor_id)
+        if entry.written is not None:
+            raise StoreError(f"donor {donor_id} is not committed")
+        self._check_range(donor_id, entry, start, length)
+        return entry.kv[:, :, start : start + length]
+
+    def drop(self, donor_id: str) -> bool:
+        """Forget a donor, begun or committed; False when there was none. Views already read stay valid."""
+        entry = self._entries.pop(donor_id, None)
+        if entry is None:
+            return False
+        self._bytes_held -= entry.declared_bytes
+        return True
+
+    def clear(self) -> None:
+        self._entries.clear()
+        self._bytes_held = 0
+
+    def _entry(self, donor_id: str) -> _Entry:
+        entry = self._entries.get(donor_id)
+        if entry is None:
+            raise StoreError(f"donor {donor_id} is not stored")
+        return entry
+
+    def _check_range(self, donor_id: str, entry: _Entry, start: int, length: int) -> None:
+        if entry.kv.shape[2] < entry.declared_tokens:
+            raise StoreError(f"donor {donor_id} is truncated: {entry.kv.shape[2]} of {entry.declared_tokens} tokens")
+        if start < 0 or length <= 0 or start + length > entry.declared_tokens:
+            raise StoreError(f"donor {donor_id}: tokens {start} + {length} of {entry.declared_tokens}")

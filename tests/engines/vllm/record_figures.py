@@ -1,0 +1,72 @@
+"""Run by the engine's interpreter: records figures, carries them as the engine does, and prints what /metrics shows."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from typing import Any
+
+from vllm.config import VllmConfig
+
+from semblend.contract import DeclineReason
+from semblend.integration.vllm.stats import MAX_SAMPLES, SemBlendPromMetrics, SemBlendStats
+
+# Both come with the engine and are no development tools of ours.
+msgspec: Any = importlib.import_module("msgspec")
+prometheus: Any = importlib.import_module("prometheus_client")
+TYPES: Any = {kind: kind for kind in (prometheus.Gauge, prometheus.Counter, prometheus.Histogram)}
+
+
+def carried(stats: SemBlendStats | None) -> dict[str, Any]:
+    """Over the wire the engine uses between its processes."""
+    assert stats is not None
+    return dict(msgspec.msgpack.decode(msgspec.msgpack.encode(stats.to_dict())))
+
+
+def metrics() -> SemBlendPromMetrics:
+    config = VllmConfig()
+    return SemBlendPromMetrics(config, TYPES, ["model_name", "engine"], {0: ["m", "0"], 1: ["m", "1"]})
+
+
+scheduler, worker = SemBlendStats(), SemBlendStats()
+empty_at_first = scheduler.is_empty() and scheduler.take() is None
+scheduler.record_lookup(0.0002, None)
+scheduler.record_lookup(0.0004, "no_candidate")
+scheduler.record_decline(DeclineReason.STALE)
+scheduler.record_evictions(3)
+scheduler.set_gauges(donors=7)
+worker.record_load(reused=900, computed=100, load_s=0.02, compute_s=0.3)
+worker.record_load(reused=50, computed=0, load_s=0.01, compute_s=0.0)
+worker.record_capture(tokens=2048, seconds=0.004)
+worker.record_fault("load")
+worker.set_gauges(host_bytes=4096)
+
+taken = worker.take()
+both = SemBlendStats(data=carried(taken)).aggregate(SemBlendStats(data=carried(scheduler.take())))
+line = both.reduce()
+
+shown = metrics()
+shown.observe(both.to_dict(), engine_idx=1)
+again = metrics()
+again.observe(both.to_dict(), engine_idx=1)
+
+flood = SemBlendStats()
+for _ in range(MAX_SAMPLES + 5):
+    flood.record_lookup(0.001, None)
+
+text = prometheus.generate_latest(prometheus.REGISTRY).decode()
+samples = {
+    row.rsplit(" ", 1)[0]: float(row.rsplit(" ", 1)[1]) for row in text.splitlines() if row.startswith("vllm:semblend")
+}
+print(
+    "RESULT "
+    + json.dumps(
+        {
+            "empty_at_first": empty_at_first,
+            "empty_after_take": worker.is_empty(),
+            "line": line,
+            "samples": samples,
+            "flood": [len(flood.data["samples"]["lookup_seconds"]), flood.data["counters"]],
+        }
+    )
+)

@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from semblend.errors import ConfigurationError
+from semblend.integration.vllm.options import DEFAULT_GATES, OPTIONS, ConnectorOptions, parse_options, reference_table
+from semblend.plan.gates import Gates
+
+
+def test_nothing_given_gives_the_documented_defaults() -> None:
+    options = parse_options({})
+    assert options == ConnectorOptions()
+    assert options.gates == DEFAULT_GATES == Gates(boundary_recompute_tokens=32, max_context_share=1.0)
+    assert {option.name: option.default for option in OPTIONS} == {
+        "host_bytes": 2147483648,
+        "index_bytes": 268435456,
+        "capture": "all",
+        "capture_share": 0.1,
+        "min_capture_tokens": 128,
+        "capture_step_tokens": 2048,
+        "events": None,
+        "require_salt": False,
+        "second_sight": True,
+        "min_run_tokens": 64,
+        "min_reuse_ratio": 0.1,
+        "boundary_recompute_tokens": 32,
+        "max_context_share": 1.0,
+        "min_prompt_tokens": 64,
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "read"),
+    [
+        ("host_bytes", 1 << 30, 1 << 30),
+        ("index_bytes", 1 << 22, 1 << 22),
+        ("capture", "hinted", "hinted"),
+        ("capture_share", 1, 1.0),
+        ("min_capture_tokens", 1, 1),
+        ("capture_step_tokens", 512, 512),
+        ("events", "run/events.jsonl", Path("run/events.jsonl")),
+        ("events", None, None),
+        ("require_salt", True, True),
+        ("second_sight", False, False),
+    ],
+)
+def test_each_key_fills_its_option(name: str, value: Any, read: Any) -> None:
+    assert getattr(parse_options({name: value}), name) == read
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("min_run_tokens", 100),
+        ("min_reuse_ratio", 0.5),
+        ("boundary_recompute_tokens", 0),
+        ("max_context_share", 0.25),
+        ("min_prompt_tokens", 1000),
+    ],
+)
+def test_gate_keys_fill_the_gates_and_leave_the_others(name: str, value: Any) -> None:
+    gates = parse_options({name: value}).gates
+    assert getattr(gates, name) == value
+    changed = {field for field in Gates.__slots__ if getattr(gates, field) != getattr(DEFAULT_GATES, field)}
+    assert changed == {name}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "advice"),
+    [
+        ("host_bytes", "2 GiB", "whole number"),
+        ("host_bytes", 2e9, "whole number"),
+        ("host_bytes", True, "whole number"),
+        ("host_bytes", 1000, "at least 1048576"),
+        ("index_bytes", 0, "at least"),
+        ("capture", "some", '"all", "sampled", "hinted"'),
+        ("capture", ["all"], '"all", "sampled", "hinted"'),
+        ("capture_share", 1.5, "between 0 and 1"),
+        ("capture_share", float("nan"), "between 0 and 1"),
+        ("capture_share", "0.5", "without quotes"),
+        ("min_capture_tokens", 0, "at least 1"),
+        ("capture_step_tokens", -1, "at least 1"),
+        ("events", "", "path of a file"),
+        ("events", 7, "path of a file"),
+        ("require_salt", "true", "true or false"),
+        ("second_sight", 1, "true or false"),
+        ("min_run_tokens", 0, "at least 1"),
+        ("boundary_recompute_tokens", -1, "at least 0"),
+        ("max_context_share", 2, "between 0 and 1"),
+        ("min_reuse_ratio", -0.1, "between 0 and 1"),
+        ("min_prompt_tokens", None, "whole number"),
+    ],
+)
+def test_a_bad_value_names_the_key_and_says_what_to_write(name: str, value: Any, advice: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"{name}=.*{advice}"):
+        parse_options({name: value})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "near"), [("host_byte", "host_bytes"), ("secondsight", "second_sight"), ("min_run", "min_run_tokens")]
+)
+def test_an_unknown_key_is_refused_with_the_nearest(wrong: str, near: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"'{wrong}' is not an option.*'{near}'"):
+        parse_options({wrong: 1})
+
+
+def test_the_reference_table_documents_every_key_once() -> None:
+    rows = reference_table().splitlines()[2:]
+    assert [row.split("`")[1] for row in rows] == [option.name for option in OPTIONS]
+    assert all(row.count("|") == 4 for row in rows)

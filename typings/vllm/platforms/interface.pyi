@@ -1,0 +1,3 @@
+class Platform:
+    device_type: str
+    def is_cpu(self) -> bool: ...

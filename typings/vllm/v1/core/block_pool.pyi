@@ -1,0 +1,18 @@
+from collections.abc import Iterable, Sequence
+
+from vllm.distributed.kv_events import KVCacheEvent
+from vllm.v1.core.kv_cache_utils import KVCacheBlock
+
+class BlockPool:
+    num_gpu_blocks: int
+    enable_caching: bool
+    hash_block_size: int
+    blocks: list[KVCacheBlock]
+    null_block: KVCacheBlock
+    enable_kv_cache_events: bool
+    kv_event_queue: list[KVCacheEvent]
+    def touch(self, blocks: Sequence[KVCacheBlock]) -> None: ...
+    def free_blocks(self, ordered_blocks: Iterable[KVCacheBlock]) -> None: ...
+    def evict_blocks(self, block_ids: set[int]) -> None: ...
+    def get_num_free_blocks(self) -> int: ...
+    def take_events(self) -> list[KVCacheEvent]: ...

@@ -1,0 +1,3 @@
+from vllm.v1.worker.gpu_model_runner import GPUModelRunner
+
+class CPUModelRunner(GPUModelRunner): ...
