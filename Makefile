@@ -6,7 +6,7 @@ PY := $(BIN)/python
 # Engines and rivals import faster with byte code; some shells switch it off.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup pins models engine-vllm fmt lint types imports docs docs-check test test-models test-engines check build smoke bench-planner bench-discovery bench-offline bench clean
+.PHONY: help setup pins models engine-vllm fmt lint types imports docs docs-check test test-models test-engines check build smoke bench-planner bench-discovery bench-offline bench-vllm bench clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -57,7 +57,8 @@ test-models: models  ## tests with real model weights
 	$(BIN)/pytest -n 0 -m models
 
 test-engines: engine-vllm  ## tests with a real serving engine
-	$(BIN)/pytest -n 0 -m engine
+	.engines/vllm/bin/python -m pytest -m engine tests/engines/vllm_inside
+	$(BIN)/pytest -n 0 -m engine --ignore tests/engines/vllm_inside
 
 check: lint types imports docs-check test  ## everything a commit must pass
 
@@ -75,6 +76,9 @@ bench-discovery: models  ## recall against a brute-force oracle on real document
 
 bench-offline: models  ## exact, candidate, eligible and any-position rates on real traces
 	$(PY) -m benchmarks.offline $(ARGS)
+
+bench-vllm: engine-vllm models  ## time to first token and answer quality on a real vLLM server
+	$(PY) -m benchmarks.vllm $(ARGS)
 
 bench: bench-planner bench-discovery bench-offline  ## all benchmarks that need no engine
 

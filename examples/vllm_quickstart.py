@@ -1,4 +1,4 @@
-"""A real vLLM server on this machine's CPU: ask about a long text twice, cold and with its prefix cached.
+"""A real vLLM server with SemBlend on this machine's CPU: a text asked about cold, again, and under a new instruction.
 
 ``make engine-vllm`` installs the engine and a small real model; without them this says so and ends.
 """
@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from scripts.engines.chat import Answer, ask
 from scripts.engines.server import launch
-from scripts.engines.specs import SERVED_NAME, EngineOptions, vllm_missing, vllm_spec
+from scripts.engines.specs import SERVED_NAME, EngineOptions, semblend_flags, vllm_missing, vllm_spec
 
 PLACES = ("the harbour", "the mill", "the glass works", "the locks", "the garden", "the clock tower")
 
@@ -25,7 +25,7 @@ DIARY = "\n".join(note(n) for n in range(1, 61))
 
 def show(label: str, answer: Answer) -> None:
     share = f"{answer.cached_tokens or 0} of {answer.prompt_tokens} prompt tokens from the cache"
-    print(f"{label:<5} first token after {answer.first_token_s:.2f} s, {share}: {answer.text.strip()!r}", flush=True)
+    print(f"{label:<16} first token after {answer.first_token_s:.2f} s, {share}: {answer.text.strip()!r}", flush=True)
 
 
 def main() -> None:
@@ -34,11 +34,14 @@ def main() -> None:
         print(f"skipped: {missing}")
         return
     print("starting vLLM on the CPU ...", flush=True)
-    with launch(vllm_spec(EngineOptions(extra=("--enable-prompt-tokens-details",)))) as server:
+    flags = ("--enable-prompt-tokens-details", *semblend_flags())
+    with launch(vllm_spec(EngineOptions(extra=flags))) as server:
         print(f"{server.base_url} is healthy after {server.startup_s:.0f} s", flush=True)
         ask(server.base_url, "Say hello.", model=SERVED_NAME, max_tokens=4)  # the first request of all pays for warm-up
-        for label in ("cold", "again"):
-            show(label, ask(server.base_url, "What is the capital of France?", system=DIARY, model=SERVED_NAME))
+        other = f"You are given a traveller's diary. Be brief.\n\n{DIARY}"
+        asks = {"cold": DIARY, "again": DIARY, "new instruction": other}
+        for label, system in asks.items():
+            show(label, ask(server.base_url, "What is the capital of France?", system=system, model=SERVED_NAME))
     print("the server has ended")
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from scripts.api_page import api_table
 
 from sembench.metrics import reference_table as metrics_table
+from semblend.integration.vllm.options import reference_table as vllm_options_table
 from semblend.settings import reference_table as settings_table
 
 ROOT = Path(__file__).parent.parent
@@ -18,6 +19,7 @@ REGIONS = {
     "docs/METRICS.md": ("metrics", metrics_table),
     "docs/reference/settings.md": ("settings", settings_table),
     "docs/reference/api.md": ("api", api_table),
+    "docs/guides/vllm.md": ("vllm-options", vllm_options_table),
 }
 
 

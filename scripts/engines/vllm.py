@@ -35,6 +35,9 @@ RECIPE = VenvRecipe(
     left_out=("torch", "torchaudio", "torchvision", "torchcodec"),
 )
 
+# Tests that need the engine's own classes run inside this environment.
+TEST_TOOLS = ("pytest>=8.2", "hypothesis>=6.100")
+
 VERIFY = """
 import json, importlib.metadata as metadata
 import numba, numpy, rapidfuzz, torch, semblend, vllm
@@ -73,13 +76,13 @@ def verify(recipe: VenvRecipe = RECIPE) -> dict[str, str]:
 
 def _install_package(recipe: VenvRecipe) -> None:
     project = (ROOT / "pyproject.toml").read_bytes()
-    digest = hashlib.sha256(project + str(ROOT).encode()).hexdigest()
+    digest = hashlib.sha256(project + str(ROOT).encode() + " ".join(TEST_TOOLS).encode()).hexdigest()
     if has_stamp(_package_stamp(recipe), digest):
         return
     tables = tomllib.loads(project.decode())["project"]
     held = folder_of(recipe) / "engine-versions.txt"
     held.write_text(run_python(recipe, _LIST_VERSIONS))
-    wanted = [*tables["dependencies"], *tables["optional-dependencies"]["vllm"]]
+    wanted = [*tables["dependencies"], *tables["optional-dependencies"]["vllm"], *TEST_TOOLS]
     pip_install(recipe, ["--constraint", str(held), *wanted])
     pip_install(recipe, ["--no-deps", "--editable", str(ROOT)])
     _package_stamp(recipe).write_text(digest + "\n")

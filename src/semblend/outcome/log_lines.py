@@ -31,11 +31,11 @@ def log_line(event: Event) -> str | None:
         case LoadAdvertised():
             return (
                 f"SemBlend request-local experimental load advertised request_id={event.request_id} "
-                f"donor_id={event.donor_ids[0]} tokens={event.tokens}"
+                f"donor_id={_first(event.donor_ids)} tokens={event.tokens}"
             )
         case Materialized():
             return (
-                f"SemBlend materialized request_id={event.request_id} donor_id={event.donor_ids[0]} "
+                f"SemBlend materialized request_id={event.request_id} donor_id={_first(event.donor_ids)} "
                 f"tokens={event.reused_tokens}"
             )
         case Declined():
@@ -44,3 +44,7 @@ def log_line(event: Event) -> str | None:
             return f"SemBlend fault contained request_id={event.request_id} stage={event.stage}"
         case _:
             return None
+
+
+def _first(donor_ids: tuple[str, ...]) -> str:
+    return donor_ids[0] if donor_ids else "none"

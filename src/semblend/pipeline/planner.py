@@ -144,6 +144,25 @@ class Planner:
         if self._finder is not None:
             self._finder.stage(text, namespace)
 
+    @property
+    def has_semantic_path(self) -> bool:
+        """Whether texts are of any use to this planner."""
+        return self._finder is not None
+
+    def describe(self, donor_id: str, namespace: Namespace, text: str) -> None:
+        """Give the semantic path the text of a registered donor, if it came later than its tokens."""
+        if self._finder is not None and donor_id in self._index:
+            self._finder.register(donor_id, namespace, text)
+
+    def discover(self, text: str, namespace: Namespace, wait_s: float = 0.0) -> tuple[Discovery, ...]:
+        """Donors that resemble a text; for reports, never a permission to load. Waits at most ``wait_s``."""
+        if self._finder is None or not self.settings.enabled:
+            return ()
+        found = self._finder.find(
+            text, namespace, limit=CANDIDATES, min_similarity=self.settings.min_similarity, wait_s=wait_s
+        )
+        return tuple(d for d in found if self._index.namespace_of(d.donor_id) == namespace)
+
     def drain(self, timeout_s: float = 60.0) -> bool:
         """Wait until the semantic path has taken in what was registered. For offline work and tests."""
         return True if self._finder is None else self._finder.drain(timeout_s)
@@ -188,14 +207,7 @@ class Planner:
         pieces = compose(found.rows, floor, limit, least)
         discoveries: tuple[Discovery, ...] = ()
         if self._finder is not None and text is not None and pieces[:, LENGTH].sum() < ENOUGH * (limit - floor):
-            discoveries = self._finder.find(
-                text,
-                namespace,
-                limit=CANDIDATES,
-                min_similarity=self.settings.min_similarity,
-                wait_s=self._semantic_wait_s,
-            )
-            discoveries = tuple(d for d in discoveries if self._index.namespace_of(d.donor_id) == namespace)
+            discoveries = self.discover(text, namespace, self._semantic_wait_s)
             found = self._with_aligned(found, tokens, discoveries)
             if not self.settings.exact_materialization_only:
                 least = min(least, self.gates.min_fragment_tokens)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from vllm.v1.request import Request
 
-# Finished requests whose blocks may wait for their copy at one time; beyond that a capture is given up.
+# Blocks of finished requests that may wait for their copy at one time; beyond that a capture is given up.
 MAX_WAITING_BLOCKS_SHARE: Final = 0.25
 
 
@@ -40,7 +40,7 @@ class CaptureJob:
 
 
 class CaptureDesk:
-    """Jobs by request. ``on_evicted`` hears of every donor that had to make room."""
+    """Jobs by request. ``on_evicted`` hears of donors that made room, ``on_given_up`` of those never completed."""
 
     def __init__(
         self,
@@ -48,6 +48,7 @@ class CaptureDesk:
         book: DonorBook,
         block_tokens: int,
         on_evicted: Callable[[Donor], None],
+        on_given_up: Callable[[str], None],
         *,
         seed: int | None = None,
     ) -> None:
@@ -56,6 +57,7 @@ class CaptureDesk:
         self._block_tokens = block_tokens
         self._step_tokens = max(block_tokens, options.capture_step_tokens // block_tokens * block_tokens)
         self._on_evicted = on_evicted
+        self._on_given_up = on_given_up
         self._jobs: dict[str, CaptureJob] = {}
         self._waiting: dict[str, CaptureJob] = {}
         self._dropped: list[str] = []
@@ -167,3 +169,4 @@ class CaptureDesk:
     def _drop(self, job: CaptureJob) -> None:
         self._book.remove(job.donor_id)
         self._dropped.append(job.donor_id)
+        self._on_given_up(job.donor_id)

@@ -5,19 +5,19 @@ from __future__ import annotations
 from semblend.contract import Decline, DeclineReason, ReusePlan, TokenRange
 
 
-def prefix_shaped(plan: ReusePlan, min_reuse_ratio: float) -> ReusePlan | Decline:
-    """The leading runs that follow the exact prefix without a hole and need no rotation."""
+def prefix_shaped(plan: ReusePlan, min_reuse_ratio: float, *, may_rotate: bool) -> ReusePlan | Decline:
+    """The leading runs that follow the exact prefix without a hole; only unmoved ones unless rotation was proven."""
     position = plan.exact_prefix_tokens
     runs = []
     for run in plan.runs:
-        if run.target_start != position or run.shift:
+        if run.target_start != position or (run.shift and not may_rotate):
             break
         runs.append(run)
         position = run.target_end
     if not runs:
         return Decline(
             DeclineReason.UNSUPPORTED_MODE,
-            "start the engine with the SemBlend worker class to reuse content that does not continue the exact prefix",
+            "nothing reusable continues the exact prefix, and this deployment computes no holes",
             plan.discoveries,
         )
     beyond = plan.prompt_tokens - plan.exact_prefix_tokens

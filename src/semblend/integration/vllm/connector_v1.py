@@ -23,7 +23,14 @@ from semblend.integration.border import Border
 from semblend.integration.vllm.options import parse_options
 from semblend.integration.vllm.orders import Readiness, StepNews, StepOrders
 from semblend.integration.vllm.scheduler_half import SchedulerHalf
-from semblend.integration.vllm.start import EventSink, announce, make_planner, make_worker_half, start_scheduler_half
+from semblend.integration.vllm.start import (
+    EventSink,
+    announce,
+    make_decoder,
+    make_planner,
+    make_worker_half,
+    start_scheduler_half,
+)
 from semblend.integration.vllm.stats import SemBlendPromMetrics, SemBlendStats
 from semblend.integration.vllm.support import examine
 
@@ -63,6 +70,7 @@ class SemBlendConnectorV1(KVConnectorBase_V1):
         self._model_runner: Any = None
         if role is KVConnectorRole.SCHEDULER:
             self._planner = make_planner(self._options)
+            self._decoder = make_decoder(vllm_config, self._planner, self._border)
             self._scheduler = self._start_scheduler(
                 Readiness("the workers have not reported their self-test", False, "", 1)
             )
@@ -142,6 +150,7 @@ class SemBlendConnectorV1(KVConnectorBase_V1):
             self._support,
             self._options,
             self._planner,
+            self._decoder,
             readiness,
             self._report,
         )
@@ -161,12 +170,17 @@ class SemBlendConnectorV1(KVConnectorBase_V1):
     def get_num_new_matched_tokens(self, request: Request, num_computed_tokens: int) -> tuple[int | None, bool]:
         half = self._half
         tokens = self._border.call(
-            "lookup", request.request_id, partial(half.matched_tokens, request, num_computed_tokens), -1
+            "lookup",
+            request.request_id,
+            partial(half.matched_tokens, request, num_computed_tokens),
+            partial(self._withdraw, request.request_id),
         )
-        if tokens < 0:
-            self._fault("lookup")
-            self._border.call("withdraw", request.request_id, partial(half.withdraw, request.request_id), None)
-        return max(0, tokens), False
+        return tokens, False
+
+    def _withdraw(self, request_id: str) -> int:
+        self._fault("lookup")
+        self._half.withdraw(request_id)
+        return 0
 
     def update_state_after_alloc(self, request: Request, blocks: KVCacheBlocks, num_external_tokens: int) -> None:
         half = self._half

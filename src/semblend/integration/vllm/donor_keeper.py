@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import secrets
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,6 +30,7 @@ from semblend.integration.vllm.stats import SemBlendStats
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from semblend.integration.vllm.texts import TextDecoder
     from semblend.pipeline.planner import Planner
 
 
@@ -48,6 +50,7 @@ class DonorKeeper:
         self,
         options: ConnectorOptions,
         planner: Planner,
+        decoder: TextDecoder | None,
         stats: SemBlendStats,
         emit: Callable[[Event], None],
         *,
@@ -57,15 +60,18 @@ class DonorKeeper:
     ) -> None:
         self._options = options
         self._planner = planner
+        self._decoder = decoder
         self._stats = stats
         self._emit = emit
         self._block_tokens = block_tokens
         self._ranks = ranks
         self._book = DonorBook(options.host_bytes, bytes_per_token)
-        self._desk = CaptureDesk(options, self._book, block_tokens, self._evicted)
+        self._desk = CaptureDesk(options, self._book, block_tokens, self._evicted, self._given_up)
         self._candidates: dict[str, tuple[RequestRecord, int]] = {}
         self._capturing: dict[str, _Capture] = {}
         self._ranks_stored: dict[str, int] = {}
+        self.version = 0  # of the set of donors that can be found
+        self._told = (-1, -1)
         self._session = secrets.token_hex(4)
         self._serial = 0
 
@@ -89,7 +95,8 @@ class DonorKeeper:
 
     def consider(self, record: RequestRecord, tokens: int) -> None:
         """The first ``tokens`` of this request are computed exactly; whether to keep them is decided once they are."""
-        if record.donor_id is None and record.namespace.is_known and tokens >= self._options.min_capture_tokens:
+        is_wanted = self._planner.settings.enabled and record.donor_id is None and record.namespace.is_known
+        if is_wanted and tokens >= self._options.min_capture_tokens:
             self._candidates[record.request_id] = (record, tokens)
 
     def leave(self, request_id: str) -> None:
@@ -128,7 +135,13 @@ class DonorKeeper:
             if self._ranks_stored[donor_id] >= self._ranks:
                 del self._ranks_stored[donor_id]
                 self._complete(donor_id)
-        self._stats.set_gauges(len(self._book), self._book.bytes_held)
+        self._tell_size()
+
+    def _tell_size(self) -> None:
+        size = (len(self._book), self._book.bytes_held)
+        if size != self._told:
+            self._told = size
+            self._stats.set_gauges(*size)
 
     def forget_all(self) -> list[str]:
         """Drop every donor; the finished requests whose blocks were waiting and must be released without a copy."""
@@ -138,6 +151,7 @@ class DonorKeeper:
         self._candidates.clear()
         self._capturing.clear()
         self._ranks_stored.clear()
+        self._tell_size()
         return held
 
     def _decide(self, record: RequestRecord, tokens: int) -> None:
@@ -155,9 +169,14 @@ class DonorKeeper:
         refresh = record.decline is not None and record.decline.reason is DeclineReason.DONOR_REFRESH
         if not refresh and not self._desk.wants(record.hints.capture, tokens):
             return False
-        known = self._planner.plan(record.tokens[:tokens], record.namespace)
-        new = tokens - (known.reused_tokens if isinstance(known, ReusePlan) else 0)
-        return new >= self._options.min_capture_tokens
+        return tokens - self._known_tokens(record, tokens) >= self._options.min_capture_tokens
+
+    def _known_tokens(self, record: RequestRecord, tokens: int) -> float:
+        answer = self._planner.plan(record.tokens[:tokens], record.namespace)
+        if isinstance(answer, ReusePlan):
+            return answer.reused_tokens
+        shares = [found.similarity for found in answer.discoveries if found.source == "tokens"]
+        return max(shares, default=0.0) * tokens
 
     def _complete(self, donor_id: str) -> None:
         capture = self._capturing.pop(donor_id)
@@ -165,6 +184,7 @@ class DonorKeeper:
         if donor is None:  # evicted or reset while it was copied
             self._desk.drop_donor(donor_id)
             return
+        self.version += 1
         superseded = self._extended_by(capture)
         try:
             evicted = self._planner.register(donor_id, capture.tokens, capture.namespace)
@@ -176,9 +196,15 @@ class DonorKeeper:
         for other in evicted:
             self._drop(other, "index_full")
         if donor_id in self._book:
+            self._describe(donor_id, capture)
             blocks = -(-donor.tokens // self._block_tokens)
             digest = capture.namespace.digest()
             self._emit(DonorRegistered(capture.request_id, donor_id, digest, donor.tokens, blocks))
+
+    def _describe(self, donor_id: str, capture: _Capture) -> None:
+        if self._decoder is not None:
+            describe = partial(self._planner.describe, donor_id, capture.namespace)
+            self._decoder.decode(capture.request_id, capture.tokens, describe)
 
     def _extended_by(self, capture: _Capture) -> list[str]:
         """A stored donor that the new one merely continues: whatever it offers, the new one offers too."""
@@ -191,8 +217,8 @@ class DonorKeeper:
         return [head.donor_id] if is_continued else []
 
     def _lost(self, donor_id: str, error: str) -> None:
-        capture = self._capturing.pop(donor_id, None)
-        self._ranks_stored.pop(donor_id, None)
+        capture = self._capturing.get(donor_id)
+        self._given_up(donor_id)
         self._book.remove(donor_id)
         self._desk.drop_donor(donor_id)
         if capture is not None:
@@ -200,13 +226,19 @@ class DonorKeeper:
             self._stats.record_fault("capture")
             self._emit(FaultContained(capture.request_id, "capture", error))
 
+    def _given_up(self, donor_id: str) -> None:
+        self._capturing.pop(donor_id, None)
+        self._ranks_stored.pop(donor_id, None)
+
     def _evicted(self, donor: Donor) -> None:
         """The books already struck it; the workers hear of it with this step's orders."""
+        self.version += 1
         self._planner.forget(donor.donor_id)
         self._stats.record_evictions(1)
         self._emit(DonorEvicted(donor.donor_id, donor.namespace.digest(), "capacity"))
 
     def _drop(self, donor_id: str, reason: str) -> None:
+        self.version += 1
         self._planner.forget(donor_id)
         if (donor := self._book.remove(donor_id)) is not None:
             self._desk.drop_donor(donor_id)

@@ -35,6 +35,7 @@ class ConnectorOptions:
     events: Path | None = None
     require_salt: bool = False
     second_sight: bool = True
+    recompute_all: bool = False
     gates: Gates = DEFAULT_GATES
 
 
@@ -124,6 +125,12 @@ OPTIONS: Final = (
         _flag,
         "A passage first seen inside a blended request is served cold once when it comes again, "
         "and that request becomes its donor.",
+    ),
+    _option(
+        "recompute_all",
+        _flag,
+        "Diagnosis: claim as planned but load nothing and compute the whole claim by the sparse forward. "
+        "Answers must equal those of cold prefill.",
     ),
     _gate(
         "min_run_tokens",

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from semblend.contract import Decline, DeclineReason, Discovery, Evidence, Namespace, Outcome, ReusePlan
+from semblend.contract import Decline, DeclineReason, Discovery, Evidence, Namespace, Outcome, ReusePlan, Run
 
 if TYPE_CHECKING:
     from vllm.v1.request import Request
@@ -44,14 +45,18 @@ class RequestRecord:
     namespace: Namespace
     hints: Hints
     exact_prefix_tokens: int = 0
-    asked_at: int | None = None  # the boundary the answer holds for
+    asked_at: tuple[int, int] | None = None  # the boundary and the state of the donors the answer holds for
     plan: ReusePlan | None = None
     decline: Decline | None = None
     is_ordered: bool = False  # the engine took the claim and the workers got the order
     is_confirmed: bool = False  # the workers reported the load
+    runs: tuple[Run, ...] = ()  # as ordered
+    computed_tokens: int = 0
     fault: str = ""
     donor_id: str | None = None
     discoveries: tuple[Discovery, ...] = ()
+    text: str | None = None  # set by the decoder's thread
+    arrived_s: float = field(default_factory=time.monotonic)
 
     @property
     def request_id(self) -> str:
@@ -63,16 +68,19 @@ class RequestRecord:
         return len(self.tokens) > 0 and not self.request.mm_features and self.request.prompt_embeds is None
 
     @property
+    def reused_tokens(self) -> int:
+        return sum(run.length for run in self.runs)
+
+    @property
     def is_blended(self) -> bool:
         return self.is_ordered and not self.fault
 
 
 def provenance(record: RequestRecord, *, answered: bool) -> dict[str, Any]:
     """``answered``: the request produced tokens, so a load it was given cannot have failed unnoticed."""
-    plan = record.plan if record.is_blended else None
-    confirmed = plan is not None and (record.is_confirmed or answered)
+    confirmed = record.is_blended and (record.is_confirmed or answered)
     outcome, reason, detail = _verdict(record, confirmed)
-    runs = plan.runs if plan is not None and confirmed else ()
+    runs = record.runs if confirmed else ()
     return {
         KEY: {
             "outcome": outcome.value,
@@ -81,8 +89,8 @@ def provenance(record: RequestRecord, *, answered: bool) -> dict[str, Any]:
             "evidence": Evidence.BACKEND_CONFIRMED.value if confirmed else Evidence.MEASURED_LIVE.value,
             "prompt_tokens": len(record.tokens),
             "exact_prefix_tokens": record.exact_prefix_tokens,
-            "reused_tokens": plan.reused_tokens if plan is not None and confirmed else 0,
-            "computed_tokens": plan.computed_tokens if plan is not None and confirmed else 0,
+            "reused_tokens": record.reused_tokens if confirmed else 0,
+            "computed_tokens": record.computed_tokens if confirmed else 0,
             "runs": [
                 {
                     "donor_id": run.donor_id,
@@ -98,7 +106,7 @@ def provenance(record: RequestRecord, *, answered: bool) -> dict[str, Any]:
                 for found in record.discoveries
             ],
             "donor_id": record.donor_id,
-            "blend_generation": int(plan is not None),
+            "blend_generation": int(record.is_blended),
         }
     }
 

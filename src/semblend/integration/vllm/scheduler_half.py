@@ -5,7 +5,6 @@ Requests come in as the engine asks about them; orders for the workers go out on
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -23,14 +22,13 @@ from semblend.contract import (
     Namespace,
     ReusePlan,
 )
-from semblend.integration.vllm.claims import prefix_shaped
 from semblend.integration.vllm.donor_keeper import DonorKeeper
+from semblend.integration.vllm.look_up import Capabilities, LookUp
 from semblend.integration.vllm.namespace import request_namespace
 from semblend.integration.vllm.options import ConnectorOptions
 from semblend.integration.vllm.orders import LoadOrder, StepNews, StepOrders
 from semblend.integration.vllm.private_blocks import PrivateBlocks
 from semblend.integration.vllm.provenance import RequestRecord, provenance, read_hints
-from semblend.integration.vllm.second_sight import SecondSight, novel_stretches
 from semblend.integration.vllm.stats import SemBlendStats
 
 if TYPE_CHECKING:
@@ -39,19 +37,8 @@ if TYPE_CHECKING:
     from vllm.v1.core.kv_cache_manager import KVCacheBlocks, KVCacheManager
     from vllm.v1.request import Request
 
+    from semblend.integration.vllm.texts import TextDecoder
     from semblend.pipeline.planner import Planner
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Capabilities:
-    """What the workers can do, as told by their self-test. An empty ``fault`` means that they may serve."""
-
-    fault: str
-    sparse_forward: bool
-    ranks: int
-    block_tokens: int
-    hash_tokens: int
-    bytes_per_token: int
 
 
 class SchedulerHalf:
@@ -61,13 +48,13 @@ class SchedulerHalf:
         self,
         options: ConnectorOptions,
         planner: Planner,
+        decoder: TextDecoder | None,
         deployment: Namespace,
         capabilities: Capabilities,
         emit: Callable[[Event], None],
     ) -> None:
         self.stats = SemBlendStats()
         self._options = options
-        self._planner = planner
         self._deployment = deployment
         self._can = capabilities
         self._emit = emit
@@ -77,10 +64,11 @@ class SchedulerHalf:
         self._claimed: dict[str, Request] = {}  # claims of this scheduling pass that no order backs yet
         self._loads: list[LoadOrder] = []
         self._releases: list[str] = []
-        self._second_sight = SecondSight(options.gates.min_run_tokens) if options.second_sight else None
+        self._look_up = LookUp(options, planner, decoder, capabilities)
         self.donors = DonorKeeper(
             options,
             planner,
+            decoder,
             self.stats,
             emit,
             block_tokens=capabilities.block_tokens,
@@ -101,18 +89,24 @@ class SchedulerHalf:
         tokens = np.asarray(request.prompt_token_ids or (), dtype=np.uint32)
         hints = read_hints(request.kv_transfer_params)
         self.donors.leave(request.request_id)
-        self._records[request.request_id] = RequestRecord(request, tokens, namespace, hints)
+        self._records[request.request_id] = record = RequestRecord(request, tokens, namespace, hints)
+        self._look_up.stage(record)
 
-    def matched_tokens(self, request: Request, boundary: int) -> int:
-        """How many tokens from ``boundary`` on this connector promises. May be asked again before anything happens."""
+    def matched_tokens(self, request: Request, boundary: int) -> int | None:
+        """How many tokens from ``boundary`` on this connector promises; ``None`` asks for a little more time.
+
+        May be asked again before anything happens.
+        """
         record = self._records[request.request_id]
+        if self._look_up.needs_time(record):
+            return None
         if self._private.holds(request.request_id):
             if boundary > self._private.boundary(request.request_id):
                 return 0  # preempted after a blend: what is left of it serves, the engine computes the rest
             self._withdraw(request)
             record.is_ordered = False
-        if record.asked_at != boundary or not self._is_current(record):
-            self._look_up(record, boundary)
+        if record.asked_at != (boundary, self.donors.version):
+            self._ask(record, boundary)
         if record.plan is None:
             return 0
         self._private.claim(request, boundary)
@@ -127,11 +121,16 @@ class SchedulerHalf:
             record.plan, record.asked_at = None, None
             record.decline = Decline(DeclineReason.INTERNAL_ERROR)
 
-    def _look_up(self, record: RequestRecord, boundary: int) -> None:
+    def _ask(self, record: RequestRecord, boundary: int) -> None:
         started = time.perf_counter()
-        answer = self._refusal(record) or self._plan(record, boundary)
+        if self._private.can_claim(record.request, boundary):
+            answer = self._look_up.answer(record, boundary)
+        else:
+            too_little = DeclineReason.EXACT_PREFIX_COVERS if boundary else DeclineReason.PROMPT_TOO_SHORT
+            answer = Decline(too_little, "no full block behind the exact prefix")
         seconds = time.perf_counter() - started
-        record.asked_at = record.exact_prefix_tokens = boundary
+        record.asked_at = (boundary, self.donors.version)
+        record.exact_prefix_tokens = boundary
         record.plan = plan = answer if isinstance(answer, ReusePlan) else None
         record.decline = answer if isinstance(answer, Decline) else None
         record.discoveries = answer.discoveries
@@ -151,40 +150,6 @@ class SchedulerHalf:
                 seconds * 1e6,
             )
         )
-
-    def _refusal(self, record: RequestRecord) -> Decline | None:
-        """Requests the engine or we cannot serve with loaded KV, before any search."""
-        request = record.request
-        if self._can.fault:
-            return Decline(DeclineReason.UNSUPPORTED_MODE, self._can.fault)
-        if not record.hints.reuse:
-            return Decline(DeclineReason.DISABLED, "the request asked for no reuse")
-        if not record.is_plain or request.pooling_params is not None or request.resumable:
-            return Decline(
-                DeclineReason.UNSUPPORTED_MODE, "only plain token prompts of generating requests are blended"
-            )
-        if request.skip_reading_prefix_cache:
-            return Decline(DeclineReason.UNSUPPORTED_MODE, "the request does not read the cache (prompt_logprobs?)")
-        return None
-
-    def _plan(self, record: RequestRecord, boundary: int) -> ReusePlan | Decline:
-        if not self._private.can_claim(record.request, boundary):
-            return Decline(DeclineReason.PROMPT_TOO_SHORT, "no full block behind the exact prefix")
-        answer = self._planner.plan(record.tokens, record.namespace, boundary)
-        if isinstance(answer, ReusePlan) and not self._can.sparse_forward:
-            answer = prefix_shaped(answer, self._options.gates.min_reuse_ratio)
-        if (
-            isinstance(answer, ReusePlan)
-            and self._second_sight is not None
-            and record.hints.capture is not False
-            and self._options.capture != "hinted"
-            and self._second_sight.is_due(record.tokens, record.namespace, answer)
-        ):
-            return Decline(DeclineReason.DONOR_REFRESH, "passages seen before have no donor yet", answer.discoveries)
-        return answer
-
-    def _is_current(self, record: RequestRecord) -> bool:
-        return record.plan is None or all(donor_id in self.donors for donor_id in record.plan.donor_ids)
 
     def _withdraw(self, request: Request) -> None:
         self._claimed.pop(request.request_id, None)
@@ -207,22 +172,28 @@ class SchedulerHalf:
         if claimed is None or plan is None or external_tokens != plan.claim_end - plan.exact_prefix_tokens:
             self.break_promise(request, blocks, external_tokens, "the engine took another claim than was made")
             return
-        token_ids = [record.tokens[hole.start : hole.end] for hole in plan.compute]
-        self._loads.append(
-            LoadOrder(
-                request.request_id,
-                self._claimed_blocks(blocks, plan.claim_end),
-                plan.exact_prefix_tokens,
-                plan.claim_end,
-                plan.runs,
-                plan.compute,
-                np.concatenate(token_ids).astype(np.int64) if token_ids else np.empty(0, np.int64),
-            )
-        )
+        order = self._order(record, plan, self._claimed_blocks(blocks, plan.claim_end))
+        self._loads.append(order)
         record.is_ordered, record.is_confirmed, record.fault = True, False, ""
+        record.runs, record.computed_tokens = order.runs, len(order.token_ids)
         self.donors.used(plan)
-        _tell_cached(request, plan.exact_prefix_tokens, plan.reused_tokens)
+        _tell_cached(request, plan.exact_prefix_tokens, record.reused_tokens)
         self._emit(LoadAdvertised(request.request_id, plan.donor_ids, external_tokens, plan.exact_prefix_tokens))
+
+    def _order(self, record: RequestRecord, plan: ReusePlan, block_ids: tuple[int, ...]) -> LoadOrder:
+        runs, compute = plan.runs, plan.compute
+        if self._options.recompute_all:
+            runs, compute = (), plan.claimed
+        token_ids = [record.tokens[hole.start : hole.end] for hole in compute]
+        return LoadOrder(
+            record.request_id,
+            block_ids,
+            plan.exact_prefix_tokens,
+            plan.claim_end,
+            runs,
+            compute,
+            np.concatenate(token_ids).astype(np.int64) if token_ids else np.empty(0, np.int64),
+        )
 
     def break_promise(self, request: Request, blocks: KVCacheBlocks, external_tokens: int, why: str) -> None:
         """A claim that cannot be kept: the workers report its blocks as invalid and the engine computes them."""
@@ -312,12 +283,14 @@ class SchedulerHalf:
         self._claimed.pop(request.request_id, None)
         pool = self._blocks.block_pool if self._blocks is not None else None
         self._private.release(request, block_ids, self._can.block_tokens, pool)
+        answered = request.num_output_tokens > 0
+        if record.is_blended and answered and not record.is_confirmed and record.plan is not None:
+            self._consider_exact_head(record, record.plan)  # a load that failed would have kept it from answering
         holds = self.donors.finished(record, block_ids, pool.num_gpu_blocks if pool is not None else 0)
-        if record.is_blended and record.plan is not None and self._second_sight is not None:
-            self._second_sight.remember(record.tokens, record.namespace, novel_stretches(record.plan))
+        self._look_up.finish(record)
         if record.decline is not None and not record.is_ordered:
             self._emit(Declined(request.request_id, record.decline.reason.value, record.decline.detail))
-        return holds, provenance(record, answered=request.num_output_tokens > 0)
+        return holds, provenance(record, answered=answered)
 
     def forget_request(self, request_id: str) -> None:
         self._records.pop(request_id, None)
@@ -327,8 +300,7 @@ class SchedulerHalf:
     def reset(self) -> None:
         """Forget every donor. The workers let go with the next step's orders."""
         self._releases += self.donors.forget_all()
-        if self._second_sight is not None:
-            self._second_sight.clear()
+        self._look_up.forget_all()
 
 
 def _tell_cached(request: Request, local_tokens: int, loaded_tokens: int) -> None:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from vllm.distributed.parallel_state import get_tp_group
+from vllm.tokenizers.registry import cached_tokenizer_from_config
 
 from semblend.integration.vllm.attention_cache import AttentionCache
+from semblend.integration.vllm.look_up import Capabilities
 from semblend.integration.vllm.namespace import deployment_namespace
 from semblend.integration.vllm.orders import Readiness
-from semblend.integration.vllm.scheduler_half import Capabilities, SchedulerHalf
+from semblend.integration.vllm.scheduler_half import SchedulerHalf
 from semblend.integration.vllm.self_test import SelfTestError, check_rotation
 from semblend.integration.vllm.sparse_forward import SparseForward
+from semblend.integration.vllm.texts import TextDecoder
 from semblend.integration.vllm.worker_half import WorkerHalf
 from semblend.kv.host_store import HostStore
 from semblend.kv.layout import LayoutError
@@ -30,6 +34,7 @@ if TYPE_CHECKING:
     from vllm.v1.kv_cache_interface import KVCacheConfig
 
     from semblend.contract import Event
+    from semblend.integration.border import Border
     from semblend.integration.vllm.options import ConnectorOptions
     from semblend.integration.vllm.support import Support
 
@@ -60,12 +65,25 @@ def make_planner(options: ConnectorOptions) -> Planner:
     return Planner(gates=options.gates, budget_bytes=options.index_bytes)
 
 
+def make_decoder(vllm_config: VllmConfig, planner: Planner, border: Border) -> TextDecoder | None:
+    """Texts are decoded only where an embedder waits for them."""
+    if not planner.has_semantic_path:
+        return None
+
+    def load() -> Callable[[list[int]], str]:
+        tokenizer = cached_tokenizer_from_config(vllm_config.model_config)
+        return partial(tokenizer.decode, skip_special_tokens=True)
+
+    return TextDecoder(load, border)
+
+
 def start_scheduler_half(
     vllm_config: VllmConfig,
     kv_cache_config: KVCacheConfig,
     support: Support,
     options: ConnectorOptions,
     planner: Planner,
+    decoder: TextDecoder | None,
     readiness: Readiness,
     emit: Callable[[Event], None],
 ) -> SchedulerHalf:
@@ -78,7 +96,7 @@ def start_scheduler_half(
         bytes_per_token=readiness.bytes_per_token,
     )
     deployment = deployment_namespace(vllm_config, readiness.layout_digest or None)
-    return SchedulerHalf(options, planner, deployment, capabilities, emit)
+    return SchedulerHalf(options, planner, decoder, deployment, capabilities, emit)
 
 
 def announce(support: Support, readiness: Readiness, log: logging.Logger) -> None:

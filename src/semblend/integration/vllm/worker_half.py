@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import torch
 
@@ -18,11 +18,14 @@ from semblend.integration.vllm.orders import CaptureOrder, LoadOrder, LoadReport
 from semblend.kv.rope import Rotation, rotate_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from semblend.integration.vllm.attention_cache import AttentionCache
     from semblend.integration.vllm.sparse_forward import SparseForward
     from semblend.kv.host_store import HostStore
+
+
+LONG_RUN_TOKENS: Final = 1000
 
 
 class BrokenPromiseError(Exception):
@@ -124,9 +127,17 @@ class WorkerHalf:
         for run in order.runs:
             kv = self._store.read(run.donor_id, run.donor_start, run.length)
             slots = self._cache.slots(block_ids, run.target_start, run.target_end)
-            for layer in range(kv.shape[0]):
-                self._cache.write(layer, rotate_keys(kv[layer, 0], run.shift, self._rotation), kv[layer, 1], slots)
+            for layer, keys in enumerate(self._moved(kv[:, 0], run.shift)):
+                self._cache.write(layer, keys, kv[layer, 1], slots)
         return True
+
+    def _moved(self, keys: torch.Tensor, shift: int) -> Iterator[torch.Tensor]:
+        """Keys layer by layer: short runs in one call, long ones in pieces that stay in the processor's cache."""
+        if keys.shape[1] < LONG_RUN_TOKENS:
+            yield from rotate_keys(keys, shift, self._rotation)
+            return
+        for layer in keys:
+            yield rotate_keys(layer, shift, self._rotation)
 
     def _capture(self, order: CaptureOrder) -> bool:
         if order.start == 0:

@@ -1,0 +1,103 @@
+"""One question per request: what may be loaded from the exact prefix on, or why nothing is."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from semblend.contract import Decline, DeclineReason, ReusePlan
+from semblend.integration.vllm.claims import prefix_shaped
+from semblend.integration.vllm.second_sight import SecondSight, novel_stretches
+
+if TYPE_CHECKING:
+    from semblend.integration.vllm.options import ConnectorOptions
+    from semblend.integration.vllm.provenance import RequestRecord
+    from semblend.integration.vllm.texts import TextDecoder
+    from semblend.pipeline.planner import Planner
+
+# Fragments come from the semantic path, which needs the prompt's text; a request waits this long for it, no longer.
+TEXT_WAIT_S: Final = 0.05
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What the workers can do, as told by their self-test. An empty ``fault`` means that they may serve."""
+
+    fault: str
+    sparse_forward: bool
+    ranks: int
+    block_tokens: int
+    hash_tokens: int
+    bytes_per_token: int
+
+
+class LookUp:
+    """Planner, semantic path and second sight, asked in this order and under what the workers can do."""
+
+    def __init__(
+        self, options: ConnectorOptions, planner: Planner, decoder: TextDecoder | None, capabilities: Capabilities
+    ) -> None:
+        self._options = options
+        self._planner = planner
+        self._decoder = decoder
+        self._can = capabilities
+        self._fills_holes = capabilities.sparse_forward and planner.settings.strict_prefix_boundary
+        self._plans_fragments = decoder is not None and not planner.settings.exact_materialization_only
+        self._second_sight = SecondSight(options.gates.min_run_tokens) if options.second_sight else None
+
+    def stage(self, record: RequestRecord) -> None:
+        """A prompt has arrived: let the semantic path begin, elsewhere."""
+        if self._decoder is not None and record.is_plain and record.namespace.is_known:
+            self._decoder.decode(record.request_id, record.tokens, partial(self._staged, record))
+
+    def needs_time(self, record: RequestRecord) -> bool:
+        return self._plans_fragments and record.text is None and time.monotonic() - record.arrived_s < TEXT_WAIT_S
+
+    def answer(self, record: RequestRecord, boundary: int) -> ReusePlan | Decline:
+        refusal = self._refusal(record)
+        if refusal is not None:
+            return refusal
+        text = record.text if self._plans_fragments else None
+        answer = self._planner.plan(record.tokens, record.namespace, boundary, text)
+        if isinstance(answer, ReusePlan) and not self._fills_holes:
+            ratio = self._options.gates.min_reuse_ratio
+            answer = prefix_shaped(answer, ratio, may_rotate=self._can.sparse_forward)
+        if isinstance(answer, ReusePlan) and self._is_worth_a_donor(record, answer):
+            return Decline(DeclineReason.DONOR_REFRESH, "passages seen before have no donor yet", answer.discoveries)
+        return answer
+
+    def finish(self, record: RequestRecord) -> None:
+        """What is known only at the end: late discoveries, and passages that a blended request computed in vain."""
+        if record.is_blended and record.plan is not None and self._second_sight is not None:
+            self._second_sight.remember(record.tokens, record.namespace, novel_stretches(record.plan))
+        if record.text is not None and not record.discoveries and not record.is_ordered:
+            record.discoveries = self._planner.discover(record.text, record.namespace)
+
+    def forget_all(self) -> None:
+        if self._second_sight is not None:
+            self._second_sight.clear()
+
+    def _staged(self, record: RequestRecord, text: str) -> None:
+        """On the decoder's thread."""
+        self._planner.stage(text, record.namespace)
+        record.text = text
+
+    def _refusal(self, record: RequestRecord) -> Decline | None:
+        """Requests the engine or we cannot serve with loaded KV, before any search."""
+        request = record.request
+        if self._can.fault:
+            return Decline(DeclineReason.UNSUPPORTED_MODE, self._can.fault)
+        if not record.hints.reuse:
+            return Decline(DeclineReason.DISABLED, "the request asked for no reuse")
+        if not record.is_plain or request.pooling_params is not None or request.resumable:
+            return Decline(DeclineReason.UNSUPPORTED_MODE, "only token prompts of generating requests are blended")
+        if request.skip_reading_prefix_cache:
+            return Decline(DeclineReason.UNSUPPORTED_MODE, "the request does not read the cache (prompt_logprobs?)")
+        return None
+
+    def _is_worth_a_donor(self, record: RequestRecord, plan: ReusePlan) -> bool:
+        if self._second_sight is None or record.hints.capture is False or self._options.capture == "hinted":
+            return False
+        return self._second_sight.is_due(record.tokens, record.namespace, plan)
