@@ -9,7 +9,7 @@ from pathlib import Path
 
 from scripts.engines import vllm
 from scripts.engines.server import PORT, ServerSpec
-from scripts.private_venv import python_of
+from scripts.private_venv import ROOT, python_of
 from scripts.smollm2 import MODEL, TOKENIZER_FILES, WEIGHT_FILES
 
 SERVED_NAME = "smollm2"
@@ -37,6 +37,8 @@ def vllm_spec(options: EngineOptions | None = None) -> ServerSpec:
         "VLLM_CPU_KVCACHE_SPACE": str(chosen.kv_cache_gib),
         "VLLM_NO_USAGE_STATS": "1",
         "DO_NOT_TRACK": "1",
+        # The engine brings its own numba; sharing a cache with another version would compile at every start.
+        "NUMBA_CACHE_DIR": str(ROOT / ".cache" / "engines" / "compiled"),
     }
     if chosen.dev_mode:
         environment["VLLM_SERVER_DEV_MODE"] = "1"

@@ -35,8 +35,8 @@ RECIPE = VenvRecipe(
     left_out=("torch", "torchaudio", "torchvision", "torchcodec"),
 )
 
-# Tests that need the engine's own classes run inside this environment.
-TEST_TOOLS = ("pytest>=8.2", "hypothesis>=6.100")
+# Tests that need the engine's own classes run inside this environment; usearch serves the embedder `jaccard`.
+TEST_TOOLS = ("pytest>=8.2", "hypothesis>=6.100", "usearch>=2.15")
 
 VERIFY = """
 import json, importlib.metadata as metadata

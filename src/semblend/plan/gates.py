@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -21,7 +22,8 @@ class Gates:
     ``min_run_tokens``          shortest stretch of equal tokens worth loading; below 64 finding it is not guaranteed
     ``min_fragment_tokens``     shortest piece taken from approximate alignment when exact-only is off
     ``min_reuse_ratio``         planned tokens over the tokens the exact prefix does not cover
-    ``boundary_recompute_tokens`` first tokens of every run that are computed although they could be loaded
+    ``boundary_recompute_tokens`` first tokens of a run that are computed although they could be loaded, when nothing
+                                before it is shared; the square root of the differing share of it otherwise
     ``max_context_share``       a run whose mean share of differing context is above this is not loaded
     ``min_prompt_tokens``       shorter prompts are not looked up at all
     """
@@ -98,7 +100,7 @@ def decide(
 
 def _run(row: list[int], risk: ContextRisk, donor_ids: Sequence[str], gates: Gates) -> Run | None:
     """The loaded part of a piece. A run whose whole context is shared has no boundary to repair."""
-    skip = gates.boundary_recompute_tokens if risk.differing_tokens else 0
+    skip = math.ceil(gates.boundary_recompute_tokens * math.sqrt(risk.head_share))
     length = row[LENGTH] - skip
     if skip:
         if length < gates.min_fragment_tokens:

@@ -34,10 +34,6 @@ class CaptureJob:
     cursor: int = 0
     released_blocks: tuple[int, ...] | None = None  # set when the request is over and its blocks wait for us
 
-    @property
-    def is_ordered(self) -> bool:
-        return self.cursor >= self.tokens
-
 
 class CaptureDesk:
     """Jobs by request. ``on_evicted`` hears of donors that made room, ``on_given_up`` of those never completed."""
@@ -91,31 +87,27 @@ class CaptureDesk:
 
     def slices(self, block_ids_of: Callable[[str], list[int]]) -> list[CaptureOrder]:
         """The next slice of every job whose prefill is done. Preempted requests lose what was copied."""
+        for job in list(self._jobs.values()):
+            if job.request.num_preemptions != job.preemptions:
+                self.cancel(job.request.request_id)
+        ready = [job for job in self._jobs.values() if job.request.num_computed_tokens >= job.tokens]
+        blocks = [(job, job.released_blocks or ()) for job in self._waiting.values()]
+        blocks += [(job, tuple(block_ids_of(job.request.request_id))) for job in ready]
+        # Nothing below can fail: a slice once cut is on its way.
         orders: list[CaptureOrder] = []
         budget = self._step_tokens
-        for job in [*self._waiting.values(), *self._jobs.values()]:
-            if job.is_ordered:
-                continue
-            if job.released_blocks is None:
-                if job.request.num_preemptions != job.preemptions:
-                    self.cancel(job.request.request_id)
-                    continue
-                if job.request.num_computed_tokens < job.tokens:
-                    continue
-                blocks = block_ids_of(job.request.request_id)
-            else:
-                blocks = list(job.released_blocks)
+        for job, block_ids in blocks:
             tokens = min(job.tokens - job.cursor, budget)
             if not tokens:
                 break
             budget -= -(-tokens // self._block_tokens) * self._block_tokens
-            orders.append(self._slice(job, tokens, blocks))
+            orders.append(self._slice(job, tokens, block_ids))
         return orders
 
     def finish(self, request: Request, block_ids: list[int], total_blocks: int) -> bool:
         """The request is over. True when its blocks must wait until the rest of its copy is done."""
         job = self._jobs.pop(request.request_id, None)
-        if job is None or job.is_ordered:
+        if job is None:
             return False
         is_whole = job.preemptions == request.num_preemptions and request.num_computed_tokens >= job.tokens
         waiting_blocks = sum(len(j.released_blocks or ()) for j in self._waiting.values()) + len(block_ids)
@@ -128,9 +120,21 @@ class CaptureDesk:
         return True
 
     def cancel(self, request_id: str) -> None:
-        """Give up the capture of a request that is still alive, and what was stored of it."""
+        """Give up the unfinished capture of a request that is still alive."""
         if (job := self._jobs.pop(request_id, None)) is not None:
             self._drop(job)
+
+    def abandon(self, request_id: str) -> None:
+        """Give up an unfinished capture although the request is over: its blocks are freed without us."""
+        self.cancel(request_id)
+        if (job := self._waiting.pop(request_id, None)) is not None:
+            self._drop(job)
+
+    def cancel_donor(self, donor_id: str) -> None:
+        """Stop copying into a donor; a finished request's copy runs on, because its blocks wait for the end of it."""
+        for request_id, job in list(self._jobs.items()):
+            if job.donor_id == donor_id:
+                self.cancel(request_id)
 
     def forget_all(self) -> list[str]:
         """Give up everything; the finished requests whose blocks are still held and must now be released."""
@@ -149,7 +153,7 @@ class CaptureDesk:
     def drop_donor(self, donor_id: str) -> None:
         self._dropped.append(donor_id)
 
-    def _slice(self, job: CaptureJob, tokens: int, blocks: list[int]) -> CaptureOrder:
+    def _slice(self, job: CaptureJob, tokens: int, block_ids: tuple[int, ...]) -> CaptureOrder:
         first = job.cursor // self._block_tokens
         last = -(-(job.cursor + tokens) // self._block_tokens)
         order = CaptureOrder(
@@ -158,12 +162,13 @@ class CaptureDesk:
             donor_tokens=job.tokens,
             start=job.cursor,
             tokens=tokens,
-            block_ids=tuple(blocks[first:last]),
-            release=job.released_blocks is not None and job.cursor + tokens >= job.tokens,
+            block_ids=block_ids[first:last],
+            release=job.released_blocks is not None and job.cursor + tokens == job.tokens,
         )
         job.cursor += tokens
-        if order.release:
-            del self._waiting[job.request.request_id]
+        if order.is_last:
+            jobs = self._jobs if job.released_blocks is None else self._waiting
+            del jobs[job.request.request_id]
         return order
 
     def _drop(self, job: CaptureJob) -> None:

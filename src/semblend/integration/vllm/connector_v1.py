@@ -208,7 +208,13 @@ class SemBlendConnectorV1(KVConnectorBase_V1):
     def update_connector_output(self, connector_output: KVConnectorOutput) -> None:
         news = connector_output.kv_connector_worker_meta
         if isinstance(news, StepNews):
-            self._border.call("news", "", partial(self._half.heard, news), partial(self._fault, "news"))
+            half = self._half
+            self._border.call("news", "", partial(half.heard, news), partial(self._fault, "news"))
+            self._border.call("donors", "", partial(half.donors.heard, news), partial(self._lose, news))
+
+    def _lose(self, news: StepNews) -> None:
+        self._fault("donors")
+        self._half.donors.lose(news)
 
     def request_finished(self, request: Request, block_ids: list[int]) -> tuple[bool, dict[str, Any] | None]:
         half = self._half
@@ -221,7 +227,7 @@ class SemBlendConnectorV1(KVConnectorBase_V1):
 
     def _finish_without(self, request: Request) -> tuple[bool, dict[str, Any] | None]:
         self._fault("finish")
-        self._half.forget_request(request.request_id)
+        self._half.abandon(request)
         return False, None
 
     def has_pending_block_frees(self) -> bool:

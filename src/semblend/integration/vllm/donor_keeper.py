@@ -38,9 +38,16 @@ if TYPE_CHECKING:
 class _Capture:
     """A donor on its way: nobody can find it yet."""
 
-    request_id: str
+    record: RequestRecord
     tokens: NDArray[np.uint32]
-    namespace: Namespace
+
+    @property
+    def request_id(self) -> str:
+        return self.record.request_id
+
+    @property
+    def namespace(self) -> Namespace:
+        return self.record.namespace
 
 
 class DonorKeeper:
@@ -104,6 +111,19 @@ class DonorKeeper:
         self._candidates.pop(request_id, None)
         self._desk.cancel(request_id)
 
+    def abandon(self, request_id: str) -> None:
+        """Something broke at the end of a request: its blocks are freed, so nothing may be copied from them."""
+        self._candidates.pop(request_id, None)
+        self._desk.abandon(request_id)
+
+    def lose(self, news: StepNews) -> None:
+        """The news could not be taken in: what they were about is given up, on both sides."""
+        for donor_id in (*news.stored, *news.capture_faults):
+            self._given_up(donor_id)
+            self._planner.forget(donor_id)
+            self._book.remove(donor_id)
+            self._desk.drop_donor(donor_id)
+
     def slices(self, block_ids_of: Callable[[str], list[int]]) -> list[CaptureOrder]:
         """This step's copies, for prefills that earlier steps completed."""
         for record, tokens in list(self._candidates.values()):
@@ -162,7 +182,7 @@ class DonorKeeper:
         self._serial += 1
         if self._desk.open(record.request, donor_id, tokens, record.namespace):
             record.donor_id = donor_id
-            self._capturing[donor_id] = _Capture(record.request_id, record.tokens[:tokens], record.namespace)
+            self._capturing[donor_id] = _Capture(record, record.tokens[:tokens])
 
     def _is_wanted(self, record: RequestRecord, tokens: int) -> bool:
         """Wanted by the policy, and not already stored in a context as good as its own."""
@@ -218,17 +238,19 @@ class DonorKeeper:
 
     def _lost(self, donor_id: str, error: str) -> None:
         capture = self._capturing.get(donor_id)
+        self._desk.cancel_donor(donor_id)
         self._given_up(donor_id)
         self._book.remove(donor_id)
         self._desk.drop_donor(donor_id)
         if capture is not None:
-            self._desk.cancel(capture.request_id)
             self._stats.record_fault("capture")
             self._emit(FaultContained(capture.request_id, "capture", error))
 
     def _given_up(self, donor_id: str) -> None:
-        self._capturing.pop(donor_id, None)
         self._ranks_stored.pop(donor_id, None)
+        capture = self._capturing.pop(donor_id, None)
+        if capture is not None and capture.record.donor_id == donor_id:
+            capture.record.donor_id = None  # nobody is promised a donor that will not be
 
     def _evicted(self, donor: Donor) -> None:
         """The books already struck it; the workers hear of it with this step's orders."""

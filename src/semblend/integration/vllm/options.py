@@ -19,7 +19,7 @@ from semblend.plan.gates import Gates
 CapturePolicy = Literal["all", "sampled", "hinted"]
 
 # Measured on the CPU backend; see the results of the quality bench before changing them.
-DEFAULT_GATES: Final = Gates(boundary_recompute_tokens=32, max_context_share=1.0)
+DEFAULT_GATES: Final = Gates(boundary_recompute_tokens=64, max_context_share=0.35)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ OPTIONS: Final = (
     _gate(
         "boundary_recompute_tokens",
         _whole(0),
-        "First tokens of every run that are computed although they could be loaded.",
+        "First tokens of a run that are computed although they could be loaded; fewer where less context differs.",
     ),
     _gate("max_context_share", _share, "A run whose mean share of differing context is above this is not loaded."),
     _gate("min_prompt_tokens", _whole(1), "Shorter prompts are not looked up at all."),

@@ -49,11 +49,14 @@ class PrivateBlocks:
 
     def restore(self, request: Request) -> None:
         """Undo a claim of which nothing was loaded, and of which no block was cached."""
-        first = self._first.pop(request.request_id, None)
-        if first is None or self._requests.pop(request.request_id) is not request:
+        first = self._first.get(request.request_id)
+        public = self._public.get(request.request_id)
+        owner = self._requests.get(request.request_id)
+        self.forget(request.request_id)
+        if first is None or public is None or owner is not request:
             return
-        public = self._public.pop(request.request_id)
-        request.block_hashes[first : first + len(public)] = public
+        request.block_hashes[first:] = public
+        request.update_block_hashes()  # blocks filled since then chain from the public ones again
 
     def holds(self, request_id: str) -> bool:
         return request_id in self._first
@@ -70,9 +73,11 @@ class PrivateBlocks:
         if pool is not None:
             pool.evict_blocks(set(block_ids[first * self._hash_tokens // block_tokens :]))
             self.silence(pool)
-        self._first.pop(request.request_id)
-        self._public.pop(request.request_id)
-        self._requests.pop(request.request_id)
+        self.forget(request.request_id)
+
+    def forget(self, request_id: str) -> None:
+        for known in (self._first, self._public, self._requests):
+            known.pop(request_id, None)
 
     def silence(self, pool: BlockPool) -> None:
         """Take announcements of private blocks out of the engine's event queue."""

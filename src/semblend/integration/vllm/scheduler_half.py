@@ -21,6 +21,8 @@ from semblend.contract import (
     Materialized,
     Namespace,
     ReusePlan,
+    Run,
+    TokenRange,
 )
 from semblend.integration.vllm.donor_keeper import DonorKeeper
 from semblend.integration.vllm.look_up import Capabilities, LookUp
@@ -183,7 +185,7 @@ class SchedulerHalf:
     def _order(self, record: RequestRecord, plan: ReusePlan, block_ids: tuple[int, ...]) -> LoadOrder:
         runs, compute = plan.runs, plan.compute
         if self._options.recompute_all:
-            runs, compute = (), plan.claimed
+            runs, compute = (), tuple(sorted((*plan.compute, *map(_range_of, plan.runs)), key=lambda part: part.start))
         token_ids = [record.tokens[hole.start : hole.end] for hole in compute]
         return LoadOrder(
             record.request_id,
@@ -230,7 +232,7 @@ class SchedulerHalf:
         return StepOrders(loads, captures, self.donors.take_dropped(), releases)
 
     def heard(self, news: StepNews) -> None:
-        """The workers' report of a step: loads kept or broken, donors complete or lost."""
+        """The workers' report of a step, as far as loads go: kept or broken."""
         for request_id, error in news.load_faults.items():
             self._load_failed(request_id, error)
         for request_id, report in news.loaded.items():
@@ -254,7 +256,6 @@ class SchedulerHalf:
             if record is not None and record.plan is not None:
                 record.is_confirmed = True
                 self._consider_exact_head(record, record.plan)
-        self.donors.heard(news)
 
     def _consider_exact_head(self, record: RequestRecord, plan: ReusePlan) -> None:
         """What a blended request computed before its first loaded run is exact, and worth keeping if it is new."""
@@ -292,15 +293,21 @@ class SchedulerHalf:
             self._emit(Declined(request.request_id, record.decline.reason.value, record.decline.detail))
         return holds, provenance(record, answered=answered)
 
-    def forget_request(self, request_id: str) -> None:
-        self._records.pop(request_id, None)
-        self._claimed.pop(request_id, None)
-        self.donors.leave(request_id)
+    def abandon(self, request: Request) -> None:
+        """Something broke at the end of a request, whose blocks are freed now."""
+        self._records.pop(request.request_id, None)
+        self._claimed.pop(request.request_id, None)
+        self._private.forget(request.request_id)
+        self.donors.abandon(request.request_id)
 
     def reset(self) -> None:
         """Forget every donor. The workers let go with the next step's orders."""
         self._releases += self.donors.forget_all()
         self._look_up.forget_all()
+
+
+def _range_of(run: Run) -> TokenRange:
+    return TokenRange(run.target_start, run.target_end)
 
 
 def _tell_cached(request: Request, local_tokens: int, loaded_tokens: int) -> None:

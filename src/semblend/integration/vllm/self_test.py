@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 TOKENS: Final = 24
 SHIFTS: Final = (1, 37, 100)
+POSITIONS: Final = max(SHIFTS) + TOKENS  # what the scratch blocks must hold
 # Two roundings to the cache's precision, relative to the size of K; a wrong angle gives errors of the order of 1.
 TOLERANCE: Final = {torch.float32: 1e-4, torch.float16: 5e-3, torch.bfloat16: 3e-2}
 
@@ -26,8 +27,8 @@ class SelfTestError(Exception):
 
 def check_rotation(
     cache: AttentionCache, sparse_forward: SparseForward, rotation: Rotation, scratch_blocks: list[int], vocabulary: int
-) -> float:
-    """The first layer's K depends on token and position alone: move it, recompute it, compare. The largest error."""
+) -> None:
+    """The first layer's K depends on token and position alone: move it, recompute it, compare."""
     block_ids = torch.tensor(scratch_blocks, dtype=torch.int64)
     token_ids = np.linspace(1, vocabulary - 1, TOKENS).astype(np.int64)
     sparse_forward.compute(block_ids, [TokenRange(0, TOKENS)], token_ids)
@@ -43,4 +44,3 @@ def check_rotation(
     limit = TOLERANCE.get(cache.dtype)
     if limit is None or not worst <= limit:
         raise SelfTestError(f"K moved by us differs from K computed by the engine by {worst:.4f} (limit {limit})")
-    return worst

@@ -9,18 +9,18 @@ import torch
 from vllm.distributed.parallel_state import get_tp_group
 from vllm.tokenizers.registry import cached_tokenizer_from_config
 
+from semblend.integration.border import Border
 from semblend.integration.vllm.attention_cache import AttentionCache
 from semblend.integration.vllm.look_up import Capabilities
 from semblend.integration.vllm.namespace import deployment_namespace
 from semblend.integration.vllm.orders import Readiness
 from semblend.integration.vllm.scheduler_half import SchedulerHalf
-from semblend.integration.vllm.self_test import SelfTestError, check_rotation
+from semblend.integration.vllm.self_test import POSITIONS, check_rotation
 from semblend.integration.vllm.sparse_forward import SparseForward
 from semblend.integration.vllm.texts import TextDecoder
 from semblend.integration.vllm.worker_half import WorkerHalf
 from semblend.kv.host_store import HostStore
-from semblend.kv.layout import LayoutError
-from semblend.kv.rope import half_split
+from semblend.kv.rope import Rotation, half_split
 from semblend.outcome.event_log import EventLog
 from semblend.outcome.log_lines import log_line
 from semblend.pipeline.planner import Planner
@@ -34,11 +34,8 @@ if TYPE_CHECKING:
     from vllm.v1.kv_cache_interface import KVCacheConfig
 
     from semblend.contract import Event
-    from semblend.integration.border import Border
     from semblend.integration.vllm.options import ConnectorOptions
     from semblend.integration.vllm.support import Support
-
-SCRATCH_BLOCKS = 2
 
 
 class EventSink:
@@ -123,29 +120,38 @@ def make_worker_half(
     """Probe and prove, in blocks that nobody uses yet. A worker that fails gives its verdict and no half."""
     if not support.usable:
         return Readiness(support.reason, False, "", 1), None
+    faults: list[str] = []
+    border = Border(lambda fault: faults.append(fault.error), log)
+    proven = border.call("self_test", "", partial(_prove, vllm_config, kv_cache_config, support, model_runner), None)
+    if proven is None:
+        return Readiness(f"self-test failed: {faults[0]}", False, "", 1), None
+    cache, rotation, sparse_forward = proven
+    store = HostStore(support.layers, support.kv_heads, support.head_dim, cache.dtype, options.host_bytes)
+    half = WorkerHalf(cache, store, rotation, sparse_forward, agree_in_group, log)
+    return Readiness("", sparse_forward is not None, cache.layout.digest(), store.bytes_per_token), half
+
+
+def _prove(
+    vllm_config: VllmConfig, kv_cache_config: KVCacheConfig, support: Support, model_runner: Any
+) -> tuple[AttentionCache, Rotation, SparseForward | None]:
+    """The self-test: what it returns has been seen to work on this engine."""
     assert support.rope_theta is not None
     assert support.rotary_dim is not None
     names = kv_cache_config.kv_cache_groups[0].layer_names
-    layers = vllm_config.compilation_config.static_forward_context
-    cache = AttentionCache(layers, names, support.block_tokens)
+    cache = AttentionCache(vllm_config.compilation_config.static_forward_context, names, support.block_tokens)
     rotation = half_split(support.rope_theta, support.rotary_dim)
-    scratch = list(range(cache.blocks - SCRATCH_BLOCKS, cache.blocks))
+    needed = -(-POSITIONS // support.block_tokens)
+    scratch = list(range(cache.blocks - needed, cache.blocks))
     sparse_forward = None
-    try:
-        with torch.inference_mode():
-            layout = cache.probe(scratch[0], support.kv_heads, support.head_dim)
-            if support.sparse_forward and model_runner is not None:
-                limit = vllm_config.scheduler_config.max_num_batched_tokens
-                sparse_forward = SparseForward(model_runner, vllm_config, cache, limit)
-                vocabulary = vllm_config.model_config.get_vocab_size()
-                error = check_rotation(cache, sparse_forward, rotation, scratch, vocabulary)
-                cache.zero(scratch)
-                log.info("SemBlend self-test: K moved against K recomputed differs by %.4f", error)
-    except (LayoutError, SelfTestError) as error:
-        return Readiness(f"self-test failed: {error}", False, "", 1), None
-    store = HostStore(support.layers, support.kv_heads, support.head_dim, cache.dtype, options.host_bytes)
-    half = WorkerHalf(cache, store, rotation, sparse_forward, agree_in_group, log)
-    return Readiness("", sparse_forward is not None, layout.digest(), store.bytes_per_token), half
+    with torch.inference_mode():
+        cache.probe(scratch[0], support.kv_heads, support.head_dim)
+        if support.sparse_forward and model_runner is not None:
+            limit = vllm_config.scheduler_config.max_num_batched_tokens
+            sparse_forward = SparseForward(model_runner, vllm_config, cache, limit)
+            vocabulary = vllm_config.model_config.get_vocab_size()
+            check_rotation(cache, sparse_forward, rotation, scratch, vocabulary)
+            cache.zero(scratch)
+    return cache, rotation, sparse_forward
 
 
 def agree_in_group(mine: bool) -> bool:

@@ -66,19 +66,19 @@ class WorkerHalf:
                 self._news.loaded[order.request_id] = report
 
     def save(self, orders: StepOrders) -> None:
-        """After the step's forward: copy what was ordered, then let go of what is no longer wanted."""
+        """After the step's loads and forward: let go of what is no longer wanted, copy what was ordered."""
+        for donor_id in orders.drops:
+            self._store.drop(donor_id)
         started = time.perf_counter()
         for order in orders.captures:
-            if not self._border.call("capture", order.request_id, partial(self._capture, order), False):
+            if self._border.call("capture", order.request_id, partial(self._capture, order), False):
+                self._news.captured_tokens += order.tokens
+            else:
                 self._news.capture_faults[order.donor_id] = self._faults.pop(order.request_id, "unknown")
             if order.release:
                 self._released.add(order.request_id)
-        for donor_id in orders.drops:
-            self._store.drop(donor_id)
         self._released.update(orders.releases)
-        if orders.captures:
-            self._news.captured_tokens += sum(order.tokens for order in orders.captures)
-            self._news.capture_ms += (time.perf_counter() - started) * 1e3
+        self._news.capture_ms += (time.perf_counter() - started) * 1e3 if orders.captures else 0.0
 
     def take_invalid_blocks(self) -> set[int]:
         taken, self._invalid_blocks = self._invalid_blocks, set()

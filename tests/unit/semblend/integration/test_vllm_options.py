@@ -13,7 +13,7 @@ from semblend.plan.gates import Gates
 def test_nothing_given_gives_the_documented_defaults() -> None:
     options = parse_options({})
     assert options == ConnectorOptions()
-    assert options.gates == DEFAULT_GATES == Gates(boundary_recompute_tokens=32, max_context_share=1.0)
+    assert options.gates == DEFAULT_GATES == Gates(boundary_recompute_tokens=64, max_context_share=0.35)
     assert {option.name: option.default for option in OPTIONS} == {
         "host_bytes": 2147483648,
         "index_bytes": 268435456,
@@ -24,10 +24,11 @@ def test_nothing_given_gives_the_documented_defaults() -> None:
         "events": None,
         "require_salt": False,
         "second_sight": True,
+        "recompute_all": False,
         "min_run_tokens": 64,
         "min_reuse_ratio": 0.1,
-        "boundary_recompute_tokens": 32,
-        "max_context_share": 1.0,
+        "boundary_recompute_tokens": 64,
+        "max_context_share": 0.35,
         "min_prompt_tokens": 64,
     }
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -77,6 +79,16 @@ def test_boundary_tokens_are_computed_not_loaded() -> None:
     assert [(c.start, c.end) for c in plan.compute] == [(0, 116)]
     everything = planner(Gates(boundary_recompute_tokens=1000)).plan(RECIPIENT, NS)
     assert reason(everything) is DeclineReason.NO_CANDIDATE
+
+
+def test_behind_a_small_edit_few_boundary_tokens_are_computed() -> None:
+    edited = np.concatenate([noise(30, 1), DOCUMENT[:800], noise(8, 5), DOCUMENT[800:]])
+    plan = planner(Gates(boundary_recompute_tokens=32)).plan(edited, NS)
+    assert isinstance(plan, ReusePlan)
+    behind = plan.runs[1]
+    share = 8 / 838  # of the tokens before it, eight differ
+    assert behind.target_start == 838 + math.ceil(32 * math.sqrt(share))
+    assert behind.donor_start == 830 + math.ceil(32 * math.sqrt(share))
 
 
 def test_a_true_prefix_has_no_boundary_to_recompute() -> None:

@@ -1,0 +1,1 @@
+"""A real vLLM server over HTTP: time to first token and fidelity of reuse, beside cold prefill and the exact cache."""

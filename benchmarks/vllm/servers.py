@@ -1,0 +1,69 @@
+"""The servers under test: stock vLLM, and vLLM with the connector, otherwise started alike on the same cores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from scripts.engines import specs
+from scripts.engines.server import EngineServer, launch
+from scripts.engines.specs import SERVED_NAME, EngineOptions, vllm_spec
+
+from benchmarks.console import RESULTS, progress
+from benchmarks.documents import ROOT
+from benchmarks.vllm.client import TOP_LOGPROBS, Ask, Client
+from benchmarks.vllm.happenings import Happenings
+
+CORES = "0-1"
+OPEN_GATES = {"max_context_share": 1.0}
+_FLAGS = (
+    "--enable-prompt-tokens-details",
+    *("--max-logprobs", str(TOP_LOGPROBS)),
+    *("--logits-processors", "benchmarks.vllm.forced_tokens:ForcedTokens"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A running server; ``happenings`` is there when it has the connector."""
+
+    client: Client
+    server: EngineServer
+    happenings: Happenings | None
+
+
+@contextmanager
+def stock() -> Iterator[Subject]:
+    with _started(()) as server:
+        yield _warmed(Subject(Client(server.base_url, SERVED_NAME, connector=False), server, None))
+
+
+@contextmanager
+def with_connector(options: dict[str, Any], events: Path) -> Iterator[Subject]:
+    """``options`` go into the connector's extra configuration; its event stream is begun anew."""
+    RESULTS.mkdir(exist_ok=True)
+    events.unlink(missing_ok=True)
+    with _started(specs.semblend_flags({**options, "events": str(events)})) as server:
+        client = Client(server.base_url, SERVED_NAME, connector=True)
+        yield _warmed(Subject(client, server, Happenings(events)))
+
+
+@contextmanager
+def _started(extra: tuple[str, ...]) -> Iterator[EngineServer]:
+    options = EngineOptions(cores=CORES, dev_mode=True, extra=(*_FLAGS, *extra), environment={"PYTHONPATH": str(ROOT)})
+    with launch(vllm_spec(options)) as server:
+        progress(f"server {'with the connector' if extra else 'as it is'} ready after {server.startup_s:.0f} s")
+        yield server
+
+
+def _warmed(subject: Subject) -> Subject:
+    """The first requests of a process pay for lazy imports and page faults."""
+    prompt = range(100, 1_124)
+    for _ in range(2):
+        subject.client.timed(Ask(prompt, 4, "warm-up", reuse=False))
+        subject.client.whole(Ask(prompt, 4, "warm-up", reuse=False, forced=(5, 6, 7, 8)), scored=True)
+        subject.client.reset_exact_cache()
+    return subject

@@ -1,0 +1,64 @@
+"""The deployments under test: as few as show every switch, because each takes a minute to start."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from tests.engines.vllm.connector.connector_server import Kind
+
+BYTES_PER_TOKEN: Final = 23_040  # SmolLM2-135M in bfloat16: 30 layers of 3 heads of 64, K and V
+
+MAIN: Final = "main"
+
+FAULTY: Final = "faulty"
+
+CROWDED: Final = "crowded"
+CROWDED_HOST_BYTES: Final = 64 << 20
+CROWDED_BLOCKS: Final = 64
+
+SMALL: Final = "small"  # a store for two donors, hinted only, and no worker class
+SMALL_DONOR_TOKENS: Final = 400
+SMALL_HOST_BYTES: Final = 2 * SMALL_DONOR_TOKENS * BYTES_PER_TOKEN + (1 << 20)
+
+DISABLED: Final = "disabled"
+
+SUGGESTING: Final = "suggesting"  # the semantic path reports, nothing is planned
+SAMPLED_SHARE: Final = 0.5
+
+FRAGMENTS: Final = "fragments"  # the semantic path may add short token-identical pieces
+
+SEGMENTS: Final = "segments"
+
+SEMANTIC: Final = {
+    "SEMBLEND_EMBEDDER": "jaccard",
+    "SEMBLEND_MIN_SIMILARITY": "0.3",
+    "SEMBLEND_EXACT_MATERIALIZATION_ONLY": "0",
+}
+
+KINDS: Final[Mapping[str, Kind]] = {
+    MAIN: Kind(kv_events=True),
+    FAULTY: Kind(faulty=True),
+    CROWDED: Kind(
+        {"host_bytes": CROWDED_HOST_BYTES},
+        extra=(
+            "--max-model-len",
+            "2048",
+            "--num-gpu-blocks-override",
+            str(CROWDED_BLOCKS),
+            "--max-num-batched-tokens",
+            "256",
+        ),
+    ),
+    SMALL: Kind({"capture": "hinted", "host_bytes": SMALL_HOST_BYTES}, worker=False),
+    DISABLED: Kind(environment={"SEMBLEND_ENABLED": "0"}),
+    SUGGESTING: Kind(
+        {"capture": "sampled", "capture_share": SAMPLED_SHARE},
+        environment={**SEMANTIC, "SEMBLEND_DISCOVERY_ONLY": "1"},
+    ),
+    # Without boundary recompute: most of a short fragment would be recomputed, and what is left not worth loading.
+    FRAGMENTS: Kind({"boundary_recompute_tokens": 0}, environment={**SEMANTIC, "SEMBLEND_FUZZY_CHUNKS": "1"}),
+    SEGMENTS: Kind(
+        environment={**SEMANTIC, "SEMBLEND_MIN_SIMILARITY": "1.0", "SEMBLEND_STRICT_PREFIX_BOUNDARY": "0"},
+    ),
+}

@@ -1,0 +1,170 @@
+"""200 requests at once on a cache far too small for them, some of them given up by their clients.
+
+What must hold afterwards: nobody got an error, no block and no byte is left behind, and whoever was not blended got
+what the engine without a connector says. Batches are composed by chance, and bfloat16 sums depend on them, so texts are
+held together token by token: at the first difference the engine's own two candidates must be nearly tied, and up to
+there the likelihoods agree within the noise of a different batch.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+from dataclasses import dataclass, field
+
+import pytest
+from scripts.engines.server import EngineServer
+from tests.engines.vllm.connector.client import Ask, Client, Reply, largest_difference
+from tests.engines.vllm.connector.connector_server import ConnectorServer, wait_until
+from tests.engines.vllm.connector.kinds import CROWDED, CROWDED_HOST_BYTES
+from tests.engines.vllm.connector.prompts import Texts, opening
+
+from semblend.contract import FaultContained
+
+pytestmark = [
+    pytest.mark.engine,
+    pytest.mark.slow,
+    pytest.mark.parametrize("server", [CROWDED], indirect=True),
+]
+
+REQUESTS = 200
+DOCUMENTS = 6
+DOCUMENT_TOKENS = 300
+BATCH_NOISE = 0.25  # nats; see the comparison below for what was measured
+MEMORY_SLACK_BYTES = 400 << 20
+
+
+@dataclass(slots=True)
+class Crowd:
+    """Everything that came of it, in no particular order."""
+
+    replies: list[tuple[Ask, Reply]] = field(default_factory=list)
+    given_up: int = 0
+    errors: list[str] = field(default_factory=list)
+
+
+def requests(texts: Texts, chance: random.Random) -> list[tuple[Ask, bool]]:
+    """Asks, and whether their client will give up: blends, exact repeats, strangers, several choices, long answers."""
+    documents = [texts.passage(n * DOCUMENT_TOKENS, DOCUMENT_TOKENS) for n in range(DOCUMENTS)]
+    asks = []
+    for number in range(REQUESTS):
+        document = chance.choice(documents)
+        new = texts.question(document, opening(1000 + number))
+        match number % 10:
+            case 0 | 1 | 2 | 3:
+                ask = Ask(new, max_tokens=8, salt="crowd")
+            case 4 | 5:
+                ask = Ask(texts.question(document), max_tokens=8, salt="crowd")
+            case 6:
+                ask = Ask(new, max_tokens=8, salt=f"stranger-{number}")
+            case 7:
+                ask = Ask(new, max_tokens=8, salt="crowd", reuse=False)
+            case 8:
+                ask = Ask(new, max_tokens=6, salt="crowd", n=2)
+            case _:
+                ask = Ask(new, max_tokens=120, salt="crowd" if number % 20 == 9 else f"long-{number}")
+        asks.append((ask, chance.random() < 0.15))
+    return asks
+
+
+def let_loose(client: Client, asks: list[tuple[Ask, bool]], seed: int) -> Crowd:
+    crowd, lock = Crowd(), threading.Lock()
+
+    def one(ask: Ask, gives_up: bool, patience: int) -> None:
+        try:
+            if gives_up:
+                stream = client.stream(ask)
+                list(itertools.islice(stream, patience))
+                stream.close()
+                with lock:
+                    crowd.given_up += 1
+            else:
+                reply = client.ask(ask)
+                with lock:
+                    crowd.replies.append((ask, reply))
+        except Exception as error:  # noqa: BLE001 - whatever it was, the test must hear of it
+            with lock:
+                crowd.errors.append(f"{type(error).__name__}: {error}")
+
+    chance = random.Random(seed)
+    threads = [threading.Thread(target=one, args=(ask, gives_up, chance.randrange(1, 6))) for ask, gives_up in asks]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return crowd
+
+
+@pytest.fixture(scope="module")
+def crowd(server: ConnectorServer, texts: Texts) -> Crowd:
+    client = server.client
+    for number in range(DOCUMENTS):
+        client.ask(Ask(texts.passage(number * DOCUMENT_TOKENS, DOCUMENT_TOKENS), salt="crowd"))
+    return let_loose(client, requests(texts, random.Random(0)), seed=1)
+
+
+def test_nobody_gets_an_error(crowd: Crowd, server: ConnectorServer) -> None:
+    assert crowd.errors == []
+    assert crowd.given_up >= REQUESTS // 10
+    assert len(crowd.replies) + crowd.given_up == REQUESTS
+    assert server.client.is_healthy()
+    for ask, reply in crowd.replies:
+        assert len(reply.tokens) == ask.max_tokens
+        assert len(reply.body["choices"]) == ask.n
+
+
+def test_it_was_a_crowd(crowd: Crowd, server: ConnectorServer) -> None:
+    """Preemptions, blends, exact hits and refusals all happened, or the other tests prove nothing."""
+    assert server.client.metrics()["vllm:num_preemptions_total"] > 0
+    outcomes = [reply.outcome for _, reply in crowd.replies]
+    assert outcomes.count("backend_materialized_reuse") >= 20
+    assert outcomes.count("exact_prefix") >= 5
+    assert outcomes.count("cold_fallback") >= 10
+
+
+def test_usage_is_truthful_in_the_crowd_too(crowd: Crowd) -> None:
+    for _, reply in crowd.replies:
+        said = reply.semblend
+        assert said["reused_tokens"] == sum(run["length"] for run in said["runs"])
+        assert reply.cached_tokens >= said["reused_tokens"]
+        assert reply.cached_tokens < reply.prompt_tokens
+
+
+def test_no_block_and_no_byte_is_left_behind(crowd: Crowd, server: ConnectorServer) -> None:
+    client = server.client
+    assert crowd.replies
+    wait_until(lambda: client.metrics()["vllm:num_requests_running"] == 0, "requests run on without clients")
+    wait_until(lambda: client.metrics()["vllm:kv_cache_usage_perc"] == 0.0, "blocks are still in use")
+    client.reset()  # refused as long as anybody holds a block
+    assert [event for event in server.events() if isinstance(event, FaultContained)] == []
+    held = client.metrics()["vllm:semblend_host_bytes"]
+    assert 0 < held <= CROWDED_HOST_BYTES
+
+
+def test_memory_does_not_grow_with_the_crowd(crowd: Crowd, server: ConnectorServer, texts: Texts) -> None:
+    assert crowd.replies
+    before = server.resident_bytes()
+    again = let_loose(server.client, requests(texts, random.Random(0))[: REQUESTS // 4], seed=2)
+    assert again.errors == []
+    assert server.resident_bytes() - before < MEMORY_SLACK_BYTES
+
+
+def test_who_was_not_blended_got_what_the_stock_engine_says(crowd: Crowd, vllm_server: EngineServer) -> None:
+    stock = Client(vllm_server.base_url)
+    compared = 0
+    for ask, reply in crowd.replies:
+        if reply.reused_tokens or ask.n > 1:
+            continue
+        alone = stock.ask(Ask(ask.prompt, max_tokens=ask.max_tokens))
+        check_same_answer(reply, alone)
+        compared += 1
+    assert compared >= 40
+
+
+def check_same_answer(reply: Reply, alone: Reply) -> None:
+    for said, expected, likely, stock in zip(reply.tokens, alone.tokens, reply.top, alone.top, strict=True):
+        assert largest_difference(likely, stock) <= BATCH_NOISE
+        if said != expected:
+            assert stock[expected] - stock.get(said, float("-inf")) <= BATCH_NOISE, "no tie: another answer"
+            return

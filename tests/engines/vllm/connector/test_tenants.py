@@ -1,0 +1,63 @@
+"""Tenants share nothing: no tokens, no exact blocks, no names of donors, no time saved that would tell of another."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+import pytest
+from tests.engines.vllm.connector.client import Ask, first_difference
+from tests.engines.vllm.connector.connector_server import ConnectorServer
+from tests.engines.vllm.connector.kinds import MAIN
+from tests.engines.vllm.connector.prompts import Texts, opening
+
+pytestmark = [
+    pytest.mark.engine,
+    pytest.mark.slow,
+    pytest.mark.parametrize("server", [MAIN], indirect=True),
+]
+
+REUSED = "backend_materialized_reuse"
+COLD_CLASS = 0.5  # the least share of a cold request's time that still counts as cold
+
+
+@pytest.mark.parametrize(
+    ("owner", "stranger"),
+    [("tenant-a", "tenant-b"), (None, "tenant-c"), ("tenant-d", None)],
+    ids=["two salts", "salt after none", "none after salt"],
+)
+def test_equal_text_of_another_tenant_is_cold(
+    server: ConnectorServer, texts: Texts, owner: str | None, stranger: str | None
+) -> None:
+    client = server.client
+    start = {"tenant-a": 0, None: 1000, "tenant-d": 2000}[owner]
+    document = texts.passage(start, 1000)
+    donor_id = server.wait_for_donor(client.ask(Ask(document, salt=owner)))
+    recipient = texts.question(document, opening(start))
+    own = client.ask(Ask(recipient, salt=owner, capture=False))
+    assert own.outcome == REUSED, "the owner's own donor is found"
+
+    cold = client.ask(Ask(recipient, salt="nobody-before-" + str(owner), reuse=False, capture=False))
+    foreign = client.ask(Ask(recipient, salt=stranger, capture=False))
+    same_again = client.ask(Ask(document, salt=stranger, capture=False))
+    for reply in (foreign, same_again):
+        assert reply.cached_tokens == 0
+        assert reply.reused_tokens == 0
+        assert reply.outcome == "cold_fallback"
+        assert reply.semblend["reason"] == "no_candidate"
+        assert donor_id not in json.dumps(reply.body)
+        told = [asdict(event) for event in server.events_of(reply)]
+        assert told, "the stream has the stranger's look-up"
+        assert donor_id not in json.dumps(told)
+    assert first_difference(foreign, cold) == 0.0, "computed as if nobody had been there before"
+    assert foreign.total_s > COLD_CLASS * cold.total_s, (foreign.total_s, cold.total_s, own.total_s)
+    assert own.total_s < COLD_CLASS * cold.total_s, (own.total_s, cold.total_s)
+
+
+def test_a_tenants_namespace_does_not_show_its_salt(server: ConnectorServer, texts: Texts) -> None:
+    secret = "a-salt-that-must-not-be-logged"
+    reply = server.client.ask(Ask(texts.passage(3000, 200), salt=secret))
+    server.wait_for_donor(reply)
+    assert secret not in json.dumps([asdict(event) for event in server.events()])
+    assert secret not in json.dumps(reply.body)
+    assert secret not in server.log

@@ -1,0 +1,149 @@
+"""The capture desk: every token once, in bounded steps, and every held request released exactly once."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from semblend.contract import Namespace
+from semblend.integration.vllm.capture import CaptureDesk
+from semblend.integration.vllm.donors import DonorBook
+from semblend.integration.vllm.options import ConnectorOptions
+from semblend.integration.vllm.orders import CaptureOrder
+
+pytestmark = pytest.mark.engine
+NAMESPACE = Namespace(tenant=None, model=None)
+
+
+class Table:
+    """Requests with block ids that nobody else has."""
+
+    def __init__(self, block: int, step: int) -> None:
+        self.block = block
+        self.given_up: list[str] = []
+        self.book = DonorBook(10**6, 1)
+        options = ConnectorOptions(capture_step_tokens=step)
+        self.desk = CaptureDesk(options, self.book, block, lambda _: None, self.given_up.append)
+        self.requests: dict[str, Any] = {}
+
+    def open(self, name: str, tokens: int, computed: int | None = None) -> Any:
+        done = tokens if computed is None else computed
+        request = SimpleNamespace(request_id=name, num_preemptions=0, num_computed_tokens=done)
+        self.requests[name] = request
+        assert self.desk.open(request, f"donor-{name}", tokens, NAMESPACE)  # type: ignore[arg-type]
+        return request
+
+    def blocks(self, name: str) -> list[int]:
+        base = 1000 * (1 + list(self.requests).index(name))
+        return [base + n for n in range(-(-self.requests[name].num_computed_tokens // self.block))]
+
+    def slices(self) -> list[CaptureOrder]:
+        return self.desk.slices(self.blocks)
+
+
+@given(
+    st.lists(st.integers(1, 300), min_size=1, max_size=6),
+    st.sampled_from([16, 32]),
+    st.integers(1, 200),
+    st.sets(st.integers(0, 5)),
+    st.integers(0, 6),
+)
+def test_slices_cover_every_job_once(sizes: list[int], block: int, step: int, over: set[int], after: int) -> None:
+    table = Table(block, step)
+    for n, tokens in enumerate(sizes):
+        table.open(f"r{n}", tokens)
+    done = dict.fromkeys(table.requests, 0)
+    released: list[str] = []
+    held: list[str] = []
+    for turn in range(400):
+        if turn == after:
+            for n in over & set(range(len(sizes))):
+                name = f"r{n}"
+                if table.desk.finish(table.requests[name], table.blocks(name), 10**6):
+                    held.append(name)
+        orders = table.slices()
+        if not orders and turn > after:
+            break
+        assert sum(order.tokens for order in orders) <= max(block, step // block * block)
+        for order in orders:
+            name, tokens = order.request_id, order.donor_tokens
+            assert order.start == done[name], "in order, nothing twice"
+            assert order.start % block == 0
+            done[name] += order.tokens
+            assert order.is_last == (done[name] == tokens)
+            assert order.is_last or order.tokens % block == 0
+            first = order.start // block
+            expected = table.blocks(name)[first : -(-done[name] // block)]
+            assert list(order.block_ids) == expected
+            if order.release:
+                assert order.is_last
+                released.append(name)
+    assert [done[f"r{n}"] for n in range(len(sizes))] == sizes
+    assert sorted(released) == sorted(held)
+    assert not table.desk.has_waiting_blocks
+    assert table.desk.forget_all() == []
+
+
+def test_nothing_is_copied_before_the_prefill_is_done() -> None:
+    table = Table(16, 64)
+    request = table.open("a", 100, computed=99)
+    assert table.slices() == []
+    request.num_computed_tokens = 100
+    assert [order.tokens for order in table.slices()] == [64]
+
+
+def test_preemption_gives_up_what_was_copied() -> None:
+    table = Table(16, 64)
+    request = table.open("a", 100)
+    assert len(table.slices()) == 1
+    request.num_preemptions, request.num_computed_tokens = 1, 0
+    assert table.slices() == []
+    assert table.desk.take_dropped() == ["donor-a"]
+    assert table.book.bytes_held == 0
+    assert table.desk.finish(request, [], 100) is False
+    assert table.desk.take_dropped() == []
+
+
+@pytest.mark.parametrize("computed", [0, 99])
+def test_a_request_that_ends_before_its_prefill_holds_nothing(computed: int) -> None:
+    table = Table(16, 64)
+    request = table.open("a", 100, computed=computed)
+    assert table.desk.finish(request, table.blocks("a"), 100) is False
+    assert table.desk.take_dropped() == ["donor-a"]
+    assert table.slices() == []
+
+
+def test_too_many_waiting_blocks_give_up_the_newcomer() -> None:
+    table = Table(16, 16)
+    table.open("a", 160)
+    table.open("b", 160)
+    assert table.desk.finish(table.requests["a"], table.blocks("a"), 60) is True
+    assert table.desk.finish(table.requests["b"], table.blocks("b"), 60) is False
+    assert table.desk.take_dropped() == ["donor-b"]
+    assert table.desk.forget_all() == ["a"]
+    assert table.book.bytes_held == 0
+
+
+def test_a_reused_id_is_a_new_job() -> None:
+    table = Table(16, 1024)
+    table.open("a", 100)
+    assert [order.donor_id for order in table.slices()] == ["donor-a"]
+    assert table.desk.finish(table.requests["a"], table.blocks("a"), 100) is False
+    table.open("a", 50)
+    assert [(order.start, order.tokens) for order in table.slices()] == [(0, 50)]
+
+
+def test_a_complete_copy_is_not_dropped_with_its_request() -> None:
+    """Once everything was ordered the donor no longer depends on its request."""
+    table = Table(16, 1024)
+    table.open("a", 100)
+    table.slices()
+    table.book.store("donor-a")
+    table.desk.cancel("a")
+    assert table.desk.forget_all() == []
+    assert "donor-a" in table.book
+    assert table.desk.take_dropped() == []

@@ -1,0 +1,80 @@
+"""Passages only ever seen behind loaded KV: due on their second coming, within a bounded share, and forgettable."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from semblend.contract import ContextRisk, Namespace, ReusePlan, Run, TokenRange
+from semblend.integration.vllm.second_sight import MAX_COLD_SHARE, SecondSight, novel_stretches
+
+pytestmark = pytest.mark.engine
+NAMESPACE = Namespace(tenant=None, model="m")
+
+
+def text(seed: int, tokens: int) -> np.ndarray:
+    return np.random.default_rng(seed).integers(3, 5000, tokens).astype(np.uint32)
+
+
+def plan_of(known: int, prompt: int) -> ReusePlan:
+    run = Run("donor", 0, 0, known, ContextRisk(0, 0, 0.0))
+    return ReusePlan(prompt, 0, (TokenRange(0, known),), (run,), ())
+
+
+def prompt_of(passage: int) -> tuple[np.ndarray, ReusePlan]:
+    tokens = np.concatenate([text(0, 300), text(passage, 200)])
+    return tokens, plan_of(300, len(tokens))
+
+
+def warm(sight: SecondSight, times: int = 20) -> None:
+    tokens, plan = prompt_of(999)
+    for _ in range(times):
+        assert not sight.is_due(tokens, NAMESPACE, plan)
+
+
+def test_due_on_the_second_coming_and_not_again() -> None:
+    sight = SecondSight(64)
+    warm(sight)
+    tokens, plan = prompt_of(1)
+    assert not sight.is_due(tokens, NAMESPACE, plan)
+    sight.remember(tokens, NAMESPACE, novel_stretches(plan))
+    other = Namespace(tenant="salt:x", model="m")
+    assert not sight.is_due(tokens, other, plan), "another tenant's passages are nobody's business"
+    assert sight.is_due(tokens, NAMESPACE, plan)
+    assert not sight.is_due(tokens, NAMESPACE, plan), "one cold request is enough"
+
+
+def test_what_the_plan_loads_anyway_is_not_due() -> None:
+    sight = SecondSight(64)
+    warm(sight)
+    tokens, plan = prompt_of(1)
+    sight.remember(tokens, NAMESPACE, novel_stretches(plan))
+    assert not sight.is_due(tokens, NAMESPACE, plan_of(len(tokens) - 1, len(tokens)))
+
+
+def test_the_share_of_cold_requests_is_bounded() -> None:
+    sight = SecondSight(64)
+    cold = 0
+    for n in range(1, 201):
+        tokens, plan = prompt_of(n)
+        sight.remember(tokens, NAMESPACE, novel_stretches(plan))
+        cold += sight.is_due(tokens, NAMESPACE, plan)
+        assert cold <= MAX_COLD_SHARE * n + 1
+    assert cold > 0.5 * MAX_COLD_SHARE * 200
+
+
+def test_clear_forgets() -> None:
+    sight = SecondSight(64)
+    warm(sight)
+    tokens, plan = prompt_of(1)
+    sight.remember(tokens, NAMESPACE, novel_stretches(plan))
+    sight.clear()
+    assert len(sight) == 0
+    assert not sight.is_due(tokens, NAMESPACE, plan)
+
+
+def test_novel_stretches_lie_behind_the_first_run_and_cover_what_is_not_loaded() -> None:
+    risk = ContextRisk(0, 0, 0.0)
+    runs = (Run("a", 0, 50, 100, risk), Run("b", 0, 150, 64, risk), Run("c", 0, 300, 64, risk))
+    plan = ReusePlan(400, 0, (TokenRange(0, 364),), runs, (TokenRange(0, 50), TokenRange(214, 300)))
+    assert novel_stretches(plan) == [TokenRange(214, 300), TokenRange(364, 400)]

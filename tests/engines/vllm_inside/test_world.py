@@ -1,0 +1,118 @@
+"""The whole connector under the engine's own scheduler: the stories that must come out right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.engines.vllm_inside.checks import PublicBlocks, check_exact_cache
+from tests.engines.vllm_inside.world import make_world
+
+from semblend.integration.vllm import scheduler_half
+
+pytestmark = pytest.mark.engine
+
+
+def text(seed: int, tokens: int) -> list[int]:
+    return [int(token) for token in np.random.default_rng(seed).integers(3, 512, tokens)]
+
+
+@pytest.mark.parametrize(("ranks", "depth"), [(1, 1), (2, 1), (1, 2), (2, 2)])
+def test_a_document_behind_a_new_instruction_is_blended(tmp_path: Path, ranks: int, depth: int) -> None:
+    world = make_world(tmp_path, ranks=ranks, depth=depth)
+    document = text(1, 300)
+    first = world.serve("a", document)
+    assert first["outcome"] == "cold_fallback"
+    assert first["donor_id"] in world.half.donors
+    second = world.serve("b", text(2, 50) + document + text(3, 20))
+    assert second["outcome"] == "backend_materialized_reuse"
+    assert second["reused_tokens"] == 292
+    assert second["computed_tokens"] == 58
+    third = world.serve("c", text(2, 50) + document + text(3, 20))
+    assert third["exact_prefix_tokens"] == 0, "nothing of a blended request is a public block"
+
+
+def test_a_full_store_makes_room_without_losing_the_newcomer(tmp_path: Path) -> None:
+    world = make_world(tmp_path, host_tokens=1024, blocks=80)
+    for n in range(6):
+        reply = world.serve(f"r{n}", text(n, 400))
+        assert reply["donor_id"] in world.half.donors, f"donor {n} is stored once its request is over"
+        assert all(not news.capture_faults for news in world.news)
+    assert len(world.half.donors) == 2
+
+
+def test_a_capture_that_was_given_up_is_not_promised_to_the_client(tmp_path: Path) -> None:
+    world = make_world(tmp_path, blocks=40)
+    reply = world.serve("a", text(1, 400))  # 13 of 40 blocks: too many to wait for their copy
+    assert len(world.half.donors) == 0
+    assert reply["donor_id"] is None
+    assert not world.half.donors._capturing, "nothing of it is kept"
+
+
+def test_a_reset_while_a_donor_s_request_still_answers_leaves_no_ghost(tmp_path: Path) -> None:
+    world = make_world(tmp_path, blocks=80)
+    document = text(1, 300)
+    world.add("a", document, 200)
+    while not len(world.half.donors):
+        world.step()
+    assert "a" in world.scheduler.requests, "the donor's own request is still being answered"
+    world.scheduler.reset_prefix_cache(reset_connector=True)
+    assert len(world.scheduler.connector._planner) == len(world.half.donors) == 0
+    reply = world.serve("b", text(2, 50) + document + text(3, 20))
+    assert reply["outcome"] == "cold_fallback"
+    assert not any(news.load_faults for news in world.news)
+
+
+def test_a_preempted_request_keeps_the_donor_it_has_become(tmp_path: Path) -> None:
+    world = make_world(tmp_path, blocks=80)
+    world.add("a", text(1, 300), 200)
+    while not len(world.half.donors):
+        world.step()
+    world.scheduler.reset_prefix_cache(reset_running_requests=True)
+    for _ in range(5):
+        world.step()
+    assert len(world.scheduler.connector._planner) == len(world.half.donors) == 1
+    world.drain()
+    assert world.replies["a"]["donor_id"] in world.half.donors
+
+
+def test_hashes_of_generated_blocks_are_public_again_when_a_claim_is_void(tmp_path: Path) -> None:
+    world = make_world(tmp_path, blocks=80)
+    document = text(1, 300)
+    world.serve("a", document)
+    request = world.add("b", text(2, 50) + document + text(3, 20), 100)
+    public = PublicBlocks()
+    public.learn(request)
+    while request.num_output_tokens < 80:
+        world.step()
+    assert world.half._private.holds("b")
+    world.scheduler.reset_prefix_cache(reset_running_requests=True, reset_connector=True)
+    world.step()
+    assert not world.half._private.holds("b")
+    assert all(bytes(block_hash) in public.content for block_hash in request.block_hashes)
+    world.drain()
+    check_exact_cache(world, public)
+
+
+@pytest.mark.parametrize("broken", ["provenance", "emit"])
+def test_a_fault_at_the_end_of_a_request_releases_its_blocks_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    """The engine asserts that a released request exists: one release too many takes it down."""
+    world = make_world(tmp_path, blocks=80)
+    target = world.scheduler.connector._half
+
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("injected")
+
+    if broken == "provenance":
+        monkeypatch.setattr(scheduler_half, "provenance", fail)
+    else:
+        monkeypatch.setattr(target, "_emit", fail)
+    world.add("a", text(1, 300), 1)
+    world.drain()
+    assert not world.scheduler.requests
+    assert not target._records
+    monkeypatch.undo()
+    assert world.serve("b", text(2, 300))["outcome"] == "cold_fallback"
