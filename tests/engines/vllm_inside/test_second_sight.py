@@ -17,7 +17,7 @@ def text(seed: int, tokens: int) -> np.ndarray:
 
 
 def plan_of(known: int, prompt: int) -> ReusePlan:
-    run = Run("donor", 0, 0, known, ContextRisk(0, 0, 0.0))
+    run = Run("donor", 10, 0, known, ContextRisk(10, 10, 0.1))
     return ReusePlan(prompt, 0, (TokenRange(0, known),), (run,), ())
 
 
@@ -42,6 +42,15 @@ def test_due_on_the_second_coming_and_not_again() -> None:
     assert not sight.is_due(tokens, other, plan), "another tenant's passages are nobody's business"
     assert sight.is_due(tokens, NAMESPACE, plan)
     assert not sight.is_due(tokens, NAMESPACE, plan), "one cold request is enough"
+
+
+def test_behind_a_restored_prefix_everything_is_exact_and_nothing_is_remembered() -> None:
+    restored = Run("donor", 0, 0, 300, ContextRisk(0, 0, 0.0))
+    plan = ReusePlan(500, 0, (TokenRange(0, 300),), (restored,), ())
+    assert novel_stretches(plan) == []
+    moved = Run("other", 5, 400, 50, ContextRisk(400, 400, 0.9))
+    mixed = ReusePlan(500, 0, (TokenRange(0, 450),), (restored, moved), (TokenRange(300, 400),))
+    assert novel_stretches(mixed) == [TokenRange(450, 500)]
 
 
 def test_what_the_plan_loads_anyway_is_not_due() -> None:

@@ -1,8 +1,19 @@
-"""Cuts a plan to what can be loaded without computing anything: for workers that cannot run the sparse forward."""
+"""What a plan means to this engine: how far its KV stays exact, and what of it needs no computed holes."""
 
 from __future__ import annotations
 
 from semblend.contract import Decline, DeclineReason, ReusePlan, TokenRange
+
+
+def exact_until(plan: ReusePlan) -> int:
+    """Up to where the request's KV is that of cold prefill: to the first run that was moved or saw another context.
+
+    A run at its donor's own positions behind the donor's own tokens is exact KV; so is what is computed behind it.
+    """
+    for run in plan.runs:
+        if run.shift or run.risk.differing_tokens:
+            return run.target_start
+    return plan.prompt_tokens
 
 
 def prefix_shaped(plan: ReusePlan, min_reuse_ratio: float, *, may_rotate: bool) -> ReusePlan | Decline:

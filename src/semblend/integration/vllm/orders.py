@@ -56,7 +56,7 @@ class CaptureOrder:
 
 @dataclass(slots=True)
 class StepOrders(KVConnectorMetadata):
-    """One step's work, in this order: loads, the engine's forward, drops, captures. A load never finds its donor gone."""
+    """One step's work, in this order: loads, the engine's forward, drops, captures. No load finds its donor gone."""
 
     loads: list[LoadOrder] = field(default_factory=list)
     captures: list[CaptureOrder] = field(default_factory=list)

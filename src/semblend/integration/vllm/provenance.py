@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semblend.contract import Decline, DeclineReason, Discovery, Evidence, Namespace, Outcome, ReusePlan, Run
+from semblend.integration.vllm.claims import exact_until
 
 if TYPE_CHECKING:
     from vllm.v1.request import Request
@@ -72,6 +73,11 @@ class RequestRecord:
         return sum(run.length for run in self.runs)
 
     @property
+    def blend_generation(self) -> int:
+        """0: all its KV is that of cold prefill. 1: some was loaded from another context."""
+        return int(self.is_blended and self.plan is not None and exact_until(self.plan) < self.plan.prompt_tokens)
+
+    @property
     def is_blended(self) -> bool:
         return self.is_ordered and not self.fault
 
@@ -106,7 +112,7 @@ def provenance(record: RequestRecord, *, answered: bool) -> dict[str, Any]:
                 for found in record.discoveries
             ],
             "donor_id": record.donor_id,
-            "blend_generation": int(record.is_blended),
+            "blend_generation": record.blend_generation,
         }
     }
 

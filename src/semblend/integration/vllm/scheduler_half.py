@@ -24,6 +24,7 @@ from semblend.contract import (
     Run,
     TokenRange,
 )
+from semblend.integration.vllm.claims import exact_until
 from semblend.integration.vllm.donor_keeper import DonorKeeper
 from semblend.integration.vllm.look_up import Capabilities, LookUp
 from semblend.integration.vllm.namespace import request_namespace
@@ -258,10 +259,8 @@ class SchedulerHalf:
                 self._consider_exact_head(record, record.plan)
 
     def _consider_exact_head(self, record: RequestRecord, plan: ReusePlan) -> None:
-        """What a blended request computed before its first loaded run is exact, and worth keeping if it is new."""
-        head = plan.runs[0].target_start
-        if head - plan.exact_prefix_tokens >= self._options.min_capture_tokens:
-            self.donors.consider(record, head)
+        """What stands before the first inexact run is exact, and worth keeping if it is new."""
+        self.donors.consider(record, exact_until(plan))
 
     def _load_failed(self, request_id: str, error: str) -> None:
         self.stats.record_fault("load")

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semblend.contract import Namespace, ReusePlan, TokenRange
+from semblend.integration.vllm.claims import exact_until
 from semblend.pipeline.planner import Planner
 from semblend.plan.gates import Gates
 from semblend.settings import Settings
@@ -70,14 +71,15 @@ class SecondSight:
 
 
 def novel_stretches(plan: ReusePlan) -> list[TokenRange]:
-    """What a blended request computes behind its first loaded run, its tail included."""
+    """What a blended request computes behind its first inexact run, its tail included."""
     stretches = []
-    position = plan.runs[0].target_end
-    for run in plan.runs[1:]:
-        if run.target_start > position:
+    exact = exact_until(plan)
+    position = None
+    for run in plan.runs:
+        if position is not None and run.target_start > position:
             stretches.append(TokenRange(position, run.target_start))
-        position = run.target_end
-    if plan.prompt_tokens > position:
+        position = run.target_end if run.target_start >= exact else None
+    if position is not None and plan.prompt_tokens > position:
         stretches.append(TokenRange(position, plan.prompt_tokens))
     return stretches
 
