@@ -149,6 +149,13 @@ class Planner:
         """Whether texts are of any use to this planner."""
         return self._finder is not None
 
+    def shared_prefix(self, donor_id: str, token_ids: TokenIds) -> int:
+        """How many tokens the donor and the prompt have in common from their first one on; 0 for an unknown donor."""
+        tokens = as_tokens(token_ids)
+        with self._index.reading():
+            slot = self._index.slot_of(donor_id)
+            return 0 if slot is None else self._index.shared_prefix(slot, tokens)
+
     def describe(self, donor_id: str, namespace: Namespace, text: str) -> None:
         """Give the semantic path the text of a registered donor, if it came later than its tokens."""
         if self._finder is not None and donor_id in self._index:

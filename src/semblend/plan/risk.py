@@ -51,6 +51,7 @@ def _shared_before(
     for donor in range(len(shared_prefix)):
         first[donor + 1] += first[donor]
     best = np.zeros(count + 1, np.int64)
+    last_end = np.zeros(len(shared_prefix), np.int64)
     shared = np.empty(count, np.int64)
     for i in range(count):
         donor = pieces[i, 0]
@@ -59,11 +60,14 @@ def _shared_before(
         base = first[donor]
         size = first[donor + 1] - base
         chain = min(shared_prefix[donor], head)
-        node = np.searchsorted(sorted_ends[base : base + size], pieces[i, 1] - lead, side="right")
+        # The lead is context of its own only if no earlier piece of this donor stands in it in the recipient.
+        apart = last_end[donor] <= pieces[i, 2] - lead
+        last_end[donor] = pieces[i, 2] + pieces[i, 3]
+        node = np.searchsorted(sorted_ends[base : base + size], pieces[i, 1] - (lead if apart else 0), side="right")
         while node > 0:
             chain = max(chain, best[base + node])
             node -= node & -node
-        shared[i] = min(chain + lead, head)
+        shared[i] = min(chain + lead if apart else max(chain, lead), head)
         node = place[i] - base + 1
         while node <= size:
             best[base + node] = max(best[base + node], shared[i] + pieces[i, 3])

@@ -108,7 +108,7 @@ def test_release_evicts_private_blocks_and_only_they_are_silenced() -> None:
     private.silence(pool)
     expected = [("BlockStored", maybe_convert_block_hash(block_hash)) for block_hash in plain.block_hashes]
     assert told(pool) == expected
-    private.release(blended, [block.block_id for block in blocks], BLOCK, pool)
+    private.release(blended, pool)
     assert all(block.block_hash is None for block in blocks)
     assert all(pool.get_cached_block(block_hash, [0]) is None for block_hash in blended.block_hashes)
     assert all(pool.get_cached_block(block_hash, [0]) for block_hash in plain.block_hashes)

@@ -56,14 +56,22 @@ class Model:
 
 
 def start_worker(
-    monkeypatch: pytest.MonkeyPatch, *, theta: float = 1e4, block: int = 64, scramble: bool = False
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    theta: float = 1e4,
+    block: int = 64,
+    scramble: bool = False,
+    model: type = Model,
+    others_agree: bool = True,
 ) -> tuple[Any, Any]:
-    monkeypatch.setattr(start, "SparseForward", Model)
+    monkeypatch.setattr(start, "SparseForward", model)
+    monkeypatch.setattr(start, "agree_in_group", lambda mine: mine and others_agree)
     layers = {"layer": Layer(block, torch.float32, scramble)}
     config: Any = SimpleNamespace(
         compilation_config=SimpleNamespace(static_forward_context=layers),
         scheduler_config=SimpleNamespace(max_num_batched_tokens=64),
         model_config=SimpleNamespace(get_vocab_size=lambda: 512),
+        parallel_config=SimpleNamespace(world_size=1),
     )
     cache: Any = SimpleNamespace(kv_cache_groups=[SimpleNamespace(layer_names=["layer"])], num_blocks=BLOCKS)
     support = Support(True, "", theta, DIM, DIM, HEADS, 1, block, sparse_forward=True)
@@ -84,6 +92,27 @@ def test_the_right_rotation_is_ready_at_every_supported_block_size(monkeypatch: 
 def test_a_wrong_theta_is_caught(monkeypatch: pytest.MonkeyPatch, theta: float) -> None:
     readiness, half = start_worker(monkeypatch, theta=theta)
     assert "self-test failed" in readiness.fault
+    assert half is None
+
+
+class Misreading(Model):
+    """Reads 64-bit ids as 32-bit ones, as a graph compiled for the latter would: every other id is 0."""
+
+    def compute(self, block_ids: torch.Tensor, ranges: list[TokenRange], token_ids: Any) -> None:
+        super().compute(block_ids, ranges, token_ids.astype(np.int64).view(np.int32)[: len(token_ids)])
+
+
+def test_a_forward_that_misreads_its_tokens_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    readiness, half = start_worker(monkeypatch, model=Misreading)
+    assert "self-test failed" in readiness.fault
+    assert half is None
+
+
+def test_a_rank_does_not_begin_the_forward_when_another_could_not_read_its_cache(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    readiness, half = start_worker(monkeypatch, others_agree=False)
+    assert readiness.fault == "self-test failed: on another rank"
     assert half is None
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.engines.vllm_inside.checks import PublicBlocks, check_exact_cache
+from tests.engines.vllm_inside.checks import PublicBlocks, check_exact_cache, check_requests
 from tests.engines.vllm_inside.world import make_world
 
 from semblend.integration.vllm import scheduler_half
@@ -75,6 +75,24 @@ def test_a_preempted_request_keeps_the_donor_it_has_become(tmp_path: Path) -> No
     assert len(world.scheduler.connector._planner) == len(world.half.donors) == 1
     world.drain()
     assert world.replies["a"]["donor_id"] in world.half.donors
+
+
+def test_a_request_preempted_after_a_failed_load_does_not_find_its_unwritten_blocks(tmp_path: Path) -> None:
+    world = make_world(tmp_path, blocks=80)
+    document = text(1, 300)
+    world.serve("a", document)
+    request = world.add("b", text(2, 50) + document + text(3, 20), 20)
+    world.ranks[0].fail_loads = True
+    world.step()
+    world.flush()
+    assert any("b" in news.load_faults for news in world.news)
+    world.scheduler.running.remove(request)
+    world.scheduler._preempt_request(request, 0.0)
+    while not request.is_finished():
+        world.step()
+        world.flush()
+        check_requests(world)
+    world.drain()
 
 
 def test_hashes_of_generated_blocks_are_public_again_when_a_claim_is_void(tmp_path: Path) -> None:

@@ -2,18 +2,49 @@
 
 from __future__ import annotations
 
-from semblend.contract import Decline, DeclineReason, ReusePlan, TokenRange
+from collections.abc import Callable
+from dataclasses import replace
+
+from semblend.contract import Decline, DeclineReason, ReusePlan, Run, TokenRange
 
 
-def exact_until(plan: ReusePlan) -> int:
+def exact_until(plan: ReusePlan, shared_prefix: Callable[[str], int]) -> int:
     """Up to where the request's KV is that of cold prefill: to the first run that was moved or saw another context.
 
     A run at its donor's own positions behind the donor's own tokens is exact KV; so is what is computed behind it.
+    ``shared_prefix`` counts the tokens a donor shares with the prompt from 0 on.
     """
     for run in plan.runs:
-        if run.shift or run.risk.differing_tokens:
+        if run.shift or shared_prefix(run.donor_id) < run.target_end:
             return run.target_start
     return plan.prompt_tokens
+
+
+def within_budget(plan: ReusePlan, max_computed_tokens: int) -> ReusePlan | Decline:
+    """The leading runs whose holes fit into one step; what lies behind is the engine's, which computes in chunks."""
+    runs = list(plan.runs)
+    while runs:
+        end = runs[-1].target_end
+        computed = end - plan.exact_prefix_tokens - sum(run.length for run in runs)
+        if computed <= max_computed_tokens:
+            break
+        runs.pop()
+    else:
+        return Decline(
+            DeclineReason.CAPACITY, "more holes before the first run than one step computes", plan.discoveries
+        )
+    return plan if len(runs) == len(plan.runs) else _cut(plan, tuple(runs))
+
+
+def _cut(plan: ReusePlan, runs: tuple[Run, ...]) -> ReusePlan:
+    """The plan with its leading runs alone, claimed up to the last of them."""
+    end = runs[-1].target_end
+    return replace(
+        plan,
+        claimed=(TokenRange(plan.exact_prefix_tokens, end),),
+        runs=runs,
+        compute=tuple(hole for hole in plan.compute if hole.end <= end),
+    )
 
 
 def prefix_shaped(plan: ReusePlan, min_reuse_ratio: float, *, may_rotate: bool) -> ReusePlan | Decline:
@@ -36,13 +67,4 @@ def prefix_shaped(plan: ReusePlan, min_reuse_ratio: float, *, may_rotate: bool) 
     if reused < min_reuse_ratio * beyond:
         detail = f"{reused} of {beyond} tokens < {min_reuse_ratio:.3f}"
         return Decline(DeclineReason.BELOW_MIN_REUSE_RATIO, detail, plan.discoveries)
-    return ReusePlan(
-        prompt_tokens=plan.prompt_tokens,
-        exact_prefix_tokens=plan.exact_prefix_tokens,
-        claimed=(TokenRange(plan.exact_prefix_tokens, position),),
-        runs=tuple(runs),
-        compute=(),
-        recompute_layers=plan.recompute_layers,
-        discoveries=plan.discoveries,
-        truncated=plan.truncated,
-    )
+    return _cut(plan, tuple(runs))

@@ -137,7 +137,7 @@ class SemBlendConnectorV1(KVConnectorBase_V1):
         """The verdicts of all ranks: one that cannot serve keeps the others from serving."""
         verdicts = [verdict for verdict in metadata.values() if isinstance(verdict, Readiness)]
         worst = min(verdicts, key=lambda verdict: (not verdict.fault, verdict.sparse_forward), default=None)
-        if worst is not None:
+        if worst is not None and len(verdicts) == self._vllm_config.parallel_config.world_size:
             announce(self._support, worst, logger)
             self._scheduler = self._start_scheduler(worst)
             if self._kv_cache_manager is not None:
@@ -203,7 +203,7 @@ class SemBlendConnectorV1(KVConnectorBase_V1):
 
     def _only(self, loads: list[Any]) -> StepOrders:
         self._fault("orders")
-        return StepOrders(loads)
+        return StepOrders(loads, releases=self._half.give_up_captures())
 
     def update_connector_output(self, connector_output: KVConnectorOutput) -> None:
         news = connector_output.kv_connector_worker_meta

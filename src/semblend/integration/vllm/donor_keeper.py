@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import secrets
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
     from semblend.integration.vllm.texts import TextDecoder
     from semblend.pipeline.planner import Planner
+
+
+DECISIONS_PER_STEP: Final = 4  # each costs a look-up on the scheduler's thread
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -111,6 +114,9 @@ class DonorKeeper:
         self._candidates.pop(request_id, None)
         self._desk.cancel(request_id)
 
+    def give_up_captures(self) -> list[str]:
+        return self._desk.forget_all()
+
     def abandon(self, request_id: str) -> None:
         """Something broke at the end of a request: its blocks are freed, so nothing may be copied from them."""
         self._candidates.pop(request_id, None)
@@ -126,9 +132,9 @@ class DonorKeeper:
 
     def slices(self, block_ids_of: Callable[[str], list[int]]) -> list[CaptureOrder]:
         """This step's copies, for prefills that earlier steps completed."""
-        for record, tokens in list(self._candidates.values()):
-            if record.request.num_computed_tokens >= tokens:
-                self._decide(record, tokens)
+        ready = [c for c in self._candidates.values() if c[0].request.num_computed_tokens >= c[1]]
+        for record, tokens in ready[:DECISIONS_PER_STEP]:
+            self._decide(record, tokens)
         return self._desk.slices(block_ids_of)
 
     def finished(self, record: RequestRecord, block_ids: list[int], total_blocks: int) -> bool:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from semblend.contract import Decline, DeclineReason, ReusePlan
-from semblend.integration.vllm.claims import prefix_shaped
+from semblend.integration.vllm.claims import exact_until, prefix_shaped, within_budget
 from semblend.integration.vllm.second_sight import SecondSight, novel_stretches
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ class Capabilities:
     ranks: int
     block_tokens: int
     hash_tokens: int
+    max_step_tokens: int
     bytes_per_token: int
 
 
@@ -64,14 +65,28 @@ class LookUp:
         if isinstance(answer, ReusePlan) and not self._fills_holes:
             ratio = self._options.gates.min_reuse_ratio
             answer = prefix_shaped(answer, ratio, may_rotate=self._can.sparse_forward)
-        if isinstance(answer, ReusePlan) and self._is_worth_a_donor(record, answer):
+        if isinstance(answer, ReusePlan):
+            answer = within_budget(answer, self._can.max_step_tokens)
+        record.due = self._due(record, answer) if isinstance(answer, ReusePlan) else ()
+        if record.due:
             return Decline(DeclineReason.DONOR_REFRESH, "passages seen before have no donor yet", answer.discoveries)
+        if isinstance(answer, ReusePlan):
+            tokens = record.tokens
+            record.exact_tokens = exact_until(answer, lambda donor_id: self._planner.shared_prefix(donor_id, tokens))
         return answer
+
+    def served(self, record: RequestRecord) -> None:
+        """The engine took the answer."""
+        if self._second_sight is not None and (record.due or record.plan is not None):
+            self._second_sight.served(record.due)
+            record.due = ()
 
     def finish(self, record: RequestRecord) -> None:
         """What is known only at the end: late discoveries, and passages that a blended request computed in vain."""
         if record.is_blended and record.plan is not None and self._second_sight is not None:
-            self._second_sight.remember(record.tokens, record.namespace, novel_stretches(record.plan))
+            self._second_sight.remember(
+                record.tokens, record.namespace, novel_stretches(record.plan, record.exact_tokens)
+            )
         if record.text is not None and not record.discoveries and not record.is_ordered:
             record.discoveries = self._planner.discover(record.text, record.namespace)
 
@@ -97,7 +112,7 @@ class LookUp:
             return Decline(DeclineReason.UNSUPPORTED_MODE, "the request does not read the cache (prompt_logprobs?)")
         return None
 
-    def _is_worth_a_donor(self, record: RequestRecord, plan: ReusePlan) -> bool:
+    def _due(self, record: RequestRecord, plan: ReusePlan) -> tuple[str, ...]:
         if self._second_sight is None or record.hints.capture is False or self._options.capture == "hinted":
-            return False
-        return self._second_sight.is_due(record.tokens, record.namespace, plan)
+            return ()
+        return self._second_sight.due(record.tokens, record.namespace, plan)

@@ -65,14 +65,18 @@ class PrivateBlocks:
         """The token position from which the request's hashes are private."""
         return self._first[request_id] * self._hash_tokens
 
-    def release(self, request: Request, block_ids: list[int], block_tokens: int, pool: BlockPool | None) -> None:
-        """The request is over: its private blocks leave the cache, which could never be asked for them."""
+    def uncache(self, request: Request, pool: BlockPool | None) -> None:
+        """Take every block under a private hash of this request out of the cache, wherever the block is now."""
         first = self._first.get(request.request_id)
-        if first is None:
+        if first is None or pool is None:
             return
-        if pool is not None:
-            pool.evict_blocks(set(block_ids[first * self._hash_tokens // block_tokens :]))
-            self.silence(pool)
+        found = [pool.get_cached_block(block_hash, [0]) for block_hash in request.block_hashes[first:]]
+        pool.evict_blocks({block.block_id for blocks in found if blocks for block in blocks})
+        self.silence(pool)
+
+    def release(self, request: Request, pool: BlockPool | None) -> None:
+        """The request is over: its private blocks leave the cache, which could never be asked for them."""
+        self.uncache(request, pool)
         self.forget(request.request_id)
 
     def forget(self, request_id: str) -> None:

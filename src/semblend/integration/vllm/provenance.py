@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semblend.contract import Decline, DeclineReason, Discovery, Evidence, Namespace, Outcome, ReusePlan, Run
-from semblend.integration.vllm.claims import exact_until
 
 if TYPE_CHECKING:
     from vllm.v1.request import Request
@@ -49,6 +48,9 @@ class RequestRecord:
     asked_at: tuple[int, int] | None = None  # the boundary and the state of the donors the answer holds for
     plan: ReusePlan | None = None
     decline: Decline | None = None
+    exact_tokens: int = 0  # up to here the KV of the plan is that of cold prefill
+    due: tuple[str, ...] = ()  # passages for whose sake it is served cold
+    outputs_at_order: int = 0
     is_ordered: bool = False  # the engine took the claim and the workers got the order
     is_confirmed: bool = False  # the workers reported the load
     runs: tuple[Run, ...] = ()  # as ordered
@@ -75,7 +77,7 @@ class RequestRecord:
     @property
     def blend_generation(self) -> int:
         """0: all its KV is that of cold prefill. 1: some was loaded from another context."""
-        return int(self.is_blended and self.plan is not None and exact_until(self.plan) < self.plan.prompt_tokens)
+        return int(self.is_blended and self.exact_tokens < len(self.tokens))
 
     @property
     def is_blended(self) -> bool:
@@ -123,7 +125,8 @@ def _verdict(record: RequestRecord, confirmed: bool) -> tuple[Outcome, str | Non
     if record.fault:
         return Outcome.BACKEND_DECLINED_REUSE, DeclineReason.INTERNAL_ERROR.value, record.fault
     if record.plan is not None:
-        return Outcome.BACKEND_DECLINED_REUSE, DeclineReason.CAPACITY.value, "planned, but never scheduled"
+        detail = "ended before the load was confirmed" if record.is_ordered else "planned, but never scheduled"
+        return Outcome.BACKEND_DECLINED_REUSE, DeclineReason.CAPACITY.value, detail
     decline = record.decline
     reason = decline.reason.value if decline is not None else None
     detail = decline.detail if decline is not None else ""

@@ -24,7 +24,6 @@ from semblend.contract import (
     Run,
     TokenRange,
 )
-from semblend.integration.vllm.claims import exact_until
 from semblend.integration.vllm.donor_keeper import DonorKeeper
 from semblend.integration.vllm.look_up import Capabilities, LookUp
 from semblend.integration.vllm.namespace import request_namespace
@@ -37,6 +36,7 @@ from semblend.integration.vllm.stats import SemBlendStats
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from vllm.v1.core.block_pool import BlockPool
     from vllm.v1.core.kv_cache_manager import KVCacheBlocks, KVCacheManager
     from vllm.v1.request import Request
 
@@ -65,6 +65,7 @@ class SchedulerHalf:
         self._records: dict[str, RequestRecord] = {}
         self._private = PrivateBlocks(capabilities.hash_tokens)
         self._claimed: dict[str, Request] = {}  # claims of this scheduling pass that no order backs yet
+        self._step_tokens = 0  # holes claimed in this scheduling pass
         self._loads: list[LoadOrder] = []
         self._releases: list[str] = []
         self._look_up = LookUp(options, planner, decoder, capabilities)
@@ -78,6 +79,10 @@ class SchedulerHalf:
             bytes_per_token=capabilities.bytes_per_token,
             ranks=capabilities.ranks,
         )
+
+    @property
+    def _pool(self) -> BlockPool | None:
+        return self._blocks.block_pool if self._blocks is not None else None
 
     def bind(self, blocks: KVCacheManager) -> None:
         self._blocks = blocks
@@ -106,12 +111,16 @@ class SchedulerHalf:
         if self._private.holds(request.request_id):
             if boundary > self._private.boundary(request.request_id):
                 return 0  # preempted after a blend: what is left of it serves, the engine computes the rest
+            self._private.uncache(request, self._pool)
             self._withdraw(request)
             record.is_ordered = False
         if record.asked_at != (boundary, self.donors.version):
             self._ask(record, boundary)
         if record.plan is None:
             return 0
+        if self._step_tokens and self._step_tokens + record.plan.computed_tokens > self._can.max_step_tokens:
+            return None  # this step has holes enough to compute
+        self._step_tokens += record.plan.computed_tokens
         self._private.claim(request, boundary)
         self._claimed[request.request_id] = request
         return record.plan.claim_end - boundary
@@ -138,7 +147,7 @@ class SchedulerHalf:
         record.decline = answer if isinstance(answer, Decline) else None
         record.discoveries = answer.discoveries
         reason = record.decline.reason.value if record.decline is not None else None
-        self.stats.record_lookup(seconds, reason)
+        self.stats.record_lookup(seconds, None)
         self._emit(
             LookupFinished(
                 record.request_id,
@@ -164,6 +173,7 @@ class SchedulerHalf:
         """Blocks are there. Either the claim becomes an order, or it is void."""
         claimed = self._claimed.pop(request.request_id, None)
         record = self._records[request.request_id]
+        self._look_up.served(record)
         if not external_tokens:
             if claimed is not None:
                 self._private.restore(request)
@@ -179,6 +189,7 @@ class SchedulerHalf:
         self._loads.append(order)
         record.is_ordered, record.is_confirmed, record.fault = True, False, ""
         record.runs, record.computed_tokens = order.runs, len(order.token_ids)
+        record.outputs_at_order = request.num_output_tokens
         self.donors.used(plan)
         _tell_cached(request, plan.exact_prefix_tokens, record.reused_tokens)
         self._emit(LoadAdvertised(request.request_id, plan.donor_ids, external_tokens, plan.exact_prefix_tokens))
@@ -223,6 +234,7 @@ class SchedulerHalf:
 
     def orders(self, loads: list[LoadOrder]) -> StepOrders:
         """What the workers do this step. Claims the engine did not take are void from here on."""
+        self._step_tokens = 0
         for request in list(self._claimed.values()):
             self._withdraw(request)
         if self._blocks is None:
@@ -256,18 +268,20 @@ class SchedulerHalf:
             )
             if record is not None and record.plan is not None:
                 record.is_confirmed = True
-                self._consider_exact_head(record, record.plan)
+                self._consider_exact_head(record)
 
-    def _consider_exact_head(self, record: RequestRecord, plan: ReusePlan) -> None:
+    def _consider_exact_head(self, record: RequestRecord) -> None:
         """What stands before the first inexact run is exact, and worth keeping if it is new."""
-        self.donors.consider(record, exact_until(plan))
+        self.donors.consider(record, record.exact_tokens)
 
     def _load_failed(self, request_id: str, error: str) -> None:
-        self.stats.record_fault("load")
-        self._emit(FaultContained(request_id, "load", error))
         if (record := self._records.get(request_id)) is not None:
+            # A preempted request would find its unwritten blocks again under its private hashes.
+            self._private.uncache(record.request, self._pool)
             record.fault = error
             _tell_cached(record.request, record.exact_prefix_tokens, 0)
+        self.stats.record_fault("load")
+        self._emit(FaultContained(request_id, "load", error))
 
     def _block_ids(self, request_id: str) -> list[int]:
         assert self._blocks is not None
@@ -281,16 +295,22 @@ class SchedulerHalf:
         if record is None:
             return False, None
         self._claimed.pop(request.request_id, None)
-        pool = self._blocks.block_pool if self._blocks is not None else None
-        self._private.release(request, block_ids, self._can.block_tokens, pool)
-        answered = request.num_output_tokens > 0
+        pool = self._pool
+        self._private.release(request, pool)
+        answered = request.num_output_tokens > record.outputs_at_order
         if record.is_blended and answered and not record.is_confirmed and record.plan is not None:
-            self._consider_exact_head(record, record.plan)  # a load that failed would have kept it from answering
+            self._consider_exact_head(record)  # a load that failed would have kept it from answering
         holds = self.donors.finished(record, block_ids, pool.num_gpu_blocks if pool is not None else 0)
         self._look_up.finish(record)
         if record.decline is not None and not record.is_ordered:
+            self.stats.record_decline(record.decline.reason.value)
             self._emit(Declined(request.request_id, record.decline.reason.value, record.decline.detail))
         return holds, provenance(record, answered=answered)
+
+    def give_up_captures(self) -> list[str]:
+        """Orders could not be written: the finished requests whose blocks must be released without a copy."""
+        held, self._releases = self._releases + self.donors.give_up_captures(), []
+        return held
 
     def abandon(self, request: Request) -> None:
         """Something broke at the end of a request, whose blocks are freed now."""

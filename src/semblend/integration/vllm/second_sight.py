@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semblend.contract import Namespace, ReusePlan, TokenRange
-from semblend.integration.vllm.claims import exact_until
 from semblend.pipeline.planner import Planner
 from semblend.plan.gates import Gates
 from semblend.settings import Settings
@@ -38,21 +37,22 @@ class SecondSight:
     def __len__(self) -> int:
         return len(self._seen)
 
-    def is_due(self, tokens: NDArray[np.uint32], namespace: Namespace, plan: ReusePlan) -> bool:
-        """Whether this request should be served cold because it brings back passages no donor holds."""
-        self._blendable += 1
-        if not len(self._seen) or self._served_cold >= MAX_COLD_SHARE * self._blendable:
-            return False
+    def due(self, tokens: NDArray[np.uint32], namespace: Namespace, plan: ReusePlan) -> tuple[str, ...]:
+        """The remembered passages for whose sake this request should be served cold; none when it should not."""
+        if not len(self._seen) or self._served_cold >= MAX_COLD_SHARE * (self._blendable + 1):
+            return ()
         again = self._seen.plan(tokens, namespace, plan.exact_prefix_tokens)
         if not isinstance(again, ReusePlan):
-            return False
+            return ()
         fresh = sum(_outside(run.target_start, run.target_end, plan) for run in again.runs)
-        if fresh < max(self._min_tokens, MIN_PROMPT_SHARE * len(tokens)):
-            return False
-        self._served_cold += 1
-        for donor_id in again.donor_ids:
-            self._seen.forget(donor_id)
-        return True
+        return again.donor_ids if fresh >= max(self._min_tokens, MIN_PROMPT_SHARE * len(tokens)) else ()
+
+    def served(self, passages: tuple[str, ...]) -> None:
+        """A request that could be blended was served: blended, or cold for the sake of ``passages``."""
+        self._blendable += 1
+        self._served_cold += bool(passages)
+        for passage in passages:
+            self._seen.forget(passage)
 
     def remember(self, tokens: NDArray[np.uint32], namespace: Namespace, novel: list[TokenRange]) -> None:
         """Keep the tokens of the stretches that a blended request computed behind loaded KV."""
@@ -70,10 +70,9 @@ class SecondSight:
         return Planner(settings=settings, gates=gates, budget_bytes=self._memory_bytes)
 
 
-def novel_stretches(plan: ReusePlan) -> list[TokenRange]:
-    """What a blended request computes behind its first inexact run, its tail included."""
+def novel_stretches(plan: ReusePlan, exact: int) -> list[TokenRange]:
+    """What a request whose KV is exact up to ``exact`` computes behind its first inexact run, its tail included."""
     stretches = []
-    exact = exact_until(plan)
     position = None
     for run in plan.runs:
         if position is not None and run.target_start > position:

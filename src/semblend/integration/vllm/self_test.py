@@ -11,6 +11,8 @@ from semblend.contract import TokenRange
 from semblend.kv.rope import Rotation, rotate_keys
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from semblend.integration.vllm.attention_cache import AttentionCache
     from semblend.integration.vllm.sparse_forward import SparseForward
 
@@ -34,13 +36,31 @@ def check_rotation(
     sparse_forward.compute(block_ids, [TokenRange(0, TOKENS)], token_ids)
     at_start, _ = cache.read(0, block_ids)
     at_start = at_start[:TOKENS].clone()
-    worst = 0.0
+    worst = _reversed_error(cache, sparse_forward, rotation, block_ids, token_ids, at_start)
     for shift in SHIFTS:
         sparse_forward.compute(block_ids, [TokenRange(shift, shift + TOKENS)], token_ids)
         recomputed, _ = cache.read(0, block_ids)
         moved = rotate_keys(at_start, shift, rotation)
-        difference = (moved.float() - recomputed[shift : shift + TOKENS].float()).norm()
-        worst = max(worst, float(difference / recomputed[shift : shift + TOKENS].float().norm()))
+        worst = max(worst, _relative_error(moved, recomputed[shift : shift + TOKENS]))
     limit = TOLERANCE.get(cache.dtype)
     if limit is None or not worst <= limit:
         raise SelfTestError(f"K moved by us differs from K computed by the engine by {worst:.4f} (limit {limit})")
+
+
+def _reversed_error(
+    cache: AttentionCache,
+    sparse_forward: SparseForward,
+    rotation: Rotation,
+    block_ids: torch.Tensor,
+    token_ids: NDArray[np.int64],
+    at_start: torch.Tensor,
+) -> float:
+    """The same tokens backwards: shows that each position got its own token, which a plain repeat would not."""
+    sparse_forward.compute(block_ids, [TokenRange(0, TOKENS)], token_ids[::-1].copy())
+    backwards, _ = cache.read(0, block_ids)
+    moved = [rotate_keys(at_start[TOKENS - 1 - i : TOKENS - i], 2 * i - TOKENS + 1, rotation) for i in range(TOKENS)]
+    return _relative_error(torch.cat(moved), backwards[:TOKENS])
+
+
+def _relative_error(moved: torch.Tensor, recomputed: torch.Tensor) -> float:
+    return float((moved.float() - recomputed.float()).norm() / recomputed.float().norm())

@@ -37,7 +37,7 @@ class SparseForward:
         taken = 0
         for batch in _batches(ranges, self._max_tokens):
             count = sum(len(part) for part in batch)
-            self._forward(block_ids, batch, torch.from_numpy(token_ids[taken : taken + count]))
+            self._forward(block_ids, batch, torch.from_numpy(token_ids[taken : taken + count]).to(torch.int32))
             taken += count
         if taken != len(token_ids):
             raise ValueError(f"{len(token_ids)} token ids for {taken} positions")
@@ -67,7 +67,10 @@ class SparseForward:
             built = group.build_metadata(common)
             metadata.update(dict.fromkeys(group.layer_names, built))
         slot_mapping = dict.fromkeys(self._cache.names, slots)
-        with set_forward_context(metadata, self._config, num_tokens=len(positions), slot_mapping=slot_mapping):
+        # Never through the engine's compiled graph: it was traced for the runner's own buffers and checks nothing.
+        with set_forward_context(
+            metadata, self._config, num_tokens=len(positions), slot_mapping=slot_mapping, skip_compiled=True
+        ):
             self._runner.get_model()(
                 input_ids=input_ids, positions=positions, intermediate_tensors=None, inputs_embeds=None
             )

@@ -90,6 +90,7 @@ def start_scheduler_half(
         ranks=vllm_config.parallel_config.world_size,
         block_tokens=vllm_config.cache_config.block_size,
         hash_tokens=kv_cache_config.hash_block_size or vllm_config.cache_config.block_size,
+        max_step_tokens=vllm_config.scheduler_config.max_num_batched_tokens,
         bytes_per_token=readiness.bytes_per_token,
     )
     deployment = deployment_namespace(vllm_config, readiness.layout_digest or None)
@@ -122,36 +123,40 @@ def make_worker_half(
         return Readiness(support.reason, False, "", 1), None
     faults: list[str] = []
     border = Border(lambda fault: faults.append(fault.error), log)
-    proven = border.call("self_test", "", partial(_prove, vllm_config, kv_cache_config, support, model_runner), None)
-    if proven is None:
-        return Readiness(f"self-test failed: {faults[0]}", False, "", 1), None
-    cache, rotation, sparse_forward = proven
+    cache = border.call("self_test", "", partial(_probe, vllm_config, kv_cache_config, support), None)
+    if not agree_in_group(cache is not None) or cache is None:  # the next test is a forward of all ranks
+        return Readiness(f"self-test failed: {faults[0] if faults else 'on another rank'}", False, "", 1), None
+    assert support.rope_theta is not None
+    assert support.rotary_dim is not None
+    rotation = half_split(support.rope_theta, support.rotary_dim)
+    sparse_forward = None
+    if support.sparse_forward and model_runner is not None:
+        limit = vllm_config.scheduler_config.max_num_batched_tokens
+        sparse_forward = SparseForward(model_runner, vllm_config, cache, limit)
+        vocabulary = vllm_config.model_config.get_vocab_size()
+        proof = partial(_prove_rotation, cache, sparse_forward, rotation, vocabulary)
+        if not border.call("self_test", "", proof, False):
+            return Readiness(f"self-test failed: {faults[0]}", False, "", 1), None
     store = HostStore(support.layers, support.kv_heads, support.head_dim, cache.dtype, options.host_bytes)
-    half = WorkerHalf(cache, store, rotation, sparse_forward, agree_in_group, log)
+    ranks = vllm_config.parallel_config.world_size
+    half = WorkerHalf(cache, store, rotation, sparse_forward, agree_in_group, log, ranks=ranks)
     return Readiness("", sparse_forward is not None, cache.layout.digest(), store.bytes_per_token), half
 
 
-def _prove(
-    vllm_config: VllmConfig, kv_cache_config: KVCacheConfig, support: Support, model_runner: Any
-) -> tuple[AttentionCache, Rotation, SparseForward | None]:
-    """The self-test: what it returns has been seen to work on this engine."""
-    assert support.rope_theta is not None
-    assert support.rotary_dim is not None
+def _probe(vllm_config: VllmConfig, kv_cache_config: KVCacheConfig, support: Support) -> AttentionCache:
     names = kv_cache_config.kv_cache_groups[0].layer_names
     cache = AttentionCache(vllm_config.compilation_config.static_forward_context, names, support.block_tokens)
-    rotation = half_split(support.rope_theta, support.rotary_dim)
-    needed = -(-POSITIONS // support.block_tokens)
-    scratch = list(range(cache.blocks - needed, cache.blocks))
-    sparse_forward = None
     with torch.inference_mode():
-        cache.probe(scratch[0], support.kv_heads, support.head_dim)
-        if support.sparse_forward and model_runner is not None:
-            limit = vllm_config.scheduler_config.max_num_batched_tokens
-            sparse_forward = SparseForward(model_runner, vllm_config, cache, limit)
-            vocabulary = vllm_config.model_config.get_vocab_size()
-            check_rotation(cache, sparse_forward, rotation, scratch, vocabulary)
-            cache.zero(scratch)
-    return cache, rotation, sparse_forward
+        cache.probe(cache.blocks - 1, support.kv_heads, support.head_dim)
+    return cache
+
+
+def _prove_rotation(cache: AttentionCache, sparse_forward: SparseForward, rotation: Rotation, vocabulary: int) -> bool:
+    scratch = list(range(cache.blocks - -(-POSITIONS // cache.block_tokens), cache.blocks))
+    with torch.inference_mode():
+        check_rotation(cache, sparse_forward, rotation, scratch, vocabulary)
+        cache.zero(scratch)
+    return True
 
 
 def agree_in_group(mine: bool) -> bool:

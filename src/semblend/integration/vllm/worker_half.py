@@ -43,6 +43,8 @@ class WorkerHalf:
         sparse_forward: SparseForward | None,
         agree: Callable[[bool], bool],
         log: logging.Logger,
+        *,
+        ranks: int = 1,
     ) -> None:
         self._cache = cache
         self._store = store
@@ -51,6 +53,7 @@ class WorkerHalf:
         self._border = Border(self._note, log)
         self._faults: dict[str, str] = {}
         self._agree = agree
+        self._is_alone = ranks == 1
         self._news = StepNews()
         self._invalid_blocks: set[int] = set()
         self._released: set[str] = set()
@@ -58,7 +61,7 @@ class WorkerHalf:
     def load(self, orders: StepOrders) -> None:
         """Before the step's forward: make every promise true, or say which blocks it broke."""
         for order in orders.loads:
-            report = self._border.call("load", order.request_id, partial(self._load, order), None)
+            report = self._load(order)
             if report is None:
                 self._news.load_faults[order.request_id] = self._faults.pop(order.request_id, "unknown")
                 self._invalid_blocks.update(order.block_ids[order.start // self._cache.block_tokens :])
@@ -102,15 +105,18 @@ class WorkerHalf:
     def _load(self, order: LoadOrder) -> LoadReport | None:
         """Rotate and write the runs, then compute the holes. All ranks do both, or none begins the forward."""
         started = time.perf_counter()
-        block_ids = torch.tensor(order.block_ids, dtype=torch.int64)
-        written = self._border.call("write", order.request_id, partial(self._write_runs, order, block_ids), False)
+        written = self._border.call("write", order.request_id, partial(self._write_runs, order), False)
         if not self._agree(written):
-            raise BrokenPromiseError(order.broken or "a rank could not write the runs")
+            self._faults.setdefault(order.request_id, "write: another rank could not write the runs")
+            return None
         loaded = time.perf_counter()
-        if order.compute:
-            if self._sparse_forward is None:
-                raise BrokenPromiseError("holes to compute, and no model at hand")
-            self._sparse_forward.compute(block_ids, order.compute, order.token_ids)
+        if self._is_alone:
+            if not self._border.call("compute", order.request_id, partial(self._compute, order), False):
+                return None
+        else:
+            # The other ranks are in the middle of the same forward: a fault here must end the engine, not pair our
+            # next collective with their last one.
+            self._compute(order)
         done = time.perf_counter()
         return LoadReport(
             donor_ids=tuple(dict.fromkeys(run.donor_id for run in order.runs)),
@@ -121,14 +127,23 @@ class WorkerHalf:
             compute_ms=(done - loaded) * 1e3,
         )
 
-    def _write_runs(self, order: LoadOrder, block_ids: torch.Tensor) -> bool:
+    def _write_runs(self, order: LoadOrder) -> bool:
         if order.broken:
             raise BrokenPromiseError(order.broken)
+        if order.compute and self._sparse_forward is None:
+            raise BrokenPromiseError("holes to compute, and no model at hand")
+        block_ids = torch.tensor(order.block_ids, dtype=torch.int64)
         for run in order.runs:
             kv = self._store.read(run.donor_id, run.donor_start, run.length)
             slots = self._cache.slots(block_ids, run.target_start, run.target_end)
             for layer, keys in enumerate(self._moved(kv[:, 0], run.shift)):
                 self._cache.write(layer, keys, kv[layer, 1], slots)
+        return True
+
+    def _compute(self, order: LoadOrder) -> bool:
+        if order.compute and self._sparse_forward is not None:
+            block_ids = torch.tensor(order.block_ids, dtype=torch.int64)
+            self._sparse_forward.compute(block_ids, order.compute, order.token_ids)
         return True
 
     def _moved(self, keys: torch.Tensor, shift: int) -> Iterator[torch.Tensor]:

@@ -143,6 +143,18 @@ def test_pieces_of_one_donor_in_order_share_context() -> None:
     assert (third.preceding_tokens, third.differing_tokens) == (220, 220)  # it stood before the others in the donor
 
 
+def test_repeated_text_is_not_counted_as_context_twice() -> None:
+    """Donor U W W Y, recipient V U W Y: Y stands at its donor's place, behind other tokens."""
+    u, v, w, y = (noise(100, seed) for seed in (11, 12, 13, 14))
+    built = planner()
+    built.register("repeats", np.concatenate([u, w, w, y]), NS)
+    recipient = np.concatenate([v, u, w, y, noise(5)])
+    plan = built.plan(recipient, NS)
+    assert isinstance(plan, ReusePlan)
+    assert all(run.risk.differing_tokens for run in plan.runs)
+    assert built.shared_prefix("repeats", recipient) == 0
+
+
 def test_what_cannot_be_a_donor_is_refused() -> None:
     built = planner()
     with pytest.raises(DonorError, match="no tokens"):
@@ -179,13 +191,17 @@ def test_lists_and_arrays_of_any_integer_type_give_one_answer() -> None:
 
 def naive_shared(pieces: list[list[int]], prefix: list[int]) -> list[int]:
     """The same definition, written as a double loop."""
-    totals: list[tuple[int, int, int]] = []
+    totals: list[tuple[int, int, int, int]] = []
     shared = []
     for donor, donor_start, target_start, length, lead in pieces:
-        chains = [total for d, end, total in totals if d == donor and end <= donor_start - lead]
-        best = max([min(prefix[donor], donor_start, target_start), *chains])
-        shared.append(min(best + lead, donor_start, target_start))
-        totals.append((donor, donor_start + length, shared[-1] + length))
+        own = [total for total in totals if total[0] == donor]
+        apart = all(target_end <= target_start - lead for _, _, target_end, _ in own)
+        limit = donor_start - lead if apart else donor_start
+        best = max(
+            [min(prefix[donor], donor_start, target_start), *(total for _, end, _, total in own if end <= limit)]
+        )
+        shared.append(min(best + lead if apart else max(best, lead), donor_start, target_start))
+        totals.append((donor, donor_start + length, target_start + length, shared[-1] + length))
     return shared
 
 
