@@ -23,8 +23,8 @@ def plan_of(known: int, prompt: int) -> ReusePlan:
 
 
 def prompt_of(passage: int) -> tuple[np.ndarray, ReusePlan]:
-    tokens = np.concatenate([text(0, 300), text(passage, 200)])
-    return tokens, plan_of(300, len(tokens))
+    tokens = np.concatenate([text(0, 100), text(passage, 200)])
+    return tokens, plan_of(100, len(tokens))
 
 
 def serve(sight: SecondSight, tokens: np.ndarray, plan: ReusePlan) -> bool:
@@ -65,6 +65,15 @@ def test_behind_a_restored_prefix_everything_is_exact_and_nothing_is_remembered(
     mixed = ReusePlan(500, 0, (TokenRange(0, 450),), (restored, moved), (TokenRange(300, 400),))
     assert exact_until(mixed, {"donor": 300, "other": 0}.__getitem__) == 400
     assert novel_stretches(mixed, 400) == [TokenRange(450, 500)]
+
+
+def test_little_that_comes_again_is_not_worth_the_reuse_of_much() -> None:
+    sight = SecondSight(64)
+    warm(sight)
+    tokens = np.concatenate([text(0, 300), text(1, 200)])
+    plan = plan_of(300, len(tokens))
+    sight.remember(tokens, NAMESPACE, novel_stretches(plan, 0))
+    assert not sight.due(tokens, NAMESPACE, plan)
 
 
 def test_what_the_plan_loads_anyway_is_not_due() -> None:

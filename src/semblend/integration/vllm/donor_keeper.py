@@ -114,8 +114,10 @@ class DonorKeeper:
         self._candidates.pop(request_id, None)
         self._desk.cancel(request_id)
 
-    def give_up_captures(self) -> list[str]:
-        return self._desk.forget_all()
+    def give_up_captures(self, lost: list[CaptureOrder]) -> list[str]:
+        """Stop every copy, and those whose slices were ``lost``; the finished requests that waited for one."""
+        self._give_up([order.donor_id for order in lost])
+        return [order.request_id for order in lost if order.release] + self._desk.forget_all()
 
     def abandon(self, request_id: str) -> None:
         """Something broke at the end of a request: its blocks are freed, so nothing may be copied from them."""
@@ -124,7 +126,10 @@ class DonorKeeper:
 
     def lose(self, news: StepNews) -> None:
         """The news could not be taken in: what they were about is given up, on both sides."""
-        for donor_id in (*news.stored, *news.capture_faults):
+        self._give_up([*news.stored, *news.capture_faults])
+
+    def _give_up(self, donor_ids: list[str]) -> None:
+        for donor_id in donor_ids:
             self._given_up(donor_id)
             self._planner.forget(donor_id)
             self._book.remove(donor_id)

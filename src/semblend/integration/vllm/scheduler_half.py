@@ -28,7 +28,7 @@ from semblend.integration.vllm.donor_keeper import DonorKeeper
 from semblend.integration.vllm.look_up import Capabilities, LookUp
 from semblend.integration.vllm.namespace import request_namespace
 from semblend.integration.vllm.options import ConnectorOptions
-from semblend.integration.vllm.orders import LoadOrder, StepNews, StepOrders
+from semblend.integration.vllm.orders import CaptureOrder, LoadOrder, StepNews, StepOrders
 from semblend.integration.vllm.private_blocks import PrivateBlocks
 from semblend.integration.vllm.provenance import RequestRecord, provenance, read_hints
 from semblend.integration.vllm.stats import SemBlendStats
@@ -68,6 +68,8 @@ class SchedulerHalf:
         self._step_tokens = 0  # holes claimed in this scheduling pass
         self._loads: list[LoadOrder] = []
         self._releases: list[str] = []
+        self._cut: list[CaptureOrder] = []  # slices of this step, and the releases beside them
+        self._issued: list[str] = []
         self._look_up = LookUp(options, planner, decoder, capabilities)
         self.donors = DonorKeeper(
             options,
@@ -235,14 +237,15 @@ class SchedulerHalf:
     def orders(self, loads: list[LoadOrder]) -> StepOrders:
         """What the workers do this step. Claims the engine did not take are void from here on."""
         self._step_tokens = 0
+        self._cut, self._issued = [], []
         for request in list(self._claimed.values()):
             self._withdraw(request)
         if self._blocks is None:
             return StepOrders(loads)
         self._private.silence(self._blocks.block_pool)
-        captures = self.donors.slices(self._block_ids)
-        releases, self._releases = self._releases, []
-        return StepOrders(loads, captures, self.donors.take_dropped(), releases)
+        self._cut = captures = self.donors.slices(self._block_ids)
+        self._issued, self._releases = self._releases, []
+        return StepOrders(loads, captures, self.donors.take_dropped(), self._issued)
 
     def heard(self, news: StepNews) -> None:
         """The workers' report of a step, as far as loads go: kept or broken."""
@@ -308,8 +311,9 @@ class SchedulerHalf:
         return holds, provenance(record, answered=answered)
 
     def give_up_captures(self) -> list[str]:
-        """Orders could not be written: the finished requests whose blocks must be released without a copy."""
-        held, self._releases = self._releases + self.donors.give_up_captures(), []
+        """Orders could not be handed out: the finished requests whose blocks must be released without a copy."""
+        held = self._issued + self._releases + self.donors.give_up_captures(self._cut)
+        self._cut, self._issued, self._releases = [], [], []
         return held
 
     def abandon(self, request: Request) -> None:

@@ -17,10 +17,8 @@ from semblend.plan.gates import Gates
 from semblend.settings import Settings
 
 MEMORY_BYTES: Final = 32 << 20
-# What comes again must be at least this share of the prompt before reuse is given up for it.
-MIN_PROMPT_SHARE: Final = 0.10
 # Of the requests that could have been blended, at most this share is served cold for the sake of later ones.
-MAX_COLD_SHARE: Final = 0.25
+MAX_COLD_SHARE: Final = 0.10
 
 
 class SecondSight:
@@ -45,7 +43,8 @@ class SecondSight:
         if not isinstance(again, ReusePlan):
             return ()
         fresh = sum(_outside(run.target_start, run.target_end, plan) for run in again.runs)
-        return again.donor_ids if fresh >= max(self._min_tokens, MIN_PROMPT_SHARE * len(tokens)) else ()
+        # Reuse is given up only for more than it is worth now.
+        return again.donor_ids if fresh >= max(self._min_tokens, plan.reused_tokens) else ()
 
     def served(self, passages: tuple[str, ...]) -> None:
         """A request that could be blended was served: blended, or cold for the sake of ``passages``."""

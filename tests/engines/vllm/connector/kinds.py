@@ -37,8 +37,9 @@ SEMANTIC: Final = {
 }
 
 KINDS: Final[Mapping[str, Kind]] = {
-    MAIN: Kind(kv_events=True),
-    FAULTY: Kind(faulty=True),
+    # Gates open: these tests are about safety, which must not rest on what the default gates decline.
+    MAIN: Kind({"max_context_share": 1.0}, kv_events=True),
+    FAULTY: Kind({"max_context_share": 1.0}, faulty=True),
     CROWDED: Kind(
         {"host_bytes": CROWDED_HOST_BYTES},
         extra=(
