@@ -200,6 +200,8 @@ class DonorKeeper:
         refresh = record.decline is not None and record.decline.reason is DeclineReason.DONOR_REFRESH
         if not refresh and not self._desk.wants(record.hints.capture, tokens):
             return False
+        if record.hints.capture:
+            return True  # somebody asked for it by name
         return tokens - self._known_tokens(record, tokens) >= self._options.min_capture_tokens
 
     def _known_tokens(self, record: RequestRecord, tokens: int) -> float:

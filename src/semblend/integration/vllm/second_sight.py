@@ -18,7 +18,7 @@ from semblend.settings import Settings
 
 MEMORY_BYTES: Final = 32 << 20
 # Of the requests that could have been blended, at most this share is served cold for the sake of later ones.
-MAX_COLD_SHARE: Final = 0.10
+MAX_COLD_SHARE: Final = 0.25
 
 
 class SecondSight:
