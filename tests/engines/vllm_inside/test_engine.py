@@ -36,7 +36,6 @@ def result_of(directory: Path, ranks: int, block: int) -> Any:
     return json.loads(rows[0].removeprefix("RESULT "))
 
 
-@pytest.mark.timeout(450)
 @pytest.mark.parametrize(("ranks", "block"), [(1, 32), (2, 64)])
 def test_a_blend_is_what_it_claims_to_be(tmp_path: Path, ranks: int, block: int) -> None:
     if len(os.sched_getaffinity(0)) < ranks:
