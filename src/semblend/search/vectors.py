@@ -20,7 +20,7 @@ from semblend.errors import DonorError, MissingDependencyError
 try:
     import usearch.index as usearch_index
 except ImportError:  # the base install
-    usearch_index = None  # type: ignore[assignment]
+    usearch_index = None
 
 CONNECTIVITY: Final = 16
 EXPANSION_ADD: Final = 128

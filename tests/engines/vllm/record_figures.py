@@ -30,8 +30,9 @@ def metrics() -> SemBlendPromMetrics:
 
 scheduler, worker = SemBlendStats(), SemBlendStats()
 empty_at_first = scheduler.is_empty() and scheduler.take() is None
-scheduler.record_lookup(0.0002, None)
-scheduler.record_lookup(0.0004, "no_candidate")
+scheduler.record_lookup(0.0002)
+scheduler.record_lookup(0.0004)
+scheduler.record_decline("no_candidate")
 scheduler.record_decline(DeclineReason.STALE)
 scheduler.record_evictions(3)
 scheduler.set_gauges(donors=7)
@@ -52,7 +53,7 @@ again.observe(both.to_dict(), engine_idx=1)
 
 flood = SemBlendStats()
 for _ in range(MAX_SAMPLES + 5):
-    flood.record_lookup(0.001, None)
+    flood.record_lookup(0.001)
 
 text = prometheus.generate_latest(prometheus.REGISTRY).decode()
 samples = {

@@ -32,7 +32,8 @@ class AttentionCache:
 
     @property
     def dtype(self) -> torch.dtype:
-        return self._layers[0].kv_cache.dtype  # type: ignore[no-any-return]
+        dtype: torch.dtype = self._layers[0].kv_cache.dtype
+        return dtype
 
     def probe(self, scratch_block: int, heads: int, head_dim: int) -> BlockLayout:
         """Learn the packing in a block nobody uses; all layers must have the same."""

@@ -78,9 +78,6 @@ class CaptureDesk:
         self._jobs[request.request_id] = CaptureJob(request, donor_id, tokens, request.num_preemptions)
         return True
 
-    def holds(self, request_id: str) -> bool:
-        return request_id in self._jobs
-
     @property
     def has_waiting_blocks(self) -> bool:
         return bool(self._waiting)

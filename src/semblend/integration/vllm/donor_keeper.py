@@ -252,9 +252,7 @@ class DonorKeeper:
     def _lost(self, donor_id: str, error: str) -> None:
         capture = self._capturing.get(donor_id)
         self._desk.cancel_donor(donor_id)
-        self._given_up(donor_id)
-        self._book.remove(donor_id)
-        self._desk.drop_donor(donor_id)
+        self._give_up([donor_id])
         if capture is not None:
             self._stats.record_fault("capture")
             self._emit(FaultContained(capture.request_id, "capture", error))
@@ -267,15 +265,17 @@ class DonorKeeper:
 
     def _evicted(self, donor: Donor) -> None:
         """The books already struck it; the workers hear of it with this step's orders."""
+        self._gone(donor, "capacity")
+
+    def _drop(self, donor_id: str, reason: str) -> None:
+        if (donor := self._book.remove(donor_id)) is not None:
+            self._desk.drop_donor(donor_id)
+            self._gone(donor, reason)
+        else:  # the books never had it, the index may
+            self._planner.forget(donor_id)
+
+    def _gone(self, donor: Donor, reason: str) -> None:
         self.version += 1
         self._planner.forget(donor.donor_id)
         self._stats.record_evictions(1)
-        self._emit(DonorEvicted(donor.donor_id, donor.namespace.digest(), "capacity"))
-
-    def _drop(self, donor_id: str, reason: str) -> None:
-        self.version += 1
-        self._planner.forget(donor_id)
-        if (donor := self._book.remove(donor_id)) is not None:
-            self._desk.drop_donor(donor_id)
-            self._stats.record_evictions(1)
-            self._emit(DonorEvicted(donor_id, donor.namespace.digest(), reason))
+        self._emit(DonorEvicted(donor.donor_id, donor.namespace.digest(), reason))

@@ -149,7 +149,7 @@ class SchedulerHalf:
         record.decline = answer if isinstance(answer, Decline) else None
         record.discoveries = answer.discoveries
         reason = record.decline.reason.value if record.decline is not None else None
-        self.stats.record_lookup(seconds, None)
+        self.stats.record_lookup(seconds)
         self._emit(
             LookupFinished(
                 record.request_id,

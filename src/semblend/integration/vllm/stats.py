@@ -52,15 +52,13 @@ class SemBlendStats(KVConnectorStats):
     def __post_init__(self) -> None:
         self.data = {**_empty(), **self.data}
 
-    def record_lookup(self, seconds: float, reason: str | None) -> None:
-        """One look-up; ``reason`` names the decline, None a plan."""
+    def record_lookup(self, seconds: float) -> None:
+        """One question to the planner; a request may be asked about more than once."""
         self._add("lookups", 1)
         self._sample("lookup_seconds", seconds)
-        if reason is not None:
-            self.record_decline(reason)
 
     def record_decline(self, reason: str) -> None:
-        """A decline that no look-up gave, such as the backend's."""
+        """One request that ended without loaded KV."""
         self._count("declined", reason)
 
     def record_load(self, reused: int, computed: int, load_s: float, compute_s: float) -> None:

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from scripts.engines.server import EngineServer, launch
 from scripts.engines.specs import EngineOptions, semblend_flags, vllm_spec
-from scripts.private_venv import ROOT
 from tests.engines.vllm.connector.client import Client, Reply
 
 from semblend.contract import DonorRegistered, Event, EventLine, decode_line
@@ -20,8 +19,6 @@ from semblend.contract import DonorRegistered, Event, EventLine, decode_line
 HERE = Path(__file__).parent
 COMMON = ("--enable-prompt-tokens-details",)
 PATIENCE_S = 20.0
-# The engine's numba and ours differ in version: in one place they would undo each other's compilations at every start.
-COMPILED = ROOT / ".cache" / "engines" / "compiled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +90,6 @@ def start(kind: Kind) -> ConnectorServer:
         environment={
             "PYTHONPATH": str(HERE),
             "FAULT_FILE": str(fault_path(folder)),
-            "NUMBA_CACHE_DIR": str(COMPILED),
             **kind.environment,
         },
         kv_cache_gib=1,
