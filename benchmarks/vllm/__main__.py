@@ -82,6 +82,9 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--overhead-n", type=int, help="items per size (default 15; 3 with --quick)")
     parser.add_argument("--soak", action="store_true", help="150 novel retrieval queries instead of cells")
     parser.add_argument("--queries", type=int, default=soak.QUERIES, help="length of the soak")
+    parser.add_argument(
+        "--utilisation", type=float, default=0.5, help="share of the soak's time the server is asked (1: no pauses)"
+    )
     parser.add_argument("--texts", type=Path, default=DEFAULT_TEXTS, help="folder of the real texts")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--enforce", action="store_true", help="missed targets fail the run too")
@@ -158,7 +161,7 @@ def _soak(arguments: argparse.Namespace, texts: Texts, codec: TokenizerCodec) ->
     asked = soak.prompts(texts.questions, codec, arguments.queries, arguments.seed)
     options = {**OPEN_GATES, "host_bytes": SOAK_HOST_BYTES, **_options(arguments)}
     with with_connector(options, RESULTS / f"{arguments.name}-soak-events.jsonl") as subject:
-        queries = soak.run(subject, asked)
+        queries = soak.run(subject, asked, arguments.utilisation)
     soak.show(queries)
     return {"soak": soak.as_record(queries)}, soak.verdicts(queries)
 

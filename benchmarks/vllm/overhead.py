@@ -1,7 +1,8 @@
 """What the connector costs when it does not help: a miss, a captured donor, and the request right behind a capture.
 
-A server with the connector and a stock one run on the same cores; only one is asked at a time. Every item goes through
-all arms, in rotating order; figures are ratios within an item.
+A server with the connector and a stock one run on the same cores; only one is asked at a time, and the other is stopped
+meanwhile, because an idle engine spins. Every item goes through all arms, in rotating order; figures are ratios within
+an item.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from benchmarks.console import progress, show_table
 from benchmarks.targets import Verdict
 from benchmarks.vllm.client import Ask, Reply
 from benchmarks.vllm.estimates import Interval, Quartiles, median_interval
-from benchmarks.vllm.servers import Subject
+from benchmarks.vllm.servers import Subject, stopped
 from benchmarks.vllm.texts import TokenIds
 from benchmarks.vllm.workload import SAME_DOCUMENT, SIZES, Workload
 
@@ -72,8 +73,10 @@ class Overhead:
         return row
 
     def _time(self, row: Costs, arm: str, subject: Subject, ask: Ask) -> Reply:
-        subject.client.reset_exact_cache()
-        reply = subject.client.timed(ask)
+        other = self._subject if subject is self._bare else self._bare
+        with stopped(other):
+            subject.client.reset_exact_cache()
+            reply = subject.client.timed(ask)
         row.first_ms[arm], row.total_ms[arm] = reply.first_token_ms, reply.total_ms
         row.is_clean &= reply.cached_tokens == 0
         return reply

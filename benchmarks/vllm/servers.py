@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -33,6 +35,16 @@ class Subject:
     client: Client
     server: EngineServer
     happenings: Happenings | None
+
+
+@contextmanager
+def stopped(subject: Subject) -> Iterator[None]:
+    """Every process of the server stands still inside the block."""
+    os.killpg(subject.server.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.killpg(subject.server.pid, signal.SIGCONT)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -74,8 +75,11 @@ def prompts(questions: Sequence[Question], codec: Codec, queries: int, seed: int
     return made
 
 
-def run(subject: Subject, asked: Sequence[TokenIds]) -> list[Query]:
-    """Plain traffic: the exact cache is left alone, every request may reuse and be captured."""
+def run(subject: Subject, asked: Sequence[TokenIds], utilisation: float) -> list[Query]:
+    """Plain traffic: the exact cache is left alone, every request may reuse and be captured.
+
+    Each query is followed by a pause in proportion to its time, so that the server is busy for ``utilisation`` of it.
+    """
     seen = SeenWindows()
     queries = []
     for number, prompt in enumerate(asked):
@@ -93,6 +97,7 @@ def run(subject: Subject, asked: Sequence[TokenIds]) -> list[Query]:
             reply.total_ms,
         )
         queries.append(query)
+        time.sleep(reply.total_ms / 1e3 * (1.0 / utilisation - 1.0))
         if (number + 1) % 10 == 0:
             share = sum(q.reused_tokens for q in queries[-10:]) / sum(q.prompt_tokens for q in queries[-10:])
             progress(f"soak: {number + 1} of {len(asked)} queries, reused share of the last ten {share:.1%}")

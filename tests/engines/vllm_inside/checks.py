@@ -16,7 +16,7 @@ from tests.engines.vllm_inside.tiny import BLOCK
 from tests.engines.vllm_inside.traces import exact_traces
 from tests.engines.vllm_inside.world import World, sequence
 
-CONTAINED = {"load", "capture"}  # the stages into which tests inject faults
+CONTAINED = {"load", "capture", "study"}  # the stages into which tests inject faults
 
 
 class PublicBlocks:
@@ -114,6 +114,8 @@ def check_rest(world: World) -> None:
     assert not half.donors._ranks_stored
     assert not half.donors._desk._jobs
     assert not half.donors._desk._waiting
+    assert not len(half.donors._studies)
+    assert not half.donors._unheld
     assert not half.donors._book._reserved
     assert not world.scheduler.requests
     pool = world.scheduler.kv_cache_manager.block_pool

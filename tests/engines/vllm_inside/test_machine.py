@@ -41,7 +41,9 @@ class Traffic(RuleBasedStateMachine):
 
     world: World
 
-    @initialize(ranks=st.sampled_from([1, 1, 2]), depth=st.sampled_from([1, 1, 2]), blocks=st.sampled_from([26, 60]))
+    @initialize(
+        ranks=st.sampled_from([1, 1, 2]), depth=st.sampled_from([1, 1, 2]), blocks=st.sampled_from([26, 60, 260])
+    )
     def start(self, ranks: int, depth: int, blocks: int) -> None:
         self.world = make_world(DIRECTORY, ranks=ranks, depth=depth, blocks=blocks, host_tokens=1024)
         self.public = PublicBlocks()
@@ -74,14 +76,14 @@ class Traffic(RuleBasedStateMachine):
     def abort(self, name: int) -> None:
         self.world.abort(f"r{name}")
 
-    @rule(rank=st.integers(0, 1), where=st.sampled_from(["loads", "captures"]))
+    @rule(rank=st.integers(0, 1), where=st.sampled_from(["loads", "captures", "forward"]))
     def fault(self, rank: int, where: str) -> None:
-        """The next step cannot read donors, or cannot read the engine's cache, on one rank."""
+        """The next step cannot read donors, or cannot read the engine's cache, or cannot compute, on one rank."""
         victim = self.world.ranks[rank % len(self.world.ranks)]
-        if where == "loads":
-            victim.fail_loads = True
-        else:
-            victim.cache.fail_reads = True
+        victim.fail_loads = where == "loads"
+        victim.cache.fail_reads = where == "captures"
+        # With several ranks a fault in the forward ends the engine: see WorkerHalf.
+        victim.forward.fails = where == "forward" and len(self.world.ranks) == 1
         before = len(self.world.news)
         self.world.step()
         self.world.flush()

@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 from tests.engines.vllm_inside.engine import KVConnectorOutput, KVOutputAggregator, ModelRunnerOutput
 
 from semblend.contract import ContextRisk, Run, TokenRange
-from semblend.integration.vllm.orders import CaptureOrder, LoadOrder, LoadReport, Readiness, StepNews, StepOrders
+from semblend.integration.vllm.orders import (
+    CaptureOrder,
+    LoadOrder,
+    LoadReport,
+    Readiness,
+    StepNews,
+    StepOrders,
+    StudyOrder,
+)
 
 pytestmark = pytest.mark.engine
 
@@ -75,10 +83,12 @@ def test_a_rank_that_is_silent_hides_no_news() -> None:
 def test_everything_that_crosses_processes_survives_pickling() -> None:
     run = Run("d", 3, 40, 64, ContextRisk(40, 40, 0.5))
     load = LoadOrder("r", (4, 5), 0, 104, (run,), (TokenRange(0, 40),), np.arange(40), "")
-    orders = StepOrders([load], [CaptureOrder("r", "d", 70, 64, 6, (9,), True)], ["x"], ["y"])
+    study = StudyOrder("q", "e", (7, 8), 32, np.arange(12))
+    orders = StepOrders([load], [CaptureOrder("r", "d", 70, 64, 6, (9,), True)], ["x"], ["y"], study)
     copy = pickle.loads(pickle.dumps(orders))
     assert copy.captures == orders.captures
     assert (copy.drops, copy.releases) == (["x"], ["y"])
+    assert (copy.study.donor_id, copy.study.token_ids.tolist()) == ("e", list(range(12)))
     assert copy.loads[0].runs == (run,)
     assert copy.captures[0].is_last
     np.testing.assert_array_equal(copy.loads[0].token_ids, load.token_ids)

@@ -82,8 +82,11 @@ class TraceForward:
 
     def __init__(self, cache: TraceCache) -> None:
         self._cache = cache
+        self.fails = False
 
     def compute(self, block_ids: torch.Tensor, ranges: Sequence[TokenRange], token_ids: Any) -> None:
+        if self.fails:
+            raise OSError("injected")
         taken = 0
         for part in ranges:
             self._cache.forward(block_ids.tolist(), part.start, token_ids[taken : taken + len(part)].tolist())

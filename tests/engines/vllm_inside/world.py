@@ -65,6 +65,7 @@ class Rank:
     cache: TraceCache
     store: HostStore
     half: WorkerHalf
+    forward: TraceForward
     fail_loads: bool = False
 
 
@@ -199,14 +200,15 @@ def _run(rank: Rank, orders: Any, work: list[Any], loads_first: bool) -> Any:
     read = rank.store.read
     if rank.fail_loads:
         rank.store.read = _broken  # type: ignore[method-assign, assignment]
-    if loads_first and orders.loads:
+    if loads_first:
         rank.half.load(orders)
     for table, start, tokens in work:
         rank.cache.forward(table, start, tokens)
-    if not loads_first and orders.loads:
+    if not loads_first:
         rank.half.load(orders)
     rank.half.save(orders)
     rank.store.read, rank.fail_loads, rank.cache.fail_reads = read, False, False  # type: ignore[method-assign]
+    rank.forward.fails = False
     return KVConnectorOutput(
         finished_sending=rank.half.take_released(),
         invalid_block_ids=rank.half.take_invalid_blocks(),
@@ -252,8 +254,9 @@ def make_world(
     for rank in range(ranks):
         cache = TraceCache(blocks, BLOCK)
         store = HostStore(1, 1, WIDTH, torch.int64, options["host_bytes"])
-        half = WorkerHalf(cache, store, half_split(1e4, WIDTH), TraceForward(cache), vote.of(rank), LOG)  # type: ignore[arg-type]
-        made.append(Rank(cache, store, half))
+        forward = TraceForward(cache)
+        half = WorkerHalf(cache, store, half_split(1e4, WIDTH), forward, vote.of(rank), LOG)  # type: ignore[arg-type]
+        made.append(Rank(cache, store, half, forward))
     return World(scheduler, made, ThreadPoolExecutor(ranks), depth, events)
 
 

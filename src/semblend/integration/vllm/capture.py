@@ -69,14 +69,24 @@ class CaptureDesk:
 
     def open(self, request: Request, donor_id: str, tokens: int, namespace: Namespace) -> bool:
         """Reserve room for the first ``tokens`` of a request. False when the store is too small for them."""
+        job = self.reserve(request, donor_id, tokens, namespace)
+        if job is not None:
+            self._jobs[request.request_id] = job
+        return job is not None
+
+    def reserve(self, request: Request, donor_id: str, tokens: int, namespace: Namespace) -> CaptureJob | None:
+        """Room for ``tokens`` of a request, as a job that nobody works on yet; ``None`` when the store is too small."""
         gone = self._book.reserve(Donor(donor_id, tokens, namespace))
         if gone is None:
-            return False
+            return None
         for donor in gone:
             self._dropped.append(donor.donor_id)
             self._on_evicted(donor)
-        self._jobs[request.request_id] = CaptureJob(request, donor_id, tokens, request.num_preemptions)
-        return True
+        return CaptureJob(request, donor_id, tokens, request.num_preemptions)
+
+    def await_copy(self, job: CaptureJob) -> None:
+        """The blocks of a finished request hold what is to be copied."""
+        self._waiting[job.request.request_id] = job
 
     @property
     def has_waiting_blocks(self) -> bool:
@@ -110,7 +120,7 @@ class CaptureDesk:
         waiting_blocks = sum(len(j.released_blocks or ()) for j in self._waiting.values()) + len(block_ids)
         needed = -(-job.tokens // self._block_tokens)
         if not is_whole or len(block_ids) < needed or waiting_blocks > MAX_WAITING_BLOCKS_SHARE * total_blocks:
-            self._drop(job)
+            self.give_up(job)
             return False
         job.released_blocks = tuple(block_ids)
         self._waiting[request.request_id] = job
@@ -119,13 +129,13 @@ class CaptureDesk:
     def cancel(self, request_id: str) -> None:
         """Give up the unfinished capture of a request that is still alive."""
         if (job := self._jobs.pop(request_id, None)) is not None:
-            self._drop(job)
+            self.give_up(job)
 
     def abandon(self, request_id: str) -> None:
         """Give up an unfinished capture although the request is over: its blocks are freed without us."""
         self.cancel(request_id)
         if (job := self._waiting.pop(request_id, None)) is not None:
-            self._drop(job)
+            self.give_up(job)
 
     def cancel_donor(self, donor_id: str) -> None:
         """Stop copying into a donor; a finished request's copy runs on, because its blocks wait for the end of it."""
@@ -136,7 +146,7 @@ class CaptureDesk:
     def forget_all(self) -> list[str]:
         """Give up everything; the finished requests whose blocks are still held and must now be released."""
         for job in [*self._jobs.values(), *self._waiting.values()]:
-            self._drop(job)
+            self.give_up(job)
         held = list(self._waiting)
         self._jobs.clear()
         self._waiting.clear()
@@ -149,6 +159,12 @@ class CaptureDesk:
 
     def drop_donor(self, donor_id: str) -> None:
         self._dropped.append(donor_id)
+
+    def give_up(self, job: CaptureJob) -> None:
+        """Free the room of a job and let the workers drop what they have of it."""
+        self._book.remove(job.donor_id)
+        self._dropped.append(job.donor_id)
+        self._on_given_up(job.donor_id)
 
     def _slice(self, job: CaptureJob, tokens: int, block_ids: tuple[int, ...]) -> CaptureOrder:
         first = job.cursor // self._block_tokens
@@ -167,8 +183,3 @@ class CaptureDesk:
             jobs = self._jobs if job.released_blocks is None else self._waiting
             del jobs[job.request.request_id]
         return order
-
-    def _drop(self, job: CaptureJob) -> None:
-        self._book.remove(job.donor_id)
-        self._dropped.append(job.donor_id)
-        self._on_given_up(job.donor_id)

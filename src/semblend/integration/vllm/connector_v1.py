@@ -101,7 +101,7 @@ class SemBlendConnectorV1(KVConnectorBase_V1):
 
     def start_load_kv(self, forward_context: ForwardContext, **kwargs: Any) -> None:
         orders = self._orders()
-        if self._worker is not None and orders is not None and orders.loads:
+        if self._worker is not None and orders is not None:
             self._worker.load(orders)
 
     def wait_for_layer_load(self, layer_name: str) -> None:
@@ -199,7 +199,8 @@ class SemBlendConnectorV1(KVConnectorBase_V1):
     def build_connector_meta(self, scheduler_output: SchedulerOutput) -> KVConnectorMetadata:
         half = self._half
         loads = half.take_loads()
-        return self._border.call("orders", "", partial(half.orders, loads), partial(self._only, loads))
+        is_idle = not scheduler_output.total_num_scheduled_tokens
+        return self._border.call("orders", "", partial(half.orders, loads, idle=is_idle), partial(self._only, loads))
 
     def _only(self, loads: list[Any]) -> StepOrders:
         self._fault("orders")

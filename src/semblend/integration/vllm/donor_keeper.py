@@ -18,14 +18,16 @@ from semblend.contract import (
     FaultContained,
     Namespace,
     ReusePlan,
+    TokenRange,
 )
 from semblend.errors import DonorError
 from semblend.integration.vllm.capture import CaptureDesk
 from semblend.integration.vllm.donors import Donor, DonorBook
 from semblend.integration.vllm.options import ConnectorOptions
-from semblend.integration.vllm.orders import CaptureOrder, StepNews
+from semblend.integration.vllm.orders import CaptureOrder, StepNews, StudyOrder
 from semblend.integration.vllm.provenance import RequestRecord
 from semblend.integration.vllm.stats import SemBlendStats
+from semblend.integration.vllm.study import StudyDesk, StudyJob, study_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,6 +79,9 @@ class DonorKeeper:
         self._ranks = ranks
         self._book = DonorBook(options.host_bytes, bytes_per_token)
         self._desk = CaptureDesk(options, self._book, block_tokens, self._evicted, self._given_up)
+        self._studies = StudyDesk()
+        self._unstudied: list[tuple[RequestRecord, list[TokenRange]]] = []
+        self._unheld: list[str] = []
         self._candidates: dict[str, tuple[RequestRecord, int]] = {}
         self._capturing: dict[str, _Capture] = {}
         self._ranks_stored: dict[str, int] = {}
@@ -97,7 +102,7 @@ class DonorKeeper:
 
     @property
     def has_waiting_blocks(self) -> bool:
-        return self._desk.has_waiting_blocks
+        return self._desk.has_waiting_blocks or bool(len(self._studies)) or bool(self._unheld)
 
     def used(self, plan: ReusePlan) -> None:
         for donor_id in plan.donor_ids:
@@ -117,12 +122,14 @@ class DonorKeeper:
     def give_up_captures(self, lost: list[CaptureOrder]) -> list[str]:
         """Stop every copy, and those whose slices were ``lost``; the finished requests that waited for one."""
         self._give_up([order.donor_id for order in lost])
-        return [order.request_id for order in lost if order.release] + self._desk.forget_all()
+        return [order.request_id for order in lost if order.release] + self._let_go()
 
     def abandon(self, request_id: str) -> None:
         """Something broke at the end of a request: its blocks are freed, so nothing may be copied from them."""
         self._candidates.pop(request_id, None)
         self._desk.abandon(request_id)
+        if (study := self._studies.drop(request_id)) is not None:
+            self._desk.give_up(study.copy)
 
     def lose(self, news: StepNews) -> None:
         """The news could not be taken in: what they were about is given up, on both sides."""
@@ -134,6 +141,59 @@ class DonorKeeper:
             self._planner.forget(donor_id)
             self._book.remove(donor_id)
             self._desk.drop_donor(donor_id)
+            if (study := self._studies.drop_donor(donor_id)) is not None:
+                self._end_study(study)
+
+    def offer_study(
+        self, record: RequestRecord, novel: list[TokenRange], block_ids: list[int], total_blocks: int
+    ) -> bool:
+        """A blended request is over. True when its blocks must wait until its ``novel`` passages were studied."""
+        own_blocks = block_ids[-(-record.exact_prefix_tokens // self._block_tokens) :]
+        tokens = study_text(record.tokens, novel, len(own_blocks) * self._block_tokens)
+        copy = None
+        is_wanted = self._options.study and self._is_wanted(record, tokens)
+        if is_wanted and self._studies.has_room(len(block_ids), total_blocks):
+            copy = self._desk.reserve(record.request, self._new_id(), len(tokens), record.namespace)
+        if copy is None:
+            self._unstudied.append((record, novel))
+            return False
+        copy.released_blocks = tuple(own_blocks[: -(-len(tokens) // self._block_tokens)])
+        record.donor_id = copy.donor_id
+        self._capturing[copy.donor_id] = _Capture(record, tokens)
+        self._studies.add(StudyJob(record, novel, copy, tokens.astype(np.int64), len(block_ids)))
+        return True
+
+    def study(self, *, idle: bool) -> StudyOrder | None:
+        """This step's slice of a study. What it completes is copied from this step on."""
+        order, done, tired = self._studies.step(idle=idle)
+        for job in done:
+            self._desk.await_copy(job.copy)
+        for job in tired:
+            self._end_study(job)
+        return order
+
+    def _end_study(self, job: StudyJob) -> None:
+        """Without a donor: the blocks go back, and the passages may try again when they come again."""
+        self._desk.give_up(job.copy)
+        self._unheld.append(job.record.request_id)
+        self._unstudied.append((job.record, job.novel))
+
+    def take_unstudied(self) -> list[tuple[RequestRecord, list[TokenRange]]]:
+        """Passages that have no donor after all."""
+        taken, self._unstudied = self._unstudied, []
+        return taken
+
+    def take_unheld(self) -> list[str]:
+        """Finished requests whose blocks no longer wait for anything."""
+        taken, self._unheld = self._unheld, []
+        return taken
+
+    def _let_go(self) -> list[str]:
+        """Give up every copy and study; the finished requests whose blocks waited for one."""
+        for job in self._studies.forget_all():
+            self._desk.give_up(job.copy)
+            self._unheld.append(job.record.request_id)
+        return self.take_unheld() + self._desk.forget_all()
 
     def slices(self, block_ids_of: Callable[[str], list[int]]) -> list[CaptureOrder]:
         """This step's copies, for prefills that earlier steps completed."""
@@ -155,6 +215,8 @@ class DonorKeeper:
         return self._desk.take_dropped()
 
     def heard(self, news: StepNews) -> None:
+        if news.studied_tokens:
+            self._stats.record_study(news.studied_tokens, news.study_ms / 1e3)
         if news.captured_tokens:
             self._stats.record_capture(news.captured_tokens, news.capture_ms / 1e3)
         for donor_id, error in news.capture_faults.items():
@@ -176,7 +238,8 @@ class DonorKeeper:
 
     def forget_all(self) -> list[str]:
         """Drop every donor; the finished requests whose blocks were waiting and must be released without a copy."""
-        held = self._desk.forget_all()
+        held = self._let_go()
+        self._unstudied.clear()
         for donor_id in self._book.ids():
             self._drop(donor_id, "reset")
         self._candidates.clear()
@@ -187,29 +250,32 @@ class DonorKeeper:
 
     def _decide(self, record: RequestRecord, tokens: int) -> None:
         del self._candidates[record.request_id]
-        if not self._is_wanted(record, tokens):
+        if not self._is_wanted(record, record.tokens[:tokens]):
             return
-        donor_id = f"{self._session}-{self._serial}"
-        self._serial += 1
+        donor_id = self._new_id()
         if self._desk.open(record.request, donor_id, tokens, record.namespace):
             record.donor_id = donor_id
             self._capturing[donor_id] = _Capture(record, record.tokens[:tokens])
 
-    def _is_wanted(self, record: RequestRecord, tokens: int) -> bool:
+    def _new_id(self) -> str:
+        self._serial += 1
+        return f"{self._session}-{self._serial}"
+
+    def _is_wanted(self, record: RequestRecord, tokens: NDArray[np.uint32]) -> bool:
         """Wanted by the policy, and not already stored in a context as good as its own."""
         refresh = record.decline is not None and record.decline.reason is DeclineReason.DONOR_REFRESH
-        if not refresh and not self._desk.wants(record.hints.capture, tokens):
+        if not refresh and not self._desk.wants(record.hints.capture, len(tokens)):
             return False
         if record.hints.capture:
             return True  # somebody asked for it by name
-        return tokens - self._known_tokens(record, tokens) >= self._options.min_capture_tokens
+        return len(tokens) - self._known_tokens(record, tokens) >= self._options.min_capture_tokens
 
-    def _known_tokens(self, record: RequestRecord, tokens: int) -> float:
-        answer = self._planner.plan(record.tokens[:tokens], record.namespace)
+    def _known_tokens(self, record: RequestRecord, tokens: NDArray[np.uint32]) -> float:
+        answer = self._planner.plan(tokens, record.namespace)
         if isinstance(answer, ReusePlan):
             return answer.reused_tokens
         shares = [found.similarity for found in answer.discoveries if found.source == "tokens"]
-        return max(shares, default=0.0) * tokens
+        return max(shares, default=0.0) * len(tokens)
 
     def _complete(self, donor_id: str) -> None:
         capture = self._capturing.pop(donor_id)

@@ -7,7 +7,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from semblend.contract import Decline, DeclineReason, ReusePlan
+from semblend.contract import Decline, DeclineReason, ReusePlan, TokenRange
 from semblend.integration.vllm.claims import exact_until, prefix_shaped, within_budget
 from semblend.integration.vllm.second_sight import SecondSight, novel_stretches
 
@@ -81,12 +81,20 @@ class LookUp:
             self._second_sight.served(record.due)
             record.due = ()
 
+    def novel(self, record: RequestRecord) -> list[TokenRange]:
+        """Passages that a blended request computed behind inexact KV, long enough to be found again."""
+        if not record.is_blended or record.plan is None:
+            return []
+        least = self._options.gates.min_run_tokens
+        return [part for part in novel_stretches(record.plan, record.exact_tokens) if len(part) >= least]
+
+    def remember(self, record: RequestRecord, novel: list[TokenRange]) -> None:
+        """Nobody keeps the KV of these passages; when they come again they are worth a cold request."""
+        if self._second_sight is not None:
+            self._second_sight.remember(record.tokens, record.namespace, novel)
+
     def finish(self, record: RequestRecord) -> None:
-        """What is known only at the end: late discoveries, and passages that a blended request computed in vain."""
-        if record.is_blended and record.plan is not None and self._second_sight is not None:
-            self._second_sight.remember(
-                record.tokens, record.namespace, novel_stretches(record.plan, record.exact_tokens)
-            )
+        """What is known only at the end: discoveries that came too late for the request."""
         if record.text is not None and not record.discoveries and not record.is_ordered:
             record.discoveries = self._planner.discover(record.text, record.namespace)
 

@@ -34,6 +34,7 @@ class ConnectorOptions:
     capture_step_tokens: int = 2048
     events: Path | None = None
     require_salt: bool = False
+    study: bool = True
     second_sight: bool = True
     recompute_all: bool = False
     gates: Gates = DEFAULT_GATES
@@ -121,9 +122,15 @@ OPTIONS: Final = (
         "Decline requests without `cache_salt` as `namespace_unknown` instead of treating them as one tenant.",
     ),
     _option(
+        "study",
+        _flag,
+        "Passages first seen inside a blended request are computed once more, alone, while the engine is idle, "
+        "and become a donor.",
+    ),
+    _option(
         "second_sight",
         _flag,
-        "A passage first seen inside a blended request is served cold once when it comes again, "
+        "A passage that could not be studied is served cold once when it comes again, "
         "and that request becomes its donor.",
     ),
     _option(

@@ -54,14 +54,29 @@ class CaptureOrder:
         return self.start + self.tokens == self.donor_tokens
 
 
+@dataclass(frozen=True, slots=True)
+class StudyOrder:
+    """Compute ``token_ids`` at positions ``start`` on, in blocks of a finished request that wait for nothing else."""
+
+    request_id: str
+    donor_id: str
+    block_ids: tuple[int, ...]
+    start: int
+    token_ids: NDArray[np.int64]
+
+
 @dataclass(slots=True)
 class StepOrders(KVConnectorMetadata):
-    """One step's work, in this order: loads, the engine's forward, drops, captures. No load finds its donor gone."""
+    """One step's work, in this order: loads and the study, the engine's forward, drops, captures.
+
+    No load finds its donor gone, and a copy follows the study of what it copies.
+    """
 
     loads: list[LoadOrder] = field(default_factory=list)
     captures: list[CaptureOrder] = field(default_factory=list)
     drops: list[str] = field(default_factory=list)
     releases: list[str] = field(default_factory=list)
+    study: StudyOrder | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +101,8 @@ class StepNews(KVConnectorWorkerMetadata):
     capture_faults: dict[str, str] = field(default_factory=dict)
     captured_tokens: int = 0
     capture_ms: float = 0.0
+    studied_tokens: int = 0
+    study_ms: float = 0.0
 
     def aggregate(self, other: KVConnectorWorkerMetadata) -> StepNews:
         if not isinstance(other, StepNews):
@@ -104,11 +121,14 @@ class StepNews(KVConnectorWorkerMetadata):
             {**self.capture_faults, **other.capture_faults},
             max(self.captured_tokens, other.captured_tokens),
             max(self.capture_ms, other.capture_ms),
+            max(self.studied_tokens, other.studied_tokens),
+            max(self.study_ms, other.study_ms),
         )
 
     @property
     def is_empty(self) -> bool:
-        return not (self.loaded or self.load_faults or self.stored or self.capture_faults or self.captured_tokens)
+        copied = self.stored or self.capture_faults or self.captured_tokens or self.studied_tokens
+        return not (self.loaded or self.load_faults or copied)
 
 
 def _slowest(one: LoadReport, other: LoadReport) -> LoadReport:

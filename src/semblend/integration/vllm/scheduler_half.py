@@ -234,7 +234,7 @@ class SchedulerHalf:
         loads, self._loads = self._loads, []
         return loads
 
-    def orders(self, loads: list[LoadOrder]) -> StepOrders:
+    def orders(self, loads: list[LoadOrder], *, idle: bool) -> StepOrders:
         """What the workers do this step. Claims the engine did not take are void from here on."""
         self._step_tokens = 0
         self._cut, self._issued = [], []
@@ -243,9 +243,12 @@ class SchedulerHalf:
         if self._blocks is None:
             return StepOrders(loads)
         self._private.silence(self._blocks.block_pool)
+        study = self.donors.study(idle=idle)
+        for record, novel in self.donors.take_unstudied():
+            self._look_up.remember(record, novel)
         self._cut = captures = self.donors.slices(self._block_ids)
-        self._issued, self._releases = self._releases, []
-        return StepOrders(loads, captures, self.donors.take_dropped(), self._issued)
+        self._issued, self._releases = self._releases + self.donors.take_unheld(), []
+        return StepOrders(loads, captures, self.donors.take_dropped(), self._issued, study)
 
     def heard(self, news: StepNews) -> None:
         """The workers' report of a step, as far as loads go: kept or broken."""
@@ -303,7 +306,13 @@ class SchedulerHalf:
         answered = request.num_output_tokens > record.outputs_at_order
         if record.is_blended and answered and not record.is_confirmed and record.plan is not None:
             self._consider_exact_head(record)  # a load that failed would have kept it from answering
-        holds = self.donors.finished(record, block_ids, pool.num_gpu_blocks if pool is not None else 0)
+        total_blocks = pool.num_gpu_blocks if pool is not None else 0
+        holds = self.donors.finished(record, block_ids, total_blocks)
+        novel = self._look_up.novel(record) if answered else []
+        if novel and not holds and self._can.sparse_forward:
+            holds = self.donors.offer_study(record, novel, block_ids, total_blocks)
+        elif novel:
+            self._look_up.remember(record, novel)
         self._look_up.finish(record)
         if record.decline is not None and not record.is_ordered:
             self.stats.record_decline(record.decline.reason.value)

@@ -1,7 +1,7 @@
 """Keeps reuse from decaying: what was first seen inside a blended request cannot be stored there, but is remembered.
 
-KV computed behind blended KV is itself approximate. Only its tokens are kept, in a small index of its own; when they
-come again, the request that carries them is served cold, once, and becomes their donor.
+KV computed behind blended KV is itself approximate. Passages that could not be studied are kept as tokens in a small
+index of its own; the request in which they come again is served cold, once, and becomes their donor.
 """
 
 from __future__ import annotations
@@ -56,9 +56,8 @@ class SecondSight:
     def remember(self, tokens: NDArray[np.uint32], namespace: Namespace, novel: list[TokenRange]) -> None:
         """Keep the tokens of the stretches that a blended request computed behind loaded KV."""
         for stretch in novel:
-            if len(stretch) >= self._min_tokens:
-                self._seen.register(f"seen-{self._serial}", tokens[stretch.start : stretch.end], namespace)
-                self._serial += 1
+            self._seen.register(f"seen-{self._serial}", tokens[stretch.start : stretch.end], namespace)
+            self._serial += 1
 
     def clear(self) -> None:
         self._seen = self._empty()

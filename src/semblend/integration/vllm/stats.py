@@ -27,6 +27,7 @@ COUNTERS: Final = {
     "reused_tokens": "Tokens whose KV was loaded from a donor.",
     "computed_tokens": "Tokens the sparse forward computed between loaded runs.",
     "captured_tokens": "Tokens whose KV was stored for later recipients.",
+    "studied_tokens": "Tokens computed once more, alone, to give passages of blended requests a donor.",
     "evicted_donors": "Donors dropped to stay within the budget.",
     "lost_samples": "Timings left out of the histograms because an interval held too many.",
 }
@@ -41,6 +42,7 @@ HISTOGRAMS: Final = {
     "load_seconds": (_SLOW, "Time to load the donor KV of one request."),
     "sparse_forward_seconds": (_SLOW, "Time to compute the holes of one request."),
     "capture_seconds": (_SLOW, "Time of one step's capture."),
+    "study_seconds": (_SLOW, "Time of one idle step's study."),
 }
 GAUGES: Final = {"donors": "Donors that can be found.", "host_bytes": "Bytes of stored donor KV per worker."}
 
@@ -73,6 +75,10 @@ class SemBlendStats(KVConnectorStats):
     def record_capture(self, tokens: int, seconds: float) -> None:
         self._add("captured_tokens", tokens)
         self._sample("capture_seconds", seconds)
+
+    def record_study(self, tokens: int, seconds: float) -> None:
+        self._add("studied_tokens", tokens)
+        self._sample("study_seconds", seconds)
 
     def record_fault(self, stage: str) -> None:
         self._count("faults", stage)

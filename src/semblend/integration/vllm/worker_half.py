@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
-from semblend.contract import FaultContained
+from semblend.contract import FaultContained, TokenRange
 from semblend.integration.border import Border
-from semblend.integration.vllm.orders import CaptureOrder, LoadOrder, LoadReport, StepNews, StepOrders
+from semblend.integration.vllm.orders import CaptureOrder, LoadOrder, LoadReport, StepNews, StepOrders, StudyOrder
 from semblend.kv.rope import Rotation, rotate_keys
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ class WorkerHalf:
         self._is_alone = ranks == 1
         self._news = StepNews()
         self._invalid_blocks: set[int] = set()
+        self._unstudied: set[str] = set()  # donors whose study failed, until the scheduler half drops them
         self._released: set[str] = set()
 
     def load(self, orders: StepOrders) -> None:
@@ -67,11 +68,14 @@ class WorkerHalf:
                 self._invalid_blocks.update(order.block_ids[order.start // self._cache.block_tokens :])
             else:
                 self._news.loaded[order.request_id] = report
+        if orders.study is not None:
+            self._study(orders.study)
 
     def save(self, orders: StepOrders) -> None:
         """After the step's loads and forward: let go of what is no longer wanted, copy what was ordered."""
         for donor_id in orders.drops:
             self._store.drop(donor_id)
+            self._unstudied.discard(donor_id)
         started = time.perf_counter()
         for order in orders.captures:
             if self._border.call("capture", order.request_id, partial(self._capture, order), False):
@@ -146,6 +150,27 @@ class WorkerHalf:
             self._sparse_forward.compute(block_ids, order.compute, order.token_ids)
         return True
 
+    def _study(self, order: StudyOrder) -> None:
+        """Compute a stretch of a text of its own. What could not be computed is never copied."""
+        started = time.perf_counter()
+        if self._is_alone:
+            if not self._border.call("study", order.request_id, partial(self._compute_alone, order), False):
+                self._unstudied.add(order.donor_id)
+                self._news.capture_faults[order.donor_id] = self._faults.pop(order.request_id, "unknown")
+                return
+        else:
+            self._compute_alone(order)  # as in _load: all ranks are in this forward together
+        self._news.studied_tokens += len(order.token_ids)
+        self._news.study_ms += (time.perf_counter() - started) * 1e3
+
+    def _compute_alone(self, order: StudyOrder) -> bool:
+        if self._sparse_forward is None:
+            raise BrokenPromiseError("a text to study, and no model at hand")
+        block_ids = torch.tensor(order.block_ids, dtype=torch.int64)
+        part = TokenRange(order.start, order.start + len(order.token_ids))
+        self._sparse_forward.compute(block_ids, [part], order.token_ids)
+        return True
+
     def _moved(self, keys: torch.Tensor, shift: int) -> Iterator[torch.Tensor]:
         """Keys layer by layer: short runs in one call, long ones in pieces that stay in the processor's cache."""
         if keys.shape[1] < LONG_RUN_TOKENS:
@@ -155,6 +180,8 @@ class WorkerHalf:
             yield rotate_keys(layer, shift, self._rotation)
 
     def _capture(self, order: CaptureOrder) -> bool:
+        if order.donor_id in self._unstudied:
+            raise BrokenPromiseError("its text was not computed to the end")
         if order.start == 0:
             self._store.begin(order.donor_id, order.donor_tokens)
         blocks = torch.tensor(order.block_ids, dtype=torch.int64)

@@ -23,6 +23,7 @@ def test_nothing_given_gives_the_documented_defaults() -> None:
         "capture_step_tokens": 2048,
         "events": None,
         "require_salt": False,
+        "study": True,
         "second_sight": True,
         "recompute_all": False,
         "min_run_tokens": 64,
@@ -45,6 +46,7 @@ def test_nothing_given_gives_the_documented_defaults() -> None:
         ("events", "run/events.jsonl", Path("run/events.jsonl")),
         ("events", None, None),
         ("require_salt", True, True),
+        ("study", False, False),
         ("second_sight", False, False),
     ],
 )
