@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Sequence, Set
 from typing import Final
 
 _PREFIX: Final = re.compile(r"^(?:chatcmpl|cmpl)-")
 _SUFFIX: Final = re.compile(r"[-_]\d+$")
+_NONCE: Final = re.compile(r"-[0-9a-f]{8}$")  # vLLM makes every id unique: cmpl-<id>-0-9bbbed82, chatcmpl-<id>-9bbbed82
 
 
 def requests_of_result(engine_ids: Sequence[str], item_ids: Collection[str]) -> tuple[str, ...]:
     """The items that the engine's requests are, each once. An id that could be two items is none."""
     known = set(item_ids)
-    return tuple(sorted({item for engine_id in engine_ids if (item := _item(engine_id, known)) is not None}))
+    return tuple(sorted({item for engine_id in engine_ids if (item := item_of(engine_id, known)) is not None}))
 
 
-def _item(engine_id: str, known: set[str]) -> str | None:
+def item_of(engine_id: str, known: Set[str]) -> str | None:
+    """The item of ``known`` that the engine calls ``engine_id``; ``None`` if it is none, or could be two."""
     if engine_id in known:
         return engine_id
-    bare = _PREFIX.sub("", engine_id)
-    matches = {bare, _SUFFIX.sub("", bare), _SUFFIX.sub("", engine_id)} & known
+    names = {engine_id, _PREFIX.sub("", engine_id)}
+    names |= {_NONCE.sub("", name) for name in names}
+    names |= {_SUFFIX.sub("", name) for name in names}
+    matches = names & known
     return matches.pop() if len(matches) == 1 else None

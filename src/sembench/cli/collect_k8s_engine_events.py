@@ -1,0 +1,58 @@
+"""``sembench collect-k8s-engine-events``: a pod's log by kubectl, kept, and its summary."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import BinaryIO, Final, cast
+
+from sembench.cli.arguments import number
+from sembench.cli.exit_codes import ExitCode
+from sembench.cli.summarize_engine_events import add_engine_argument, encode, tell
+from sembench.engine_events.kubectl import PodLog, fetch
+from sembench.engine_events.summarize import lines_of, summarize
+from sembench.files import replace_atomically
+from sembench.streams import write_err, write_out
+from semblend.errors import ConfigurationError
+
+NAME: Final = "collect-k8s-engine-events"
+SUMMARY: Final = "Fetch an engine's log from Kubernetes (kubectl logs), keep it, and summarize it."
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    add_engine_argument(command)
+    command.add_argument("--namespace", required=True, metavar="NAME", help="the pod's namespace")
+    command.add_argument("--pod", required=True, metavar="NAME", help="the pod")
+    command.add_argument("--container", metavar="NAME", help="its container (default: kubectl's choice)")
+    command.add_argument(
+        "--tail", type=int, default=2000, metavar="N", help="the last N lines; -1 for all (default: 2000)"
+    )
+    since = command.add_mutually_exclusive_group()
+    since.add_argument("--since", metavar="DURATION", help="not older than this, such as 90s, 5m, 1h30m")
+    since.add_argument("--since-time", metavar="TIME", help="not before this, such as 2026-01-31T09:30:00Z")
+    command.add_argument("--output-log", required=True, type=Path, metavar="FILE", help="the log, as it came")
+    command.add_argument("--output-summary", required=True, type=Path, metavar="FILE", help="its summary")
+    command.add_argument(
+        "--timeout-seconds", type=number, default=120.0, metavar="S", help="for kubectl (default: 120)"
+    )
+
+
+def execute(options: argparse.Namespace) -> ExitCode:
+    log = PodLog(options.namespace, options.pod, options.container, options.tail, options.since, options.since_time)
+    if options.output_log.absolute() == options.output_summary.absolute():
+        raise ConfigurationError("--output-log and --output-summary name the same file: the log would be lost")
+    for path in (options.output_log, options.output_summary):
+        if path.is_dir():
+            raise ConfigurationError(f"{path}: is a directory; name a file")
+    with replace_atomically(options.output_summary) as summary_file:
+        with replace_atomically(options.output_log) as log_file:
+            fetch(log, cast(BinaryIO, log_file), timeout_seconds=options.timeout_seconds)
+        with options.output_log.open("rb") as stream:
+            summary = summarize(options.engine, lines_of(stream))
+        text = encode(summary)
+        summary_file.write(text.encode())
+    tell(summary)
+    if summary.events[0]["lines"] == options.tail:
+        write_err(f"sembench: exactly --tail {options.tail} lines came: earlier ones may be missing. Ask for more\n")
+    write_out(text)
+    return ExitCode.OK

@@ -1,0 +1,74 @@
+"""``sembench summarize-engine-events``: a log or event stream in, the summary that gates read out."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Final
+
+from sembench.cli.arguments import existing_file
+from sembench.cli.exit_codes import ExitCode
+from sembench.cli.output import require_other_file, require_writable
+from sembench.engine_events.dialects import DIALECTS
+from sembench.engine_events.summarize import lines_of, summarize
+from sembench.engine_events.summary import EngineSummary
+from sembench.files import replace_atomically
+from sembench.streams import write_err, write_out
+
+NAME: Final = "summarize-engine-events"
+SUMMARY: Final = "Count what an engine's log or event stream confirms, joined per request."
+STDIN: Final = Path("-")
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    add_engine_argument(command)
+    command.add_argument(
+        "--input", required=True, type=_file_or_stdin, metavar="FILE", help="the log or event stream; - for stdin"
+    )
+    command.add_argument("--output", type=Path, metavar="FILE", help="the summary, which is also printed")
+
+
+def add_engine_argument(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--engine", required=True, choices=DIALECTS.names(), help="whose lines; semblend: our own event stream"
+    )
+
+
+def execute(options: argparse.Namespace) -> ExitCode:
+    if options.output is not None:
+        require_writable(options.output)
+        if options.input != STDIN:
+            require_other_file(options.output, options.input, "--input")
+    with nullcontext(sys.stdin.buffer) if options.input == STDIN else options.input.open("rb") as stream:
+        summary = summarize(options.engine, lines_of(stream))
+    text = encode(summary)
+    if options.output is not None:
+        with replace_atomically(options.output) as file:
+            file.write(text.encode())
+    tell(summary)
+    write_out(text)
+    return ExitCode.OK
+
+
+def encode(summary: EngineSummary) -> str:
+    return json.dumps(summary.to_json(), indent=2, allow_nan=False) + "\n"
+
+
+def tell(summary: EngineSummary) -> None:
+    """What was read, for the eye; a log in which nothing was understood is likely the wrong log."""
+    read = summary.events[0]
+    write_err(
+        f"sembench: {read['lines']} lines: {read['understood']} of the {summary.engine} dialect, "
+        f"{read['damaged']} damaged, {read['other']} others; {len(summary.errors) + read['errors_left_out']} errors\n"
+    )
+    if not read["understood"]:
+        write_err(f"sembench: no line was understood. Is this a log of {summary.engine}, and is the connector on?\n")
+    if read["events_left_out"]:
+        write_err(f"sembench: {read['events_left_out']} events are counted but not listed: the log is very long\n")
+
+
+def _file_or_stdin(text: str) -> Path:
+    return STDIN if text == str(STDIN) else existing_file(text)
