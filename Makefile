@@ -6,7 +6,7 @@ PY := $(BIN)/python
 # Engines and rivals import faster with byte code; some shells switch it off.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup pins models engine-vllm fmt lint types imports docs docs-check test test-models test-engines check build smoke bench-planner bench-discovery bench-offline bench-vllm bench clean
+.PHONY: help setup pins models engine-vllm fmt lint types imports docs docs-check test test-load test-models test-engines check build smoke bench-planner bench-discovery bench-offline bench-vllm e2e-vllm bench clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -51,7 +51,10 @@ docs-check: setup  ## generated pages are up to date
 	$(PY) -m scripts.generate_docs --check
 
 test: setup  ## unit, contract and integration tests that need no model and no engine
-	$(BIN)/pytest -n 2 -m "not models and not engine"
+	$(BIN)/pytest -n 2 -m "not models and not engine and not load"
+
+test-load: setup  ## load on loopback, alone and bounded
+	$(BIN)/pytest -n 0 -m load
 
 test-models: models  ## tests with real model weights
 	$(BIN)/pytest -n 0 -m models
@@ -79,6 +82,9 @@ bench-offline: models  ## exact, candidate, eligible and any-position rates on r
 
 bench-vllm: engine-vllm models  ## time to first token and answer quality on a real vLLM server
 	$(PY) -m benchmarks.vllm $(ARGS)
+
+e2e-vllm: engine-vllm models  ## real texts, real vLLM, cold beside warm, gates and a report: one command
+	$(PY) -m benchmarks.e2e $(ARGS)
 
 bench: bench-planner bench-discovery bench-offline  ## all benchmarks that need no engine
 

@@ -1,0 +1,211 @@
+"""``sembench run-load``: load a live server, open or closed loop, and say what it answered and how late we were."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from sembench.cli.arguments import count, existing_file, number, positive_int
+from sembench.cli.exit_codes import ExitCode
+from sembench.cli.output import require_other_file, require_writable
+from sembench.console import show
+from sembench.http.request import PATHS
+from sembench.load.arrivals import gamma_offsets, ramp_offsets
+from sembench.load.collect import requests_path
+from sembench.load.session import LoadRun, run_load
+from sembench.load.summary import Slo
+from sembench.load.tables import tables
+from sembench.load.workload import DEFAULT_MAX_TOKENS, DEFAULT_PROMPT_TOKENS, WorkloadWish, open_workload
+from sembench.result import write_result
+from sembench.streams import write_err, write_out
+
+NAME: Final = "run-load"
+SUMMARY: Final = (
+    "Load a live server, open or closed loop: TTFT, TPOT, ITL, E2E with intervals, goodput, our own overhead."
+)
+# What of the command line belongs to the result: neither addresses nor headers, which may hold a machine or a secret.
+_CONFIG: Final = (
+    "rate",
+    "burstiness",
+    "concurrency",
+    "ramp_up_seconds",
+    "time_scale",
+    "duration",
+    "requests",
+    "warm_up",
+    "seed",
+    "max_tokens",
+    "max_prompt_tokens",
+    "ignore_eos",
+    "timeout_seconds",
+    "slo_ttft_ms",
+    "slo_tpot_ms",
+)
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--base-url", required=True, metavar="URL", help="the server, such as http://127.0.0.1:8000")
+    command.add_argument("--output", required=True, type=Path, metavar="FILE", help="the result to write (.json)")
+    command.add_argument("--model", metavar="NAME", help="model to ask for (default: the server's first)")
+    command.add_argument("--endpoint", choices=sorted(PATHS), default="chat", help="what to ask (default: chat)")
+    _add_schedule(command)
+    _add_prompts(command)
+    command.add_argument("--warm-up", type=count, default=0, metavar="N", help="requests before measuring (default: 0)")
+    command.add_argument("--seed", type=count, default=0, metavar="N", help="of arrivals and prompts (default: 0)")
+    command.add_argument("--slo-ttft-ms", type=_positive, metavar="MS", help="goodput: a good request's most TTFT")
+    command.add_argument("--slo-tpot-ms", type=_positive, metavar="MS", help="goodput: a good request's most TPOT")
+    command.add_argument(
+        "--metrics-url", metavar="URL", help="Prometheus metrics of the server, scraped before and after (or /metrics)"
+    )
+    command.add_argument(
+        "--timeout-seconds", type=_positive, default=600.0, metavar="S", help="most for one request (default: 600)"
+    )
+    command.add_argument(
+        "--ready-seconds", type=number, default=60.0, metavar="S", help="wait so long for the server (default: 60)"
+    )
+    command.add_argument(
+        "--header", action="append", default=[], type=_header, metavar="NAME:VALUE", help="sent with all (repeat)"
+    )
+
+
+def _add_schedule(command: argparse.ArgumentParser) -> None:
+    how = command.add_mutually_exclusive_group(required=True)
+    how.add_argument("--rate", type=_positive, metavar="R", help="open loop: requests per second, whatever is answered")
+    how.add_argument("--concurrency", type=positive_int, metavar="N", help="closed loop: so many requests at a time")
+    how.add_argument(
+        "--trace", type=existing_file, metavar="FILE", help="open loop: times and lengths of an Azure or Mooncake trace"
+    )
+    command.add_argument(
+        "--burstiness",
+        type=_positive,
+        default=1.0,
+        metavar="B",
+        help="shape of the gaps with --rate: 1 Poisson, less bursts, more steadier (default: 1)",
+    )
+    command.add_argument(
+        "--time-scale",
+        type=_positive,
+        default=1.0,
+        metavar="F",
+        help="multiplies the times of --trace: 0.1 is ten times as fast (default: 1)",
+    )
+    command.add_argument(
+        "--ramp-up-seconds",
+        type=number,
+        default=0.0,
+        metavar="S",
+        help="spread the start of --concurrency (default: 0)",
+    )
+    command.add_argument("--duration", type=_positive, metavar="S", help="send for so many seconds")
+    command.add_argument("--requests", type=positive_int, metavar="N", help="send so many requests")
+
+
+def _add_prompts(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--manifest", type=existing_file, metavar="FILE", help="send the recipients of a manifest, in order"
+    )
+    command.add_argument(
+        "--prompt-tokens",
+        type=positive_int,
+        metavar="N",
+        help=f"invented prompts of so many tokens (default without --manifest or --trace: {DEFAULT_PROMPT_TOKENS})",
+    )
+    command.add_argument(
+        "--max-prompt-tokens", type=positive_int, metavar="N", help="cut longer prompts of --trace to so many tokens"
+    )
+    command.add_argument(
+        "--max-tokens",
+        type=positive_int,
+        metavar="N",
+        help=f"most tokens to answer (default: {DEFAULT_MAX_TOKENS}; with --trace: what the trace says)",
+    )
+    command.add_argument("--ignore-eos", action="store_true", help="answer all of --max-tokens (vLLM, SGLang)")
+    command.add_argument(
+        "--tokenizer",
+        metavar="PATH",
+        help="a model's tokenizer.json: invented prompts of exact length (default: words)",
+    )
+    command.add_argument("--tenant", metavar="NAME", help="for prompts that name none")
+
+
+def execute(options: argparse.Namespace) -> ExitCode:
+    require_writable(options.output)
+    for given, option in ((options.manifest, "--manifest"), (options.trace, "--trace")):
+        if given is not None:
+            for written in (options.output, requests_path(options.output)):
+                require_other_file(written, given, option)
+    result = asyncio.run(run_load(_run(options)))
+    write_result(options.output, result)
+    for table in tables(result):
+        show(table)
+    complete = result["run"]["complete"]
+    write_out(f"{'result' if complete else 'partial result'}: {options.output}\n")
+    write_out(f"requests: {requests_path(options.output)}\n")
+    if not complete:
+        return ExitCode.INTERRUPTED
+    if not result["requests"]["ok"]:
+        write_err("sembench: no request was answered; the result says why, by status\n")
+        return ExitCode.ENVIRONMENT
+    return ExitCode.OK
+
+
+def _run(options: argparse.Namespace) -> LoadRun:
+    workload = open_workload(
+        WorkloadWish(
+            manifest=options.manifest,
+            trace=options.trace,
+            prompt_tokens=options.prompt_tokens,
+            max_prompt_tokens=options.max_prompt_tokens,
+            max_tokens=options.max_tokens,
+            tokenizer=options.tokenizer,
+            tenant=options.tenant,
+            seed=options.seed,
+            requests=options.requests,
+            duration_s=options.duration,
+        )
+    )
+    offsets: Iterable[float] | None = None
+    workers: tuple[float, ...] | None = None
+    if options.rate is not None:
+        offsets = gamma_offsets(options.rate, options.burstiness, options.seed)
+    elif workload.trace is not None:
+        offsets = [entry.at_s * options.time_scale for entry in workload.trace]
+    else:
+        workers = tuple(ramp_offsets(options.concurrency, options.ramp_up_seconds))
+    config = {name: getattr(options, name) for name in _CONFIG}
+    return LoadRun(
+        base_url=options.base_url,
+        model=options.model,
+        endpoint=options.endpoint,
+        output=options.output,
+        prompts=workload.prompts,
+        warm_up_prompts=workload.warm_up_prompts,
+        limit=workload.limit,
+        slo=Slo(options.slo_ttft_ms, options.slo_tpot_ms),
+        timeout_s=options.timeout_seconds,
+        ready_s=options.ready_seconds,
+        config={**config, "workload": workload.source},
+        offsets_s=offsets,
+        first_offsets_s=workers,
+        warm_up=options.warm_up,
+        ignore_eos=options.ignore_eos,
+        metrics_url=options.metrics_url,
+        headers=dict(options.header),
+    )
+
+
+def _positive(text: str) -> float:
+    value = number(text)
+    if value == 0:
+        raise argparse.ArgumentTypeError(f"{text} is not more than 0")
+    return value
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, found, value = text.partition(":")
+    if not found or not name.strip():
+        raise argparse.ArgumentTypeError(f"'{text}' is not NAME:VALUE")
+    return name.strip(), value.strip()
