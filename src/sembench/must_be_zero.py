@@ -1,4 +1,4 @@
-"""The figures that must be zero, in one place: ``run-offline`` prints them, ``assert-result-gates`` judges them."""
+"""The figures that must be zero, in one place: the runners print them, ``assert-result-gates`` judges them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Final
 from sembench.metrics import METRICS
 from sembench.metrics.base import Figure
 from sembench.metrics.rows import RequestRow
+from sembench.paired.clean import is_reused
 
-CROSS_TENANT: Final = "cross_tenant_planned_requests"
 CONFIRMED_NEGATIVES: Final = "negative_control_backend_confirmed_rate"
+REUSING_NEGATIVES: Final = "negative_control_confirmed_reuse_rate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,29 +23,44 @@ class ZeroCheck:
     title: str
     is_rate: bool
     measure: Callable[[Sequence[RequestRow]], Figure | None]
+    culprits: Callable[[Sequence[RequestRow]], list[RequestRow]] | None = None
 
-
-def planned_from_another_tenant(rows: Sequence[RequestRow]) -> list[RequestRow]:
-    return [row for row in _cross_tenant(rows) if row.plan and row.plan.planned_tokens]
-
-
-def _cross_tenant(rows: Sequence[RequestRow]) -> list[RequestRow]:
-    return [row for row in rows if row.transform == "cross_tenant" and row.plan is not None]
-
-
-def _count_leaks(rows: Sequence[RequestRow]) -> Figure | None:
-    asked, leaks = len(_cross_tenant(rows)), len(planned_from_another_tenant(rows))
-    return Figure(leaks, leaks, asked) if asked else None
+    def first_culprit(self, rows: Sequence[RequestRow]) -> str:
+        found = self.culprits(rows) if self.culprits is not None else []
+        return f"; {found[0].item_id} first" if found else ""
 
 
 def _metric(name: str, title: str) -> ZeroCheck:
     return ZeroCheck(name, title, True, lambda rows: METRICS.get(name).measure(rows))
 
 
+def _cross_tenant(name: str, title: str, leaks: Callable[[RequestRow], bool | None]) -> ZeroCheck:
+    """Counts requests of another tenant for which ``leaks``; None where that was not recorded."""
+
+    def of_other_tenant(rows: Sequence[RequestRow]) -> list[RequestRow]:
+        return [row for row in rows if row.transform == "cross_tenant" and leaks(row) is not None]
+
+    def culprits(rows: Sequence[RequestRow]) -> list[RequestRow]:
+        return [row for row in of_other_tenant(rows) if leaks(row)]
+
+    def measure(rows: Sequence[RequestRow]) -> Figure | None:
+        asked, found = len(of_other_tenant(rows)), len(culprits(rows))
+        return Figure(found, found, asked, asked) if asked else None
+
+    return ZeroCheck(name, title, False, measure, culprits)
+
+
 MUST_BE_ZERO: Final = (
     _metric("unverified_planned_token_rate", "planned tokens that are not the donor's"),
     _metric("changed_token_planned_rate", "changed facts planned (hard negatives)"),
     _metric("negative_control_semantic_eligible_block_rate", "negative controls: eligible blocks"),
-    ZeroCheck(CROSS_TENANT, "requests planned from another tenant", False, _count_leaks),
+    _cross_tenant(
+        "cross_tenant_planned_requests",
+        "requests planned from another tenant",
+        lambda row: None if row.plan is None else row.plan.planned_tokens > 0,
+    ),
     _metric(CONFIRMED_NEGATIVES, "negative controls: blocks the backend confirmed"),
+    _metric(REUSING_NEGATIVES, "negative controls: requests with confirmed reuse"),
+    _cross_tenant("cross_tenant_reused_requests", "requests that reused another tenant's KV", is_reused),
+    _metric("propagation_contamination_rate", "probes served loaded KV as if it were exact"),
 )

@@ -13,6 +13,8 @@ from sembench.environment import describe_environment
 from sembench.files import replace_atomically
 from sembench.metrics import aggregate, aggregate_by_transform
 from sembench.metrics.rows import RequestRow, row_from_json
+from sembench.paired import summarize_pairs
+from sembench.paired.clean import pairs_of
 from semblend.contract import Evidence
 from semblend.errors import ContractError
 
@@ -35,9 +37,10 @@ _KEYS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """What a runner knows about its run. Without an engine, ``engine`` is None; without a second arm, ``paired`` is.
+    """What a runner knows about its run. Without an engine, ``engine`` is None.
 
     ``seed`` is that of the run's own draws, None if it draws nothing; a manifest's seed is fixed by its digest.
+    A run with pairs names its ``block_size`` in ``config``: what "cold" means depends on it.
     """
 
     kind: str
@@ -48,7 +51,6 @@ class RunFacts:
     max_items: int | None = None
     seed: int | None = None
     engine: Mapping[str, Any] | None = None
-    paired: Mapping[str, Any] | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -70,10 +72,20 @@ def assemble(facts: RunFacts, rows: Sequence[RequestRow]) -> dict[str, Any]:
         "engine": facts.engine,
         "environment": describe_environment(),
         "aggregate": aggregate(rows),
-        "paired": facts.paired,
+        "paired": paired_block(rows, facts.config, facts.seed),
         "by_transform": aggregate_by_transform(rows),
         "requests": [row.to_json() for row in rows],
     }
+
+
+def paired_block(rows: Sequence[RequestRow], config: Mapping[str, Any], seed: int | None) -> dict[str, Any] | None:
+    """What the rows give as ``paired``: None if no row has both arms. A run that drew nothing resamples with 0."""
+    if not pairs_of(rows):
+        return None
+    block_size = config.get("block_size")
+    if type(block_size) is not int or block_size < 1:
+        raise ContractError(f"config.block_size is {block_size!r}, and without it nobody knows which cold arm was cold")
+    return summarize_pairs(rows, block_size=block_size, seed=0 if seed is None else seed)
 
 
 def write_result(path: Path, result: Mapping[str, Any]) -> None:
@@ -85,8 +97,8 @@ def write_result(path: Path, result: Mapping[str, Any]) -> None:
 def read_result(path: Path) -> tuple[dict[str, Any], list[RequestRow]]:
     """A result and its rows, checked for shape. Whether the aggregates are true is a question for the gates."""
     try:
-        result = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        result = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
         raise ContractError(f"{path}: not JSON: {error}") from None
     if not isinstance(result, dict):
         raise ContractError(f"{path}: not a JSON object")
@@ -94,8 +106,12 @@ def read_result(path: Path) -> tuple[dict[str, Any], list[RequestRow]]:
         raise ContractError(f"{path}: result_version {result.get('result_version')!r} is not {RESULT_VERSION!r}")
     if wrong := sorted(_KEYS.symmetric_difference(result)):
         raise ContractError(f"{path}: missing or unknown keys: {', '.join(wrong)}")
-    for key, kind in (("run", dict), ("aggregate", dict), ("by_transform", dict), ("requests", list)):
+    for key, kind in (("run", dict), ("config", dict), ("aggregate", dict), ("by_transform", dict), ("requests", list)):
         if not isinstance(result[key], kind):
             raise ContractError(f"{path}: '{key}' must be {kind.__name__}")
     rows = [row_from_json(row, f"{path}: requests[{i}]") for i, row in enumerate(result["requests"])]
     return result, rows
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a number")

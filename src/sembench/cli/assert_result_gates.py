@@ -7,12 +7,13 @@ import json
 from dataclasses import fields
 from typing import Final
 
-from sembench.cli.arguments import count, existing_file, number, share
+from sembench.cli.arguments import count, existing_file, number, positive_int, share
 from sembench.cli.exit_codes import ExitCode
-from sembench.gates.calibration import read_noise_floor_kl
+from sembench.gates.calibration import NoiseFloor, read_noise_floor
 from sembench.gates.engine_summary import read_engine_summaries
+from sembench.gates.judge import judge
+from sembench.gates.manifest_match import manifest_failures
 from sembench.gates.request import GateRequest
-from sembench.gates.verdict import judge
 from sembench.result import read_result
 from sembench.streams import write_out
 
@@ -33,9 +34,18 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="an engine summary; may be repeated: counts are summed, hits and materializations joined per request",
     )
+    command.add_argument(
+        "--manifest",
+        type=existing_file,
+        metavar="FILE",
+        help="the result's manifest: its items must all have a row, unaltered in kind (only so a lost row is seen)",
+    )
     at_least = command.add_argument_group("at least")
     at_least.add_argument(
-        "--min-quality-pass-rate", type=share, metavar="SHARE", help="answers that keep their quality"
+        "--min-quality-pass-rate",
+        type=share,
+        metavar="SHARE",
+        help="answers that keep their quality, over all and over reusing requests",
     )
     at_least.add_argument(
         "--min-semantic-placement-rate", type=share, metavar="SHARE", help="requests placed by resemblance"
@@ -66,48 +76,81 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         "--max-negative-control-speedup-deviation",
         type=number,
         metavar="RATIO",
-        help="how far the negatives' median may be from 1",
+        help="how far the negatives' median speedup may be from 1, either way",
     )
     at_most.add_argument(
-        "--max-warm-vs-cold-kl", type=number, metavar="NATS", help="mean KL over the union of top-k log-probabilities"
+        "--max-failed-pair-rate", type=share, metavar="SHARE", help="pairs of which an arm did not end ok"
+    )
+    at_most.add_argument(
+        "--max-warm-vs-cold-kl",
+        type=number,
+        metavar="NATS",
+        help="mean KL over the union of top-k log-probabilities, over all and over reusing pairs",
     )
     at_most.add_argument(
         "--noise-floor-calibration",
         type=existing_file,
         metavar="FILE",
-        help="count --max-warm-vs-cold-kl from this noise floor",
+        help="count --max-warm-vs-cold-kl from this noise floor; a speedup within its TTFT spread is none",
     )
     required = command.add_argument_group("required")
     required.add_argument(
         "--require-materialized-reuse",
         action="store_true",
-        help="a request of this live result with a semantic hit and a materialization",
+        help="a request of this live result with a semantic hit and a materialization, and --require-joined-evidence",
+    )
+    required.add_argument(
+        "--require-joined-evidence",
+        action="store_true",
+        help="every reuse a row calls confirmed has a materialization of its own request in an engine summary",
     )
     required.add_argument("--require-no-engine-errors", action="store_true", help="no error line in any engine summary")
     required.add_argument(
         "--require-contamination-check", action="store_true", help="every cold arm checked, contaminated pairs excluded"
     )
-    command.add_argument("--allow-missing", action="store_true", help="a requested gate whose metric is missing passes")
+    manner = command.add_argument_group("how to judge")
+    manner.add_argument(
+        "--judge-interval",
+        action="store_true",
+        help="hold the unfavourable end of a speedup's 95 %% interval against its limit (default: the median)",
+    )
+    manner.add_argument(
+        "--min-n",
+        type=positive_int,
+        default=1,
+        metavar="N",
+        help="on how many requests a requested rate, median or mean must rest (default: 1)",
+    )
+    manner.add_argument("--allow-missing", action="store_true", help="a requested gate whose metric is missing passes")
 
 
 def execute(options: argparse.Namespace) -> ExitCode:
     result, rows = read_result(options.result)
     engine = read_engine_summaries(options.engine_summary) if options.engine_summary else None
     request = GateRequest(**{f.name: getattr(options, f.name) for f in fields(GateRequest)})
-    floor = read_noise_floor_kl(options.noise_floor_calibration) if options.noise_floor_calibration else None
+    floor = read_noise_floor(options.noise_floor_calibration) if options.noise_floor_calibration else NoiseFloor()
     verdict = judge(result, rows, engine, request, floor)
-    if options.noise_floor_calibration and floor is None and not request.allow_missing:
-        verdict.failures.append("noise_floor_calibration: the calibration holds no mean_kl_topk")
+    if options.noise_floor_calibration and floor.mean_kl is None and request.max_warm_vs_cold_kl is not None:
+        verdict.lack("mean_kl_topk", "noise_floor_calibration: the calibration holds no mean_kl_topk")
+    checked = ["aggregates follow from rows"]
+    if result["paired"] is not None:
+        checked.append("pairs follow from rows")
+    if options.manifest is not None:
+        verdict.failures += manifest_failures(options.manifest, result, rows)
+        checked.append("rows are the manifest's items")
     report = {
         "result": str(options.result),
         "engine_summaries": [str(path) for path in options.engine_summary],
         "evidence": result["run"].get("evidence"),
         "passed": verdict.passed,
         "failures": verdict.failures,
-        "checked": ["aggregates follow from rows", *verdict.checked],
+        "checked": [*checked, *verdict.checked],
+        "gates": verdict.gates_as_json(),
         "observed": verdict.observed,
         "requested_gates": request.requested(),
         "missing_metrics": verdict.missing,
+        "judge_interval": request.judge_interval,
+        "min_n": request.min_n,
         "allow_missing": request.allow_missing,
     }
     write_out(json.dumps(report, indent=2, ensure_ascii=False) + "\n")

@@ -7,6 +7,7 @@ request of which some summary reports a semantic hit and some summary, the same 
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,8 +24,9 @@ _COUNTS: Final = ("materialization_events", "materialized_tokens", "materialized
 class EngineEvidence:
     """Sums over all summaries; None where no summary counted.
 
-    ``joined_requests`` have both a hit and a materialization. None when no summary lists its events with request ids:
-    then nothing can be joined.
+    ``joined_requests`` have both a hit and a materialization. ``loaded_tokens`` holds every request with a
+    materialization, by the engine's id: how many tokens, None if its events do not say. Both are None when no summary
+    lists its events with request ids: then nothing can be joined. ``events_left_out`` did not fit into the lists.
     """
 
     materialization_events: int | None
@@ -34,19 +36,23 @@ class EngineEvidence:
     errors: int | None
     joined_requests: tuple[str, ...] | None
     claims_reuse: bool
+    loaded_tokens: Mapping[str, int | None] | None = None
+    events_left_out: int = 0
 
 
 def read_engine_summaries(paths: Sequence[Path]) -> EngineEvidence:
     summaries = [_read(path) for path in paths]
-    events = [event for summary in summaries for event in _events(summary)]
+    listings = [_events(summary) for summary in summaries]
     listed = any(isinstance(summary.get("events"), list) for summary in summaries)
-    hits = _requests(events, HIT)
-    loads = _requests(events, MATERIALIZED)
+    hits = {request for events in listings for request in _requests(events, HIT)}
+    loads = _most([_loaded(events) for events in listings])
     return EngineEvidence(
         **{name: _sum(summaries, name) for name in _COUNTS},
         errors=_sum_errors(summaries),
-        joined_requests=tuple(sorted(hits & loads)) if listed else None,
+        joined_requests=tuple(sorted(hits & loads.keys())) if listed else None,
         claims_reuse=any(summary.get("materialized_semantic_kv_reuse") is True for summary in summaries),
+        loaded_tokens=loads if listed else None,
+        events_left_out=sum(map(_left_out, summaries)),
     )
 
 
@@ -59,23 +65,61 @@ def _read(path: Path) -> dict[str, Any]:
         raise ContractError(f"{path}: not an engine summary (a JSON object that names its engine)")
     for name in _COUNTS:
         count = summary.get(name)
-        if count is not None and (type(count) is not int or count < 0):
+        if count is not None and not _is_count(count):
             raise ContractError(f"{path}: '{name}' is {count!r}, not a count")
+    errors = summary.get("errors")
+    if errors is not None and not isinstance(errors, list) and not _is_count(errors):
+        raise ContractError(f"{path}: 'errors' is {errors!r}, neither a count nor a list of lines")
     return summary
 
 
+def _is_count(value: object) -> bool:
+    return type(value) is int and value >= 0
+
+
 def _events(summary: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Those that name a request; one that says it moved no tokens does not count."""
     events = summary.get("events")
-    return [event for event in events if isinstance(event, dict)] if isinstance(events, list) else []
+    return [
+        event
+        for event in (events if isinstance(events, list) else [])
+        if isinstance(event, dict) and isinstance(event.get("request_id"), str) and event.get("tokens") != 0
+    ]
+
+
+def _left_out(summary: Mapping[str, Any]) -> int:
+    """A summary of ours says in its first event what its list had no room for."""
+    events = summary.get("events")
+    listed = events if isinstance(events, list) else []
+    counts = [event.get("events_left_out") for event in listed if isinstance(event, dict)]
+    return sum(count for count in counts if type(count) is int)
 
 
 def _requests(events: Sequence[Mapping[str, Any]], kind: str) -> set[str]:
-    """Requests with an event of this kind; one that says it moved no tokens does not count."""
+    return {event["request_id"] for event in events if event.get("event") == kind}
+
+
+def _loaded(events: Sequence[Mapping[str, Any]]) -> dict[str, int | None]:
+    """Tokens by request, a request's phases added up; None where an event does not say."""
+    told: dict[str, list[int | None]] = defaultdict(list)
+    for event in events:
+        if event.get("event") == MATERIALIZED:
+            tokens = event.get("tokens")
+            told[event["request_id"]].append(tokens if _is_count(tokens) else None)
     return {
-        event["request_id"]
-        for event in events
-        if event.get("event") == kind and isinstance(event.get("request_id"), str) and event.get("tokens") != 0
+        request: None if None in counts else sum(count for count in counts if count is not None)
+        for request, counts in told.items()
     }
+
+
+def _most(files: Sequence[Mapping[str, int | None]]) -> dict[str, int | None]:
+    """Over files the largest figure, not the sum: a log and an event stream may tell of the same load."""
+    loads: dict[str, int | None] = {}
+    for file in files:
+        for request, tokens in file.items():
+            known = loads.get(request)
+            loads[request] = tokens if known is None else max(known, tokens or 0)
+    return loads
 
 
 def _sum(summaries: Sequence[Mapping[str, Any]], name: str) -> int | None:

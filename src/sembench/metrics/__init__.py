@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from sembench.metrics.base import Metric
@@ -34,8 +34,35 @@ ORDER: Final = (
     "plan_latency_ms_p99",
     "backend_confirmed_block_rate",
     "backend_confirmed_lift",
+    "confirmed_reuse_rate_by_request",
+    "confirmed_reused_token_rate",
+    "boundary_alignment_rate",
+    "materialized_reuse_rate",
+    "materialized_reuse_token_rate",
+    "propagation_contamination_rate",
     "semantic_placement_rate_by_request",
+    "failed_request_rate",
+    "contaminated_cold_arm_rate",
+    "cold_ttft_ms_p50",
+    "cold_ttft_ms_p95",
+    "cold_ttft_ms_p99",
+    "warm_ttft_ms_p50",
+    "warm_ttft_ms_p95",
+    "warm_ttft_ms_p99",
+    "blended_ttft_speedup_median",
+    "hit_only_ttft_speedup_median",
     "quality_pass_rate",
+    "reused_quality_pass_rate",
+    "cold_token_recall",
+    "cold_f1",
+    "cold_rouge_l",
+    "cold_exact_match",
+    "warm_token_recall",
+    "warm_f1",
+    "warm_rouge_l",
+    "warm_exact_match",
+    "answer_flip_rate",
+    "reused_answer_flip_rate",
     "negative_control_count",
     "negative_control_exact_block_hit_rate",
     "negative_control_any_position_token_rate",
@@ -43,24 +70,42 @@ ORDER: Final = (
     "negative_control_semantic_eligible_block_rate",
     "negative_control_discovery_rate",
     "negative_control_backend_confirmed_rate",
+    "negative_control_confirmed_reuse_rate",
     "negative_control_semantic_placement_rate",
 )
 """The order in which metrics are written and documented."""
 
-_NEGATIVE: Final = {
-    "negative_control_count": "COUNT",
-    "negative_control_exact_block_hit_rate": "EXACT_BLOCKS",
-    "negative_control_any_position_token_rate": "ANY_POSITION_TOKENS",
-    "negative_control_semantic_candidate_block_rate": "CANDIDATE_BLOCKS",
-    "negative_control_semantic_eligible_block_rate": "ELIGIBLE_BLOCKS",
-    "negative_control_discovery_rate": "DISCOVERIES",
-    "negative_control_backend_confirmed_rate": "CONFIRMED_BLOCKS",
-    "negative_control_semantic_placement_rate": "PLACEMENTS",
+# Metrics that share a file with others of their kind; every other has a file of its own name.
+_HOMES: Final = {
+    "cold_ttft_ms_p50": "ttft:COLD_P50",
+    "cold_ttft_ms_p95": "ttft:COLD_P95",
+    "cold_ttft_ms_p99": "ttft:COLD_P99",
+    "warm_ttft_ms_p50": "ttft:WARM_P50",
+    "warm_ttft_ms_p95": "ttft:WARM_P95",
+    "warm_ttft_ms_p99": "ttft:WARM_P99",
+    "cold_token_recall": "answer_quality:COLD_TOKEN_RECALL",
+    "cold_f1": "answer_quality:COLD_F1",
+    "cold_rouge_l": "answer_quality:COLD_ROUGE_L",
+    "cold_exact_match": "answer_quality:COLD_EXACT_MATCH",
+    "warm_token_recall": "answer_quality:WARM_TOKEN_RECALL",
+    "warm_f1": "answer_quality:WARM_F1",
+    "warm_rouge_l": "answer_quality:WARM_ROUGE_L",
+    "warm_exact_match": "answer_quality:WARM_EXACT_MATCH",
+    "answer_flip_rate": "answer_flips:ALL",
+    "reused_answer_flip_rate": "answer_flips:REUSED",
+    "negative_control_count": "negative_control:COUNT",
+    "negative_control_exact_block_hit_rate": "negative_control:EXACT_BLOCKS",
+    "negative_control_any_position_token_rate": "negative_control:ANY_POSITION_TOKENS",
+    "negative_control_semantic_candidate_block_rate": "negative_control:CANDIDATE_BLOCKS",
+    "negative_control_semantic_eligible_block_rate": "negative_control:ELIGIBLE_BLOCKS",
+    "negative_control_discovery_rate": "negative_control:DISCOVERIES",
+    "negative_control_backend_confirmed_rate": "negative_control:CONFIRMED_BLOCKS",
+    "negative_control_confirmed_reuse_rate": "negative_control:REUSED_REQUESTS",
+    "negative_control_semantic_placement_rate": "negative_control:PLACEMENTS",
 }
 
 for _name in ORDER:
-    _home = f"negative_control:{_NEGATIVE[_name]}" if _name in _NEGATIVE else f"{_name}:METRIC"
-    METRICS.register(_name, f"sembench.metrics.{_home}")
+    METRICS.register(_name, f"sembench.metrics.{_HOMES.get(_name, f'{_name}:METRIC')}")
 
 
 def metric_names() -> tuple[str, ...]:
@@ -79,11 +124,21 @@ def aggregate(rows: Sequence[RequestRow]) -> dict[str, Any]:
         parts[name] = {
             "numerator": None if figure is None else figure.numerator,
             "denominator": None if figure is None else figure.denominator,
+            "n": None if figure is None else figure.n,
             "unit": metric.unit,
             "evidence": str(metric.evidence) if figure is not None else None,
         }
-    declined = Counter(row.plan.decline_reason for row in rows if row.plan and row.plan.decline_reason)
-    return {**values, "decline_reasons": dict(sorted(declined.items())), "parts": parts}
+    return {
+        **values,
+        "decline_reasons": _counted(row.plan.decline_reason for row in rows if row.plan),
+        "backend_outcomes": _counted(row.backend.outcome for row in rows if row.backend),
+        "backend_decline_reasons": _counted(row.backend.decline_reason for row in rows if row.backend),
+        "parts": parts,
+    }
+
+
+def _counted(names: Iterable[str | None]) -> dict[str, int]:
+    return dict(sorted(Counter(name for name in names if name is not None).items()))
 
 
 def aggregate_by_transform(rows: Sequence[RequestRow]) -> dict[str, dict[str, Any]]:
@@ -93,9 +148,12 @@ def aggregate_by_transform(rows: Sequence[RequestRow]) -> dict[str, dict[str, An
 
 def reference_table() -> str:
     """The table of docs/METRICS.md."""
-    lines = ["| metric | unit | formula | needs | evidence | better |", "|---|---|---|---|---|---|"]
+    columns = ("metric", "unit", "formula", "needs", "evidence", "better", "never without")
+    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for name in ORDER:
         metric = METRICS.get(name)
+        beside = f"`{metric.companion}`" if metric.companion else ""
         needs = ", ".join(metric.needs)
-        lines.append(f"| `{name}` | {metric.unit} | {metric.formula} | {needs} | {metric.evidence} | {metric.better} |")
+        cells = (f"`{name}`", metric.unit, metric.formula, needs, metric.evidence, metric.better, beside)
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"

@@ -11,7 +11,7 @@ from semblend.contract import Evidence
 
 def _any_position(rows: Sequence[RequestRow]) -> Figure | None:
     measured = [(row.any_position_tokens, row.prompt_tokens) for row in rows if row.any_position_tokens is not None]
-    return share(sum(tokens for tokens, _ in measured), sum(tokens for _, tokens in measured))
+    return share(sum(tokens for tokens, _ in measured), sum(tokens for _, tokens in measured), len(measured))
 
 
 METRIC = Metric(

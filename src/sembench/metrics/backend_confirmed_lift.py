@@ -15,7 +15,7 @@ def _lift(rows: Sequence[RequestRow]) -> Figure | None:
         for row in rows
         if row.backend_confirmed_blocks is not None and row.exact_hit_blocks is not None
     ]
-    return share(sum(gain for gain, _ in measured), sum(blocks for _, blocks in measured))
+    return share(sum(gain for gain, _ in measured), sum(blocks for _, blocks in measured), len(measured))
 
 
 METRIC = Metric(

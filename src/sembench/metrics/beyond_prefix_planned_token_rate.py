@@ -15,7 +15,7 @@ def _beyond_prefix(rows: Sequence[RequestRow]) -> Figure | None:
         for row in rows
         if row.plan_beyond_prefix_tokens is not None and row.exact_prefix_tokens is not None
     ]
-    return share(sum(planned for planned, _ in measured), sum(cold for _, cold in measured))
+    return share(sum(planned for planned, _ in measured), sum(cold for _, cold in measured), len(measured))
 
 
 METRIC = Metric(

@@ -15,7 +15,7 @@ def _changed(rows: Sequence[RequestRow]) -> Figure | None:
         for row in rows
         if row.changed_tokens is not None and row.changed_planned_tokens is not None
     ]
-    return share(sum(planned for planned, _ in measured), sum(changed for _, changed in measured))
+    return share(sum(planned for planned, _ in measured), sum(changed for _, changed in measured), len(measured))
 
 
 METRIC = Metric(

@@ -15,7 +15,7 @@ def _mean_share(rows: Sequence[RequestRow]) -> Figure | None:
         for row in rows
         if row.plan is not None and row.plan.mean_context_share is not None
     ]
-    return share(sum(weighted for weighted, _ in measured), sum(tokens for _, tokens in measured))
+    return share(sum(weighted for weighted, _ in measured), sum(tokens for _, tokens in measured), len(measured))
 
 
 METRIC = Metric(

@@ -9,6 +9,7 @@ from typing import Final
 from sembench.metrics.any_position_token_rate import METRIC as ANY_POSITION
 from sembench.metrics.backend_confirmed_block_rate import METRIC as CONFIRMED
 from sembench.metrics.base import Figure, Metric, Needs
+from sembench.metrics.confirmed_reuse_rate_by_request import METRIC as REUSE
 from sembench.metrics.discovery_rate_by_request import METRIC as DISCOVERY
 from sembench.metrics.exact_block_hit_rate import METRIC as EXACT
 from sembench.metrics.rows import RequestRow
@@ -43,3 +44,4 @@ ELIGIBLE_BLOCKS: Final = _over_negatives(ELIGIBLE, "negative_control_semantic_el
 CONFIRMED_BLOCKS: Final = _over_negatives(CONFIRMED, "negative_control_backend_confirmed_rate")
 DISCOVERIES: Final = _over_negatives(DISCOVERY, "negative_control_discovery_rate")
 PLACEMENTS: Final = _over_negatives(PLACEMENT, "negative_control_semantic_placement_rate")
+REUSED_REQUESTS: Final = _over_negatives(REUSE, "negative_control_confirmed_reuse_rate")

@@ -12,4 +12,4 @@ def percentile(values: Iterable[float], percent: float) -> Figure | None:
     ordered = sorted(values)
     if not ordered:
         return None
-    return Figure(ordered[max(0, math.ceil(percent / 100 * len(ordered)) - 1)])
+    return Figure(ordered[max(0, math.ceil(percent / 100 * len(ordered)) - 1)], n=len(ordered))

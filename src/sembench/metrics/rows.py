@@ -5,10 +5,11 @@ Runners write rows, metrics read them, and the gates read them again to check th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from types import NoneType, UnionType
-from typing import Any, get_args, get_type_hints
+from typing import Any, Final, get_args, get_type_hints
 
 from semblend.errors import ContractError
 
@@ -33,10 +34,67 @@ class PlanRow:
 
 
 @dataclass(frozen=True, slots=True)
+class ArmRow:
+    """One live request as its client saw it. ``status`` is ``ok`` or what went wrong; times run to the client's clock.
+
+    ``contaminated`` belongs to cold arms: the server had cached more than one block of a prompt it should not know.
+    """
+
+    request_id: str
+    status: str
+    ttft_ms: float | None = None
+    total_ms: float | None = None
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    cached_tokens: int | None = None
+    contaminated: bool | None = None
+    text: str | None = None
+    token_recall: float | None = None
+    f1: float | None = None
+    rouge_l: float | None = None
+    exact_match: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PairRow:
+    """The warm answer beside the cold one. KL is over the union of both top-k, at positions with equal history."""
+
+    warm_first: bool
+    mean_kl: float | None = None
+    worst_kl: float | None = None
+    compared_positions: int | None = None
+    agreed_tokens: int | None = None
+    answer_flip: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BackendRow:
+    """What the engine's own events say of the warm request. Only ``reused_tokens`` is reuse.
+
+    ``propagated_tokens`` were served to a later exact request beyond the true exact prefix: they must be none.
+    """
+
+    engine_request_id: str
+    outcome: str
+    found_tokens: int | None = None
+    advertised_tokens: int | None = None
+    boundary: int | None = None
+    reused_tokens: int | None = None
+    computed_tokens: int | None = None
+    runs: int | None = None
+    decline_reason: str | None = None
+    faults: int | None = None
+    load_ms: float | None = None
+    compute_ms: float | None = None
+    propagated_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class RequestRow:
     """``plan`` is the configured planner's; ``token_plan`` the same without embedder, only if the run compares both.
 
     ``plan_beyond_prefix_tokens`` is planned when the planner is told of the exact prefix, as an engine tells it.
+    A live run without pairs fills ``warm`` only.
     """
 
     item_id: str
@@ -59,17 +117,40 @@ class RequestRow:
     changed_planned_tokens: int | None = None
     backend_confirmed_blocks: int | None = None
     route_outcome: str | None = None
+    route_worker: str | None = None
+    route_similarity: float | None = None
     quality_pass: bool | None = None
+    cold: ArmRow | None = None
+    warm: ArmRow | None = None
+    pair: PairRow | None = None
+    backend: BackendRow | None = None
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
 
+_PARTS: Final[dict[str, type[Any]]] = {
+    "plan": PlanRow,
+    "token_plan": PlanRow,
+    "cold": ArmRow,
+    "warm": ArmRow,
+    "pair": PairRow,
+    "backend": BackendRow,
+}
+
+_SIGNED: Final = frozenset({"route_similarity"})  # a cosine
+
+
+# Worked out once: every reader of a result asks for every row.
+_ROWS: Final[tuple[type[Any], ...]] = (RequestRow, *_PARTS.values())
+_HINTS: Final = {cls.__name__: get_type_hints(cls) for cls in _ROWS}
+
+
 def row_from_json(record: object, where: str) -> RequestRow:
     values = _checked_fields(RequestRow, record, where)
-    for name in ("plan", "token_plan"):
+    for name, part in _PARTS.items():
         if values.get(name) is not None:
-            values[name] = PlanRow(**_checked_fields(PlanRow, values[name], f"{where}: {name}"))
+            values[name] = part(**_checked_fields(part, values[name], f"{where}: {name}"))
     return RequestRow(**values)
 
 
@@ -79,16 +160,23 @@ def _checked_fields(cls: type[Any], record: object, where: str) -> dict[str, Any
     known = {f.name for f in fields(cls)}
     if unknown := sorted(set(record) - known):
         raise ContractError(f"{where}: unknown keys {', '.join(unknown)}")
-    hints = get_type_hints(cls)
+    hints = _HINTS[cls.__name__]
     required = {f.name for f in fields(cls)} - set(_optional(cls))
     if missing := sorted(required - set(record)):
         raise ContractError(f"{where}: missing {', '.join(missing)}")
     for name, value in record.items():
         if not _fits(value, hints[name]):
             raise ContractError(f"{where}: '{name}' is {value!r}")
-        if isinstance(value, int | float) and not isinstance(value, bool) and not value >= 0:
-            raise ContractError(f"{where}: '{name}' is {value!r}, and no count is negative")
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            _check_number(name, value, where)
     return dict(record)
+
+
+def _check_number(name: str, value: float, where: str) -> None:
+    if not math.isfinite(value):
+        raise ContractError(f"{where}: '{name}' is {value!r}, which nobody measured")
+    if value < 0 and name not in _SIGNED:
+        raise ContractError(f"{where}: '{name}' is {value!r}, and no count is negative")
 
 
 def _optional(cls: type[Any]) -> tuple[str, ...]:
@@ -100,7 +188,7 @@ def _fits(value: object, hint: Any) -> bool:
     for option in options:
         if option is NoneType and value is None:
             return True
-        if option is PlanRow and isinstance(value, Mapping):
+        if option in _PARTS.values() and isinstance(value, Mapping):
             return True
         if option is float and isinstance(value, int | float) and not isinstance(value, bool):
             return True

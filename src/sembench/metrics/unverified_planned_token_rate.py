@@ -12,7 +12,7 @@ from semblend.contract import Evidence
 def _unverified(rows: Sequence[RequestRow]) -> Figure | None:
     plans = [row.plan for row in rows if row.plan is not None]
     wrong = sum(plan.unverified_tokens for plan in plans)
-    return share(wrong, wrong + sum(plan.planned_tokens for plan in plans))
+    return share(wrong, wrong + sum(plan.planned_tokens for plan in plans), len(plans))
 
 
 METRIC = Metric(

@@ -81,8 +81,8 @@ def test_the_tables_of_a_run(result: dict[str, Any]) -> None:
     assert [row[0] for row in datasets.rows] == ["fixture_reports", "fixture_records"]
     checks = checks_table(result)
     assert checks.title == "Figures that must be zero"
-    assert [row[1] for row in checks.rows] == ["0.0 %", "0.0 %", "0.0 %", "0", "-"]
-    assert checks.rows[-1] == ("negative controls: blocks the backend confirmed", "-", "not measured")
+    assert [row[1] for row in checks.rows] == ["0.0 %", "0.0 %", "0.0 %", "0", "-", "-", "-", "-"]
+    assert checks.rows[4] == ("negative controls: blocks the backend confirmed", "-", "not measured")
     ablation = ablation_table(result)
     assert ablation is not None
     assert "jaccard" in ablation.title
@@ -99,7 +99,7 @@ def test_nothing_is_shown_of_what_did_not_run(manifest: Path, tmp_path: Path) ->
     checks = checks_table(plain).rows
     assert checks[0][0] == "planned tokens that are not the donor's"
     assert checks[0][1] == "0.0 %"
-    assert [row[1:] for row in checks[1:]] == [("-", "not measured")] * 4
+    assert [row[1:] for row in checks[1:]] == [("-", "not measured")] * 7
 
 
 def test_the_settings_of_the_planner_stand_below_the_table(result: dict[str, Any]) -> None:

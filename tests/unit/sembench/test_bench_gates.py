@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from sembench.gates.calibration import read_noise_floor_kl
+from sembench.gates.calibration import NoiseFloor, read_noise_floor, read_noise_floor_kl
 from sembench.gates.engine_summary import EngineEvidence, read_engine_summaries
+from sembench.gates.judge import judge
 from sembench.gates.request import GateRequest
-from sembench.gates.verdict import Verdict, judge
-from sembench.metrics.rows import PlanRow, RequestRow
+from sembench.gates.verdict import Measured, Verdict
+from sembench.metrics.rows import ArmRow, BackendRow, PairRow, PlanRow, RequestRow
 from sembench.result import RunFacts, assemble, read_result, write_result
 from semblend.contract import Evidence
 from semblend.errors import ContractError
@@ -38,6 +39,10 @@ ROW = RequestRow(
     backend_confirmed_blocks=4,
     route_outcome="semantic_placement",
     quality_pass=True,
+    cold=ArmRow("cold.a", "ok", 140.0, 200.0, 165, 8, 0, False),
+    warm=ArmRow("a", "ok", 100.0, 160.0, 165, 8, 70),
+    pair=PairRow(True, 0.03, 0.04, 8, 8, False),
+    backend=BackendRow("chatcmpl-a-0a1b2c3d", "backend_materialized_reuse", 80, 80, 0, 70, 10, 1),
 )
 COLD = replace(
     ROW,
@@ -57,34 +62,44 @@ COLD = replace(
     plan_beyond_prefix_tokens=0,
     backend_confirmed_blocks=0,
     route_outcome="cold_route",
+    cold=ArmRow("cold.b", "ok", 102.0, 200.0, 165, 8, 0, False),
+    warm=ArmRow("b", "ok", 100.0, 160.0, 165, 8, 0),
+    pair=PairRow(False),
+    backend=BackendRow("b", "cold_fallback", 0, 0, None, 0, decline_reason="no_candidate"),
 )
-PAIRED = {
-    "pairs": 2,
-    "contamination_checked_pairs": 2,
-    "flush_contaminated_pairs": 0,
-    "clean_pairs": 2,
-    "blended_ttft_speedup_median": 1.4,
-    "negative_control_ttft_speedup_median": 1.02,
-    "warm_vs_cold_mean_kl_topk": 0.03,
-}
-ENGINE = EngineEvidence(3, 700, 9, 2, 0, ("a",), True)
+ENGINE = EngineEvidence(3, 700, 9, 2, 0, ("a",), True, {"a": 700})
 
 
-def live_result(*rows: RequestRow, paired: dict[str, Any] | None = None) -> tuple[dict[str, Any], list[RequestRow]]:
-    facts = RunFacts(
-        "live",
-        Evidence.MEASURED_LIVE,
-        "m.jsonl",
-        "0" * 64,
-        {"block_size": 16},
-        paired=PAIRED if paired is None else paired,
+def named(row: RequestRow, item_id: str, **changes: Any) -> RequestRow:
+    """The same row of another item: its arms and its backend's word carry the item's id."""
+    assert row.cold is not None
+    assert row.warm is not None
+    assert row.backend is not None
+    return replace(
+        row,
+        item_id=item_id,
+        cold=replace(row.cold, request_id=f"cold.{item_id}"),
+        warm=replace(row.warm, request_id=item_id),
+        backend=replace(row.backend, engine_request_id=item_id),
+        **changes,
     )
+
+
+def leaking(row: RequestRow, tokens: int) -> RequestRow:
+    assert row.warm is not None
+    backend = BackendRow(row.item_id, "backend_materialized_reuse", tokens, tokens, 0, tokens, 0, 1)
+    warm = replace(row.warm, cached_tokens=tokens)
+    return replace(row, warm=warm, backend=backend, backend_confirmed_blocks=tokens // 16)
+
+
+def live_result(*rows: RequestRow) -> tuple[dict[str, Any], list[RequestRow]]:
+    facts = RunFacts("live", Evidence.MEASURED_LIVE, "m.jsonl", "0" * 64, {"block_size": 16}, seed=3)
     chosen = list(rows) or [ROW, COLD]
     return json.loads(json.dumps(assemble(facts, chosen))), chosen
 
 
 def verdict(request: GateRequest, engine: EngineEvidence | None = ENGINE, **options: Any) -> Verdict:
-    result, rows = live_result(paired=options.pop("paired", None))
+    result, rows = live_result(*options.pop("rows", ()))
     return judge(result, rows, engine, request, **options)
 
 
@@ -108,17 +123,26 @@ def test_each_limit_holds_on_its_own_side(gate: str, met: float, missed: float) 
     passed = verdict(GateRequest(**{gate: met}))  # type: ignore[arg-type]
     assert passed.failures == []
     failed = verdict(GateRequest(**{gate: missed}))  # type: ignore[arg-type]
-    assert len(failed.failures) == 1
-    assert failed.failures[0].startswith(gate)
+    assert failed.failures
+    assert all(failure.startswith(gate) for failure in failed.failures)
+    assert {judged.gate for judged in failed.gates if not judged.passed} == {gate}
 
 
 @pytest.mark.parametrize("gate", [gate for gate, _, _ in MET])
 def test_a_requested_gate_without_its_metric_fails(gate: str) -> None:
     """Even at a limit of 0, which 0 would meet: None is not 0."""
     bare = replace(
-        ROW, plan=None, any_position_tokens=None, backend_confirmed_blocks=None, route_outcome=None, quality_pass=None
+        ROW,
+        plan=None,
+        any_position_tokens=None,
+        backend_confirmed_blocks=None,
+        backend=None,
+        route_outcome=None,
+        quality_pass=None,
+        cold=None,
+        pair=None,
     )
-    result, rows = live_result(bare, paired={})
+    result, rows = live_result(bare)
     request = GateRequest(**{gate: 0})  # type: ignore[arg-type]
     assert gate in request.requested()
     refused = judge(result, rows, None, request)
@@ -131,13 +155,21 @@ def test_a_requested_gate_without_its_metric_fails(gate: str) -> None:
 
 
 def test_negative_controls_are_always_judged() -> None:
-    leaking = replace(COLD, backend_confirmed_blocks=1)
-    result, rows = live_result(ROW, leaking)
+    result, rows = live_result(ROW, leaking(COLD, 20))
     assert judge(result, rows, None, GateRequest()).failures == [
-        "max_negative_control_confirmed_rate: negative_control_backend_confirmed_rate is 0.1, wanted at most 0.0"
+        "max_negative_control_confirmed_rate: negative_control_backend_confirmed_rate is 0.1 (1 of 10, n = 1), "
+        "wanted at most 0.0",
+        "must_be_zero: negative_control_confirmed_reuse_rate is 1 (1 of 1, n = 1), wanted 0",
     ]
     assert judge(result, rows, None, GateRequest(max_negative_control_confirmed_rate=0.1)).passed
     assert judge(result, rows, None, GateRequest(allow_missing=True)).failures
+
+
+def test_reuse_of_less_than_a_block_is_reuse() -> None:
+    result, rows = live_result(ROW, leaking(COLD, 10))
+    assert judge(result, rows, None, GateRequest()).failures == [
+        "must_be_zero: negative_control_confirmed_reuse_rate is 1 (1 of 1, n = 1), wanted 0"
+    ]
 
 
 def test_an_unmeasured_negative_rate_fails_only_if_asked_for() -> None:
@@ -147,32 +179,154 @@ def test_an_unmeasured_negative_rate_fails_only_if_asked_for() -> None:
     assert "not measured" in asked.failures[0]
 
 
+def contaminated(row: RequestRow) -> RequestRow:
+    assert row.cold is not None
+    return replace(row, cold=replace(row.cold, cached_tokens=17, contaminated=True))
+
+
 def test_contamination() -> None:
     asked = GateRequest(require_contamination_check=True)
     assert verdict(asked).passed
-    assert verdict(asked, paired={**PAIRED, "flush_contaminated_pairs": 1, "clean_pairs": 1}).passed
-    for change in (
-        {"contamination_checked_pairs": 1},
-        {"flush_contaminated_pairs": 1},
-        {"pairs": 0, "contamination_checked_pairs": 0, "clean_pairs": 0},
-        {"propagation_contamination_rate": 0.1},
-        {"clean_pairs": None},
-    ):
-        assert verdict(asked, paired={**PAIRED, **change}).failures, change
-    assert verdict(replace(asked, allow_missing=True), paired={**PAIRED, "clean_pairs": None}).passed
+    found = verdict(asked, rows=(contaminated(ROW), COLD))
+    assert found.passed
+    assert (found.observed["clean_pairs"], found.observed["flush_contaminated_pairs"]) == (1, 1)
+    assert found.observed["blended_ttft_speedup_n"] == 0
+    assert verdict(asked, rows=(contaminated(ROW), contaminated(COLD))).failures == [
+        "require_contamination_check: no clean pair is left (0 failed, 2 contaminated of 2)"
+    ]
+    assert ROW.cold is not None
+    unchecked = replace(ROW, cold=replace(ROW.cold, cached_tokens=None, contaminated=None))
+    assert verdict(asked, rows=(unchecked, COLD)).failures == [
+        "require_contamination_check: contamination_checked_pairs is 1 (1 of 2, n = 2), "
+        "wanted all 2 pairs whose arms ended ok"
+    ]
+    alone = (replace(ROW, cold=None, pair=None),)
+    assert "holds no pairs" in verdict(asked, rows=alone).failures[0]
+    assert verdict(replace(asked, allow_missing=True), rows=alone).passed
+
+
+def test_a_failed_pair_is_neither_clean_nor_unchecked() -> None:
+    assert ROW.warm is not None
+    failed = replace(ROW, warm=replace(ROW.warm, status="timeout"), pair=PairRow(True), quality_pass=None)
+    found = verdict(GateRequest(require_contamination_check=True), rows=(failed, COLD))
+    assert found.passed
+    assert (found.observed["pairs"], found.observed["failed_pairs"], found.observed["clean_pairs"]) == (2, 1, 1)
+    limited = verdict(GateRequest(max_failed_pair_rate=0.4), rows=(failed, COLD))
+    assert limited.failures == ["max_failed_pair_rate: failed_pair_rate is 0.5 (1 of 2, n = 2), wanted at most 0.4"]
+    assert verdict(GateRequest(max_failed_pair_rate=0.5), rows=(failed, COLD)).passed
 
 
 def test_the_noise_floor_moves_the_kl_limit() -> None:
     asked = GateRequest(max_warm_vs_cold_kl=0.02)
     assert not verdict(asked).passed
-    assert verdict(asked, noise_floor_kl=0.011).passed
-    assert not verdict(asked, noise_floor_kl=0.009).passed
+    assert verdict(asked, noise_floor=NoiseFloor(0.011)).passed
+    assert not verdict(asked, noise_floor=NoiseFloor(0.009)).passed
+
+
+def test_a_speedup_within_the_spread_of_two_cold_runs_is_none() -> None:
+    asked = GateRequest(min_blended_ttft_speedup=1.1)
+    assert verdict(asked, noise_floor=NoiseFloor(ttft_ratio_high=1.39)).passed
+    refused = verdict(asked, noise_floor=NoiseFloor(ttft_ratio_high=1.4))
+    assert "two cold runs of the calibration already differ by up to 1.4" in refused.failures[0]
+
+
+def test_a_noise_floor_of_another_model_is_no_floor() -> None:
+    config = {"block_size": 16, "model": "a", "top_logprobs": 5}
+    rows = [ROW, COLD]
+    result = assemble(RunFacts("live", Evidence.MEASURED_LIVE, "m", "0" * 64, config, seed=3), rows)
+    asked = GateRequest(max_warm_vs_cold_kl=0.02)
+    own = NoiseFloor(0.011, None, {"model": "a", "top_logprobs": 5, "seed": 8})
+    assert judge(result, rows, None, asked, own).passed
+    other = judge(result, rows, None, asked, replace(own, config={"model": "b", "top_logprobs": 20}))
+    assert other.failures == [
+        "noise_floor_calibration: it is of another run: model 'b', not 'a'; top_logprobs 20, not 5"
+    ]
+
+
+def test_quality_without_reuse_proves_nothing() -> None:
+    asked = GateRequest(min_quality_pass_rate=0.5)
+    cold = named(COLD, "c", negative_control=False, transform="rag_reorder")
+    refused = verdict(asked, None, rows=(cold,))
+    assert len(refused.failures) == 1
+    assert "zero confirmed reuse" in refused.failures[0]
+    assert refused.missing == ["reused_quality_pass_rate"]
+    assert verdict(replace(asked, allow_missing=True), None, rows=(cold,)).passed
+
+
+def test_quality_is_judged_where_it_could_have_suffered() -> None:
+    bad = replace(ROW, quality_pass=False)
+    good = [named(COLD, name, negative_control=False) for name in ("c", "d", "e", "f")]
+    found = verdict(GateRequest(min_quality_pass_rate=0.8), rows=(bad, *good))
+    assert found.failures == [
+        "min_quality_pass_rate: reused_quality_pass_rate is 0 (0 of 1, n = 1), wanted at least 0.8"
+    ]
+
+
+def many(ratios: list[float], **changes: Any) -> list[RequestRow]:
+    """One pair per ratio."""
+    rows = [named(ROW, f"{changes.get('transform', 'p')}{number}", **changes) for number in range(len(ratios))]
+    return [
+        replace(row, cold=replace(row.cold, ttft_ms=100.0 * ratio, total_ms=1e4))
+        for row, ratio in zip(rows, ratios, strict=True)
+        if row.cold is not None
+    ]
+
+
+def test_the_interval_is_judged_on_request() -> None:
+    rows = many([1.1, 1.2, 1.3, 1.5, 1.5, 1.5, 1.6, 1.7])
+    asked = GateRequest(min_blended_ttft_speedup=1.45)
+    by_median = verdict(asked, None, rows=rows)
+    assert by_median.passed
+    (gate,) = (gate for gate in by_median.gates if gate.gate == "min_blended_ttft_speedup")
+    assert gate.value == gate.judged == 1.5
+    by_interval = verdict(replace(asked, judge_interval=True), None, rows=rows)
+    assert len(by_interval.failures) == 1
+    assert "judged by" in by_interval.failures[0]
+    (gate,) = (gate for gate in by_interval.gates if gate.gate == "min_blended_ttft_speedup")
+    assert gate.ci95 is not None
+    assert gate.judged == gate.ci95[0] < 1.45
+    few = verdict(replace(asked, judge_interval=True), None, rows=rows[3:8])
+    assert "six pairs are the least" in few.failures[0]
+    assert few.observed["blended_ttft_speedup_median"] == 1.5
+
+
+@pytest.mark.parametrize(
+    ("ratios", "holds"), [([0.97, 0.98, 1.0, 1.0, 1.01, 1.02], True), ([0.8] * 3 + [1.0] * 4, False)]
+)
+def test_the_farther_end_of_the_negatives_interval_is_judged(ratios: list[float], holds: bool) -> None:
+    asked = GateRequest(max_negative_control_speedup_deviation=0.05)
+    nothing = replace(COLD.backend or BackendRow("b", "cold_fallback"))
+    rows = [
+        replace(
+            row, backend=replace(nothing, engine_request_id=row.item_id), backend_confirmed_blocks=0, plan=COLD.plan
+        )
+        for row in many(ratios, negative_control=True)
+    ]
+    assert verdict(asked, None, rows=rows).passed
+    assert verdict(replace(asked, judge_interval=True), None, rows=rows).passed is holds
+
+
+def test_min_n_binds_requested_gates_only() -> None:
+    few = verdict(GateRequest(min_blended_ttft_speedup=1.0, min_n=2))
+    assert few.failures == ["min_blended_ttft_speedup: blended_ttft_speedup_median rests on n = 1, and --min-n wants 2"]
+    assert verdict(GateRequest(min_n=50)).passed
+
+
+def test_a_figure_is_printed_with_all_it_rests_on() -> None:
+    assert str(Measured(None)) == "not measured"
+    assert str(Measured(1.5)) == "1.5"
+    assert str(Measured(0.5, 4, 2, 4, (0.25, 0.75))) == "0.5 (2 of 4, 95 % interval 0.25 to 0.75, n = 4)"
 
 
 def test_calibrations_are_read_strictly(tmp_path: Path) -> None:
     path = tmp_path / "c.json"
     path.write_text(json.dumps({"calibration_version": "sembench.calibration.v1", "mean_kl_topk": 0.5}))
     assert read_noise_floor_kl(path) == 0.5
+    assert read_noise_floor(path) == NoiseFloor(0.5)
+    path.write_text(
+        json.dumps({"calibration_version": "sembench.calibration.v1", "ttft_ratio_median_ci95": [0.9, 1.1]})
+    )
+    assert read_noise_floor(path) == NoiseFloor(None, 1.1)
     path.write_text(json.dumps({"calibration_version": "sembench.calibration.v1"}))
     assert read_noise_floor_kl(path) is None
     for content in (
@@ -180,6 +334,9 @@ def test_calibrations_are_read_strictly(tmp_path: Path) -> None:
         "[]",
         '{"mean_kl_topk": 0.5}',
         '{"calibration_version": "sembench.calibration.v1", "mean_kl_topk": -1}',
+        '{"calibration_version": "sembench.calibration.v1", "mean_kl_topk": Infinity}',
+        '{"calibration_version": "sembench.calibration.v1", "ttft_ratio_median_ci95": 1.1}',
+        '{"calibration_version": "sembench.calibration.v1", "ttft_ratio_median_ci95": [1, "2"]}',
     ):
         path.write_text(content)
         with pytest.raises(ContractError):
@@ -213,7 +370,59 @@ def test_summaries_are_summed_and_joined_across_files(tmp_path: Path) -> None:
         events=[event("materialized", "r2", tokens=64)],
     )
     evidence = read_engine_summaries([scheduler, worker])
-    assert evidence == EngineEvidence(1, 64, None, 2, 1, ("r2",), False)
+    assert evidence == EngineEvidence(1, 64, None, 2, 1, ("r2",), False, {"r2": 64})
+
+
+def test_phases_of_a_load_add_up_and_files_do_not(tmp_path: Path) -> None:
+    """A log and an event stream may both tell of the same load."""
+    phases = [event("materialized", "r1", tokens=64), event("materialized", "r1", tokens=32)]
+    silent = [event("materialized", "r2"), event("materialized", "r2", tokens=5)]
+    log = summary(tmp_path, "log", events=[*phases, *silent])
+    stream = summary(tmp_path, "stream", events=[event("materialized", "r1", tokens=80)])
+    for files in ([log, stream], [stream, log]):
+        assert read_engine_summaries(files).loaded_tokens == {"r1": 96, "r2": None}
+
+
+def test_a_list_that_was_cut_says_so(tmp_path: Path) -> None:
+    path = summary(tmp_path, "s", events=[{"event": "log_read", "events_left_out": 7}, event("materialized", "i0")])
+    evidence = read_engine_summaries([path, path])
+    assert evidence.events_left_out == 14
+    found = verdict(GateRequest(require_joined_evidence=True), evidence, rows=reused_rows(64, 32))
+    assert "the summaries left out 14 events" in found.failures[0]
+
+
+def reused_rows(*tokens: int) -> list[RequestRow]:
+    return [leaking(named(ROW, f"i{number}"), count) for number, count in enumerate(tokens)]
+
+
+def test_every_confirmed_reuse_joins_an_event_of_its_own() -> None:
+    asked = GateRequest(require_joined_evidence=True)
+    rows = reused_rows(64, 32, 16)
+    whole = {"chatcmpl-i0-0a1b2c3d": 64, "cmpl-i1-0-0a1b2c3d": 32, "i2": None}
+    assert verdict(asked, replace(ENGINE, loaded_tokens=whole), rows=rows).passed
+    for loaded, cause in (
+        ({"i0": 64, "i1": 32}, "joined_reuse_share is 0.666667 (2 of 3, n = 3)"),
+        ({"i0": 64, "i1": 31, "i2": 16}, "i1 claims more tokens than the engine materialized for it"),
+        ({"cold.i0": 64}, "i0 has no materialization in the engine's events"),
+        (None, "no engine summary lists its events per request"),
+    ):
+        refused = verdict(asked, replace(ENGINE, loaded_tokens=loaded), rows=rows)
+        assert any(cause in failure for failure in refused.failures), cause
+    nothing = verdict(asked, rows=[COLD])
+    assert "nothing to join" in nothing.failures[0]
+    both = verdict(GateRequest(require_materialized_reuse=True), replace(ENGINE, joined_requests=("i0",)), rows=rows)
+    assert "joined_reuse_share is 0 (0 of 3" in both.failures[0]
+
+
+def test_engine_and_rows_may_not_contradict_each_other() -> None:
+    cold = verdict(GateRequest(), replace(ENGINE, loaded_tokens={"a": 70, "chatcmpl-cold.b-0a1b2c3d": 16}))
+    assert cold.failures == [
+        "cold_arms: the engine materialized donor KV for 1 cold requests (cold.b first): a warm cold arm"
+    ]
+    leak = verdict(GateRequest(), replace(ENGINE, loaded_tokens={"b": 16}))
+    assert leak.failures == [
+        "must_be_zero: negative_control_materialized_requests is 1 (1 of 1, n = 1), wanted 0; b first"
+    ]
 
 
 def test_a_hit_here_and_a_load_there_are_not_reuse(tmp_path: Path) -> None:
@@ -228,7 +437,8 @@ def test_a_hit_here_and_a_load_there_are_not_reuse(tmp_path: Path) -> None:
         events=[event("semantic_hit", "r1"), event("materialized", "r2", tokens=64)],
     )
     found = verdict(GateRequest(require_materialized_reuse=True), read_engine_summaries([path]))
-    assert len(found.failures) == 2
+    assert len(found.failures) == 3
+    assert any("joined_requests is 0" in failure for failure in found.failures)
     assert any("claims materialized_semantic_kv_reuse" in failure for failure in found.failures)
 
 
@@ -303,6 +513,14 @@ FABRICATIONS: list[tuple[Callable[[dict[str, Any], Any], None], Any]] = [
     (set_in("run", "items"), 5),
     (set_in("run", "evidence"), "offline"),
     (set_in("run", "evidence"), "simulated"),
+    (set_in("run", "seed"), 4),
+    (set_in("config", "block_size"), 8),
+    (set_in("config", "block_size"), None),
+    (set_in("paired"), None),
+    (set_in("paired"), {}),
+    (set_in("aggregate", "requests"), 3),
+    (set_in("aggregate", "decline_reasons"), {}),
+    (set_in("aggregate", "my_speedup"), 9.0),
 ]
 
 
@@ -327,6 +545,13 @@ def test_fabricated_aggregates_are_refused(put: Callable[[dict[str, Any], Any], 
         replace(ROW, plan=replace(PLAN, decline_reason="no_candidate")),
         replace(ROW, token_plan=replace(PLAN, candidate_blocks=11)),
         replace(ROW, plan=replace(PLAN, unverified_tokens=1)),
+        replace(ROW, pair=PairRow(True, 0.05, 0.04, 8)),
+        replace(ROW, pair=PairRow(True, 0.03, None, 8)),
+        replace(ROW, pair=PairRow(True, 0.03, 0.04, 0)),
+        replace(ROW, pair=PairRow(True, 0.03, 0.04)),
+        replace(ROW, cold=None),
+        replace(ROW, warm=None),
+        replace(ROW, backend_confirmed_blocks=None),
     ],
 )
 def test_impossible_rows_are_refused(forged: RequestRow) -> None:
@@ -335,12 +560,12 @@ def test_impossible_rows_are_refused(forged: RequestRow) -> None:
 
 
 def test_a_plan_from_another_tenant_fails_whatever_is_allowed() -> None:
-    leak = replace(ROW, item_id="c", transform="cross_tenant", negative_control=True, backend_confirmed_blocks=0)
+    leak = named(COLD, "c", transform="cross_tenant", plan=PLAN)
     result, rows = live_result(leak)
     failures = judge(result, rows, None, GateRequest(allow_missing=True)).failures
     assert failures == [
-        "negative_control_semantic_eligible_block_rate is 0.6 (6 of 10), and must be zero",
-        "cross_tenant_planned_requests is 1 (1 of 1), and must be zero; c first",
+        "must_be_zero: negative_control_semantic_eligible_block_rate is 0.6 (6 of 10, n = 1), wanted 0",
+        "must_be_zero: cross_tenant_planned_requests is 1 (1 of 1, n = 1), wanted 0; c first",
     ]
     result, rows = live_result(replace(leak, plan=COLD.plan))
     assert judge(result, rows, None, GateRequest()).passed
@@ -352,25 +577,30 @@ ZERO = [
     "negative_control_semantic_eligible_block_rate",
     "cross_tenant_planned_requests",
     "negative_control_backend_confirmed_rate",
+    "negative_control_confirmed_reuse_rate",
+    "cross_tenant_reused_requests",
+    "propagation_contamination_rate",
 ]
 
 
 def test_everything_that_must_be_zero_is_judged_unasked_and_named() -> None:
-    other_tenant = replace(COLD, item_id="c", transform="cross_tenant")
-    edited = replace(ROW, item_id="e", changed_tokens=5, changed_planned_tokens=0)
+    other_tenant = named(COLD, "c", transform="cross_tenant")
+    edited = named(ROW, "e", changed_tokens=5, changed_planned_tokens=0)
+    assert edited.backend is not None
+    edited = replace(edited, backend=replace(edited.backend, propagated_tokens=0))
     result, rows = live_result(ROW, COLD, other_tenant, edited)
     found = judge(result, rows, None, GateRequest())
     assert found.passed
     assert found.checked == ZERO
-    assert [found.observed[name] for name in ZERO] == [0] * 5
+    assert [found.observed[name] for name in ZERO] == [0] * 8
 
 
 def test_what_must_be_zero_and_was_not_measured_is_not_called_checked() -> None:
-    result, rows = live_result(replace(ROW, plan=None, backend_confirmed_blocks=None))
+    result, rows = live_result(replace(ROW, plan=None, backend_confirmed_blocks=None, backend=None))
     found = judge(result, rows, None, GateRequest())
     assert found.passed
     assert found.checked == []
-    assert [found.observed[name] for name in ZERO] == [None] * 5
+    assert [found.observed[name] for name in ZERO] == [None] * 8
 
 
 @pytest.mark.parametrize(
@@ -387,12 +617,21 @@ def test_what_must_be_zero_and_was_not_measured_is_not_called_checked() -> None:
 def test_a_figure_that_must_be_zero_fails_whatever_is_allowed(metric: str, bad: RequestRow) -> None:
     result, rows = live_result(bad)
     found = judge(result, rows, None, GateRequest(allow_missing=True))
-    assert any(failure.startswith(metric) and "must be zero" in failure for failure in found.failures)
+    assert any(failure.startswith(f"must_be_zero: {metric} is") for failure in found.failures)
     assert metric in found.checked
 
 
 def test_an_offline_result_cannot_prove_materialized_reuse() -> None:
-    row = replace(ROW, backend_confirmed_blocks=None, route_outcome=None, quality_pass=None)
+    row = replace(
+        ROW,
+        backend_confirmed_blocks=None,
+        route_outcome=None,
+        quality_pass=None,
+        cold=None,
+        warm=None,
+        pair=None,
+        backend=None,
+    )
     result = json.loads(
         json.dumps(assemble(RunFacts("offline", Evidence.OFFLINE, "m", "0" * 64, {"block_size": 16}), [row]))
     )
@@ -415,10 +654,16 @@ def test_an_offline_result_cannot_prove_materialized_reuse() -> None:
         (("a", "b"), "r1", False),
         (("a", "b"), "xa", False),
         (("a", "b"), "a-0-0", False),
+        (("a", "b"), "cmpl-a-0-8d49e097", True),
+        (("a", "b"), "chatcmpl-a-8d49e097", True),
+        (("a", "b"), "chatcmpl-cold.a-8d49e097", False),
+        (("a", "b"), "chatcmpl-a-8d49e09", False),
     ],
 )
 def test_joined_requests_must_be_requests_of_the_result(items: tuple[str, ...], request_id: str, joins: bool) -> None:
-    result, rows = live_result(*(replace(ROW, item_id=item) for item in items))
+    result, rows = live_result(
+        *(replace(named(ROW, item), backend=None, backend_confirmed_blocks=None) for item in items)
+    )
     found = judge(
         result,
         rows,
@@ -429,6 +674,79 @@ def test_joined_requests_must_be_requests_of_the_result(items: tuple[str, ...], 
     assert found.observed["joined_requests"] == int(joins)
     if not joins:
         assert "of this result" in found.failures[0]
+
+
+@pytest.mark.parametrize(
+    "alone",
+    [
+        {"route_outcome": "cold_route"},
+        {"quality_pass": True},
+        {"warm": ROW.warm},
+        {"cold": ROW.cold},
+        {"backend": None},
+    ],
+)
+def test_one_live_field_is_too_many_offline(alone: dict[str, Any]) -> None:
+    names = ("backend_confirmed_blocks", "route_outcome", "quality_pass", "cold", "warm", "pair", "backend")
+    empty: dict[str, Any] = dict.fromkeys(names)
+    row = replace(ROW, **{**empty, **alone})
+    result = assemble(RunFacts("offline", Evidence.OFFLINE, "m", "0" * 64, {"block_size": 16}), [row])
+    refused = any(
+        "only a live run can hold" in failure for failure in judge(result, [row], None, GateRequest()).failures
+    )
+    assert refused is (list(alone.values()) != [None])
+
+
+@pytest.mark.parametrize(("broken", "shown"), [(20, 20), (21, 21), (45, 21)])
+def test_a_thousand_broken_rows_do_not_fill_the_screen(broken: int, shown: int) -> None:
+    rows = [named(replace(ROW, any_position_tokens=166), f"i{number}") for number in range(broken)]
+    failures = [failure for failure in verdict(GateRequest(), None, rows=rows).failures if "row" in failure]
+    assert len(failures) == shown
+    assert (f"and {broken - 20} more failures of rows" in failures) is (broken > 20)
+
+
+@pytest.mark.parametrize("compared", [PairRow(True, 0.0, 0.0, 4), PairRow(True, answer_flip=False)])
+def test_an_answer_that_never_came_compares_with_nothing(compared: PairRow) -> None:
+    assert ROW.warm is not None
+    failed = replace(ROW, warm=replace(ROW.warm, status="timeout"), pair=compared, quality_pass=None)
+    refused = verdict(GateRequest(), rows=(failed, COLD))
+    assert refused.failures == ["row a: pair: answers were compared although an arm failed"]
+
+
+def test_a_backend_row_speaks_of_a_warm_request_that_was_not_declined() -> None:
+    alone = replace(ROW, warm=None, pair=None)
+    refused = verdict(GateRequest(), rows=(alone, COLD))
+    assert "row a: backend: there is no warm request it could speak of" in refused.failures
+    assert ROW.backend is not None
+    both = replace(ROW, backend=replace(ROW.backend, decline_reason="stale"))
+    assert verdict(GateRequest(), rows=(both, COLD)).failures == ["row a: backend: declined (stale) and yet reused"]
+
+
+def test_a_cold_run_alone_is_held_to_its_own_prompt() -> None:
+    bare = replace(ROW, warm=None, pair=None, backend=None, backend_confirmed_blocks=None)
+    assert verdict(GateRequest(), None, rows=(bare,)).passed
+    assert bare.cold is not None
+    longer = replace(bare, cold=replace(bare.cold, prompt_tokens=166))
+    assert verdict(GateRequest(), None, rows=(longer,)).failures == [
+        "row a: prompt_tokens is 165, but the server counted 166"
+    ]
+
+
+def test_blocks_without_a_block_size_are_at_most_tokens() -> None:
+    row = replace(ROW, cold=None, pair=None, backend=None, backend_confirmed_blocks=None, total_blocks=166)
+    result = assemble(RunFacts("live", Evidence.MEASURED_LIVE, "m", "0" * 64, {}), [row])
+    assert judge(result, [row], None, GateRequest()).failures == ["row a: more blocks than tokens"]
+
+
+def test_a_plan_may_cover_every_block() -> None:
+    whole = replace(ROW, plan=replace(PLAN, candidate_blocks=10, eligible_blocks=10, planned_tokens=165))
+    assert verdict(GateRequest(), rows=(whole, COLD)).passed
+
+
+def test_a_gate_that_compares_nothing_is_listed_too() -> None:
+    found = verdict(GateRequest(), replace(ENGINE, loaded_tokens={"cold.b": 16}))
+    (gate,) = (gate for gate in found.gates_as_json() if gate["gate"] == "cold_arms")
+    assert (gate["passed"], gate["value"]) == (False, None)
 
 
 def test_rows_cannot_be_counted_twice() -> None:
@@ -446,6 +764,8 @@ def test_results_are_read_strictly(tmp_path: Path) -> None:
         {"surprise": 1},
         {"requests": {}},
         {"requests": [{"item_id": 1}]},
+        {"config": None},
+        {"created_at_utc": float("nan")},
     )
     for change in changes:
         path.write_text(json.dumps({**result, **change}))

@@ -1,0 +1,114 @@
+"""Applies the requested gates, and those nobody has to ask for. In: a result, its rows, evidence. Out: a verdict."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+from sembench.gates.calibration import NoiseFloor
+from sembench.gates.engine_summary import EngineEvidence
+from sembench.gates.integrity import LIVE, integrity_failures
+from sembench.gates.paired_gates import judge_pairs
+from sembench.gates.request import GateRequest
+from sembench.gates.reuse_gates import judge_reuse
+from sembench.gates.verdict import Measured, Verdict, measured_in
+from sembench.metrics.rows import RequestRow
+from sembench.must_be_zero import CONFIRMED_NEGATIVES, MUST_BE_ZERO, REUSING_NEGATIVES
+
+_DEFAULT_NEGATIVE_LIMIT: Final = 0.0
+_NO_FLOOR: Final = NoiseFloor()
+
+# Gates of the form "at least", by where their figure stands.
+_AGGREGATE_AT_LEAST: Final = {
+    "min_quality_pass_rate": "quality_pass_rate",
+    "min_semantic_placement_rate": "semantic_placement_rate_by_request",
+    "min_backend_confirmed_block_rate": "backend_confirmed_block_rate",
+    "min_semantic_eligible_lift": "semantic_eligible_lift",
+    "min_any_position_token_rate": "any_position_token_rate",
+}
+_ENGINE_AT_LEAST: Final = {
+    "min_materialization_events": "materialization_events",
+    "min_materialized_tokens": "materialized_tokens",
+    "min_materialized_units": "materialized_units",
+}
+
+
+def judge(
+    result: Mapping[str, Any],
+    rows: Sequence[RequestRow],
+    engine: EngineEvidence | None,
+    request: GateRequest,
+    noise_floor: NoiseFloor = _NO_FLOOR,
+) -> Verdict:
+    verdict = Verdict(request, failures=integrity_failures(result, rows))
+    aggregate = result["aggregate"]
+    for gate, limit in request.requested().items():
+        holds = partial(operator.le, limit)
+        if gate in _AGGREGATE_AT_LEAST:
+            metric = _AGGREGATE_AT_LEAST[gate]
+            verdict.decide(gate, metric, measured_in(aggregate, metric), holds, f"at least {limit}")
+        elif gate in _ENGINE_AT_LEAST:
+            metric = _ENGINE_AT_LEAST[gate]
+            found = Measured(None if engine is None else getattr(engine, metric))
+            verdict.decide(gate, metric, found, holds, f"at least {limit}")
+    _judge_zeros(verdict, rows)
+    _judge_quality_of_reuse(verdict, aggregate, result["run"].get("evidence"))
+    if strangers := noise_floor.strangers(result["config"]):
+        verdict.failures.append(f"noise_floor_calibration: it is of another run: {'; '.join(strangers)}")
+    judge_pairs(verdict, result["paired"], noise_floor)
+    _judge_engine_errors(verdict, engine)
+    judge_reuse(verdict, engine, result["run"].get("evidence"), rows)
+    return verdict
+
+
+def _judge_zeros(verdict: Verdict, rows: Sequence[RequestRow]) -> None:
+    """Judged whenever measured. Only a backend's reuse for negative controls has a limit that can be moved."""
+    moved = bool(verdict.request.max_negative_control_confirmed_rate)
+    for check in MUST_BE_ZERO:
+        figure = check.measure(rows)
+        measured = Measured(None)
+        if figure is not None:
+            measured = Measured(figure.value, figure.n, figure.numerator, figure.denominator)
+            verdict.checked.append(check.name)
+        if check.name == CONFIRMED_NEGATIVES:
+            _judge_negatives(verdict, measured)
+        elif figure is None or (check.name == REUSING_NEGATIVES and moved):
+            verdict.observed[check.name] = measured.value  # who allows some blocks allows their requests
+        else:
+            verdict.decide("must_be_zero", check.name, measured, lambda v: v == 0, f"0{check.first_culprit(rows)}")
+
+
+def _judge_negatives(verdict: Verdict, measured: Measured) -> None:
+    """Always on when the metric exists; asked for explicitly, its absence fails as well."""
+    asked = verdict.request.max_negative_control_confirmed_rate
+    if measured.value is None and asked is None:
+        verdict.observed[CONFIRMED_NEGATIVES] = None
+        return
+    limit = _DEFAULT_NEGATIVE_LIMIT if asked is None else asked
+    gate = "max_negative_control_confirmed_rate"
+    verdict.decide(gate, CONFIRMED_NEGATIVES, measured, lambda v: v <= limit, f"at most {limit}")
+
+
+def _judge_quality_of_reuse(verdict: Verdict, aggregate: Mapping[str, Any], evidence: object) -> None:
+    """Answers that reused nothing keep their quality by themselves; the gate is about those that did."""
+    limit = verdict.request.min_quality_pass_rate
+    if limit is None or evidence not in LIVE or aggregate.get("quality_pass_rate") is None:
+        return
+    metric = "reused_quality_pass_rate"
+    measured = measured_in(aggregate, metric)
+    verdict.decide(
+        "min_quality_pass_rate",
+        metric,
+        measured,
+        lambda v: v >= limit,
+        f"at least {limit}",
+        why_missing="has no request: quality was scored with zero confirmed reuse, which proves nothing about reuse",
+    )
+
+
+def _judge_engine_errors(verdict: Verdict, engine: EngineEvidence | None) -> None:
+    if verdict.request.require_no_engine_errors:
+        errors = Measured(None if engine is None else engine.errors)
+        verdict.decide("require_no_engine_errors", "errors", errors, lambda v: v == 0, "0")

@@ -1,0 +1,168 @@
+"""Rows -> the ``paired`` block. Blended figures hold all clean pairs, misses included; hit-only ones never stand alone.
+
+Every median ``X_median`` has ``X_n`` (how many pairs) and ``X_ci95`` (``[low, high]``, None below six pairs) beside it.
+Negative controls are in none of blended, hit-only and miss; they have figures of their own.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+from sembench.metrics.percentile import percentile
+from sembench.metrics.rows import PairRow, RequestRow
+from sembench.paired.clean import (
+    is_checked,
+    is_clean,
+    is_contaminated,
+    is_failed,
+    is_reused,
+    pairs_of,
+    speedup,
+    timed,
+)
+from sembench.paired.interval import RESAMPLES, median_interval
+
+_SCORES: Final = ("token_recall", "f1", "rouge_l", "exact_match")
+
+
+def summarize_pairs(rows: Sequence[RequestRow], *, block_size: int, seed: int) -> dict[str, Any]:
+    """The ``paired`` block. ``seed`` draws the resamples; the order of the rows changes nothing."""
+    clean = [row for row in pairs_of(rows) if is_clean(row, block_size)]
+    reused = [row for row in clean if is_reused(row)]
+    transforms = sorted({row.transform for row in pairs_of(rows)})
+    return {
+        "block_size": block_size,
+        "bootstrap_seed": seed,
+        "bootstrap_resamples": RESAMPLES,
+        **_counts(rows, block_size),
+        **_speedups(clean, seed),
+        **_speedup("negative_control_ttft", [row for row in clean if row.negative_control], seed),
+        **_divergence("", clean),
+        **_divergence("reused_", reused),
+        **_propagation(rows),
+        "by_transform": {
+            name: _one_transform([row for row in rows if row.transform == name], block_size, seed)
+            for name in transforms
+        },
+    }
+
+
+def _one_transform(rows: Sequence[RequestRow], block_size: int, seed: int) -> dict[str, Any]:
+    """Of a negative control's transform the speedups of its own kind, of every other blended, hit-only and miss."""
+    clean = [row for row in pairs_of(rows) if is_clean(row, block_size)]
+    return {
+        **_counts(rows, block_size),
+        **_speedups(clean, seed),
+        **_speedup("negative_control_ttft", [row for row in clean if row.negative_control], seed),
+        **_divergence("", clean),
+        **_divergence("reused_", [row for row in clean if is_reused(row)]),
+    }
+
+
+def _counts(rows: Sequence[RequestRow], block_size: int) -> dict[str, Any]:
+    pairs = pairs_of(rows)
+    whole = [row for row in pairs if not is_failed(row)]
+    clean = [row for row in whole if not is_contaminated(row, block_size)]
+    statuses = Counter(arm.status for row in pairs for arm in (row.cold, row.warm) if arm and arm.status != "ok")
+    orders = [row.pair.warm_first for row in clean if row.pair is not None]
+    return {
+        "pairs": len(pairs),
+        "failed_pairs": len(pairs) - len(whole),
+        "failed_arm_statuses": dict(sorted(statuses.items())),
+        "contamination_checked_pairs": sum(is_checked(row) for row in whole),
+        "flush_contaminated_pairs": len(whole) - len(clean),
+        "clean_pairs": len(clean),
+        "warm_first_pairs": sum(orders) if orders else None,
+    }
+
+
+def _speedups(clean: Sequence[RequestRow], seed: int) -> dict[str, Any]:
+    positive = [row for row in clean if not row.negative_control]
+    reported = [row for row in positive if is_reused(row) is not None]
+    hits = [row for row in reported if is_reused(row)]
+    misses = [row for row in reported if not is_reused(row)]
+    blended = _speedup("blended_ttft", positive, seed)
+    return {
+        **blended,
+        "blended_ttft_speedup_of_totals": _ratio_of_totals(positive),
+        **_speedup("hit_only_ttft", hits, seed, measured=bool(reported)),
+        **_speedup("miss_ttft", misses, seed, measured=bool(reported)),
+        "confirmed_reuse_share_of_pairs": len(hits) / len(reported) if reported else None,
+        "reported_pairs": len(reported),
+    }
+
+
+def _speedup(name: str, pairs: Sequence[RequestRow], seed: int, *, measured: bool = True) -> dict[str, Any]:
+    """``measured`` is False when the backend said nothing: then even the number of pairs is unknown."""
+    ratios = [speedup(row) for row in pairs]
+    return {
+        f"{name}_speedup_median": statistics.median(ratios) if ratios else None,
+        f"{name}_speedup_ci95": median_interval(ratios, seed),
+        f"{name}_speedup_n": len(ratios) if measured else None,
+    }
+
+
+def _ratio_of_totals(pairs: Sequence[RequestRow]) -> float | None:
+    """All cold milliseconds over all warm ones: what the fleet's clock would say."""
+    cold = [timed(row.cold) or 0.0 for row in pairs]
+    warm = [timed(row.warm) or 0.0 for row in pairs]
+    return math.fsum(cold) / math.fsum(warm) if pairs else None
+
+
+def _divergence(prefix: str, clean: Sequence[RequestRow]) -> dict[str, Any]:
+    """How far warm answers are from cold ones; every pair weighs the same, however early its answers part."""
+    mean_kl = _of_pair(clean, lambda pair: pair.mean_kl)
+    worst_kl = _of_pair(clean, lambda pair: pair.worst_kl)
+    agreed = _of_pair(clean, lambda pair: pair.agreed_tokens)
+    flips = _of_pair(clean, lambda pair: pair.answer_flip)
+    same = [row.cold.text == row.warm.text for row in clean if _has_text(row) and row.cold and row.warm]
+    p95 = percentile(mean_kl, 95)
+    return {
+        f"{prefix}warm_vs_cold_mean_kl_topk": _mean(mean_kl),
+        f"{prefix}warm_vs_cold_p95_kl_topk": None if p95 is None else p95.value,
+        f"{prefix}warm_vs_cold_worst_kl_topk": max(worst_kl) if worst_kl else None,
+        f"{prefix}warm_vs_cold_kl_n": len(mean_kl),
+        f"{prefix}agreed_tokens_median": statistics.median(agreed) if agreed else None,
+        f"{prefix}answer_flips": sum(flips) if flips else None,
+        f"{prefix}answer_flip_rate": _mean(flips),
+        f"{prefix}answer_flip_n": len(flips),
+        f"{prefix}identical_texts": sum(same) if same else None,
+        f"{prefix}identical_text_n": len(same),
+        **{key: value for score in _SCORES for key, value in _change(f"{prefix}{score}_change", clean, score).items()},
+    }
+
+
+def _propagation(rows: Sequence[RequestRow]) -> dict[str, Any]:
+    """M7: later exact requests that were served loaded KV as if it were their own."""
+    probed = [
+        row.backend.propagated_tokens for row in rows if row.backend and row.backend.propagated_tokens is not None
+    ]
+    spread = sum(tokens > 0 for tokens in probed)
+    return {
+        "propagation_probed_requests": len(probed),
+        "propagation_contaminated_requests": spread if probed else None,
+        "propagation_contamination_rate": spread / len(probed) if probed else None,
+    }
+
+
+def _of_pair(rows: Iterable[RequestRow], read: Callable[[PairRow], float | None]) -> list[float]:
+    return [value for row in rows if row.pair is not None and (value := read(row.pair)) is not None]
+
+
+def _change(name: str, rows: Iterable[RequestRow], score: str) -> dict[str, Any]:
+    """Warm score minus cold score where both were scored."""
+    scores = [(getattr(row.warm, score), getattr(row.cold, score)) for row in rows]
+    changes = [warm - cold for warm, cold in scores if warm is not None and cold is not None]
+    return {f"{name}_mean": _mean(changes), f"{name}_n": len(changes)}
+
+
+def _has_text(row: RequestRow) -> bool:
+    return bool(row.cold and row.warm and row.cold.text is not None and row.warm.text is not None)
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return statistics.fmean(values) if values else None
