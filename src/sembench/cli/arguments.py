@@ -37,6 +37,13 @@ def number(text: str) -> float:
     return value
 
 
+def header(text: str) -> tuple[str, str]:
+    name, colon, value = text.partition(":")
+    if not colon or not name.strip():
+        raise argparse.ArgumentTypeError(f"'{name}' is not of the form 'Name: value'")
+    return name.strip(), value.strip()
+
+
 def existing_file(text: str) -> Path:
     path = Path(text)
     if not path.is_file():

@@ -1,0 +1,132 @@
+"""``sembench calibrate-noise-floor``: the same prompts cold twice, to learn what "equal" means on this engine."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any, Final
+
+from sembench.cli.arguments import count, existing_file, number, positive_int
+from sembench.cli.exit_codes import ExitCode
+from sembench.cli.live_arguments import add_header_argument
+from sembench.cli.output import require_other_file, require_writable
+from sembench.console import Table, show
+from sembench.console.table import number as shown
+from sembench.console.table import percent
+from sembench.live.calibrate import calibrate
+from sembench.live.interruption import InterruptedRunError
+from sembench.live.options import LiveOptions, LiveRun
+from sembench.replay.partial import partial_path
+from sembench.streams import write_err, write_out
+
+NAME: Final = "calibrate-noise-floor"
+SUMMARY: Final = "Ask every prompt cold twice: the KL, TTFT spread and greedy agreement of requests that are equal."
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--manifest", required=True, type=existing_file, metavar="FILE", help="a manifest; its recipients are asked"
+    )
+    command.add_argument("--output", required=True, type=Path, metavar="FILE", help="the calibration to write (.json)")
+    command.add_argument("--gateway-url", required=True, metavar="URL", help="the server's address")
+    command.add_argument(
+        "--endpoint",
+        choices=("chat", "completions", "sglang_generate"),
+        default="chat",
+        help="which API is asked; must be the one of the runs it is for (default: chat)",
+    )
+    command.add_argument("--model", metavar="NAME", help="the model to ask for (default: the first the server names)")
+    command.add_argument(
+        "--reset-url",
+        action="append",
+        default=[],
+        metavar="URL",
+        help="POSTed before each reading; may be repeated; without any, each reading has a tenant of its own",
+    )
+    add_header_argument(command)
+    command.add_argument("--max-items", type=positive_int, metavar="N", help="the first N items only")
+    command.add_argument(
+        "--max-tokens", type=positive_int, default=24, metavar="N", help="tokens of an answer (default: 24)"
+    )
+    command.add_argument(
+        "--capture-logprobs",
+        type=positive_int,
+        default=20,
+        metavar="K",
+        help="log-probabilities of the K likeliest tokens (default: 20)",
+    )
+    command.add_argument(
+        "--block-size", type=positive_int, default=16, metavar="N", help="tokens per KV block (default: 16)"
+    )
+    command.add_argument("--seed", type=count, default=0, metavar="N", help="draws of the intervals (default: 0)")
+    command.add_argument(
+        "--warm-up",
+        type=count,
+        default=2,
+        metavar="N",
+        help="rounds of a donor and a recipient before the first item (default: 2)",
+    )
+    command.add_argument(
+        "--ready-seconds", type=number, default=60.0, metavar="S", help="how long to wait for the server (default: 60)"
+    )
+    command.add_argument(
+        "--timeout-seconds", type=number, default=900.0, metavar="S", help="longest time of one request (default: 900)"
+    )
+    command.add_argument("--resume", action="store_true", help="go on from FILE.partial.jsonl of an interrupted run")
+
+
+def execute(options: argparse.Namespace) -> ExitCode:
+    require_writable(options.output)
+    for written in (options.output, partial_path(options.output)):
+        require_other_file(written, options.manifest, "--manifest")
+    run = LiveRun(
+        kind="noise_floor",
+        manifest=options.manifest,
+        output=options.output,
+        base_url=options.gateway_url,
+        model=options.model,
+        reset_urls=tuple(options.reset_url),
+        headers=tuple(options.header),
+        timeout_s=options.timeout_seconds,
+        ready_s=options.ready_seconds,
+        max_items=options.max_items,
+        resume=options.resume,
+        options=LiveOptions(
+            endpoint=options.endpoint,
+            arms="cold_twice",
+            block_size=options.block_size,
+            recipient_max_tokens=options.max_tokens,
+            top_logprobs=options.capture_logprobs,
+            warm_up=options.warm_up,
+            seed=options.seed,
+        ),
+    )
+    try:
+        record = calibrate(run)
+    except InterruptedRunError as error:
+        write_err(f"\nsembench: interrupted ({error}); run the same {NAME} with --resume to go on\n")
+        return ExitCode.INTERRUPTED
+    show(_table(record))
+    write_out(f"calibration: {options.output}\n")
+    return ExitCode.OK
+
+
+def _table(record: dict[str, Any]) -> Table:
+    spread = record["ttft_ratio_interval95"]
+    lines = (
+        ("mean KL", f"{shown(record['mean_kl_topk'], 6)} nats", shown(record["kl_n"])),
+        ("95th percentile of a prompt's mean KL", f"{shown(record['p95_kl_topk'], 6)} nats", shown(record["kl_n"])),
+        ("worst KL of any position", f"{shown(record['worst_kl_topk'], 6)} nats", shown(record["kl_n"])),
+        ("TTFT ratio, median", shown(record["ttft_ratio_median"], 3), shown(record["ttft_ratio_n"])),
+        (
+            "TTFT ratio, 95 % of the prompts",
+            "-" if spread is None else f"{spread[0]:.2f} - {spread[1]:.2f}",
+            shown(record["ttft_ratio_n"]),
+        ),
+        ("identical answers", percent(record["greedy_agreement_rate"]), shown(record["clean_prompts"])),
+    )
+    notes = (
+        f"Prompts {record['prompts']}: clean {record['clean_prompts']}, not cold {record['contaminated_prompts']}, "
+        f"failed {record['failed_prompts']}, cached tokens not reported {record['unchecked_prompts']}.",
+    )
+    return Table("Two cold readings of the same prompts", ("figure", "value", "prompts"), lines, notes)

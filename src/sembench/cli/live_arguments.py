@@ -1,0 +1,147 @@
+"""Arguments that both live runners have, and what happens around their run: checks before, tables and advice after."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from sembench.cli.arguments import count, existing_file, header, number, positive_int, share
+from sembench.cli.exit_codes import ExitCode
+from sembench.cli.output import require_other_file, require_writable
+from sembench.console import show
+from sembench.console.live import live_tables
+from sembench.live.interruption import InterruptedRunError
+from sembench.live.options import Arms, LiveRun
+from sembench.live.run import run_live
+from sembench.replay.partial import partial_path
+from sembench.streams import write_err, write_out
+
+
+def add_workload_arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--manifest", required=True, type=existing_file, metavar="FILE", help="a manifest of sembench build"
+    )
+    command.add_argument("--output", required=True, type=Path, metavar="FILE", help="the result to write (.json)")
+    command.add_argument("--model", metavar="NAME", help="the model to ask for (default: the first the server names)")
+    add_header_argument(command)
+    command.add_argument("--max-items", type=positive_int, metavar="N", help="the first N items only")
+    command.add_argument(
+        "--block-size",
+        type=positive_int,
+        default=16,
+        metavar="N",
+        help="tokens per KV block of the engine; a cold request with more cached tokens was not cold (default: 16)",
+    )
+    command.add_argument(
+        "--tokenizer",
+        metavar="PATH",
+        help="the model's tokenizer.json or its directory: adds what an exact cache covers (default: none)",
+    )
+
+
+def add_header_argument(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--header",
+        action="append",
+        default=[],
+        type=header,
+        metavar="'NAME: VALUE'",
+        help="sent with every request, such as an authorization; written to no file; may be repeated",
+    )
+
+
+def add_measuring_arguments(command: argparse.ArgumentParser, timeout_s: float) -> None:
+    arms = command.add_mutually_exclusive_group()
+    arms.add_argument(
+        "--paired",
+        action="store_true",
+        help="ask every item cold and warm, in an order drawn per item; streams stay warm only",
+    )
+    arms.add_argument(
+        "--cold-only", action="store_true", help="ask every item cold, without donors: one half for merge-results"
+    )
+    command.add_argument(
+        "--capture-logprobs",
+        type=positive_int,
+        nargs="?",
+        const=20,
+        metavar="K",
+        help="log-probabilities of the K likeliest tokens, for the KL between the arms (K: 20 if not given)",
+    )
+    command.add_argument(
+        "--connector-audit",
+        type=Path,
+        metavar="FILE",
+        help="the connector's event file: joined per request, and waited for before a recipient is asked",
+    )
+    command.add_argument(
+        "--check-propagation",
+        type=share,
+        default=0.0,
+        metavar="SHARE",
+        help="share of blended items asked again with reuse off, to see what reached the exact cache (default: 0)",
+    )
+    command.add_argument(
+        "--quality-threshold",
+        type=share,
+        default=0.60,
+        metavar="SHARE",
+        help="least score of an answer that keeps its quality (default: 0.60)",
+    )
+    command.add_argument(
+        "--post-donor-delay-ms", type=number, default=0.0, metavar="MS", help="pause after the donors (default: 0)"
+    )
+    command.add_argument(
+        "--settle-ms",
+        type=number,
+        default=5000.0,
+        metavar="MS",
+        help="longest wait for the audit's word on donors and recipient (default: 5000)",
+    )
+    command.add_argument("--seed", type=count, default=0, metavar="N", help="draws the order of arms (default: 0)")
+    command.add_argument(
+        "--warm-up",
+        type=count,
+        default=2,
+        metavar="N",
+        help="rounds of a donor and a recipient before the first item (default: 2)",
+    )
+    command.add_argument(
+        "--ready-seconds", type=number, default=60.0, metavar="S", help="how long to wait for the server (default: 60)"
+    )
+    command.add_argument(
+        "--timeout-seconds",
+        type=number,
+        default=timeout_s,
+        metavar="S",
+        help=f"longest time of one request (default: {timeout_s:.0f})",
+    )
+    command.add_argument("--resume", action="store_true", help="go on from FILE.partial.jsonl of an interrupted run")
+
+
+def chosen_arms(options: argparse.Namespace) -> Arms:
+    return "paired" if options.paired else "cold" if options.cold_only else "warm"
+
+
+def execute_live(run: LiveRun, command: str) -> ExitCode:
+    require_writable(run.output)
+    for written in (run.output, partial_path(run.output)):
+        require_other_file(written, run.manifest, "--manifest")
+        if run.connector_audit is not None and run.connector_audit.exists():
+            require_other_file(written, run.connector_audit, "--connector-audit")
+    try:
+        result = run_live(run)
+    except InterruptedRunError as error:
+        partial = partial_path(run.output)
+        kept = f"rows so far are in {partial}; " if partial.exists() else ""
+        write_err(f"\nsembench: interrupted ({error}); {kept}run the same {command} with --resume to go on\n")
+        return ExitCode.INTERRUPTED
+    for table in live_tables(result):
+        show(table)
+    if run.connector_audit is not None and not any(row["backend"] for row in result["requests"]):
+        write_err(
+            f"sembench: note: {run.connector_audit} says nothing of any request; it must be the file named as 'events' "
+            "in the connector's configuration\n"
+        )
+    write_out(f"result: {run.output}\n")
+    return ExitCode.OK

@@ -1,0 +1,104 @@
+"""``sembench run-live-gateway``: replay a manifest against any OpenAI-compatible server."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Final
+
+from sembench.cli.arguments import positive_int
+from sembench.cli.exit_codes import ExitCode
+from sembench.cli.live_arguments import add_measuring_arguments, add_workload_arguments, chosen_arms, execute_live
+from sembench.live.options import LiveOptions, LiveRun
+
+NAME: Final = "run-live-gateway"
+SUMMARY: Final = (
+    "Replay a manifest against a running OpenAI-compatible server: TTFT, answers and confirmed reuse, cold beside warm."
+)
+_TIMEOUT_S: Final = 900.0
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    add_workload_arguments(command)
+    command.add_argument(
+        "--gateway-url", required=True, metavar="URL", help="the server's address, such as http://host:8000"
+    )
+    command.add_argument("--donor-url", metavar="URL", help="where donors are sent (default: --gateway-url)")
+    command.add_argument(
+        "--endpoint", choices=("chat", "completions"), default="chat", help="which API is asked (default: chat)"
+    )
+    command.add_argument("--tenant", metavar="NAME", help="tenant of items that name none")
+    command.add_argument("--template", metavar="NAME", help="chat template of items that name none")
+    command.add_argument(
+        "--donor-max-tokens", type=positive_int, default=1, metavar="N", help="tokens a donor answers (default: 1)"
+    )
+    command.add_argument(
+        "--recipient-max-tokens",
+        type=positive_int,
+        default=24,
+        metavar="N",
+        help="tokens a recipient answers (default: 24)",
+    )
+    command.add_argument(
+        "--reset-url",
+        action="append",
+        default=[],
+        metavar="URL",
+        help="POSTed before each arm to empty all caches, donors included; may be repeated; a path is the gateway's",
+    )
+    command.add_argument(
+        "--recipient-reset-url",
+        action="append",
+        default=[],
+        metavar="URL",
+        help="POSTed after the donors to empty the exact cache alone: what is saved lies beyond it; may be repeated",
+    )
+    command.add_argument(
+        "--concurrency",
+        type=positive_int,
+        default=1,
+        metavar="N",
+        help="items at a time; more than 1 only without reset urls (default: 1)",
+    )
+    command.add_argument(
+        "--metrics-url", metavar="URL", help="Prometheus metrics of the engine, read before and after the run"
+    )
+    add_measuring_arguments(command, _TIMEOUT_S)
+
+
+def execute(options: argparse.Namespace) -> ExitCode:
+    run = LiveRun(
+        kind="live_gateway",
+        manifest=options.manifest,
+        output=options.output,
+        base_url=options.gateway_url,
+        donor_url=options.donor_url,
+        model=options.model,
+        reset_urls=tuple(options.reset_url),
+        recipient_reset_urls=tuple(options.recipient_reset_url),
+        metrics_url=options.metrics_url,
+        connector_audit=options.connector_audit,
+        headers=tuple(options.header),
+        timeout_s=options.timeout_seconds,
+        ready_s=options.ready_seconds,
+        max_items=options.max_items,
+        resume=options.resume,
+        options=LiveOptions(
+            endpoint=options.endpoint,
+            arms=chosen_arms(options),
+            block_size=options.block_size,
+            tokenizer=options.tokenizer,
+            donor_max_tokens=options.donor_max_tokens,
+            recipient_max_tokens=options.recipient_max_tokens,
+            top_logprobs=options.capture_logprobs,
+            quality_threshold=options.quality_threshold,
+            tenant=options.tenant,
+            template=options.template,
+            post_donor_delay_ms=options.post_donor_delay_ms,
+            settle_ms=options.settle_ms,
+            concurrency=options.concurrency,
+            check_propagation=options.check_propagation,
+            warm_up=options.warm_up,
+            seed=options.seed,
+        ),
+    )
+    return execute_live(run, NAME)

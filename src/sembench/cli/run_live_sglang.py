@@ -1,0 +1,75 @@
+"""``sembench run-live-sglang``: replay a manifest against SGLang's own ``/generate``, flushed before each arm."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Final
+
+from sembench.cli.arguments import positive_int
+from sembench.cli.exit_codes import ExitCode
+from sembench.cli.live_arguments import add_measuring_arguments, add_workload_arguments, chosen_arms, execute_live
+from sembench.live.options import LiveOptions, LiveRun
+from semblend.errors import ConfigurationError
+
+NAME: Final = "run-live-sglang"
+SUMMARY: Final = "Replay a manifest against a running SGLang server by /generate, with /flush_cache before each arm."
+_TIMEOUT_S: Final = 3600.0
+_FLUSH: Final = "/flush_cache"
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    add_workload_arguments(command)
+    command.add_argument(
+        "--base-url", required=True, metavar="URL", help="the server's address, such as http://host:30000"
+    )
+    command.add_argument(
+        "--donor-max-new-tokens", type=positive_int, default=1, metavar="N", help="tokens a donor answers (default: 1)"
+    )
+    command.add_argument(
+        "--recipient-max-new-tokens",
+        type=positive_int,
+        default=16,
+        metavar="N",
+        help="tokens a recipient answers (default: 16)",
+    )
+    command.add_argument(
+        "--no-flush-per-item", action="store_true", help="leave the cache as it is between items; not with --paired"
+    )
+    add_measuring_arguments(command, _TIMEOUT_S)
+
+
+def execute(options: argparse.Namespace) -> ExitCode:
+    arms = chosen_arms(options)
+    if options.no_flush_per_item and arms != "warm":
+        raise ConfigurationError("--no-flush-per-item leaves no arm cold; run without --paired and --cold-only")
+    run = LiveRun(
+        kind="live_sglang",
+        manifest=options.manifest,
+        output=options.output,
+        base_url=options.base_url,
+        model=options.model,
+        reset_urls=(_FLUSH,),
+        connector_audit=options.connector_audit,
+        headers=tuple(options.header),
+        timeout_s=options.timeout_seconds,
+        ready_s=options.ready_seconds,
+        max_items=options.max_items,
+        resume=options.resume,
+        options=LiveOptions(
+            endpoint="sglang_generate",
+            arms=arms,
+            block_size=options.block_size,
+            tokenizer=options.tokenizer,
+            donor_max_tokens=options.donor_max_new_tokens,
+            recipient_max_tokens=options.recipient_max_new_tokens,
+            top_logprobs=options.capture_logprobs,
+            quality_threshold=options.quality_threshold,
+            post_donor_delay_ms=options.post_donor_delay_ms,
+            settle_ms=options.settle_ms,
+            check_propagation=options.check_propagation,
+            warm_up=options.warm_up,
+            reset_per_item=not options.no_flush_per_item,
+            seed=options.seed,
+        ),
+    )
+    return execute_live(run, NAME)

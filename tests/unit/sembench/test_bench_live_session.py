@@ -1,0 +1,422 @@
+"""One item against a recorded server: what is sent in which order, and what is not sent when its preparation failed."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sembench.http.reply import LiveReply
+from sembench.http.request import LiveRequest
+from sembench.live.arms import answered, arm_row
+from sembench.live.audit import ConnectorAudit
+from sembench.live.messages import Messages
+from sembench.live.options import LiveOptions, LiveRun
+from sembench.live.prompt_size import PromptSizes
+from sembench.live.resets import Resets
+from sembench.live.route import route_of
+from sembench.live.session import LostConnectionError, Session
+from sembench.live.units import live_units
+from sembench.manifest import DonorPrompt, WorkloadItem
+from sembench.metrics.rows import RequestRow
+from semblend.contract import DonorRegistered, Event, EventLine, LoadAdvertised, Materialized, encode_line
+from semblend.errors import ConfigurationError
+
+ITEM = WorkloadItem(
+    "i1",
+    "d",
+    "s",
+    "cross_tenant",
+    "the recipient",
+    (DonorPrompt("d1", "first"), DonorPrompt("d2", "second", metadata={"tenant": "other"})),
+    answers=("a ferry",),
+    metadata={"tenant": "own", "template": "t9"},
+)
+
+
+class Recorder:
+    """Answers as told and keeps, in order, what it was asked and which resets came."""
+
+    def __init__(self, **replies: dict[str, Any]) -> None:
+        self.replies = replies
+        self.asked: list[LiveRequest] = []
+        self.log: list[str] = []
+        self.resets: dict[str, list[tuple[int, bytes]]] = {}
+
+    async def ask(self, request: LiveRequest) -> LiveReply:
+        self.asked.append(request)
+        self.log.append(request.request_id)
+        values: dict[str, Any] = {"status": "ok", "ttft_ms": 5.0, "text": "a ferry", "prompt_tokens": 64}
+        return LiveReply(
+            request.request_id, **{**values, "cached_tokens": 0, **self.replies.get(request.request_id, {})}
+        )
+
+    async def post(self, url_or_path: str) -> tuple[int, bytes]:
+        self.log.append(url_or_path)
+        told = self.resets.get(url_or_path)
+        return told.pop(0) if told else (200, b"")
+
+    def by_id(self, request_id: str) -> LiveRequest:
+        return next(request for request in self.asked if request.request_id == request_id)
+
+
+def session(
+    server: Recorder, *, by_tenant: bool = False, audit: ConnectorAudit | None = None, **options: Any
+) -> Session:
+    chosen = LiveOptions(**{"arms": "paired", **options})
+
+    async def nudge() -> object:
+        return await server.ask(LiveRequest("nudge", "x", 1, "m"))
+
+    return Session(
+        server,
+        server,
+        Messages(chosen, "m", by_tenant=by_tenant),
+        Resets(server, () if by_tenant else ("/all",), nudge, patience_s=0.4),
+        Resets(server, () if by_tenant else ("/exact",), nudge, patience_s=0.4),
+        PromptSizes(None, chosen.block_size),
+        chosen,
+        audit,
+    )
+
+
+def measured(server: Recorder, item: WorkloadItem = ITEM, **options: Any) -> RequestRow:
+    return asyncio.run(session(server, **options).measure(item))
+
+
+COLD = ["/all", "cold.i1"]
+WARM = ["/all", "donor.d1", "donor.d2", "/exact", "i1"]
+
+
+def test_both_orders_of_arms_occur_and_the_seed_decides() -> None:
+    seen = set()
+    for seed in range(20):
+        server = Recorder()
+        row = measured(server, seed=seed)
+        assert row.pair is not None
+        assert server.log == (WARM + COLD if row.pair.warm_first else COLD + WARM)
+        seen.add(row.pair.warm_first)
+        again = measured(Recorder(), seed=seed)
+        assert again.pair == row.pair
+    assert seen == {True, False}
+
+
+def test_ids_tenants_and_templates_are_the_manifests() -> None:
+    server = Recorder()
+    measured(server, tenant="default")
+    assert {request.request_id: request.tenant for request in server.asked} == {
+        "cold.i1": "own",
+        "i1": "own",
+        "donor.d1": "own",
+        "donor.d2": "other",
+    }
+    assert {request.template for request in server.asked} == {"t9"}
+    bare = Recorder()
+    measured(bare, replace(ITEM, metadata={}), tenant="default", template="t0")
+    assert bare.by_id("i1").tenant == "default"
+    assert bare.by_id("i1").template == "t0"
+
+
+def test_without_resets_each_arm_has_tenants_of_its_own() -> None:
+    server = Recorder()
+    row = measured(server, by_tenant=True)
+    tenants = {request.request_id: request.tenant for request in server.asked}
+    assert tenants["cold.i1"] != tenants["i1"]
+    assert tenants["donor.d1"] == tenants["i1"]
+    assert tenants["donor.d2"] != tenants["i1"]
+    assert row.tenant == "own"
+    again = Recorder()
+    measured(again, by_tenant=True)
+    assert again.by_id("i1").tenant != tenants["i1"], "a second run must not find what the first left"
+
+
+def test_a_cold_arm_with_more_than_a_block_cached_is_contaminated() -> None:
+    for cached, contaminated in ((16, False), (17, True), (None, None)):
+        row = measured(Recorder(**{"cold.i1": {"cached_tokens": cached}}))
+        assert row.cold is not None
+        assert row.cold.contaminated is contaminated
+        assert row.warm is not None
+        assert row.warm.contaminated is None
+
+
+def test_a_reset_that_says_no_is_repeated_and_then_believed() -> None:
+    server = Recorder()
+    server.resets["/all"] = [(200, b'{"success": false}')] * 2
+    row = measured(server, arms="cold")
+    assert server.log == ["/all", "/all", "/all", "cold.i1"]
+    assert row.cold is not None
+    assert row.cold.status == "ok"
+
+
+@pytest.mark.parametrize("answer", [(200, b'{"success": false}'), (503, b""), (400, b"busy")])
+def test_an_arm_whose_reset_never_succeeds_is_not_asked(answer: tuple[int, bytes]) -> None:
+    server = Recorder()
+    server.resets["/all"] = [answer] * 1000
+    chosen = session(server, arms="cold")
+    row = asyncio.run(chosen.measure(ITEM))
+    assert row.cold is not None
+    assert row.cold.status == "reset_failed"
+    assert row.cold.ttft_ms is None
+    assert "cold.i1" not in server.log
+    assert "nudge" in server.log, "an idle engine lets go of blocks only when it takes a step"
+    assert chosen.notes.refused_resets == 1
+
+
+def test_a_missing_reset_is_final_and_told_before_the_run() -> None:
+    server = Recorder()
+    server.resets["/all"] = [(404, b"")] * 9
+    with pytest.raises(ConfigurationError, match="VLLM_SERVER_DEV_MODE"):
+        asyncio.run(session(server).resets.require("--reset-url"))
+    assert server.log == ["/all"]
+
+
+def test_a_recipient_whose_donor_failed_is_not_asked() -> None:
+    server = Recorder(**{"donor.d1": {"status": "http_400"}})
+    row = measured(server, arms="warm")
+    assert row.warm is not None
+    assert row.warm.status == "donor_http_400"
+    assert server.log == ["/all", "donor.d1"]
+    assert row.quality_pass is None
+
+
+@pytest.mark.parametrize("name", ["cold.i1", "donor.d1", "i1"])
+def test_a_server_that_is_gone_gives_no_row(name: str) -> None:
+    with pytest.raises(LostConnectionError):
+        measured(Recorder(**{name: {"status": "connection", "detail": "refused"}}))
+
+
+def test_quality_and_flips_with_known_answers() -> None:
+    row = measured(Recorder(i1={"text": "an anchor"}))
+    assert row.quality_pass is False
+    assert row.cold is not None
+    assert row.cold.exact_match is True
+    assert row.pair is not None
+    assert row.pair.answer_flip is True
+    both_wrong = measured(Recorder(**{"i1": {"text": "x"}, "cold.i1": {"text": "y"}}))
+    assert both_wrong.pair is not None
+    assert both_wrong.pair.answer_flip is False
+
+
+def test_quality_without_answers_is_measured_by_the_cold_one() -> None:
+    bare = replace(ITEM, answers=())
+    kept = measured(Recorder(), bare)
+    assert kept.quality_pass is True
+    assert kept.cold is not None
+    assert kept.cold.f1 is None
+    lost = measured(Recorder(i1={"text": "storm at sea"}), bare)
+    assert lost.quality_pass is False
+    assert lost.pair is not None
+    assert lost.pair.answer_flip is True
+    alone = measured(Recorder(), bare, arms="warm")
+    assert alone.quality_pass is None
+
+
+def test_a_failed_arm_makes_no_comparison() -> None:
+    row = measured(Recorder(i1={"status": "timeout", "ttft_ms": None}))
+    assert row.pair is not None
+    assert row.pair.answer_flip is None
+    assert row.pair.mean_kl is None
+    assert row.quality_pass is None
+
+
+class Engine:
+    """Writes the event file as an engine would, when it is asked."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.number = 0
+
+    def tell(self, *events: Event) -> None:
+        with self.path.open("a") as stream:
+            for event in events:
+                stream.write(encode_line(EventLine(event, "vllm", self.number, 1.0)) + "\n")
+                self.number += 1
+
+
+class Telling(Recorder):
+    def __init__(self, on_ask: Callable[[str], None], **replies: dict[str, Any]) -> None:
+        super().__init__(**replies)
+        self._on_ask = on_ask
+
+    async def ask(self, request: LiveRequest) -> LiveReply:
+        self._on_ask(request.request_id)
+        return await super().ask(request)
+
+
+def audited(
+    tmp_path: Path, on_ask: Callable[[Engine, str], None], before: list[Event] | None = None, **options: Any
+) -> tuple[RequestRow, Recorder, Session]:
+    engine = Engine(tmp_path / "events.jsonl")
+    engine.tell(*(before or []))
+    server = Telling(lambda name: on_ask(engine, name), **options.pop("replies", {}))
+
+    async def nudge() -> object:
+        return await server.ask(LiveRequest("nudge", "x", 1, "m"))
+
+    audit = ConnectorAudit(engine.path, 0.6, nudge)
+    chosen = session(server, audit=audit, **{"arms": "warm", **options})
+    row = asyncio.run(chosen.measure(ITEM))
+    audit.close()
+    return row, server, chosen
+
+
+def reuse(engine: Engine, name: str) -> None:
+    if name.startswith("donor."):
+        engine.tell(DonorRegistered(f"chatcmpl-{name}-0badcafe", "x", "ns", 100))
+    if name == "i1":
+        engine.tell(
+            LoadAdvertised("chatcmpl-i1-0badcafe", ("x",), 48, 16),
+            Materialized("chatcmpl-i1-0badcafe", ("x",), 40, 8, 1),
+        )
+
+
+def test_confirmed_blocks_are_the_backends_word(tmp_path: Path) -> None:
+    row, server, chosen = audited(tmp_path, reuse)
+    assert row.backend is not None
+    assert (row.backend.reused_tokens, row.backend.boundary) == (40, 16)
+    assert row.backend_confirmed_blocks == 2
+    assert "nudge" not in server.log
+    assert chosen.notes.unregistered_donors == 0
+
+
+def test_what_an_earlier_run_left_in_the_file_is_not_ours(tmp_path: Path) -> None:
+    old: list[Event] = [
+        Materialized("chatcmpl-i1-deadbeef", ("x",), 60, 0, 1),
+        DonorRegistered("chatcmpl-donor.d1-deadbeef", "x", "ns", 9),
+    ]
+    row, _, chosen = audited(tmp_path, lambda engine, name: None, before=old)
+    assert row.backend is None
+    assert row.backend_confirmed_blocks is None
+    assert chosen.notes.unregistered_donors == 2
+
+
+def test_a_file_nobody_writes_is_not_waited_for(tmp_path: Path) -> None:
+    async def nudge() -> None: ...
+
+    audit = ConnectorAudit(tmp_path / "nowhere.jsonl", 60.0, nudge)
+    audit.expect(("donor.d1", "i1"))
+    started = time.monotonic()
+    assert asyncio.run(audit.unregistered(("donor.d1",))) == {"donor.d1"}
+    assert asyncio.run(audit.fate("i1")) is None
+    assert time.monotonic() - started < 10
+
+
+def test_an_idle_engine_is_nudged_until_it_registers(tmp_path: Path) -> None:
+    waiting: list[str] = []
+
+    def lazy(engine: Engine, name: str) -> None:
+        for earlier in waiting:
+            engine.tell(DonorRegistered(f"cmpl-{earlier}-0-0badcafe", "x", "ns", 100))
+        waiting.clear()
+        if name.startswith("donor."):
+            waiting.append(name)
+
+    _, server, chosen = audited(tmp_path, lazy)
+    assert server.log.index("nudge") < server.log.index("/exact")
+    assert chosen.notes.unregistered_donors == 0
+
+
+def test_a_promise_that_was_never_confirmed_is_not_zero_and_not_reuse(tmp_path: Path) -> None:
+    def promise(engine: Engine, name: str) -> None:
+        if name == "i1":
+            engine.tell(LoadAdvertised("i1", ("x",), 48, 16))
+
+    row, _, _ = audited(tmp_path, promise)
+    assert row.backend is not None
+    assert row.backend.reused_tokens is None
+    assert row.backend_confirmed_blocks is None
+
+
+@pytest.mark.parametrize(("cached", "propagated"), [(0, 0), (16, 0), (64, 48), (None, None)])
+def test_propagation_is_what_the_exact_cache_has_beyond_the_boundary(
+    tmp_path: Path, cached: int | None, propagated: int | None
+) -> None:
+    replies = {"probe.i1": {"cached_tokens": cached}}
+    row, server, _ = audited(tmp_path, reuse, replies=replies, check_propagation=1.0)
+    assert row.backend is not None
+    assert row.backend.propagated_tokens == propagated
+    hints = server.by_id("probe.i1").extra["kv_transfer_params"]["semblend"]
+    assert hints == {"reuse": False, "capture": False}
+
+
+def test_only_blended_items_are_probed_and_only_if_asked_for(tmp_path: Path) -> None:
+    _, server, _ = audited(tmp_path, reuse)
+    assert "probe.i1" not in server.log
+    _, server, _ = audited(tmp_path, lambda engine, name: None, check_propagation=1.0)
+    assert "probe.i1" not in server.log
+
+
+def test_a_backends_word_in_the_reply_counts_where_no_audit_is_read() -> None:
+    said = {"outcome": "backend_materialized_reuse", "reused_tokens": 33, "runs": [{}, {}], "exact_prefix_tokens": 0}
+    row = measured(Recorder(i1={"backend": said}), arms="warm")
+    assert row.backend is not None
+    assert (row.backend.reused_tokens, row.backend.runs, row.backend_confirmed_blocks) == (33, 2, 2)
+    none = measured(Recorder(i1={"backend": {"cached_tokens": 4}}), arms="warm")
+    assert none.backend is None
+
+
+def test_half_a_surrogate_pair_can_be_written() -> None:
+    row = arm_row(answered(LiveReply("i1", "ok", text="x\ud800y")), None, None)
+    assert row.text == "x?y"
+
+
+@pytest.mark.parametrize(
+    ("headers", "outcome"),
+    [
+        ({"x-route": "semantic"}, "semantic_placement"),
+        ({"x-route": "cold", "x-semblend-routing-path": "Exact"}, "exact_route"),
+        ({"x-gateway-route": "fail_open"}, "error_fallback"),
+        ({"x-semantic-route": " "}, None),
+        ({}, None),
+    ],
+)
+def test_routes(headers: dict[str, str], outcome: str | None) -> None:
+    assert route_of(headers).outcome == outcome
+
+
+def test_route_figures_out_of_range_are_not_measured() -> None:
+    assert route_of({"x-semblend-routing-similarity": "0.75"}).similarity == 0.75
+    for text in ("-0.5", "nan", "much"):
+        assert route_of({"x-semblend-routing-similarity": text}).similarity is None
+
+
+def live_run(tmp_path: Path, **values: Any) -> LiveRun:
+    options = LiveOptions(**values.pop("options", {}))
+    return LiveRun("live_gateway", tmp_path / "m", tmp_path / "r", "http://x", options, **values)
+
+
+@pytest.mark.parametrize(
+    ("values", "refused"),
+    [
+        ({"options": {"arms": "paired", "concurrency": 2}, "reset_urls": ("/r",)}, True),
+        ({"options": {"arms": "paired", "concurrency": 2}, "recipient_reset_urls": ("/r",)}, True),
+        ({"options": {"arms": "paired", "concurrency": 2}}, False),
+        ({"options": {"concurrency": 2, "reset_per_item": False}, "reset_urls": ("/r",)}, False),
+        ({"options": {"concurrency": 2, "check_propagation": 0.5}, "connector_audit": Path("e")}, True),
+        ({"options": {"arms": "cold", "check_propagation": 0.5}, "connector_audit": Path("e")}, True),
+        ({"options": {"check_propagation": 0.5}}, True),
+        ({"options": {"check_propagation": 0.5}, "connector_audit": Path("e")}, False),
+        ({"options": {"arms": "paired"}, "reset_urls": ("/r",)}, False),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(tmp_path: Path, values: dict[str, Any], refused: bool) -> None:
+    run = live_run(tmp_path, **values)
+    if refused:
+        with pytest.raises(ConfigurationError, match=r"concurrency|cold run|connector-audit"):
+            run.require_sound()
+    else:
+        run.require_sound()
+
+
+def test_a_stream_that_goes_on_sends_its_beginning_again() -> None:
+    members = [replace(ITEM, item_id=f"s{i}", metadata={"stream": True, "stream_id": "q"}) for i in range(4)]
+    units = live_units([ITEM, *members], {"s0", "s1"}, streams_apart=True)
+    assert [[item.item_id for item in unit.items] for unit in units] == [["i1"], ["s2", "s3"]]
+    assert [item.item_id for item in units[1].earlier] == ["s0", "s1"]
+    assert live_units(members, {item.item_id for item in members}, streams_apart=True) == []
+    assert len(live_units(members, {"s0"}, streams_apart=False)) == 3
