@@ -1,0 +1,100 @@
+"""``sembench roi``: does it pay? Expected saving and break-even from lengths, a reuse rate and measured costs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Final
+
+from sembench.cli.arguments import count, existing_file, positive_int, share
+from sembench.cli.exit_codes import ExitCode
+from sembench.cli.output import require_other_file, require_writable
+from sembench.console import show
+from sembench.files import replace_atomically
+from sembench.roi.costs import MeasuredCosts, read_costs
+from sembench.roi.estimate import RoiOptions, estimate
+from sembench.roi.lengths import read_lengths
+from sembench.roi.rate import ReuseRate, counted, parse_rate
+from sembench.roi.record import as_record, tables
+from sembench.streams import write_out
+from semblend.errors import ConfigurationError
+
+NAME: Final = "roi"
+SUMMARY: Final = (
+    "Expected saving and break-even from prompt lengths, a reuse rate and costs our own benchmarks measured."
+)
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--lengths",
+        required=True,
+        type=existing_file,
+        metavar="FILE",
+        help="prompt lengths: a histogram or trace (.csv, .json, .jsonl), a manifest or a result",
+    )
+    command.add_argument(
+        "--costs",
+        required=True,
+        action="append",
+        type=existing_file,
+        metavar="FILE",
+        help="measured costs: a paired live result or results/vllm-*.json of make bench-vllm; may be repeated",
+    )
+    command.add_argument(
+        "--reuse-rate",
+        metavar="RATE",
+        help="share of requests that will reuse, as 0.26 or as counts, 31/120 (default: that of the paired results)",
+    )
+    command.add_argument(
+        "--reuse-rate-interval",
+        nargs=2,
+        type=share,
+        metavar=("LOW", "HIGH"),
+        help="its 95 %% interval; counts need none",
+    )
+    command.add_argument(
+        "--capture-rate", type=share, default=1.0, metavar="SHARE", help="misses that are captured (default: 1.0)"
+    )
+    command.add_argument("--tokenizer", metavar="PATH", help="a model's tokenizer, to count the tokens of a manifest")
+    command.add_argument(
+        "--extrapolate", action="store_true", help="allow lengths that were not measured; the output says how many"
+    )
+    command.add_argument("--draws", type=positive_int, default=4000, metavar="N", help="samples (default: 4000)")
+    command.add_argument("--seed", type=count, default=0, metavar="N", help="of the samples (default: 0)")
+    command.add_argument("--output", type=Path, metavar="FILE", help="the estimate as JSON, for sembench report --roi")
+
+
+def execute(options: argparse.Namespace) -> ExitCode:
+    if options.output is not None:
+        require_writable(options.output)
+        for given in (options.lengths, *options.costs):
+            require_other_file(options.output, given, "an input")
+    costs = read_costs(options.costs)
+    rate = _rate(options, costs)
+    manner = RoiOptions(options.capture_rate, options.extrapolate, options.draws, options.seed)
+    histogram = read_lengths(options.lengths, options.tokenizer)
+    found = estimate(histogram, costs, rate, manner)
+    record = as_record(found, histogram, costs, rate, manner)
+    for table in tables(found, rate, record["notes"]):
+        show(table)
+    if options.output is not None:
+        with replace_atomically(options.output) as stream:
+            stream.write(json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False).encode() + b"\n")
+        write_out(f"estimate: {options.output}\n")
+    return ExitCode.OK
+
+
+def _rate(options: argparse.Namespace, costs: MeasuredCosts) -> ReuseRate:
+    interval = None if options.reuse_rate_interval is None else tuple(options.reuse_rate_interval)
+    if options.reuse_rate is not None:
+        return parse_rate(options.reuse_rate, interval)
+    if interval is not None:
+        raise ConfigurationError("--reuse-rate-interval needs --reuse-rate")
+    if costs.reused is None or not costs.reported:
+        raise ConfigurationError(
+            "--reuse-rate: needed, because the requests of these costs were picked to be reused; take the rate of your "
+            "traffic (a live result, the connector's events, an offline stream)"
+        )
+    return counted(costs.reused, costs.reported, "that of the paired results: their manifest's, not your traffic's")

@@ -1,0 +1,1 @@
+"""Reports: results, verdicts and engine summaries in, one self-contained HTML page (and PNGs) out."""

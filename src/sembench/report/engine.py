@@ -1,0 +1,70 @@
+"""Section: engine summaries, and whether every confirmed reuse of the result has an event of the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from sembench.gates.engine_summary import HIT, MATERIALIZED, EngineEvidence, read_engine_summaries
+from sembench.gates.request_ids import requests_of_result
+from sembench.report.chart import DataTable
+from sembench.report.formats import NOT_MEASURED, count, plural
+from sembench.report.markup import Safe, tag
+from sembench.report.section import Section, card, chip, columns, missing, table
+from sembench.report.subject import Subject, read_object
+
+
+def section(paths: Sequence[Path], subjects: Sequence[Subject]) -> Section:
+    title = "Engine evidence"
+    if not paths:
+        why = "No engine summary was given (--engine-summary): nothing here was joined with an engine's own events."
+        return Section("engine", title, "", (missing("Events per request", why),))
+    evidence = read_engine_summaries(paths)
+    summaries = [read_object(path, "an engine summary") for path in paths]
+    events = [event for summary in summaries for event in summary.get("events") or [] if isinstance(event, dict)]
+    engines = ", ".join(dict.fromkeys(str(summary.get("engine")) for summary in summaries))
+    lead = f"{plural(len(paths), 'summary', 'summaries')} of {engines}, joined per request, not per file."
+    joins = [_join(subject, events) for subject in subjects]
+    return Section("engine", title, lead, (columns(_counts(evidence, summaries), *joins),))
+
+
+def _counts(evidence: EngineEvidence, summaries: Sequence[dict[str, Any]]) -> Safe:
+    rows = (
+        ("semantic hits", count(evidence.semantic_hits)),
+        ("materialization events", count(evidence.materialization_events)),
+        ("materialized tokens", count(evidence.materialized_tokens)),
+        ("materialized units", count(evidence.materialized_units)),
+        ("error lines", count(evidence.errors)),
+    )
+    lines = [str(line) for summary in summaries for line in _errors(summary)][:5]
+    shown = tag("ul", *(tag("li", tag("code", line[:300])) for line in lines)) if lines else None
+    return card("Counts over all summaries", table(DataTable(("figure", "count"), rows)), shown)
+
+
+def _errors(summary: dict[str, Any]) -> list[Any]:
+    errors = summary.get("errors")
+    return errors if isinstance(errors, list) else []
+
+
+def _join(subject: Subject, events: Sequence[dict[str, Any]]) -> Safe:
+    items = {row.item_id for row in subject.rows}
+    reused = {row.item_id for row in subject.rows if row.backend and row.backend.reused_tokens}
+    loaded, found = (_items(events, kind, items) for kind in (MATERIALIZED, HIT))
+    joined = len(reused & loaded)
+    state = chip("every one joined", "good") if reused and joined == len(reused) else None
+    if reused and joined < len(reused):
+        state = chip(f"{len(reused) - joined:,} without an event", "bad")
+    orphans = len(loaded - reused)
+    rows = (
+        ("requests with confirmed reuse", f"{len(reused):,}" if any(r.backend for r in subject.rows) else NOT_MEASURED),
+        ("of these with a materialization event", f"{joined:,}"),
+        ("of these with a semantic hit, too", f"{len(reused & loaded & found):,}"),
+        ("materialized without confirmed reuse in the result", f"{orphans:,}"),
+    )
+    return card(f"Join with {subject.name}", table(DataTable(("requests", "count"), rows)), state)
+
+
+def _items(events: Sequence[dict[str, Any]], kind: str, items: set[str]) -> set[str]:
+    chosen = [e["request_id"] for e in events if e.get("event") == kind and isinstance(e.get("request_id"), str)]
+    return set(requests_of_result(chosen, items))

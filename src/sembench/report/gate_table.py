@@ -1,0 +1,119 @@
+"""A verdict of ``assert-result-gates`` as rows: what was asked, what was found, and whether it holds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from sembench.report.formats import NOT_MEASURED, count, fraction, nats, percent, plain, ratio
+
+State = Literal["pass", "fail", "missing"]
+
+_WORDS: Final = {
+    "quality_pass_rate": "answers that keep their quality",
+    "reused_quality_pass_rate": "answers that keep their quality, where KV was reused",
+    "semantic_placement_rate_by_request": "requests placed by resemblance",
+    "backend_confirmed_block_rate": "blocks the backend confirmed as reused",
+    "semantic_eligible_lift": "eligible blocks beyond exact ones (a plan)",
+    "any_position_token_rate": "tokens seen before, at any position",
+    "blended_ttft_speedup_median": "blended TTFT speedup, median of all clean pairs",
+    "negative_control_ttft_speedup_median": "negative controls' TTFT speedup, median",
+    "negative_control_backend_confirmed_rate": "blocks of negative controls the backend confirmed",
+    "negative_control_confirmed_reuse_rate": "negative controls with confirmed reuse",
+    "warm_vs_cold_mean_kl_topk": "mean KL, warm against cold",
+    "reused_warm_vs_cold_mean_kl_topk": "mean KL where KV was reused",
+    "joined_requests": "requests with a semantic hit and a materialization",
+    "errors": "error lines of the engine",
+    "contamination_checked_pairs": "pairs whose cold arm was checked",
+    "unverified_planned_token_rate": "planned tokens that are not the donor's",
+    "changed_token_planned_rate": "changed facts planned",
+    "negative_control_semantic_eligible_block_rate": "eligible blocks of negative controls",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class GateRow:
+    name: str
+    words: str
+    wanted: str
+    found: str
+    basis: str
+    state: State
+
+
+def gate_rows(verdict: Mapping[str, Any]) -> list[GateRow]:
+    gates = verdict.get("gates")
+    if isinstance(gates, list):
+        return [_row(gate) for gate in gates if isinstance(gate, Mapping) and not _is_quiet(gate)]
+    requested = verdict.get("requested_gates")
+    return [_asked(name, limit, verdict) for name, limit in requested.items()] if isinstance(requested, Mapping) else []
+
+
+def _is_quiet(gate: Mapping[str, Any]) -> bool:
+    """Figures that must be zero, and are, have a table of their own."""
+    return gate.get("gate") == "must_be_zero" and gate.get("passed") is True
+
+
+def stale_figures(verdict: Mapping[str, Any], *figures: Mapping[str, Any]) -> list[str]:
+    """Where the verdict saw another figure than the result holds now: it judged another state of the file."""
+    found = []
+    for gate in verdict.get("gates") or []:
+        metric, seen = str(gate.get("metric")), _number(gate.get("value"))
+        held = next((_number(each[metric]) for each in figures if metric in each), None)
+        if seen is not None and held is not None and not math.isclose(seen, held, rel_tol=1e-9, abs_tol=1e-12):
+            found.append(f"the verdict saw {metric} {seen:.6g}, the result holds {held:.6g}: judge it again")
+    return found
+
+
+def _row(gate: Mapping[str, Any]) -> GateRow:
+    metric = str(gate.get("metric"))
+    value = _number(gate.get("value"))
+    passed = gate.get("passed") is True
+    state: State = "pass" if passed and value is not None else "fail" if not passed else "missing"
+    wanted = str(gate.get("wanted", ""))
+    return GateRow(
+        str(gate.get("gate")), _in_words(metric), wanted, _written(metric, value), _basis(metric, gate), state
+    )
+
+
+def _asked(name: str, limit: object, verdict: Mapping[str, Any]) -> GateRow:
+    """A verdict without a list of judged gates still says what was asked, and which of it failed."""
+    failed = any(str(failure).startswith(f"{name}:") for failure in verdict.get("failures") or [])
+    wanted = "required" if limit is True else plain(limit)
+    return GateRow(name, name.replace("_", " "), wanted, "see the verdict", "", "fail" if failed else "pass")
+
+
+def _basis(metric: str, gate: Mapping[str, Any]) -> str:
+    """What the figure rests on: parts, interval, n."""
+    parts = []
+    numerator, denominator = _number(gate.get("numerator")), _number(gate.get("denominator"))
+    if numerator is not None and denominator is not None:
+        parts.append(fraction(numerator, denominator))
+    interval = gate.get("ci95")
+    if isinstance(interval, Sequence) and not isinstance(interval, str) and len(interval) == 2:
+        parts.append(f"[{', '.join(_written(metric, _number(end)) for end in interval)}]")
+    if (n := _number(gate.get("n"))) is not None:
+        parts.append(f"n = {n:,.0f}")
+    return ", ".join(parts)
+
+
+def _in_words(metric: str) -> str:
+    return _WORDS.get(metric, metric.replace("_", " "))
+
+
+def _written(metric: str, value: float | None) -> str:
+    if value is None:
+        return NOT_MEASURED
+    if "speedup" in metric:
+        return ratio(value)
+    if "_kl" in metric:
+        return nats(value)
+    if metric.endswith(("_rate", "_lift", "_rate_by_request", "_share")):
+        return percent(value)
+    return count(value) if value == int(value) else plain(value)
+
+
+def _number(value: object) -> float | None:
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None

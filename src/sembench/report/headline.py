@@ -1,0 +1,27 @@
+"""The headline speedups, from the rows. Reused-only is never given without blended, nor either without its n."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sembench.report.estimates import Estimate, median_estimate
+from sembench.report.pairs import Pair
+from sembench.report.subject import Subject
+
+
+def blended(subject: Subject) -> Estimate | None:
+    """Median of cold over warm TTFT of all clean pairs but negative controls: misses are in it."""
+    return _median(subject, subject.pairs.blended)
+
+
+def reused_only(subject: Subject) -> Estimate | None:
+    return _median(subject, subject.pairs.of("reuse"))
+
+
+def negatives(subject: Subject) -> Estimate | None:
+    return _median(subject, subject.pairs.of("negative"))
+
+
+def _median(subject: Subject, pairs: Sequence[Pair]) -> Estimate | None:
+    seed = subject.paired.get("bootstrap_seed")
+    return median_estimate([pair.speedup for pair in pairs], seed if isinstance(seed, int) else 1)

@@ -1,0 +1,57 @@
+"""Section: where the figures come from, so that somebody else can get them again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from sembench.report.chart import DataTable
+from sembench.report.formats import NOT_MEASURED, plain
+from sembench.report.markup import Safe, tag
+from sembench.report.section import Section, card, columns, table
+from sembench.report.subject import Subject
+
+_RUN: Final = ("kind", "evidence", "items", "manifest", "manifest_digest", "max_items", "seed")
+_NOT_GIVEN: Final = "none"
+
+
+def section(subject: Subject) -> Section:
+    result = subject.result
+    run: Mapping[str, Any] = result["run"]
+    own = [(name, plain(run.get(name)) if run.get(name) is not None else _NOT_GIVEN) for name in _RUN]
+    extra = [(name, value) for name, value in _flat(run) if name.split(".")[0] not in _RUN]
+    facts = [("file", subject.name), ("result version", str(result["result_version"])), *own, *extra]
+    facts.append(("written", str(result["created_at_utc"])))
+    engine = result["engine"]
+    engine_rows = list(_flat(engine)) if isinstance(engine, Mapping) else []
+    lead = "The manifest's digest is what sha256sum prints of it; equal digests are equal workloads."
+    cards = [
+        _card("Run", facts),
+        _card("Environment", list(_flat(result["environment"]))),
+        _card("Engine", engine_rows) if engine_rows else card("Engine", tag("p", "No engine took part in this run.")),
+        _card("Configuration", list(_flat(result["config"]))),
+    ]
+    return Section("provenance", "Environment and provenance", lead, (columns(*cards),))
+
+
+def _card(title: str, facts: list[tuple[str, str]]) -> Safe:
+    return card(title, table(DataTable(("", ""), tuple(facts)), text_columns=(1,), kind="facts-table"))
+
+
+def _flat(record: object, above: str = "") -> Iterator[tuple[str, str]]:
+    """Nested settings as dotted names."""
+    if isinstance(record, Mapping):
+        for key, value in record.items():
+            name = f"{above}.{key}" if above else str(key)
+            if isinstance(value, Mapping) and value:
+                yield from _flat(value, name)
+            else:
+                yield name, _value(value)
+
+
+def _value(value: object) -> str:
+    if value is None or value in ({}, []):
+        return _NOT_GIVEN
+    if isinstance(value, list):
+        return ", ".join(plain(each) for each in value)
+    return plain(value) if plain(value) != NOT_MEASURED else _NOT_GIVEN

@@ -1,0 +1,93 @@
+"""What a page is about: one result with its rows, its pairs, and what else was given about it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sembench.gates.calibration import NoiseFloor, read_noise_floor
+from sembench.gates.integrity import integrity_failures
+from sembench.metrics.rows import RequestRow
+from sembench.report.pairs import PairSet, pairs_of
+from sembench.result import read_result
+from semblend.errors import ConfigurationError, ContractError
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """``prefix`` keeps the ids of several results on one page apart. ``integrity`` lists what the rows contradict."""
+
+    name: str
+    prefix: str
+    result: Mapping[str, Any]
+    rows: Sequence[RequestRow]
+    pairs: PairSet
+    integrity: Sequence[str]
+    verdict: Mapping[str, Any] | None = None
+    noise_floor: NoiseFloor = field(default_factory=NoiseFloor)
+
+    @property
+    def aggregate(self) -> Mapping[str, Any]:
+        aggregate: Mapping[str, Any] = self.result["aggregate"]
+        return aggregate
+
+    @property
+    def paired(self) -> Mapping[str, Any]:
+        paired = self.result["paired"]
+        return paired if isinstance(paired, dict) else {}
+
+    @property
+    def evidence(self) -> str:
+        return str(self.result["run"].get("evidence"))
+
+
+def read_subjects(
+    paths: Sequence[Path], verdicts: Sequence[Path] = (), noise_floor: Path | None = None
+) -> tuple[Subject, ...]:
+    floor = read_noise_floor(noise_floor) if noise_floor is not None else NoiseFloor()
+    judged = _verdicts_by_result(verdicts, paths)
+    subjects = []
+    for number, path in enumerate(paths, start=1):
+        result, rows = read_result(path)
+        prefix = f"r{number}-" if len(paths) > 1 else ""
+        size = result["config"].get("block_size") if isinstance(result["config"], dict) else None
+        block_size = size if isinstance(size, int) else None
+        failures = tuple(integrity_failures(result, rows))
+        subjects.append(
+            Subject(
+                path.name, prefix, result, rows, pairs_of(rows, block_size), failures, judged.get(path.resolve()), floor
+            )
+        )
+    return tuple(subjects)
+
+
+def _verdicts_by_result(verdicts: Sequence[Path], results: Sequence[Path]) -> dict[Path, Mapping[str, Any]]:
+    """A verdict belongs to the result it names: by path or, where files were moved, by a file name only one has."""
+    found: dict[Path, Mapping[str, Any]] = {}
+    for path in verdicts:
+        verdict = read_object(path, "a verdict of assert-result-gates")
+        named = verdict.get("result")
+        if not isinstance(named, str) or not isinstance(verdict.get("passed"), bool):
+            raise ContractError(f"{path}: not a verdict of assert-result-gates (it names its result and says passed)")
+        same = [result for result in results if result.resolve() == Path(named).resolve()]
+        matches = same or [result for result in results if result.name == Path(named).name]
+        if len({match.resolve() for match in matches}) != 1:
+            raise ConfigurationError(
+                f"--gates {path}: judges '{named}', which is not one of the results of this page; "
+                "give the verdict of the result you show"
+            )
+        found[matches[0].resolve()] = verdict
+    return found
+
+
+def read_object(path: Path, what: str) -> dict[str, Any]:
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ContractError(f"{path}: not JSON: {error}") from None
+    if not isinstance(record, dict):
+        raise ContractError(f"{path}: not {what}")
+    return record

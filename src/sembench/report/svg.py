@@ -1,0 +1,143 @@
+"""A chart -> SVG. Colours are classes, so the page's style sheet themes them; hand-made, because a plotting library
+writes fixed colours into its SVG and cannot be themed by ``prefers-color-scheme`` nor kept within a strict CSP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from sembench.report.chart import Bars, Chart, Curve, Dots, Layer, Rule, Whiskers
+from sembench.report.frame import Frame
+from sembench.report.markup import Safe, tag
+
+_MOST_NAMED_DOTS: Final = 600  # more dots are one path: small, but without a name each
+
+
+def svg(chart: Chart, frame: Frame, identity: str) -> Safe:
+    return tag(
+        "svg",
+        tag("title", chart.title, id=f"{identity}-t"),
+        tag("desc", chart.message, id=f"{identity}-d"),
+        _grid(frame),
+        *(_draw(layer, frame) for layer in chart.layers if isinstance(layer, Rule)),
+        *(_draw(layer, frame) for layer in chart.layers if not isinstance(layer, Rule)),
+        *(_rule_label(layer, frame) for layer in chart.layers if isinstance(layer, Rule)),
+        viewBox=f"0 0 {frame.width} {frame.height}",
+        role="img",
+        aria_labelledby=f"{identity}-t {identity}-d",
+    )
+
+
+def _grid(frame: Frame) -> Safe:
+    parts: list[Safe] = []
+    free_from = float("-inf")
+    for tick in frame.x_axis.ticks:
+        x = frame.x(tick.value)
+        parts.append(tag("line", x1=x, x2=x, y1=frame.top, y2=frame.bottom, class_="grid"))
+        left, right = frame.span(x, tick.label)
+        if left < free_from:
+            continue  # a line without its label says less, but two labels in one place say nothing
+        free_from = right + 8
+        anchor = frame.anchor(x, tick.label)
+        parts.append(tag("text", tick.label, x=x, y=frame.bottom + 16, class_="tick", text_anchor=anchor))
+    if frame.x_axis.label:
+        middle = (frame.left + frame.right) / 2
+        label = tag("text", frame.x_axis.label, x=middle, y=frame.bottom + 34, class_="axis", text_anchor="middle")
+        parts.append(label)
+    parts.extend(_rows(frame) if frame.y_axis.categories else _levels(frame))
+    return tag("g", *parts)
+
+
+def _rows(frame: Frame) -> Iterator[Safe]:
+    for place, name in enumerate(frame.y_axis.categories):
+        y = frame.y(place)
+        if frame.x_axis.ticks:
+            yield tag("line", x1=frame.left, x2=frame.right, y1=y, y2=y, class_="row")
+        if frame.labels_above:
+            yield tag("text", name, x=frame.left, y=frame.top + place * frame.row_height + 12, class_="name")
+        else:
+            yield tag("text", name, x=frame.left - 10, y=y + 4, class_="name", text_anchor="end")
+
+
+def _levels(frame: Frame) -> Iterator[Safe]:
+    for tick in frame.y_axis.ticks:
+        y = frame.y(tick.value)
+        yield tag("line", x1=frame.left, x2=frame.right, y1=y, y2=y, class_="grid")
+        yield tag("text", tick.label, x=frame.left - 8, y=y + 4, class_="tick", text_anchor="end")
+    if frame.y_axis.label:
+        yield tag("text", frame.y_axis.label, x=4, y=12, class_="axis")
+
+
+def _draw(layer: Layer, frame: Frame) -> Safe:
+    if isinstance(layer, Dots):
+        return _dots(layer, frame)
+    if isinstance(layer, Curve):
+        path = "M" + "L".join(f"{frame.x(x):.1f} {frame.y(y):.1f}" for x, y in layer.points)
+        return tag("path", d=path, class_=f"curve {layer.tone}{' dashed' if layer.dashed else ''}")
+    if isinstance(layer, Whiskers):
+        return tag("g", *_whiskers(layer, frame), class_=f"whiskers {layer.tone}")
+    if isinstance(layer, Bars):
+        return tag("g", *_bars(layer, frame), class_=f"bars {layer.tone}")
+    if layer.vertical:
+        x = frame.x(layer.value)
+        return tag("line", x1=x, x2=x, y1=frame.top, y2=frame.bottom, class_=f"rule {layer.tone}")
+    y = frame.y(layer.value)
+    return tag("line", x1=frame.left, x2=frame.right, y1=y, y2=y, class_=f"rule {layer.tone}")
+
+
+def _rule_label(rule: Rule, frame: Frame) -> Safe:
+    if rule.vertical:
+        x = frame.x(rule.value)
+        anchor = frame.anchor(x, rule.label)
+        return tag("text", rule.label, x=x, y=frame.top - 5, class_="note", text_anchor=anchor)
+    y = frame.y(rule.value) - 5
+    return tag("text", rule.label, x=frame.right - 4, y=y, class_="note", text_anchor="end")
+
+
+def _dots(layer: Dots, frame: Frame) -> Safe:
+    classes = f"dots {layer.tone} {layer.mark}"
+    if len(layer.dots) > _MOST_NAMED_DOTS:
+        path = "".join(f"M{frame.x(dot.x):.1f} {frame.y(dot.y):.1f}h0" for dot in layer.dots)
+        return tag("path", d=path, class_=f"{classes} cloud")
+    shapes = (_shape(layer, frame.x(dot.x), frame.y(dot.y), tag("title", dot.label)) for dot in layer.dots)
+    return tag("g", *shapes, class_=classes)
+
+
+def _shape(layer: Dots, x: float, y: float, title: Safe | None = None) -> Safe:
+    if layer.mark == "diamond":
+        return tag("path", title, d=f"M{x:.1f} {y - 4.6:.1f}l4.6 4.6l-4.6 4.6l-4.6 -4.6z")
+    return tag("circle", title, cx=round(x, 1), cy=round(y, 1), r=3.4)
+
+
+def _whiskers(layer: Whiskers, frame: Frame) -> Iterator[Safe]:
+    for each in layer.whiskers:
+        x, y, title = frame.x(each.x), frame.y(each.y), tag("title", each.label)
+        if each.low is not None and each.high is not None:
+            if layer.horizontal:
+                yield tag("line", x1=frame.x(each.low), x2=frame.x(each.high), y1=y, y2=y)
+            else:
+                yield tag("line", x1=x, x2=x, y1=frame.y(each.low), y2=frame.y(each.high))
+        yield tag("circle", title, cx=x, cy=y, r=5)
+
+
+def _bars(layer: Bars, frame: Frame) -> Iterator[Safe]:
+    for bar in layer.bars:
+        x, y, thick = frame.x(bar.length), frame.y(bar.y), frame.bar_height
+        width = max(0.0, x - frame.left)
+        yield tag("rect", tag("title", bar.label), x=frame.left, y=y - thick / 2, width=width, height=thick, rx=2)
+        yield tag("text", bar.text, x=x + 6, y=y + 4, class_="value")
+
+
+def swatch(layer: Dots | Curve | Whiskers | Bars) -> Safe:
+    """What a legend shows of a layer."""
+    if isinstance(layer, Dots):
+        inner = tag("g", _shape(layer, 8.0, 6.0), class_=f"dots {layer.tone} {layer.mark}")
+    elif isinstance(layer, Curve):
+        inner = tag("path", d="M1 6h14", class_=f"curve {layer.tone}{' dashed' if layer.dashed else ''}")
+    elif isinstance(layer, Whiskers):
+        line = tag("line", x1=1, x2=15, y1=6, y2=6)
+        inner = tag("g", line, tag("circle", cx=8, cy=6, r=4), class_=f"whiskers {layer.tone}")
+    else:
+        inner = tag("g", tag("rect", x=1, y=2, width=14, height=8, rx=2), class_=f"bars {layer.tone}")
+    return tag("svg", inner, viewBox="0 0 16 12", class_="swatch", aria_hidden="true")

@@ -1,0 +1,177 @@
+"""The top of a page: may one believe it, did it pass, and the handful of figures that decide."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sembench.must_be_zero import MUST_BE_ZERO
+from sembench.report.formats import NOT_MEASURED, fraction, nats, percent, plural, ratio
+from sembench.report.gate_table import GateRow, State, gate_rows, stale_figures
+from sembench.report.headline import blended, reused_only
+from sembench.report.markup import Safe, tag
+from sembench.report.section import Section, chip, tile
+from sembench.report.subject import Subject
+
+_MOST_FAILURES: Final = 12
+_STATES: Final[dict[State, tuple[str, str]]] = {
+    "pass": ("pass", "good"),
+    "fail": ("fail", "bad"),
+    "missing": ("not measured", "warn"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """``state`` colours it: good, bad or none."""
+
+    word: str
+    state: str
+    sentence: str
+    failures: tuple[str, ...]
+
+
+def ruling_of(subject: Subject) -> Ruling:
+    """A verdict file is not enough: what the rows contradict fails, whatever the file says."""
+    if subject.integrity:
+        told = "The result states what its own rows do not give."
+        if any(" is missing," in failure for failure in subject.integrity):
+            told += " Figures are missing: if another version of sembench wrote it, run it again with this one."
+        return Ruling("Not credible", "bad", told, tuple(subject.integrity))
+    nonzero = tuple(_nonzero(subject))
+    verdict = subject.verdict
+    if verdict is None:
+        if nonzero:
+            return Ruling("Fail", "bad", "A figure that must be zero is not.", nonzero)
+        told = "No gate verdict was given (--gates). Aggregates follow from the rows; nothing that must be zero is not."
+        return Ruling("Not judged", "none", told, ())
+    rows = gate_rows(verdict)
+    failures = (
+        *(str(failure) for failure in verdict.get("failures") or ()),
+        *stale_figures(verdict, subject.aggregate, subject.paired),
+    ) or nonzero
+    if failures or verdict["passed"] is not True or any(row.state == "fail" for row in rows):
+        return Ruling(
+            "Fail", "bad", f"{plural(len(failures), 'failure')}, {plural(len(rows), 'gate')} judged.", failures
+        )
+    return Ruling("Pass", "good", _passed(verdict), ())
+
+
+def _passed(verdict: Any) -> str:
+    rows = gate_rows(verdict)
+    missing = sum(row.state == "missing" for row in rows)
+    if not rows:
+        return "The checks that are always on hold. No gate with a limit was asked for."
+    allowed = f" {missing:,} without a measurement were allowed to pass." if missing else ""
+    return f"{len(rows) - missing:,} of {plural(len(rows), 'gate')} met.{allowed}"
+
+
+def _nonzero(subject: Subject) -> list[str]:
+    found = [(check, check.measure(subject.rows)) for check in MUST_BE_ZERO]
+    return [
+        f"{check.title}: {fraction(figure.numerator, figure.denominator)}, and must be zero"
+        for check, figure in found
+        if figure is not None and figure.value
+    ]
+
+
+def section(subject: Subject) -> Section:
+    ruling = ruling_of(subject)
+    shown = ruling.failures[:_MOST_FAILURES]
+    more = len(ruling.failures) - len(shown)
+    banner = tag(
+        "div",
+        tag("p", ruling.word, class_="word"),
+        tag(
+            "div",
+            tag("p", "Do not use these figures." if subject.integrity else _headline(subject), class_="headline"),
+            tag("p", ruling.sentence),
+            tag("ul", *(tag("li", failure) for failure in shown)) if shown else None,
+            tag("p", f"and {more:,} more") if more > 0 else None,
+        ),
+        class_=f"ruling {ruling.state}",
+        role="status",
+    )
+    body = (banner, tag("dl", *_tiles(subject), class_="tiles"), *_gates(subject))
+    return Section("verdict", "Verdict", "", body)
+
+
+def _headline(subject: Subject) -> str:
+    speed, only = blended(subject), reused_only(subject)
+    if speed is None:
+        eligible = percent(subject.aggregate.get("semantic_eligible_block_rate"))
+        return f"TTFT {NOT_MEASURED}. Eligible by plan: {eligible} of all blocks. No backend confirmed reuse."
+    told = f"{speed.shown(ratio)} median TTFT speedup over {plural(speed.n, 'clean pair')}, misses included"
+    return f"{told}; {only.shown(ratio)} over the {only.n:,} with confirmed reuse." if only else f"{told}."
+
+
+def _gates(subject: Subject) -> tuple[Safe, ...]:
+    if subject.verdict is None:
+        return ()
+    rows = gate_rows(subject.verdict)
+    checked = [str(name) for name in subject.verdict.get("checked") or ()]
+    always = tag("p", "Always on, and measured here: ", ", ".join(checked) or "nothing", ".", class_="note")
+    if not rows:
+        return (tag("div", tag("h3", "Gates"), tag("p", "None was asked for."), always, class_="card"),)
+    head = tag("tr", tag("th", "gate"), tag("th", "wanted", class_="n"), tag("th", "found", class_="n"), tag("th", ""))
+    whole = tag("table", tag("thead", head), tag("tbody", *(_gate(row) for row in rows)), class_="gates")
+    return (tag("div", tag("h3", "Gates"), tag("div", whole, class_="scroll"), always, class_="card"),)
+
+
+def _gate(row: GateRow) -> Safe:
+    word, state = _STATES[row.state]
+    return tag(
+        "tr",
+        tag("td", row.words, tag("small", row.name), class_="gate"),
+        tag("td", row.wanted, class_="n", data_label="wanted"),
+        tag("td", row.found, tag("small", row.basis) if row.basis else None, class_="n", data_label="found"),
+        tag("td", chip(word, state), class_="n"),
+    )
+
+
+def _tiles(subject: Subject) -> list[Safe]:
+    if subject.evidence == "offline":
+        return [
+            _rate_tile(subject, "Exact prefix", "exact_prefix_block_rate", "blocks"),
+            _rate_tile(subject, "Seen before, anywhere", "any_position_token_rate", "tokens"),
+            _rate_tile(subject, "Eligible (a plan)", "semantic_eligible_block_rate", "blocks"),
+            _rate_tile(subject, "Confirmed reuse", "backend_confirmed_block_rate", "blocks"),
+            _zero_tile(subject, "Negatives eligible", "negative_control_semantic_eligible_block_rate"),
+        ]
+    return [
+        _speed_tile(subject),
+        _rate_tile(subject, "Confirmed reuse", "backend_confirmed_block_rate", "blocks"),
+        _rate_tile(subject, "Quality kept", "quality_pass_rate", "answers"),
+        _zero_tile(subject, "Negatives confirmed", "negative_control_backend_confirmed_rate"),
+        _kl_tile(subject),
+    ]
+
+
+def _speed_tile(subject: Subject) -> Safe:
+    speed, only = blended(subject), reused_only(subject)
+    if speed is None:
+        return tile("Blended TTFT speedup", NOT_MEASURED, "no clean pairs")
+    interval = f"{speed.shown(ratio).partition(' ')[2]}, " if speed.low is not None else ""
+    beside = f"reused only {ratio(only.value)}, n = {only.n:,}" if only else "no confirmed reuse"
+    return tile("Blended TTFT speedup", ratio(speed.value), f"{interval}n = {speed.n:,}; {beside}")
+
+
+def _rate_tile(subject: Subject, title: str, metric: str, unit: str, state: str = "") -> Safe:
+    parts = subject.aggregate.get("parts", {}).get(metric) or {}
+    told = fraction(parts.get("numerator"), parts.get("denominator"))
+    value = percent(subject.aggregate.get(metric))
+    return tile(title, value, f"{told} {unit}" if told != NOT_MEASURED else "nobody reported it", state)
+
+
+def _zero_tile(subject: Subject, title: str, metric: str) -> Safe:
+    value = subject.aggregate.get(metric)
+    return _rate_tile(subject, title, metric, "blocks", "" if value is None else "bad" if value else "good")
+
+
+def _kl_tile(subject: Subject) -> Safe:
+    value, floor = subject.paired.get("warm_vs_cold_mean_kl_topk"), subject.noise_floor.mean_kl
+    number = value if isinstance(value, int | float) else None
+    against = f"noise floor {nats(floor)}" if floor is not None else "noise floor not measured"
+    pairs = subject.paired.get("warm_vs_cold_kl_n")
+    beside = f"n = {pairs:,}; " if isinstance(pairs, int) and number is not None else ""
+    return tile("Mean KL, warm to cold", nats(number), beside + against)
