@@ -23,7 +23,7 @@ from benchmarks.corpus import TOKENIZER, CorpusUnavailableError
 from benchmarks.discovery.codec import TokenizerCodec
 from benchmarks.documents import DEFAULT_TEXTS
 from benchmarks.targets import Verdict
-from benchmarks.vllm import overhead, soak
+from benchmarks.vllm import overhead, own_time, soak
 from benchmarks.vllm.arms import Row, measure
 from benchmarks.vllm.picture import draw
 from benchmarks.vllm.report import (
@@ -56,6 +56,8 @@ def main() -> int:
         return 3
     if arguments.soak:
         record, verdicts = _soak(arguments, texts, codec)
+    elif arguments.own_time:
+        record, verdicts = _own_time(arguments, Workload(texts, codec, arguments.seed))
     else:
         record, verdicts = _cells(arguments, Workload(texts, codec, arguments.seed))
     show_verdicts(verdicts)
@@ -80,6 +82,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--overhead", action=argparse.BooleanOptionalAction, default=None, help="a miss and a capture")
     parser.add_argument("--overhead-sizes", nargs="+", choices=list(SIZES), help="default: 2K and 4K")
     parser.add_argument("--overhead-n", type=int, help="items per size (default 15; 3 with --quick)")
+    parser.add_argument("--own-time", action="store_true", help="a clock on our own code instead of cells")
     parser.add_argument("--soak", action="store_true", help="150 novel retrieval queries instead of cells")
     parser.add_argument("--queries", type=int, default=soak.QUERIES, help="length of the soak")
     parser.add_argument(
@@ -155,6 +158,15 @@ def _overhead(arguments: argparse.Namespace, workload: Workload, subject: Subjec
     """Beside the server that was just measured, whose store is filled by now."""
     with stock() as bare:
         return overhead.Overhead(subject, bare, workload).run(arguments.overhead_sizes, arguments.overhead_n)
+
+
+def _own_time(arguments: argparse.Namespace, workload: Workload) -> tuple[dict[str, Any], list[Verdict]]:
+    events = RESULTS / f"{arguments.name}-own-time-events.jsonl"
+    connector = "benchmarks.vllm.accounted_connector:AccountedConnector"
+    with with_connector(_options(arguments), events, connector) as subject:
+        rows = own_time.run(subject, workload, arguments.overhead_sizes, arguments.overhead_n, events)
+    own_time.show(rows)
+    return {"own_time": own_time.as_record(rows)}, own_time.verdicts(rows)
 
 
 def _soak(arguments: argparse.Namespace, texts: Texts, codec: TokenizerCodec) -> tuple[dict[str, Any], list[Verdict]]:

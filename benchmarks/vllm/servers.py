@@ -54,11 +54,11 @@ def stock() -> Iterator[Subject]:
 
 
 @contextmanager
-def with_connector(options: dict[str, Any], events: Path) -> Iterator[Subject]:
+def with_connector(options: dict[str, Any], events: Path, connector: str = specs.CONNECTOR) -> Iterator[Subject]:
     """``options`` go into the connector's extra configuration; its event stream is begun anew."""
     RESULTS.mkdir(exist_ok=True)
     events.unlink(missing_ok=True)
-    with _started(specs.semblend_flags({**options, "events": str(events)})) as server:
+    with _started(specs.semblend_flags({**options, "events": str(events)}, connector=connector)) as server:
         client = Client(server.base_url, SERVED_NAME, connector=True)
         yield _warmed(Subject(client, server, Happenings(events)))
 

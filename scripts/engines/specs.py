@@ -13,6 +13,7 @@ from scripts.private_venv import ROOT, python_of
 from scripts.smollm2 import MODEL, TOKENIZER_FILES, WEIGHT_FILES
 
 SERVED_NAME = "smollm2"
+CONNECTOR = "semblend.integration.vllm.connector_v1:SemBlendConnectorV1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +60,17 @@ def vllm_spec(options: EngineOptions | None = None) -> ServerSpec:
     )
 
 
-def semblend_flags(options: Mapping[str, object] | None = None, *, worker: bool = True) -> tuple[str, ...]:
-    """The flags that put SemBlend into vLLM; ``options`` is ``kv_connector_extra_config``."""
+def semblend_flags(
+    options: Mapping[str, object] | None = None, *, worker: bool = True, connector: str = CONNECTOR
+) -> tuple[str, ...]:
+    """The flags that put SemBlend into vLLM; ``options`` is ``kv_connector_extra_config``.
+
+    ``connector`` (``module:Class``) may name a subclass, such as one that is broken on purpose.
+    """
+    module, _, name = connector.partition(":")
     transfer = {
-        "kv_connector": "SemBlendConnectorV1",
-        "kv_connector_module_path": "semblend.integration.vllm.connector_v1",
+        "kv_connector": name,
+        "kv_connector_module_path": module,
         "kv_role": "kv_both",
         "kv_load_failure_policy": "recompute",
         "kv_connector_extra_config": dict(options or {}),

@@ -30,7 +30,17 @@ def test_sembench_commands_of_the_readme(tmp_path: Path) -> None:
         assert run.returncode == 0, f"{command}\n{run.stdout[-1000:]}{run.stderr[-2000:]}"
 
 
-@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+STARTS_A_SERVER = pytest.mark.engine
+
+
+@pytest.mark.parametrize(
+    "example",
+    [
+        pytest.param(path, id=path.name, marks=[STARTS_A_SERVER] if path.name.startswith("vllm_") else [])
+        for path in EXAMPLES
+    ],
+)
 def test_examples(example: Path, tmp_path: Path) -> None:
     command = [sys.executable, str(example)]
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)

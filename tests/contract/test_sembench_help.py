@@ -13,10 +13,10 @@ from unittest import mock
 
 import pytest
 
-from sembench.cli.main import main
+from sembench.cli.main import COMMAND_MODULES, main
 
 GOLDEN = Path(__file__).parent / "golden"
-COMMANDS = ("", "build", "run-offline", "audit-manifest", "assert-result-gates")
+COMMANDS = ("", *(module.NAME for module in COMMAND_MODULES))
 
 PROMISED = {
     "build": "--profile --output --datasets --data-dir --max-items-per-dataset --transforms --max-segments "
@@ -24,12 +24,26 @@ PROMISED = {
     "run-offline": "--manifest --output --block-size --tokenizer --semblend-embedder --semblend-min-similarity "
     "--semblend-min-reuse-ratio --semblend-fuzzy-chunks --semblend-fragments "
     "--disable-multi-donor --max-items --jobs --resume",
+    "run-live-sglang": "--manifest --output --base-url --model --block-size --tokenizer --max-items "
+    "--donor-max-new-tokens --recipient-max-new-tokens --post-donor-delay-ms --no-flush-per-item --timeout-seconds "
+    "--quality-threshold --paired --resume",
+    "run-live-gateway": "--manifest --output --gateway-url --donor-url --model --tenant --template --max-items "
+    "--donor-max-tokens --recipient-max-tokens --timeout-seconds --quality-threshold --paired --reset-url "
+    "--concurrency --capture-logprobs --metrics-url --connector-audit --resume",
+    "run-load": "--rate --concurrency --trace --time-scale --duration --slo-ttft-ms",
+    "summarize-engine-events": "--engine --input --output",
+    "collect-k8s-engine-events": "--engine --namespace --pod --container --tail --since --since-time --output-log "
+    "--output-summary",
+    "calibrate-noise-floor": "--manifest --output --gateway-url",
+    "merge-results": "--output",
+    "report": "--html --compare",
     "assert-result-gates": "--result --engine-summary --min-quality-pass-rate --min-semantic-placement-rate "
     "--min-backend-confirmed-block-rate --min-materialization-events --min-materialized-tokens "
     "--min-materialized-units --max-negative-control-confirmed-rate --require-materialized-reuse "
     "--require-no-engine-errors --min-blended-ttft-speedup --max-negative-control-speedup-deviation "
     "--require-contamination-check --min-semantic-eligible-lift --min-any-position-token-rate "
-    "--max-warm-vs-cold-kl --noise-floor-calibration --allow-missing",
+    "--max-warm-vs-cold-kl --noise-floor-calibration --require-joined-evidence --max-failed-pair-rate "
+    "--manifest --judge-interval --min-n --allow-missing",
 }
 
 

@@ -7,12 +7,40 @@ from collections.abc import Sequence
 from typing import Final
 
 from sembench import __version__
-from sembench.cli import assert_result_gates, audit_manifest, build, run_offline
+from sembench.cli import (
+    assert_result_gates,
+    audit_manifest,
+    build,
+    calibrate_noise_floor,
+    collect_k8s_engine_events,
+    merge_results,
+    report,
+    roi,
+    run_live_gateway,
+    run_live_sglang,
+    run_load,
+    run_offline,
+    summarize_engine_events,
+)
 from sembench.cli.exit_codes import ExitCode
 from sembench.streams import write_err
 from semblend.errors import MissingDependencyError, SemBlendError
 
-_COMMANDS: Final = (build, run_offline, audit_manifest, assert_result_gates)
+COMMAND_MODULES: Final = (
+    build,
+    run_offline,
+    run_live_gateway,
+    run_live_sglang,
+    run_load,
+    calibrate_noise_floor,
+    merge_results,
+    audit_manifest,
+    assert_result_gates,
+    summarize_engine_events,
+    collect_k8s_engine_events,
+    report,
+    roi,
+)
 _EPILOG: Final = (
     "exit codes: 0 ok, 1 gate or audit failed, 2 wrong usage or input, 3 environment (missing package, disk), "
     "130 interrupted (Ctrl-C)"
@@ -27,7 +55,7 @@ def parser() -> argparse.ArgumentParser:
     )
     root.add_argument("--version", action="version", version=f"sembench {__version__}")
     commands = root.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for module in _COMMANDS:
+    for module in COMMAND_MODULES:
         command = commands.add_parser(module.NAME, help=module.SUMMARY, description=module.SUMMARY, epilog=_EPILOG)
         module.add_arguments(command)
         command.set_defaults(execute=module.execute)
@@ -45,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         return _complain(error, ExitCode.ENVIRONMENT)
     except KeyboardInterrupt:
-        write_err("sembench: interrupted; run-offline can go on with --resume\n")
+        write_err("sembench: interrupted; the same command with --resume goes on where it has one\n")
         return int(ExitCode.INTERRUPTED)
 
 

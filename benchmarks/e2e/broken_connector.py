@@ -1,0 +1,21 @@
+"""A connector that is wrong on purpose: every run is loaded one token beside its place. No gate may let it pass."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from semblend.integration.vllm.connector_v1 import SemBlendConnectorV1
+
+
+class OffByOneConnector(SemBlendConnectorV1):
+    """Plans, claims and reports as the real one; what it loads is the KV of the token before."""
+
+    def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
+        orders = self._orders()
+        if orders is not None:
+            orders.loads = [
+                replace(order, runs=tuple(replace(run, donor_start=max(0, run.donor_start - 1)) for run in order.runs))
+                for order in orders.loads
+            ]
+        super().start_load_kv(forward_context, **kwargs)
