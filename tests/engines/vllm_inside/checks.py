@@ -116,6 +116,7 @@ def check_rest(world: World) -> None:
     assert not half.donors._desk._waiting
     assert not len(half.donors._studies)
     assert not half.donors._unheld
+    assert not half.donors._copying
     assert not half.donors._book._reserved
     assert not world.scheduler.requests
     pool = world.scheduler.kv_cache_manager.block_pool

@@ -84,7 +84,7 @@ def test_slices_cover_every_job_once(sizes: list[int], block: int, step: int, ov
                 released.append(name)
     assert [done[f"r{n}"] for n in range(len(sizes))] == sizes
     assert sorted(released) == sorted(held)
-    assert not table.desk.has_waiting_blocks
+    assert not table.desk.waiting_blocks
     assert table.desk.forget_all() == []
 
 

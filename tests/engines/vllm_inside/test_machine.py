@@ -88,7 +88,7 @@ class Traffic(RuleBasedStateMachine):
         self.world.step()
         self.world.flush()
         for news in self.world.news[before:]:
-            self.faulted |= {*news.load_faults, *news.capture_faults}
+            self.faulted |= {*news.load_faults, *news.capture_faults, *news.study_faults}
 
     @rule(running=st.booleans())
     def reset(self, running: bool) -> None:
@@ -104,7 +104,7 @@ class Traffic(RuleBasedStateMachine):
         check_exact_cache(self.world, self.public)
         check_silence(self.world, self.public)
         for news in self.world.news:
-            strange = {*news.load_faults, *news.capture_faults} - self.faulted
+            strange = {*news.load_faults, *news.capture_faults, *news.study_faults} - self.faulted
             assert not strange, f"a fault nobody injected: {news.load_faults} {news.capture_faults}"
 
     @invariant()

@@ -255,7 +255,8 @@ def make_world(
         cache = TraceCache(blocks, BLOCK)
         store = HostStore(1, 1, WIDTH, torch.int64, options["host_bytes"])
         forward = TraceForward(cache)
-        half = WorkerHalf(cache, store, half_split(1e4, WIDTH), forward, vote.of(rank), LOG)  # type: ignore[arg-type]
+        rotation = half_split(1e4, WIDTH)
+        half = WorkerHalf(cache, store, rotation, forward, vote.of(rank), LOG, ranks=ranks)  # type: ignore[arg-type]
         made.append(Rank(cache, store, half, forward))
     return World(scheduler, made, ThreadPoolExecutor(ranks), depth, events)
 

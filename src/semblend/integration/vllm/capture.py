@@ -32,6 +32,7 @@ class CaptureJob:
     tokens: int
     preemptions: int
     cursor: int = 0
+    held_blocks: int = 0  # all the blocks that wait with it: the engine frees a request's together
     released_blocks: tuple[int, ...] | None = None  # set when the request is over and its blocks wait for us
 
 
@@ -89,8 +90,15 @@ class CaptureDesk:
         self._waiting[job.request.request_id] = job
 
     @property
-    def has_waiting_blocks(self) -> bool:
-        return bool(self._waiting)
+    def waiting_blocks(self) -> int:
+        return sum(job.held_blocks for job in self._waiting.values())
+
+    def stop_waiting(self, donor_id: str) -> str | None:
+        """Nothing more is copied for this donor; the finished request whose blocks waited for it."""
+        found = [request_id for request_id, job in self._waiting.items() if job.donor_id == donor_id]
+        for request_id in found:
+            del self._waiting[request_id]
+        return found[0] if found else None
 
     def slices(self, block_ids_of: Callable[[str], list[int]]) -> list[CaptureOrder]:
         """The next slice of every job whose prefill is done. Preempted requests lose what was copied."""
@@ -111,18 +119,18 @@ class CaptureDesk:
             orders.append(self._slice(job, tokens, block_ids))
         return orders
 
-    def finish(self, request: Request, block_ids: list[int], total_blocks: int) -> bool:
+    def finish(self, request: Request, block_ids: list[int], total_blocks: int, lent_blocks: int = 0) -> bool:
         """The request is over. True when its blocks must wait until the rest of its copy is done."""
         job = self._jobs.pop(request.request_id, None)
         if job is None:
             return False
         is_whole = job.preemptions == request.num_preemptions and request.num_computed_tokens >= job.tokens
-        waiting_blocks = sum(len(j.released_blocks or ()) for j in self._waiting.values()) + len(block_ids)
+        waiting_blocks = self.waiting_blocks + lent_blocks + len(block_ids)
         needed = -(-job.tokens // self._block_tokens)
         if not is_whole or len(block_ids) < needed or waiting_blocks > MAX_WAITING_BLOCKS_SHARE * total_blocks:
             self.give_up(job)
             return False
-        job.released_blocks = tuple(block_ids)
+        job.released_blocks, job.held_blocks = tuple(block_ids), len(block_ids)
         self._waiting[request.request_id] = job
         return True
 
@@ -138,7 +146,7 @@ class CaptureDesk:
             self.give_up(job)
 
     def cancel_donor(self, donor_id: str) -> None:
-        """Stop copying into a donor; a finished request's copy runs on, because its blocks wait for the end of it."""
+        """Stop copying out of requests that are still alive."""
         for request_id, job in list(self._jobs.items()):
             if job.donor_id == donor_id:
                 self.cancel(request_id)

@@ -232,7 +232,8 @@ class SemBlendConnectorV1(KVConnectorBase_V1):
         return False, None
 
     def has_pending_block_frees(self) -> bool:
-        return self._scheduler is not None and self._scheduler.donors.has_waiting_blocks
+        """The engine asks when it could not place a request."""
+        return self._border.call("pressure", "", self._half.lacks_blocks, False)
 
     def reset_cache(self) -> bool | None:
         """``POST /reset_prefix_cache?reset_external=true``: forget every donor."""

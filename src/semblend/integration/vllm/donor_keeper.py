@@ -27,7 +27,7 @@ from semblend.integration.vllm.options import ConnectorOptions
 from semblend.integration.vllm.orders import CaptureOrder, StepNews, StudyOrder
 from semblend.integration.vllm.provenance import RequestRecord
 from semblend.integration.vllm.stats import SemBlendStats
-from semblend.integration.vllm.study import StudyDesk, StudyJob, study_text
+from semblend.integration.vllm.study import HEAD_TOKENS, MAX_HELD_SHARE, StudyDesk, StudyJob, study_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,6 +80,7 @@ class DonorKeeper:
         self._book = DonorBook(options.host_bytes, bytes_per_token)
         self._desk = CaptureDesk(options, self._book, block_tokens, self._evicted, self._given_up)
         self._studies = StudyDesk()
+        self._copying: dict[str, StudyJob] = {}  # studied, and on their way into the store
         self._unstudied: list[tuple[RequestRecord, list[TokenRange]]] = []
         self._unheld: list[str] = []
         self._candidates: dict[str, tuple[RequestRecord, int]] = {}
@@ -102,7 +103,12 @@ class DonorKeeper:
 
     @property
     def has_waiting_blocks(self) -> bool:
-        return self._desk.has_waiting_blocks or bool(len(self._studies)) or bool(self._unheld)
+        return bool(self._desk.waiting_blocks or len(self._studies) or self._unheld)
+
+    @property
+    def is_lending(self) -> bool:
+        """Whether blocks of finished requests are lent to studies."""
+        return bool(len(self._studies))
 
     def used(self, plan: ReusePlan) -> None:
         for donor_id in plan.donor_ids:
@@ -128,12 +134,12 @@ class DonorKeeper:
         """Something broke at the end of a request: its blocks are freed, so nothing may be copied from them."""
         self._candidates.pop(request_id, None)
         self._desk.abandon(request_id)
-        if (study := self._studies.drop(request_id)) is not None:
+        if (study := self._studies.drop(request_id)) is not None and study.copy is not None:
             self._desk.give_up(study.copy)
 
     def lose(self, news: StepNews) -> None:
         """The news could not be taken in: what they were about is given up, on both sides."""
-        self._give_up([*news.stored, *news.capture_faults])
+        self._give_up([*news.stored, *news.capture_faults, *news.study_faults])
 
     def _give_up(self, donor_ids: list[str]) -> None:
         for donor_id in donor_ids:
@@ -141,6 +147,8 @@ class DonorKeeper:
             self._planner.forget(donor_id)
             self._book.remove(donor_id)
             self._desk.drop_donor(donor_id)
+            if (request_id := self._desk.stop_waiting(donor_id)) is not None:
+                self._unheld.append(request_id)
             if (study := self._studies.drop_donor(donor_id)) is not None:
                 self._end_study(study)
 
@@ -148,34 +156,60 @@ class DonorKeeper:
         self, record: RequestRecord, novel: list[TokenRange], block_ids: list[int], total_blocks: int
     ) -> bool:
         """A blended request is over. True when its blocks must wait until its ``novel`` passages were studied."""
-        own_blocks = block_ids[-(-record.exact_prefix_tokens // self._block_tokens) :]
-        tokens = study_text(record.tokens, novel, len(own_blocks) * self._block_tokens)
-        copy = None
-        is_wanted = self._options.study and self._is_wanted(record, tokens)
-        if is_wanted and self._studies.has_room(len(block_ids), total_blocks):
-            copy = self._desk.reserve(record.request, self._new_id(), len(tokens), record.namespace)
-        if copy is None:
+        room = sum(len(part) for part in novel) + HEAD_TOKENS
+        held = self._desk.waiting_blocks + self._studies.held_blocks + len(block_ids)
+        may_lend = held <= MAX_HELD_SHARE * total_blocks and self._studies.has_room(room)
+        if not self._options.study or not may_lend or not self._desk.wants(record.hints.capture, room):
             self._unstudied.append((record, novel))
             return False
-        copy.released_blocks = tuple(own_blocks[: -(-len(tokens) // self._block_tokens)])
-        record.donor_id = copy.donor_id
-        self._capturing[copy.donor_id] = _Capture(record, tokens)
-        self._studies.add(StudyJob(record, novel, copy, tokens.astype(np.int64), len(block_ids)))
+        own_blocks = block_ids[-(-record.exact_prefix_tokens // self._block_tokens) :]
+        tokens = study_text(record.tokens, novel, len(own_blocks) * self._block_tokens)
+        scratch = tuple(own_blocks[: -(-len(tokens) // self._block_tokens)])
+        self._studies.add(StudyJob(record, novel, tokens, scratch, len(block_ids)))
         return True
 
-    def study(self, *, idle: bool) -> StudyOrder | None:
-        """This step's slice of a study. What it completes is copied from this step on."""
-        order, done, tired = self._studies.step(idle=idle)
-        for job in done:
-            self._desk.await_copy(job.copy)
-        for job in tired:
+    def study(self, *, idle: bool, pressed: bool) -> StudyOrder | None:
+        """This step's slice, if nobody needs the engine. What it completes is copied from this step on.
+
+        ``pressed``: somebody waits for blocks, so none may be lent.
+        """
+        if self._studies.note(idle=idle) or pressed:
+            self.stop_lending()
+        job = self._studies.first() if idle else None
+        while job is not None and job.copy is None and not self._begin(job):
+            self._studies.drop(job.request_id)
             self._end_study(job)
+            job = self._studies.first()
+        if job is None:
+            return None
+        order = self._studies.next_slice(job)
+        if job.is_done and job.copy is not None:
+            self._copying[job.copy.donor_id] = job
+            self._desk.await_copy(job.copy)
         return order
+
+    def stop_lending(self) -> None:
+        """Blocks lent to studies go back with the next orders."""
+        for job in self._studies.take_all():
+            self._end_study(job)
+
+    def _begin(self, job: StudyJob) -> bool:
+        """Late, so that no donor makes room for a study that never runs, and nothing is studied twice."""
+        record = job.record
+        if not self._is_new(record, job.tokens):
+            return False
+        job.copy = self._desk.reserve(record.request, self._new_id(), len(job.tokens), record.namespace)
+        if job.copy is None:
+            return False
+        job.copy.released_blocks, job.copy.held_blocks = job.block_ids, job.held_blocks
+        self._capturing[job.copy.donor_id] = _Capture(record, job.tokens)
+        return True
 
     def _end_study(self, job: StudyJob) -> None:
         """Without a donor: the blocks go back, and the passages may try again when they come again."""
-        self._desk.give_up(job.copy)
-        self._unheld.append(job.record.request_id)
+        if job.copy is not None:
+            self._desk.give_up(job.copy)
+        self._unheld.append(job.request_id)
         self._unstudied.append((job.record, job.novel))
 
     def take_unstudied(self) -> list[tuple[RequestRecord, list[TokenRange]]]:
@@ -190,9 +224,7 @@ class DonorKeeper:
 
     def _let_go(self) -> list[str]:
         """Give up every copy and study; the finished requests whose blocks waited for one."""
-        for job in self._studies.forget_all():
-            self._desk.give_up(job.copy)
-            self._unheld.append(job.record.request_id)
+        self.stop_lending()
         return self.take_unheld() + self._desk.forget_all()
 
     def slices(self, block_ids_of: Callable[[str], list[int]]) -> list[CaptureOrder]:
@@ -209,7 +241,7 @@ class DonorKeeper:
                 self._decide(*candidate)
             else:
                 del self._candidates[record.request_id]
-        return self._desk.finish(record.request, block_ids, total_blocks)
+        return self._desk.finish(record.request, block_ids, total_blocks, self._studies.held_blocks)
 
     def take_dropped(self) -> list[str]:
         return self._desk.take_dropped()
@@ -219,8 +251,10 @@ class DonorKeeper:
             self._stats.record_study(news.studied_tokens, news.study_ms / 1e3)
         if news.captured_tokens:
             self._stats.record_capture(news.captured_tokens, news.capture_ms / 1e3)
+        for donor_id, error in news.study_faults.items():  # the cause, if the copy failed, too
+            self._lost(donor_id, "study", error)
         for donor_id, error in news.capture_faults.items():
-            self._lost(donor_id, error)
+            self._lost(donor_id, "capture", error)
         for donor_id, ranks in news.stored.items():
             if donor_id not in self._capturing:
                 continue
@@ -244,6 +278,7 @@ class DonorKeeper:
             self._drop(donor_id, "reset")
         self._candidates.clear()
         self._capturing.clear()
+        self._copying.clear()
         self._ranks_stored.clear()
         self._tell_size()
         return held
@@ -262,12 +297,16 @@ class DonorKeeper:
         return f"{self._session}-{self._serial}"
 
     def _is_wanted(self, record: RequestRecord, tokens: NDArray[np.uint32]) -> bool:
-        """Wanted by the policy, and not already stored in a context as good as its own."""
+        """Wanted by the policy, and new."""
         refresh = record.decline is not None and record.decline.reason is DeclineReason.DONOR_REFRESH
         if not refresh and not self._desk.wants(record.hints.capture, len(tokens)):
             return False
+        return self._is_new(record, tokens)
+
+    def _is_new(self, record: RequestRecord, tokens: NDArray[np.uint32]) -> bool:
+        """Not already stored in a context as good as its own, or asked for by name."""
         if record.hints.capture:
-            return True  # somebody asked for it by name
+            return True
         return len(tokens) - self._known_tokens(record, tokens) >= self._options.min_capture_tokens
 
     def _known_tokens(self, record: RequestRecord, tokens: NDArray[np.uint32]) -> float:
@@ -279,6 +318,7 @@ class DonorKeeper:
 
     def _complete(self, donor_id: str) -> None:
         capture = self._capturing.pop(donor_id)
+        self._copying.pop(donor_id, None)
         donor = self._book.store(donor_id)
         if donor is None:  # evicted or reset while it was copied
             self._desk.drop_donor(donor_id)
@@ -315,16 +355,18 @@ class DonorKeeper:
         is_continued = head.donor_start == head.target_start == 0 and head.length == tokens
         return [head.donor_id] if is_continued else []
 
-    def _lost(self, donor_id: str, error: str) -> None:
+    def _lost(self, donor_id: str, stage: str, error: str) -> None:
         capture = self._capturing.get(donor_id)
         self._desk.cancel_donor(donor_id)
         self._give_up([donor_id])
         if capture is not None:
-            self._stats.record_fault("capture")
-            self._emit(FaultContained(capture.request_id, "capture", error))
+            self._stats.record_fault(stage)
+            self._emit(FaultContained(capture.request_id, stage, error))
 
     def _given_up(self, donor_id: str) -> None:
         self._ranks_stored.pop(donor_id, None)
+        if (study := self._copying.pop(donor_id, None)) is not None:
+            self._unstudied.append((study.record, study.novel))
         capture = self._capturing.pop(donor_id, None)
         if capture is not None and capture.record.donor_id == donor_id:
             capture.record.donor_id = None  # nobody is promised a donor that will not be

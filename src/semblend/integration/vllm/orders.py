@@ -103,6 +103,7 @@ class StepNews(KVConnectorWorkerMetadata):
     capture_ms: float = 0.0
     studied_tokens: int = 0
     study_ms: float = 0.0
+    study_faults: dict[str, str] = field(default_factory=dict)
 
     def aggregate(self, other: KVConnectorWorkerMetadata) -> StepNews:
         if not isinstance(other, StepNews):
@@ -123,12 +124,13 @@ class StepNews(KVConnectorWorkerMetadata):
             max(self.capture_ms, other.capture_ms),
             max(self.studied_tokens, other.studied_tokens),
             max(self.study_ms, other.study_ms),
+            {**self.study_faults, **other.study_faults},
         )
 
     @property
     def is_empty(self) -> bool:
-        copied = self.stored or self.capture_faults or self.captured_tokens or self.studied_tokens
-        return not (self.loaded or self.load_faults or copied)
+        copied = self.stored or self.capture_faults or self.captured_tokens
+        return not (self.loaded or self.load_faults or copied or self.studied_tokens or self.study_faults)
 
 
 def _slowest(one: LoadReport, other: LoadReport) -> LoadReport:

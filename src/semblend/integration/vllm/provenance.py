@@ -51,6 +51,7 @@ class RequestRecord:
     exact_tokens: int = 0  # up to here the KV of the plan is that of cold prefill
     due: tuple[str, ...] = ()  # passages for whose sake it is served cold
     outputs_at_order: int = 0
+    is_allocated: bool = False  # the engine has given it blocks at least once
     is_ordered: bool = False  # the engine took the claim and the workers got the order
     is_confirmed: bool = False  # the workers reported the load
     runs: tuple[Run, ...] = ()  # as ordered

@@ -175,6 +175,7 @@ class SchedulerHalf:
         """Blocks are there. Either the claim becomes an order, or it is void."""
         claimed = self._claimed.pop(request.request_id, None)
         record = self._records[request.request_id]
+        record.is_allocated = True
         self._look_up.served(record)
         if not external_tokens:
             if claimed is not None:
@@ -243,7 +244,8 @@ class SchedulerHalf:
         if self._blocks is None:
             return StepOrders(loads)
         self._private.silence(self._blocks.block_pool)
-        study = self.donors.study(idle=idle)
+        is_pressed = self.donors.is_lending and any(not record.is_allocated for record in self._records.values())
+        study = self.donors.study(idle=idle and not self._records, pressed=is_pressed)
         for record, novel in self.donors.take_unstudied():
             self._look_up.remember(record, novel)
         self._cut = captures = self.donors.slices(self._block_ids)
@@ -331,6 +333,11 @@ class SchedulerHalf:
         self._claimed.pop(request.request_id, None)
         self._private.forget(request.request_id)
         self.donors.abandon(request.request_id)
+
+    def lacks_blocks(self) -> bool:
+        """The engine could not place a request: what is lent goes back. True when waiting will bring blocks."""
+        self.donors.stop_lending()
+        return self.donors.has_waiting_blocks or bool(self._releases)
 
     def reset(self) -> None:
         """Forget every donor. The workers let go with the next step's orders."""

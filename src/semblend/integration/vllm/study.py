@@ -1,7 +1,7 @@
 """Passages first seen inside a blended request get a donor of their own: computed again, alone, while nobody waits.
 
 Their KV in the request itself saw blended context and is not kept. The finished request's own blocks serve as scratch
-space until the exact KV is copied; an engine that stays busy gets them back.
+space until the exact KV is copied; whoever needs them gets them back at once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ from semblend.integration.vllm.provenance import RequestRecord
 HEAD_TOKENS: Final = 32
 # Computed per idle step: what a request that arrives meanwhile may have to wait for.
 STEP_TOKENS: Final = 128
+# After so many steps in a row with other work nothing is lent any longer, until the engine idles again.
 MAX_BUSY_STEPS: Final = 512
+# What a reset, a pause or a shutdown may have to wait for.
+MAX_QUEUED_TOKENS: Final = 4096
 MAX_HELD_SHARE: Final = 0.125
 
 
@@ -35,18 +38,26 @@ def study_text(prompt: NDArray[np.uint32], novel: Sequence[TokenRange], room_tok
 
 @dataclass(slots=True)
 class StudyJob:
-    """``copy`` is what follows once all of ``token_ids`` are computed in the blocks that wait for it.
+    """Passages of a finished request, and its blocks. ``copy`` is there once the study has begun.
 
-    ``held_blocks`` are all the finished request's: the engine frees them together.
+    ``block_ids`` are scratch space; ``held_blocks`` counts all the request's, which the engine frees together.
     """
 
     record: RequestRecord
     novel: list[TokenRange]
-    copy: CaptureJob
-    token_ids: NDArray[np.int64]
+    tokens: NDArray[np.uint32]
+    block_ids: tuple[int, ...]
     held_blocks: int
+    copy: CaptureJob | None = None
     computed: int = 0
-    busy_steps: int = 0
+
+    @property
+    def request_id(self) -> str:
+        return self.record.request_id
+
+    @property
+    def is_done(self) -> bool:
+        return self.computed == len(self.tokens)
 
 
 class StudyDesk:
@@ -54,46 +65,47 @@ class StudyDesk:
 
     def __init__(self) -> None:
         self._jobs: dict[str, StudyJob] = {}
+        self._busy_steps = 0
 
     def __len__(self) -> int:
         return len(self._jobs)
 
-    def has_room(self, blocks: int, total_blocks: int) -> bool:
-        held = sum(job.held_blocks for job in self._jobs.values())
-        return held + blocks <= MAX_HELD_SHARE * total_blocks
+    @property
+    def held_blocks(self) -> int:
+        return sum(job.held_blocks for job in self._jobs.values())
+
+    def has_room(self, tokens: int) -> bool:
+        queued = sum(len(job.tokens) - job.computed for job in self._jobs.values())
+        return self._busy_steps < MAX_BUSY_STEPS and queued + tokens <= MAX_QUEUED_TOKENS
 
     def add(self, job: StudyJob) -> None:
-        self._jobs[job.copy.request.request_id] = job
+        self._jobs[job.request_id] = job
 
-    def step(self, *, idle: bool) -> tuple[StudyOrder | None, list[StudyJob], list[StudyJob]]:
-        """This step's slice, if nobody needs the engine; the jobs it completes; the jobs given up for good."""
-        if not idle:
-            for job in self._jobs.values():
-                job.busy_steps += 1
-            tired = [job for job in self._jobs.values() if job.busy_steps >= MAX_BUSY_STEPS]
-            for job in tired:
-                del self._jobs[job.copy.request.request_id]
-            return None, [], tired
-        if not self._jobs:
-            return None, [], []
-        request_id, job = next(iter(self._jobs.items()))
-        end = min(job.computed + STEP_TOKENS, len(job.token_ids))
-        block_ids = job.copy.released_blocks or ()
-        order = StudyOrder(request_id, job.copy.donor_id, block_ids, job.computed, job.token_ids[job.computed : end])
-        job.computed = end
-        if end < len(job.token_ids):
-            return order, [], []
-        del self._jobs[request_id]
-        return order, [job], []
+    def note(self, *, idle: bool) -> bool:
+        """One more step. Whether the engine has been busy for too long to go on lending."""
+        self._busy_steps = 0 if idle else self._busy_steps + 1
+        return self._busy_steps >= MAX_BUSY_STEPS
+
+    def first(self) -> StudyJob | None:
+        return next(iter(self._jobs.values()), None)
+
+    def next_slice(self, job: StudyJob) -> StudyOrder:
+        """The next tokens of a job that has begun; with the last of them it leaves the desk."""
+        assert job.copy is not None, "room for the donor is reserved before anything is computed"
+        start, job.computed = job.computed, min(job.computed + STEP_TOKENS, len(job.tokens))
+        if job.is_done:
+            del self._jobs[job.request_id]
+        token_ids = job.tokens[start : job.computed].astype(np.int64)
+        return StudyOrder(job.request_id, job.copy.donor_id, job.block_ids, start, token_ids)
 
     def drop(self, request_id: str) -> StudyJob | None:
         return self._jobs.pop(request_id, None)
 
     def drop_donor(self, donor_id: str) -> StudyJob | None:
-        found = [request_id for request_id, job in self._jobs.items() if job.copy.donor_id == donor_id]
-        return self._jobs.pop(found[0]) if found else None
+        found = [job for job in self._jobs.values() if job.copy is not None and job.copy.donor_id == donor_id]
+        return self.drop(found[0].request_id) if found else None
 
-    def forget_all(self) -> list[StudyJob]:
+    def take_all(self) -> list[StudyJob]:
         jobs = list(self._jobs.values())
         self._jobs.clear()
         return jobs

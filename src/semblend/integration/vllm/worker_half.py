@@ -56,7 +56,7 @@ class WorkerHalf:
         self._is_alone = ranks == 1
         self._news = StepNews()
         self._invalid_blocks: set[int] = set()
-        self._unstudied: set[str] = set()  # donors whose study failed, until the scheduler half drops them
+        self._failed_studies: set[str] = set()  # their donors, until the scheduler half drops them
         self._released: set[str] = set()
 
     def load(self, orders: StepOrders) -> None:
@@ -75,7 +75,7 @@ class WorkerHalf:
         """After the step's loads and forward: let go of what is no longer wanted, copy what was ordered."""
         for donor_id in orders.drops:
             self._store.drop(donor_id)
-            self._unstudied.discard(donor_id)
+            self._failed_studies.discard(donor_id)
         started = time.perf_counter()
         for order in orders.captures:
             if self._border.call("capture", order.request_id, partial(self._capture, order), False):
@@ -153,19 +153,29 @@ class WorkerHalf:
     def _study(self, order: StudyOrder) -> None:
         """Compute a stretch of a text of its own. What could not be computed is never copied."""
         started = time.perf_counter()
-        if self._is_alone:
-            if not self._border.call("study", order.request_id, partial(self._compute_alone, order), False):
-                self._unstudied.add(order.donor_id)
-                self._news.capture_faults[order.donor_id] = self._faults.pop(order.request_id, "unknown")
-                return
-        else:
+        ready = self._border.call("study", order.request_id, partial(self._can_study, order), False)
+        computed = self._agree(ready)
+        if computed and self._is_alone:
+            computed = self._border.call("study", order.request_id, partial(self._compute_alone, order), False)
+        elif computed:
             self._compute_alone(order)  # as in _load: all ranks are in this forward together
+        if not computed:
+            self._failed_studies.add(order.donor_id)
+            error = self._faults.pop(order.request_id, "another rank could not study the text")
+            self._news.study_faults[order.donor_id] = error
+            return
         self._news.studied_tokens += len(order.token_ids)
         self._news.study_ms += (time.perf_counter() - started) * 1e3
 
-    def _compute_alone(self, order: StudyOrder) -> bool:
+    def _can_study(self, order: StudyOrder) -> bool:
         if self._sparse_forward is None:
             raise BrokenPromiseError("a text to study, and no model at hand")
+        if order.donor_id in self._failed_studies:
+            raise BrokenPromiseError("an earlier part of the text was not computed")
+        return True
+
+    def _compute_alone(self, order: StudyOrder) -> bool:
+        assert self._sparse_forward is not None, "asked before"
         block_ids = torch.tensor(order.block_ids, dtype=torch.int64)
         part = TokenRange(order.start, order.start + len(order.token_ids))
         self._sparse_forward.compute(block_ids, [part], order.token_ids)
@@ -180,7 +190,7 @@ class WorkerHalf:
             yield rotate_keys(layer, shift, self._rotation)
 
     def _capture(self, order: CaptureOrder) -> bool:
-        if order.donor_id in self._unstudied:
+        if order.donor_id in self._failed_studies:
             raise BrokenPromiseError("its text was not computed to the end")
         if order.start == 0:
             self._store.begin(order.donor_id, order.donor_tokens)
