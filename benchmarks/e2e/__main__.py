@@ -26,6 +26,7 @@ from benchmarks.targets import Verdict
 TEXTS = ROOT.parent / "shared" / "data" / "text"
 DATASETS = ("musique_s", "multi_news", "multidoc_qa")
 BLOCK_TOKENS = 128
+NOISE_ITEMS = 8
 EXACT_RESET = "/reset_prefix_cache"
 FULL_RESET = "/reset_prefix_cache?reset_external=true"
 GATES = (
@@ -98,7 +99,7 @@ def _measure(
     _sembench(
         "calibrate-noise-floor",
         *("--manifest", str(manifest), "--output", str(folder / "noise.json"), *target, *probabilities),
-        *("--reset-url", reset, "--max-items", "14"),
+        *("--reset-url", reset, "--max-items", str(min(NOISE_ITEMS, arguments.max_items or NOISE_ITEMS))),
     )
     audit = ("--connector-audit", str(events), "--check-propagation", "0.1") if arm.has_events else ()
     _sembench(

@@ -17,6 +17,7 @@ _CHAT: Final = tuple(
     re.compile(rb'"%s"\s*:\s*"(?!")' % key) for key in (b"content", b"reasoning_content", b"reasoning", b"arguments")
 )
 _TEXT: Final = re.compile(rb'"text"\s*:\s*"(?!")')
+_ENDS: Final = re.compile(rb'"finish_reason"\s*:\s*"(?!")')
 _GENERATED: Final = re.compile(rb'"completion_tokens"\s*:\s*(\d+)')
 # What has to be decoded even if nobody wants the text.
 _TELLING: Final = (b'"usage"', b'"error"', b'"kv_transfer_params"', b'"meta_info"')
@@ -62,7 +63,8 @@ class EventStream:
         return [line[5:].strip() for line in chosen]
 
     def _take(self, line: bytes, now: float) -> None:
-        if self._bears_token(line):
+        # An answer may be nothing but its end: then the end token is the first one.
+        if self._bears_token(line) or (not self.arrivals and _ENDS.search(line)):
             self.arrivals.append(now)
         elif _DONE in line and line[5:].strip() == _DONE:
             self.done = True

@@ -114,3 +114,19 @@ def test_an_error_in_the_stream_is_told() -> None:
     for event in ({"error": {"message": "boom"}}, {"object": "error", "message": "boom"}, {"error": "boom"}):
         assert decode("chat", [json.dumps(event).encode()]).fault == "boom"
     assert decode("chat", [b'{"error": null, "choices": []}']).fault == ""
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "first", "last"),
+    [
+        ("chat", {"delta": {"role": "assistant"}}, {"delta": {}, "finish_reason": "stop"}),
+        ("completions", {"text": ""}, {"text": "", "finish_reason": "stop"}),
+    ],
+)
+def test_an_answer_that_is_only_its_end_has_a_first_token(endpoint: Endpoint, first: Any, last: Any) -> None:
+    """The model's first token was the end token: an empty text, and yet a time to it. The role alone is none."""
+    stream = EventStream(endpoint, keep_all=True)
+    stream.feed(f"data: {json.dumps({'choices': [{**first, 'finish_reason': None}]})}\n\n".encode(), 1.0)
+    assert stream.arrivals == []
+    stream.feed(f"data: {json.dumps({'choices': [last]})}\n\n".encode(), 2.0)
+    assert stream.arrivals == [2.0]
