@@ -134,3 +134,21 @@ def test_a_fault_at_the_end_of_a_request_releases_its_blocks_once(
     assert not target._records
     monkeypatch.undo()
     assert world.serve("b", text(2, 300))["outcome"] == "cold_fallback"
+
+
+def test_orders_that_break_release_nothing_twice(tmp_path: Path) -> None:
+    world = make_world(tmp_path, blocks=80)
+    world.add("a", text(1, 300), 1)
+    while "a" in world.scheduler.requests:
+        world.step()  # the last of them releases the blocks of a copied request
+    half = world.half
+    orders = half.orders
+
+    def broken(*_: object, **__: object) -> None:
+        half.orders = orders
+        raise OSError("injected")
+
+    half.orders = broken
+    reply = world.serve("b", text(2, 300))
+    assert reply["outcome"] == "cold_fallback"
+    check_exact_cache(world, PublicBlocks())

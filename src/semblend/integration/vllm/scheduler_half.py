@@ -232,13 +232,14 @@ class SchedulerHalf:
     # -- one step's orders and news ----------------------------------------------------------------------------------
 
     def take_loads(self) -> list[LoadOrder]:
+        """A step begins; what the last one cut and released is on its way and nobody's to give up."""
+        self._cut, self._issued = [], []
         loads, self._loads = self._loads, []
         return loads
 
     def orders(self, loads: list[LoadOrder], *, idle: bool) -> StepOrders:
         """What the workers do this step. Claims the engine did not take are void from here on."""
         self._step_tokens = 0
-        self._cut, self._issued = [], []
         for request in list(self._claimed.values()):
             self._withdraw(request)
         if self._blocks is None:
