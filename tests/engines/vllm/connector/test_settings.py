@@ -39,11 +39,14 @@ def edited(tokens: list[int], every: int, by: int) -> list[int]:
     return [by if position % every == every - 1 else token for position, token in enumerate(tokens)]
 
 
-def ask_edited(server: ConnectorServer, texts: Texts, salt: str, length: int, every: int) -> Reply:
+def ask_edited(
+    server: ConnectorServer, texts: Texts, salt: str, length: int, every: int, *, until_reused: bool = False
+) -> Reply:
     """A donor, and then its edited copy behind an opening of its own.
 
     The semantic path is given a few milliseconds and may be late on a busy machine, but it keeps its answer: a prompt
-    that comes again gets it. So the copy is asked until something was suggested, and each time from an empty cache.
+    that comes again gets it. So the copy is asked until something was suggested (``until_reused``: in time to be
+    planned), and each time from an empty cache.
     """
     document = texts.passage(0, length)
     server.wait_for_donor(server.client.ask(Ask(document, salt=salt, capture=True)))
@@ -52,7 +55,7 @@ def ask_edited(server: ConnectorServer, texts: Texts, salt: str, length: int, ev
     for _ in range(ATTEMPTS):
         server.client.reset()
         reply = server.client.ask(Ask(recipient, salt=salt, capture=False))
-        if reply.reused_tokens or reply.semblend["discoveries"]:
+        if reply.reused_tokens or (reply.semblend["discoveries"] and not until_reused):
             break
     return reply
 
@@ -104,7 +107,7 @@ def test_embedder_suggests_donors_that_tokens_do_not_find(server: ConnectorServe
 @pytest.mark.usefixtures("semantic_path")
 @pytest.mark.parametrize("server", [FRAGMENTS], indirect=True)
 def test_exact_materialization_only_0_plans_fragments(server: ConnectorServer, texts: Texts) -> None:
-    copy = ask_edited(server, texts, "settings-fragments", DOCUMENT_TOKENS, 40)
+    copy = ask_edited(server, texts, "settings-fragments", DOCUMENT_TOKENS, 40, until_reused=True)
     assert copy.outcome == REUSED
     runs = copy.semblend["runs"]
     assert runs
@@ -114,7 +117,7 @@ def test_exact_materialization_only_0_plans_fragments(server: ConnectorServer, t
 @pytest.mark.usefixtures("semantic_path")
 @pytest.mark.parametrize("server", [FRAGMENTS], indirect=True)
 def test_fuzzy_chunks_1_reach_where_edit_scripts_are_too_dear(server: ConnectorServer, texts: Texts) -> None:
-    copy = ask_edited(server, texts, "settings-fuzzy", LONG_TOKENS, 30)
+    copy = ask_edited(server, texts, "settings-fuzzy", LONG_TOKENS, 30, until_reused=True)
     assert copy.outcome == REUSED
     assert copy.reused_tokens > LONG_TOKENS // 4
 
