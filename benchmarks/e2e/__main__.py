@@ -76,7 +76,7 @@ def _run(arm: Arm, arguments: argparse.Namespace) -> list[Verdict]:
         _measure(arm, arguments, server, manifest, events, folder)
         log = server.log_path
     summaries = _summarize(arm, folder, events, log)
-    passed = _judge(folder, manifest, summaries)
+    passed = _judge(folder, manifest, summaries, partial=arguments.max_items is not None)
     _sembench(
         "report",
         str(folder / "result.json"),
@@ -122,10 +122,11 @@ def _summarize(arm: Arm, folder: Path, events: Path, log: Path) -> list[Path]:
     return summaries
 
 
-def _judge(folder: Path, manifest: Path, summaries: list[Path]) -> bool:
+def _judge(folder: Path, manifest: Path, summaries: list[Path], *, partial: bool) -> bool:
     command = (
         *("assert-result-gates", "--result", str(folder / "result.json"), "--manifest", str(manifest), *GATES),
         *("--noise-floor-calibration", str(folder / "noise.json"), *_each("--engine-summary", summaries)),
+        *(("--allow-partial-manifest",) if partial else ()),
     )
     done = subprocess.run([sys.executable, "-m", "sembench", *command], capture_output=True, text=True, check=False)
     (folder / "verdict.json").write_text(done.stdout)

@@ -43,7 +43,8 @@ PROMISED = {
     "--require-no-engine-errors --min-blended-ttft-speedup --max-negative-control-speedup-deviation "
     "--require-contamination-check --min-semantic-eligible-lift --min-any-position-token-rate "
     "--max-warm-vs-cold-kl --noise-floor-calibration --require-joined-evidence --max-failed-pair-rate "
-    "--manifest --judge-interval --min-n --allow-missing",
+    "--manifest --judge-interval --min-n --allow-missing --max-contaminated-pair-rate --max-worst-kl "
+    "--max-answer-flip-rate --min-identical-text-rate --stock-result --max-cold-arm-overhead --allow-partial-manifest",
 }
 
 

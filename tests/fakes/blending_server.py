@@ -139,7 +139,12 @@ class Engine:
         self, request_id: str, words: list[str], boundary: int, runs: Sequence[tuple[int, int]], reused: int
     ) -> None:
         reason = None if runs else "no_candidate"
-        self._emit(LookupFinished(request_id, "ns", len(words), boundary, reused, len(runs), decline_reason=reason))
+        donors = ("d",) if runs else ()
+        self._emit(
+            LookupFinished(
+                request_id, "ns", len(words), boundary, reused, len(runs), donor_ids=donors, decline_reason=reason
+            )
+        )
         if not runs:
             self._emit(Declined(request_id, "no_candidate"))
             return
@@ -173,7 +178,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         answers: dict[str, bytes] = {
             "/v1/models": json.dumps({"data": [{"id": "fake-model", "owned_by": "fake"}]}).encode(),
-            "/version": b'{"version": "1.2.3"}',
+            "/version": json.dumps({"version": self.engine.options.version}).encode(),
             "/health": b"{}",
             "/metrics": b"# TYPE fake_requests counter\nfake_requests_total %d\n" % self.engine.served,
         }
@@ -317,6 +322,7 @@ def main() -> None:
     parser.add_argument("--garble", action="store_true", help="blended answers differ from cold ones")
     parser.add_argument("--silent-loads", action="store_true", help="loads are advertised and never confirmed")
     parser.add_argument("--no-details", action="store_true", help="usage does not say what was cached")
+    parser.add_argument("--version", default="1.2.3", help="what the engine calls itself")
     parser.add_argument("--require-header", help="answer 401 without this header")
     parser.add_argument("--fail-on", action="append", default=[], help="answer 500 to prompts with this text")
     Handler.engine = Engine(parser.parse_args())

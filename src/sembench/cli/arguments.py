@@ -27,6 +27,20 @@ def share(text: str) -> float:
     return value
 
 
+def positive_share(text: str) -> float:
+    value = share(text)
+    if value == 0:
+        raise argparse.ArgumentTypeError(f"{text} is not more than 0: every answer would pass")
+    return value
+
+
+def positive_number(text: str) -> float:
+    value = number(text)
+    if value == 0:
+        raise argparse.ArgumentTypeError(f"{text} is not more than 0")
+    return value
+
+
 def number(text: str) -> float:
     try:
         value = float(text)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from sembench.cli.arguments import count, existing_file, number, positive_int
 from sembench.cli.exit_codes import ExitCode
-from sembench.cli.live_arguments import add_header_argument
+from sembench.cli.live_arguments import add_header_argument, add_logprobs_argument
 from sembench.cli.output import require_other_file, require_writable
 from sembench.console import Table, show
 from sembench.console.table import number as shown
@@ -48,13 +48,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--max-tokens", type=positive_int, default=24, metavar="N", help="tokens of an answer (default: 24)"
     )
-    command.add_argument(
-        "--capture-logprobs",
-        type=positive_int,
-        default=20,
-        metavar="K",
-        help="log-probabilities of the K likeliest tokens (default: 20)",
-    )
+    add_logprobs_argument(command, "for the KL between the readings", always=True)
     command.add_argument(
         "--block-size", type=positive_int, default=16, metavar="N", help="tokens per KV block (default: 16)"
     )

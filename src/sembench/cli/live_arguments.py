@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Final
 
-from sembench.cli.arguments import count, existing_file, header, number, positive_int, share
+from sembench.cli.arguments import count, existing_file, header, number, positive_int, positive_share, share
 from sembench.cli.exit_codes import ExitCode
 from sembench.cli.output import require_other_file, require_writable
 from sembench.console import show
@@ -15,6 +16,9 @@ from sembench.live.options import Arms, LiveRun
 from sembench.live.run import run_live
 from sembench.replay.partial import partial_path
 from sembench.streams import write_err, write_out
+
+_LOGPROBS: Final = 20
+_LEAST_LOGPROBS: Final = 5
 
 
 def add_workload_arguments(command: argparse.ArgumentParser) -> None:
@@ -50,6 +54,28 @@ def add_header_argument(command: argparse.ArgumentParser) -> None:
     )
 
 
+def add_logprobs_argument(command: argparse.ArgumentParser, purpose: str, *, always: bool = False) -> None:
+    """``always``: they are asked for even if the option is left out."""
+    command.add_argument(
+        "--capture-logprobs",
+        type=_enough_logprobs,
+        nargs="?",
+        const=_LOGPROBS,
+        default=_LOGPROBS if always else None,
+        metavar="K",
+        help=f"log-probabilities of the K likeliest tokens, at least {_LEAST_LOGPROBS}, {purpose} "
+        f"({'default' if always else 'K if not given'}: {_LOGPROBS})",
+    )
+
+
+def _enough_logprobs(text: str) -> int:
+    """Of too few named tokens nothing is left to compare: two answers that share none of them look alike."""
+    value = positive_int(text)
+    if value < _LEAST_LOGPROBS:
+        raise argparse.ArgumentTypeError(f"{value} likeliest tokens are too few for a KL; ask for {_LEAST_LOGPROBS}")
+    return value
+
+
 def add_measuring_arguments(command: argparse.ArgumentParser, timeout_s: float) -> None:
     arms = command.add_mutually_exclusive_group()
     arms.add_argument(
@@ -60,14 +86,7 @@ def add_measuring_arguments(command: argparse.ArgumentParser, timeout_s: float) 
     arms.add_argument(
         "--cold-only", action="store_true", help="ask every item cold, without donors: one half for merge-results"
     )
-    command.add_argument(
-        "--capture-logprobs",
-        type=positive_int,
-        nargs="?",
-        const=20,
-        metavar="K",
-        help="log-probabilities of the K likeliest tokens, for the KL between the arms (K: 20 if not given)",
-    )
+    add_logprobs_argument(command, "for the KL between the arms")
     command.add_argument(
         "--connector-audit",
         type=Path,
@@ -83,7 +102,7 @@ def add_measuring_arguments(command: argparse.ArgumentParser, timeout_s: float) 
     )
     command.add_argument(
         "--quality-threshold",
-        type=share,
+        type=positive_share,
         default=0.60,
         metavar="SHARE",
         help="least score of an answer that keeps its quality (default: 0.60)",

@@ -38,7 +38,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         default=[],
         type=existing_file,
         metavar="FILE",
-        help="a verdict (the output of assert-result-gates); may be repeated, each goes to the result it names",
+        help="a verdict (the output of assert-result-gates); may be repeated, each goes to the result it judged",
     )
     command.add_argument(
         "--noise-floor", type=existing_file, metavar="FILE", help="a calibration of calibrate-noise-floor"

@@ -92,7 +92,11 @@ def _rate(options: argparse.Namespace, costs: MeasuredCosts) -> ReuseRate:
         return parse_rate(options.reuse_rate, interval)
     if interval is not None:
         raise ConfigurationError("--reuse-rate-interval needs --reuse-rate")
-    if costs.reused is None or not costs.reported:
+    if costs.reported == 0:
+        raise ConfigurationError(
+            "--costs: no backend reported on any request, so no reuse was measured; run it again with --connector-audit"
+        )
+    if costs.reused is None or costs.reported is None:
         raise ConfigurationError(
             "--reuse-rate: needed, because the requests of these costs were picked to be reused; take the rate of your "
             "traffic (a live result, the connector's events, an offline stream)"

@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from sembench.cli.arguments import count, existing_file, number, positive_int
+from sembench.cli.arguments import count, existing_file, number, positive_int, positive_number
 from sembench.cli.exit_codes import ExitCode
+from sembench.cli.live_arguments import add_header_argument
 from sembench.cli.output import require_other_file, require_writable
 from sembench.console import show
 from sembench.http.request import PATHS
@@ -21,6 +22,7 @@ from sembench.load.tables import tables
 from sembench.load.workload import DEFAULT_MAX_TOKENS, DEFAULT_PROMPT_TOKENS, WorkloadWish, open_workload
 from sembench.result import write_result
 from sembench.streams import write_err, write_out
+from semblend.errors import ConfigurationError
 
 NAME: Final = "run-load"
 SUMMARY: Final = (
@@ -46,6 +48,10 @@ _CONFIG: Final = (
 )
 
 
+# Options that shape one kind of loop: the option that makes the loop, and what holds if nothing is said.
+_SHAPES: Final = (("burstiness", "rate", 1.0), ("time_scale", "trace", 1.0), ("ramp_up_seconds", "concurrency", 0.0))
+
+
 def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--base-url", required=True, metavar="URL", help="the server, such as http://127.0.0.1:8000")
     command.add_argument("--output", required=True, type=Path, metavar="FILE", help="the result to write (.json)")
@@ -55,51 +61,56 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     _add_prompts(command)
     command.add_argument("--warm-up", type=count, default=0, metavar="N", help="requests before measuring (default: 0)")
     command.add_argument("--seed", type=count, default=0, metavar="N", help="of arrivals and prompts (default: 0)")
-    command.add_argument("--slo-ttft-ms", type=_positive, metavar="MS", help="goodput: a good request's most TTFT")
-    command.add_argument("--slo-tpot-ms", type=_positive, metavar="MS", help="goodput: a good request's most TPOT")
+    command.add_argument(
+        "--slo-ttft-ms", type=positive_number, metavar="MS", help="goodput: a good request's most TTFT"
+    )
+    command.add_argument(
+        "--slo-tpot-ms", type=positive_number, metavar="MS", help="goodput: a good request's most TPOT"
+    )
     command.add_argument(
         "--metrics-url", metavar="URL", help="Prometheus metrics of the server, scraped before and after (or /metrics)"
     )
     command.add_argument(
-        "--timeout-seconds", type=_positive, default=600.0, metavar="S", help="most for one request (default: 600)"
+        "--timeout-seconds",
+        type=positive_number,
+        default=600.0,
+        metavar="S",
+        help="most for one request (default: 600)",
     )
     command.add_argument(
         "--ready-seconds", type=number, default=60.0, metavar="S", help="wait so long for the server (default: 60)"
     )
-    command.add_argument(
-        "--header", action="append", default=[], type=_header, metavar="NAME:VALUE", help="sent with all (repeat)"
-    )
+    add_header_argument(command)
 
 
 def _add_schedule(command: argparse.ArgumentParser) -> None:
     how = command.add_mutually_exclusive_group(required=True)
-    how.add_argument("--rate", type=_positive, metavar="R", help="open loop: requests per second, whatever is answered")
+    how.add_argument(
+        "--rate", type=positive_number, metavar="R", help="open loop: requests per second, whatever is answered"
+    )
     how.add_argument("--concurrency", type=positive_int, metavar="N", help="closed loop: so many requests at a time")
     how.add_argument(
         "--trace", type=existing_file, metavar="FILE", help="open loop: times and lengths of an Azure or Mooncake trace"
     )
     command.add_argument(
         "--burstiness",
-        type=_positive,
-        default=1.0,
+        type=positive_number,
         metavar="B",
         help="shape of the gaps with --rate: 1 Poisson, less bursts, more steadier (default: 1)",
     )
     command.add_argument(
         "--time-scale",
-        type=_positive,
-        default=1.0,
+        type=positive_number,
         metavar="F",
         help="multiplies the times of --trace: 0.1 is ten times as fast (default: 1)",
     )
     command.add_argument(
         "--ramp-up-seconds",
         type=number,
-        default=0.0,
         metavar="S",
         help="spread the start of --concurrency (default: 0)",
     )
-    command.add_argument("--duration", type=_positive, metavar="S", help="send for so many seconds")
+    command.add_argument("--duration", type=positive_number, metavar="S", help="send for so many seconds")
     command.add_argument("--requests", type=positive_int, metavar="N", help="send so many requests")
 
 
@@ -132,6 +143,7 @@ def _add_prompts(command: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> ExitCode:
+    _require_schedule(options)
     require_writable(options.output)
     for given, option in ((options.manifest, "--manifest"), (options.trace, "--trace")):
         if given is not None:
@@ -150,6 +162,17 @@ def execute(options: argparse.Namespace) -> ExitCode:
         write_err("sembench: no request was answered; the result says why, by status\n")
         return ExitCode.ENVIRONMENT
     return ExitCode.OK
+
+
+def _require_schedule(options: argparse.Namespace) -> None:
+    """An option of another kind of loop would shape nothing, and yet stand in the result."""
+    for name, belongs, default in _SHAPES:
+        if getattr(options, belongs) is not None:
+            if getattr(options, name) is None:
+                setattr(options, name, default)
+        elif getattr(options, name) is not None:
+            flag = name.replace("_", "-")
+            raise ConfigurationError(f"--{flag} shapes --{belongs}, which was not given; leave it out")
 
 
 def _run(options: argparse.Namespace) -> LoadRun:
@@ -195,17 +218,3 @@ def _run(options: argparse.Namespace) -> LoadRun:
         metrics_url=options.metrics_url,
         headers=dict(options.header),
     )
-
-
-def _positive(text: str) -> float:
-    value = number(text)
-    if value == 0:
-        raise argparse.ArgumentTypeError(f"{text} is not more than 0")
-    return value
-
-
-def _header(text: str) -> tuple[str, str]:
-    name, found, value = text.partition(":")
-    if not found or not name.strip():
-        raise argparse.ArgumentTypeError(f"'{text}' is not NAME:VALUE")
-    return name.strip(), value.strip()

@@ -9,22 +9,29 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from sembench.gates.cold_readings import figures_of_readings
 from semblend.errors import ContractError
 
 CALIBRATION_VERSION: Final = "sembench.calibration.v1"
-_SETTINGS: Final = ("model", "endpoint", "top_logprobs")
+_SETTINGS: Final = ("model", "endpoint", "recipient_max_tokens", "top_logprobs")
+_ENGINE: Final = ("name", "version")
+_RELATIVE_TOLERANCE: Final = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
 class NoiseFloor:
     """``mean_kl`` between two cold arms; ``ttft_ratio_high`` ends the 95 % interval of their median TTFT ratio.
 
-    None where the calibration did not measure it. ``config`` is that of the calibrating run.
+    None where the calibration did not measure it. ``config``, ``manifest_digest`` and ``engine`` are those of the
+    calibrating run; ``faults`` say where its figures do not follow from its readings.
     """
 
     mean_kl: float | None = None
     ttft_ratio_high: float | None = None
     config: Mapping[str, Any] = field(default_factory=dict)
+    manifest_digest: str | None = None
+    engine: Mapping[str, Any] = field(default_factory=dict)
+    faults: tuple[str, ...] = ()
 
     def strangers(self, config: Mapping[str, Any]) -> list[str]:
         """Settings in which a run differs from the calibration so that the floor is not its own."""
@@ -33,6 +40,23 @@ class NoiseFloor:
             for name in _SETTINGS
             if name in self.config and name in config and self.config[name] != config[name]
         ]
+
+    def complaints(self, result: Mapping[str, Any]) -> list[str]:
+        """Why this is no floor for that result: another run's, one that does not say whose, or one nobody measured."""
+        engine = result["engine"] if isinstance(result["engine"], Mapping) else {}
+        digest = result["run"].get("manifest_digest")
+        found = list(self.faults)
+        if unsaid := [name for name in _SETTINGS if name not in self.config]:
+            found.append(f"it does not say its {', '.join(unsaid)}")
+        strange = self.strangers(result["config"])
+        if self.manifest_digest != digest:
+            strange.append(f"manifest_digest {self.manifest_digest!r}, not {digest!r}")
+        strange += [
+            f"engine {name} {self.engine.get(name)!r}, not {engine.get(name)!r}"
+            for name in _ENGINE
+            if self.engine.get(name) != engine.get(name)
+        ]
+        return [*found, f"it is of another run: {'; '.join(strange)}"] if strange else found
 
 
 def read_noise_floor(path: Path) -> NoiseFloor:
@@ -45,18 +69,40 @@ def read_noise_floor(path: Path) -> NoiseFloor:
     interval = record.get("ttft_ratio_median_ci95")
     if interval is not None and (not isinstance(interval, list) or len(interval) != 2):
         raise ContractError(f"{path}: ttft_ratio_median_ci95 is {interval!r}, not [low, high]")
-    high = None if interval is None else interval[1]
-    config = record.get("config")
+    high = _measured(None if interval is None else interval[1], "ttft_ratio_median_ci95", path)
+    mean_kl = _measured(record.get("mean_kl_topk"), "mean_kl_topk", path)
+    config, engine, digest = record.get("config"), record.get("engine"), record.get("manifest_digest")
     return NoiseFloor(
-        _measured(record.get("mean_kl_topk"), "mean_kl_topk", path),
-        _measured(high, "ttft_ratio_median_ci95", path),
+        mean_kl,
+        high,
         config if isinstance(config, dict) else {},
+        digest if isinstance(digest, str) else None,
+        engine if isinstance(engine, dict) else {},
+        _faults(record, mean_kl, high),
     )
 
 
 def read_noise_floor_kl(path: Path) -> float | None:
     """Mean KL between two cold arms; None if the calibration did not capture log-probabilities."""
     return read_noise_floor(path).mean_kl
+
+
+def _faults(record: Mapping[str, Any], mean_kl: float | None, high: float | None) -> tuple[str, ...]:
+    computed = figures_of_readings(record)
+    if computed is None:
+        return ("it holds no readings of which its figures could be computed again",)
+    stated = {"mean_kl_topk": mean_kl, "ttft_ratio_median_ci95": high}
+    return tuple(
+        f"{name} is {stated[name]!r}, but its readings give {value!r}"
+        for name, value in computed.items()
+        if not _same(stated[name], value)
+    )
+
+
+def _same(one: float | None, other: float | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return math.isclose(one, other, rel_tol=_RELATIVE_TOLERANCE, abs_tol=1e-12)
 
 
 def _measured(value: Any, name: str, path: Path) -> float | None:

@@ -1,4 +1,4 @@
-"""Engine summaries, summed over files and joined per request.
+"""Engine summaries, joined per request. Their counts are summed to be shown; what is judged are their events.
 
 A hit somewhere and a materialization somewhere else prove nothing. Reuse of semantic KV is established only by a
 request of which some summary reports a semantic hit and some summary, the same or another, a materialization.
@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from semblend.errors import ContractError
 
@@ -21,12 +21,21 @@ _COUNTS: Final = ("materialization_events", "materialized_tokens", "materialized
 
 
 @dataclass(frozen=True, slots=True)
-class EngineEvidence:
-    """Sums over all summaries; None where no summary counted.
+class Load:
+    """What the events of one engine request say was materialized; None where one of them does not say."""
 
-    ``joined_requests`` have both a hit and a materialization. ``loaded_tokens`` holds every request with a
-    materialization, by the engine's id: how many tokens, None if its events do not say. Both are None when no summary
-    lists its events with request ids: then nothing can be joined. ``events_left_out`` did not fit into the lists.
+    events: int
+    tokens: int | None = None
+    units: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EngineEvidence:
+    """Counts are sums over all summaries, None where no summary counted, and prove nothing.
+
+    ``joined_requests`` have both a hit and a materialization. ``loads`` holds every request with a materialization, by
+    the engine's id. Both are None when no summary lists its events with request ids: then nothing can be joined.
+    ``events_left_out`` did not fit into the lists.
     """
 
     materialization_events: int | None
@@ -36,12 +45,13 @@ class EngineEvidence:
     errors: int | None
     joined_requests: tuple[str, ...] | None
     claims_reuse: bool
-    loaded_tokens: Mapping[str, int | None] | None = None
+    loads: Mapping[str, Load] | None = None
     events_left_out: int = 0
 
 
 def read_engine_summaries(paths: Sequence[Path]) -> EngineEvidence:
     summaries = [_read(path) for path in paths]
+    _refuse_twins(paths, summaries)
     listings = [_events(summary) for summary in summaries]
     listed = any(isinstance(summary.get("events"), list) for summary in summaries)
     hits = {request for events in listings for request in _requests(events, HIT)}
@@ -51,7 +61,7 @@ def read_engine_summaries(paths: Sequence[Path]) -> EngineEvidence:
         errors=_sum_errors(summaries),
         joined_requests=tuple(sorted(hits & loads.keys())) if listed else None,
         claims_reuse=any(summary.get("materialized_semantic_kv_reuse") is True for summary in summaries),
-        loaded_tokens=loads if listed else None,
+        loads=loads if listed else None,
         events_left_out=sum(map(_left_out, summaries)),
     )
 
@@ -73,7 +83,7 @@ def _read(path: Path) -> dict[str, Any]:
     return summary
 
 
-def _is_count(value: object) -> bool:
+def _is_count(value: object) -> TypeGuard[int]:
     return type(value) is int and value >= 0
 
 
@@ -99,27 +109,48 @@ def _requests(events: Sequence[Mapping[str, Any]], kind: str) -> set[str]:
     return {event["request_id"] for event in events if event.get("event") == kind}
 
 
-def _loaded(events: Sequence[Mapping[str, Any]]) -> dict[str, int | None]:
-    """Tokens by request, a request's phases added up; None where an event does not say."""
-    told: dict[str, list[int | None]] = defaultdict(list)
+def _loaded(events: Sequence[Mapping[str, Any]]) -> dict[str, Load]:
+    """By request, its phases added up."""
+    told: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for event in events:
         if event.get("event") == MATERIALIZED:
-            tokens = event.get("tokens")
-            told[event["request_id"]].append(tokens if _is_count(tokens) else None)
+            told[event["request_id"]].append(event)
     return {
-        request: None if None in counts else sum(count for count in counts if count is not None)
-        for request, counts in told.items()
+        request: Load(len(phases), _added(phases, "tokens"), _added(phases, "units"))
+        for request, phases in told.items()
     }
 
 
-def _most(files: Sequence[Mapping[str, int | None]]) -> dict[str, int | None]:
+def _added(phases: Sequence[Mapping[str, Any]], name: str) -> int | None:
+    told = [phase.get(name) for phase in phases]
+    counts = [count for count in told if _is_count(count)]
+    return sum(counts) if len(counts) == len(phases) else None
+
+
+def _most(files: Sequence[Mapping[str, Load]]) -> dict[str, Load]:
     """Over files the largest figure, not the sum: a log and an event stream may tell of the same load."""
-    loads: dict[str, int | None] = {}
+    loads: dict[str, Load] = {}
     for file in files:
-        for request, tokens in file.items():
-            known = loads.get(request)
-            loads[request] = tokens if known is None else max(known, tokens or 0)
+        for request, load in file.items():
+            loads[request] = larger(loads[request], load) if request in loads else load
     return loads
+
+
+def larger(one: Load, other: Load) -> Load:
+    """Of two accounts of the same load, figure by figure."""
+    return Load(max(one.events, other.events), _more(one.tokens, other.tokens), _more(one.units, other.units))
+
+
+def _more(one: int | None, other: int | None) -> int | None:
+    return max((count for count in (one, other) if count is not None), default=None)
+
+
+def _refuse_twins(paths: Sequence[Path], summaries: Sequence[Mapping[str, Any]]) -> None:
+    """The same evidence twice is one piece of evidence. Summaries of logs that held nothing may be alike."""
+    for index, summary in enumerate(summaries):
+        if summary in summaries[:index] and any(summary.get(name) for name in (*_COUNTS, "errors")):
+            first = paths[summaries.index(summary)]
+            raise ContractError(f"{paths[index]} holds the same summary as {first}; give each one once")
 
 
 def _sum(summaries: Sequence[Mapping[str, Any]], name: str) -> int | None:

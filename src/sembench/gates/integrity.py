@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from sembench.gates.row_laws import row_failures
+from sembench.gates.verdict import number
 from sembench.metrics import aggregate, aggregate_by_transform
 from sembench.metrics.rows import RequestRow
 from sembench.result import paired_block
@@ -24,18 +25,17 @@ _LIVE_FIELDS: Final = ("backend_confirmed_blocks", "backend", "cold", "warm", "p
 
 
 def integrity_failures(result: Mapping[str, Any], rows: Sequence[RequestRow]) -> list[str]:
-    block_size = _block_size(result)
     return [
         *_run_failures(result, rows),
-        *_law_failures(rows, block_size),
+        *_law_failures(rows, _block_size(result), quality_threshold(result)),
         *_differences("aggregate", result["aggregate"], aggregate(rows)),
         *_differences("by_transform", result["by_transform"], aggregate_by_transform(rows)),
         *_paired_failures(result, rows),
     ]
 
 
-def _law_failures(rows: Sequence[RequestRow], block_size: int | None) -> list[str]:
-    failures = [f"row {row.item_id}: {failure}" for row in rows for failure in row_failures(row, block_size)]
+def _law_failures(rows: Sequence[RequestRow], block_size: int | None, threshold: float | None) -> list[str]:
+    failures = [f"row {row.item_id}: {failure}" for row in rows for failure in row_failures(row, block_size, threshold)]
     more = len(failures) - _MOST_ROW_FAILURES
     return failures if more <= 0 else [*failures[:_MOST_ROW_FAILURES], f"and {more} more failures of rows"]
 
@@ -43,6 +43,11 @@ def _law_failures(rows: Sequence[RequestRow], block_size: int | None) -> list[st
 def _block_size(result: Mapping[str, Any]) -> int | None:
     block_size = result["config"].get("block_size")
     return block_size if type(block_size) is int and block_size > 0 else None
+
+
+def quality_threshold(result: Mapping[str, Any]) -> float | None:
+    """The score from which an answer of this run counts as good; None if the run does not say."""
+    return number(result["config"].get("quality_threshold"))
 
 
 def _run_failures(result: Mapping[str, Any], rows: Sequence[RequestRow]) -> Iterator[str]:

@@ -9,16 +9,16 @@ from typing import Any, Final
 
 from sembench.gates.calibration import NoiseFloor
 from sembench.gates.engine_summary import EngineEvidence
-from sembench.gates.integrity import LIVE, integrity_failures
+from sembench.gates.integrity import LIVE, integrity_failures, quality_threshold
 from sembench.gates.paired_gates import judge_pairs
 from sembench.gates.request import GateRequest
 from sembench.gates.reuse_gates import judge_reuse
+from sembench.gates.stock_gate import StockRun, judge_stock
 from sembench.gates.verdict import Measured, Verdict, measured_in
 from sembench.metrics.rows import RequestRow
 from sembench.must_be_zero import CONFIRMED_NEGATIVES, MUST_BE_ZERO, REUSING_NEGATIVES
 
 _DEFAULT_NEGATIVE_LIMIT: Final = 0.0
-_NO_FLOOR: Final = NoiseFloor()
 
 # Gates of the form "at least", by where their figure stands.
 _AGGREGATE_AT_LEAST: Final = {
@@ -28,11 +28,6 @@ _AGGREGATE_AT_LEAST: Final = {
     "min_semantic_eligible_lift": "semantic_eligible_lift",
     "min_any_position_token_rate": "any_position_token_rate",
 }
-_ENGINE_AT_LEAST: Final = {
-    "min_materialization_events": "materialization_events",
-    "min_materialized_tokens": "materialized_tokens",
-    "min_materialized_units": "materialized_units",
-}
 
 
 def judge(
@@ -40,27 +35,34 @@ def judge(
     rows: Sequence[RequestRow],
     engine: EngineEvidence | None,
     request: GateRequest,
-    noise_floor: NoiseFloor = _NO_FLOOR,
+    noise_floor: NoiseFloor | None = None,
+    stock: StockRun | None = None,
 ) -> Verdict:
     verdict = Verdict(request, failures=integrity_failures(result, rows))
     aggregate = result["aggregate"]
     for gate, limit in request.requested().items():
-        holds = partial(operator.le, limit)
         if gate in _AGGREGATE_AT_LEAST:
-            metric = _AGGREGATE_AT_LEAST[gate]
+            metric, holds = _AGGREGATE_AT_LEAST[gate], partial(operator.le, limit)
             verdict.decide(gate, metric, measured_in(aggregate, metric), holds, f"at least {limit}")
-        elif gate in _ENGINE_AT_LEAST:
-            metric = _ENGINE_AT_LEAST[gate]
-            found = Measured(None if engine is None else getattr(engine, metric))
-            verdict.decide(gate, metric, found, holds, f"at least {limit}")
     _judge_zeros(verdict, rows)
-    _judge_quality_of_reuse(verdict, aggregate, result["run"].get("evidence"))
-    if strangers := noise_floor.strangers(result["config"]):
-        verdict.failures.append(f"noise_floor_calibration: it is of another run: {'; '.join(strangers)}")
-    judge_pairs(verdict, result["paired"], noise_floor)
+    _judge_quality_of_reuse(verdict, result)
+    _judge_noise_floor(verdict, result, noise_floor)
+    judge_pairs(verdict, result, rows, noise_floor)
+    judge_stock(verdict, result, rows, stock)
     _judge_engine_errors(verdict, engine)
-    judge_reuse(verdict, engine, result["run"].get("evidence"), rows)
+    judge_reuse(verdict, engine, result, rows)
     return verdict
+
+
+def _judge_noise_floor(verdict: Verdict, result: Mapping[str, Any], floor: NoiseFloor | None) -> None:
+    if floor is None:
+        return
+    gate = "noise_floor_calibration"
+    verdict.failures += [f"{gate}: {complaint}" for complaint in floor.complaints(result)]
+    if floor.mean_kl is None and verdict.request.max_warm_vs_cold_kl is not None:
+        verdict.lack("mean_kl_topk", f"{gate}: the calibration holds no mean_kl_topk")
+    if floor.ttft_ratio_high is None and verdict.request.min_blended_ttft_speedup is not None:
+        verdict.lack("ttft_ratio_median_ci95", f"{gate}: the calibration holds no ttft_ratio_median_ci95")
 
 
 def _judge_zeros(verdict: Verdict, rows: Sequence[RequestRow]) -> None:
@@ -91,11 +93,16 @@ def _judge_negatives(verdict: Verdict, measured: Measured) -> None:
     verdict.decide(gate, CONFIRMED_NEGATIVES, measured, lambda v: v <= limit, f"at most {limit}")
 
 
-def _judge_quality_of_reuse(verdict: Verdict, aggregate: Mapping[str, Any], evidence: object) -> None:
+def _judge_quality_of_reuse(verdict: Verdict, result: Mapping[str, Any]) -> None:
     """Answers that reused nothing keep their quality by themselves; the gate is about those that did."""
-    limit = verdict.request.min_quality_pass_rate
-    if limit is None or evidence not in LIVE or aggregate.get("quality_pass_rate") is None:
+    limit, aggregate = verdict.request.min_quality_pass_rate, result["aggregate"]
+    threshold = quality_threshold(result)
+    verdict.observed["quality_threshold"] = threshold
+    if limit is None or result["run"].get("evidence") not in LIVE or aggregate.get("quality_pass_rate") is None:
         return
+    if threshold is None or threshold <= 0:
+        complaint = f"config.quality_threshold is {threshold!r}, so to pass says nothing of an answer"
+        verdict.fail("min_quality_pass_rate", "quality_threshold", "above 0", complaint)
     metric = "reused_quality_pass_rate"
     measured = measured_in(aggregate, metric)
     verdict.decide(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,14 +13,35 @@ from sembench.metrics.rows import RequestRow
 _SAME: Final = ("dataset", "source_id", "transform", "negative_control", "tenant")
 
 
-def manifest_failures(path: Path, result: Mapping[str, Any], rows: Sequence[RequestRow]) -> Iterator[str]:
+@dataclass(frozen=True, slots=True)
+class ManifestMatch:
+    """``asked`` of the manifest's ``items`` were to be run; None if it is another manifest."""
+
+    asked: int | None
+    items: int | None
+    failures: tuple[str, ...]
+
+
+def match_manifest(
+    path: Path, result: Mapping[str, Any], rows: Sequence[RequestRow], *, allow_partial: bool
+) -> ManifestMatch:
     digest = manifest_digest(path)
-    if result["run"].get("manifest_digest") != digest:
-        yield f"the result was made from another manifest: {result['run'].get('manifest_digest')!r}, not {digest!r}"
-        return
+    stated = result["run"].get("manifest_digest")
+    if stated != digest:
+        return ManifestMatch(None, None, (f"the result was made from another manifest: {stated!r}, not {digest!r}",))
+    items = read_manifest(path)
     max_items = result["run"].get("max_items")
-    items = {item.item_id: item for item in read_manifest(path, max_items if type(max_items) is int else None)}
-    found = {row.item_id: row for row in rows}
+    asked = items[:max_items] if type(max_items) is int else items
+    failures = list(_differences({item.item_id: item for item in asked}, {row.item_id: row for row in rows}))
+    if len(asked) < len(items) and not allow_partial:
+        failures.append(
+            f"only {len(asked)} of {len(items)} items of the manifest were to be run (run.max_items); "
+            "--allow-partial-manifest lets that pass"
+        )
+    return ManifestMatch(len(asked), len(items), tuple(failures))
+
+
+def _differences(items: Mapping[str, Any], found: Mapping[str, RequestRow]) -> Iterator[str]:
     if lost := [name for name in items if name not in found]:
         yield f"{len(lost)} of the manifest's {len(items)} items have no row ({lost[0]} first)"
     if strange := [name for name in found if name not in items]:

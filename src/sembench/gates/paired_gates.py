@@ -1,16 +1,18 @@
-"""Gates over the ``paired`` block: speedup, negative controls, divergence, contamination. Hit-only is only printed."""
+"""Gates over the ``paired`` block: speedup, negative controls, divergence, lost pairs. Hit-only is only printed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from sembench.gates.calibration import NoiseFloor
+from sembench.gates.divergence_gates import judge_divergence
+from sembench.gates.paired_figures import NEGATIVE, decide_ratio, speedup_in
+from sembench.gates.request import MOST_LOST_PAIRS
+from sembench.gates.speedup_gates import judge_speedup
 from sembench.gates.verdict import Measured, Verdict, number
+from sembench.metrics.rows import RequestRow
 
-BLENDED: Final = "blended_ttft_speedup_median"
-NEGATIVE: Final = "negative_control_ttft_speedup_median"
-KL: Final = "warm_vs_cold_mean_kl_topk"
 _COUNTS: Final = (
     "pairs",
     "failed_pairs",
@@ -18,16 +20,29 @@ _COUNTS: Final = (
     "flush_contaminated_pairs",
     "clean_pairs",
 )
-_SPEEDUPS: Final = ("blended", "hit_only", "miss", "negative_control")
-_ZERO_REUSE: Final = "has no pair: answers were compared with zero confirmed reuse, which proves nothing about reuse"
+_SPEEDUPS: Final = (
+    "blended_ttft",
+    "hit_only_ttft",
+    "miss_ttft",
+    "negative_control_ttft",
+    "blended_e2e",
+    "hit_only_e2e",
+)
 
 
-def judge_pairs(verdict: Verdict, stated: object, noise_floor: NoiseFloor) -> None:
+def judge_pairs(
+    verdict: Verdict, result: Mapping[str, Any], rows: Sequence[RequestRow], noise_floor: NoiseFloor | None
+) -> None:
+    stated = result["paired"]
     paired: Mapping[str, Any] = stated if isinstance(stated, Mapping) else {}
-    _judge_speedup(verdict, paired, noise_floor)
+    judge_speedup(verdict, paired, result["config"], rows, noise_floor)
     _judge_negatives(verdict, paired)
-    _judge_divergence(verdict, paired, noise_floor)
-    _judge_failed(verdict, paired)
+    judge_divergence(verdict, paired, rows, noise_floor)
+    asked = verdict.request
+    _judge_lost(verdict, paired, "max_failed_pair_rate", "failed_pairs", asked.max_failed_pair_rate)
+    _judge_lost(
+        verdict, paired, "max_contaminated_pair_rate", "flush_contaminated_pairs", asked.max_contaminated_pair_rate
+    )
     if verdict.request.require_contamination_check:
         _judge_contamination(verdict, paired)
     if paired:
@@ -40,111 +55,31 @@ def _observe(verdict: Verdict, paired: Mapping[str, Any]) -> None:
         verdict.observed[name] = paired.get(name)
     for kind in _SPEEDUPS:
         for figure in ("median", "ci95", "n"):
-            verdict.observed[f"{kind}_ttft_speedup_{figure}"] = paired.get(f"{kind}_ttft_speedup_{figure}")
-
-
-def _speedup(paired: Mapping[str, Any], kind: str) -> Measured:
-    interval = paired.get(f"{kind}_ttft_speedup_ci95")
-    n = number(paired.get(f"{kind}_ttft_speedup_n"))
-    return Measured(
-        number(paired.get(f"{kind}_ttft_speedup_median")),
-        n=None if n is None else int(n),
-        ci95=_interval(interval),
-    )
-
-
-def _interval(value: object) -> tuple[float, float] | None:
-    if not isinstance(value, list) or len(value) != 2:
-        return None
-    low, high = (number(end) for end in value)
-    return None if low is None or high is None else (low, high)
-
-
-def _judge_speedup(verdict: Verdict, paired: Mapping[str, Any], noise_floor: NoiseFloor) -> None:
-    limit, gate = verdict.request.min_blended_ttft_speedup, "min_blended_ttft_speedup"
-    if limit is None:
-        return
-    found, negatives = _speedup(paired, "blended"), _speedup(paired, "negative_control")
-    wanted = f"at least {limit}"
-    if verdict.request.judge_interval:
-        _decide_by_interval(verdict, gate, BLENDED, found, min, lambda v: v >= limit, wanted)
-    else:
-        verdict.decide(gate, BLENDED, found, lambda v: v >= limit, wanted)
-    if found.value is None or found.value <= 1:
-        return
-    if negatives.ci95 is not None and negatives.ci95[0] >= found.value:
-        complaint = f"negative controls sped up as much, {negatives}: whatever made {BLENDED} {found}, it was not reuse"
-        verdict.fail(gate, NEGATIVE, f"an interval that begins below {found.value:.6g}", complaint)
-    if noise_floor.ttft_ratio_high is not None and found.value <= noise_floor.ttft_ratio_high:
-        complaint = (
-            f"{BLENDED} is {found}, but two cold runs of the calibration already differ by up to "
-            f"{noise_floor.ttft_ratio_high:.6g}"
-        )
-        verdict.fail(gate, BLENDED, f"above the noise floor {noise_floor.ttft_ratio_high:.6g}", complaint)
+            verdict.observed[f"{kind}_speedup_{figure}"] = paired.get(f"{kind}_speedup_{figure}")
 
 
 def _judge_negatives(verdict: Verdict, paired: Mapping[str, Any]) -> None:
     limit, gate = verdict.request.max_negative_control_speedup_deviation, "max_negative_control_speedup_deviation"
-    if limit is None:
-        return
-    found = _speedup(paired, "negative_control")
-    wanted = f"within {limit} of 1"
-    if verdict.request.judge_interval:
-        _decide_by_interval(verdict, gate, NEGATIVE, found, _farther_from_1, lambda v: abs(v - 1.0) <= limit, wanted)
-    else:
-        verdict.decide(gate, NEGATIVE, found, lambda v: abs(v - 1.0) <= limit, wanted)
-
-
-def _decide_by_interval(
-    verdict: Verdict,
-    gate: str,
-    metric: str,
-    found: Measured,
-    end: Callable[[tuple[float, float]], float],
-    holds: Callable[[float], bool],
-    wanted: str,
-) -> None:
-    if found.ci95 is not None:
-        verdict.decide(gate, metric, found, holds, wanted, judged=end(found.ci95))
-        return
-    why = f"has no 95 % interval (n = {found.n or 0}, and six pairs are the least), which --judge-interval wants"
-    verdict.decide(gate, metric, Measured(None, n=found.n), holds, wanted, why_missing=why)
+    if limit is not None:
+        found, wanted = speedup_in(paired, NEGATIVE), f"within {limit} of 1"
+        decide_ratio(verdict, gate, NEGATIVE, found, _farther_from_1, lambda v: abs(v - 1.0) <= limit, wanted)
 
 
 def _farther_from_1(interval: tuple[float, float]) -> float:
     return max(interval, key=lambda end: abs(end - 1.0))
 
 
-def _judge_divergence(verdict: Verdict, paired: Mapping[str, Any], noise_floor: NoiseFloor) -> None:
-    """Over all pairs and over those that reused: misses agree by themselves and would dilute a collapse."""
-    allowed, gate = verdict.request.max_warm_vs_cold_kl, "max_warm_vs_cold_kl"
-    if allowed is None:
+def _judge_lost(verdict: Verdict, paired: Mapping[str, Any], gate: str, name: str, asked: float | None) -> None:
+    """On wherever there are pairs: a figure over the few that are left is not the run's."""
+    pairs, lost = number(paired.get("pairs")), number(paired.get(name))
+    if asked is None and not pairs:
         return
-    bound = allowed + (noise_floor.mean_kl or 0.0)
-    wanted = f"at most {allowed}"
-    if noise_floor.mean_kl is not None:
-        wanted += f" above the noise floor {noise_floor.mean_kl}"
-    whole = _kl(paired, "")
-    verdict.decide(gate, KL, whole, lambda v: v <= bound, wanted)
-    if whole.value is not None:
-        found = _kl(paired, "reused_")
-        verdict.decide(gate, f"reused_{KL}", found, lambda v: v <= bound, wanted, why_missing=_ZERO_REUSE)
-
-
-def _kl(paired: Mapping[str, Any], prefix: str) -> Measured:
-    value, n = number(paired.get(f"{prefix}{KL}")), number(paired.get(f"{prefix}warm_vs_cold_kl_n"))
-    return Measured(value, n=None if n is None or value is None else int(n))
-
-
-def _judge_failed(verdict: Verdict, paired: Mapping[str, Any]) -> None:
-    limit = verdict.request.max_failed_pair_rate
-    if limit is None:
-        return
-    pairs, failed = number(paired.get("pairs")), number(paired.get("failed_pairs"))
+    limit = MOST_LOST_PAIRS if asked is None else asked
     found = Measured(None)
-    if pairs and failed is not None:
-        found = Measured(failed / pairs, int(pairs), failed, pairs)
-    verdict.decide("max_failed_pair_rate", "failed_pair_rate", found, lambda v: v <= limit, f"at most {limit}")
+    if pairs and lost is not None:
+        found = Measured(lost / pairs, int(pairs), lost, pairs)
+    metric = gate.removeprefix("max_")
+    verdict.decide(gate, metric, found, lambda v: v <= limit, f"at most {limit}")
 
 
 def _judge_contamination(verdict: Verdict, paired: Mapping[str, Any]) -> None:

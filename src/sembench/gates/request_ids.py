@@ -17,6 +17,11 @@ def requests_of_result(engine_ids: Sequence[str], item_ids: Collection[str]) -> 
     return tuple(sorted({item for engine_id in engine_ids if (item := item_of(engine_id, known)) is not None}))
 
 
+def carries_nonce(engine_id: str, item_id: str) -> bool:
+    """Whether the engine made this name of the item unique: then no other run of the item has it."""
+    return bool(_NONCE.search(engine_id)) and item_of(_NONCE.sub("", engine_id), {item_id}) is not None
+
+
 def item_of(engine_id: str, known: Set[str]) -> str | None:
     """The item of ``known`` that the engine calls ``engine_id``; ``None`` if it is none, or could be two."""
     if engine_id in known:

@@ -1,41 +1,57 @@
-"""Gates over engine summaries: what rows call reuse must be told by the engine, of the same request.
+"""Gates over engine summaries: what rows call reuse must be told by the engine, of the same request of the same run.
 
-Asked or not, a summary that contradicts the rows fails: a load in a cold arm or for a negative control.
+Asked or not, a summary that contradicts the rows fails: a load in a cold arm, or for a request whose row says none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+import operator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
 
-from sembench.gates.engine_summary import EngineEvidence
+from sembench.gates.engine_summary import EngineEvidence, Load
+from sembench.gates.evidence_join import loads_by_item, own_ids
 from sembench.gates.integrity import LIVE
-from sembench.gates.request_ids import item_of, requests_of_result
+from sembench.gates.negative_gates import judge_negative_controls
+from sembench.gates.request_ids import requests_of_result
 from sembench.gates.verdict import Measured, Verdict
 from sembench.metrics.rows import RequestRow
 from sembench.paired.clean import is_contaminated, is_reused
+from semblend.contract import Outcome
 
 _UNLISTED: Final = "cannot be told: no engine summary lists its events per request, so nothing joins"
+_AT_LEAST: Final = {
+    "min_materialization_events": ("materialization_events", "events"),
+    "min_materialized_tokens": ("materialized_tokens", "tokens"),
+    "min_materialized_units": ("materialized_units", "units"),
+}
 
 
-def judge_reuse(verdict: Verdict, engine: EngineEvidence | None, evidence: object, rows: Sequence[RequestRow]) -> None:
-    loaded = None if engine is None else engine.loaded_tokens
+def judge_reuse(
+    verdict: Verdict, engine: EngineEvidence | None, result: Mapping[str, Any], rows: Sequence[RequestRow]
+) -> None:
+    loads = None if engine is None else engine.loads
+    joined = None if loads is None else loads_by_item(loads, rows)
     _judge_claims(verdict, engine, rows)
-    if loaded is not None:
-        _judge_cold_arms(verdict, loaded, rows)
-        _judge_negatives(verdict, loaded, rows)
+    if loads is not None and joined is not None:
+        _judge_cold_arms(verdict, loads, rows)
+        _judge_denials(verdict, joined, rows)
+    judge_negative_controls(verdict, loads, result["config"], rows)
+    _judge_counts(verdict, joined, rows)
     if verdict.request.require_materialized_reuse:
-        _judge_materialized(verdict, engine, evidence, rows)
+        _judge_materialized(verdict, engine, result["run"].get("evidence"), rows)
     if verdict.request.require_joined_evidence or verdict.request.require_materialized_reuse:
-        _judge_joined(verdict, engine, rows)
+        _judge_joined(verdict, engine, joined, rows)
+    if verdict.request.require_joined_evidence:
+        _judge_gaps(verdict, result["run"])
 
 
 def _judge_claims(verdict: Verdict, engine: EngineEvidence | None, rows: Sequence[RequestRow]) -> None:
     if engine is None:
         return
     both = engine.joined_requests
-    joined = None if both is None else requests_of_result(both, {row.item_id for row in rows})
-    verdict.observed["joined_requests"] = None if joined is None else len(joined)
+    verdict.observed["joined_requests"] = None if both is None else len(own_ids(both, rows))
     if engine.claims_reuse and not both:
         verdict.failures.append(
             "an engine summary claims materialized_semantic_kv_reuse, but no request has both a semantic hit and a "
@@ -43,10 +59,10 @@ def _judge_claims(verdict: Verdict, engine: EngineEvidence | None, rows: Sequenc
         )
 
 
-def _judge_cold_arms(verdict: Verdict, loaded: Mapping[str, int | None], rows: Sequence[RequestRow]) -> None:
+def _judge_cold_arms(verdict: Verdict, loads: Mapping[str, Load], rows: Sequence[RequestRow]) -> None:
     """A cold arm for which the engine loaded donor KV was not cold, whatever the client saw."""
     cold_ids = {row.cold.request_id for row in rows if row.cold is not None and not is_contaminated(row)}
-    warm = requests_of_result(list(loaded), cold_ids)
+    warm = requests_of_result(list(loads), cold_ids)
     if warm:
         verdict.fail(
             "cold_arms",
@@ -56,73 +72,95 @@ def _judge_cold_arms(verdict: Verdict, loaded: Mapping[str, int | None], rows: S
         )
 
 
-def _judge_negatives(verdict: Verdict, loaded: Mapping[str, int | None], rows: Sequence[RequestRow]) -> None:
-    """By the engine's own events, so that a row cannot keep silent about it."""
-    negatives = {row.item_id for row in rows if row.negative_control}
-    if not negatives or verdict.request.max_negative_control_confirmed_rate:
-        return
-    leaks = requests_of_result(list(loaded), negatives)
-    rate = Measured(len(leaks) / len(negatives), len(negatives), len(leaks), len(negatives))
-    wanted = "0" + (f"; {leaks[0]} first" if leaks else "")
-    verdict.decide("must_be_zero", "negative_control_materialized_requests", rate, lambda v: v == 0, wanted)
+def _judge_denials(verdict: Verdict, joined: Mapping[str, Load], rows: Sequence[RequestRow]) -> None:
+    """A load may be undone, and then its row says so; a row that knows of none contradicts its engine."""
+    denied = [row.item_id for row in rows if row.item_id in joined and is_reused(row) is False and not _is_undone(row)]
+    if denied:
+        complaint = (
+            f"the engine materialized donor KV for {len(denied)} requests whose rows say 0 reused tokens "
+            f"({denied[0]} first): summary and result are not of one run"
+        )
+        verdict.fail("engine_summary", "denied_materializations", "0", complaint)
+
+
+def _is_undone(row: RequestRow) -> bool:
+    return row.backend is not None and row.backend.outcome == Outcome.BACKEND_DECLINED_REUSE
+
+
+def _judge_counts(verdict: Verdict, joined: Mapping[str, Load] | None, rows: Sequence[RequestRow]) -> None:
+    """Counted over loads of this result's requests; of tokens no more than the row itself calls reused."""
+    for gate, limit in verdict.request.requested().items():
+        if gate not in _AT_LEAST:
+            continue
+        metric, name = _AT_LEAST[gate]
+        found = None if joined is None else _total(name, joined, rows)
+        wanted = f"at least {limit} for requests of this result"
+        verdict.decide(gate, metric, Measured(found), partial(operator.le, limit), wanted)
+
+
+def _total(name: str, joined: Mapping[str, Load], rows: Sequence[RequestRow]) -> int | None:
+    counts = []
+    for row in rows:
+        count = getattr(joined[row.item_id], name) if row.item_id in joined else None
+        if count is not None:
+            claimed = None if row.backend is None else row.backend.reused_tokens
+            counts.append(count if name != "tokens" or claimed is None else min(count, claimed))
+    return sum(counts) if counts or not joined else None
 
 
 def _judge_materialized(
     verdict: Verdict, engine: EngineEvidence | None, evidence: object, rows: Sequence[RequestRow]
 ) -> None:
+    """At least one row that calls itself reused, and of which the engine tells a semantic hit and a materialization."""
     gate, metric, wanted = "require_materialized_reuse", "joined_requests", "at least one request of this result"
     both = None if engine is None else engine.joined_requests
-    joined = None if both is None else requests_of_result(both, {row.item_id for row in rows})
     if evidence not in LIVE:
         complaint = f"the result's evidence is {evidence!r}, and only a live run can show reuse"
         verdict.fail(gate, metric, wanted, complaint)
-    elif both and not joined:
+        return
+    own = None if both is None else own_ids(both, rows)
+    reused = [row for row in rows if is_reused(row)]
+    if both and not own:
         complaint = (
             f"{len(both)} requests have a semantic hit and a materialization ({both[0]} first), but none is clearly a "
             "request of this result"
         )
         verdict.fail(gate, metric, wanted, complaint)
+    elif own and not reused:
+        complaint = "no row has confirmed reuse, whatever the engine summaries tell (run with --connector-audit)"
+        verdict.fail(gate, metric, wanted, complaint)
     else:
-        found = Measured(None if joined is None else len(joined))
+        found = Measured(None if own is None else sum(row.item_id in own for row in reused))
         verdict.decide(gate, metric, found, lambda v: v > 0, f"{wanted} with both", why_missing=_UNLISTED)
 
 
-def _judge_joined(verdict: Verdict, engine: EngineEvidence | None, rows: Sequence[RequestRow]) -> None:
+def _judge_joined(
+    verdict: Verdict, engine: EngineEvidence | None, joined: Mapping[str, Load] | None, rows: Sequence[RequestRow]
+) -> None:
     """Every confirmed reuse has a materialization of its own request, of at least as many tokens."""
     gate, metric = "require_joined_evidence", "joined_reuse_share"
-    loaded = None if engine is None else engine.loaded_tokens
     confirmed = [row for row in rows if is_reused(row)]
     if not confirmed and not verdict.request.require_joined_evidence:
         return
-    if not confirmed or engine is None or loaded is None:
+    if not confirmed or engine is None or joined is None:
         why = _UNLISTED if confirmed else "does not exist: no row has confirmed reuse, so there is nothing to join"
         verdict.decide(gate, metric, Measured(None), lambda v: v == 1, "all of them", why_missing=why)
         return
-    told = _tokens_by_item(loaded, {row.item_id for row in rows})
-    unjoined = [row for row in confirmed if row.item_id not in told]
-    short = [row for row in confirmed if _claims_more(row, told)]
-    joined = len(confirmed) - len(unjoined) - len(short)
-    found = Measured(joined / len(confirmed), len(confirmed), joined, len(confirmed))
+    unjoined = [row for row in confirmed if row.item_id not in joined]
+    short = [row for row in confirmed if _claims_more(row, joined)]
+    backed = len(confirmed) - len(unjoined) - len(short)
+    found = Measured(backed / len(confirmed), len(confirmed), backed, len(confirmed))
     wanted = "all of them" + _culprits(unjoined, short)
     if unjoined and engine.events_left_out:
         wanted += f"; the summaries left out {engine.events_left_out} events, perhaps these"
     verdict.decide(gate, metric, found, lambda v: v == 1, wanted)
 
 
-def _tokens_by_item(loaded: Mapping[str, int | None], item_ids: set[str]) -> dict[str, int | None]:
-    """A request sent twice is told of twice; the larger load is the one its row may claim."""
-    told: dict[str, int | None] = {}
-    for engine_id, tokens in loaded.items():
-        item = item_of(engine_id, item_ids)
-        if item is not None:
-            known = told.get(item, 0)
-            told[item] = None if tokens is None or known is None else max(known, tokens)
-    return told
-
-
-def _claims_more(row: RequestRow, told: Mapping[str, int | None]) -> bool:
-    tokens = told.get(row.item_id)
-    return tokens is not None and row.backend is not None and (row.backend.reused_tokens or 0) > tokens
+def _claims_more(row: RequestRow, joined: Mapping[str, Load]) -> bool:
+    load = joined.get(row.item_id)
+    if load is None or load.tokens is None or row.backend is None:
+        return False
+    return (row.backend.reused_tokens or 0) > load.tokens
 
 
 def _culprits(unjoined: Iterable[RequestRow], short: Iterable[RequestRow]) -> str:
@@ -132,3 +170,22 @@ def _culprits(unjoined: Iterable[RequestRow], short: Iterable[RequestRow]) -> st
     if first := next(iter(short), None):
         texts.append(f"; {first.item_id} claims more tokens than the engine materialized for it")
     return "".join(texts)
+
+
+def _judge_gaps(verdict: Verdict, run: Mapping[str, Any]) -> None:
+    """Events that the run knows it never saw could be those of a negative control."""
+    missing = sum(_missing_events(run))
+    if missing:
+        complaint = f"{missing} events of the engine never reached the run: what they told is in no row"
+        verdict.fail("require_joined_evidence", "missing_audit_events", "0", complaint)
+
+
+def _missing_events(run: Mapping[str, Any]) -> Iterator[int]:
+    """Of the run itself, or of the runs it was merged from."""
+    preparation = run.get("preparation")
+    if isinstance(preparation, Mapping) and type(preparation.get("missing_audit_events")) is int:
+        yield preparation["missing_audit_events"]
+    parts = run.get("merged_from")
+    for part in parts.values() if isinstance(parts, Mapping) else ():
+        if isinstance(part, Mapping) and isinstance(part.get("run"), Mapping):
+            yield from _missing_events(part["run"])

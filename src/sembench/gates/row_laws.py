@@ -10,10 +10,12 @@ from sembench.metrics.rows import ArmRow, BackendRow, PairRow, PlanRow, RequestR
 from semblend.contract import Outcome
 
 _SCORES: Final = ("token_recall", "f1", "rouge_l")
+_JUDGING: Final = ("token_recall", "rouge_l", "exact_match")
 _ROUNDING: Final = 1 + 1e-9
 
 
-def row_failures(row: RequestRow, block_size: int | None) -> Iterator[str]:
+def row_failures(row: RequestRow, block_size: int | None, threshold: float | None = None) -> Iterator[str]:
+    """``threshold`` is the score at which the run called an answer good; None if it does not say."""
     yield from _token_failures(row, block_size)
     for name, plan in (("plan", row.plan), ("token_plan", row.token_plan)):
         if plan is not None:
@@ -26,9 +28,22 @@ def row_failures(row: RequestRow, block_size: int | None) -> Iterator[str]:
     yield from _confirmation_failures(row, block_size)
     if row.backend is not None:
         yield from (f"backend: {failure}" for failure in _backend_failures(row.backend, row))
+    yield from _quality_failures(row, threshold)
+
+
+def _quality_failures(row: RequestRow, threshold: float | None) -> Iterator[str]:
+    """Which score counts depends on the references, which a row does not hold; one of them must agree."""
     judged = row.cold if row.warm is None else row.warm
-    if row.quality_pass is not None and judged is not None and judged.status != "ok":
+    if row.quality_pass is None or judged is None:
+        return
+    if judged.status != "ok":
         yield f"quality was judged although the request ended {judged.status!r}"
+    elif threshold is not None:
+        scores = {name: score for name in _JUDGING if (score := getattr(judged, name)) is not None}
+        opinions = {score if name == "exact_match" else score >= threshold for name, score in scores.items()}
+        if row.quality_pass not in opinions:
+            told = ", ".join(f"{name} {score:g}" for name, score in scores.items()) or "no score at all"
+            yield f"quality_pass is {row.quality_pass} with {told}, at a threshold of {threshold:g}"
 
 
 def _token_failures(row: RequestRow, block_size: int | None) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """How far two greedy answers lie apart: KL of the server's top-k at each position whose history is equal.
 
 Pure arithmetic on what two replies carry. Positions behind the first differing token have another history and say
-nothing about the cache, so they are not compared.
+nothing about the cache, so they are not compared. An answer that ends while the other goes on differs where it ends.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Final
 from sembench.http.reply import TokenLogprobs
 
 _TINY: Final = 1e-12
+_END: Final = "\0end of the answer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,18 @@ def diverge(cold: Sequence[TokenLogprobs], warm: Sequence[TokenLogprobs]) -> Div
             break
         agreed += 1
     compared = zip(cold[: agreed + 1], warm[: agreed + 1], strict=False)
-    return Divergence(tuple(kl_over_union(a.top, b.top) for a, b in compared if a.top and b.top), agreed)
+    kl = [kl_over_union(a.top, b.top) for a, b in compared if a.top and b.top]
+    if agreed == len(warm) < len(cold) and (top := cold[agreed].top):
+        kl.append(kl_over_union(top, _ended_instead(cold[agreed])))
+    elif agreed == len(cold) < len(warm) and (top := warm[agreed].top):
+        kl.append(kl_over_union(_ended_instead(warm[agreed]), top))
+    return Divergence(tuple(kl), agreed)
+
+
+def _ended_instead(went_on: TokenLogprobs) -> dict[str, float]:
+    """What a side that ended had in mind: nobody sends it, so the end is as likely there as the token was here."""
+    others = {token: value for token, value in went_on.top.items() if token != went_on.token}
+    return {**others, _END: went_on.top.get(went_on.token, went_on.logprob)}
 
 
 def kl_over_union(cold: Mapping[str, float], warm: Mapping[str, float]) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sembench.live.arms import ArmResult, arm_row
 from sembench.live.divergence import diverge
+from sembench.live.flips import is_flipped
 from sembench.live.options import LiveOptions
 from sembench.live.prompt_size import PromptSizes
 from sembench.live.route import Route, route_of
@@ -102,14 +103,18 @@ def _pair(
         worst_kl=max(kl) if kl else None,
         compared_positions=len(kl) if kl else None,
         agreed_tokens=found.agreed_tokens if found is not None else None,
-        answer_flip=_flipped(item, cold_scores, warm_passes, threshold),
+        answer_flip=_flipped(item, cold, warm, cold_scores, warm_passes, threshold),
     )
 
 
-def _flipped(item: WorkloadItem, cold_scores: Scores | None, warm_passes: bool | None, threshold: float) -> bool | None:
-    """With known answers: right became wrong, or wrong right. Without: the warm answer is no longer the cold one."""
-    if warm_passes is None:
-        return None
-    if not usable(item.answers):
-        return not warm_passes
-    return None if cold_scores is None else is_right(cold_scores, item.answers, threshold) != warm_passes
+def _flipped(
+    item: WorkloadItem,
+    cold: ArmResult,
+    warm: ArmResult,
+    cold_scores: Scores | None,
+    warm_passes: bool | None,
+    threshold: float,
+) -> bool:
+    known = usable(item.answers)
+    cold_right = is_right(cold_scores, item.answers, threshold) if known and cold_scores is not None else None
+    return is_flipped(cold.text, warm.text, cold_right, warm_passes if known else None, threshold)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sembench.gates.integrity import LIVE
+from sembench.live.flips import is_flipped
 from sembench.live.scores import is_kept, score
 from sembench.metrics.rows import ArmRow, PairRow, RequestRow
 from sembench.result import RunFacts, assemble, read_result
@@ -27,6 +28,7 @@ _SETTINGS: Final = (
     "template",
     "concurrency",
 )
+_MACHINE: Final = ("platform", "hardware")
 _SAME_IN_BOTH: Final = ("dataset", "source_id", "transform", "negative_control", "tenant", "stream_id", "prompt_tokens")
 
 
@@ -76,12 +78,29 @@ def _require_same_run(cold: Mapping[str, Any], warm: Mapping[str, Any], cold_pat
     digests = [result["run"].get("manifest_digest") for result in (cold, warm)]
     if digests[0] != digests[1] or digests[0] is None:
         raise ContractError(f"{cold_path} and {warm_path} are runs of different manifests")
+    engines = [{**(result["engine"] or {}), "model": None} for result in (cold, warm)]
+    if engines[0] != engines[1]:
+        raise ContractError(
+            f"{cold_path} and {warm_path} are of different engines: {_named(engines[0])} and {_named(engines[1])}; "
+            "run both on the same one"
+        )
+    for name in _MACHINE:
+        values = [result["environment"].get(name) for result in (cold, warm)]
+        if values[0] != values[1]:
+            raise ContractError(
+                f"{cold_path} and {warm_path} were measured on different machines ({name} {values[0]!r} and "
+                f"{values[1]!r}); run both on the same one"
+            )
     for name in _SETTINGS:
         values = [result["config"].get(name) for result in (cold, warm)]
         if values[0] != values[1]:
             raise ContractError(
                 f"{cold_path} and {warm_path} differ in {name}: {values[0]!r} and {values[1]!r}; run both alike"
             )
+
+
+def _named(engine: Mapping[str, Any]) -> str:
+    return " ".join(str(engine.get(part) or f"(no {part})") for part in ("name", "version"))
 
 
 def _require_arm(rows: Sequence[RequestRow], arm: str, path: Path) -> None:
@@ -99,11 +118,10 @@ def _joined(cold: RequestRow, warm: RequestRow, warm_first: bool, threshold: flo
     if cold.cold is None or warm.warm is None:
         raise ContractError(f"{warm.item_id} lacks an arm")
     arm, passes, flip = warm.warm, warm.quality_pass, None
-    if cold.quality_pass is not None and passes is not None:
-        flip = cold.quality_pass != passes
-    elif passes is None and cold.cold.text is not None and arm.text is not None:
-        arm, passes = _scored_against(cold.cold.text, arm, threshold)
-        flip = None if passes is None else not passes
+    if cold.cold.text is not None and arm.text is not None:
+        flip = is_flipped(cold.cold.text, arm.text, cold.quality_pass, passes, threshold)
+        if passes is None:
+            arm, passes = _scored_against(cold.cold.text, arm, threshold)
     return replace(warm, cold=cold.cold, warm=arm, quality_pass=passes, pair=PairRow(warm_first, answer_flip=flip))
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from sembench.http.reply import OK
@@ -16,10 +17,11 @@ from sembench.live.progress import LiveProgress
 from sembench.live.prompt_size import PromptSizes
 from sembench.live.server_metrics import metrics_since, scrape
 from sembench.live.session import LostConnectionError
+from sembench.live.sittings import begun, ended, has_failed, read_sittings, statuses_of
 from sembench.live.units import live_units, replay
 from sembench.manifest import WorkloadItem, manifest_digest, read_manifest
 from sembench.metrics.rows import RequestRow
-from sembench.replay.partial import PartialWriter, partial_path, read_partial
+from sembench.replay.partial import PartialWriter, partial_path
 from sembench.result import RunFacts, assemble, write_result
 from sembench.streams import write_err
 from semblend.contract import Evidence
@@ -37,6 +39,7 @@ class Replayed:
     manifest_digest: str
     opened: OpenRun
     server_metrics: Mapping[str, Any] | None
+    sittings: Sequence[Mapping[str, Any]]
 
 
 def run_live(run: LiveRun) -> dict[str, Any]:
@@ -73,12 +76,20 @@ async def _replay(
     async with AsyncExitStack() as stack:
         opened = await open_run(run, sizes, stack)
         digest = manifest_digest(run.manifest)
-        identity = {"manifest_digest": digest, "kind": run.kind, "config": opened.config}
+        identity = {
+            "manifest_digest": digest,
+            "kind": run.kind,
+            "config": opened.config,
+            "engine": {part: opened.engine.get(part) for part in ("name", "version")},
+        }
         partial = partial_path(run.output)
-        rows = _known_rows(run, items, read_partial(partial, identity) if run.resume else [])
+        found, sittings = read_sittings(partial, identity) if run.resume else ([], [])
+        rows = _known_rows(run, items, found)
+        sitting = begun(len(rows))
         before = await scrape(opened.client, run.metrics_url)
         units = live_units(items, rows.keys(), streams_apart=run.options.arms in ("warm", "paired"))
-        with PartialWriter(partial, identity, list(rows.values())) as writer:
+        header = {**identity, "sittings": [*sittings, sitting]}
+        with PartialWriter(partial, header, list(rows.values())) as writer:
             names = ("first", "second") if run.options.arms == "cold_twice" else ("cold", "warm")
             progress = LiveProgress(_LABEL, len(items), list(rows.values()), names)
             replayed = replay(units, opened.session, run.options.concurrency)
@@ -90,7 +101,9 @@ async def _replay(
                     progress.add(row)
             progress.end()
             metrics = await metrics_since(before, opened.client, run.metrics_url)
-            written = write(Replayed([rows[item.item_id] for item in items], digest, opened, metrics))
+            measured_rows = [rows[item.item_id] for item in items]
+            sittings = [*sittings, ended(sitting, measured_rows, datetime.now(UTC), "finished")]
+            written = write(Replayed(measured_rows, digest, opened, metrics, sittings))
             writer.discard()
     return written
 
@@ -104,10 +117,12 @@ def _write(run: LiveRun, replayed: Replayed) -> dict[str, Any]:
 def _known_rows(run: LiveRun, items: Sequence[WorkloadItem], found: list[RequestRow]) -> dict[str, RequestRow]:
     """Rows of an earlier sitting. Those with a failed arm are measured again: the server may have been at fault."""
     wanted = {item.item_id for item in items}
-    rows = {row.item_id: row for row in found if row.item_id in wanted and not _has_failed(row)}
+    rows = {row.item_id: row for row in found if row.item_id in wanted and not has_failed(row)}
     if run.resume:
-        left = f"{len(rows)} of {len(items)} already done, {len(items) - len(rows)} left"
-        write_err(f"{_LABEL}: {left if rows else f'nothing to resume, starting with the first of {len(items)}'}\n")
+        failed = sum(has_failed(row) for row in found)
+        again = f" ({failed} that failed are measured again)" if failed else ""
+        left = f"{len(rows)} of {len(items)} already done, {len(items) - len(rows)} left{again}"
+        write_err(f"{_LABEL}: {left if found else f'nothing to resume, starting with the first of {len(items)}'}\n")
     return rows
 
 
@@ -119,7 +134,7 @@ async def _guarded(
     try:
         async for row in rows:
             done += 1
-            faults = [status for status in _statuses(row) if _is_servers_fault(status)]
+            faults = [status for status in statuses_of(row) if _is_servers_fault(status)]
             failures = failures + 1 if faults else 0
             yield row
             if failures == _FAILURES_IN_A_ROW and done < total:
@@ -131,14 +146,6 @@ async def _guarded(
         raise ConnectionError(
             f"{run.base_url} stopped answering ({error}); start the server and run again with --resume"
         ) from None
-
-
-def _statuses(row: RequestRow) -> list[str]:
-    return [arm.status for arm in (row.cold, row.warm) if arm is not None]
-
-
-def _has_failed(row: RequestRow) -> bool:
-    return any(status != OK for status in _statuses(row))
 
 
 def _is_servers_fault(status: str) -> bool:
@@ -160,6 +167,7 @@ def _facts(run: LiveRun, replayed: Replayed) -> RunFacts:
         engine=replayed.opened.engine,
         extra={
             "resumed": run.resume,
+            "sittings": list(replayed.sittings),
             # Of this sitting alone: what came before a break is in the rows, not in here.
             "preparation": {
                 "donors": session.notes.donors,

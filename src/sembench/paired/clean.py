@@ -52,6 +52,13 @@ def speedup(row: RequestRow) -> float:
     return cold_ms / warm_ms
 
 
+def e2e_speedup(row: RequestRow) -> float | None:
+    """Cold over warm time until the last token of a clean pair; None where a clock is missing."""
+    cold_ms = None if row.cold is None else row.cold.total_ms
+    warm_ms = None if row.warm is None else row.warm.total_ms
+    return cold_ms / warm_ms if cold_ms and warm_ms else None
+
+
 def is_reused(row: RequestRow) -> bool | None:
     """Whether the backend confirmed reuse for the warm request; None if it said nothing."""
     if row.backend is None or row.backend.reused_tokens is None:

@@ -1,6 +1,7 @@
 """Rows -> the ``paired`` block. Blended figures hold all clean pairs, misses included; hit-only ones never stand alone.
 
 Every median ``X_median`` has ``X_n`` (how many pairs) and ``X_ci95`` (``[low, high]``, None below six pairs) beside it.
+``ttft`` is the time to the first token, ``e2e`` that to the last; answers of other length are in the latter, too.
 Negative controls are in none of blended, hit-only and miss; they have figures of their own.
 """
 
@@ -15,6 +16,7 @@ from typing import Any, Final
 from sembench.metrics.percentile import percentile
 from sembench.metrics.rows import PairRow, RequestRow
 from sembench.paired.clean import (
+    e2e_speedup,
     is_checked,
     is_clean,
     is_contaminated,
@@ -91,14 +93,23 @@ def _speedups(clean: Sequence[RequestRow], seed: int) -> dict[str, Any]:
         "blended_ttft_speedup_of_totals": _ratio_of_totals(positive),
         **_speedup("hit_only_ttft", hits, seed, measured=bool(reported)),
         **_speedup("miss_ttft", misses, seed, measured=bool(reported)),
+        **_speedup("blended_e2e", positive, seed, read=e2e_speedup),
+        **_speedup("hit_only_e2e", hits, seed, measured=bool(reported), read=e2e_speedup),
         "confirmed_reuse_share_of_pairs": len(hits) / len(reported) if reported else None,
         "reported_pairs": len(reported),
     }
 
 
-def _speedup(name: str, pairs: Sequence[RequestRow], seed: int, *, measured: bool = True) -> dict[str, Any]:
+def _speedup(
+    name: str,
+    pairs: Sequence[RequestRow],
+    seed: int,
+    *,
+    measured: bool = True,
+    read: Callable[[RequestRow], float | None] = speedup,
+) -> dict[str, Any]:
     """``measured`` is False when the backend said nothing: then even the number of pairs is unknown."""
-    ratios = [speedup(row) for row in pairs]
+    ratios = [ratio for row in pairs if (ratio := read(row)) is not None]
     return {
         f"{name}_speedup_median": statistics.median(ratios) if ratios else None,
         f"{name}_speedup_ci95": median_interval(ratios, seed),

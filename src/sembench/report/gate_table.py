@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -24,6 +23,14 @@ _WORDS: Final = {
     "negative_control_confirmed_reuse_rate": "negative controls with confirmed reuse",
     "warm_vs_cold_mean_kl_topk": "mean KL, warm against cold",
     "reused_warm_vs_cold_mean_kl_topk": "mean KL where KV was reused",
+    "worst_transform_warm_vs_cold_mean_kl_topk": "mean KL of the worst transform",
+    "warm_vs_cold_worst_kl_topk": "KL at the worst position",
+    "answer_flip_rate": "answers that flipped",
+    "identical_text_rate": "warm answers that are the cold ones to the letter",
+    "failed_pair_rate": "pairs of which an arm failed",
+    "contaminated_pair_rate": "pairs whose cold arm was not cold",
+    "cold_arm_overhead_median": "cold TTFT over that of a stock engine, median",
+    "hit_only_ttft_speedup_n": "clean pairs with confirmed reuse",
     "joined_requests": "requests with a semantic hit and a materialization",
     "errors": "error lines of the engine",
     "contamination_checked_pairs": "pairs whose cold arm was checked",
@@ -54,17 +61,6 @@ def gate_rows(verdict: Mapping[str, Any]) -> list[GateRow]:
 def _is_quiet(gate: Mapping[str, Any]) -> bool:
     """Figures that must be zero, and are, have a table of their own."""
     return gate.get("gate") == "must_be_zero" and gate.get("passed") is True
-
-
-def stale_figures(verdict: Mapping[str, Any], *figures: Mapping[str, Any]) -> list[str]:
-    """Where the verdict saw another figure than the result holds now: it judged another state of the file."""
-    found = []
-    for gate in verdict.get("gates") or []:
-        metric, seen = str(gate.get("metric")), _number(gate.get("value"))
-        held = next((_number(each[metric]) for each in figures if metric in each), None)
-        if seen is not None and held is not None and not math.isclose(seen, held, rel_tol=1e-9, abs_tol=1e-12):
-            found.append(f"the verdict saw {metric} {seen:.6g}, the result holds {held:.6g}: judge it again")
-    return found
 
 
 def _row(gate: Mapping[str, Any]) -> GateRow:
@@ -106,7 +102,9 @@ def _in_words(metric: str) -> str:
 def _written(metric: str, value: float | None) -> str:
     if value is None:
         return NOT_MEASURED
-    if "speedup" in metric:
+    if metric.endswith("_n"):
+        return count(value)
+    if "speedup" in metric or "overhead" in metric:
         return ratio(value)
     if "_kl" in metric:
         return nats(value)

@@ -18,6 +18,16 @@ def reused_only(subject: Subject) -> Estimate | None:
     return _median(subject, subject.pairs.of("reuse"))
 
 
+def end_to_end(subject: Subject) -> Estimate | None:
+    """Median of cold over warm time to the last token, as the ``paired`` block has it."""
+    paired = subject.paired
+    value, n = paired.get("blended_e2e_speedup_median"), paired.get("blended_e2e_speedup_n")
+    if not isinstance(value, int | float) or not isinstance(n, int):
+        return None
+    low, high = paired.get("blended_e2e_speedup_ci95") or (None, None)
+    return Estimate(n, value, low, high)
+
+
 def negatives(subject: Subject) -> Estimate | None:
     return _median(subject, subject.pairs.of("negative"))
 

@@ -21,6 +21,7 @@ from sembench.report.formats import (
 from sembench.report.latency import MARKS, dots_by_kind
 from sembench.report.markup import Safe
 from sembench.report.pairs import KIND_NAMES, Kind, Pair
+from sembench.report.recall import recall_of_both
 from sembench.report.section import Section, card, columns, figure, missing, table
 from sembench.report.subject import Subject
 from sembench.report.ticks import linear_axis, log_axis
@@ -46,7 +47,8 @@ def _lead(subject: Subject) -> str:
     parts = subject.aggregate.get("parts", {}).get("quality_pass_rate") or {}
     rate = percent(subject.aggregate.get("quality_pass_rate"))
     told = fraction(parts.get("numerator"), parts.get("denominator"))
-    passed = f"Answers that kept their quality: {rate}" + (f" ({told})." if told != NOT_MEASURED else ".")
+    basis = "" if told == NOT_MEASURED else f"{told}; "
+    passed = f"Warm answers that pass: {rate} ({basis}{recall_of_both(subject)})."
     flips = [p.row.pair.answer_flip for p in subject.pairs.clean if p.row.pair and p.row.pair.answer_flip is not None]
     flipped = f"{sum(flips):,} of {plural(len(flips), 'pair')}" if flips else NOT_MEASURED
     floor = f"{nats(subject.noise_floor.mean_kl)} nats" if subject.noise_floor.mean_kl is not None else NOT_MEASURED

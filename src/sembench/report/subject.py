@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -65,21 +66,24 @@ def read_subjects(
 
 
 def _verdicts_by_result(verdicts: Sequence[Path], results: Sequence[Path]) -> dict[Path, Mapping[str, Any]]:
-    """A verdict belongs to the result it names: by path or, where files were moved, by a file name only one has."""
+    """A verdict belongs to the result whose bytes it judged, whatever the files are called now."""
     found: dict[Path, Mapping[str, Any]] = {}
+    digests = {result.resolve(): hashlib.sha256(result.read_bytes()).hexdigest() for result in results}
     for path in verdicts:
         verdict = read_object(path, "a verdict of assert-result-gates")
         named = verdict.get("result")
         if not isinstance(named, str) or not isinstance(verdict.get("passed"), bool):
             raise ContractError(f"{path}: not a verdict of assert-result-gates (it names its result and says passed)")
-        same = [result for result in results if result.resolve() == Path(named).resolve()]
-        matches = same or [result for result in results if result.name == Path(named).name]
-        if len({match.resolve() for match in matches}) != 1:
+        judged = verdict.get("result_sha256")
+        if not isinstance(judged, str):
+            raise ContractError(f"{path}: does not say which bytes it judged (result_sha256); judge '{named}' again")
+        matches = [result for result, digest in digests.items() if digest == judged]
+        if not matches:
             raise ConfigurationError(
-                f"--gates {path}: judges '{named}', which is not one of the results of this page; "
-                "give the verdict of the result you show"
+                f"--gates {path}: judges '{named}' as it was then, which is none of the results of this page as they "
+                "are now; judge the result you show again"
             )
-        found[matches[0].resolve()] = verdict
+        found |= dict.fromkeys(matches, verdict)
     return found
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from sembench.must_be_zero import MUST_BE_ZERO
+from sembench.report.cold import cold_in_words
 from sembench.report.formats import NOT_MEASURED, fraction, nats, percent, plural, ratio
-from sembench.report.gate_table import GateRow, State, gate_rows, stale_figures
-from sembench.report.headline import blended, reused_only
+from sembench.report.gate_table import GateRow, State, gate_rows
+from sembench.report.headline import blended, end_to_end, reused_only
 from sembench.report.markup import Safe, tag
+from sembench.report.recall import recall_of_both
 from sembench.report.section import Section, chip, tile
 from sembench.report.subject import Subject
 
@@ -46,22 +49,19 @@ def ruling_of(subject: Subject) -> Ruling:
         told = "No gate verdict was given (--gates). Aggregates follow from the rows; nothing that must be zero is not."
         return Ruling("Not judged", "none", told, ())
     rows = gate_rows(verdict)
-    failures = (
-        *(str(failure) for failure in verdict.get("failures") or ()),
-        *stale_figures(verdict, subject.aggregate, subject.paired),
-    ) or nonzero
+    failures = tuple(str(failure) for failure in verdict.get("failures") or ()) or nonzero
     if failures or verdict["passed"] is not True or any(row.state == "fail" for row in rows):
         return Ruling(
             "Fail", "bad", f"{plural(len(failures), 'failure')}, {plural(len(rows), 'gate')} judged.", failures
         )
-    return Ruling("Pass", "good", _passed(verdict), ())
+    if not verdict.get("requested_gates"):
+        told = "The checks that are always on hold. No gate with a limit was asked for, so nothing was judged."
+        return Ruling("Not judged", "none", told, ())
+    return Ruling("Pass", "good", _passed(rows), ())
 
 
-def _passed(verdict: Any) -> str:
-    rows = gate_rows(verdict)
+def _passed(rows: Sequence[GateRow]) -> str:
     missing = sum(row.state == "missing" for row in rows)
-    if not rows:
-        return "The checks that are always on hold. No gate with a limit was asked for."
     allowed = f" {missing:,} without a measurement were allowed to pass." if missing else ""
     return f"{len(rows) - missing:,} of {plural(len(rows), 'gate')} met.{allowed}"
 
@@ -85,6 +85,7 @@ def section(subject: Subject) -> Section:
         tag(
             "div",
             tag("p", "Do not use these figures." if subject.integrity else _headline(subject), class_="headline"),
+            None if subject.integrity else _basis(subject),
             tag("p", ruling.sentence),
             tag("ul", *(tag("li", failure) for failure in shown)) if shown else None,
             tag("p", f"and {more:,} more") if more > 0 else None,
@@ -103,6 +104,17 @@ def _headline(subject: Subject) -> str:
         return f"TTFT {NOT_MEASURED}. Eligible by plan: {eligible} of all blocks. No backend confirmed reuse."
     told = f"{speed.shown(ratio)} median TTFT speedup over {plural(speed.n, 'clean pair')}, misses included"
     return f"{told}; {only.shown(ratio)} over the {only.n:,} with confirmed reuse." if only else f"{told}."
+
+
+def _basis(subject: Subject) -> Safe | None:
+    """What the headline rests on: pairs left out, the whole answer's time, and what cold means."""
+    if not subject.pairs.attempted:
+        return None
+    told = f"Clean: {len(subject.pairs.clean):,} of {plural(subject.pairs.attempted, 'pair')}."
+    whole = end_to_end(subject)
+    if whole is not None:
+        told += f" To the last token: {whole.shown(ratio)}, n = {whole.n:,}."
+    return tag("p", f"{told} {cold_in_words(subject.verdict)}")
 
 
 def _gates(subject: Subject) -> tuple[Safe, ...]:
@@ -141,7 +153,7 @@ def _tiles(subject: Subject) -> list[Safe]:
     return [
         _speed_tile(subject),
         _rate_tile(subject, "Confirmed reuse", "backend_confirmed_block_rate", "blocks"),
-        _rate_tile(subject, "Quality kept", "quality_pass_rate", "answers"),
+        _rate_tile(subject, "Warm answers that pass", "quality_pass_rate", f"answers; {recall_of_both(subject)}"),
         _zero_tile(subject, "Negatives confirmed", "negative_control_backend_confirmed_rate"),
         _kl_tile(subject),
     ]

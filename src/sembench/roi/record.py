@@ -7,6 +7,7 @@ from statistics import fmean
 from typing import Any, Final
 
 from sembench.console.table import NOT_MEASURED, Table
+from sembench.report.cold import COLD_IS_A_MISS
 from sembench.report.formats import milliseconds, percent
 from sembench.roi.costs import MeasuredCosts
 from sembench.roi.estimate import Band, BucketEstimate, RoiEstimate, RoiOptions
@@ -49,6 +50,11 @@ def notes(found: RoiEstimate, costs: MeasuredCosts, rate: ReuseRate, options: Ro
         )
     else:
         told.append("The cost of a miss was not measured, and none is charged: the saving is an upper bound.")
+    if costs.cold_is_a_miss:
+        told.append(
+            f"{COLD_IS_A_MISS} What the connector adds to every request is in both arms and charged nowhere: hold the "
+            "run against a stock one (assert-result-gates --stock-result)."
+        )
     if costs.capture_shares:
         told.append(
             f"{percent(options.capture_rate)} of misses are charged a capture ({len(costs.capture_shares)} measured)."

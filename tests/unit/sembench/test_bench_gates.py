@@ -10,12 +10,16 @@ from typing import Any
 import pytest
 
 from sembench.gates.calibration import NoiseFloor, read_noise_floor, read_noise_floor_kl
-from sembench.gates.engine_summary import EngineEvidence, read_engine_summaries
+from sembench.gates.engine_summary import EngineEvidence, Load, read_engine_summaries
 from sembench.gates.judge import judge
 from sembench.gates.request import GateRequest
+from sembench.gates.request_ids import carries_nonce
+from sembench.gates.stock_gate import StockRun
 from sembench.gates.verdict import Measured, Verdict
 from sembench.metrics.rows import ArmRow, BackendRow, PairRow, PlanRow, RequestRow
+from sembench.paired.interval import median_interval
 from sembench.result import RunFacts, assemble, read_result, write_result
+from sembench.workload.seeded import Draws
 from semblend.contract import Evidence
 from semblend.errors import ContractError
 
@@ -39,8 +43,8 @@ ROW = RequestRow(
     backend_confirmed_blocks=4,
     route_outcome="semantic_placement",
     quality_pass=True,
-    cold=ArmRow("cold.a", "ok", 140.0, 200.0, 165, 8, 0, False),
-    warm=ArmRow("a", "ok", 100.0, 160.0, 165, 8, 70),
+    cold=ArmRow("cold.a", "ok", 140.0, 200.0, 165, 8, 0, False, "x", 1.0),
+    warm=ArmRow("a", "ok", 100.0, 160.0, 165, 8, 70, None, "x", 1.0),
     pair=PairRow(True, 0.03, 0.04, 8, 8, False),
     backend=BackendRow("chatcmpl-a-0a1b2c3d", "backend_materialized_reuse", 80, 80, 0, 70, 10, 1),
 )
@@ -62,12 +66,27 @@ COLD = replace(
     plan_beyond_prefix_tokens=0,
     backend_confirmed_blocks=0,
     route_outcome="cold_route",
-    cold=ArmRow("cold.b", "ok", 102.0, 200.0, 165, 8, 0, False),
-    warm=ArmRow("b", "ok", 100.0, 160.0, 165, 8, 0),
-    pair=PairRow(False),
+    cold=ArmRow("cold.b", "ok", 102.0, 200.0, 165, 8, 0, False, "x", 1.0),
+    warm=ArmRow("b", "ok", 100.0, 160.0, 165, 8, 0, None, "x", 1.0),
+    pair=PairRow(False, 0.0, 0.0, 8, 8, False),
     backend=BackendRow("b", "cold_fallback", 0, 0, None, 0, decline_reason="no_candidate"),
 )
-ENGINE = EngineEvidence(3, 700, 9, 2, 0, ("a",), True, {"a": 700})
+ENGINE_ID = "chatcmpl-a-0a1b2c3d"
+ENGINE = EngineEvidence(3, 70, 9, 2, 0, (ENGINE_ID,), True, {ENGINE_ID: Load(3, 70, 9)})
+CONFIG = {
+    "block_size": 16,
+    "recipient_resets": 1,
+    "quality_threshold": 0.6,
+    "model": "a",
+    "endpoint": "chat",
+    "recipient_max_tokens": 24,
+    "top_logprobs": 5,
+}
+FLOOR = NoiseFloor(0.011, 1.39, CONFIG, "0" * 64, {"name": "vllm", "version": "1"})
+
+
+def loads(tokens: dict[str, int | None]) -> dict[str, Load]:
+    return {name: Load(1, count) for name, count in tokens.items()}
 
 
 def named(row: RequestRow, item_id: str, **changes: Any) -> RequestRow:
@@ -93,7 +112,8 @@ def leaking(row: RequestRow, tokens: int) -> RequestRow:
 
 
 def live_result(*rows: RequestRow) -> tuple[dict[str, Any], list[RequestRow]]:
-    facts = RunFacts("live", Evidence.MEASURED_LIVE, "m.jsonl", "0" * 64, {"block_size": 16}, seed=3)
+    engine = {"name": "vllm", "version": "1", "model": "a"}
+    facts = RunFacts("live", Evidence.MEASURED_LIVE, "m.jsonl", "0" * 64, CONFIG, seed=3, engine=engine)
     chosen = list(rows) or [ROW, COLD]
     return json.loads(json.dumps(assemble(facts, chosen))), chosen
 
@@ -110,11 +130,14 @@ MET: list[tuple[str, float, float]] = [
     ("min_semantic_eligible_lift", 0.25, 0.26),
     ("min_any_position_token_rate", 0.45, 0.46),
     ("min_materialization_events", 3, 4),
-    ("min_materialized_tokens", 700, 701),
+    ("min_materialized_tokens", 70, 71),
     ("min_materialized_units", 9, 10),
     ("min_blended_ttft_speedup", 1.4, 1.41),
     ("max_negative_control_speedup_deviation", 0.021, 0.019),
     ("max_warm_vs_cold_kl", 0.03, 0.029),
+    ("max_worst_kl", 0.04, 0.039),
+    ("max_answer_flip_rate", 0.0, -0.1),
+    ("min_identical_text_rate", 1.0, 1.1),
 ]
 
 
@@ -160,6 +183,7 @@ def test_negative_controls_are_always_judged() -> None:
         "max_negative_control_confirmed_rate: negative_control_backend_confirmed_rate is 0.1 (1 of 10, n = 1), "
         "wanted at most 0.0",
         "must_be_zero: negative_control_confirmed_reuse_rate is 1 (1 of 1, n = 1), wanted 0",
+        "must_be_zero: negative_control_cached_requests is 1 (1 of 1, n = 1), wanted 0; b first",
     ]
     assert judge(result, rows, None, GateRequest(max_negative_control_confirmed_rate=0.1)).passed
     assert judge(result, rows, None, GateRequest(allow_missing=True)).failures
@@ -185,7 +209,7 @@ def contaminated(row: RequestRow) -> RequestRow:
 
 
 def test_contamination() -> None:
-    asked = GateRequest(require_contamination_check=True)
+    asked = GateRequest(require_contamination_check=True, max_contaminated_pair_rate=1.0)
     assert verdict(asked).passed
     found = verdict(asked, rows=(contaminated(ROW), COLD))
     assert found.passed
@@ -201,6 +225,7 @@ def test_contamination() -> None:
         "wanted all 2 pairs whose arms ended ok"
     ]
     alone = (replace(ROW, cold=None, pair=None),)
+    asked = GateRequest(require_contamination_check=True)
     assert "holds no pairs" in verdict(asked, rows=alone).failures[0]
     assert verdict(replace(asked, allow_missing=True), rows=alone).passed
 
@@ -208,7 +233,7 @@ def test_contamination() -> None:
 def test_a_failed_pair_is_neither_clean_nor_unchecked() -> None:
     assert ROW.warm is not None
     failed = replace(ROW, warm=replace(ROW.warm, status="timeout"), pair=PairRow(True), quality_pass=None)
-    found = verdict(GateRequest(require_contamination_check=True), rows=(failed, COLD))
+    found = verdict(GateRequest(require_contamination_check=True, max_failed_pair_rate=1.0), rows=(failed, COLD))
     assert found.passed
     assert (found.observed["pairs"], found.observed["failed_pairs"], found.observed["clean_pairs"]) == (2, 1, 1)
     limited = verdict(GateRequest(max_failed_pair_rate=0.4), rows=(failed, COLD))
@@ -216,31 +241,59 @@ def test_a_failed_pair_is_neither_clean_nor_unchecked() -> None:
     assert verdict(GateRequest(max_failed_pair_rate=0.5), rows=(failed, COLD)).passed
 
 
+def test_lost_pairs_are_limited_unasked() -> None:
+    assert ROW.warm is not None
+    failed = replace(ROW, warm=replace(ROW.warm, status="timeout"), pair=PairRow(True), quality_pass=None)
+    assert verdict(GateRequest(allow_missing=True), rows=(failed, COLD)).failures == [
+        "max_failed_pair_rate: failed_pair_rate is 0.5 (1 of 2, n = 2), wanted at most 0.05"
+    ]
+    assert verdict(GateRequest(), rows=(contaminated(ROW), COLD)).failures == [
+        "max_contaminated_pair_rate: contaminated_pair_rate is 0.5 (1 of 2, n = 2), wanted at most 0.05"
+    ]
+    unpaired = verdict(GateRequest(max_contaminated_pair_rate=0.5), rows=(replace(ROW, cold=None, pair=None),))
+    assert "not measured" in unpaired.failures[0]
+
+
 def test_the_noise_floor_moves_the_kl_limit() -> None:
     asked = GateRequest(max_warm_vs_cold_kl=0.02)
     assert not verdict(asked).passed
-    assert verdict(asked, noise_floor=NoiseFloor(0.011)).passed
-    assert not verdict(asked, noise_floor=NoiseFloor(0.009)).passed
+    assert verdict(asked, noise_floor=FLOOR).passed
+    assert not verdict(asked, noise_floor=replace(FLOOR, mean_kl=0.009)).passed
+
+
+def test_a_floor_above_the_limit_shows_nothing() -> None:
+    asked = GateRequest(max_warm_vs_cold_kl=0.02)
+    assert verdict(asked, noise_floor=replace(FLOOR, mean_kl=50.0)).failures == [
+        "max_warm_vs_cold_kl: two cold runs already differ by 50, more than the 0.02 that is to be shown"
+    ]
 
 
 def test_a_speedup_within_the_spread_of_two_cold_runs_is_none() -> None:
     asked = GateRequest(min_blended_ttft_speedup=1.1)
-    assert verdict(asked, noise_floor=NoiseFloor(ttft_ratio_high=1.39)).passed
-    refused = verdict(asked, noise_floor=NoiseFloor(ttft_ratio_high=1.4))
+    assert verdict(asked, noise_floor=FLOOR).passed
+    refused = verdict(asked, noise_floor=replace(FLOOR, ttft_ratio_high=1.4))
     assert "two cold runs of the calibration already differ by up to 1.4" in refused.failures[0]
 
 
-def test_a_noise_floor_of_another_model_is_no_floor() -> None:
-    config = {"block_size": 16, "model": "a", "top_logprobs": 5}
-    rows = [ROW, COLD]
-    result = assemble(RunFacts("live", Evidence.MEASURED_LIVE, "m", "0" * 64, config, seed=3), rows)
+def test_what_a_floor_did_not_measure_is_missing() -> None:
+    asked = GateRequest(min_blended_ttft_speedup=1.1, max_warm_vs_cold_kl=0.05)
+    bare = replace(FLOOR, mean_kl=None, ttft_ratio_high=None)
+    assert verdict(asked, noise_floor=bare).missing == ["mean_kl_topk", "ttft_ratio_median_ci95"]
+    assert len(verdict(asked, noise_floor=bare).failures) == 2
+    assert verdict(replace(asked, allow_missing=True), noise_floor=bare).passed
+    assert verdict(GateRequest(), noise_floor=bare).passed
+
+
+def test_a_noise_floor_of_another_run_is_no_floor() -> None:
     asked = GateRequest(max_warm_vs_cold_kl=0.02)
-    own = NoiseFloor(0.011, None, {"model": "a", "top_logprobs": 5, "seed": 8})
-    assert judge(result, rows, None, asked, own).passed
-    other = judge(result, rows, None, asked, replace(own, config={"model": "b", "top_logprobs": 20}))
-    assert other.failures == [
-        "noise_floor_calibration: it is of another run: model 'b', not 'a'; top_logprobs 20, not 5"
-    ]
+    config = {**CONFIG, "model": "b", "top_logprobs": 20, "seed": 8}
+    other = replace(FLOOR, config=config, engine={"name": "vllm", "version": "2"}, manifest_digest="1" * 64)
+    (failure,) = verdict(asked, noise_floor=other).failures
+    assert failure.startswith("noise_floor_calibration: it is of another run: model 'b', not 'a'; top_logprobs 20")
+    assert f"manifest_digest '{'1' * 64}'" in failure
+    assert "engine version '2', not '1'" in failure
+    nobodys = verdict(asked, noise_floor=NoiseFloor(0.011)).failures
+    assert "noise_floor_calibration: it does not say its model, endpoint, recipient_max_tokens, top_logprobs" in nobodys
 
 
 def test_quality_without_reuse_proves_nothing() -> None:
@@ -254,7 +307,8 @@ def test_quality_without_reuse_proves_nothing() -> None:
 
 
 def test_quality_is_judged_where_it_could_have_suffered() -> None:
-    bad = replace(ROW, quality_pass=False)
+    assert ROW.warm is not None
+    bad = replace(ROW, quality_pass=False, warm=replace(ROW.warm, token_recall=0.5))
     good = [named(COLD, name, negative_control=False) for name in ("c", "d", "e", "f")]
     found = verdict(GateRequest(min_quality_pass_rate=0.8), rows=(bad, *good))
     assert found.failures == [
@@ -273,7 +327,7 @@ def many(ratios: list[float], **changes: Any) -> list[RequestRow]:
 
 
 def test_the_interval_is_judged_on_request() -> None:
-    rows = many([1.1, 1.2, 1.3, 1.5, 1.5, 1.5, 1.6, 1.7])
+    rows = [COLD, *many([1.1, 1.2, 1.3, 1.5, 1.5, 1.5, 1.6, 1.7])]
     asked = GateRequest(min_blended_ttft_speedup=1.45)
     by_median = verdict(asked, None, rows=rows)
     assert by_median.passed
@@ -285,7 +339,7 @@ def test_the_interval_is_judged_on_request() -> None:
     (gate,) = (gate for gate in by_interval.gates if gate.gate == "min_blended_ttft_speedup")
     assert gate.ci95 is not None
     assert gate.judged == gate.ci95[0] < 1.45
-    few = verdict(replace(asked, judge_interval=True), None, rows=rows[3:8])
+    few = verdict(replace(asked, judge_interval=True), None, rows=[COLD, *rows[4:9]])
     assert "six pairs are the least" in few.failures[0]
     assert few.observed["blended_ttft_speedup_median"] == 1.5
 
@@ -298,9 +352,14 @@ def test_the_farther_end_of_the_negatives_interval_is_judged(ratios: list[float]
     nothing = replace(COLD.backend or BackendRow("b", "cold_fallback"))
     rows = [
         replace(
-            row, backend=replace(nothing, engine_request_id=row.item_id), backend_confirmed_blocks=0, plan=COLD.plan
+            row,
+            backend=replace(nothing, engine_request_id=row.item_id),
+            backend_confirmed_blocks=0,
+            plan=COLD.plan,
+            warm=replace(row.warm, cached_tokens=0),
         )
         for row in many(ratios, negative_control=True)
+        if row.warm is not None
     ]
     assert verdict(asked, None, rows=rows).passed
     assert verdict(replace(asked, judge_interval=True), None, rows=rows).passed is holds
@@ -318,15 +377,58 @@ def test_a_figure_is_printed_with_all_it_rests_on() -> None:
     assert str(Measured(0.5, 4, 2, 4, (0.25, 0.75))) == "0.5 (2 of 4, 95 % interval 0.25 to 0.75, n = 4)"
 
 
+def calibration(**changes: Any) -> dict[str, Any]:
+    """Eight prompts read twice; the second reading is a tenth slower, or the first, as the calibration's draw wants."""
+    readings = [
+        {
+            "item_id": f"i{number}",
+            **{f"{arm}_status": "ok" for arm in ("first", "second")},
+            **{f"{arm}_cached_tokens": 0 for arm in ("first", "second")},
+            "first_ttft_ms": 100.0,
+            "second_ttft_ms": 100.0 + number,
+            "mean_kl": 0.25 * (number % 2),
+        }
+        for number in range(8)
+    ]
+    ratios = [
+        1 / ratio if Draws(3, f"i{number}", "ratio").share() >= 0.5 else ratio
+        for number, ratio in ((number, 100.0 / (100.0 + number)) for number in range(8))
+    ]
+    return {
+        "calibration_version": "sembench.calibration.v1",
+        "config": CONFIG,
+        "engine": {"name": "vllm", "version": "1", "model": "a"},
+        "manifest_digest": "0" * 64,
+        "seed": 3,
+        "mean_kl_topk": 0.125,
+        "ttft_ratio_median_ci95": median_interval(ratios, 3),
+        "readings": readings,
+        **changes,
+    }
+
+
+def test_the_figures_of_a_calibration_follow_from_its_readings(tmp_path: Path) -> None:
+    path = tmp_path / "c.json"
+
+    def complaints(**changes: Any) -> list[str]:
+        path.write_text(json.dumps(calibration(**changes)))
+        return read_noise_floor(path).complaints(live_result()[0])
+
+    assert complaints() == []
+    assert read_noise_floor_kl(path) == 0.125
+    assert complaints(mean_kl_topk=50.0) == ["mean_kl_topk is 50.0, but its readings give 0.125"]
+    assert "ttft_ratio_median_ci95 is None" in complaints(ttft_ratio_median_ci95=None)[0]
+    assert complaints(readings=[]) == ["it holds no readings of which its figures could be computed again"]
+    assert "does not say its model" in complaints(config={"block_size": 16})[0]
+    spoilt = [{**reading, "first_cached_tokens": 17} for reading in calibration()["readings"]]
+    nothing = complaints(readings=spoilt)
+    assert "mean_kl_topk is 0.125, but its readings give None" in nothing
+    failed = [{**reading, "second_status": "timeout"} for reading in calibration()["readings"]]
+    assert complaints(readings=failed) == nothing
+
+
 def test_calibrations_are_read_strictly(tmp_path: Path) -> None:
     path = tmp_path / "c.json"
-    path.write_text(json.dumps({"calibration_version": "sembench.calibration.v1", "mean_kl_topk": 0.5}))
-    assert read_noise_floor_kl(path) == 0.5
-    assert read_noise_floor(path) == NoiseFloor(0.5)
-    path.write_text(
-        json.dumps({"calibration_version": "sembench.calibration.v1", "ttft_ratio_median_ci95": [0.9, 1.1]})
-    )
-    assert read_noise_floor(path) == NoiseFloor(None, 1.1)
     path.write_text(json.dumps({"calibration_version": "sembench.calibration.v1"}))
     assert read_noise_floor_kl(path) is None
     for content in (
@@ -370,7 +472,7 @@ def test_summaries_are_summed_and_joined_across_files(tmp_path: Path) -> None:
         events=[event("materialized", "r2", tokens=64)],
     )
     evidence = read_engine_summaries([scheduler, worker])
-    assert evidence == EngineEvidence(1, 64, None, 2, 1, ("r2",), False, {"r2": 64})
+    assert evidence == EngineEvidence(1, 64, None, 2, 1, ("r2",), False, {"r2": Load(1, 64)})
 
 
 def test_phases_of_a_load_add_up_and_files_do_not(tmp_path: Path) -> None:
@@ -380,15 +482,15 @@ def test_phases_of_a_load_add_up_and_files_do_not(tmp_path: Path) -> None:
     log = summary(tmp_path, "log", events=[*phases, *silent])
     stream = summary(tmp_path, "stream", events=[event("materialized", "r1", tokens=80)])
     for files in ([log, stream], [stream, log]):
-        assert read_engine_summaries(files).loaded_tokens == {"r1": 96, "r2": None}
+        assert read_engine_summaries(files).loads == {"r1": Load(2, 96), "r2": Load(2)}
 
 
 def test_a_list_that_was_cut_says_so(tmp_path: Path) -> None:
     path = summary(tmp_path, "s", events=[{"event": "log_read", "events_left_out": 7}, event("materialized", "i0")])
-    evidence = read_engine_summaries([path, path])
-    assert evidence.events_left_out == 14
+    evidence = read_engine_summaries([path])
+    assert evidence.events_left_out == 7
     found = verdict(GateRequest(require_joined_evidence=True), evidence, rows=reused_rows(64, 32))
-    assert "the summaries left out 14 events" in found.failures[0]
+    assert "the summaries left out 7 events" in found.failures[0]
 
 
 def reused_rows(*tokens: int) -> list[RequestRow]:
@@ -399,14 +501,15 @@ def test_every_confirmed_reuse_joins_an_event_of_its_own() -> None:
     asked = GateRequest(require_joined_evidence=True)
     rows = reused_rows(64, 32, 16)
     whole = {"chatcmpl-i0-0a1b2c3d": 64, "cmpl-i1-0-0a1b2c3d": 32, "i2": None}
-    assert verdict(asked, replace(ENGINE, loaded_tokens=whole), rows=rows).passed
-    for loaded, cause in (
+    assert verdict(asked, replace(ENGINE, loads=loads(whole)), rows=rows).passed
+    wrong: list[tuple[dict[str, int | None] | None, str]] = [
         ({"i0": 64, "i1": 32}, "joined_reuse_share is 0.666667 (2 of 3, n = 3)"),
         ({"i0": 64, "i1": 31, "i2": 16}, "i1 claims more tokens than the engine materialized for it"),
         ({"cold.i0": 64}, "i0 has no materialization in the engine's events"),
         (None, "no engine summary lists its events per request"),
-    ):
-        refused = verdict(asked, replace(ENGINE, loaded_tokens=loaded), rows=rows)
+    ]
+    for loaded, cause in wrong:
+        refused = verdict(asked, replace(ENGINE, loads=None if loaded is None else loads(loaded)), rows=rows)
         assert any(cause in failure for failure in refused.failures), cause
     nothing = verdict(asked, rows=[COLD])
     assert "nothing to join" in nothing.failures[0]
@@ -415,13 +518,17 @@ def test_every_confirmed_reuse_joins_an_event_of_its_own() -> None:
 
 
 def test_engine_and_rows_may_not_contradict_each_other() -> None:
-    cold = verdict(GateRequest(), replace(ENGINE, loaded_tokens={"a": 70, "chatcmpl-cold.b-0a1b2c3d": 16}))
+    cold = verdict(
+        GateRequest(), replace(ENGINE, loads=loads({"chatcmpl-a-0a1b2c3d": 70, "chatcmpl-cold.b-0a1b2c3d": 16}))
+    )
     assert cold.failures == [
         "cold_arms: the engine materialized donor KV for 1 cold requests (cold.b first): a warm cold arm"
     ]
-    leak = verdict(GateRequest(), replace(ENGINE, loaded_tokens={"b": 16}))
+    leak = verdict(GateRequest(), replace(ENGINE, loads=loads({"b": 16})))
     assert leak.failures == [
-        "must_be_zero: negative_control_materialized_requests is 1 (1 of 1, n = 1), wanted 0; b first"
+        "engine_summary: the engine materialized donor KV for 1 requests whose rows say 0 reused tokens (b first): "
+        "summary and result are not of one run",
+        "must_be_zero: negative_control_materialized_requests is 1 (1 of 1, n = 1), wanted 0; b first",
     ]
 
 
@@ -661,19 +768,131 @@ def test_an_offline_result_cannot_prove_materialized_reuse() -> None:
     ],
 )
 def test_joined_requests_must_be_requests_of_the_result(items: tuple[str, ...], request_id: str, joins: bool) -> None:
-    result, rows = live_result(
-        *(replace(named(ROW, item), backend=None, backend_confirmed_blocks=None) for item in items)
-    )
-    found = judge(
-        result,
-        rows,
-        replace(ENGINE, joined_requests=(request_id,)),
-        GateRequest(require_materialized_reuse=True),
-    )
-    assert found.passed is joins
+    result, rows = live_result(*(named(ROW, item) for item in items))
+    every = {request_id: Load(1, 70), **loads(dict.fromkeys(items, 70))}
+    evidence = replace(ENGINE, joined_requests=(request_id,), loads=every)
+    found = judge(result, rows, evidence, GateRequest(require_materialized_reuse=True))
+    refusals = [failure for failure in found.failures if failure.startswith("require_materialized_reuse")]
+    assert bool(refusals) is not joins
     assert found.observed["joined_requests"] == int(joins)
     if not joins:
-        assert "of this result" in found.failures[0]
+        assert "of this result" in refusals[0]
+
+
+def test_a_unique_name_is_of_one_run_only() -> None:
+    """The item is the same, the run is not: its engine would have called it otherwise."""
+    asked = GateRequest(require_materialized_reuse=True)
+    yesterday = "chatcmpl-a-ffffffff"
+    found = verdict(asked, replace(ENGINE, joined_requests=(yesterday,), loads=loads({yesterday: 70})))
+    assert found.observed["joined_requests"] == 0
+    assert "none is clearly a request of this result" in found.failures[0]
+    assert verdict(GateRequest(min_materialized_tokens=1), replace(ENGINE, loads=loads({yesterday: 70}))).failures
+    assert carries_nonce("cmpl-a-0-0a1b2c3d", "a")
+    assert not carries_nonce("chatcmpl-a", "a")
+    assert not carries_nonce("x-0a1b2c3d", "x-0a1b2c3d")
+
+
+def test_a_load_that_was_undone_contradicts_nobody() -> None:
+    missed = named(COLD, "c", negative_control=False, transform="rag_reorder")
+    assert missed.backend is not None
+    undone = replace(missed, backend=replace(missed.backend, outcome="backend_declined_reuse"))
+    evidence = replace(ENGINE, loads=loads({ENGINE_ID: 70, "c": 16}))
+    assert verdict(GateRequest(), evidence, rows=(ROW, COLD, undone)).passed
+    assert "whose rows say 0" in verdict(GateRequest(), evidence, rows=(ROW, COLD, missed)).failures[0]
+
+
+def test_the_same_summary_twice_is_refused(tmp_path: Path) -> None:
+    content: dict[str, Any] = {"materialized_tokens": 64, "events": [event("materialized", "a", tokens=64)]}
+    one, other = (summary(tmp_path, name, **content) for name in ("one", "other"))
+    with pytest.raises(ContractError, match="the same summary as"):
+        read_engine_summaries([one, other])
+    idle = [summary(tmp_path, name, materialized_tokens=0, errors=[], events=[]) for name in ("idle", "quiet")]
+    assert read_engine_summaries([one, *idle]).materialized_tokens == 64
+
+
+def test_counts_are_of_this_results_requests_and_of_no_more_than_they_claim() -> None:
+    rows = reused_rows(64, 32)
+    evidence = replace(ENGINE, loads={"i0": Load(2, 128, 4), "i1": Load(1, 32), "stranger": Load(9, 900, 9)})
+    asked = GateRequest(min_materialized_tokens=96, min_materialization_events=3, min_materialized_units=4)
+    assert verdict(asked, evidence, rows=rows).passed
+    more = replace(asked, min_materialized_tokens=97, min_materialization_events=4, min_materialized_units=5)
+    assert len(verdict(more, evidence, rows=rows).failures) == 3
+    unlisted = verdict(asked, replace(ENGINE, loads=None, joined_requests=None, claims_reuse=False), rows=rows)
+    assert len(unlisted.missing) == 3
+    assert verdict(GateRequest(min_materialized_tokens=0), replace(ENGINE, loads={}), rows=rows).passed
+
+
+def stock_run(*rows: RequestRow, ttft_ms: float = 140.0, **run: Any) -> StockRun:
+    """The same requests on a server that has no connector: cold arms only."""
+    alone = [
+        replace(
+            row,
+            warm=None,
+            pair=None,
+            backend=None,
+            backend_confirmed_blocks=None,
+            route_outcome=None,
+            plan=None,
+            cold=replace(row.cold, ttft_ms=ttft_ms),
+        )
+        for row in rows or (ROW, COLD)
+        if row.cold is not None
+    ]
+    result, _ = live_result(*alone)
+    result["run"].update(run)
+    return StockRun(result, alone)
+
+
+def test_a_connector_that_slows_its_misses_is_found() -> None:
+    rows = [COLD, *many([2.0] * 7)]
+    asked = GateRequest(max_cold_arm_overhead=1.05)
+    even = verdict(asked, None, rows=rows[1:], stock=stock_run(*rows[1:], ttft_ms=200.0))
+    assert even.failures == []
+    assert (even.observed["cold_arm_overhead_median"], even.observed["cold_arm_overhead_n"]) == (1.0, 7)
+    slow = verdict(asked, None, rows=rows[1:], stock=stock_run(*rows[1:], ttft_ms=100.0))
+    assert slow.failures == [
+        "max_cold_arm_overhead: cold_arm_overhead_median is 2 (95 % interval 2 to 2, n = 7), wanted at most 1.05"
+    ]
+    missing = verdict(asked, None, rows=rows)
+    assert missing.missing == ["cold_arm_overhead_median"]
+    assert not missing.passed
+    few = verdict(replace(asked, judge_interval=True), None, stock=stock_run())
+    assert "six pairs are the least" in few.failures[0]
+
+
+def test_a_stock_run_is_of_the_same_requests_and_has_no_connector() -> None:
+    other = verdict(GateRequest(), None, stock=stock_run(manifest_digest="1" * 64))
+    assert "stock_result: the stock result is of another manifest" in other.failures[0]
+    result, rows = live_result()
+    assert "has a connector" in verdict(GateRequest(), None, stock=StockRun(result, rows)).failures[0]
+    unlike = stock_run()
+    unlike.result["config"]["model"] = "b"
+    assert verdict(GateRequest(), None, stock=unlike).failures == [
+        "stock_result: the stock result differs in model: 'b', not 'a'"
+    ]
+    newer = stock_run()
+    newer.result["engine"]["version"] = "2"
+    assert verdict(GateRequest(), None, stock=newer).failures == [
+        "stock_result: the stock result is of another engine: version '2', not '1'"
+    ]
+    forged = stock_run()
+    forged.result["aggregate"]["requests"] = 9
+    assert "contradicts itself" in verdict(GateRequest(), None, stock=forged).failures[0]
+    offline = verdict(GateRequest(), None, stock=stock_run(evidence="offline"))
+    assert any("only a live run has cold arms" in failure for failure in offline.failures)
+
+
+def test_quality_is_what_the_scores_say() -> None:
+    assert ROW.warm is not None
+    wrong = replace(ROW, warm=replace(ROW.warm, token_recall=0.0, exact_match=False))
+    assert verdict(GateRequest(), rows=(wrong, COLD)).failures == [
+        "row a: quality_pass is True with token_recall 0, exact_match 0, at a threshold of 0.6"
+    ]
+    unscored = replace(ROW, warm=replace(ROW.warm, token_recall=None))
+    assert "with no score at all" in verdict(GateRequest(), rows=(unscored, COLD)).failures[0]
+    option = replace(ROW, warm=replace(ROW.warm, token_recall=0.0, exact_match=True))
+    assert verdict(GateRequest(), rows=(option, COLD)).passed
+    assert verdict(GateRequest()).observed["quality_threshold"] == 0.6
 
 
 @pytest.mark.parametrize(
@@ -709,7 +928,7 @@ def test_a_thousand_broken_rows_do_not_fill_the_screen(broken: int, shown: int) 
 def test_an_answer_that_never_came_compares_with_nothing(compared: PairRow) -> None:
     assert ROW.warm is not None
     failed = replace(ROW, warm=replace(ROW.warm, status="timeout"), pair=compared, quality_pass=None)
-    refused = verdict(GateRequest(), rows=(failed, COLD))
+    refused = verdict(GateRequest(max_failed_pair_rate=0.5), rows=(failed, COLD))
     assert refused.failures == ["row a: pair: answers were compared although an arm failed"]
 
 
@@ -744,7 +963,7 @@ def test_a_plan_may_cover_every_block() -> None:
 
 
 def test_a_gate_that_compares_nothing_is_listed_too() -> None:
-    found = verdict(GateRequest(), replace(ENGINE, loaded_tokens={"cold.b": 16}))
+    found = verdict(GateRequest(), replace(ENGINE, loads=loads({"cold.b": 16})))
     (gate,) = (gate for gate in found.gates_as_json() if gate["gate"] == "cold_arms")
     assert (gate["passed"], gate["value"]) == (False, None)
 

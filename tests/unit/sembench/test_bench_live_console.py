@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -42,8 +43,12 @@ def pair(number: int, *, reused: int | None, negative: bool = False, cold_ms: fl
     )
 
 
-def shown(rows: list[RequestRow], **config: Any) -> str:
-    facts = RunFacts("live_gateway", Evidence.MEASURED_LIVE, "m.jsonl", "0" * 64, {**CONFIG, **config}, seed=0)
+def shown(rows: list[RequestRow], sittings: Sequence[dict[str, Any]] = (), **config: Any) -> str:
+    facts = RunFacts(
+        *("live_gateway", Evidence.MEASURED_LIVE, "m.jsonl", "0" * 64, {**CONFIG, **config}),
+        seed=0,
+        extra={"sittings": list(sittings)},
+    )
     return "".join(plain_text(table) for table in live_tables(assemble(facts, rows)))
 
 
@@ -93,6 +98,13 @@ def test_one_arm_gives_no_speedup() -> None:
     text = shown(rows, arms="warm")
     assert "no speedup follows" in text
     assert "1.00x" not in text
+
+
+def test_what_failed_in_an_earlier_sitting_is_told() -> None:
+    sittings = [{"failed_items": 3}, {"failed_items": 2}, {"failed_items": 0}]
+    for rows in (ROWS, [replace(row, cold=None, pair=None) for row in ROWS]):
+        assert "Measured in 3 sittings; 5 items that failed in earlier ones" in shown(rows, sittings)
+        assert "sittings" not in shown(rows, sittings[:1])
 
 
 def test_progress_shows_medians_and_confirmed_reuse(capsys: pytest.CaptureFixture[str]) -> None:

@@ -68,10 +68,28 @@ def test_positions_behind_the_first_difference_are_not_compared() -> None:
     assert found.kl[2] > 0.0
 
 
-def test_a_longer_answer_is_compared_as_far_as_both_go() -> None:
-    found = diverge(reply("x", "y"), reply("x", "y", "z"))
+@pytest.mark.parametrize("swap", [False, True])
+def test_an_answer_that_ends_early_diverges_where_it_ends(swap: bool) -> None:
+    whole, broken = reply(*"abcdefgh"), reply("a")
+    found = diverge(broken, whole) if swap else diverge(whole, broken)
     assert found is not None
-    assert (found.agreed_tokens, len(found.kl)) == (2, 2)
+    assert (found.agreed_tokens, len(found.kl)) == (1, 2)
+    assert found.kl[0] == 0.0
+    assert found.kl[1] > 1.0
+
+
+def test_the_surer_the_other_side_went_on_the_farther_apart_is_an_early_end() -> None:
+    sure, unsure = (diverge(reply("x", "y", logprob=p), reply("x", logprob=p)) for p in (-0.06, -2.5))
+    assert sure is not None
+    assert unsure is not None
+    assert sure.kl[-1] > unsure.kl[-1] > 0.0
+
+
+def test_an_early_end_without_log_probabilities_is_still_where_the_answers_part() -> None:
+    bare = [TokenLogprobs("x", -0.1)]
+    found = diverge([*bare, *bare], bare)
+    assert found is not None
+    assert (found.agreed_tokens, found.kl) == (1, ())
 
 
 def test_without_logprobs_nothing_was_compared() -> None:

@@ -49,7 +49,7 @@ def test_a_paired_run_joins_both_arms_with_the_engines_word(
     manifest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     events, log = tmp_path / "events.jsonl", tmp_path / "ids.txt"
-    flags = ("--paired", *RESETS, "--connector-audit", events, "--capture-logprobs", "4", "--check-propagation", "1")
+    flags = ("--paired", *RESETS, "--connector-audit", events, "--capture-logprobs", "5", "--check-propagation", "1")
     with running("--events", events, "--log", log, "--ms-per-token", "0.05", "--lazy") as url:
         assert main(gateway(manifest, url, *flags, "--metrics-url", "/metrics", "--settle-ms", "3000")) == 0
     shown = capsys.readouterr()
@@ -81,6 +81,9 @@ def test_a_paired_run_joins_both_arms_with_the_engines_word(
     assert result["config"]["isolation"] == "reset"
     moved = {counter["name"]: counter["delta"] for counter in result["run"]["server_metrics"]["counters"]}
     assert moved["fake_requests_total"] > 2 * len(items)
+    looked_up = [event for event in map(json.loads, events.read_text().splitlines()) if event.get("reusable_tokens")]
+    assert looked_up
+    assert all(event["donor_ids"] for event in looked_up), "a plan names whose tokens it means"
     asked = log.read_text().split()
     assert asked.count(f"donor.{items[0].donor_prompts[0].donor_id}") == 1
     assert "hit-only" in shown.out
@@ -158,6 +161,23 @@ def test_headers_are_sent_and_written_nowhere(pairs_only: Path, tmp_path: Path) 
         main(gateway(pairs_only, url, "--header", "s3cret"))
 
 
+@pytest.mark.parametrize(
+    ("flags", "complaint"),
+    [
+        (("--capture-logprobs", "4"), "4 likeliest tokens are too few"),
+        (("--quality-threshold", "0"), "every answer would pass"),
+        (("--quality-threshold", "-0.1"), "at least 0"),
+    ],
+)
+def test_what_lets_everything_pass_is_refused(
+    pairs_only: Path, flags: Sequence[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for command in (gateway(pairs_only, "http://127.0.0.1:9"), sglang(pairs_only, "http://127.0.0.1:9")):
+        with pytest.raises(SystemExit):
+            main([*command, *flags])
+        assert complaint in capsys.readouterr().err
+
+
 def test_refused_resets_are_repeated(pairs_only: Path) -> None:
     with running("--refuse-resets", "6") as url:
         assert main(gateway(pairs_only, url, "--paired", *RESETS, "--max-items", "1")) == 0
@@ -184,14 +204,25 @@ def test_a_server_that_fails_everything_ends_the_run(pairs_only: Path, capsys: p
     assert len(partial) == 1 + 5
     with running() as url:
         assert main(gateway(pairs_only, url, "--resume")) == 0
-    assert all(row["warm"]["status"] == "ok" for row in result_of(pairs_only)["requests"]), (
-        "failed rows are tried again"
+    assert "(5 that failed are measured again)" in capsys.readouterr().err
+    result = result_of(pairs_only)
+    assert all(row["warm"]["status"] == "ok" for row in result["requests"]), "failed rows are tried again"
+    first, second = result["run"]["sittings"]
+    assert (first["end"], first["kept_items"], first["measured_items"], first["failed_items"]) == (
+        "broken off",
+        0,
+        5,
+        5,
     )
+    assert first["failed_arm_statuses"] == {"donor_http_500": 5}, "what failed before does not vanish"
+    assert (second["end"], second["kept_items"], second["failed_items"]) == ("finished", 0, 0)
+    assert second["measured_items"] == len(result["requests"])
+    assert first["started_at_utc"] <= first["ended_at_utc"] <= second["started_at_utc"] <= second["ended_at_utc"]
 
 
 def test_completions_and_a_tokenizer(pairs_only: Path) -> None:
     with running() as url:
-        flags = ("--endpoint", "completions", "--capture-logprobs", "3", "--tokenizer", "builtin", "--max-items", "2")
+        flags = ("--endpoint", "completions", "--capture-logprobs", "5", "--tokenizer", "builtin", "--max-items", "2")
         assert main(gateway(pairs_only, url, "--paired", *RESETS, *flags)) == 0
     row = rows_of(pairs_only)["exact_repeat"]
     assert row["pair"]["compared_positions"] == row["warm"]["completion_tokens"]
@@ -271,7 +302,7 @@ def comparable(manifest: Path) -> list[tuple[Any, ...]]:
 
 def test_killed_and_resumed_is_the_same_as_never_killed(manifest: Path, tmp_path: Path) -> None:
     events, log = tmp_path / "events.jsonl", tmp_path / "ids.txt"
-    flags = ("--paired", *RESETS, "--connector-audit", events, "--capture-logprobs", "4")
+    flags = ("--paired", *RESETS, "--connector-audit", events, "--capture-logprobs", "5")
     partial = manifest.with_name("r.json.partial.jsonl")
     with running("--events", events, "--log", log, "--ms-per-token", "0.05") as url:
         arguments = gateway(manifest, url, *flags)
@@ -296,7 +327,10 @@ def test_killed_and_resumed_is_the_same_as_never_killed(manifest: Path, tmp_path
     assert not partial.exists()
     asked = log.read_text().split()
     assert [asked.count(item_id) for item_id in kept] == [1] * len(kept), "what was done is not done again"
-    assert result_of(manifest)["run"]["resumed"] is True
+    run = result_of(manifest)["run"]
+    assert run["resumed"] is True
+    assert [sitting["end"] for sitting in run["sittings"]] == ["broken off", "broken off", "finished"]
+    assert sum(sitting["measured_items"] for sitting in run["sittings"]) == len(whole)
 
 
 def test_ctrl_c_leaves_rows_and_says_how_to_go_on(pairs_only: Path) -> None:
@@ -328,6 +362,14 @@ def test_rows_of_other_settings_are_not_taken(pairs_only: Path, capsys: pytest.C
         broken_off(gateway(pairs_only, url), 1, signal.SIGKILL)
         assert main(gateway(pairs_only, url, "--seed", "9", "--resume")) == 2
     assert "other settings" in capsys.readouterr().err
+
+
+def test_rows_of_another_engine_are_not_taken(pairs_only: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with running("--ms-per-token", "0.1") as url:
+        broken_off(gateway(pairs_only, url), 1, signal.SIGKILL)
+    with running("--version", "9.9") as url:
+        assert main(gateway(pairs_only, url, "--resume")) == 2
+    assert "its rows are of fake 1.2.3, and the server is fake 9.9" in capsys.readouterr().err
 
 
 WITHOUT_HTTPX = """

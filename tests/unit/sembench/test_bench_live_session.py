@@ -197,9 +197,23 @@ def test_quality_and_flips_with_known_answers() -> None:
     assert row.cold.exact_match is True
     assert row.pair is not None
     assert row.pair.answer_flip is True
-    both_wrong = measured(Recorder(**{"i1": {"text": "x"}, "cold.i1": {"text": "y"}}))
-    assert both_wrong.pair is not None
-    assert both_wrong.pair.answer_flip is False
+
+
+@pytest.mark.parametrize(
+    ("cold", "warm", "flipped"),
+    [
+        ("a tug boat", "no no no no", True),  # both wrong, and another answer
+        ("a tug boat", "a tug boat", False),
+        ("", "no no no no", True),
+        ("a tug boat", "", True),
+        ("", " ", False),
+        ("a ferry", "the ferry: a ferry it is", False),  # both right, in other words
+    ],
+)
+def test_a_wrong_answer_that_becomes_another_wrong_one_is_a_flip(cold: str, warm: str, flipped: bool) -> None:
+    row = measured(Recorder(**{"i1": {"text": warm}, "cold.i1": {"text": cold}}))
+    assert row.pair is not None
+    assert row.pair.answer_flip is flipped
 
 
 def test_quality_without_answers_is_measured_by_the_cold_one() -> None:

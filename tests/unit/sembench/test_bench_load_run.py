@@ -57,6 +57,8 @@ def test_a_closed_loop(server: str, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert code == 0
     assert result["result_version"] == "sembench.load.v1"
     assert result["run"]["complete"] is True
+    shape = {name: result["config"][name] for name in ("ramp_up_seconds", "burstiness", "time_scale")}
+    assert shape == {"ramp_up_seconds": 0.0, "burstiness": None, "time_scale": None}, "what shaped nothing is not told"
     assert result["run"]["model"] == "fake-model"
     assert result["run"]["warm_up"] == {"requests": 3, "failed": 0}
     assert result["requests"]["by_status"] == {"ok": 30}
@@ -251,7 +253,11 @@ def test_a_server_that_dies_in_the_middle_is_in_the_result(tmp_path: Path) -> No
         (["--rate", "1", "--concurrency", "1"], "not allowed with"),
         (["--requests", "1"], "one of the arguments"),
         (["--rate", "0", "--requests", "1"], "not more than 0"),
-        (["--rate", "1", "--requests", "1", "--header", "x"], "not NAME:VALUE"),
+        (["--rate", "1", "--requests", "1", "--header", "x"], "not of the form 'Name: value'"),
+        (["--concurrency", "1", "--requests", "1", "--burstiness", "2"], "--burstiness shapes --rate"),
+        (["--concurrency", "1", "--requests", "1", "--time-scale", "1"], "--time-scale shapes --trace"),
+        (["--rate", "9", "--requests", "1", "--time-scale", "0.1"], "--time-scale shapes --trace"),
+        (["--rate", "9", "--requests", "1", "--ramp-up-seconds", "0"], "--ramp-up-seconds shapes --concurrency"),
         (["--concurrency", "1"], "--duration S or --requests N"),
         (["--concurrency", "999999", "--requests", "1"], "open files"),
     ],

@@ -47,7 +47,7 @@ def test_two_halves_make_pairs(halves: Path, capsys: pytest.CaptureFixture[str])
         assert row.backend == warm[row.item_id].backend
         assert row.pair is not None
         assert row.pair.warm_first is False
-        assert row.pair.answer_flip is (cold[row.item_id].quality_pass is not warm[row.item_id].quality_pass)
+        assert row.pair.answer_flip is False, "the stand-in answers alike, right or wrong"
     assert set(result["run"]["merged_from"]) == {"cold", "warm"}
     assert "hit-only" in capsys.readouterr().out
     assert main(["assert-result-gates", "--result", str(halves / "both.json"), "--require-contamination-check"]) == 0
@@ -66,6 +66,11 @@ def changed(halves: Path, name: str, change: Callable[[dict[str, Any]], object])
     [
         (lambda r: r["run"].update(manifest_digest="0" * 64), "different manifests"),
         (lambda r: r["run"].update(evidence="offline"), "only live runs"),
+        (lambda r: r["engine"].update(version="9.9"), "different engines: fake 1.2.3 and fake 9.9"),
+        (lambda r: r["engine"].update(name="other"), "different engines"),
+        (lambda r: r.update(engine=None), r"different engines: fake 1.2.3 and \(no name\) \(no version\)"),
+        (lambda r: r["environment"].update(platform="another"), "different machines"),
+        (lambda r: r["environment"]["hardware"].update(cpus=4096), "different machines"),
         (lambda r: r["config"].update(model="another"), "differ in model"),
         (lambda r: r["config"].update(recipient_max_tokens=99), "differ in recipient_max_tokens"),
         (lambda r: r["config"].update(endpoint="completions"), "differ in endpoint"),
@@ -103,6 +108,20 @@ def test_without_answers_the_cold_text_is_the_measure(halves: Path) -> None:
     flips = [row["pair"]["answer_flip"] for row in result["requests"]]
     assert flips == [True, False, False, False, False, False]
     assert [row["quality_pass"] for row in result["requests"]] == [not flip for flip in flips]
+
+
+def test_a_wrong_answer_that_became_another_wrong_one_is_a_flip(halves: Path) -> None:
+    def wrong(result: dict[str, Any]) -> None:
+        for row in result["requests"]:
+            row["quality_pass"] = False
+
+    cold = changed(halves, "cold", wrong)
+    warm = json.loads((halves / "warm.json").read_text())
+    wrong(warm)
+    warm["requests"][0]["warm"]["text"] = "something else entirely"
+    (halves / "wrong.json").write_text(json.dumps(warm))
+    flips = [row["pair"]["answer_flip"] for row in merge(cold, halves / "wrong.json")["requests"]]
+    assert flips == [True, False, False, False, False, False]
 
 
 def test_the_output_is_no_input(halves: Path) -> None:

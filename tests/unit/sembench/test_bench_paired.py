@@ -71,6 +71,20 @@ def test_blended_holds_the_misses_and_hit_only_does_not() -> None:
     assert found["blended_ttft_speedup_ci95"] is None
 
 
+def test_the_last_token_has_a_clock_of_its_own() -> None:
+    rows = [pair(1, 400, 100, reused=128), pair(2, 100, 100), pair(3, 100, 100), pair(4, 100, 100, negative=True)]
+    totals: list[tuple[float, float | None]] = [(3000.0, 1000.0), (1000.0, 2000.0), (1000.0, None), (9000.0, 1000.0)]
+    timed = [
+        replace(row, cold=replace(row.cold, total_ms=cold), warm=replace(row.warm, total_ms=warm))
+        for row, (cold, warm) in zip(rows, totals, strict=True)
+        if row.cold is not None and row.warm is not None
+    ]
+    found = summarized(timed)
+    assert (found["blended_e2e_speedup_median"], found["blended_e2e_speedup_n"]) == (1.75, 2)
+    assert (found["hit_only_e2e_speedup_median"], found["hit_only_e2e_speedup_n"]) == (3.0, 1)
+    assert found["blended_e2e_speedup_ci95"] is None
+
+
 def test_a_backend_that_said_nothing_has_no_number_of_reusing_pairs() -> None:
     found = summarized([pair(1, 400, 100, reused=None), pair(2, 100, 100, reused=None)])
     assert found["blended_ttft_speedup_n"] == 2

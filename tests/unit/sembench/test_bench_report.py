@@ -21,8 +21,10 @@ from sembench.metrics.rows import ArmRow, BackendRow, PairRow, PlanRow, RequestR
 from sembench.replay.offline import OfflineRun, run_offline
 from sembench.replay.session import ReplayConfig
 from sembench.report.build import Sources, build_page
+from sembench.report.cold import COLD_IS_A_MISS
 from sembench.report.formats import MINUS, TIMES
 from sembench.report.funnel import STAGES, funnel_of
+from sembench.report.gate_table import gate_rows
 from sembench.report.png import write_pngs
 from sembench.result import RunFacts, assemble, write_result
 from semblend.contract import Evidence
@@ -252,6 +254,59 @@ def test_the_headline_is_the_paired_block_of_the_result(live: Path) -> None:
     assert headline in read(live).text
 
 
+def test_the_headline_says_how_many_pairs_are_clean_and_what_cold_means(tmp_path: Path) -> None:
+    rows = live_rows()
+    for number, values in (
+        (0, {"status": "timeout", "ttft_ms": None}),
+        (1, {"cached_tokens": 64, "contaminated": True}),
+    ):
+        cold = rows[number].cold
+        assert cold is not None
+        rows[number] = replace(rows[number], cold=replace(cold, **values), pair=PairRow(False))
+    path = write_live(tmp_path / "r.json", rows)
+    paired = json.loads(path.read_text(encoding="utf-8"))["paired"]
+    low, high = paired["blended_e2e_speedup_ci95"]
+    whole = f"{paired['blended_e2e_speedup_median']:.2f}{TIMES} [{low:.2f}, {high:.2f}]"
+    told = f"Clean: 38 of 40 pairs. To the last token: {whole}, n = {paired['blended_e2e_speedup_n']}. {COLD_IS_A_MISS}"
+    assert told in read(path).text
+
+
+def test_a_stock_engine_beside_it_is_told(tmp_path: Path, live: Path, capsys: Any) -> None:
+    stock = write_live(tmp_path / "stock.json", [_stock(row) for row in live_rows()])
+    flags = ("--stock-result", str(stock), "--max-cold-arm-overhead", "3")
+    verdict = judged(tmp_path, live, capsys, *flags)
+    page = read(live, verdicts=(verdict,))
+    assert f"it took 2.00{TIMES} [2.00, 2.00] the TTFT of a stock engine, n = 40." in page.text
+    assert f"cold TTFT over that of a stock engine, median max_cold_arm_overhead at most 3.0 2.00{TIMES}" in page.text
+
+
+def test_a_number_of_pairs_is_no_speedup() -> None:
+    gate = {"gate": "min_blended_ttft_speedup", "metric": "hit_only_ttft_speedup_n", "value": 21, "passed": True}
+    assert [row.found for row in gate_rows({"gates": [gate]})] == ["21"]
+
+
+def _stock(row: RequestRow) -> RequestRow:
+    """The same item on a server without connector that is twice as fast: cold only."""
+    assert row.cold is not None
+    fast = replace(row.cold, ttft_ms=(row.cold.ttft_ms or 0.0) / 2)
+    return replace(
+        row, cold=fast, warm=None, pair=None, backend=None, backend_confirmed_blocks=None, plan=None, quality_pass=None
+    )
+
+
+def test_correctness_stands_beside_that_of_the_cold_answers(tmp_path: Path) -> None:
+    rows = []
+    for row in live_rows():
+        assert row.cold is not None
+        assert row.warm is not None
+        cold, warm = replace(row.cold, token_recall=0.25), replace(row.warm, token_recall=0.125)
+        rows.append(replace(row, cold=cold, warm=warm, quality_pass=False))
+    page = read(write_live(tmp_path / "r.json", rows))
+    assert "Quality kept" not in page.text
+    tile = "Warm answers that pass 0 % 0 / 40 answers; token recall 0.125 warm, 0.250 cold, n = 40"
+    assert tile in page.text
+
+
 def test_the_funnel_is_the_sum_of_the_rows() -> None:
     rows = live_rows()
     ordinary = [row for row in rows if not row.negative_control]
@@ -292,18 +347,40 @@ def test_a_verdict_that_passed_and_one_that_failed(tmp_path: Path, live: Path, c
     assert "wanted at least 99" in page.text
 
 
-def test_a_verdict_of_another_state_of_the_file_is_not_believed(tmp_path: Path, live: Path, capsys: Any) -> None:
+def test_a_verdict_without_a_gate_judges_nothing(tmp_path: Path, live: Path, capsys: Any) -> None:
+    verdict = judged(tmp_path, live, capsys)
+    assert json.loads(verdict.read_text(encoding="utf-8"))["requested_gates"] == {}
+    page = read(live, verdicts=(verdict,))
+    assert "Verdict Not judged" in page.text
+    assert "Verdict Pass" not in page.text
+
+
+def test_a_verdict_of_another_state_of_the_file_is_refused(tmp_path: Path, live: Path, capsys: Any) -> None:
     verdict = judged(tmp_path, live, capsys, "--min-blended-ttft-speedup", "1.05")
     write_live(live, live_rows(faster=0.5))
-    assert "judge it again" in read(live, verdicts=(verdict,)).text
-    assert "Verdict Fail" in read(live, verdicts=(verdict,)).text
-
-
-def test_a_verdict_of_another_result_is_refused(tmp_path: Path, live: Path, capsys: Any) -> None:
-    other = write_live(tmp_path / "other.json", live_rows())
-    verdict = judged(tmp_path, other, capsys)
-    with pytest.raises(ConfigurationError, match=r"other\.json"):
+    with pytest.raises(ConfigurationError, match="judge the result you show again"):
         read(live, verdicts=(verdict,))
+
+
+def test_a_verdict_is_matched_by_bytes_and_not_by_name(tmp_path: Path, live: Path, capsys: Any) -> None:
+    folder = tmp_path / "yesterday"
+    folder.mkdir()
+    namesake = write_live(folder / live.name, live_rows(seed=2))
+    verdict = judged(tmp_path, namesake, capsys, "--min-blended-ttft-speedup", "1.05")
+    with pytest.raises(ConfigurationError, match=r"live\.json"):
+        read(live, verdicts=(verdict,))
+    moved = tmp_path / "moved.json"
+    moved.write_bytes(namesake.read_bytes())
+    assert "min_blended_ttft_speedup at least 1.05" in read(moved, verdicts=(verdict,)).text
+    record = json.loads(verdict.read_text(encoding="utf-8"))
+    del record["result_sha256"]
+    verdict.write_text(json.dumps(record), encoding="utf-8")
+    with pytest.raises(ContractError, match="result_sha256"):
+        read(moved, verdicts=(verdict,))
+
+
+def test_what_is_no_verdict_is_refused(tmp_path: Path, live: Path) -> None:
+    verdict = tmp_path / "verdict.json"
     verdict.write_text("{}", encoding="utf-8")
     with pytest.raises(ContractError, match="not a verdict"):
         read(live, verdicts=(verdict,))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from sembench.cli.main import main
 from sembench.metrics.rows import ArmRow, BackendRow, RequestRow
 from sembench.report.build import Sources, build_page
-from sembench.result import RunFacts, assemble, write_result
+from sembench.result import RunFacts, assemble, read_result, write_result
 from sembench.roi.costs import MeasuredCosts, ReusedRequest, read_costs
 from sembench.roi.estimate import RoiEstimate, RoiOptions, estimate
 from sembench.roi.lengths import LengthHistogram, read_lengths
@@ -296,6 +297,32 @@ def test_the_command_prints_writes_and_the_report_draws(tmp_path: Path, capsys: 
     assert main([*common, "--reuse-rate", "0.3"]) == 2
     assert main([*common, "--reuse-rate", "0.3", "--extrapolate", "--draws", "300"]) == 0
     assert "EXTRAPOLATED: 28.6 % of the requests" in capsys.readouterr().out
+
+
+def test_a_run_without_an_audit_is_told_what_it_lacks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result, rows = read_result(paired(tmp_path / "r.json"))
+    silent = [replace(row, backend=None, backend_confirmed_blocks=None) for row in rows]
+    facts = RunFacts("live", Evidence.MEASURED_LIVE, "m", "0" * 64, result["config"], seed=1)
+    write_result(tmp_path / "silent.json", assemble(facts, silent))
+    lengths = tmp_path / "h.csv"
+    lengths.write_text("tokens,count\n1024,10\n", encoding="utf-8")
+    common = ["roi", "--lengths", str(lengths), "--costs", str(tmp_path / "silent.json")]
+    assert main(common) == 2
+    said = capsys.readouterr().err
+    assert "no backend reported on any request" in said
+    assert "--connector-audit" in said
+    assert "picked" not in said
+    assert main([*common, "--reuse-rate", "0.3"]) == 2
+
+
+def test_a_miss_of_the_same_server_is_not_called_stock(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lengths = tmp_path / "h.csv"
+    lengths.write_text("tokens,count\n1024,10\n", encoding="utf-8")
+    common = ["roi", "--lengths", str(lengths), "--reuse-rate", "0.3", "--draws", "100", "--costs"]
+    assert main([*common, str(benchmark(tmp_path / "v.json"))]) == 0
+    assert "not a stock engine" not in " ".join(capsys.readouterr().out.split())
+    assert main([*common, str(paired(tmp_path / "r.json"))]) == 0
+    assert "not a stock engine" in " ".join(capsys.readouterr().out.split())
 
 
 def test_the_same_seed_gives_the_same_estimate(tmp_path: Path) -> None:

@@ -1,0 +1,95 @@
+"""The speedup gate, and what makes a speedup reuse's: reuse was confirmed, and nothing else sped up as well."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from sembench.gates.calibration import NoiseFloor
+from sembench.gates.paired_figures import BLENDED, MISS, NEGATIVE, count_in, decide_ratio, speedup_in
+from sembench.gates.verdict import Measured, Verdict
+from sembench.metrics.rows import RequestRow
+from sembench.paired.clean import is_clean, is_reused, pairs_of, speedup
+
+GATE: Final = "min_blended_ttft_speedup"
+_TOLERANCE: Final = 0.05
+"""How far pairs that reused nothing may be above 1, unless --max-negative-control-speedup-deviation says otherwise."""
+
+
+def judge_speedup(
+    verdict: Verdict,
+    paired: Mapping[str, Any],
+    config: Mapping[str, Any],
+    rows: Sequence[RequestRow],
+    noise_floor: NoiseFloor | None,
+) -> None:
+    limit = verdict.request.min_blended_ttft_speedup
+    if limit is None:
+        return
+    found = speedup_in(paired, BLENDED)
+    decide_ratio(verdict, GATE, BLENDED, found, min, lambda v: v >= limit, f"at least {limit}")
+    if found.value is None:
+        return
+    clean = [row for row in pairs_of(rows) if is_clean(row, count_in(paired, "block_size"))]
+    _require_reuse(verdict, count_in(paired, "hit_only_ttft_speedup_n"))
+    _require_known_prefix(verdict, config, clean)
+    floor = None if noise_floor is None else noise_floor.ttft_ratio_high
+    bound = _bound(verdict, floor)
+    negatives = [row for row in clean if row.negative_control]
+    _judge_idle(verdict, paired, NEGATIVE, "negative controls", negatives, bound)
+    if not negatives:
+        verdict.lack(NEGATIVE, f"{GATE}: there is no negative control that could show what else speeds up")
+    misses = [row for row in clean if not row.negative_control and is_reused(row) is False]
+    hits = [row for row in clean if not row.negative_control and is_reused(row)]
+    if speedup_in(paired, MISS).ci95 is not None or len(misses) >= len(hits):  # one slow reading is no finding
+        _judge_idle(verdict, paired, MISS, "pairs that reused nothing", misses, bound)
+    _compare_with_negatives(verdict, found, speedup_in(paired, NEGATIVE))
+    if floor is not None and 1 < found.value <= floor:
+        complaint = f"{BLENDED} is {found}, but two cold runs of the calibration already differ by up to {floor:.6g}"
+        verdict.fail(GATE, BLENDED, f"above the noise floor {floor:.6g}", complaint)
+
+
+def _bound(verdict: Verdict, floor: float | None) -> float:
+    asked = verdict.request.max_negative_control_speedup_deviation
+    return max(1 + (_TOLERANCE if asked is None else asked), floor or 0.0)
+
+
+def _require_reuse(verdict: Verdict, hits: int | None) -> None:
+    metric, wanted = "hit_only_ttft_speedup_n", "at least 1"
+    if hits is None:
+        verdict.lack(metric, f"{GATE}: the backend said of no pair whether it reused (run with --connector-audit)")
+    elif not hits:
+        verdict.fail(
+            GATE, metric, wanted, "no clean pair has confirmed reuse, so whatever was faster, it was not reuse"
+        )
+
+
+def _require_known_prefix(verdict: Verdict, config: Mapping[str, Any], clean: Sequence[RequestRow]) -> None:
+    """Without a reset before the recipient the donor's exact prefix is served by every engine's own cache."""
+    unknown = [row.item_id for row in clean if not row.negative_control and row.exact_prefix_tokens is None]
+    if unknown and not config.get("recipient_resets"):
+        verdict.lack(
+            "exact_prefix_tokens",
+            f"{GATE}: exact caches were not reset before recipients, and of {len(unknown)} pairs nobody knows how much "
+            f"of the prompt was an exact prefix ({unknown[0]} first); give --recipient-reset-url, or --tokenizer",
+        )
+
+
+def _judge_idle(
+    verdict: Verdict, paired: Mapping[str, Any], metric: str, who: str, pairs: Sequence[RequestRow], bound: float
+) -> None:
+    """Who reused nothing stands still: the interval, below six pairs the least ratio, begins at most at the bound."""
+    if not pairs:
+        return
+    found = speedup_in(paired, metric)
+    low = found.ci95[0] if found.ci95 is not None else min(speedup(row) for row in pairs)
+    if low > bound:
+        complaint = f"{who} sped up, {metric} is {found} and begins at {low:.6g}: whatever it was, it was not reuse"
+        verdict.fail(GATE, metric, f"an interval that begins at most at {bound:.6g}", complaint)
+
+
+def _compare_with_negatives(verdict: Verdict, found: Measured, negatives: Measured) -> None:
+    if found.value is None or found.value <= 1 or negatives.ci95 is None or negatives.ci95[0] < found.value:
+        return
+    complaint = f"negative controls sped up as much, {negatives}: whatever made {BLENDED} {found}, it was not reuse"
+    verdict.fail(GATE, NEGATIVE, f"an interval that begins below {found.value:.6g}", complaint)

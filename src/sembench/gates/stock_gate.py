@@ -1,0 +1,80 @@
+"""The cold arms beside those of a server without connector: a connector that only slows its misses is found here."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sembench.gates.integrity import LIVE, integrity_failures
+from sembench.gates.paired_figures import decide_ratio
+from sembench.gates.verdict import Measured, Verdict
+from sembench.metrics.rows import RequestRow
+from sembench.paired.clean import is_contaminated, is_reused, timed
+from sembench.paired.interval import median_interval
+
+GATE: Final = "max_cold_arm_overhead"
+METRIC: Final = "cold_arm_overhead_median"
+_SAME: Final = ("model", "endpoint", "block_size", "recipient_max_tokens", "top_logprobs", "concurrency")
+
+
+@dataclass(frozen=True, slots=True)
+class StockRun:
+    """A live result with cold arms from a server without connector."""
+
+    result: Mapping[str, Any]
+    rows: Sequence[RequestRow]
+
+
+def judge_stock(
+    verdict: Verdict, result: Mapping[str, Any], rows: Sequence[RequestRow], stock: StockRun | None
+) -> None:
+    """Median over common items of this server's cold TTFT over the stock server's; lost items are told by ``n``."""
+    if stock is not None:
+        for complaint in _complaints(result, stock):
+            verdict.fail("stock_result", METRIC, "a stock run of the same requests", complaint)
+    limit = verdict.request.max_cold_arm_overhead
+    if limit is None and stock is None:
+        return
+    ratios = [] if stock is None else _ratios(rows, stock.rows)
+    seed = result["run"].get("seed")
+    interval = median_interval(ratios, seed if type(seed) is int else 0)
+    found = Measured(
+        statistics.median(ratios) if ratios else None,
+        n=len(ratios),
+        ci95=None if interval is None else (interval[0], interval[1]),
+    )
+    verdict.observed |= {METRIC: found.value, "cold_arm_overhead_ci95": interval, "cold_arm_overhead_n": len(ratios)}
+    if limit is not None:
+        decide_ratio(verdict, GATE, METRIC, found, max, lambda v: v <= limit, f"at most {limit}")
+
+
+def _ratios(rows: Sequence[RequestRow], stock: Sequence[RequestRow]) -> list[float]:
+    theirs = {row.item_id: row for row in stock}
+    pairs = ((_cold_ms(row), _cold_ms(theirs[row.item_id])) for row in rows if row.item_id in theirs)
+    return [ours / other for ours, other in pairs if ours is not None and other is not None]
+
+
+def _cold_ms(row: RequestRow) -> float | None:
+    return None if is_contaminated(row) else timed(row.cold)
+
+
+def _complaints(result: Mapping[str, Any], stock: StockRun) -> Iterator[str]:
+    if failures := integrity_failures(stock.result, stock.rows):
+        yield f"the stock result contradicts itself: {failures[0]}"
+    if stock.result["run"].get("evidence") not in LIVE:
+        yield f"the stock result's evidence is {stock.result['run'].get('evidence')!r}; only a live run has cold arms"
+    digests = [one["run"].get("manifest_digest") for one in (result, stock.result)]
+    if digests[0] != digests[1]:
+        yield f"the stock result is of another manifest: {digests[1]!r}, not {digests[0]!r}"
+    for name in _SAME:
+        ours, theirs = result["config"].get(name), stock.result["config"].get(name)
+        if ours != theirs:
+            yield f"the stock result differs in {name}: {theirs!r}, not {ours!r}"
+    ours, theirs = (one["engine"] if isinstance(one["engine"], Mapping) else {} for one in (result, stock.result))
+    for name in ("name", "version"):
+        if ours.get(name) != theirs.get(name):
+            yield f"the stock result is of another engine: {name} {theirs.get(name)!r}, not {ours.get(name)!r}"
+    if told := [row.item_id for row in stock.rows if is_reused(row) is not None]:
+        yield f"the stock server has a connector: it reports on {len(told)} requests ({told[0]} first)"
