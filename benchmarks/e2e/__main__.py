@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -74,7 +75,8 @@ def _run(arm: Arm, arguments: argparse.Namespace) -> list[Verdict]:
     with serving(arm, events) as server:
         progress(f"{arm.name}: server ready after {server.startup_s:.0f} s")
         _measure(arm, arguments, server, manifest, events, folder)
-        log = server.log_path
+        # Copied while it serves: what an engine complains about when it is ended is no error of the run.
+        log = Path(shutil.copy(server.log_path, folder / "engine.log"))
     summaries = _summarize(arm, folder, events, log)
     passed = _judge(folder, manifest, summaries, partial=arguments.max_items is not None)
     _sembench(
