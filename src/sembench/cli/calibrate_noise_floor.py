@@ -6,21 +6,22 @@ import argparse
 from pathlib import Path
 from typing import Any, Final
 
-from sembench.cli.arguments import count, existing_file, number, positive_int
+from sembench.cli.arguments import count, existing_file, positive_int
 from sembench.cli.exit_codes import ExitCode
-from sembench.cli.live_arguments import add_header_argument, add_logprobs_argument
+from sembench.cli.live_arguments import add_header_argument, add_logprobs_argument, add_patience_arguments, live_run
 from sembench.cli.output import require_other_file, require_writable
 from sembench.console import Table, show
 from sembench.console.table import number as shown
 from sembench.console.table import percent
 from sembench.live.calibrate import calibrate
 from sembench.live.interruption import InterruptedRunError
-from sembench.live.options import LiveOptions, LiveRun
+from sembench.live.options import LiveOptions
 from sembench.replay.partial import partial_path
 from sembench.streams import write_err, write_out
 
 NAME: Final = "calibrate-noise-floor"
 SUMMARY: Final = "Ask every prompt cold twice: the KL, TTFT spread and greedy agreement of requests that are equal."
+_TIMEOUT_S: Final = 900.0
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -53,48 +54,24 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         "--block-size", type=positive_int, default=16, metavar="N", help="tokens per KV block (default: 16)"
     )
     command.add_argument("--seed", type=count, default=0, metavar="N", help="draws of the intervals (default: 0)")
-    command.add_argument(
-        "--warm-up",
-        type=count,
-        default=2,
-        metavar="N",
-        help="rounds of a donor and a recipient before the first item (default: 2)",
-    )
-    command.add_argument(
-        "--ready-seconds", type=number, default=60.0, metavar="S", help="how long to wait for the server (default: 60)"
-    )
-    command.add_argument(
-        "--timeout-seconds", type=number, default=900.0, metavar="S", help="longest time of one request (default: 900)"
-    )
-    command.add_argument("--resume", action="store_true", help="go on from FILE.partial.jsonl of an interrupted run")
+    add_patience_arguments(command, _TIMEOUT_S)
 
 
 def execute(options: argparse.Namespace) -> ExitCode:
     require_writable(options.output)
     for written in (options.output, partial_path(options.output)):
         require_other_file(written, options.manifest, "--manifest")
-    run = LiveRun(
-        kind="noise_floor",
-        manifest=options.manifest,
-        output=options.output,
-        base_url=options.gateway_url,
-        model=options.model,
-        reset_urls=tuple(options.reset_url),
-        headers=tuple(options.header),
-        timeout_s=options.timeout_seconds,
-        ready_s=options.ready_seconds,
-        max_items=options.max_items,
-        resume=options.resume,
-        options=LiveOptions(
-            endpoint=options.endpoint,
-            arms="cold_twice",
-            block_size=options.block_size,
-            recipient_max_tokens=options.max_tokens,
-            top_logprobs=options.capture_logprobs,
-            warm_up=options.warm_up,
-            seed=options.seed,
-        ),
+    live = LiveOptions(
+        endpoint=options.endpoint,
+        arms="cold_twice",
+        block_size=options.block_size,
+        recipient_max_tokens=options.max_tokens,
+        top_logprobs=options.capture_logprobs,
+        warm_up=options.warm_up,
+        seed=options.seed,
     )
+    resets = tuple(options.reset_url)
+    run = live_run(options, live, kind="noise_floor", base_url=options.gateway_url, reset_urls=resets)
     try:
         record = calibrate(run)
     except InterruptedRunError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from sembench.cli.arguments import count, existing_file, header, number, positive_int, positive_share, share
 from sembench.cli.exit_codes import ExitCode
@@ -12,7 +12,7 @@ from sembench.cli.output import require_other_file, require_writable
 from sembench.console import show
 from sembench.console.live import live_tables
 from sembench.live.interruption import InterruptedRunError
-from sembench.live.options import Arms, LiveRun
+from sembench.live.options import Arms, LiveOptions, LiveRun
 from sembench.live.run import run_live
 from sembench.replay.partial import partial_path
 from sembench.streams import write_err, write_out
@@ -118,6 +118,11 @@ def add_measuring_arguments(command: argparse.ArgumentParser, timeout_s: float) 
         help="longest wait for the audit's word on donors and recipient (default: 5000)",
     )
     command.add_argument("--seed", type=count, default=0, metavar="N", help="draws the order of arms (default: 0)")
+    add_patience_arguments(command, timeout_s)
+
+
+def add_patience_arguments(command: argparse.ArgumentParser, timeout_s: float) -> None:
+    """What every command that asks a server has: how it begins, how long it waits, how it goes on."""
     command.add_argument(
         "--warm-up",
         type=count,
@@ -140,6 +145,39 @@ def add_measuring_arguments(command: argparse.ArgumentParser, timeout_s: float) 
 
 def chosen_arms(options: argparse.Namespace) -> Arms:
     return "paired" if options.paired else "cold" if options.cold_only else "warm"
+
+
+def live_run(options: argparse.Namespace, live: LiveOptions, **own: Any) -> LiveRun:
+    """The run of a command; ``own`` is what only that command knows."""
+    return LiveRun(
+        manifest=options.manifest,
+        output=options.output,
+        model=options.model,
+        headers=tuple(options.header),
+        timeout_s=options.timeout_seconds,
+        ready_s=options.ready_seconds,
+        max_items=options.max_items,
+        resume=options.resume,
+        options=live,
+        **own,
+    )
+
+
+def measuring_options(options: argparse.Namespace, **own: Any) -> LiveOptions:
+    """What ``add_workload_arguments`` and ``add_measuring_arguments`` asked for."""
+    return LiveOptions(
+        arms=chosen_arms(options),
+        block_size=options.block_size,
+        tokenizer=options.tokenizer,
+        top_logprobs=options.capture_logprobs,
+        quality_threshold=options.quality_threshold,
+        post_donor_delay_ms=options.post_donor_delay_ms,
+        settle_ms=options.settle_ms,
+        check_propagation=options.check_propagation,
+        warm_up=options.warm_up,
+        seed=options.seed,
+        **own,
+    )
 
 
 def execute_live(run: LiveRun, command: str) -> ExitCode:

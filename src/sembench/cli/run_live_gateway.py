@@ -7,8 +7,13 @@ from typing import Final
 
 from sembench.cli.arguments import positive_int
 from sembench.cli.exit_codes import ExitCode
-from sembench.cli.live_arguments import add_measuring_arguments, add_workload_arguments, chosen_arms, execute_live
-from sembench.live.options import LiveOptions, LiveRun
+from sembench.cli.live_arguments import (
+    add_measuring_arguments,
+    add_workload_arguments,
+    execute_live,
+    live_run,
+    measuring_options,
+)
 
 NAME: Final = "run-live-gateway"
 SUMMARY: Final = (
@@ -66,39 +71,24 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> ExitCode:
-    run = LiveRun(
+    live = measuring_options(
+        options,
+        endpoint=options.endpoint,
+        donor_max_tokens=options.donor_max_tokens,
+        recipient_max_tokens=options.recipient_max_tokens,
+        tenant=options.tenant,
+        template=options.template,
+        concurrency=options.concurrency,
+    )
+    run = live_run(
+        options,
+        live,
         kind="live_gateway",
-        manifest=options.manifest,
-        output=options.output,
         base_url=options.gateway_url,
         donor_url=options.donor_url,
-        model=options.model,
         reset_urls=tuple(options.reset_url),
         recipient_reset_urls=tuple(options.recipient_reset_url),
         metrics_url=options.metrics_url,
         connector_audit=options.connector_audit,
-        headers=tuple(options.header),
-        timeout_s=options.timeout_seconds,
-        ready_s=options.ready_seconds,
-        max_items=options.max_items,
-        resume=options.resume,
-        options=LiveOptions(
-            endpoint=options.endpoint,
-            arms=chosen_arms(options),
-            block_size=options.block_size,
-            tokenizer=options.tokenizer,
-            donor_max_tokens=options.donor_max_tokens,
-            recipient_max_tokens=options.recipient_max_tokens,
-            top_logprobs=options.capture_logprobs,
-            quality_threshold=options.quality_threshold,
-            tenant=options.tenant,
-            template=options.template,
-            post_donor_delay_ms=options.post_donor_delay_ms,
-            settle_ms=options.settle_ms,
-            concurrency=options.concurrency,
-            check_propagation=options.check_propagation,
-            warm_up=options.warm_up,
-            seed=options.seed,
-        ),
     )
     return execute_live(run, NAME)

@@ -7,8 +7,14 @@ from typing import Final
 
 from sembench.cli.arguments import positive_int
 from sembench.cli.exit_codes import ExitCode
-from sembench.cli.live_arguments import add_measuring_arguments, add_workload_arguments, chosen_arms, execute_live
-from sembench.live.options import LiveOptions, LiveRun
+from sembench.cli.live_arguments import (
+    add_measuring_arguments,
+    add_workload_arguments,
+    chosen_arms,
+    execute_live,
+    live_run,
+    measuring_options,
+)
 from semblend.errors import ConfigurationError
 
 NAME: Final = "run-live-sglang"
@@ -39,37 +45,21 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> ExitCode:
-    arms = chosen_arms(options)
-    if options.no_flush_per_item and arms != "warm":
+    if options.no_flush_per_item and chosen_arms(options) != "warm":
         raise ConfigurationError("--no-flush-per-item leaves no arm cold; run without --paired and --cold-only")
-    run = LiveRun(
+    live = measuring_options(
+        options,
+        endpoint="sglang_generate",
+        donor_max_tokens=options.donor_max_new_tokens,
+        recipient_max_tokens=options.recipient_max_new_tokens,
+        reset_per_item=not options.no_flush_per_item,
+    )
+    run = live_run(
+        options,
+        live,
         kind="live_sglang",
-        manifest=options.manifest,
-        output=options.output,
         base_url=options.base_url,
-        model=options.model,
         reset_urls=(_FLUSH,),
         connector_audit=options.connector_audit,
-        headers=tuple(options.header),
-        timeout_s=options.timeout_seconds,
-        ready_s=options.ready_seconds,
-        max_items=options.max_items,
-        resume=options.resume,
-        options=LiveOptions(
-            endpoint="sglang_generate",
-            arms=arms,
-            block_size=options.block_size,
-            tokenizer=options.tokenizer,
-            donor_max_tokens=options.donor_max_new_tokens,
-            recipient_max_tokens=options.recipient_max_new_tokens,
-            top_logprobs=options.capture_logprobs,
-            quality_threshold=options.quality_threshold,
-            post_donor_delay_ms=options.post_donor_delay_ms,
-            settle_ms=options.settle_ms,
-            check_propagation=options.check_propagation,
-            warm_up=options.warm_up,
-            reset_per_item=not options.no_flush_per_item,
-            seed=options.seed,
-        ),
     )
     return execute_live(run, NAME)
