@@ -15,7 +15,7 @@ FAULTY: Final = "faulty"
 
 CROWDED: Final = "crowded"
 CROWDED_HOST_BYTES: Final = 64 << 20
-CROWDED_BLOCKS: Final = 64
+CROWDED_BLOCKS: Final = 32  # fewer than the crowd's long answers need at once
 
 SMALL: Final = "small"  # a store for two donors, hinted only, and no worker class
 SMALL_DONOR_TOKENS: Final = 400
