@@ -49,10 +49,9 @@ def execute(options: argparse.Namespace) -> ExitCode:
             fetch(log, cast(BinaryIO, log_file), timeout_seconds=options.timeout_seconds)
         with options.output_log.open("rb") as stream:
             summary = summarize(options.engine, lines_of(stream))
-        text = encode(summary)
-        summary_file.write(text.encode())
+        summary_file.write(encode(summary).encode())
     tell(summary)
     if summary.events[0]["lines"] == options.tail:
         write_err(f"sembench: exactly --tail {options.tail} lines came: earlier ones may be missing. Ask for more\n")
-    write_out(text)
+    write_out(encode(summary, with_events=False))
     return ExitCode.OK

@@ -28,7 +28,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--input", required=True, type=_file_or_stdin, metavar="FILE", help="the log or event stream; - for stdin"
     )
-    command.add_argument("--output", type=Path, metavar="FILE", help="the summary, which is also printed")
+    command.add_argument("--output", type=Path, metavar="FILE", help="the summary, printed without its events, too")
 
 
 def add_engine_argument(command: argparse.ArgumentParser) -> None:
@@ -44,17 +44,18 @@ def execute(options: argparse.Namespace) -> ExitCode:
             require_other_file(options.output, options.input, "--input")
     with nullcontext(sys.stdin.buffer) if options.input == STDIN else options.input.open("rb") as stream:
         summary = summarize(options.engine, lines_of(stream))
-    text = encode(summary)
     if options.output is not None:
         with replace_atomically(options.output) as file:
-            file.write(text.encode())
+            file.write(encode(summary).encode())
     tell(summary)
-    write_out(text)
+    write_out(encode(summary, with_events=options.output is None))
     return ExitCode.OK
 
 
-def encode(summary: EngineSummary) -> str:
-    return json.dumps(summary.to_json(), indent=2, allow_nan=False) + "\n"
+def encode(summary: EngineSummary, *, with_events: bool = True) -> str:
+    whole = summary.to_json()
+    shown = whole if with_events else {name: value for name, value in whole.items() if name != "events"}
+    return json.dumps(shown, indent=2, allow_nan=False) + "\n"
 
 
 def tell(summary: EngineSummary) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,26 +20,29 @@ def section(paths: Sequence[Path], subjects: Sequence[Subject]) -> Section:
     if not paths:
         why = "No engine summary was given (--engine-summary): nothing here was joined with an engine's own events."
         return Section("engine", title, "", (missing("Events per request", why),))
-    evidence = read_engine_summaries(paths)
     summaries = [read_object(path, "an engine summary") for path in paths]
     events = [event for summary in summaries for event in summary.get("events") or [] if isinstance(event, dict)]
     engines = ", ".join(dict.fromkeys(str(summary.get("engine")) for summary in summaries))
     lead = f"{plural(len(paths), 'summary', 'summaries')} of {engines}, joined per request, not per file."
     joins = [_join(subject, events) for subject in subjects]
-    return Section("engine", title, lead, (columns(_counts(evidence, summaries), *joins),))
+    return Section("engine", title, lead, (columns(_counts(paths, summaries), *joins),))
 
 
-def _counts(evidence: EngineEvidence, summaries: Sequence[dict[str, Any]]) -> Safe:
-    rows = (
-        ("semantic hits", count(evidence.semantic_hits)),
-        ("materialization events", count(evidence.materialization_events)),
-        ("materialized tokens", count(evidence.materialized_tokens)),
-        ("materialized units", count(evidence.materialized_units)),
-        ("error lines", count(evidence.errors)),
+def _counts(paths: Sequence[Path], summaries: Sequence[dict[str, Any]]) -> Safe:
+    """A column for each summary: two of the same engine tell the same story twice and must not be added up."""
+    each = [read_engine_summaries([path]) for path in paths]
+    figures: tuple[tuple[str, Callable[[EngineEvidence], int | None]], ...] = (
+        ("semantic hits", lambda evidence: evidence.semantic_hits),
+        ("materialization events", lambda evidence: evidence.materialization_events),
+        ("materialized tokens", lambda evidence: evidence.materialized_tokens),
+        ("materialized units", lambda evidence: evidence.materialized_units),
+        ("error lines", lambda evidence: evidence.errors),
     )
+    rows = tuple((name, *(count(figure(evidence)) for evidence in each)) for name, figure in figures)
+    names = (f"{summary.get('engine')} ({path.stem})" for path, summary in zip(paths, summaries, strict=True))
     lines = [str(line) for summary in summaries for line in _errors(summary)][:5]
     shown = tag("ul", *(tag("li", tag("code", line[:300])) for line in lines)) if lines else None
-    return card("Counts over all summaries", table(DataTable(("figure", "count"), rows)), shown)
+    return card("What each summary counts", table(DataTable(("figure", *names), rows)), shown)
 
 
 def _errors(summary: dict[str, Any]) -> list[Any]:

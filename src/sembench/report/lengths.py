@@ -104,8 +104,11 @@ def _message(buckets: Sequence[LengthBucket]) -> str:
 
 def _compact(buckets: Sequence[LengthBucket]) -> DataTable:
     """Medians; the table under the chart has every interval."""
-    rows = tuple((*(full := _table_row(bucket))[:-1], full[-1].split(" [")[0]) for bucket in buckets)
-    return DataTable(("prompt tokens", "pairs", "cold", "warm", "blended [95 %]", "reused", "reused only"), rows)
+    rows = []
+    for bucket in buckets:
+        *most, reused, alone = _table_row(bucket)
+        rows.append((*most, f"{alone.split(' [')[0]} ({reused})"))
+    return DataTable(("tokens", "pairs", "cold", "warm", "blended [95 %]", "reused only (n)"), tuple(rows))
 
 
 def _table_row(bucket: LengthBucket) -> tuple[str, ...]:

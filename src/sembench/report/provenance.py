@@ -12,6 +12,9 @@ from sembench.report.section import Section, card, columns, table
 from sembench.report.subject import Subject
 
 _RUN: Final = ("kind", "evidence", "items", "manifest", "manifest_digest", "max_items", "seed")
+_COUNTERS: Final = "server_metrics"
+_NOT_THE_ENGINES: Final = ("python_", "process_", "http_")
+_SAME_IN_ALL: Final = ("engine", "model_name")
 _NOT_GIVEN: Final = "none"
 
 
@@ -19,7 +22,7 @@ def section(subject: Subject) -> Section:
     result = subject.result
     run: Mapping[str, Any] = result["run"]
     own = [(name, plain(run.get(name)) if run.get(name) is not None else _NOT_GIVEN) for name in _RUN]
-    extra = [(name, value) for name, value in _flat(run) if name.split(".")[0] not in _RUN]
+    extra = [(name, value) for name, value in _flat(run) if name.split(".")[0] not in (*_RUN, _COUNTERS)]
     facts = [("file", subject.name), ("result version", str(result["result_version"])), *own, *extra]
     facts.append(("written", str(result["created_at_utc"])))
     engine = result["engine"]
@@ -31,7 +34,23 @@ def section(subject: Subject) -> Section:
         _card("Engine", engine_rows) if engine_rows else card("Engine", tag("p", "No engine took part in this run.")),
         _card("Configuration", list(_flat(result["config"]))),
     ]
+    counters = _counters(run.get(_COUNTERS))
+    if counters:
+        cards.append(_card("What the server counted meanwhile", counters))
     return Section("provenance", "Environment and provenance", lead, (columns(*cards),))
+
+
+def _counters(metrics: object) -> list[tuple[str, str]]:
+    """The engine's own counters that moved, with the labels that tell them apart."""
+    found = metrics.get("counters") if isinstance(metrics, Mapping) else None
+    rows = []
+    for counter in found if isinstance(found, list) else []:
+        name, delta = str(counter.get("name")), counter.get("delta")
+        if not delta or name.startswith(_NOT_THE_ENGINES):
+            continue
+        labels = [f"{key}={value}" for key, value in (counter.get("labels") or {}).items() if key not in _SAME_IN_ALL]
+        rows.append((name + (f" {{{', '.join(labels)}}}" if labels else ""), plain(delta)))
+    return rows
 
 
 def _card(title: str, facts: list[tuple[str, str]]) -> Safe:
@@ -45,6 +64,9 @@ def _flat(record: object, above: str = "") -> Iterator[tuple[str, str]]:
             name = f"{above}.{key}" if above else str(key)
             if isinstance(value, Mapping) and value:
                 yield from _flat(value, name)
+            elif isinstance(value, list) and value and all(isinstance(each, Mapping) for each in value):
+                for number, each in enumerate(value, start=1):
+                    yield from _flat(each, f"{name}.{number}")
             else:
                 yield name, _value(value)
 

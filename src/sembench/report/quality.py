@@ -157,4 +157,4 @@ def _flips(clean: Sequence[Pair]) -> Safe:
 
 
 def _text(text: str | None) -> str:
-    return NOT_MEASURED if text is None else shortened(text, _TEXT)
+    return NOT_MEASURED if text is None else shortened(text, _TEXT) or "(empty)"

@@ -45,6 +45,12 @@ class Subject:
         return str(self.result["run"].get("evidence"))
 
 
+def name_of(path: Path) -> str:
+    """A file called just ``result.json`` goes by its folder: several such are told apart."""
+    path = path.resolve()
+    return path.parent.name if path.stem == "result" and path.parent.name else path.name
+
+
 def read_subjects(
     paths: Sequence[Path], verdicts: Sequence[Path] = (), noise_floor: Path | None = None
 ) -> tuple[Subject, ...]:
@@ -59,7 +65,14 @@ def read_subjects(
         failures = tuple(integrity_failures(result, rows))
         subjects.append(
             Subject(
-                path.name, prefix, result, rows, pairs_of(rows, block_size), failures, judged.get(path.resolve()), floor
+                name_of(path),
+                prefix,
+                result,
+                rows,
+                pairs_of(rows, block_size),
+                failures,
+                judged.get(path.resolve()),
+                floor,
             )
         )
     return tuple(subjects)

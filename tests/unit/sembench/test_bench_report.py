@@ -26,6 +26,7 @@ from sembench.report.formats import MINUS, TIMES
 from sembench.report.funnel import STAGES, funnel_of
 from sembench.report.gate_table import gate_rows
 from sembench.report.png import write_pngs
+from sembench.report.subject import name_of
 from sembench.result import RunFacts, assemble, write_result
 from semblend.contract import Evidence
 from semblend.errors import ConfigurationError, ContractError, MissingDependencyError
@@ -501,3 +502,8 @@ def test_the_command_writes_the_page_and_refuses_wrong_usage(tmp_path: Path, liv
     assert main(["report", str(live), "--html", str(page), "--load", str(live)]) == 2
     assert main(["report", str(live), "--html", str(page), "--roi", str(live)]) == 2
     assert "would be overwritten" in capsys.readouterr().err
+
+
+def test_results_of_the_same_file_name_are_told_apart_by_their_folders(tmp_path: Path) -> None:
+    assert name_of(tmp_path / "e2e-on" / "result.json") == "e2e-on"
+    assert name_of(tmp_path / "e2e-on" / "monday.json") == "monday.json"
