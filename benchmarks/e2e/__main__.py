@@ -171,7 +171,11 @@ def _each(option: str, paths: list[Path]) -> list[str]:
 
 def _sembench(*command: str) -> None:
     progress(f"sembench {command[0]}")
-    subprocess.run([sys.executable, "-m", "sembench", *command], check=True)
+    ended = subprocess.run([sys.executable, "-m", "sembench", *command], check=False).returncode
+    if ended:
+        raise SystemExit(
+            f"sembench {command[0]} ended with {ended}; what was measured is kept: run again with --resume"
+        )
 
 
 if __name__ == "__main__":
