@@ -6,7 +6,7 @@ PY := $(BIN)/python
 # Engines and rivals import faster with byte code; some shells switch it off.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup pins models engine-vllm fmt lint types imports docs docs-check test test-load test-models test-engines check build smoke bench-planner bench-discovery bench-offline bench-vllm e2e-vllm bench clean
+.PHONY: help setup pins models engine-vllm fmt lint types imports docs docs-check test test-load test-models test-engines check build smoke bench-planner bench-discovery bench-offline bench-vllm e2e-vllm bench-clients bench-simulator bench-calibration bench clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -85,6 +85,22 @@ bench-vllm: engine-vllm models  ## time to first token and answer quality on a r
 
 e2e-vllm: engine-vllm models  ## real texts, real vLLM, cold beside warm, gates and a report: one command
 	$(PY) -m benchmarks.e2e $(ARGS)
+
+bench-clients: engine-vllm models  ## run-load beside other load clients (ARGS=real or fast)
+	$(PY) -m benchmarks.clients $(or $(ARGS),real)
+
+bench-simulator: setup  ## the simulator: speed and parity beside libcachesim, headroom, stress (ARGS=speed ...)
+ifdef ARGS
+	$(PY) -m benchmarks.simulator $(ARGS)
+else
+	$(PY) -m benchmarks.simulator speed
+	$(PY) -m benchmarks.simulator parity
+	$(PY) -m benchmarks.simulator headroom
+	$(PY) -m benchmarks.simulator stress
+endif
+
+bench-calibration: engine-vllm  ## the latency model fitted to a real vLLM server, judged on held-out requests
+	$(PY) -m benchmarks.simulator.calibration $(ARGS)
 
 bench: bench-planner bench-discovery bench-offline  ## all benchmarks that need no engine
 

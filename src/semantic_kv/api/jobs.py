@@ -1,0 +1,136 @@
+"""Bounded simulations for the service: a caller's small trace, or a built-in workload by name, by a few policies."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+import numpy as np
+from starlette.exceptions import HTTPException
+
+from semantic_kv.api.schemas import ExperimentIn, FiguresOut, PolicyFigures, PolicyIn, SimulateTraceIn
+from semantic_kv.api.settings import Limits
+from semantic_kv.cache.result import Model, Replay, Unit
+from semantic_kv.latency.estimate import model_ttft
+from semantic_kv.latency.model import LatencyModel
+from semantic_kv.simulate import simulate
+from semantic_kv.trace.build import build_trace, in_time_order
+from semantic_kv.trace.columns import BlockTrace
+from semantic_kv.trace.record import parse_record
+from semantic_kv.workload import BASIC, STRESS, make_workload
+from semblend.errors import ContractError
+
+EXPERIMENTS: Final = (*STRESS, *BASIC)
+# The compiled core pays off when it has work; below, plain Python decides the same without compiling a policy first.
+_REFERENCE_BELOW: Final = 2_500
+_DEFAULT_POLICIES: Final = (
+    PolicyIn(evict="lru"),
+    PolicyIn(evict="fifo"),
+    PolicyIn(evict="lfu"),
+    PolicyIn(evict="adaptive_semantic"),
+    PolicyIn(evict="lru", admit="not_user_when_full"),
+)
+
+
+class Jobs:
+    """At most so many simulations at a time; who comes beyond is asked to come again, not queued without end."""
+
+    def __init__(self, limits: Limits, latency: LatencyModel) -> None:
+        self._limits = limits
+        self._latency = latency
+        self._places = threading.BoundedSemaphore(limits.jobs)
+
+    def simulate_trace(self, asked: SimulateTraceIn) -> FiguresOut:
+        limits = self._limits
+        blocks = sum(len(request.blocks) for request in asked.requests)
+        if len(asked.requests) > limits.trace_requests or blocks > limits.trace_blocks:
+            raise ContractError(
+                f"the trace has {len(asked.requests):,} requests and {blocks:,} blocks; at most "
+                f"{limits.trace_requests:,} and {limits.trace_blocks:,} are simulated here. Use semantic-kv replay"
+            )
+        with self._place():
+            records = (
+                parse_record(request.model_dump(exclude_none=True), f"request {number}")
+                for number, request in enumerate(asked.requests)
+            )
+            trace = build_trace(in_time_order(records, "trace"), "trace")
+            return self._compare(trace, asked.policies, asked.model, asked.capacity, asked.unit)
+
+    def run_experiment(self, asked: ExperimentIn) -> FiguresOut:
+        if asked.name not in EXPERIMENTS:
+            raise HTTPException(404, f"no built-in experiment '{asked.name}'; known: {', '.join(EXPERIMENTS)}")
+        with self._place():
+            made = make_workload(asked.name, seed=asked.seed)
+            policies = asked.policies or _DEFAULT_POLICIES
+            return self._compare(made.trace, policies, asked.model, made.capacity_tokens, "tokens")
+
+    def _compare(
+        self, trace: BlockTrace, policies: Sequence[PolicyIn], model: Model, capacity: int, unit: Unit
+    ) -> FiguresOut:
+        if len(policies) > self._limits.policies:
+            raise ContractError(f"at most {self._limits.policies} policies are compared at a time")
+        figures = []
+        for policy in policies:
+            replay = simulate(
+                trace,
+                capacity=capacity,
+                admit=policy.admit,
+                evict=policy.evict,
+                model=model,
+                unit=unit,
+                reference=trace.reference_count < _REFERENCE_BELOW,
+            )
+            figures.append(self._figures(trace, replay))
+        figures.sort(key=lambda each: each.modelled_ttft_mean_ms)
+        return FiguresOut(
+            trace=trace.name,
+            requests=trace.request_count,
+            capacity=capacity,
+            unit=unit,
+            verdict=_verdict(figures),
+            policies=figures,
+        )
+
+    def _figures(self, trace: BlockTrace, replay: Replay) -> PolicyFigures:
+        modelled = model_ttft(trace, replay.per_request_hit_tokens, self._latency)
+        return PolicyFigures(
+            evict=replay.evict,
+            admit=replay.admit,
+            model=replay.model,
+            references=replay.references,
+            hit_blocks=replay.hit_blocks,
+            hit_ratio=replay.hit_blocks / replay.references,
+            prompt_tokens=replay.prompt_tokens,
+            hit_tokens=replay.hit_tokens,
+            admitted=replay.admitted,
+            refused=replay.refused,
+            evicted=replay.evicted,
+            modelled_ttft_mean_ms=float(np.mean(modelled.ttft_ms)),
+            modelled_ttft_p95_ms=float(np.quantile(modelled.ttft_ms, 0.95)),
+        )
+
+    @contextmanager
+    def _place(self) -> Iterator[None]:
+        if not self._places.acquire(blocking=False):
+            raise HTTPException(503, "the service simulates as much as it may; come again", {"retry-after": "5"})
+        try:
+            yield
+        finally:
+            self._places.release()
+
+
+def _verdict(figures: Sequence[PolicyFigures]) -> str:
+    best = figures[0]
+    lru = next((each for each in figures if (each.evict, each.admit) == ("lru", "always")), None)
+    if lru is None:
+        return f"{_name(best)} has the lowest modelled TTFT; LRU was not asked for"
+    if lru.modelled_ttft_mean_ms <= best.modelled_ttft_mean_ms:
+        return "LRU wins: no policy asked for has a lower modelled TTFT"
+    gain = 1.0 - best.modelled_ttft_mean_ms / lru.modelled_ttft_mean_ms
+    return f"{_name(best)} has a modelled TTFT {gain:.1%} below LRU's"
+
+
+def _name(figures: PolicyFigures) -> str:
+    return figures.evict if figures.admit == "always" else f"{figures.evict}+{figures.admit}"

@@ -1,0 +1,32 @@
+"""A ceiling in the same counts as a replay, and how far it can be trusted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+# optimum: nothing does better and a cache under all rules (prefix, leaf-only, pins) can do as well.
+# bound: nothing does better, perhaps nothing as well. attained: what one clairvoyant rule did.
+Standing = Literal["optimum", "bound", "attained"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bound:
+    name: str
+    standing: Standing
+    references: int
+    hit_blocks: int | None  # None where only tokens are bounded
+    prompt_tokens: int
+    hit_tokens: int
+    per_request_hit_blocks: NDArray[np.int32] | None
+
+    @property
+    def hit_ratio(self) -> float | None:
+        return None if self.hit_blocks is None or not self.references else self.hit_blocks / self.references
+
+    @property
+    def token_hit_ratio(self) -> float | None:
+        return self.hit_tokens / self.prompt_tokens if self.prompt_tokens else None

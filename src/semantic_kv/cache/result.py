@@ -1,0 +1,48 @@
+"""What one run of one trace through one cache gave: totals, per request, per label, over time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Model = Literal["prefix_tree", "block_set"]
+Unit = Literal["blocks", "tokens"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Replay:
+    """Counts, so that every rate can name its numerator and denominator. Labels are indexes into `LABELS`."""
+
+    trace: str
+    model: Model
+    admit: str
+    evict: str
+    capacity: int
+    unit: Unit
+    references: int
+    hit_blocks: int
+    prompt_tokens: int
+    hit_tokens: int
+    admitted: int
+    refused: int  # missed blocks that did not enter, whoever refused them
+    evicted: int
+    per_request_hit_blocks: NDArray[np.int32]
+    per_request_hit_tokens: NDArray[np.int32]
+    references_by_label: NDArray[np.int64]
+    hits_by_label: NDArray[np.int64]
+    evictions_by_label: NDArray[np.int64]
+    used_over_time: NDArray[np.int64]  # rows (requests served, capacity in use), at most 512
+    weights_over_time: NDArray[np.float64] | None  # one row a row of `used_over_time`, one column a label
+    seconds: float  # of the requests alone: no loading, no compiling
+
+    @property
+    def hit_ratio(self) -> float | None:
+        """Hit blocks over all block references; None for an empty trace."""
+        return self.hit_blocks / self.references if self.references else None
+
+    @property
+    def token_hit_ratio(self) -> float | None:
+        return self.hit_tokens / self.prompt_tokens if self.prompt_tokens else None

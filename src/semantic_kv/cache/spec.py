@@ -1,0 +1,82 @@
+"""One cache to simulate: its size, its model and its two policies; what both simulators are built from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from semantic_kv.cache.result import Model, Unit
+from semantic_kv.policy.interface import AdmissionPolicy, EvictionPolicy, Setting
+from semantic_kv.policy.registry import admission, eviction, merged_options
+from semantic_kv.trace.columns import BlockTrace
+from semblend.errors import ConfigurationError
+
+Options = Mapping[str, Mapping[str, float]]
+_MODELS = ("prefix_tree", "block_set")
+_UNITS = ("blocks", "tokens")
+
+
+@dataclass(frozen=True, slots=True)
+class CacheSpec:
+    admit: AdmissionPolicy
+    evict: EvictionPolicy
+    capacity: int
+    model: Model
+    unit: Unit
+    admit_options: Mapping[str, float]
+    evict_options: Mapping[str, float]
+    seed: int
+
+    def setting(self, options: Mapping[str, float], node_count: int) -> Setting:
+        return Setting(
+            capacity=self.capacity,
+            by_tokens=self.unit == "tokens",
+            is_tree=self.model == "prefix_tree",
+            node_count=node_count,
+            options=options,
+            seed=self.seed,
+        )
+
+    def columns_of(self, trace: BlockTrace) -> BlockTrace:
+        """The trace in the form this model reads."""
+        if self.model == "block_set":
+            return trace.as_block_set()
+        if trace.parent is None:
+            raise ConfigurationError(
+                f"trace '{trace.name}' is a block set without prefixes: use model='block_set', or load it as a tree"
+            )
+        return trace
+
+
+def cache_spec(
+    *,
+    capacity: int,
+    admit: str = "always",
+    evict: str = "lru",
+    model: Model = "prefix_tree",
+    unit: Unit = "blocks",
+    options: Options | None = None,
+    seed: int = 0,
+) -> CacheSpec:
+    """Names and numbers as a user gives them; everything wrong with them is said here."""
+    if capacity < 0:
+        raise ConfigurationError(f"capacity must not be negative, got {capacity}")
+    if model not in _MODELS:
+        raise ConfigurationError(f"model must be one of {', '.join(_MODELS)}, got '{model}'")
+    if unit not in _UNITS:
+        raise ConfigurationError(f"unit must be one of {', '.join(_UNITS)}, got '{unit}'")
+    strangers = sorted(set(options or {}) - {"admit", "evict"})
+    if strangers:
+        raise ConfigurationError(f"options are given under 'admit' and 'evict', not under {', '.join(strangers)}")
+    given = options or {}
+    admitting, evicting = admission(admit), eviction(evict)
+    return CacheSpec(
+        admit=admitting,
+        evict=evicting,
+        capacity=capacity,
+        model=model,
+        unit=unit,
+        admit_options=merged_options(admitting, given.get("admit")),
+        evict_options=merged_options(evicting, given.get("evict")),
+        seed=seed,
+    )

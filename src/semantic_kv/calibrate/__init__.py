@@ -1,0 +1,39 @@
+"""Fit the latency model to a collected trace, judge it on later requests, write the evidence.
+
+For the command line (``semantic-kv calibrate``) and notebooks:
+
+- ``calibrate_records(records, name=..., options=FitOptions(...)) -> Calibration`` from ``semantic_kv.trace.v1``
+  records, ``calibrate_trace(block_trace, options)`` from columns. Both raise ``ContractError`` (one line, what to
+  collect) where the trace is too small or too uniform; nothing falls back to default coefficients.
+- ``write_calibration(calibration, directory) -> list[Path]``: ``calibration.json``, ``calibration.md`` and
+  ``observed_vs_modelled_ttft.png`` (left out, and not in the list, where matplotlib is missing).
+- ``summarize(calibration) -> str``: what to print. ``calibration.held_out_mdape``: the figure to judge by.
+- ``read_latency_model(path) -> (LatencyModel, Engine | None)``: a written calibration, for replays and the service.
+"""
+
+from semantic_kv.calibrate.fit import FitOptions, calibrate
+from semantic_kv.calibrate.observations import Observations, observations_from_records, observations_from_trace
+from semantic_kv.calibrate.result import Calibration, Interval, RungResult, read_latency_model
+from semantic_kv.calibrate.rungs import RUNGS, predict_ttft_ms
+from semantic_kv.calibrate.score import Scores
+from semantic_kv.calibrate.summary import summarize
+from semantic_kv.calibrate.write import calibrate_records, calibrate_trace, write_calibration
+
+__all__ = [
+    "RUNGS",
+    "Calibration",
+    "FitOptions",
+    "Interval",
+    "Observations",
+    "RungResult",
+    "Scores",
+    "calibrate",
+    "calibrate_records",
+    "calibrate_trace",
+    "observations_from_records",
+    "observations_from_trace",
+    "predict_ttft_ms",
+    "read_latency_model",
+    "summarize",
+    "write_calibration",
+]

@@ -1,0 +1,163 @@
+"""Observations -> a calibration: a ladder of models fitted on the earlier requests and judged on the later ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from semantic_kv.calibrate.checks import refusal, require_enough
+from semantic_kv.calibrate.observations import Observations
+from semantic_kv.calibrate.result import Calibration, Interval, RungResult
+from semantic_kv.calibrate.rungs import RUNGS, Rung, fit_rung, predict_ttft_ms
+from semantic_kv.calibrate.score import score
+from semantic_kv.latency.batching import Engine
+from semantic_kv.latency.model import Floats, LatencyModel
+from semblend.errors import ConfigurationError, ContractError
+
+_SIMPLER_MAY_LOSE: Final = 1.05
+_CONFIDENCE: Final = (0.025, 0.975)
+_MOST_RESAMPLES: Final = 5_000
+_STRETCHES: Final = 4
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class FitOptions:
+    """``rung`` None lets the trace choose. ``resamples`` 0 leaves the intervals out. ``run_length``: requests that are
+    resampled together, because neighbours in time share what disturbed them."""
+
+    rung: str | None = None
+    held_out_share: float = 0.3
+    resamples: int = 200
+    run_length: int = 8
+    seed: int = 0
+    engine: Engine = field(default_factory=Engine)
+
+    def __post_init__(self) -> None:
+        if self.rung is not None and self.rung not in {rung.name for rung in RUNGS}:
+            raise ConfigurationError(
+                f"unknown model '{self.rung}'; known: {', '.join(rung.name for rung in RUNGS)}, or leave it out"
+            )
+        if not 0.1 <= self.held_out_share <= 0.5:
+            raise ConfigurationError(f"the held-out share is {self.held_out_share}; it lies between 0.1 and 0.5")
+        if not 0 <= self.resamples <= _MOST_RESAMPLES or self.run_length < 1:
+            raise ConfigurationError(f"resamples lie between 0 and {_MOST_RESAMPLES:,}, the run length above 0")
+
+
+def calibrate(seen: Observations, options: FitOptions | None = None) -> Calibration:
+    """Raises ``ContractError`` where the trace cannot carry a fit; it never falls back to default coefficients."""
+    chosen_options = options or FitOptions()
+    held_out = _latest(len(seen), chosen_options.held_out_share)
+    require_enough(seen.rows(~held_out), seen.rows(held_out))
+    results = tuple(_climb(rung, seen, held_out, chosen_options) for rung in RUNGS)
+    chosen = _choose(results, chosen_options.rung)
+    rung = next(each for each in RUNGS if each.name == chosen.name)
+    assert chosen.model is not None
+    engine = chosen_options.engine if rung.queueing else None
+    return Calibration(
+        trace=seen.name,
+        rung=rung.name,
+        model=chosen.model,
+        engine=engine,
+        rungs=results,
+        intervals=_intervals(rung, seen, ~held_out, chosen_options, chosen.model),
+        skipped=seen.skipped,
+        notes=_notes(rung, chosen, results),
+        observed_ms=seen.ttft_ms,
+        predicted_ms=predict_ttft_ms(seen, chosen.model, engine),
+        held_out=held_out,
+        overlapping=seen.overlapping(),
+    )
+
+
+def _climb(rung: Rung, seen: Observations, held_out: Mask, options: FitOptions) -> RungResult:
+    """The later requests are in the queue of the earlier ones but never in their fit: their weight is 0."""
+    refused = refusal(rung, seen.rows(~held_out))
+    if refused is not None:
+        return RungResult(rung.name, None, refused)
+    engine = options.engine if rung.queueing else None
+    fit = fit_rung(rung, seen, (~held_out).astype(np.float64), options.engine)
+    predicted = predict_ttft_ms(seen, fit.model, engine)
+    return RungResult(
+        name=rung.name,
+        model=fit.model,
+        converged=fit.converged,
+        choice_error=_cross_error(rung, seen, ~held_out, options, fit.model),
+        fitted=score(seen.ttft_ms[~held_out], predicted[~held_out]),
+        held_out=score(seen.ttft_ms[held_out], predicted[held_out]),
+    )
+
+
+def _choose(results: tuple[RungResult, ...], wanted: str | None) -> RungResult:
+    if wanted is not None:
+        result = next(each for each in results if each.name == wanted)
+        if result.refused is not None:
+            raise ConfigurationError(f"the model '{wanted}' cannot be fitted on this trace: {result.refused}")
+        return result
+    able = [(each, each.choice_error) for each in results if each.choice_error is not None]
+    if not able:
+        raise ContractError(f"not calibrated: {results[0].refused}. Collect prompts of different lengths")
+    least = min(error for _, error in able)
+    # Simpler first: a term has to earn its place.
+    return next(each for each, error in able if error <= _SIMPLER_MAY_LOSE * least)
+
+
+def _cross_error(rung: Rung, seen: Observations, fitted: Mask, options: FitOptions, near: LatencyModel) -> float:
+    """Mean absolute log error on stretches of time left out in turn. All within the fitted requests: the held-out ones
+    choose nothing."""
+    engine = options.engine if rung.queueing else None
+    errors: list[Floats] = []
+    for stretch in np.array_split(np.flatnonzero(fitted), _STRETCHES):
+        weights = fitted.astype(np.float64)
+        weights[stretch] = 0.0
+        model = fit_rung(rung, seen, weights, options.engine, near if rung.queueing else None).model
+        predicted = predict_ttft_ms(seen, model, engine)[stretch]
+        errors.append(np.abs(np.log(np.maximum(predicted, 1e-3) / seen.ttft_ms[stretch])))
+    return float(np.concatenate(errors).mean())
+
+
+def _intervals(
+    rung: Rung, seen: Observations, fitted: Mask, options: FitOptions, near: LatencyModel
+) -> dict[str, Interval]:
+    """Moving-block bootstrap: runs of neighbours in time are drawn with replacement, as weights on the same queue."""
+    if options.resamples == 0:
+        return {}
+    draws = np.random.default_rng(options.seed)
+    places = np.flatnonzero(fitted)
+    found = np.empty((options.resamples, len(rung.coefficients)))
+    for number in range(options.resamples):
+        weights = _resampled(len(seen), places, options.run_length, draws)
+        model = fit_rung(rung, seen, weights, options.engine, near).model
+        found[number] = [getattr(model, name) for name in rung.coefficients]
+    low, high = np.quantile(found, _CONFIDENCE, axis=0)
+    return {
+        name: Interval(float(low[column]), float(high[column]), options.resamples)
+        for column, name in enumerate(rung.coefficients)
+    }
+
+
+def _resampled(count: int, places: npt.NDArray[np.int64], run_length: int, draws: np.random.Generator) -> Floats:
+    length = min(run_length, places.size)
+    starts = draws.integers(0, places.size - length + 1, size=-(-places.size // length))
+    taken = (starts[:, None] + np.arange(length)[None, :]).ravel()[: places.size]
+    return np.bincount(places[taken], minlength=count).astype(np.float64)
+
+
+def _latest(count: int, share: float) -> Mask:
+    """The last requests in time: a model is used on what comes after it was made."""
+    chosen = np.zeros(count, dtype=np.bool_)
+    chosen[count - round(count * share) :] = True
+    return chosen
+
+
+def _notes(rung: Rung, chosen: RungResult, results: tuple[RungResult, ...]) -> tuple[str, ...]:
+    notes = [f"{each.name}: not fitted, {each.refused}" for each in results if each.refused is not None]
+    if not chosen.converged:
+        notes.append("the fit and the simulated queue did not settle on each other; the best seen is used")
+    zero = [name for name in rung.coefficients if getattr(chosen.model, name) == 0.0]
+    if zero:
+        notes.append(f"held at their bound of 0: {', '.join(zero)}")
+    return tuple(notes)

@@ -1,0 +1,129 @@
+"""A collected trace -> the arrays a fit needs. What a record does not say is skipped and counted, never zero."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from semantic_kv.latency.model import Floats
+from semantic_kv.trace.columns import BlockTrace
+from semantic_kv.trace.record import TraceRecord
+
+NO_TTFT = "no observed TTFT"
+NO_CACHED = "the server did not say how many tokens were cached"
+BAD_COUNTS = "more tokens cached than the prompt has"
+Longs = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Observations:
+    """One row per usable request, in order of arrival. ``total_ms`` is nan where only the first token was timed.
+
+    ``output_tokens`` 1 where it was not told: the first token alone is certain.
+    """
+
+    name: str
+    arrival_ms: Floats
+    uncached_tokens: Longs
+    cached_tokens: Longs
+    output_tokens: Longs
+    ttft_ms: Floats
+    total_ms: Floats
+    skipped: Mapping[str, int]
+
+    def __len__(self) -> int:
+        return int(self.ttft_ms.shape[0])
+
+    def rows(self, chosen: npt.NDArray[np.bool_]) -> Observations:
+        return replace(self, **{name: getattr(self, name)[chosen] for name in _COLUMNS})
+
+    def overlapping(self) -> npt.NDArray[np.bool_]:
+        """Which requests arrived while an earlier one was still being served, as far as it was timed."""
+        known = np.where(np.isnan(self.total_ms), self.ttft_ms, self.total_ms)
+        busy_until = np.maximum.accumulate(self.arrival_ms + known)
+        met = np.zeros(len(self), dtype=np.bool_)
+        met[1:] = self.arrival_ms[1:] < busy_until[:-1]
+        return met
+
+
+_COLUMNS = ("arrival_ms", "uncached_tokens", "cached_tokens", "output_tokens", "ttft_ms", "total_ms")
+
+
+def observations_from_records(records: Iterable[TraceRecord], name: str = "trace") -> Observations:
+    """From ``semantic_kv.trace.v1`` records. Requests marked ``warm_up`` in their metadata are left out."""
+    rows: list[tuple[float, int, int, int, float, float]] = []
+    skipped: Counter[str] = Counter()
+    for record in records:
+        cached, uncached = _tokens(
+            record.prompt_tokens, record.observed_prefix_hit_tokens, record.observed_prefill_tokens
+        )
+        ttft, total = record.observed_ttft_ms, record.observed_total_latency_ms
+        if record.metadata.get("warm_up"):
+            skipped["warm-up"] += 1
+        elif ttft is None or ttft <= 0.0:
+            skipped[NO_TTFT] += 1
+        elif cached is None or uncached is None:
+            skipped[NO_CACHED] += 1
+        elif uncached < 0:
+            skipped[BAD_COUNTS] += 1
+        else:
+            total_ms = float("nan") if total is None or total < ttft else total
+            rows.append((record.timestamp_ms, uncached, cached, max(record.output_tokens or 1, 1), ttft, total_ms))
+    return _assembled(name, rows, skipped)
+
+
+def observations_from_trace(trace: BlockTrace) -> Observations:
+    """From columns; they hold no total latency, so decoding cannot be fitted from them."""
+    prompt = np.add.reduceat(
+        np.append(trace.node_tokens[trace.nodes], 0).astype(np.int64), np.minimum(trace.offsets[:-1], trace.nodes.size)
+    )
+    prompt[np.diff(trace.offsets) == 0] = 0
+    rows: list[tuple[float, int, int, int, float, float]] = []
+    skipped: Counter[str] = Counter()
+    for index in range(trace.request_count):
+        hit, prefill = trace.observed_hit_tokens[index], trace.observed_prefill_tokens[index]
+        cached, uncached = _tokens(int(prompt[index]), _whole(hit), _whole(prefill))
+        ttft = float(trace.observed_ttft_ms[index])
+        if not ttft > 0.0:
+            skipped[NO_TTFT] += 1
+        elif cached is None or uncached is None:
+            skipped[NO_CACHED] += 1
+        elif uncached < 0:
+            skipped[BAD_COUNTS] += 1
+        else:
+            output = max(int(trace.output_tokens[index]), 1)
+            rows.append((float(trace.arrival_ms[index]), uncached, cached, output, ttft, float("nan")))
+    return _assembled(trace.name, rows, skipped)
+
+
+def _tokens(prompt: int, hit: int | None, prefill: int | None) -> tuple[int | None, int | None]:
+    """Cached and uncached tokens; one of them may follow from the other and the length of the prompt."""
+    if hit is None and prefill is None:
+        return None, None
+    if hit is None:
+        assert prefill is not None
+        return max(prompt - prefill, 0), prefill
+    return hit, prompt - hit if prefill is None else prefill
+
+
+def _whole(value: float) -> int | None:
+    return None if np.isnan(value) else int(value)
+
+
+def _assembled(name: str, rows: list[tuple[float, int, int, int, float, float]], skipped: Counter[str]) -> Observations:
+    rows.sort(key=lambda row: row[0])
+    table = np.array(rows, dtype=np.float64).reshape(len(rows), len(_COLUMNS))
+    return Observations(
+        name=name,
+        arrival_ms=table[:, 0].copy(),
+        uncached_tokens=table[:, 1].astype(np.int64),
+        cached_tokens=table[:, 2].astype(np.int64),
+        output_tokens=table[:, 3].astype(np.int64),
+        ttft_ms=table[:, 4].copy(),
+        total_ms=table[:, 5].copy(),
+        skipped=dict(skipped),
+    )

@@ -1,0 +1,129 @@
+"""What a calibration found, as values and as JSON (``semantic_kv.calibration.v1``)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from semantic_kv.calibrate.score import Scores
+from semantic_kv.latency.batching import Engine
+from semantic_kv.latency.model import Floats, LatencyModel, latency_model_from_record
+from semblend.errors import ConfigurationError, ContractError
+
+SCHEMA: Final = "semantic_kv.calibration.v1"
+
+
+@dataclass(frozen=True, slots=True)
+class RungResult:
+    """One rung of the ladder. ``refused`` says why it was not fitted; then there is no model and no score.
+
+    ``choice_error`` is the mean absolute log error on stretches of the fitted requests left out in turn; by it the rung
+    is chosen, and the held-out requests choose nothing.
+    """
+
+    name: str
+    model: LatencyModel | None
+    refused: str | None = None
+    converged: bool = True
+    choice_error: float | None = None
+    fitted: Scores | None = None
+    held_out: Scores | None = None
+
+    def as_record(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "refused": self.refused,
+            "converged": self.converged,
+            "choice_error": self.choice_error,
+            "model": None if self.model is None else self.model.as_record(),
+            "fitted": None if self.fitted is None else self.fitted.as_record(),
+            "held_out": None if self.held_out is None else self.held_out.as_record(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Percentiles of the refits on resampled requests."""
+
+    low: float
+    high: float
+    resamples: int
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """The chosen rung with its evidence. ``engine`` is None where requests are modelled as alone on the server.
+
+    ``held_out`` says for each request of the arrays whether it was kept out of the fit: the latest ones.
+    """
+
+    trace: str
+    rung: str
+    model: LatencyModel
+    engine: Engine | None
+    rungs: tuple[RungResult, ...]
+    intervals: Mapping[str, Interval]
+    skipped: Mapping[str, int]
+    notes: tuple[str, ...]
+    observed_ms: Floats
+    predicted_ms: Floats
+    held_out: npt.NDArray[np.bool_]
+    overlapping: npt.NDArray[np.bool_]
+
+    @property
+    def chosen(self) -> RungResult:
+        return next(rung for rung in self.rungs if rung.name == self.rung)
+
+    @property
+    def held_out_mdape(self) -> float:
+        scores = self.chosen.held_out
+        assert scores is not None
+        return scores.mdape
+
+    def as_record(self) -> dict[str, Any]:
+        return {
+            "schema": SCHEMA,
+            "trace": self.trace,
+            "rung": self.rung,
+            "model": self.model.as_record(),
+            "engine": None
+            if self.engine is None
+            else {"pass_tokens": self.engine.pass_tokens, "slots": self.engine.slots},
+            "intervals": {
+                name: {"low": each.low, "high": each.high, "resamples": each.resamples}
+                for name, each in self.intervals.items()
+            },
+            "rungs": [rung.as_record() for rung in self.rungs],
+            "skipped": dict(self.skipped),
+            "notes": list(self.notes),
+            "requests": [
+                {"observed_ms": float(seen), "predicted_ms": float(said), "held_out": bool(out)}
+                for seen, said, out in zip(self.observed_ms, self.predicted_ms, self.held_out, strict=True)
+            ],
+        }
+
+
+def read_latency_model(path: Path) -> tuple[LatencyModel, Engine | None]:
+    """The model of a written calibration, and the engine it was fitted with, if it has a queue."""
+    try:
+        record = json.loads(path.read_bytes())
+    except OSError as error:
+        raise ConfigurationError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except ValueError:
+        raise ContractError(f"{path.name} is not JSON; give the calibration.json of semantic-kv calibrate") from None
+    if not isinstance(record, dict) or record.get("schema") != SCHEMA or not isinstance(record.get("model"), dict):
+        raise ContractError(f"{path.name} is no {SCHEMA}; give the calibration.json of semantic-kv calibrate")
+    engine = record.get("engine")
+    if engine is None:
+        return latency_model_from_record(record["model"]), None
+    try:
+        limits = Engine(int(engine["pass_tokens"]), int(engine["slots"]))
+    except (KeyError, TypeError, ValueError):
+        raise ContractError(f"{path.name}: 'engine' must hold pass_tokens and slots") from None
+    return latency_model_from_record(record["model"]), limits

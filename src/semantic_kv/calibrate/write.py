@@ -1,0 +1,44 @@
+"""The doors of the command line: records or columns in, a calibration out; a calibration in, its files out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from semantic_kv.calibrate.fit import FitOptions, calibrate
+from semantic_kv.calibrate.observations import observations_from_records, observations_from_trace
+from semantic_kv.calibrate.plot import scatter_png
+from semantic_kv.calibrate.result import Calibration
+from semantic_kv.calibrate.summary import summarize
+from semantic_kv.trace.columns import BlockTrace
+from semantic_kv.trace.record import TraceRecord
+from semblend.errors import ConfigurationError, MissingDependencyError
+
+
+def calibrate_records(
+    records: Iterable[TraceRecord], *, name: str = "trace", options: FitOptions | None = None
+) -> Calibration:
+    return calibrate(observations_from_records(records, name), options)
+
+
+def calibrate_trace(trace: BlockTrace, options: FitOptions | None = None) -> Calibration:
+    return calibrate(observations_from_trace(trace), options)
+
+
+def write_calibration(calibration: Calibration, directory: Path) -> list[Path]:
+    """What was written. Without matplotlib there is no picture, and the list does not name one."""
+    files: dict[str, bytes] = {
+        "calibration.json": (json.dumps(calibration.as_record(), indent=1) + "\n").encode(),
+        "calibration.md": summarize(calibration).encode(),
+    }
+    with suppress(MissingDependencyError):
+        files["observed_vs_modelled_ttft.png"] = scatter_png(calibration)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, content in files.items():
+            (directory / name).write_bytes(content)
+    except OSError as error:
+        raise ConfigurationError(f"{directory}: cannot be written: {error.strerror or error}") from None
+    return [directory / name for name in files]

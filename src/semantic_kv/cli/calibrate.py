@@ -1,0 +1,65 @@
+"""``semantic-kv calibrate``: a trace with observed TTFT in, a latency model with its evidence out."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Final
+
+from semantic_kv.calibrate import (
+    RUNGS,
+    Calibration,
+    FitOptions,
+    calibrate_records,
+    calibrate_trace,
+    summarize,
+    write_calibration,
+)
+from semantic_kv.cli.arguments import existing_file, positive_int, share
+from semantic_kv.cli.exit_codes import ExitCode
+from semantic_kv.streams import write_out
+from semantic_kv.trace.formats import FORMATS
+from semantic_kv.trace.load import load_trace, read_records, sniff_format
+
+NAME: Final = "calibrate"
+SUMMARY: Final = (
+    "Fit the latency model to a trace with observed TTFT; judged on its later requests, which chose nothing."
+)
+EXAMPLES: Final = """\
+  semantic-kv calibrate --trace served.jsonl --output-dir calibration
+  semantic-kv replay --trace served.jsonl --cache-token-budget 50k --latency-model calibration/calibration.json"""
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--trace", required=True, type=existing_file, metavar="FILE", help="with observed_ttft_ms")
+    command.add_argument("--format", metavar="NAME", help="the trace's format (default: by its first bytes)")
+    command.add_argument(
+        "--output-dir", type=Path, default=Path("outputs/calibration"), metavar="DIR", help="default: %(default)s"
+    )
+    command.add_argument(
+        "--model", choices=[rung.name for rung in RUNGS], help="default: the simplest that predicts as well as any"
+    )
+    command.add_argument("--held-out-share", type=share, default=0.3, metavar="R", help="default: %(default)g")
+    command.add_argument("--resamples", type=positive_int, default=200, metavar="N", help="default: %(default)s")
+    command.add_argument("--seed", type=int, default=0, metavar="N", help="of the resampling (default: %(default)s)")
+
+
+def execute(options: argparse.Namespace) -> ExitCode:
+    wanted = FitOptions(
+        rung=options.model,
+        held_out_share=options.held_out_share,
+        resamples=options.resamples,
+        seed=options.seed,
+    )
+    found = _calibrated(options.trace, options.format or sniff_format(options.trace), wanted)
+    written = write_calibration(found, options.output_dir)
+    write_out(summarize(found).rstrip() + "\n")
+    write_out("".join(f"written: {path}\n" for path in written))
+    return ExitCode.OK
+
+
+def _calibrated(path: Path, name: str, options: FitOptions) -> Calibration:
+    """From records where the format has them: columns hold no total latency, so decoding could not be fitted."""
+    if FORMATS.get(name).records is None:
+        return calibrate_trace(load_trace(path, name), options)
+    return calibrate_records(read_records(path, name), name=path.name, options=options)

@@ -1,0 +1,108 @@
+"""``semantic-kv collect``: requests to a server (or the mock), a trace with observed times out."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Final
+
+from semantic_kv.cli.arguments import amount, existing_file, positive_int
+from semantic_kv.cli.exit_codes import ExitCode
+from semantic_kv.collect import CollectOptions, CollectSummary, PlanOptions, collect_from_mock, collect_from_server
+from semantic_kv.collect.request import Served
+from semantic_kv.experiment.progress import progress
+from semantic_kv.streams import write_out
+
+NAME: Final = "collect"
+SUMMARY: Final = "Collect a trace with observed TTFT from an OpenAI-compatible server, or from a mock. Steers no cache."
+EXAMPLES: Final = """\
+  semantic-kv collect --mock --output mock.jsonl
+  semantic-kv collect --base-url http://localhost:8001 --prompts texts.jsonl --requests 200 --output served.jsonl
+  semantic-kv calibrate --trace served.jsonl --output-dir calibration"""
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    server = command.add_mutually_exclusive_group(required=True)
+    server.add_argument("--base-url", metavar="URL", help="a server with /v1/chat/completions")
+    server.add_argument("--mock", action="store_true", help="no server: simulated time, every record says so")
+    command.add_argument("--output", required=True, type=Path, metavar="FILE.jsonl", help="the trace to write")
+    command.add_argument("--prompts", type=existing_file, metavar="FILE", help="texts to send (default: built in)")
+    command.add_argument("--model", metavar="NAME", help="default: the first the server names")
+    command.add_argument("--header", action="append", default=[], type=_header, metavar="NAME:VALUE", help="repeatable")
+    command.add_argument("--timeout-s", type=amount, default=300.0, metavar="S", help="default: %(default)g")
+    plan = command.add_argument_group("what is sent")
+    plan.add_argument("--requests", type=positive_int, default=120, metavar="N", help="default: %(default)s")
+    plan.add_argument("--least-prompt-tokens", type=positive_int, default=150, metavar="N", help="default: %(default)s")
+    plan.add_argument(
+        "--most-prompt-tokens", type=positive_int, default=3_000, metavar="N", help="default: %(default)s"
+    )
+    plan.add_argument("--output-tokens", type=positive_int, default=16, metavar="N", help="default: %(default)s")
+    plan.add_argument("--concurrency", type=positive_int, default=4, metavar="N", help="default: %(default)s")
+    plan.add_argument("--utilisation", type=amount, default=0.8, metavar="R", help="default: %(default)g")
+    plan.add_argument("--as-is", action="store_true", help="send the prompts as the file has them, in its order")
+    plan.add_argument("--seed", type=int, default=0, metavar="N", help="default: %(default)s")
+    plan.add_argument("--no-warm-up", action="store_true", help="measure from the first request on")
+    privacy = command.add_argument_group("what is written")
+    privacy.add_argument("--keep-raw-text", action="store_true", help="write prompts as they are instead of digests")
+    privacy.add_argument(
+        "--key-file", type=existing_file, metavar="FILE", help="key of the digests (default: one nobody keeps)"
+    )
+    privacy.add_argument("--tokenizer", metavar="FILE", help="a tokenizer.json for the blocks' token counts")
+    command.add_argument("--quiet", action="store_true", help="no progress on stderr")
+
+
+def execute(options: argparse.Namespace) -> ExitCode:
+    wanted = _wanted(options)
+    if options.mock:
+        summary = collect_from_mock(wanted)
+    else:
+        with progress("collect", options.requests, quiet=options.quiet) as advance:
+
+            def served(_: Served) -> None:
+                advance(1)
+
+            summary = collect_from_server(wanted, served)
+    write_out(_told(summary, options.output))
+    return ExitCode.OK
+
+
+def _wanted(options: argparse.Namespace) -> CollectOptions:
+    return CollectOptions(
+        output=options.output,
+        plan=PlanOptions(
+            requests=options.requests,
+            least_prompt_tokens=options.least_prompt_tokens,
+            most_prompt_tokens=options.most_prompt_tokens,
+            output_tokens=options.output_tokens,
+            concurrency=options.concurrency,
+            utilisation=options.utilisation,
+            as_is=options.as_is,
+            seed=options.seed,
+        ),
+        prompts=options.prompts,
+        base_url=options.base_url,
+        model=options.model,
+        timeout_s=options.timeout_s,
+        headers=dict(options.header),
+        keep_text=options.keep_raw_text,
+        key_file=options.key_file,
+        tokenizer=options.tokenizer,
+        warm_up=not options.no_warm_up,
+    )
+
+
+def _told(summary: CollectSummary, output: Path) -> str:
+    lines = [f"{summary.served} of {summary.requests} requests served; trace: {output}"]
+    lines += [f"failed: {count} times {reason}" for reason, count in summary.failures.items()]
+    if not summary.cached_tokens_told:
+        lines.append(
+            "the server never says how many prompt tokens it had cached: no latency model can be fitted to this"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, colon, value = text.partition(":")
+    if not colon or not name.strip():
+        raise argparse.ArgumentTypeError(f"'{name}' is not of the form 'Name: value'")
+    return name.strip(), value.strip()

@@ -1,0 +1,60 @@
+"""The entry point: runs a command and turns errors into one line that says what to do, and an exit code."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Final
+
+from semantic_kv.cli import calibrate, collect, mrc, replay, run, run_all, serve
+from semantic_kv.cli.exit_codes import ExitCode
+from semantic_kv.streams import write_err
+from semblend import __version__
+from semblend.errors import MissingDependencyError, SemBlendError
+
+COMMAND_MODULES: Final = (run, run_all, replay, collect, calibrate, mrc, serve)
+_CODES: Final = (
+    "exit codes: 0 ok, 2 wrong usage or input, 3 environment (missing package, disk, port), 130 interrupted (Ctrl-C)"
+)
+
+
+def parser() -> argparse.ArgumentParser:
+    root = argparse.ArgumentParser(
+        prog="semantic-kv",
+        description="Simulates prefix and KV caches under memory pressure: which admission, which eviction, how much "
+        "memory, how far from the optimum. TTFT is modelled, never measured.",
+        epilog=_CODES,
+    )
+    root.add_argument("--version", action="version", version=f"semantic-kv {__version__}")
+    commands = root.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    for module in COMMAND_MODULES:
+        command = commands.add_parser(
+            module.NAME,
+            help=module.SUMMARY,
+            description=module.SUMMARY,
+            epilog=f"examples:\n{module.EXAMPLES}\n\n{_CODES}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        module.add_arguments(command)
+        command.set_defaults(execute=module.execute)
+    return root
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parser().parse_args(arguments)
+    try:
+        return int(options.execute(options))
+    except MissingDependencyError as error:
+        return _complain(error, ExitCode.ENVIRONMENT)
+    except SemBlendError as error:
+        return _complain(error, ExitCode.USAGE)
+    except OSError as error:
+        return _complain(error, ExitCode.ENVIRONMENT)
+    except KeyboardInterrupt:
+        write_err("semantic-kv: interrupted; finished cells are kept, the same command goes on with the rest\n")
+        return int(ExitCode.INTERRUPTED)
+
+
+def _complain(error: Exception, code: ExitCode) -> int:
+    write_err(f"semantic-kv: {' '.join(str(error).split())}\n")
+    return int(code)

@@ -1,0 +1,80 @@
+"""``semantic-kv mrc``: miss ratio over capacity, exact and by samples with their error."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Final
+
+from semantic_kv.cli.arguments import add_work, capacity, existing_file, policy, positive_int, run_options, share
+from semantic_kv.cli.exit_codes import ExitCode
+from semantic_kv.cli.folders import new_folder, run_facts
+from semantic_kv.experiment.config import BASELINE, MODELS, UNITS, CurvePlan, ExperimentConfig, FileSource, PolicyChoice
+from semantic_kv.experiment.run import run_study_on
+from semantic_kv.experiment.sources import open_source
+from semantic_kv.report.curve_outputs import curve_text, write_curves
+from semantic_kv.sampling.capacities import capacity_ladder
+from semantic_kv.streams import write_out
+
+NAME: Final = "mrc"
+SUMMARY: Final = "Miss-ratio curves of a trace: exact by many capacities, and from samples with their error shown."
+EXAMPLES: Final = """\
+  semantic-kv mrc --trace mooncake.jsonl.gz --policies lru s3fifo --sample-rates 0.1 0.05
+  semantic-kv mrc --trace trace.jsonl --unit tokens --capacities 10k 50k 200k --no-bounds"""
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--trace", required=True, type=existing_file, metavar="FILE", help="any known trace format")
+    command.add_argument("--format", metavar="NAME", help="the trace's format (default: by its first bytes)")
+    command.add_argument("--most-requests", type=positive_int, metavar="N", help="use the first N requests only")
+    command.add_argument(
+        "--policies",
+        nargs="+",
+        type=policy,
+        default=[PolicyChoice(BASELINE)],
+        metavar="EVICT[+ADMIT]",
+        help="default: lru",
+    )
+    command.add_argument(
+        "--capacities",
+        nargs="+",
+        type=capacity,
+        metavar="N",
+        help="default: 12 from a thousandth of the distinct blocks (or tokens) to all of them",
+    )
+    command.add_argument("--unit", choices=UNITS, default="blocks", help="default: %(default)s")
+    command.add_argument("--model", choices=MODELS, default="prefix_tree", help="default: %(default)s")
+    command.add_argument("--sample-rates", nargs="+", type=share, default=[], metavar="R", help="as 0.1 0.01")
+    command.add_argument(
+        "--draws", type=positive_int, default=3, metavar="N", help="samples per rate (default: %(default)s)"
+    )
+    command.add_argument("--no-bounds", action="store_true", help="leave out the ceiling and the clairvoyant")
+    command.add_argument(
+        "--output-dir", type=Path, default=Path("outputs/curves"), metavar="DIR", help="default: %(default)s"
+    )
+    add_work(command)
+
+
+def execute(options: argparse.Namespace) -> ExitCode:
+    source = FileSource(str(options.trace), options.format, options.most_requests)
+    trace = open_source(source, 0, Path())
+    sizes = tuple(sorted(set(options.capacities or capacity_ladder(trace, options.unit))))
+    policies = tuple(dict.fromkeys(options.policies))
+    plan = CurvePlan(policies, sizes, tuple(dict.fromkeys(options.sample_rates)), options.draws, options.model)
+    config = ExperimentConfig(
+        experiment="mrc",
+        description=f"Miss-ratio curve of {trace.name}.",
+        source=source,
+        unit=options.unit,
+        capacities=(sizes[len(sizes) // 2],),
+        policies=policies,
+        models=(options.model,),
+        curve=plan,
+        bounds=not options.no_bounds,
+    )
+    study = run_study_on(config, lambda seed: trace, run_options(options, options.output_dir, Path()))
+    folder = new_folder(options.output_dir, "mrc")
+    write_curves(study, folder, run_facts())
+    write_out(curve_text(study))
+    write_out(f"results: {folder}\n")
+    return ExitCode.OK

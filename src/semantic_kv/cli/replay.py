@@ -1,0 +1,111 @@
+"""``semantic-kv replay``: one recorded trace through several policies at given capacities."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Final
+
+from semantic_kv.calibrate import calibrate_trace, read_latency_model
+from semantic_kv.cli.arguments import add_work, amount, capacity, existing_file, policy, positive_int, run_options
+from semantic_kv.cli.exit_codes import ExitCode
+from semantic_kv.cli.folders import new_folder, run_facts
+from semantic_kv.experiment.config import BASELINE, MODELS, ExperimentConfig, FileSource, PolicyChoice
+from semantic_kv.experiment.observed import compare_observed
+from semantic_kv.experiment.run import run_study_on
+from semantic_kv.experiment.sources import open_source
+from semantic_kv.experiment.verdict import MODELLED, verdict_of
+from semantic_kv.latency.model import LatencyModel
+from semantic_kv.report.replay_outputs import write_replay
+from semantic_kv.streams import write_out
+from semantic_kv.trace.columns import BlockTrace
+from semblend.errors import ConfigurationError
+
+NAME: Final = "replay"
+SUMMARY: Final = "Replay one recorded trace through several policies, optionally with a latency model calibrated on it."
+EXAMPLES: Final = """\
+  semantic-kv replay --trace trace.jsonl --cache-token-budget 50k
+  semantic-kv replay --trace trace.jsonl --cache-token-budget 50k --calibrate-from-trace
+  semantic-kv replay --trace mooncake.jsonl.gz --cache-blocks 5k --policies lru s3fifo lru+second_use"""
+_DEFAULT_POLICIES: Final = ("lru", "adaptive_semantic", "static_semantic")
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--trace", required=True, type=existing_file, metavar="FILE", help="any known trace format")
+    command.add_argument("--format", metavar="NAME", help="the trace's format (default: by its first bytes)")
+    command.add_argument("--most-requests", type=positive_int, metavar="N", help="replay the first N requests only")
+    size = command.add_mutually_exclusive_group(required=True)
+    size.add_argument("--cache-token-budget", type=capacity, metavar="N", help="capacity in tokens, as 50000 or 50k")
+    size.add_argument("--cache-blocks", type=capacity, metavar="N", help="capacity in blocks")
+    command.add_argument(
+        "--policies",
+        nargs="+",
+        type=policy,
+        default=[PolicyChoice(name) for name in _DEFAULT_POLICIES],
+        metavar="EVICT[+ADMIT]",
+        help=f"LRU is always among them (default: {' '.join(_DEFAULT_POLICIES)})",
+    )
+    command.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS), help="default: both, tree first")
+    command.add_argument("--output-name", default="trace_replay", metavar="NAME", help="default: %(default)s")
+    command.add_argument(
+        "--output-dir", type=Path, default=Path("outputs/traces"), metavar="DIR", help="default: %(default)s"
+    )
+    latency = command.add_argument_group("latency model (TTFT is modelled)")
+    latency.add_argument("--base-ms", type=amount, metavar="MS", help="default: 80")
+    latency.add_argument("--ms-per-uncached-token", type=amount, metavar="MS", help="default: 0.08")
+    source = latency.add_mutually_exclusive_group()
+    source.add_argument("--calibrate-from-trace", action="store_true", help="fit it to the trace's observed TTFT")
+    source.add_argument("--latency-model", type=existing_file, metavar="FILE", help="of semantic-kv calibrate")
+    add_work(command)
+
+
+def execute(options: argparse.Namespace) -> ExitCode:
+    source = FileSource(str(options.trace), options.format, options.most_requests)
+    trace = open_source(source, 0, Path())
+    latency, notes = _latency(options, trace)
+    in_tokens = options.cache_token_budget is not None
+    config = ExperimentConfig(
+        experiment=options.output_name,
+        description=f"Replay of {trace.name}.",
+        source=source,
+        unit="tokens" if in_tokens else "blocks",
+        capacities=(options.cache_token_budget if in_tokens else options.cache_blocks,),
+        policies=tuple(dict.fromkeys(options.policies)),
+        models=tuple(options.models),
+        latency=latency,
+    )
+    study = run_study_on(config, lambda seed: trace, run_options(options, options.output_dir, Path()))
+    lru = PolicyChoice(BASELINE)
+    comparison = compare_observed(trace, lru, config.models[0], config.unit, config.capacities[0], latency)
+    folder = new_folder(options.output_dir, options.output_name)
+    write_replay(study, comparison, notes, folder, run_facts())
+    verdict = verdict_of(study)
+    write_out(f"{verdict.headline}\n" + "".join(f"- {line}\n" for line in (*verdict.sentences, *notes)))
+    write_out(f"{MODELLED}\nresults: {folder}\n")
+    return ExitCode.OK
+
+
+def _latency(options: argparse.Namespace, trace: BlockTrace) -> tuple[LatencyModel, tuple[str, ...]]:
+    given = options.base_ms is not None or options.ms_per_uncached_token is not None
+    if given and (options.calibrate_from_trace or options.latency_model):
+        raise ConfigurationError("--base-ms and --ms-per-uncached-token stand against a calibrated model; give one")
+    if options.calibrate_from_trace:
+        found = calibrate_trace(trace)
+        told = (
+            f"Latency model '{found.rung}' fitted to this trace: median absolute error on its later, held-out requests"
+        )
+        return found.model, (f"{told} {100 * found.held_out_mdape:.1f} %.", *_queue_note(found.engine is not None))
+    if options.latency_model:
+        model, engine = read_latency_model(options.latency_model)
+        return model, (f"Latency model of {options.latency_model.name}.", *_queue_note(engine is not None))
+    if not given:
+        return LatencyModel(), ("Latency model: the defaults, 80 ms + 0.08 ms per uncached token, fitted to nothing.",)
+    base = 80.0 if options.base_ms is None else options.base_ms
+    slope = 0.08 if options.ms_per_uncached_token is None else options.ms_per_uncached_token
+    return LatencyModel(base, slope, source="given"), (
+        f"Latency model as given: {base:g} ms + {slope:g} ms per token.",
+    )
+
+
+def _queue_note(queueing: bool) -> tuple[str, ...]:
+    return ("Waiting in the server's queue is left out of this comparison of policies.",) if queueing else ()

@@ -1,0 +1,49 @@
+"""``semantic-kv run``: one experiment file in, one folder of results out."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Final
+
+from semantic_kv.cli.arguments import add_work, existing_file, existing_folder, run_options
+from semantic_kv.cli.exit_codes import ExitCode
+from semantic_kv.cli.folders import new_folder, run_facts
+from semantic_kv.experiment.config_file import load_config
+from semantic_kv.experiment.run import run_study
+from semantic_kv.experiment.verdict import MODELLED, verdict_of
+from semantic_kv.report.outputs import write_study
+from semantic_kv.streams import write_out
+
+NAME: Final = "run"
+SUMMARY: Final = "Run one experiment: all its policies, models, capacities and seeds, with bounds and a report."
+EXAMPLES: Final = """\
+  semantic-kv run --config configs/experiments/low_memory_rag_stress.yaml
+  semantic-kv run --config configs/experiments/mooncake.yaml --traces ../shared/data/traces --jobs 2"""
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--config", required=True, type=existing_file, metavar="FILE", help="an experiment (YAML)")
+    command.add_argument(
+        "--output-dir",
+        type=Path,
+        default=Path("outputs/experiments"),
+        metavar="DIR",
+        help="gets <timestamp>_<experiment>/ and the kept cells (default: %(default)s)",
+    )
+    command.add_argument(
+        "--traces", type=existing_folder, metavar="DIR", help="where its trace file lies (default: beside the config)"
+    )
+    add_work(command)
+
+
+def execute(options: argparse.Namespace) -> ExitCode:
+    config = load_config(options.config)
+    traces = options.traces or options.config.parent
+    study = run_study(config, run_options(options, options.output_dir, traces))
+    folder = new_folder(options.output_dir, config.experiment)
+    write_study(study, folder, run_facts())
+    verdict = verdict_of(study)
+    write_out(f"{verdict.headline}\n" + "".join(f"- {sentence}\n" for sentence in verdict.sentences))
+    write_out(f"{MODELLED}\nresults: {folder}\n")
+    return ExitCode.OK

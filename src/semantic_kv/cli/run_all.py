@@ -1,0 +1,86 @@
+"""``semantic-kv run-all``: every experiment file of a folder, and the summary over all of them."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Final
+
+from semantic_kv.cli.arguments import add_work, existing_folder, run_options
+from semantic_kv.cli.exit_codes import ExitCode
+from semantic_kv.cli.folders import new_folder, run_facts
+from semantic_kv.experiment.config import ExperimentConfig, FileSource
+from semantic_kv.experiment.config_file import load_config
+from semantic_kv.experiment.run import run_study
+from semantic_kv.experiment.study import Study
+from semantic_kv.experiment.verdict import verdict_of
+from semantic_kv.report.outputs import write_aggregate, write_study
+from semantic_kv.streams import write_err, write_out
+from semblend.errors import ConfigurationError
+
+NAME: Final = "run-all"
+SUMMARY: Final = (
+    "Run every experiment of a folder and write aggregate_summary.csv, aggregate_summary.md and report.html."
+)
+EXAMPLES: Final = """\
+  semantic-kv run-all
+  semantic-kv run-all --traces ../shared/data/traces --jobs 2
+  semantic-kv run-all --only low_memory_rag_stress legal_review_long_context"""
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--config-dir",
+        type=existing_folder,
+        default=Path("configs/experiments"),
+        metavar="DIR",
+        help="its *.yaml are run in order of name (default: %(default)s)",
+    )
+    command.add_argument(
+        "--output-dir",
+        type=Path,
+        default=Path("outputs/experiments"),
+        metavar="DIR",
+        help="gets a folder per experiment, the summary and the kept cells (default: %(default)s)",
+    )
+    command.add_argument(
+        "--traces",
+        type=existing_folder,
+        metavar="DIR",
+        help="where trace files lie; without it, studies of traces that are not beside their config are left out",
+    )
+    command.add_argument("--only", nargs="+", default=[], metavar="NAME", help="run these experiments only")
+    add_work(command)
+
+
+def execute(options: argparse.Namespace) -> ExitCode:
+    if not options.config_dir.is_dir():  # the default may not be there
+        raise ConfigurationError(f"there is no folder '{options.config_dir}'; name one with --config-dir")
+    traces = options.traces or options.config_dir
+    configs = _chosen([load_config(path) for path in sorted(options.config_dir.glob("*.yaml"))], options.only)
+    if not configs:
+        raise ConfigurationError(f"there is no experiment (*.yaml) in {options.config_dir}")
+    studies: list[Study] = []
+    for config in configs:
+        if isinstance(config.source, FileSource) and not (traces / config.source.path).is_file():
+            if options.traces or options.only:
+                raise ConfigurationError(f"{config.experiment}: there is no trace '{traces / config.source.path}'")
+            write_err(f"left out {config.experiment}: its trace {config.source.path} is not here; give --traces DIR\n")
+            continue
+        study = run_study(config, run_options(options, options.output_dir, traces))
+        write_study(study, new_folder(options.output_dir, config.experiment), run_facts())
+        write_out(f"{config.experiment}: {verdict_of(study).headline}\n")
+        studies.append(study)
+    if not studies:
+        raise ConfigurationError("nothing was run: every experiment needs a trace that is not here; give --traces DIR")
+    write_aggregate(studies, options.output_dir, run_facts())
+    write_out(f"summary: {options.output_dir / 'aggregate_summary.md'}\n")
+    return ExitCode.OK
+
+
+def _chosen(configs: list[ExperimentConfig], only: list[str]) -> list[ExperimentConfig]:
+    known = [config.experiment for config in configs]
+    for name in only:
+        if name not in known:
+            raise ConfigurationError(f"--only {name}: no such experiment; known: {', '.join(known)}")
+    return [config for config in configs if not only or config.experiment in only]

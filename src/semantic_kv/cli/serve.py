@@ -1,0 +1,48 @@
+"""``semantic-kv serve``: the simulator as an HTTP service, until it is interrupted."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Final
+
+from semantic_kv.api import ServiceSettings, serve
+from semantic_kv.calibrate import read_latency_model
+from semantic_kv.cli.arguments import capacity, existing_file, policy, positive_int
+from semantic_kv.cli.exit_codes import ExitCode
+from semantic_kv.experiment.config import BASELINE, MODELS, UNITS, PolicyChoice
+from semantic_kv.latency.model import LatencyModel
+from semantic_kv.streams import write_err
+
+NAME: Final = "serve"
+SUMMARY: Final = "Serve the simulator over HTTP with OpenAPI (extra: service). No authentication: local by default."
+EXAMPLES: Final = """\
+  semantic-kv serve
+  semantic-kv serve --port 8010 --capacity 200k --policy s3fifo --latency-model calibration/calibration.json"""
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help="default: %(default)s")
+    command.add_argument("--port", type=positive_int, default=8000, metavar="N", help="default: %(default)s")
+    command.add_argument("--capacity", type=capacity, default=100_000, metavar="N", help="default: %(default)s")
+    command.add_argument("--unit", choices=UNITS, default="tokens", help="of the capacity (default: %(default)s)")
+    command.add_argument("--model", choices=MODELS, default="prefix_tree", help="default: %(default)s")
+    command.add_argument(
+        "--policy", type=policy, default=PolicyChoice(BASELINE), metavar="EVICT[+ADMIT]", help="default: lru"
+    )
+    command.add_argument("--latency-model", type=existing_file, metavar="FILE", help="of semantic-kv calibrate")
+
+
+def execute(options: argparse.Namespace) -> ExitCode:
+    latency, engine = read_latency_model(options.latency_model) if options.latency_model else (LatencyModel(), None)
+    settings = ServiceSettings(
+        capacity=options.capacity,
+        unit=options.unit,
+        model=options.model,
+        evict=options.policy.evict,
+        admit=options.policy.admit,
+        latency=latency,
+        engine=engine,
+    )
+    write_err(f"semantic-kv: serving on http://{options.host}:{options.port} (documentation at /docs)\n")
+    serve(settings, host=options.host, port=options.port)
+    return ExitCode.OK

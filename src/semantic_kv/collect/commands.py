@@ -1,0 +1,147 @@
+"""The doors of the command line: options in, a trace file and a summary out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from semantic_kv.collect.mock_run import run_mock
+from semantic_kv.collect.mock_server import MockServer
+from semantic_kv.collect.plan import PlanOptions, Step, plan_requests
+from semantic_kv.collect.prompts import read_prompts
+from semantic_kv.collect.recorder import TraceRecorder
+from semantic_kv.collect.run import Collection, CollectSummary, Progress, warm_up_requests
+from semantic_kv.segment import Message
+from semantic_kv.trace.anonymise import MIN_KEY_BYTES, new_key
+from semantic_kv.trace.tokens import open_tokenizer
+from semantic_kv.trace.writing import write_atomically
+from semblend.errors import ConfigurationError, MissingDependencyError
+from semblend.registry import Registry
+
+_SERVERS: Final[Registry[Any]] = Registry("server client")
+_SERVERS.register("httpx", "semantic_kv.collect.http_server:HttpServer")
+
+
+@dataclass(frozen=True, slots=True)
+class CollectOptions:
+    """``output`` ends in ``.jsonl``. ``keep_text`` writes prompts as they are; else digests keyed by ``key_file``, or
+    by a key nobody keeps. ``tokenizer``: a tokenizer.json for the blocks' token counts, None for the built-in rule.
+    ``headers`` go with every request and into no file."""
+
+    output: Path
+    plan: PlanOptions = field(default_factory=PlanOptions)
+    prompts: Path | None = None
+    base_url: str | None = None
+    model: str | None = None
+    timeout_s: float = 300.0
+    headers: Mapping[str, str] = field(default_factory=dict)
+    keep_text: bool = False
+    key_file: Path | None = None
+    tokenizer: str | None = None
+    warm_up: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.output.name.endswith(".jsonl"):
+            raise ConfigurationError(f"{self.output}: a collected trace ends in .jsonl")
+        if not 1.0 <= self.timeout_s <= 86_400.0:
+            raise ConfigurationError("the timeout lies between 1 and 86,400 seconds")
+
+
+def collect_from_server(options: CollectOptions, progress: Progress | None = None) -> CollectSummary:
+    """Sends the plan to ``base_url`` and writes the trace. The file appears whole, or not at all."""
+    return asyncio.run(_collect(options, progress))
+
+
+def collect_from_mock(options: CollectOptions) -> CollectSummary:
+    """The same without a server, in simulated time; every record says ``mock``."""
+    steps = _steps(options)
+    with _recorder(options) as recorder:
+        written = run_mock(steps, MockServer(seed=options.plan.seed), recorder)
+    return CollectSummary(len(steps), written, {}, cached_tokens_told=True, seconds=0.0, peak_concurrency=0)
+
+
+async def _collect(options: CollectOptions, progress: Progress | None) -> CollectSummary:
+    if options.base_url is None:
+        raise ConfigurationError("name the server with --base-url http://host:port, or ask for the mock")
+    try:
+        server_class = _SERVERS.get("httpx")
+    except ModuleNotFoundError:
+        raise MissingDependencyError("httpx", "live", "collecting from a server") from None
+    steps = _steps(options)
+    warm_up = warm_up_requests(steps) if options.warm_up else []
+    server = server_class(
+        options.base_url, model=options.model, timeout_s=options.timeout_s, headers=dict(options.headers)
+    )
+    async with server:
+        with _recorder(options) as recorder:
+            collection = Collection(server, recorder, options.plan.concurrency, progress)
+            return await collection.run(steps, warm_up)
+
+
+def _steps(options: CollectOptions) -> list[Step]:
+    prompts = BUILT_IN_TEXT if options.prompts is None else read_prompts(options.prompts)
+    return plan_requests(prompts, options.plan)
+
+
+@contextmanager
+def _recorder(options: CollectOptions) -> Iterator[TraceRecorder]:
+    if options.keep_text and options.key_file is not None:
+        raise ConfigurationError("--key-file is for digests; with texts kept there are none")
+    key = new_key() if options.key_file is None else read_key(options.key_file)
+    with write_atomically(options.output) as temporary, temporary.open("w", encoding="utf-8") as stream:
+        yield TraceRecorder(stream, None if options.keep_text else key, tokenizer=open_tokenizer(options.tokenizer))
+
+
+def read_key(path: Path) -> bytes:
+    """The bytes of a file, without white space around them."""
+    try:
+        key = path.read_bytes().strip()
+    except OSError as error:
+        raise ConfigurationError(f"{path}: cannot be read: {error.strerror or error}") from None
+    if len(key) < MIN_KEY_BYTES:
+        raise ConfigurationError(f"{path}: a digest key has at least {MIN_KEY_BYTES} random bytes")
+    return key
+
+
+_SUBJECTS: Final = (
+    "ferry",
+    "archive",
+    "signal",
+    "licence",
+    "garden",
+    "ledger",
+    "harbour",
+    "engine",
+    "letter",
+    "bridge",
+)
+_DEEDS: Final = ("carries", "records", "measures", "repairs", "delays", "announces", "replaces", "describes", "returns")
+_OBJECTS: Final = (
+    "passengers",
+    "tickets",
+    "weather",
+    "reports",
+    "cables",
+    "payments",
+    "timetables",
+    "pictures",
+    "maps",
+)
+# Enough to count tokens by; what a model makes of it does not matter for times.
+BUILT_IN_TEXT: Final[list[tuple[Message, ...]]] = [
+    (
+        Message(
+            "user",
+            " ".join(
+                f"The {subject} {deed} {thing} number {17 * i + 5 * j + k}."
+                for i, subject in enumerate(_SUBJECTS)
+                for j, deed in enumerate(_DEEDS)
+                for k, thing in enumerate(_OBJECTS)
+            ),
+        ),
+    )
+]

@@ -1,0 +1,139 @@
+"""Texts -> requests whose latencies can be told apart: spread lengths, shared beginnings, and company on the server.
+
+A fit needs all three: without lengths no price per token, without shared beginnings no price of a hit, without company
+no queue. Every twenty requests hold the whole mixture, so any stretch of time does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+
+from semantic_kv.collect.request import PromptRequest
+from semantic_kv.segment import Message
+from semblend.errors import ConfigurationError, ContractError
+
+Pace = Literal["alone", "paced", "burst"]
+MOST_REQUESTS: Final = 10_000
+_ROUND: Final = 20
+_SHARES: Final = (0.0,) * 8 + (0.25,) * 4 + (0.5,) * 3 + (0.75,) * 3 + (0.95,) * 2
+_PACES: Final[tuple[Pace, ...]] = ("alone",) * 8 + ("paced",) * 8 + ("burst",) * 4
+_TOKENS_PER_WORD: Final = 1.35
+_REMEMBERED: Final = 32
+_LEAST_WORDS: Final = 50
+_PARAGRAPH_WORDS: Final = 60
+_WORD: Final = re.compile(r"\S+\s*")
+_SYSTEM: Final = "You answer questions about the document you are given."
+_QUESTION: Final = "\n\nUSER: Continue the document in the same style."
+
+
+@dataclass(frozen=True, slots=True)
+class PlanOptions:
+    """Token counts are aimed at by counting words; the server's own count is what the trace records.
+
+    ``utilisation``: share of the time the server is busy in the paced stretches. ``as_is`` sends the prompts as the
+    file has them, in its order, for texts whose own lengths and repetition are wanted.
+    """
+
+    requests: int = 120
+    least_prompt_tokens: int = 150
+    most_prompt_tokens: int = 3_000
+    output_tokens: int = 16
+    concurrency: int = 4
+    utilisation: float = 0.8
+    as_is: bool = False
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.requests <= MOST_REQUESTS:
+            raise ConfigurationError(f"requests lie between 1 and {MOST_REQUESTS:,}")
+        if not 50 <= self.least_prompt_tokens <= self.most_prompt_tokens <= 1_000_000:
+            raise ConfigurationError("prompt tokens lie between 50 and 1,000,000, the least below the most")
+        if not 1 <= self.output_tokens <= 10_000 or not 1 <= self.concurrency <= 256:
+            raise ConfigurationError("output tokens lie between 1 and 10,000, the concurrency between 1 and 256")
+        if not 0.05 <= self.utilisation <= 2.0:
+            raise ConfigurationError("the utilisation lies between 0.05 and 2")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """``alone``: when the server is idle; ``paced``: after ``gap`` times a typical service; ``burst``: at once."""
+
+    request: PromptRequest
+    pace: Pace
+    gap: float = 0.0
+
+
+def plan_requests(prompts: Sequence[tuple[Message, ...]], options: PlanOptions) -> list[Step]:
+    draws = np.random.default_rng(options.seed)
+    requests = _as_they_are(prompts, options) if options.as_is else _composed(prompts, options, draws)
+    steps = []
+    for number, request in enumerate(requests):
+        pace = _PACES[number % _ROUND]
+        gap = float(draws.exponential(1.0 / options.utilisation)) if pace == "paced" else 0.0
+        steps.append(Step(request, pace, gap))
+    return steps
+
+
+def _as_they_are(prompts: Sequence[tuple[Message, ...]], options: PlanOptions) -> Iterator[PromptRequest]:
+    for number in range(options.requests):
+        yield PromptRequest(f"request-{number:05d}", prompts[number % len(prompts)], options.output_tokens)
+
+
+def _composed(
+    prompts: Sequence[tuple[Message, ...]], options: PlanOptions, draws: np.random.Generator
+) -> Iterator[PromptRequest]:
+    pool = _words(prompts)
+    earlier: deque[list[str]] = deque(maxlen=_REMEMBERED)
+    for number in range(options.requests):
+        if number % _ROUND == 0:
+            lengths, shares = _spread_lengths(options, draws), draws.permutation(_SHARES)
+        words = max(_LEAST_WORDS, int(lengths[number % _ROUND] / _TOKENS_PER_WORD))
+        share = float(shares[number % _ROUND]) if earlier else 0.0
+        begun = _beginning(earlier, int(share * words), draws)
+        if not begun:  # nobody else's text begins with this number: nothing is shared by accident
+            begun = [f"CONTEXT: Document {draws.integers(10**9, 10**10)} of the archive.\n"]
+        context = _in_paragraphs([*begun, *_stretch(pool, words - len(begun), draws)])
+        earlier.append(context)
+        output = int(draws.integers(max(1, options.output_tokens // 2), 3 * options.output_tokens // 2 + 1))
+        messages = (Message("system", _SYSTEM), Message("user", "".join(context).rstrip() + _QUESTION))
+        yield PromptRequest(f"request-{number:05d}", messages, output, kind=f"shares {share:.0%}" if share else "fresh")
+
+
+def _spread_lengths(options: PlanOptions, draws: np.random.Generator) -> list[float]:
+    """One length from every twentieth of the logarithmic range, in random order."""
+    low, high = np.log(options.least_prompt_tokens), np.log(options.most_prompt_tokens)
+    places = (draws.permutation(_ROUND) + draws.uniform(size=_ROUND)) / _ROUND
+    return [float(length) for length in np.exp(low + places * (high - low))]
+
+
+def _beginning(earlier: Sequence[list[str]], words: int, draws: np.random.Generator) -> list[str]:
+    """So many first words of an earlier document, of one that is long enough if there is any."""
+    if words < 1 or not earlier:
+        return []
+    enough = [document for document in earlier if len(document) >= words]
+    chosen = enough[int(draws.integers(len(enough)))] if enough else max(earlier, key=len)
+    return chosen[:words]
+
+
+def _stretch(pool: Sequence[str], count: int, draws: np.random.Generator) -> list[str]:
+    start = int(draws.integers(len(pool)))
+    return [pool[(start + offset) % len(pool)] for offset in range(max(count, 0))]
+
+
+def _in_paragraphs(words: list[str]) -> list[str]:
+    """Breaks at fixed places, so that a shared beginning is made of shared blocks in the trace too."""
+    ends = range(_PARAGRAPH_WORDS - 1, len(words), _PARAGRAPH_WORDS)
+    return [word.rstrip() + "\n\n" if place in ends else word for place, word in enumerate(words)]
+
+
+def _words(prompts: Sequence[tuple[Message, ...]]) -> list[str]:
+    words = [word for messages in prompts for message in messages for word in _WORD.findall(message.content + "\n\n")]
+    if len(words) < _LEAST_WORDS:
+        raise ContractError(f"the prompts hold {len(words)} words; give at least {_LEAST_WORDS}")
+    return words

@@ -1,0 +1,54 @@
+"""A file of prompts or texts -> documents the plan cuts its requests from, or the requests as they were recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from semantic_kv.segment import Message, parse_message
+from semantic_kv.trace.lines import iter_json_lines, open_bytes
+from semblend.errors import ConfigurationError, ContractError
+
+_TEXT_FIELDS: Final = ("prompt", "text", "input", "context", "content")
+_MOST_PROMPTS: Final = 10_000
+_MOST_TEXT_BYTES: Final = 64 << 20
+
+
+def read_prompts(path: Path) -> list[tuple[Message, ...]]:
+    """``.jsonl`` lines with ``messages`` or one of prompt, text, input, context, content; any other file is one text.
+
+    Reads at most 10,000 prompts; ``.gz`` is unpacked.
+    """
+    is_lines = path.name.removesuffix(".gz").endswith(".jsonl")
+    prompts = list(_from_lines(path)) if is_lines else [_from_text(path)]
+    if not prompts:
+        raise ContractError(f"{path.name} holds no prompts")
+    return prompts
+
+
+def _from_lines(path: Path) -> Iterator[tuple[Message, ...]]:
+    for number, (where, value) in enumerate(iter_json_lines(path)):
+        if number == _MOST_PROMPTS:
+            return
+        if not isinstance(value, dict):
+            raise ContractError(f"{where}: expected an object with 'messages' or 'prompt'")
+        messages = value.get("messages")
+        if isinstance(messages, list) and messages:
+            yield tuple(parse_message(each, f"{where}, message {i}") for i, each in enumerate(messages))
+            continue
+        text = next((value[name] for name in _TEXT_FIELDS if isinstance(value.get(name), str)), None)
+        if text is None or not text.strip():
+            raise ContractError(f"{where}: holds neither 'messages' nor a text in {', '.join(_TEXT_FIELDS)}")
+        yield (Message("user", text),)
+
+
+def _from_text(path: Path) -> tuple[Message, ...]:
+    with open_bytes(path) as stream:
+        content = stream.read(_MOST_TEXT_BYTES + 1)
+    if len(content) > _MOST_TEXT_BYTES:
+        raise ConfigurationError(f"{path.name} is larger than 64 MiB; give a part of it")
+    text = content.decode("utf-8", "replace")
+    if not text.strip():
+        raise ContractError(f"{path.name} holds no text")
+    return (Message("user", text),)

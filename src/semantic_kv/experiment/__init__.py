@@ -1,0 +1,1 @@
+"""Studies: a configuration in, cells of simulation run and kept, figures with intervals and a verdict out."""

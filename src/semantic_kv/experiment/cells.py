@@ -1,0 +1,107 @@
+"""A study -> its cells. A cell is one simulation: trace, model, policy or bound, capacity, seed. Cells do not depend on
+each other, so they run in any order, anywhere, and are kept on disk under a digest of all that decides their figures.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import semantic_kv
+from semantic_kv.experiment.config import ExperimentConfig, Model, PolicyChoice, Unit, WorkloadSource
+from semantic_kv.latency.model import LatencyModel
+
+BoundName = Literal["ceiling", "clairvoyant"]
+BOUNDS: Final[tuple[BoundName, ...]] = ("ceiling", "clairvoyant")
+WHOLE_TRACE: Final = "trace"
+_DECIDES: Final = (
+    "cache",
+    "policy",
+    "bound",
+    "latency",
+    "trace",
+    "simulate.py",
+    "experiment/execute.py",
+    "experiment/bounds.py",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """``task`` is a policy or the name of a bound; ``capacity`` counts ``unit``s."""
+
+    trace: str
+    model: Model
+    unit: Unit
+    capacity: int
+    seed: int
+    task: PolicyChoice | BoundName
+
+    @property
+    def name(self) -> str:
+        return self.task if isinstance(self.task, str) else self.task.name
+
+    def digest(self, trace_digest: str, latency: LatencyModel) -> str:
+        """Of what decides the figures, our code included: a changed policy must not find its old results."""
+        content = {**asdict(self), "trace": trace_digest, "latency": latency.as_record(), "code": code_digest()}
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def seed_trace(config: ExperimentConfig, seed: int) -> str:
+    """Generated traces differ by seed; a recorded one is the same for all."""
+    return f"seed-{seed}" if isinstance(config.source, WorkloadSource) else WHOLE_TRACE
+
+
+def sampled_trace(base: str, rate: float, draw: int) -> str:
+    return f"{base}@{rate:g}#{draw}"
+
+
+def cells_of(config: ExperimentConfig) -> tuple[Cell, ...]:
+    """The main table and the curve, nothing twice. The largest capacities first: they take longest."""
+    cells: dict[Cell, None] = {}
+    tasks: tuple[PolicyChoice | BoundName, ...] = (*config.choices(), *(BOUNDS if config.bounds else ()))
+    for seed in config.seeds:
+        trace = seed_trace(config, seed)
+        for model in config.models:
+            for capacity in config.capacities:
+                cells.update(dict.fromkeys(Cell(trace, model, config.unit, capacity, seed, task) for task in tasks))
+    cells.update(dict.fromkeys(_curve_cells(config)))
+    return tuple(cells)
+
+
+def _curve_cells(config: ExperimentConfig) -> Iterable[Cell]:
+    """The curve is drawn of the first seed; a sampled cache has the sampled share of the capacity."""
+    if config.curve is None:
+        return
+    plan, seed = config.curve, config.seeds[0]
+    base = seed_trace(config, seed)
+    tasks: tuple[PolicyChoice | BoundName, ...] = (*plan.policies, *(BOUNDS if config.bounds else ()))
+    for capacity in plan.capacities:
+        for task in tasks:
+            yield Cell(base, plan.model, config.unit, capacity, seed, task)
+        for rate in plan.sample_rates:
+            for draw in range(plan.draws):
+                for choice in plan.policies:
+                    scaled = max(1, round(rate * capacity))
+                    yield Cell(sampled_trace(base, rate, draw), plan.model, config.unit, scaled, seed, choice)
+
+
+def cell_json(cell: Cell) -> dict[str, Any]:
+    return asdict(cell)
+
+
+@cache
+def code_digest() -> str:
+    """Over the modules that decide figures. Policies of third parties are not seen: use --fresh when one changed."""
+    root = Path(semantic_kv.__file__).parent
+    digest = hashlib.sha256()
+    for name in _DECIDES:
+        target = root / name
+        for source in [target] if target.is_file() else sorted(target.rglob("*.py")):
+            digest.update(source.relative_to(root).as_posix().encode() + b"\0" + source.read_bytes())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,121 @@
+"""What a study is: which traces, policies and capacities. Values only; ``config_file`` reads them from YAML."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, Literal
+
+from semantic_kv.latency.model import LatencyModel
+
+Model = Literal["prefix_tree", "block_set"]
+Unit = Literal["blocks", "tokens"]
+Scalar = str | int | float | bool
+MODELS: Final[tuple[Model, ...]] = ("prefix_tree", "block_set")
+UNITS: Final[tuple[Unit, ...]] = ("blocks", "tokens")
+BASELINE: Final = "lru"
+ALWAYS: Final = "always"
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyChoice:
+    """One admission and one eviction, each with the options that override its defaults."""
+
+    evict: str
+    admit: str = ALWAYS
+    evict_options: tuple[tuple[str, float], ...] = ()
+    admit_options: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def name(self) -> str:
+        evict = _with_options(self.evict, self.evict_options)
+        return evict if self.admit == ALWAYS else f"{evict}+{_with_options(self.admit, self.admit_options)}"
+
+    def options(self) -> dict[str, dict[str, float]]:
+        return {"evict": dict(self.evict_options), "admit": dict(self.admit_options)}
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadSource:
+    """A generator with a seed: every seed of the study is another trace of the same kind. What is None is as published;
+    sessions are dealt out to ``tenants``, who share nothing."""
+
+    workload: str
+    sessions: int | None = None
+    requests_per_session: int | None = None
+    tenants: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class FileSource:
+    """A recorded trace: one trace, whatever the seed."""
+
+    path: str
+    format: str | None = None
+    most_requests: int | None = None
+    options: tuple[tuple[str, Scalar], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ablation:
+    """Every admission with every eviction."""
+
+    admit: tuple[str, ...]
+    evict: tuple[str, ...]
+
+    def pairs(self) -> tuple[PolicyChoice, ...]:
+        return tuple(PolicyChoice(evict, admit) for evict in self.evict for admit in self.admit)
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePlan:
+    """Hit ratio over capacity: exact, and from samples of the given rates, drawn ``draws`` times each."""
+
+    policies: tuple[PolicyChoice, ...]
+    capacities: tuple[int, ...]
+    sample_rates: tuple[float, ...] = ()
+    draws: int = 3
+    model: Model = "prefix_tree"
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What the original printed for its own version of this workload; set beside, never mixed in."""
+
+    adaptive_avg_ttft_ms: float
+    lru_avg_ttft_ms: float
+    adaptive_hit_rate: float
+    lru_hit_rate: float
+
+    @property
+    def gain(self) -> float:
+        return 1 - self.adaptive_avg_ttft_ms / self.lru_avg_ttft_ms
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentConfig:
+    experiment: str
+    description: str
+    source: WorkloadSource | FileSource
+    unit: Unit
+    capacities: tuple[int, ...]
+    policies: tuple[PolicyChoice, ...]
+    seeds: tuple[int, ...] = (0,)
+    models: tuple[Model, ...] = MODELS
+    latency: LatencyModel = field(default_factory=LatencyModel)
+    ablation: Ablation | None = None
+    curve: CurvePlan | None = None
+    published: Published | None = None
+    bounds: bool = True
+
+    def choices(self) -> tuple[PolicyChoice, ...]:
+        """Everything that is simulated, the baseline first, nothing twice."""
+        pairs = self.ablation.pairs() if self.ablation else ()
+        return tuple(dict.fromkeys((PolicyChoice(BASELINE), *self.policies, *pairs)))
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def _with_options(name: str, options: tuple[tuple[str, float], ...]) -> str:
+    given = ",".join(f"{key}={value:g}" for key, value in options)
+    return f"{name}({given})" if given else name

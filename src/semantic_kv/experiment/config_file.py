@@ -1,0 +1,197 @@
+"""YAML file -> ``ExperimentConfig``. Unknown keys and names are refused with the nearest known one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar, cast
+
+from semantic_kv.experiment.config import (
+    ALWAYS,
+    MODELS,
+    UNITS,
+    Ablation,
+    CurvePlan,
+    ExperimentConfig,
+    FileSource,
+    Model,
+    PolicyChoice,
+    Published,
+    Unit,
+    WorkloadSource,
+)
+from semantic_kv.experiment.fields import (
+    Fields,
+    amount,
+    flag,
+    many,
+    number,
+    one_of,
+    positive,
+    scalar,
+    share,
+    text,
+    whole,
+)
+from semantic_kv.latency.model import COEFFICIENTS, LatencyModel, latency_model_from_record
+from semantic_kv.policy.registry import ADMISSION, EVICTION
+from semantic_kv.workload import WORKLOADS
+from semblend.errors import ConfigurationError, MissingDependencyError
+from semblend.registry import Registry
+
+T = TypeVar("T")
+_YAML: Final[Registry[Callable[[str], object]]] = Registry("YAML reader")
+_YAML.register("safe_load", "yaml:safe_load")
+_YAML_ERROR: Final[Registry[type[Exception]]] = Registry("YAML error")
+_YAML_ERROR.register("error", "yaml:YAMLError")
+_MOST_BYTES: Final = 1 << 20
+_NAME: Final = "abcdefghijklmnopqrstuvwxyz0123456789_-"
+
+
+def load_config(path: Path) -> ExperimentConfig:
+    """Relative trace paths are looked up beside the file."""
+    if not path.is_file():
+        raise ConfigurationError(f"there is no experiment file '{path}'")
+    if path.stat().st_size > _MOST_BYTES:
+        raise ConfigurationError(f"{path}: larger than {_MOST_BYTES} bytes, not an experiment file")
+    try:
+        read = _YAML.get("safe_load")
+    except ModuleNotFoundError:
+        raise MissingDependencyError("pyyaml", "simulator", "reading an experiment file") from None
+    try:
+        content = read(path.read_text(encoding="utf-8"))
+    except (_YAML_ERROR.get("error"), UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path}: not readable as YAML: {' '.join(str(error).split())}") from None
+    return parse_config(content, path.name)
+
+
+def parse_config(content: object, where: str) -> ExperimentConfig:
+    root = Fields(content, where)
+    config = ExperimentConfig(
+        experiment=root.take("experiment", _experiment_id),
+        description=" ".join(root.take("description", text).split()),
+        source=root.take("source", _source),
+        unit=cast(Unit, root.take("unit", one_of(UNITS))),
+        capacities=root.take("capacities", many(positive)),
+        policies=root.take("policies", many(policy_choice)),
+        seeds=root.take("seeds", many(whole), (0,)),
+        models=root.take("models", many(_model), MODELS),
+        latency=root.take("latency", _latency, LatencyModel()),
+        ablation=root.take_or_none("ablation", _ablation),
+        curve=root.take_or_none("curve", _curve),
+        published=root.take_or_none("published", _published),
+        bounds=root.take("bounds", flag, True),
+    )
+    root.finish()
+    return config
+
+
+def policy_choice(value: object, where: str) -> PolicyChoice:
+    """``lru``, ``lru+second_use``, or a mapping with ``evict``, ``admit`` and their ``..._options``."""
+    if isinstance(value, str):
+        evict, _, admit = value.partition("+")
+        return PolicyChoice(_eviction(evict, where), _admission(admit or ALWAYS, where))
+    entry = Fields(value, where)
+    choice = PolicyChoice(
+        entry.take("evict", _eviction),
+        entry.take("admit", _admission, ALWAYS),
+        entry.take("evict_options", _options(number), ()),
+        entry.take("admit_options", _options(number), ()),
+    )
+    entry.finish()
+    return choice
+
+
+def _eviction(value: object, where: str) -> str:
+    return one_of(EVICTION.names())(value, where)
+
+
+def _admission(value: object, where: str) -> str:
+    return one_of(ADMISSION.names())(value, where)
+
+
+def _options(read: Callable[[object, str], T]) -> Callable[[object, str], tuple[tuple[str, T], ...]]:
+    """Any keys: whoever is given them knows which it takes."""
+
+    def read_all(value: object, where: str) -> tuple[tuple[str, T], ...]:
+        entries = Fields(value, where)
+        keys = sorted(str(key) for key in cast(dict[Any, Any], value))
+        return tuple((key, entries.take(key, read)) for key in keys)
+
+    return read_all
+
+
+def _experiment_id(value: object, where: str) -> str:
+    """Becomes part of a folder's name."""
+    name = text(value, where)
+    if not set(name) <= set(_NAME):
+        raise ConfigurationError(f"{where}: '{name}' may hold small letters, digits, '_' and '-' only")
+    return name
+
+
+def _source(value: object, where: str) -> WorkloadSource | FileSource:
+    entry = Fields(value, where)
+    source: WorkloadSource | FileSource
+    if entry.has("workload") == entry.has("path"):
+        raise ConfigurationError(f"{where}: name either a 'workload' (generated) or a 'path' (recorded trace)")
+    if entry.has("workload"):
+        source = WorkloadSource(
+            entry.take("workload", one_of(WORKLOADS.names())),
+            entry.take_or_none("sessions", positive),
+            entry.take_or_none("requests_per_session", positive),
+            entry.take("tenants", positive, 1),
+        )
+    else:
+        source = FileSource(
+            entry.take("path", text),
+            entry.take_or_none("format", text),
+            entry.take_or_none("most_requests", positive),
+            entry.take("options", _options(scalar), ()),
+        )
+    entry.finish()
+    return source
+
+
+def _latency(value: object, where: str) -> LatencyModel:
+    entry = Fields(value, where)
+    given = {name: entry.take(name, amount, 0.0) for name in COEFFICIENTS if entry.has(name)}
+    for name in ("base_ms", "ms_per_uncached_token"):
+        entry.take(name, amount)
+    entry.finish()
+    return latency_model_from_record(given)
+
+
+def _ablation(value: object, where: str) -> Ablation:
+    entry = Fields(value, where)
+    ablation = Ablation(entry.take("admit", many(_admission)), entry.take("evict", many(_eviction)))
+    entry.finish()
+    return ablation
+
+
+def _curve(value: object, where: str) -> CurvePlan:
+    entry = Fields(value, where)
+    curve = CurvePlan(
+        entry.take("policies", many(policy_choice)),
+        tuple(sorted(entry.take("capacities", many(positive)))),
+        entry.take("sample_rates", many(share), ()),
+        entry.take("draws", positive, 3),
+        entry.take("model", _model, "prefix_tree"),
+    )
+    entry.finish()
+    return curve
+
+
+def _published(value: object, where: str) -> Published:
+    entry = Fields(value, where)
+    published = Published(
+        entry.take("adaptive_avg_ttft_ms", amount),
+        entry.take("lru_avg_ttft_ms", amount),
+        entry.take("adaptive_hit_rate", share),
+        entry.take("lru_hit_rate", share),
+    )
+    entry.finish()
+    return published
+
+
+def _model(value: object, where: str) -> Model:
+    return cast(Model, one_of(MODELS)(value, where))

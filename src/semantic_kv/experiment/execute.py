@@ -1,0 +1,124 @@
+"""One cell and its trace -> figures: simulates, models TTFT, sums by batch of requests, by label and by tenant."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from semantic_kv.cache.result import Replay
+from semantic_kv.experiment.bounds import run_bound
+from semantic_kv.experiment.cells import Cell
+from semantic_kv.experiment.figures import CellFigures, Figures, LabelFigures, Tally, TenantFigures, WeightSeries
+from semantic_kv.experiment.shelf import ShelvedTrace
+from semantic_kv.labels import LABELS
+from semantic_kv.latency.model import LatencyModel
+from semantic_kv.simulate import simulate
+
+_BATCHES: Final = 48  # contiguous stretches of the trace that intervals resample
+_PLAIN_PYTHON: Final = 5_000  # references up to which the reference simulator is done before the core is compiled
+_MOST_TENANTS: Final = 12
+_MOST_SAMPLES: Final = 160
+Ints = npt.NDArray[np.int64]
+
+
+def run_cell(cell: Cell, held: ShelvedTrace, latency: LatencyModel) -> Figures:
+    if isinstance(cell.task, str):
+        return run_bound(cell.task, held.trace, cell.model, cell.unit, cell.capacity)
+    replay = simulate(
+        held.trace,
+        capacity=cell.capacity,
+        admit=cell.task.admit,
+        evict=cell.task.evict,
+        model=cell.model,
+        unit=cell.unit,
+        options=cell.task.options(),
+        seed=cell.seed,
+        reference=held.trace.reference_count <= _PLAIN_PYTHON,
+    )
+    return figures_of(replay, held, latency)
+
+
+def figures_of(replay: Replay, held: ShelvedTrace, latency: LatencyModel) -> CellFigures:
+    hit_tokens = replay.per_request_hit_tokens.astype(np.int64)
+    ttft_ms = latency.ttft_ms(held.prompt_tokens - hit_tokens, hit_tokens)
+    middle, late, last = (float(each) for each in np.percentile(ttft_ms, (50, 95, 99))) if ttft_ms.size else (0.0,) * 3
+    columns = _Columns(held, replay, ttft_ms)
+    return CellFigures(
+        total=columns.tally(None),
+        admitted=int(replay.admitted),
+        refused=int(replay.refused),
+        evicted=int(replay.evicted),
+        ttft_p50_ms=middle,
+        ttft_p95_ms=late,
+        ttft_p99_ms=last,
+        batches=columns.batches(),
+        labels=_labels(replay),
+        tenants=columns.tenants(),
+        used_over_time=_used(replay),
+        weights=_weights(replay),
+        seconds=float(replay.seconds),
+    )
+
+
+class _Columns:
+    """Per-request columns and their sums over groups of requests."""
+
+    def __init__(self, held: ShelvedTrace, replay: Replay, ttft_ms: npt.NDArray[np.float64]) -> None:
+        self._tenant = held.trace.tenant
+        self._references = np.diff(held.trace.offsets)
+        self._hit_blocks = replay.per_request_hit_blocks
+        self._hit_tokens = replay.per_request_hit_tokens
+        self._prompt_tokens = held.prompt_tokens
+        self._ttft_ms = ttft_ms
+
+    def tally(self, chosen: npt.NDArray[np.bool_] | slice | None) -> Tally:
+        part = slice(None) if chosen is None else chosen
+        return Tally(
+            int(self._references[part].size),
+            int(self._references[part].sum(dtype=np.int64)),
+            int(self._hit_blocks[part].sum(dtype=np.int64)),
+            int(self._prompt_tokens[part].sum(dtype=np.int64)),
+            int(self._hit_tokens[part].sum(dtype=np.int64)),
+            float(self._ttft_ms[part].sum()),
+        )
+
+    def batches(self) -> tuple[Tally, ...]:
+        edges = np.linspace(0, self._references.size, min(_BATCHES, self._references.size) + 1).astype(np.int64)
+        return tuple(self.tally(slice(int(a), int(b))) for a, b in itertools.pairwise(edges) if b > a)
+
+    def tenants(self) -> tuple[TenantFigures, ...]:
+        """The largest by prompt tokens, the rest together; none where the trace knows no tenants."""
+        known = self._tenant[self._tenant >= 0]
+        if known.size == 0:
+            return ()
+        weight = np.bincount(known, weights=self._prompt_tokens[self._tenant >= 0])
+        largest = np.argsort(-weight, kind="stable")[:_MOST_TENANTS]
+        views = [TenantFigures(f"tenant {name}", self.tally(self._tenant == name)) for name in largest if weight[name]]
+        rest = ~np.isin(self._tenant, largest)
+        return (*views, TenantFigures("all others", self.tally(rest))) if rest.any() else tuple(views)
+
+
+def _labels(replay: Replay) -> tuple[LabelFigures, ...]:
+    rows = zip(LABELS, replay.references_by_label, replay.hits_by_label, replay.evictions_by_label, strict=True)
+    return tuple(LabelFigures(label, int(seen), int(hit), int(gone)) for label, seen, hit, gone in rows if seen)
+
+
+def _used(replay: Replay) -> tuple[tuple[int, int], ...]:
+    rows = np.asarray(replay.used_over_time)
+    return tuple((int(request), int(used)) for request, used in rows[_thinned(len(rows))])
+
+
+def _weights(replay: Replay) -> WeightSeries | None:
+    if replay.weights_over_time is None or len(replay.weights_over_time) == 0:
+        return None
+    places = _thinned(len(replay.weights_over_time))
+    rows = tuple(tuple(round(float(each), 5) for each in row) for row in replay.weights_over_time[places])
+    return WeightSeries(tuple(int(request) for request in replay.used_over_time[places, 0]), LABELS, rows)
+
+
+def _thinned(length: int) -> Ints:
+    """Places of at most so many samples, the first and the last among them."""
+    return np.unique(np.linspace(0, max(0, length - 1), min(length, _MOST_SAMPLES)).astype(np.int64))

@@ -1,0 +1,148 @@
+"""What one cell gave, as plain numbers that are kept on disk (5-20 KB per cell, whatever the trace's length)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from semantic_kv.cache.result import Unit
+from semantic_kv.latency.model import LatencyModel
+from semblend.errors import ContractError
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Sums over some requests. Rates are quotients of these, so they can be added before dividing."""
+
+    requests: int
+    references: int
+    hit_blocks: int
+    prompt_tokens: int
+    hit_tokens: int
+    ttft_sum_ms: float
+
+    @property
+    def hit_ratio(self) -> float:
+        return self.hit_blocks / self.references if self.references else 0.0
+
+    @property
+    def token_hit_ratio(self) -> float:
+        return self.hit_tokens / self.prompt_tokens if self.prompt_tokens else 0.0
+
+    def share(self, unit: Unit) -> float:
+        """The hit ratio in the unit of the capacity: what bounds, headroom and curves are in."""
+        return self.hit_ratio if unit == "blocks" else self.token_hit_ratio
+
+    @property
+    def ttft_mean_ms(self) -> float:
+        return self.ttft_sum_ms / self.requests if self.requests else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class LabelFigures:
+    label: str
+    references: int
+    hit_blocks: int
+    evicted: int
+
+
+@dataclass(frozen=True, slots=True)
+class TenantFigures:
+    tenant: str
+    tally: Tally
+
+
+@dataclass(frozen=True, slots=True)
+class WeightSeries:
+    """Weights of labels as an adaptive policy moved them; ``labels`` name the columns of ``weights``."""
+
+    requests: tuple[int, ...]
+    labels: tuple[str, ...]
+    weights: tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CellFigures:
+    total: Tally
+    admitted: int
+    refused: int
+    evicted: int
+    ttft_p50_ms: float
+    ttft_p95_ms: float
+    ttft_p99_ms: float
+    batches: tuple[Tally, ...]
+    labels: tuple[LabelFigures, ...]
+    tenants: tuple[TenantFigures, ...]
+    used_over_time: tuple[tuple[int, int], ...]
+    weights: WeightSeries | None
+    seconds: float
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class BoundFigures:
+    """What no policy exceeds. ``hit_blocks`` is None where only tokens are bounded; ``standing`` says how far to trust
+    it: ``optimum`` of a cache that may drop a block while it serves it, or ``bound``: nothing does better."""
+
+    standing: str
+    requests: int
+    references: int
+    hit_blocks: int | None
+    prompt_tokens: int
+    hit_tokens: int
+    seconds: float
+
+    def share(self, unit: Unit) -> float:
+        if unit == "tokens" or self.hit_blocks is None:
+            return self.hit_tokens / self.prompt_tokens if self.prompt_tokens else 0.0
+        return self.hit_blocks / self.references if self.references else 0.0
+
+    def ttft_mean_ms(self, latency: LatencyModel) -> float | None:
+        """From the sums, so None where the model is not linear in the tokens (it prices pairs)."""
+        if latency.ms_per_million_pairs > 0 or not self.requests:
+            return None
+        uncached, cached = self.prompt_tokens - self.hit_tokens, self.hit_tokens
+        whole = latency.ms_per_uncached_token * uncached + latency.ms_per_cached_token * cached
+        return latency.base_ms + latency.step_ms + whole / self.requests
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+Figures = CellFigures | BoundFigures
+
+
+def figures_from_json(record: object) -> Figures:
+    """A kept cell; anything odd about it raises ``ContractError``, so that it is simulated again."""
+    try:
+        return _read(record)  # type: ignore[arg-type]  # the next line says what happens to anything else
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ContractError(f"not a kept cell: {error!r}") from None
+
+
+def _read(record: Mapping[str, Any]) -> Figures:
+    if "standing" in record:
+        return BoundFigures(**record)
+    weights = record["weights"]
+    return CellFigures(
+        total=Tally(**record["total"]),
+        admitted=record["admitted"],
+        refused=record["refused"],
+        evicted=record["evicted"],
+        ttft_p50_ms=record["ttft_p50_ms"],
+        ttft_p95_ms=record["ttft_p95_ms"],
+        ttft_p99_ms=record["ttft_p99_ms"],
+        batches=tuple(Tally(**batch) for batch in record["batches"]),
+        labels=tuple(LabelFigures(**label) for label in record["labels"]),
+        tenants=tuple(TenantFigures(each["tenant"], Tally(**each["tally"])) for each in record["tenants"]),
+        used_over_time=tuple((int(request), int(used)) for request, used in record["used_over_time"]),
+        weights=None
+        if weights is None
+        else WeightSeries(
+            tuple(weights["requests"]), tuple(weights["labels"]), tuple(tuple(row) for row in weights["weights"])
+        ),
+        seconds=record["seconds"],
+    )

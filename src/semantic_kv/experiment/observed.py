@@ -1,0 +1,63 @@
+"""A trace with observed TTFT -> observed beside modelled, request by request, under one policy; and how far apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from semantic_kv.experiment.config import Model, PolicyChoice, Unit
+from semantic_kv.experiment.shelf import prompt_tokens_of
+from semantic_kv.latency.model import LatencyModel
+from semantic_kv.simulate import simulate
+from semantic_kv.trace.columns import BlockTrace
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedComparison:
+    """Only requests with an observed TTFT. ``hit_token_pairs`` counts those whose hit tokens were observed, too."""
+
+    policy: str
+    model: Model
+    observed_ms: Floats
+    modelled_ms: Floats
+    observed_hit_tokens: int | None
+    modelled_hit_tokens: int | None
+    hit_token_pairs: int
+
+    @property
+    def median_absolute_percentage_error(self) -> float:
+        return float(np.median(np.abs(self.modelled_ms - self.observed_ms) / np.maximum(self.observed_ms, 1e-9)))
+
+
+def compare_observed(
+    trace: BlockTrace, choice: PolicyChoice, model: Model, unit: Unit, capacity: int, latency: LatencyModel
+) -> ObservedComparison | None:
+    """None where the trace observed no TTFT."""
+    seen = np.isfinite(trace.observed_ttft_ms)
+    if not seen.any():
+        return None
+    replay = simulate(
+        trace,
+        capacity=capacity,
+        admit=choice.admit,
+        evict=choice.evict,
+        model=model,
+        unit=unit,
+        options=choice.options(),
+    )
+    hit_tokens = replay.per_request_hit_tokens.astype(np.int64)
+    modelled = latency.ttft_ms(prompt_tokens_of(trace) - hit_tokens, hit_tokens)
+    both = seen & np.isfinite(trace.observed_hit_tokens)
+    return ObservedComparison(
+        choice.name,
+        model,
+        trace.observed_ttft_ms[seen].astype(np.float64),
+        modelled[seen],
+        int(trace.observed_hit_tokens[both].sum()) if both.any() else None,
+        int(hit_tokens[both].sum()) if both.any() else None,
+        int(both.sum()),
+    )

@@ -1,0 +1,71 @@
+"""Cells on Ray: the traces go once into its object store, workers take cells as they get free. Extra: `ray`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import ray
+
+from semantic_kv.experiment.cells import Cell
+from semantic_kv.experiment.execute import run_cell
+from semantic_kv.experiment.figures import Figures
+from semantic_kv.experiment.runners import Processes
+from semantic_kv.experiment.shelf import MemoryShelf, Shelf, ShelvedTrace
+from semantic_kv.latency.model import LatencyModel
+
+
+class RayWorkers(Processes):
+    """Starts a local Ray with ``jobs`` workers unless one is running or the program joined a cluster already."""
+
+    def shelf(self, folder: Path) -> Shelf:
+        return MemoryShelf()
+
+    def run(self, cells: Sequence[Cell], shelf: Shelf, latency: LatencyModel) -> Iterator[tuple[Cell, Figures]]:
+        ours = not ray.is_initialized()
+        if ours:
+            ray.init(num_cpus=self._jobs, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+        try:
+            yield from self._run(cells, shelf, latency)
+        finally:
+            if ours:
+                ray.shutdown()
+
+    def _run(self, cells: Sequence[Cell], shelf: Shelf, latency: LatencyModel) -> Iterator[tuple[Cell, Figures]]:
+        traces = {key: ray.put(shelf.open(key)) for key in dict.fromkeys(cell.trace for cell in cells)}
+        actor: Any = ray.remote(num_cpus=1)(_Worker)
+        idle = [actor.remote(latency) for _ in range(min(self._jobs, len(cells)))]
+        busy: dict[Any, tuple[Any, Cell]] = {}
+        ahead = list(reversed(cells))
+        while ahead or busy:
+            while ahead and idle:
+                worker, cell = idle.pop(), ahead.pop()
+                busy[worker.run.remote(cell, traces[cell.trace])] = (worker, cell)
+            done, _ = ray.wait(list(busy), num_returns=1)
+            worker, cell = busy.pop(done[0])
+            idle.append(worker)
+            yield cell, ray.get(done[0])
+
+
+class _Worker:
+    """Keeps the last trace: Ray hands out read-only arrays, the compiled core is compiled for writable ones."""
+
+    def __init__(self, latency: LatencyModel) -> None:
+        self._latency = latency
+        self._key = ""
+        self._held: ShelvedTrace | None = None
+
+    def run(self, cell: Cell, held: ShelvedTrace) -> Figures:
+        if self._held is None or self._key != cell.trace:
+            self._key, self._held = cell.trace, _writable(held)
+        return run_cell(cell, self._held, self._latency)
+
+
+def _writable(held: ShelvedTrace) -> ShelvedTrace:
+    columns = {field.name: getattr(held.trace, field.name) for field in fields(held.trace)}
+    copies: dict[str, Any] = {name: np.array(value) for name, value in columns.items() if isinstance(value, np.ndarray)}
+    return replace(held, trace=replace(held.trace, **copies), prompt_tokens=np.array(held.prompt_tokens))

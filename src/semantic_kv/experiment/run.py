@@ -1,0 +1,99 @@
+"""A configuration -> a ``Study``: makes its traces, simulates the cells that are not kept yet, keeps each at once."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from semantic_kv.experiment.cells import Cell, cells_of, sampled_trace, seed_trace
+from semantic_kv.experiment.config import ExperimentConfig
+from semantic_kv.experiment.figures import Figures
+from semantic_kv.experiment.progress import progress
+from semantic_kv.experiment.runners import InProcess, Runner
+from semantic_kv.experiment.shelf import Shelf
+from semantic_kv.experiment.sources import open_source
+from semantic_kv.experiment.store import CellStore
+from semantic_kv.experiment.study import Study, TraceFacts
+from semantic_kv.sampling.draw import sample_trace
+from semantic_kv.trace.columns import BlockTrace
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """``output`` holds the kept cells; ``traces`` is where relative trace paths begin."""
+
+    output: Path
+    traces: Path = Path()
+    runner: Runner = field(default_factory=InProcess)
+    fresh: bool = False
+    quiet: bool = False
+
+
+def run_study(config: ExperimentConfig, options: RunOptions) -> Study:
+    return run_study_on(config, lambda seed: open_source(config.source, seed, options.traces), options)
+
+
+def run_study_on(config: ExperimentConfig, trace_of: Callable[[int], BlockTrace], options: RunOptions) -> Study:
+    """The same with traces of your own, by seed; the configuration's source is then only what is reported."""
+    options.output.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=".traces-", dir=options.output))
+    try:
+        shelf = options.runner.shelf(folder)
+        facts = _fill(config, shelf, trace_of)
+        figures = _run_cells(config, shelf, {each.key: each.digest for each in facts}, options)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    sampled = _sampled_keys(config)
+    return Study(config, [each for each in facts if each.key not in sampled], figures)
+
+
+def _fill(config: ExperimentConfig, shelf: Shelf, trace_of: Callable[[int], BlockTrace]) -> list[TraceFacts]:
+    facts: list[TraceFacts] = []
+    seeds = {seed_trace(config, seed): seed for seed in reversed(config.seeds)}
+    for key, seed in reversed(seeds.items()):
+        trace = trace_of(seed)
+        facts.append(_put(shelf, key, trace))
+        if seed == config.seeds[0]:
+            for name, (rate, draw) in _sampled_keys(config).items():
+                facts.append(_put(shelf, name, sample_trace(trace, rate, draw)))
+    return facts
+
+
+def _sampled_keys(config: ExperimentConfig) -> dict[str, tuple[float, int]]:
+    if config.curve is None:
+        return {}
+    base = seed_trace(config, config.seeds[0])
+    draws = [(rate, draw) for rate in config.curve.sample_rates for draw in range(config.curve.draws)]
+    return {sampled_trace(base, rate, draw): (rate, draw) for rate, draw in draws}
+
+
+def _put(shelf: Shelf, key: str, trace: BlockTrace) -> TraceFacts:
+    held = shelf.put(key, trace)
+    return TraceFacts(
+        key,
+        trace.name,
+        held.digest,
+        trace.request_count,
+        trace.reference_count,
+        trace.node_count,
+        int(held.prompt_tokens.sum()),
+        trace.block_tokens,
+    )
+
+
+def _run_cells(
+    config: ExperimentConfig, shelf: Shelf, digests: Mapping[str, str], options: RunOptions
+) -> dict[Cell, Figures]:
+    store = CellStore(options.output, fresh=options.fresh)
+    cells = {cell: cell.digest(digests[cell.trace], config.latency) for cell in cells_of(config)}
+    found = {cell: kept for cell, digest in cells.items() if (kept := store.load(digest)) is not None}
+    ahead = [cell for cell in cells if cell not in found]
+    with progress(config.experiment, len(ahead), quiet=options.quiet) as advance:
+        for cell, figures in options.runner.run(ahead, shelf, config.latency):
+            store.keep(cells[cell], figures)
+            found[cell] = figures
+            advance(1)
+    return {cell: found[cell] for cell in cells}

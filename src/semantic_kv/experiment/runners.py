@@ -1,0 +1,95 @@
+"""Who runs the cells: this process, a pool of processes, or Ray. Each yields figures as they come, in any order."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from pathlib import Path
+from typing import Final, Protocol
+
+from semantic_kv.experiment.cells import Cell
+from semantic_kv.experiment.execute import run_cell
+from semantic_kv.experiment.figures import Figures
+from semantic_kv.experiment.shelf import DiskShelf, MemoryShelf, Shelf
+from semantic_kv.latency.model import LatencyModel
+from semblend.errors import ConfigurationError, MissingDependencyError
+from semblend.registry import Registry
+
+Done = tuple[Cell, Figures]
+_WAITING_PER_WORKER: Final = 4
+
+
+class Runner(Protocol):
+    def shelf(self, folder: Path) -> Shelf:
+        """Where this runner's workers can see the traces; ``folder`` is empty and removed after the study."""
+        ...
+
+    def run(self, cells: Sequence[Cell], shelf: Shelf, latency: LatencyModel) -> Iterator[Done]: ...
+
+
+class InProcess:
+    def shelf(self, folder: Path) -> Shelf:
+        return MemoryShelf()
+
+    def run(self, cells: Sequence[Cell], shelf: Shelf, latency: LatencyModel) -> Iterator[Done]:
+        for cell in cells:
+            yield cell, run_cell(cell, shelf.open(cell.trace), latency)
+
+
+class Processes:
+    """Workers are started, not forked: a fork of a process with threads may hang. They map the traces from disk."""
+
+    def __init__(self, jobs: int) -> None:
+        self._jobs = jobs
+
+    def shelf(self, folder: Path) -> Shelf:
+        return DiskShelf(folder)
+
+    def run(self, cells: Sequence[Cell], shelf: Shelf, latency: LatencyModel) -> Iterator[Done]:
+        assert isinstance(shelf, DiskShelf)
+        context = multiprocessing.get_context("spawn")
+        pool = ProcessPoolExecutor(self._jobs, context, initializer=_open_shelf, initargs=(shelf.folder,))
+        waiting: dict[Future[Figures], Cell] = {}
+        try:
+            for cell in cells:
+                if len(waiting) >= _WAITING_PER_WORKER * self._jobs:
+                    yield from _finished(waiting)
+                waiting[pool.submit(_run_on_shelf, cell, latency)] = cell
+            while waiting:
+                yield from _finished(waiting)
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+_RUNNERS: Final[Registry[type[Processes]]] = Registry("runner")
+_RUNNERS.register("processes", Processes)
+_RUNNERS.register("ray", "semantic_kv.experiment.ray_runner:RayWorkers")
+
+
+def runner_named(name: str, jobs: int) -> Runner:
+    if jobs < 1:
+        raise ConfigurationError(f"--jobs {jobs}: at least 1")
+    if name == "processes" and jobs == 1:
+        return InProcess()
+    try:
+        return _RUNNERS.get(name)(jobs)
+    except ModuleNotFoundError as error:
+        raise MissingDependencyError(error.name or name, "ray", "--runner ray") from None
+
+
+_SHELF: list[DiskShelf] = []  # of this worker process
+
+
+def _open_shelf(folder: Path) -> None:
+    _SHELF.append(DiskShelf(folder))
+
+
+def _run_on_shelf(cell: Cell, latency: LatencyModel) -> Figures:
+    return run_cell(cell, _SHELF[-1].open(cell.trace), latency)
+
+
+def _finished(waiting: dict[Future[Figures], Cell]) -> Iterator[Done]:
+    done, _ = wait(waiting, return_when=FIRST_COMPLETED)
+    for future in done:
+        yield waiting.pop(future), future.result()

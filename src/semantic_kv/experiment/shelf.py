@@ -1,0 +1,129 @@
+"""The traces of a study, by key: in memory for one process, or as .npy columns on disk that many processes map.
+
+On disk a trace costs what it costs in memory (4 bytes per reference, about 14 per node, 48 per request), once for all
+workers: the pages are shared by the operating system.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from semantic_kv.trace.columns import BlockTrace
+
+_DESCRIPTION: Final = "trace.json"
+_REFERENCES_AT_ONCE: Final = 4_000_000
+_EMPTY_FILE: Final = 128  # bytes of a .npy header
+
+
+@dataclass(frozen=True, slots=True)
+class ShelvedTrace:
+    """A trace, the prompt tokens of its requests, and a digest of its content."""
+
+    trace: BlockTrace
+    prompt_tokens: npt.NDArray[np.int64]
+    digest: str
+
+
+class Shelf(Protocol):
+    def put(self, key: str, trace: BlockTrace) -> ShelvedTrace: ...
+
+    def open(self, key: str) -> ShelvedTrace: ...
+
+
+class MemoryShelf:
+    def __init__(self) -> None:
+        self._traces: dict[str, ShelvedTrace] = {}
+
+    def put(self, key: str, trace: BlockTrace) -> ShelvedTrace:
+        self._traces[key] = shelved(trace)
+        return self._traces[key]
+
+    def open(self, key: str) -> ShelvedTrace:
+        return self._traces[key]
+
+
+class DiskShelf:
+    """``folder`` belongs to the study that fills it; whoever made it removes it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._last: tuple[str, ShelvedTrace] | None = None
+
+    def put(self, key: str, trace: BlockTrace) -> ShelvedTrace:
+        held = shelved(trace)
+        place = self._place(key)
+        place.mkdir(parents=True)
+        plain: dict[str, object] = {}
+        for name, value in _columns(trace).items():
+            if isinstance(value, np.ndarray):
+                np.save(place / f"{name}.npy", value)
+            else:
+                plain[name] = value
+        np.save(place / "prompt_tokens.npy", held.prompt_tokens)
+        description = {"plain": plain, "digest": held.digest}
+        (place / _DESCRIPTION).write_text(json.dumps(description), encoding="utf-8")
+        return held
+
+    def open(self, key: str) -> ShelvedTrace:
+        """Maps the columns copy-on-write: writable to the compiler, never written back. Keeps the last one open."""
+        if self._last is not None and self._last[0] == key:
+            return self._last[1]
+        place = self._place(key)
+        description = json.loads((place / _DESCRIPTION).read_text(encoding="utf-8"))
+        columns: dict[str, Any] = dict(description["plain"])
+        for field in fields(BlockTrace):
+            if field.name not in columns:
+                columns[field.name] = _mapped(place / f"{field.name}.npy")
+        held = ShelvedTrace(BlockTrace(**columns), _mapped(place / "prompt_tokens.npy"), description["digest"])
+        self._last = (key, held)
+        return held
+
+    def _place(self, key: str) -> Path:
+        return self.folder / hashlib.sha256(key.encode()).hexdigest()[:16]
+
+
+def shelved(trace: BlockTrace) -> ShelvedTrace:
+    return ShelvedTrace(trace, prompt_tokens_of(trace), trace_digest(trace))
+
+
+def prompt_tokens_of(trace: BlockTrace) -> npt.NDArray[np.int64]:
+    """By stretches of requests: running sums over a whole trace of a hundred million references would be a gigabyte."""
+    found = np.zeros(trace.request_count, dtype=np.int64)
+    start = 0
+    while start < trace.request_count:
+        reach = trace.offsets[start] + _REFERENCES_AT_ONCE
+        stop = max(start + 1, int(np.searchsorted(trace.offsets, reach, side="right")) - 1)
+        edges = trace.offsets[start : stop + 1]
+        sums = np.cumsum(trace.node_tokens[trace.nodes[edges[0] : edges[-1]]], dtype=np.int64)
+        running = np.concatenate([np.zeros(1, np.int64), sums])
+        found[start:stop] = np.diff(running[edges - edges[0]])
+        start = stop
+    return found
+
+
+def trace_digest(trace: BlockTrace) -> str:
+    """Of the columns, not of a path or a name: the same requests give the same digest wherever they lie."""
+    digest = hashlib.sha256()
+    for name, value in _columns(trace).items():
+        if name == "name":
+            continue
+        digest.update(name.encode())
+        digest.update(np.ascontiguousarray(value).data if isinstance(value, np.ndarray) else repr(value).encode())
+    return digest.hexdigest()[:32]
+
+
+def _columns(trace: BlockTrace) -> dict[str, Any]:
+    return {field.name: getattr(trace, field.name) for field in fields(trace)}
+
+
+def _mapped(path: Path) -> npt.NDArray[Any]:
+    if path.stat().st_size <= _EMPTY_FILE:  # nothing behind the header: cannot be mapped
+        return np.asarray(np.load(path, allow_pickle=False))
+    return np.asarray(np.load(path, mmap_mode="c", allow_pickle=False))

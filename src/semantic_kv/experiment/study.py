@@ -1,0 +1,214 @@
+"""Finished cells -> standings: what each policy gave, with intervals, against LRU and against the bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+from semantic_kv.cache.result import Unit
+from semantic_kv.experiment.cells import BOUNDS, BoundName, Cell, seed_trace
+from semantic_kv.experiment.config import BASELINE, ExperimentConfig, Model, PolicyChoice
+from semantic_kv.experiment.figures import BoundFigures, CellFigures, Figures, Tally
+from semantic_kv.experiment.intervals import Interval, Resampled, interval_of, resample
+
+
+@dataclass(frozen=True, slots=True)
+class TraceFacts:
+    key: str
+    name: str
+    digest: str
+    requests: int
+    references: int
+    distinct_blocks: int
+    prompt_tokens: int
+    block_tokens: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One policy at one capacity under one model. Ratios are sums over seeds divided; TTFT is modelled.
+
+    ``improvement`` is 1 - TTFT / LRU's TTFT. ``share`` is the hit ratio in the unit of the capacity; ``headroom_share``
+    the part of the way from LRU's share to the clairvoyant's that the policy goes (None where there is no way to go);
+    ``regret`` the clairvoyant's share minus the policy's.
+    """
+
+    model: Model
+    capacity: int
+    choice: PolicyChoice
+    total: Tally
+    share: float
+    hit_ratio: float
+    hit_ratio_interval: Interval | None
+    ttft_mean_ms: float
+    ttft_interval: Interval | None
+    ttft_p50_ms: float
+    ttft_p95_ms: float
+    ttft_p99_ms: float
+    admitted: int
+    refused: int
+    evicted: int
+    improvement: float
+    improvement_interval: Interval | None
+    hit_ratio_gain: float
+    hit_ratio_gain_interval: Interval | None
+    headroom_share: float | None
+    regret: float | None
+
+    @property
+    def name(self) -> str:
+        return self.choice.name
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Both bounds at one capacity under one model, summed over seeds."""
+
+    ceiling: BoundFigures
+    clairvoyant: BoundFigures
+
+
+Place = tuple[Model, int]
+
+
+class Study:
+    """All figures of one experiment, and the questions the outputs ask of them."""
+
+    def __init__(self, config: ExperimentConfig, traces: Sequence[TraceFacts], figures: Mapping[Cell, Figures]) -> None:
+        self.config = config
+        self.traces = tuple(traces)
+        self.figures = {cell: each for cell, each in figures.items() if isinstance(each, CellFigures)}
+        self.bound_figures = {cell: each for cell, each in figures.items() if isinstance(each, BoundFigures)}
+
+    def places(self) -> tuple[Place, ...]:
+        return tuple((model, capacity) for model in self.config.models for capacity in self.config.capacities)
+
+    @cached_property
+    def standings(self) -> tuple[Standing, ...]:
+        return tuple(standing for place in self.places() for standing in self._ranked(place))
+
+    def at(self, place: Place) -> tuple[Standing, ...]:
+        """Best first by modelled TTFT; ties by hit ratio, then by name, the plain baseline before its variants."""
+        return tuple(each for each in self.standings if (each.model, each.capacity) == place)
+
+    def standing(self, place: Place, choice: PolicyChoice) -> Standing | None:
+        return next((each for each in self.at(place) if each.choice == choice), None)
+
+    def baseline(self, place: Place) -> Standing:
+        found = self.standing(place, PolicyChoice(BASELINE))
+        assert found is not None  # choices() puts it first
+        return found
+
+    def bounds(self, place: Place) -> Bounds | None:
+        if not self.config.bounds:
+            return None
+        return Bounds(*(add_bounds(self.bounds_at(place, name)) for name in BOUNDS))
+
+    def cells_at(self, place: Place, choice: PolicyChoice) -> tuple[CellFigures, ...]:
+        """One per seed, in the order of the seeds."""
+        return tuple(self.figures[cell] for cell in self._cells(place, choice))
+
+    def bounds_at(self, place: Place, name: BoundName) -> tuple[BoundFigures, ...]:
+        return tuple(self.bound_figures[cell] for cell in self._cells(place, name))
+
+    def _cells(self, place: Place, task: PolicyChoice | BoundName) -> list[Cell]:
+        model, capacity = place
+        unit, seeds = self.config.unit, self.config.seeds
+        return [Cell(seed_trace(self.config, seed), model, unit, capacity, seed, task) for seed in seeds]
+
+    def _ranked(self, place: Place) -> list[Standing]:
+        bounds = self.bounds(place)
+        base = self.cells_at(place, PolicyChoice(BASELINE))
+        base_draws = resample(_units(base))
+        found = [
+            _standing(place, choice, self.config.unit, self.cells_at(place, choice), base, base_draws, bounds)
+            for choice in self.config.choices()
+        ]
+        return sorted(found, key=lambda s: (round(s.ttft_mean_ms, 9), -s.hit_ratio, s.name != BASELINE, s.name))
+
+    def standings_json(self) -> list[dict[str, Any]]:
+        return [{"policy": each.name, **asdict(each)} for each in self.standings]
+
+
+def add(tallies: Iterable[Tally]) -> Tally:
+    kept = list(tallies)
+    return Tally(
+        requests=sum(tally.requests for tally in kept),
+        references=sum(tally.references for tally in kept),
+        hit_blocks=sum(tally.hit_blocks for tally in kept),
+        prompt_tokens=sum(tally.prompt_tokens for tally in kept),
+        hit_tokens=sum(tally.hit_tokens for tally in kept),
+        ttft_sum_ms=sum(tally.ttft_sum_ms for tally in kept),
+    )
+
+
+def add_bounds(found: Sequence[BoundFigures]) -> BoundFigures:
+    blocks = [each.hit_blocks for each in found]
+    known = [count for count in blocks if count is not None]
+    return BoundFigures(
+        found[0].standing,
+        sum(each.requests for each in found),
+        sum(each.references for each in found),
+        sum(known) if len(known) == len(blocks) else None,
+        sum(each.prompt_tokens for each in found),
+        sum(each.hit_tokens for each in found),
+        sum(each.seconds for each in found),
+    )
+
+
+def _units(cells: Sequence[CellFigures]) -> Sequence[Tally]:
+    return [cell.total for cell in cells] if len(cells) > 1 else cells[0].batches
+
+
+def _standing(
+    place: Place,
+    choice: PolicyChoice,
+    unit: Unit,
+    cells: Sequence[CellFigures],
+    base: Sequence[CellFigures],
+    base_draws: Resampled | None,
+    bounds: Bounds | None,
+) -> Standing:
+    total, base_total, draws = add(c.total for c in cells), add(c.total for c in base), resample(_units(cells))
+    reach = bounds.clairvoyant.share(unit) if bounds else None
+    headroom = reach - base_total.share(unit) if reach is not None else None
+    intervals = _intervals(draws, base_draws)
+    return Standing(
+        model=place[0],
+        capacity=place[1],
+        choice=choice,
+        total=total,
+        share=total.share(unit),
+        hit_ratio=total.hit_ratio,
+        hit_ratio_interval=intervals[0],
+        ttft_mean_ms=total.ttft_mean_ms,
+        ttft_interval=intervals[1],
+        ttft_p50_ms=sum(cell.ttft_p50_ms for cell in cells) / len(cells),
+        ttft_p95_ms=sum(cell.ttft_p95_ms for cell in cells) / len(cells),
+        ttft_p99_ms=sum(cell.ttft_p99_ms for cell in cells) / len(cells),
+        admitted=sum(cell.admitted for cell in cells),
+        refused=sum(cell.refused for cell in cells),
+        evicted=sum(cell.evicted for cell in cells),
+        improvement=1 - total.ttft_mean_ms / base_total.ttft_mean_ms if base_total.ttft_mean_ms else 0.0,
+        improvement_interval=intervals[2],
+        hit_ratio_gain=total.hit_ratio - base_total.hit_ratio,
+        hit_ratio_gain_interval=intervals[3],
+        headroom_share=(total.share(unit) - base_total.share(unit)) / headroom
+        if headroom and headroom > 1e-9
+        else None,
+        regret=reach - total.share(unit) if reach is not None else None,
+    )
+
+
+def _intervals(draws: Resampled | None, base: Resampled | None) -> tuple[Interval | None, ...]:
+    """Of the hit ratio, of the TTFT, of the improvement on LRU, of the gain in hit ratio."""
+    if draws is None or base is None:
+        return None, None, None, None
+    return (
+        interval_of(draws.hit_ratio),
+        interval_of(draws.ttft_ms),
+        interval_of(1 - draws.ttft_ms / base.ttft_ms),
+        interval_of(draws.hit_ratio - base.hit_ratio),
+    )

@@ -1,0 +1,146 @@
+"""Standings -> who wins and why, in sentences of figures. Where LRU is not beaten that is said first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from semantic_kv.cache.result import Unit
+from semantic_kv.experiment.config import ALWAYS, BASELINE, PolicyChoice
+from semantic_kv.experiment.study import Place, Standing, Study
+
+TIE: Final = 0.001  # of LRU's modelled TTFT: a thousandth is no win
+MODELLED: Final = "TTFT is modelled from uncached prompt tokens, not measured: it ranks policies, it times no GPU."
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceVerdict:
+    """``eviction_only`` and ``admission_only`` are the best standings that change one axis against LRU; None where the
+    study holds none."""
+
+    place: Place
+    lru: Standing
+    best: Standing
+    eviction_only: Standing | None
+    admission_only: Standing | None
+    lru_wins: bool
+
+    @property
+    def worse_than_lru(self) -> float:
+        """How far the best other policy is behind; meaningful where LRU wins."""
+        return -self.best.improvement
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    places: tuple[PlaceVerdict, ...]
+    headline: str
+    sentences: tuple[str, ...]
+
+
+def verdict_of(study: Study) -> Verdict:
+    places = tuple(_judge(study, place) for place in study.places())
+    return Verdict(places, _headline(places), tuple(_sentence(study, each) for each in _lru_first(places)))
+
+
+def is_better(standing: Standing) -> bool:
+    """Better than LRU by more than a tie and, where there is an interval, by more than chance."""
+    interval = standing.improvement_interval
+    return standing.improvement > TIE and (interval is None or interval[0] > 0)
+
+
+def _judge(study: Study, place: Place) -> PlaceVerdict:
+    standings = study.at(place)
+    lru = study.baseline(place)
+    others = [each for each in standings if each.choice != PolicyChoice(BASELINE)]
+    best = others[0] if others else lru
+    return PlaceVerdict(
+        place,
+        lru,
+        best,
+        _first(others, lambda choice: choice.admit == ALWAYS),
+        _first(others, lambda choice: choice.evict == BASELINE and choice.admit != ALWAYS),
+        not is_better(best),
+    )
+
+
+def _first(standings: Sequence[Standing], wanted: Callable[[PolicyChoice], bool]) -> Standing | None:
+    return next((each for each in standings if wanted(each.choice)), None)
+
+
+def _lru_first(places: Sequence[PlaceVerdict]) -> list[PlaceVerdict]:
+    return sorted(places, key=lambda each: not each.lru_wins)
+
+
+def _headline(places: Sequence[PlaceVerdict]) -> str:
+    won = [each for each in places if each.lru_wins]
+    if len(won) == len(places):
+        return "LRU wins: no policy of this study beats it beyond a tie, anywhere."
+    lost = [each for each in places if not each.lru_wins]
+    first = max(lost, key=lambda each: each.best.improvement)
+    where = _where(first.place)
+    lead = f"LRU wins in {len(won)} of {len(places)} settings. " if won else ""
+    return f"{lead}{first.best.name} saves {100 * first.best.improvement:.1f} % of LRU's modelled TTFT ({where})."
+
+
+def _sentence(study: Study, judged: PlaceVerdict) -> str:
+    where = _where(judged.place)
+    bound = study.bounds(judged.place)
+    unit = study.config.unit
+    attainable = f" No policy can hit more than {_hits(bound.clairvoyant.share(unit), unit)}." if bound else ""
+    if judged.lru_wins:
+        return f"{where}: LRU wins{_next(judged)}; it hits {_hits(judged.lru.share, unit)}.{attainable}"
+    best = judged.best
+    headroom = "" if best.headroom_share is None else f", {100 * best.headroom_share:.0f} % of the way to the bound"
+    return (
+        f"{where}: {best.name} wins with {best.ttft_mean_ms:.2f} ms against LRU's {judged.lru.ttft_mean_ms:.2f} "
+        f"({100 * best.improvement:.2f} % saved{_interval(best)}); it hits {_hits(best.share, unit)}, LRU "
+        f"{100 * judged.lru.share:.2f} %{headroom}. {_why(judged)}{attainable}"
+    )
+
+
+def _hits(share: float, unit: Unit) -> str:
+    return f"{100 * share:.2f} % of the {unit}"
+
+
+def _next(judged: PlaceVerdict) -> str:
+    if judged.best is judged.lru:
+        return ", there being no other"
+    behind = judged.worse_than_lru
+    if abs(behind) <= TIE:
+        return f" or ties: {judged.best.name} comes out the same ({-100 * behind:+.2f} % saved)"
+    if behind < 0:
+        return f" within chance: {judged.best.name} is {-100 * behind:.2f} % ahead{_interval(judged.best)}"
+    return f"; the next, {judged.best.name}, is {100 * behind:.2f} % slower (modelled TTFT)"
+
+
+def _why(judged: PlaceVerdict) -> str:
+    """Which axis the gain comes from: what LRU gains by the best admission, and eviction alone without any."""
+    whole = judged.best.improvement
+    admission, eviction = (
+        None if each is None else max(0.0, each.improvement) for each in (judged.admission_only, judged.eviction_only)
+    )
+    if admission is None or eviction is None or judged.admission_only is None or judged.eviction_only is None:
+        return "Admission and eviction were not ablated here, so it is open which of them does it."
+    told = (
+        f"LRU with admission {judged.admission_only.choice.admit} alone gets {100 * admission / whole:.0f} % of that "
+        f"gain, eviction {judged.eviction_only.choice.evict} alone {100 * eviction / whole:.0f} %"
+    )
+    if admission >= 0.9 * whole and eviction >= 0.9 * whole:
+        return f"{told}: either does it."
+    if admission >= 0.9 * whole:
+        return f"{told}: the gain is admission, not eviction."
+    if eviction >= 0.9 * whole:
+        return f"{told}: the gain is eviction, not admission."
+    return f"{told}: it takes both." if max(admission, eviction) < 0.9 * whole else f"{told}."
+
+
+def _interval(standing: Standing) -> str:
+    interval = standing.improvement_interval
+    return "" if interval is None else f", 95 % interval {100 * interval[0]:+.2f} to {100 * interval[1]:+.2f} %"
+
+
+def _where(place: Place) -> str:
+    model, capacity = place
+    return f"{'prefix tree' if model == 'prefix_tree' else 'block set'}, capacity {capacity:,}"

@@ -1,0 +1,79 @@
+"""A trace and the tokens a replay hit -> modelled TTFT of every request, and its summary. Always called modelled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from semantic_kv.latency.batching import Engine, batched_times
+from semantic_kv.latency.model import Floats, LatencyModel, Numbers
+from semantic_kv.latency.queue import fifo_queue
+from semantic_kv.trace.columns import BlockTrace
+from semblend.errors import ContractError
+
+Queueing = Literal["alone", "fifo", "engine"]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelledTtft:
+    """``wait_ms`` is what others added: TTFT in the queue minus TTFT alone."""
+
+    queueing: Queueing
+    ttft_ms: Floats
+    wait_ms: Floats
+    uncached_tokens: int
+    prompt_tokens: int
+
+    @property
+    def mean_ms(self) -> float | None:
+        """None for a trace without requests."""
+        return float(self.ttft_ms.mean()) if self.ttft_ms.size else None
+
+    def quantile_ms(self, share: float) -> float | None:
+        return float(np.quantile(self.ttft_ms, share)) if self.ttft_ms.size else None
+
+
+def prompt_tokens(trace: BlockTrace) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Per request."""
+    ends = np.concatenate(([0], np.cumsum(trace.node_tokens[trace.nodes], dtype=np.int64)))
+    return np.asarray(ends[trace.offsets[1:]] - ends[trace.offsets[:-1]], dtype=np.int64)
+
+
+def model_ttft(
+    trace: BlockTrace,
+    hit_tokens: Numbers,
+    model: LatencyModel,
+    *,
+    queueing: Queueing = "alone",
+    engine: Engine | None = None,
+    servers: int = 1,
+    load_ms: Floats | None = None,
+    unknown_output_tokens: int = 1,
+) -> ModelledTtft:
+    """``hit_tokens`` per request (``Replay.per_request_hit_tokens``); ``load_ms`` what lower tiers add to each.
+
+    ``fifo``: ``servers`` that each serve one request to its last token. ``engine``: continuous batching. Requests whose
+    output length the trace does not tell decode ``unknown_output_tokens``.
+    """
+    prompt = prompt_tokens(trace)
+    hit = np.asarray(hit_tokens, dtype=np.int64)
+    if hit.shape != prompt.shape or (hit > prompt).any() or (hit < 0).any():
+        raise ContractError(f"trace '{trace.name}': hit tokens lie between 0 and the prompt's, one number per request")
+    uncached = prompt - hit
+    load = np.zeros(trace.request_count) if load_ms is None else load_ms
+    alone = model.ttft_ms(uncached, hit, load_ms=load)
+    output = np.where(trace.output_tokens < 0, unknown_output_tokens, trace.output_tokens).astype(np.int64)
+    if queueing == "alone":
+        ttft = alone
+    elif queueing == "fifo":
+        times = fifo_queue(
+            trace.arrival_ms, alone - model.base_ms, model.decode_ms(output), lanes=servers, slots=servers
+        )
+        ttft = alone + times.wait_ms
+    else:
+        # Loading runs beside the engine's passes and is paid before the first one.
+        batched = batched_times(trace.arrival_ms + load, uncached, hit, output, model, engine)
+        ttft = batched.first_token_ms - trace.arrival_ms
+    return ModelledTtft(queueing, ttft, ttft - alone, int(uncached.sum()), int(prompt.sum()))

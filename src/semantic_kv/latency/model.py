@@ -1,0 +1,110 @@
+"""Coefficients -> modelled time to first token of a request. A model, calibrated or not; nothing here is a measurement.
+
+Alone: ``ttft = base + step + token * uncached + pair * attended pairs + cached * hit tokens + block * loaded blocks``.
+What waiting adds is simulated by ``queue`` (first in, first out) or ``batching`` (an engine's steps).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from semblend.errors import ContractError
+
+Floats = npt.NDArray[np.float64]
+Numbers = npt.NDArray[np.float64] | npt.NDArray[np.int64] | npt.NDArray[np.int32]
+PAIRS_PER_UNIT: Final = 1e6
+Source = Literal["default", "given", "calibrated"]
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyModel:
+    """All coefficients are milliseconds and >= 0. The defaults are those the published stress figures were made with.
+
+    ``ms_per_million_pairs`` prices attention: every uncached token looks at every token before it, so the term grows
+    with the square of an uncached context and with the product of a new part and the cached part in front of it.
+    ``step_ms`` is one pass of the engine whatever it computes, ``ms_per_decoding_stream`` what each stream that decodes
+    adds to a pass; together they price decoding.
+    """
+
+    base_ms: float = 80.0
+    ms_per_uncached_token: float = 0.08
+    ms_per_million_pairs: float = 0.0
+    ms_per_cached_token: float = 0.0
+    ms_per_loaded_block: float = 0.0
+    step_ms: float = 0.0
+    ms_per_decoding_stream: float = 0.0
+    source: Source = "default"
+
+    def __post_init__(self) -> None:
+        for name in COEFFICIENTS:
+            value = getattr(self, name)
+            if not math.isfinite(value) or value < 0.0:
+                raise ContractError(f"latency coefficient {name} is {value}; it must be a finite number >= 0")
+
+    def prefill_ms(self, uncached_tokens: Numbers, cached_tokens: Numbers) -> Floats:
+        """Time the server computes until the first token, per request, without ``base_ms`` and without waiting."""
+        uncached = np.asarray(uncached_tokens, dtype=np.float64)
+        cached = np.asarray(cached_tokens, dtype=np.float64)
+        pairs = attended_pairs(uncached, cached) / PAIRS_PER_UNIT
+        return (
+            self.step_ms
+            + self.ms_per_uncached_token * uncached
+            + self.ms_per_million_pairs * pairs
+            + self.ms_per_cached_token * cached
+        )
+
+    def ttft_ms(
+        self,
+        uncached_tokens: Numbers,
+        cached_tokens: Numbers,
+        *,
+        loaded_blocks: Numbers | None = None,
+        load_ms: Floats | None = None,
+    ) -> Floats:
+        """Modelled TTFT of requests served alone. ``load_ms`` is what lower tiers add (see ``tiers``)."""
+        total = self.base_ms + self.prefill_ms(uncached_tokens, cached_tokens)
+        if loaded_blocks is not None:
+            total = total + self.ms_per_loaded_block * np.asarray(loaded_blocks, dtype=np.float64)
+        return total if load_ms is None else total + load_ms
+
+    def decode_ms(self, output_tokens: Numbers, streams: float = 1.0) -> Floats:
+        """Time from the first token to the last with ``streams`` decoding together; one token needs none."""
+        steps = np.maximum(np.asarray(output_tokens, dtype=np.float64) - 1.0, 0.0)
+        return steps * (self.step_ms + self.ms_per_decoding_stream * streams)
+
+    def as_record(self) -> dict[str, float | str]:
+        return asdict(self)
+
+
+COEFFICIENTS: Final = tuple(field.name for field in fields(LatencyModel) if field.name != "source")
+
+
+def latency_model_from_record(record: Mapping[str, Any]) -> LatencyModel:
+    """The inverse of ``as_record``. Unknown keys are refused: a misspelt coefficient must not become a default."""
+    unknown = sorted(set(record) - {*COEFFICIENTS, "source"})
+    if unknown:
+        raise ContractError(f"unknown latency coefficient '{unknown[0]}'; known: {', '.join(COEFFICIENTS)}")
+    values: dict[str, float] = {}
+    for name in COEFFICIENTS:
+        value = record.get(name, 0.0)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ContractError(f"latency coefficient {name} is {value!r}; it must be a number")
+        values[name] = float(value)
+    if "base_ms" not in record or "ms_per_uncached_token" not in record:
+        raise ContractError("a latency model names at least base_ms and ms_per_uncached_token")
+    source = record.get("source", "given")
+    if source not in ("default", "given", "calibrated"):
+        raise ContractError(f"the source of a latency model is default, given or calibrated, not {source!r}")
+    return LatencyModel(**values, source=source)
+
+
+def attended_pairs(uncached_tokens: Numbers, cached_tokens: Numbers) -> Floats:
+    """How many (token, token it looks at) pairs a prefill computes: each new token sees all before it, and itself."""
+    uncached = np.asarray(uncached_tokens, dtype=np.float64)
+    return uncached * np.asarray(cached_tokens, dtype=np.float64) + uncached * (uncached + 1.0) / 2.0

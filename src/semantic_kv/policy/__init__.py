@@ -1,0 +1,1 @@
+"""What decides: admission (may this block enter?) and eviction (which block leaves?), two separate axes."""

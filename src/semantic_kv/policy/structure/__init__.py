@@ -1,0 +1,1 @@
+"""Orders over blocks that compiled policies share: linked lists (O(1)) and an indexed heap (O(log n))."""

@@ -1,0 +1,19 @@
+"""Compiled hooks written once for a family of policies: a copy with other functions behind the names it calls.
+
+Not closures: the compiled loop copies hooks by their globals (`cache.lean`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+from semblend.compiled import kernel_part
+
+Part = Callable[..., Any]
+
+
+def filled(template: Any, **parts: Part) -> Any:
+    """The template with these parts in place of its module's names."""
+    return kernel_part(FunctionType(template.__code__, {**template.__globals__, **parts}, template.__name__))

@@ -1,0 +1,44 @@
+"""Eviction by admission at one setting: rows of standings, and how warm each is against LRU."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from semantic_kv.experiment.config import PolicyChoice
+from semantic_kv.experiment.study import Place, Standing, Study
+from semantic_kv.experiment.verdict import TIE
+from semantic_kv.report.formats import change, milliseconds, percent
+from semantic_kv.report.markup import Safe
+from semantic_kv.report.section import heat_table
+
+_STEPS: Final = (TIE, 0.02, 0.10, 0.25)  # from which improvement on a cell gets warmer
+
+
+def ablation_rows(study: Study, place: Place) -> list[tuple[str, list[Standing | None]]]:
+    """Best eviction first; empty where the study ablates nothing."""
+    plan = study.config.ablation
+    if plan is None:
+        return []
+    rows = [
+        (evict, [study.standing(place, PolicyChoice(evict, admit)) for admit in plan.admit]) for evict in plan.evict
+    ]
+    return sorted(rows, key=lambda row: min((s.ttft_mean_ms for s in row[1] if s), default=0.0))
+
+
+def ablation_table(study: Study, place: Place) -> Safe | None:
+    rows = ablation_rows(study, place)
+    if not rows or study.config.ablation is None:
+        return None
+    return heat_table("eviction", study.config.ablation.admit, [(name, [_cell(s) for s in row]) for name, row in rows])
+
+
+def _cell(standing: Standing | None) -> tuple[str, int, str]:
+    if standing is None:
+        return "not measured", 0, ""
+    told = f"{standing.name}: {milliseconds(standing.ttft_mean_ms)}, hit rate {percent(standing.hit_ratio, 2)}"
+    return change(standing.improvement, 1), heat(standing.improvement), told
+
+
+def heat(improvement: float) -> int:
+    warmth = sum(abs(improvement) > step for step in _STEPS)
+    return warmth if improvement > 0 else -warmth

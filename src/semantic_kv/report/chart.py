@@ -1,0 +1,109 @@
+"""A chart as values: axes and layers. One description is drawn twice, as SVG for the page and as PNG for the folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+Tone = Literal["baseline", "bound", "c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8", "muted"]
+CYCLE: Final[tuple[Tone, ...]] = ("c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8")
+
+
+@dataclass(frozen=True, slots=True)
+class DataTable:
+    """Shown under every chart for those who cannot or will not read the picture."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    value: float
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """``categories`` turn a vertical axis into named rows, the first on top, the ``emphasised`` ones bold; then ``low``
+    and ``high`` are unused."""
+
+    label: str
+    low: float = 0.0
+    high: float = 1.0
+    ticks: tuple[Tick, ...] = ()
+    log: bool = False
+    categories: tuple[str, ...] = ()
+    emphasised: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Dots:
+    name: str
+    tone: Tone
+    points: tuple[tuple[float, float], ...]
+    hollow: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    name: str
+    tone: Tone
+    points: tuple[tuple[float, float], ...]
+    dashed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """In row ``y`` from ``start`` to ``end``; ``text`` stands behind the end, ``low`` and ``high`` are its interval."""
+
+    y: float
+    end: float
+    text: str
+    label: str
+    start: float = 0.0
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """``thin`` bars leave room for a second series in the same row."""
+
+    name: str
+    tone: Tone
+    bars: tuple[Bar, ...]
+    thin: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A line across the whole chart: a bound, equality, the baseline."""
+
+    value: float
+    label: str
+    vertical: bool = False
+    tone: Tone = "muted"
+
+
+Layer = Dots | Curve | Bars | Rule
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """``message`` is what the picture says, in one sentence of figures."""
+
+    key: str
+    title: str
+    message: str
+    x: Axis
+    y: Axis
+    layers: tuple[Layer, ...]
+    table: DataTable
+    note: str = ""
+
+
+def named(chart: Chart) -> list[Dots | Curve | Bars]:
+    """The layers that a legend names; one name alone needs none."""
+    layers = [layer for layer in chart.layers if not isinstance(layer, Rule) and layer.name]
+    return layers if len(layers) > 1 else []

@@ -1,0 +1,184 @@
+"""The charts that compare policies at one capacity: modelled TTFT, hit rate, tokens saved, regret; both models beside
+each other. They are three of the six promised plots and the first charts of the page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from semantic_kv.experiment.config import BASELINE, Model, PolicyChoice, Unit
+from semantic_kv.experiment.intervals import LEAST_UNITS, Interval
+from semantic_kv.experiment.study import Place, Standing, Study
+from semantic_kv.report.chart import Bar, Bars, Chart, DataTable, Rule, Tone
+from semantic_kv.report.formats import NOT_MEASURED, milliseconds, percent, points, tick_ms, tick_share
+from semantic_kv.report.ticks import category_axis, linear_axis
+
+MODEL_NAMES: Final[dict[Model, str]] = {"prefix_tree": "prefix tree", "block_set": "block set"}
+_TONES: Final[dict[Model, Tone]] = {"prefix_tree": "c1", "block_set": "c6"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Measure:
+    value: Callable[[Standing], float]
+    interval: Callable[[Standing], Interval | None]
+    written: Callable[[float], str]
+    tick: Callable[[float], str]
+    axis: str
+
+
+def primary_place(study: Study) -> Place:
+    """The setting that single pictures show: the first model and the first capacity of the configuration."""
+    return study.config.models[0], study.config.capacities[0]
+
+
+def shown(study: Study, place: Place) -> tuple[Standing, ...]:
+    """The policies the configuration names, LRU and the winner, best first; the rest of the ablation has its table."""
+    named = {PolicyChoice(BASELINE), *study.config.policies, study.at(place)[0].choice}
+    return tuple(standing for standing in study.at(place) if standing.choice in named)
+
+
+def ttft_chart(study: Study) -> Chart:
+    measure = _Measure(
+        lambda s: s.ttft_mean_ms, lambda s: s.ttft_interval, milliseconds, tick_ms, "mean modelled TTFT, less is better"
+    )
+    bounds = study.bounds(primary_place(study))
+    reach = bounds.clairvoyant.ttft_mean_ms(study.config.latency) if bounds else None
+    mark = (reach, f"clairvoyant {milliseconds(reach)}") if reach is not None else None
+    best, lru = shown(study, primary_place(study))[0], study.baseline(primary_place(study))
+    message = (
+        f"Best: {best.name} with {milliseconds(best.ttft_mean_ms)}; LRU {milliseconds(lru.ttft_mean_ms)} "
+        f"({_setting(study)}). Modelled, not measured."
+    )
+    return _bars(study, "policy_comparison_avg_ttft", "Modelled time to first token", message, measure, mark)
+
+
+def hit_rate_chart(study: Study) -> Chart:
+    measure = _Measure(
+        lambda s: s.hit_ratio, lambda s: s.hit_ratio_interval, percent, tick_share, "hit blocks / all blocks"
+    )
+    bounds = study.bounds(primary_place(study))
+    lru = study.baseline(primary_place(study))
+    message = f"LRU hits {percent(lru.hit_ratio)} of the blocks ({_setting(study)})."
+    if bounds:
+        message += f" No cache of any size would hit more than {percent(bounds.ceiling.share('blocks'))}."
+    mark = _bound_mark(study, "blocks")
+    return _bars(study, "policy_comparison_hit_rate", "Block hit rate", message, measure, mark)
+
+
+def tokens_saved_chart(study: Study) -> Chart:
+    measure = _Measure(
+        lambda s: s.total.token_hit_ratio, lambda s: None, percent, tick_share, "hit tokens / prompt tokens"
+    )
+    lru = study.baseline(primary_place(study))
+    message = f"LRU saves {lru.total.hit_tokens:,} of {lru.total.prompt_tokens:,} prompt tokens ({_setting(study)})."
+    return _bars(
+        study,
+        "tokens_saved_by_policy",
+        "Prompt tokens not computed again",
+        message,
+        measure,
+        _bound_mark(study, "tokens"),
+    )
+
+
+def _bound_mark(study: Study, unit: Unit) -> tuple[float, str] | None:
+    """The clairvoyant bounds what the capacity counts; on the chart of the other unit it would be no bound."""
+    bounds = study.bounds(primary_place(study))
+    if bounds is None or study.config.unit != unit:
+        return None
+    reach = bounds.clairvoyant.share(unit)
+    return reach, f"clairvoyant {percent(reach)}"
+
+
+def regret_chart(study: Study) -> Chart | None:
+    """How far below the clairvoyant each policy stays; None without bounds."""
+    place = primary_place(study)
+    rows = sorted(shown(study, place), key=lambda standing: standing.regret or 0.0)
+    if any(standing.regret is None for standing in rows):
+        return None
+    regrets = [standing.regret or 0.0 for standing in rows]
+    lru = study.baseline(place)
+    bars = tuple(
+        Bar(i, regret, percent(regret), f"{row.name}: {points(regret)} below the clairvoyant")
+        for i, (row, regret) in enumerate(zip(rows, regrets, strict=True))
+    )
+    table = DataTable(
+        ("policy", f"hit {study.config.unit}", "regret", "share of the LRU-to-bound headroom"),
+        tuple((r.name, percent(r.share), percent(r.regret), _share(r.headroom_share)) for r in rows),
+    )
+    return Chart(
+        "regret_against_bound",
+        "Regret against the clairvoyant",
+        f"LRU leaves {percent(lru.regret)} of the {study.config.unit} to gain, {rows[0].name} {percent(regrets[0])}.",
+        linear_axis(
+            f"share of hit {study.config.unit}: the clairvoyant's minus the policy's",
+            min(0.0, *regrets),
+            max(regrets),
+            tick_share,
+        ),
+        category_axis([row.name for row in rows], [BASELINE]),
+        (Bars("", "c1", bars), Rule(lru.regret or 0.0, "LRU", vertical=True, tone="baseline")),
+        table,
+    )
+
+
+def _bars(study: Study, key: str, title: str, message: str, measure: _Measure, mark: tuple[float, str] | None) -> Chart:
+    place = primary_place(study)
+    order = [standing.choice for standing in shown(study, place)]
+    models = study.config.models
+    layers: list[Bars | Rule] = []
+    ends = [0.0]
+    for at, model in enumerate(models):
+        offset = 0.0 if len(models) == 1 else -0.19 + 0.38 * at
+        rows = [study.standing((model, place[1]), choice) for choice in order]
+        bars = tuple(_bar(i + offset, row, measure) for i, row in enumerate(rows) if row)
+        ends += [max(bar.end, bar.high or 0.0) for bar in bars]
+        layers.append(Bars(MODEL_NAMES[model], _TONES[model], bars, thin=len(models) > 1))
+    if mark:
+        ends.append(mark[0])
+        layers.append(Rule(mark[0], mark[1], vertical=True, tone="bound"))
+    return Chart(
+        key,
+        title,
+        message,
+        linear_axis(measure.axis, 0.0, max(ends) or 1.0, measure.tick),
+        category_axis([choice.name for choice in order], [BASELINE]),
+        tuple(layers),
+        _table(study, order, place[1], measure),
+        _interval_note(study),
+    )
+
+
+def _bar(y: float, standing: Standing, measure: _Measure) -> Bar:
+    value, interval = measure.value(standing), measure.interval(standing)
+    low, high = interval or (None, None)
+    told = f"{standing.name}, {MODEL_NAMES[standing.model]}: {measure.written(value)}"
+    return Bar(y, value, measure.written(value), told, low=low, high=high)
+
+
+def _table(study: Study, order: Sequence[PolicyChoice], capacity: int, measure: _Measure) -> DataTable:
+    models = study.config.models
+    rows = []
+    for choice in order:
+        found = [study.standing((model, capacity), choice) for model in models]
+        rows.append((choice.name, *(measure.written(measure.value(s)) if s else NOT_MEASURED for s in found)))
+    return DataTable(("policy", *(MODEL_NAMES[model] for model in models)), tuple(rows))
+
+
+def _setting(study: Study) -> str:
+    model, capacity = primary_place(study)
+    return f"{MODEL_NAMES[model]}, {capacity:,} {study.config.unit}"
+
+
+def _interval_note(study: Study) -> str:
+    count = len(study.config.seeds)
+    if study.baseline(primary_place(study)).ttft_interval is None:
+        return f"No intervals: fewer than {LEAST_UNITS} seeds or stretches of the trace."
+    units = f"{count} seeds" if count > 1 else "48 stretches of the trace"
+    return f"Whiskers: 95 % by bootstrap over {units}."
+
+
+def _share(value: float | None) -> str:
+    return "no headroom" if value is None else percent(value, 0)

@@ -1,0 +1,47 @@
+"""Round numbers for axes, linear or logarithmic."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from semantic_kv.report.chart import Axis, Tick
+
+_STEPS: Final = (1.0, 2.0, 2.5, 5.0, 10.0)
+
+
+def linear_axis(label: str, low: float, high: float, form: Callable[[float], str], wanted: int = 5) -> Axis:
+    """Begins and ends at, or a little beyond, the values; ticks at round steps within."""
+    if not high - low > max(1e-12, 1e-9 * max(abs(low), abs(high))):
+        high = low + max(1.0, 1e-6 * abs(low))
+    step = _step((high - low) / wanted)
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    room = 0.06 * (high - low)
+    start, end = max(first * step, low - room), min(last * step, high + room)
+    inside = [i * step for i in range(first, last + 1) if start - 1e-9 * step <= i * step <= end + 1e-9 * step]
+    return Axis(label, start, end, tuple(Tick(mark, form(round(mark, 12))) for mark in inside))
+
+
+def log_axis(label: str, values: Sequence[float], form: Callable[[float], str], pad: float = 1.06) -> Axis:
+    """1-2-5 ticks, fewer over many decades, even steps within less than one."""
+    low, high = min(values) / pad, max(values) * pad
+    if high / low < 1.3:
+        low, high = low / 1.15, high * 1.15
+    decades = math.log10(high / low)
+    steps = (1.0,) if decades > 3.2 else (1.0, 3.0) if decades > 2 else (1.0, 2.0, 5.0)
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    inside = [mark for power in powers for step in steps if low <= (mark := step * 10.0**power) <= high]
+    if len(inside) < 3:
+        step = _step((high - low) / 5)
+        inside = [round(i * step, 12) for i in range(math.ceil(low / step), math.floor(high / step) + 1)]
+    return Axis(label, low, high, tuple(Tick(mark, form(mark)) for mark in inside), log=True)
+
+
+def category_axis(names: Sequence[str], emphasised: Sequence[str] = ()) -> Axis:
+    return Axis("", categories=tuple(names), emphasised=tuple(emphasised))
+
+
+def _step(raw: float) -> float:
+    power = 10.0 ** math.floor(math.log10(raw))
+    return next(power * step for step in _STEPS if power * step >= raw * 0.999)

@@ -1,0 +1,36 @@
+"""The front door: one trace through one cache, compiled where the policies are, plain Python on request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from semantic_kv.cache.reference import ReferenceReplay
+from semantic_kv.cache.replay import CompiledReplay
+from semantic_kv.cache.result import Model, Replay, Unit
+from semantic_kv.cache.spec import Options, cache_spec
+from semantic_kv.trace.columns import BlockTrace
+
+
+def simulate(
+    trace: BlockTrace,
+    *,
+    capacity: int,
+    admit: str = "always",
+    evict: str = "lru",
+    model: Model = "prefix_tree",
+    unit: Unit = "blocks",
+    options: Options | None = None,
+    seed: int = 0,
+    reference: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> Replay:
+    """Serve the requests in order. `options` holds the policies' own, as {"admit": {...}, "evict": {...}}.
+
+    A policy without compiled hooks runs in the plain-Python simulator, as everything does with `reference`.
+    """
+    spec = cache_spec(capacity=capacity, admit=admit, evict=evict, model=model, unit=unit, options=options, seed=seed)
+    if reference or spec.evict.hooks is None or spec.admit.hooks is None:
+        return ReferenceReplay(spec, trace).run(progress)
+    replay = CompiledReplay(spec)
+    replay.feed(trace, progress)
+    return replay.result()

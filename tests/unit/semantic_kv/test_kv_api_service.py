@@ -1,0 +1,258 @@
+"""The service in process: what it answers, what it refuses, what it forgets, and that two of them share nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+pytest.importorskip("fastapi")
+httpx = pytest.importorskip("httpx")
+
+from semantic_kv.api import Limits, ServiceSettings, create_app, serve  # noqa: E402
+from semantic_kv.latency import LatencyModel  # noqa: E402
+from semblend.errors import ConfigurationError  # noqa: E402
+
+LATENCY = LatencyModel(base_ms=10.0, ms_per_uncached_token=1.0, source="given")
+LIMITS = Limits(body_bytes=20_000, trace_requests=20, trace_blocks=60, known_blocks=40, requests_per_epoch=6)
+
+
+class Caller:
+    """Requests to one application, without a network."""
+
+    def __init__(self, settings: ServiceSettings | None = None) -> None:
+        self.app = create_app(settings or ServiceSettings(latency=LATENCY, limits=LIMITS))
+
+    def __call__(self, method: str, path: str, body: object = None, **more: Any) -> Any:
+        async def ask() -> Any:
+            transport = httpx.ASGITransport(app=self.app, raise_app_exceptions=False)
+            async with httpx.AsyncClient(transport=transport, base_url="http://service") as client:
+                return await client.request(method, path, json=body, **more)
+
+        return asyncio.run(ask())
+
+    def ok(self, method: str, path: str, body: object = None) -> Any:
+        answer = self(method, path, body)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def refused(self, status: int, method: str, path: str, body: object = None, **more: Any) -> str:
+        answer = self(method, path, body, **more)
+        assert answer.status_code == status, answer.text
+        error = answer.json()["error"]
+        assert set(error) == {"kind", "message"}
+        assert "Traceback" not in answer.text
+        return str(error["message"])
+
+
+@pytest.fixture
+def caller() -> Caller:
+    return Caller()
+
+
+def _prompt(document: str, question: str, tenant: str | None = None) -> dict[str, Any]:
+    messages = [
+        {"role": "system", "content": "You are a support assistant."},
+        {"role": "user", "content": f"CONTEXT: {document}\n\nUSER: {question}"},
+    ]
+    return {"messages": messages, "request_id": "req_001", **({} if tenant is None else {"tenant_id": tenant})}
+
+
+def test_it_says_what_it_is(caller: Caller) -> None:
+    assert caller.ok("GET", "/health")["status"] == "ok"
+    names = caller.ok("GET", "/v1/policies")
+    assert {"lru", "s3fifo"} <= set(names["eviction"])
+    assert "always" in names["admission"]
+    assert "low_memory_rag_stress" in names["experiments"]
+    paths = caller.ok("GET", "/openapi.json")["paths"]
+    assert {"/health", "/v1/simulate/request", "/v1/simulate/trace", "/v1/experiments/run"} <= set(paths)
+
+
+def test_a_second_request_hits_the_shared_prefix_and_no_more(caller: Caller) -> None:
+    first = caller.ok("POST", "/v1/simulate/request", _prompt("refund policy section", "summarize it"))
+    second = caller.ok("POST", "/v1/simulate/request", _prompt("refund policy section", "is it long?"))
+
+    assert [block["semantic_type"] for block in first["blocks"]] == ["system", "retrieved_context", "user"]
+    assert (first["hit_blocks"], first["hit_tokens"]) == (0, 0)
+    assert second["hit_blocks"] == 2
+    shared = sum(block["token_count"] for block in second["blocks"][:2])
+    assert second["hit_tokens"] == shared
+    assert second["uncached_tokens"] == second["prompt_tokens"] - shared
+    assert second["modelled_ttft_ms"] == 10.0 + second["uncached_tokens"]
+
+
+def test_tenants_share_nothing(caller: Caller) -> None:
+    caller.ok("POST", "/v1/simulate/request", _prompt("secret", "a", tenant="one"))
+
+    assert caller.ok("POST", "/v1/simulate/request", _prompt("secret", "a", tenant="two"))["hit_blocks"] == 0
+    assert caller.ok("POST", "/v1/simulate/request", _prompt("secret", "a", tenant="one"))["hit_blocks"] == 3
+
+
+def test_state_and_metrics_tell_counts(caller: Caller) -> None:
+    empty = caller.ok("GET", "/v1/metrics/summary")
+    assert (empty["requests"], empty["hit_ratio"]) == (0, None)
+    for _ in range(2):
+        caller.ok("POST", "/v1/simulate/request", _prompt("d", "q"))
+    metrics, state = caller.ok("GET", "/v1/metrics/summary"), caller.ok("GET", "/v1/cache/state")
+
+    assert (metrics["requests"], metrics["references"], metrics["hit_blocks"]) == (2, 6, 3)
+    assert metrics["hit_ratio"] == 0.5
+    assert metrics["by_label"]["system"] == {"references": 2, "hits": 1, "evictions": 0}
+    assert (state["resident_blocks"], state["known_blocks"], state["requests"]) == (3, 3, 2)
+    assert state["used"] == metrics["prompt_tokens"] // 2
+    assert state["latency"]["base_ms"] == 10.0
+
+
+def test_a_full_history_begins_anew_and_says_so(caller: Caller) -> None:
+    epochs = [caller.ok("POST", "/v1/simulate/request", _prompt("d", "q"))["epoch"] for _ in range(8)]
+
+    assert epochs == [1] * 6 + [2] * 2
+    assert caller.ok("GET", "/v1/cache/state")["known_blocks"] <= LIMITS.known_blocks
+    assert caller.ok("POST", "/v1/cache/reset") == {"epoch": 3}
+    assert caller.ok("GET", "/v1/cache/state")["resident_blocks"] == 0
+
+
+def test_two_applications_are_two_caches(caller: Caller) -> None:
+    caller.ok("POST", "/v1/simulate/request", _prompt("d", "q"))
+
+    assert Caller().ok("POST", "/v1/simulate/request", _prompt("d", "q"))["hit_blocks"] == 0
+
+
+def _trace(*rows: str, **more: Any) -> dict[str, Any]:
+    requests = [
+        {
+            "request_id": f"r{number}",
+            "timestamp_ms": float(number),
+            "blocks": [{"semantic_type": "user", "token_count": 10, "content_hash": letter} for letter in row],
+        }
+        for number, row in enumerate(rows)
+    ]
+    return {"requests": requests, "capacity": 40, **more}
+
+
+def test_a_trace_goes_through_every_policy(caller: Caller) -> None:
+    policies = [{"evict": "fifo"}, {"evict": "lru"}]
+    answer = caller.ok("POST", "/v1/simulate/trace", _trace("ab", "ab", "cd", "ab", policies=policies))
+
+    assert [each["hit_blocks"] for each in answer["policies"]] == [4, 4]
+    assert answer["verdict"].startswith("LRU wins")
+    assert answer["policies"][0]["hit_ratio"] == 0.5
+    assert answer["policies"][0]["modelled_ttft_mean_ms"] == pytest.approx(10.0 + 40 / 4)
+
+
+@pytest.mark.parametrize(("capacity", "status"), [(40.0, 200), ("40", 422), (True, 422), (40.5, 422), (0, 422)])
+def test_numbers_are_what_json_calls_integers(caller: Caller, capacity: object, status: int) -> None:
+    assert caller("POST", "/v1/simulate/trace", _trace("a", capacity=capacity)).status_code == status
+
+
+def test_a_trace_is_simulated_by_time_whatever_its_order(caller: Caller) -> None:
+    sorted_trace = _trace("ab", "ab", "cdefg", "ab", capacity=50)
+    shuffled = {**sorted_trace, "requests": sorted_trace["requests"][::-1]}
+
+    assert caller.ok("POST", "/v1/simulate/trace", shuffled) == caller.ok("POST", "/v1/simulate/trace", sorted_trace)
+
+
+def test_a_built_in_experiment_runs_by_name(caller: Caller) -> None:
+    asked = {"name": "tool_agent_session_reuse", "policies": [{"evict": "lru"}, {"evict": "fifo"}]}
+    answer = caller.ok("POST", "/v1/experiments/run", asked)
+
+    assert answer["requests"] == 34 * 8
+    assert answer["unit"] == "tokens"
+    assert {each["evict"] for each in answer["policies"]} == {"lru", "fifo"}
+
+
+@pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "no_such_thing"])
+def test_experiments_are_names_never_paths(caller: Caller, name: str) -> None:
+    answer = caller("POST", "/v1/experiments/run", {"name": name})
+
+    assert answer.status_code in (404, 422)
+    assert "root:" not in answer.text
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"messages": []}, "messages"),
+        ({"messages": [{"role": "wizard", "content": "x"}]}, "role"),
+        ({"messages": [{"role": "user", "content": "x"}], "outptu": 1}, "outptu"),
+        ({"messages": [{"role": "user", "content": "  "}]}, "content"),
+        ({"messages": [{"role": "user", "content": "x", "semantic_type": "magic"}]}, "semantic_type"),
+        ([1, 2], "body"),
+    ],
+)
+def test_requests_that_make_no_sense_are_refused_in_one_sentence(caller: Caller, body: object, said: str) -> None:
+    assert said in caller.refused(422, "POST", "/v1/simulate/request", body)
+
+
+def test_refusals_never_repeat_what_was_sent(caller: Caller) -> None:
+    body = {"messages": [{"role": "user", "content": ["SECRET WORDS"]}]}
+
+    assert "SECRET" not in caller.refused(422, "POST", "/v1/simulate/request", body)
+
+
+def test_traces_beyond_the_bounds_are_refused(caller: Caller) -> None:
+    assert "at most 20" in caller.refused(422, "POST", "/v1/simulate/trace", _trace(*["a"] * 21))
+    assert "60" in caller.refused(422, "POST", "/v1/simulate/trace", _trace(*["abcdefgh"] * 8))
+    assert "known: " in caller.refused(
+        422, "POST", "/v1/simulate/trace", _trace("a", policies=[{"evict": "no_such_policy"}])
+    )
+
+
+def test_large_bodies_are_refused_announced_or_not(caller: Caller) -> None:
+    large = b'{"messages": "' + b"x" * 30_000 + b'"}'
+
+    async def pieces() -> Any:
+        yield large
+
+    headers = {"content-type": "application/json"}
+    for content in (large, pieces()):
+        said = caller.refused(413, "POST", "/v1/simulate/request", content=content, headers=headers)
+        assert "20,000 bytes" in said
+
+
+@pytest.mark.parametrize("content", [b"{", b"\xff\xfe", b"[" * 5_000, b'{"messages": NaN}', b""])
+def test_bodies_that_are_no_json_are_refused(caller: Caller, content: bytes) -> None:
+    answer = caller("POST", "/v1/simulate/request", content=content, headers={"content-type": "application/json"})
+
+    assert answer.status_code in (400, 422)
+    assert set(answer.json()) == {"error"}
+
+
+def test_unknown_paths_and_methods_answer_as_the_others_do(caller: Caller) -> None:
+    caller.refused(404, "GET", "/v1/nothing")
+    caller.refused(405, "PUT", "/health")
+
+
+def test_our_own_faults_show_no_stack_trace(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    def break_down() -> None:
+        raise RuntimeError("secret detail of the inside")
+
+    monkeypatch.setattr(caller.app.state.service.cache, "state", break_down)
+    assert "secret" not in caller.refused(500, "GET", "/v1/cache/state")
+
+
+def test_busy_services_ask_to_come_again(caller: Caller) -> None:
+    places = caller.app.state.service.jobs._places
+    while places.acquire(blocking=False):
+        pass
+    answer = caller("POST", "/v1/simulate/trace", _trace("a"))
+
+    assert answer.status_code == 503
+    assert answer.headers["retry-after"] == "5"
+
+
+def test_settings_and_ports_are_checked() -> None:
+    with pytest.raises(ConfigurationError, match="at least one"):
+        ServiceSettings(capacity=0)
+    with pytest.raises(ConfigurationError, match="port 70000"):
+        serve(port=70_000)
+    with pytest.raises(ConfigurationError, match="no_such_policy"):
+        create_app(ServiceSettings(evict="no_such_policy"))
+
+
+def test_answers_are_json_without_nan(caller: Caller) -> None:
+    answer = caller("GET", "/v1/metrics/summary")
+
+    json.loads(answer.text, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))

@@ -1,0 +1,206 @@
+"""The command line: help with examples, errors in one line, and small runs from end to end."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from semantic_kv.cli.arguments import capacity
+from semantic_kv.cli.folders import new_folder
+from semantic_kv.cli.main import COMMAND_MODULES, main, parser
+from semantic_kv.trace.load import load_trace
+
+CONFIG = """\
+experiment: tiny
+description: a tiny experiment
+source: {workload: low_memory_rag_stress, sessions: 4, requests_per_session: 3}
+seeds: [1, 2]
+unit: tokens
+capacities: [1200]
+policies: [lru, lru+not_user_when_full]
+bounds: false
+"""
+MOONCAKE = "".join(
+    json.dumps({"timestamp": i, "input_length": 1024, "output_length": 1, "hash_ids": [i % 7, 100 + i % 7]}) + "\n"
+    for i in range(200)
+)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "configs" / "tiny.yaml"
+    path.parent.mkdir()
+    path.write_text(CONFIG, encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    path = tmp_path / "trace.jsonl"
+    path.write_text(MOONCAKE, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("module", COMMAND_MODULES, ids=lambda module: module.NAME)
+def test_every_command_has_help_with_an_example(module: object, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([module.NAME, "--help"])  # type: ignore[attr-defined]
+    shown = capsys.readouterr().out
+    assert ended.value.code == 0
+    assert f"semantic-kv {module.NAME}" in shown  # type: ignore[attr-defined]
+    assert "examples:" in shown
+    assert "exit codes:" in shown
+
+
+def test_the_promised_commands_are_there() -> None:
+    names = [module.NAME for module in COMMAND_MODULES]
+    assert names == ["run", "run-all", "replay", "collect", "calibrate", "mrc", "serve"]
+
+
+@pytest.mark.parametrize("module", COMMAND_MODULES, ids=lambda module: module.NAME)
+def test_examples_of_the_help_are_accepted_by_the_parser(
+    module: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every example that begins with the program; the files they name are made first."""
+    (tmp_path / "repository" / "configs" / "experiments").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "repository")
+    lines = [line.strip() for line in module.EXAMPLES.splitlines()]  # type: ignore[attr-defined]
+    assert lines
+    for line in lines:
+        words = line.split()
+        assert words[0] == "semantic-kv"
+        for word in words[2:]:
+            if word.endswith((".yaml", ".jsonl", ".gz", ".json", ".txt")):
+                Path(word).parent.mkdir(parents=True, exist_ok=True)
+                Path(word).touch()
+            elif word.startswith("../"):
+                Path(word).mkdir(parents=True, exist_ok=True)
+        parser().parse_args(words[1:])
+
+
+def test_run_writes_its_folder_and_says_who_won(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", "--config", str(config), "--output-dir", str(tmp_path / "out"), "--quiet"]) == 0
+    shown = capsys.readouterr()
+    assert "modelled" in shown.out
+    (folder,) = (tmp_path / "out").glob("*_tiny")
+    assert shown.out.rstrip().endswith(str(folder))
+    assert {"results.json", "metrics.csv", "summary.md", "report.html"} <= {path.name for path in folder.iterdir()}
+    assert not shown.err
+
+
+def test_run_all_writes_the_aggregate(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recorded = CONFIG.replace("tiny", "recorded").replace(
+        "{workload: low_memory_rag_stress, sessions: 4, requests_per_session: 3}", "{path: none.jsonl}"
+    )
+    (config.parent / "recorded.yaml").write_text(recorded, encoding="utf-8")
+    out = tmp_path / "out"
+    assert main(["run-all", "--config-dir", str(config.parent), "--output-dir", str(out), "--quiet"]) == 0
+    assert "left out recorded: its trace none.jsonl is not here; give --traces DIR" in capsys.readouterr().err
+    with (out / "aggregate_summary.csv").open(newline="") as stream:
+        assert [row["experiment"] for row in csv.DictReader(stream)] == ["tiny", "tiny"]
+    assert (out / "aggregate_summary.md").is_file()
+    assert (out / "report.html").is_file()
+
+
+def test_replay_writes_the_promised_files(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    words = ["replay", "--trace", str(trace), "--cache-blocks", "8", "--policies", "lru", "lru+second_use"]
+    assert main([*words, "--output-dir", str(out), "--models", "prefix_tree", "--quiet"]) == 0
+    assert "fitted to nothing" in capsys.readouterr().out
+    (folder,) = out.glob("*_trace_replay")
+    names = {path.name for path in folder.iterdir()}
+    assert {"replay_results.json", "replay_metrics.csv", "replay_summary.md", "report.html"} <= names
+    plots = ("replay_policy_avg_ttft", "replay_tokens_saved", "replay_hit_rate", "observed_vs_simulated_ttft")
+    assert {f"{plot}.png" for plot in plots} <= names
+    results = json.loads((folder / "replay_results.json").read_text())
+    assert results["observed"] is None, "a trace without observed times is held against nothing"
+
+
+def test_mrc_prints_the_curve_and_the_error_of_its_samples(
+    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    words = ["mrc", "--trace", str(trace), "--capacities", "4", "8", "1k", "--sample-rates", "0.5", "--draws", "2"]
+    assert main([*words, "--no-bounds", "--output-dir", str(out), "--quiet"]) == 0
+    shown = capsys.readouterr().out
+    assert "miss ratio" in shown
+    assert "1,000" in shown
+    assert "pp" in shown
+    (folder,) = out.glob("*_mrc")
+    with (folder / "miss_ratio_curve.csv").open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    whole = [float(row["miss_ratio"]) for row in rows if row["sample_rate"] == "1"]
+    assert whole == sorted(whole, reverse=True)
+    assert whole[-1] == pytest.approx(14 / 400), "with room for all, only the first sight of a block misses"
+
+
+def test_a_mock_trace_is_collected_calibrated_and_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    served, out = tmp_path / "served.jsonl", tmp_path / "out"
+    assert main(["collect", "--mock", "--requests", "120", "--output", str(served)]) == 0
+    assert load_trace(served).request_count >= 120
+    words = ["calibrate", "--trace", str(served), "--output-dir", str(tmp_path / "fit"), "--resamples", "5"]
+    assert main(words) == 0
+    fitted = tmp_path / "fit" / "calibration.json"
+    words = ["replay", "--trace", str(served), "--cache-token-budget", "20k", "--policies", "lru", "--quiet"]
+    assert main([*words, "--latency-model", str(fitted), "--output-dir", str(out)]) == 0
+    (folder,) = out.glob("*_trace_replay")
+    observed = json.loads((folder / "replay_results.json").read_text())["observed"]
+    assert observed["requests"] >= 100
+    assert 0 <= observed["median_absolute_percentage_error"] < 1
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["run", "--config", "none.yaml"], "there is no file 'none.yaml'"),
+        (["replay", "--trace", "none.jsonl", "--cache-blocks", "5"], "there is no file 'none.jsonl'"),
+        (["mrc"], "the following arguments are required: --trace"),
+        (["replay", "--trace", "{trace}", "--cache-blocks", "5x"], "'5x' is not a capacity; write 5000, 5k or 2M"),
+        (["replay", "--trace", "{trace}", "--cache-blocks", "5", "--policies", "lur"], "Did you mean 'lru'?"),
+        (["replay", "--trace", "{trace}", "--cache-blocks", "5", "--jobs", "0"], "0 is not at least 1"),
+        (["forget"], "invalid choice: 'forget'"),
+    ],
+)
+def test_wrong_usage_is_told_by_argparse(
+    words: list[str], told: str, trace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([word.format(trace=trace) for word in words])
+    assert ended.value.code == 2
+    assert told in capsys.readouterr().err
+
+
+def test_wrong_input_is_one_line(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config.write_text(CONFIG.replace("capacities", "capacitys"), encoding="utf-8")
+    assert main(["run", "--config", str(config), "--output-dir", str(tmp_path / "out")]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("semantic-kv: tiny.yaml: ")
+    assert told.count("\n") == 1
+
+
+def test_a_calibration_needs_observations(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["calibrate", "--trace", str(trace), "--output-dir", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_given_and_calibrated_coefficients_exclude_each_other(
+    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["replay", "--trace", str(trace), "--cache-blocks", "5", "--base-ms", "1", "--calibrate-from-trace"]
+    assert main([*words, "--output-dir", str(tmp_path / "out")]) == 2
+    assert "give one" in capsys.readouterr().err
+
+
+def test_capacities_may_be_written_short() -> None:
+    assert [capacity(text) for text in ("5000", "5k", "2M", "1.5k")] == [5_000, 5_000, 2_000_000, 1_500]
+
+
+def test_folders_of_one_second_do_not_collide(tmp_path: Path) -> None:
+    made = {new_folder(tmp_path, "same") for _ in range(5)}
+    assert len(made) == 5
