@@ -7,7 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 SRC = Path(__file__).parents[2] / "src"
-FOUNDATION = ("semblend.contract", "semblend.errors", "semblend.registry", "semblend._version")
+FOUNDATION = (
+    *("semblend.contract", "semblend.errors", "semblend.registry", "semblend._version"),
+    *("semblend.streams", "semblend.command_line"),
+)
 OPTIONAL = {
     "rich": {"sembench/console/rich_table.py", "sembench/replay/progress_bar.py"},
     "tokenizers": {"sembench/tokenize/model_file.py"},

@@ -16,10 +16,10 @@ from semantic_kv.calibrate import (
     write_calibration,
 )
 from semantic_kv.cli.arguments import existing_file, positive_int, share
-from semantic_kv.cli.exit_codes import ExitCode
-from semantic_kv.streams import write_out
 from semantic_kv.trace.formats import FORMATS
 from semantic_kv.trace.load import load_trace, read_records, sniff_format
+from semblend.command_line import ExitCode
+from semblend.streams import write_out
 
 NAME: Final = "calibrate"
 SUMMARY: Final = (

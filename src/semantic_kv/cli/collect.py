@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Final
 
 from semantic_kv.cli.arguments import amount, existing_file, positive_int
-from semantic_kv.cli.exit_codes import ExitCode
 from semantic_kv.collect import CollectOptions, CollectSummary, PlanOptions, collect_from_mock, collect_from_server
 from semantic_kv.collect.request import Served
 from semantic_kv.experiment.progress import progress
-from semantic_kv.streams import write_out
+from semblend.command_line import ExitCode
+from semblend.streams import write_out
 
 NAME: Final = "collect"
 SUMMARY: Final = "Collect a trace with observed TTFT from an OpenAI-compatible server, or from a mock. Steers no cache."

@@ -7,15 +7,14 @@ from collections.abc import Sequence
 from typing import Final
 
 from semantic_kv.cli import calibrate, collect, mrc, replay, run, run_all, serve
-from semantic_kv.cli.exit_codes import ExitCode
-from semantic_kv.streams import write_err
 from semblend import __version__
-from semblend.errors import MissingDependencyError, SemBlendError
+from semblend.command_line import exit_code_of
 
 COMMAND_MODULES: Final = (run, run_all, replay, collect, calibrate, mrc, serve)
 _CODES: Final = (
     "exit codes: 0 ok, 2 wrong usage or input, 3 environment (missing package, disk, port), 130 interrupted (Ctrl-C)"
 )
+_INTERRUPTED: Final = "finished cells are kept, the same command goes on with the rest"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -42,19 +41,4 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
-    try:
-        return int(options.execute(options))
-    except MissingDependencyError as error:
-        return _complain(error, ExitCode.ENVIRONMENT)
-    except SemBlendError as error:
-        return _complain(error, ExitCode.USAGE)
-    except OSError as error:
-        return _complain(error, ExitCode.ENVIRONMENT)
-    except KeyboardInterrupt:
-        write_err("semantic-kv: interrupted; finished cells are kept, the same command goes on with the rest\n")
-        return int(ExitCode.INTERRUPTED)
-
-
-def _complain(error: Exception, code: ExitCode) -> int:
-    write_err(f"semantic-kv: {' '.join(str(error).split())}\n")
-    return int(code)
+    return exit_code_of("semantic-kv", lambda: options.execute(options), _INTERRUPTED)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Final
 
 from semantic_kv.cli.arguments import add_work, existing_folder, run_options
-from semantic_kv.cli.exit_codes import ExitCode
 from semantic_kv.cli.folders import new_folder, run_facts
 from semantic_kv.experiment.config import ExperimentConfig, FileSource
 from semantic_kv.experiment.config_file import load_config
@@ -15,8 +14,9 @@ from semantic_kv.experiment.run import run_study
 from semantic_kv.experiment.study import Study
 from semantic_kv.experiment.verdict import verdict_of
 from semantic_kv.report.outputs import write_aggregate, write_study
-from semantic_kv.streams import write_err, write_out
+from semblend.command_line import ExitCode
 from semblend.errors import ConfigurationError
+from semblend.streams import write_err, write_out
 
 NAME: Final = "run-all"
 SUMMARY: Final = (

@@ -8,10 +8,10 @@ from typing import Final
 from semantic_kv.api import ServiceSettings, serve
 from semantic_kv.calibrate import read_latency_model
 from semantic_kv.cli.arguments import capacity, existing_file, policy, positive_int
-from semantic_kv.cli.exit_codes import ExitCode
 from semantic_kv.experiment.config import BASELINE, MODELS, UNITS, PolicyChoice
 from semantic_kv.latency.model import LatencyModel
-from semantic_kv.streams import write_err
+from semblend.command_line import ExitCode
+from semblend.streams import write_err
 
 NAME: Final = "serve"
 SUMMARY: Final = "Serve the simulator over HTTP with OpenAPI (extra: service). No authentication: local by default."

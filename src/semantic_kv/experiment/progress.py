@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from semantic_kv.streams import write_err
 from semblend.registry import Registry
+from semblend.streams import write_err
 
 Advance = Callable[[int], None]
 _PARTS: Final[Registry[Any]] = Registry("progress part")

@@ -9,10 +9,10 @@ from typing import Final
 
 from sembench.audit.manifest import audit_items
 from sembench.cli.arguments import existing_file
-from sembench.cli.exit_codes import ExitCode
 from sembench.manifest import iterate_manifest, manifest_digest
-from sembench.streams import write_out
 from sembench.tokenize import open_tokenizer
+from semblend.command_line import ExitCode
+from semblend.streams import write_out
 
 NAME: Final = "audit-manifest"
 SUMMARY: Final = "Check a manifest: ids, donors, tenants, dropped text, negative controls that are none."

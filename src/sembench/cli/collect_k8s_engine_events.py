@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import BinaryIO, Final, cast
 
 from sembench.cli.arguments import number
-from sembench.cli.exit_codes import ExitCode
 from sembench.cli.summarize_engine_events import add_engine_argument, encode, tell
 from sembench.engine_events.kubectl import PodLog, fetch
 from sembench.engine_events.summarize import lines_of, summarize
 from sembench.files import replace_atomically
-from sembench.streams import write_err, write_out
+from semblend.command_line import ExitCode
 from semblend.errors import ConfigurationError
+from semblend.streams import write_err, write_out
 
 NAME: Final = "collect-k8s-engine-events"
 SUMMARY: Final = "Fetch an engine's log from Kubernetes (kubectl logs), keep it, and summarize it."

@@ -22,9 +22,7 @@ from sembench.cli import (
     run_offline,
     summarize_engine_events,
 )
-from sembench.cli.exit_codes import ExitCode
-from sembench.streams import write_err
-from semblend.errors import MissingDependencyError, SemBlendError
+from semblend.command_line import exit_code_of
 
 COMMAND_MODULES: Final = (
     build,
@@ -45,6 +43,7 @@ _EPILOG: Final = (
     "exit codes: 0 ok, 1 gate or audit failed, 2 wrong usage or input, 3 environment (missing package, disk), "
     "130 interrupted (Ctrl-C)"
 )
+_INTERRUPTED: Final = "the same command with --resume goes on where it has one"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -64,19 +63,4 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
-    try:
-        return int(options.execute(options))
-    except MissingDependencyError as error:
-        return _complain(error, ExitCode.ENVIRONMENT)
-    except SemBlendError as error:
-        return _complain(error, ExitCode.USAGE)
-    except OSError as error:
-        return _complain(error, ExitCode.ENVIRONMENT)
-    except KeyboardInterrupt:
-        write_err("sembench: interrupted; the same command with --resume goes on where it has one\n")
-        return int(ExitCode.INTERRUPTED)
-
-
-def _complain(error: Exception, code: ExitCode) -> int:
-    write_err(f"sembench: {error}\n")
-    return int(code)
+    return exit_code_of("sembench", lambda: options.execute(options), _INTERRUPTED)

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Final
 
 from sembench.cli.arguments import existing_file
-from sembench.cli.exit_codes import ExitCode
 from sembench.cli.output import require_other_file, require_writable
 from sembench.console import show
 from sembench.console.live import live_tables
 from sembench.live.merge import merge
 from sembench.result import write_result
-from sembench.streams import write_out
+from semblend.command_line import ExitCode
+from semblend.streams import write_out
 
 NAME: Final = "merge-results"
 SUMMARY: Final = "Join a cold-only and a warm-only live run of the same manifest and settings into a paired result."

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Final
 
 from sembench.cli.arguments import existing_file
-from sembench.cli.exit_codes import ExitCode
 from sembench.cli.output import require_other_file, require_writable
 from sembench.files import replace_atomically
 from sembench.report.build import Sources, build_page
 from sembench.report.png import write_pngs
-from sembench.streams import write_out
+from semblend.command_line import ExitCode
 from semblend.errors import ConfigurationError
+from semblend.streams import write_out
 
 NAME: Final = "report"
 SUMMARY: Final = (

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Final
 
 from sembench.cli.arguments import count, existing_file, positive_int, share
-from sembench.cli.exit_codes import ExitCode
 from sembench.cli.output import require_other_file, require_writable
 from sembench.console import show
 from sembench.files import replace_atomically
@@ -17,8 +16,9 @@ from sembench.roi.estimate import RoiOptions, estimate
 from sembench.roi.lengths import read_lengths
 from sembench.roi.rate import ReuseRate, counted, parse_rate
 from sembench.roi.record import as_record, tables
-from sembench.streams import write_out
+from semblend.command_line import ExitCode
 from semblend.errors import ConfigurationError
+from semblend.streams import write_out
 
 NAME: Final = "roi"
 SUMMARY: Final = (

@@ -6,7 +6,6 @@ import argparse
 from typing import Final
 
 from sembench.cli.arguments import positive_int
-from sembench.cli.exit_codes import ExitCode
 from sembench.cli.live_arguments import (
     add_measuring_arguments,
     add_workload_arguments,
@@ -14,6 +13,7 @@ from sembench.cli.live_arguments import (
     live_run,
     measuring_options,
 )
+from semblend.command_line import ExitCode
 
 NAME: Final = "run-live-gateway"
 SUMMARY: Final = (

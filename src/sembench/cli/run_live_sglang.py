@@ -6,7 +6,6 @@ import argparse
 from typing import Final
 
 from sembench.cli.arguments import positive_int
-from sembench.cli.exit_codes import ExitCode
 from sembench.cli.live_arguments import (
     add_measuring_arguments,
     add_workload_arguments,
@@ -15,6 +14,7 @@ from sembench.cli.live_arguments import (
     live_run,
     measuring_options,
 )
+from semblend.command_line import ExitCode
 from semblend.errors import ConfigurationError
 
 NAME: Final = "run-live-sglang"

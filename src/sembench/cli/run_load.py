@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Final
 
 from sembench.cli.arguments import count, existing_file, number, positive_int, positive_number
-from sembench.cli.exit_codes import ExitCode
 from sembench.cli.live_arguments import add_header_argument
 from sembench.cli.output import require_other_file, require_writable
 from sembench.console import show
@@ -21,8 +20,9 @@ from sembench.load.summary import Slo
 from sembench.load.tables import tables
 from sembench.load.workload import DEFAULT_MAX_TOKENS, DEFAULT_PROMPT_TOKENS, WorkloadWish, open_workload
 from sembench.result import write_result
-from sembench.streams import write_err, write_out
+from semblend.command_line import ExitCode
 from semblend.errors import ConfigurationError
+from semblend.streams import write_err, write_out
 
 NAME: Final = "run-load"
 SUMMARY: Final = (

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Final
 
 from sembench.cli.arguments import existing_file
-from sembench.cli.exit_codes import ExitCode
 from sembench.cli.output import require_other_file, require_writable
 from sembench.engine_events.dialects import DIALECTS
 from sembench.engine_events.summarize import lines_of, summarize
 from sembench.engine_events.summary import EngineSummary
 from sembench.files import replace_atomically
-from sembench.streams import write_err, write_out
+from semblend.command_line import ExitCode
+from semblend.streams import write_err, write_out
 
 NAME: Final = "summarize-engine-events"
 SUMMARY: Final = "Count what an engine's log or event stream confirms, joined per request."

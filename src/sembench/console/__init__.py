@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Final
 
 from sembench.console.table import Table, narrow_text, plain_text, widths_of
-from sembench.streams import write_out
 from semblend.registry import Registry
+from semblend.streams import write_out
 
 _DRAWERS: Final[Registry[Callable[[Table], None]]] = Registry("table drawer")
 _DRAWERS.register("rich", "sembench.console.rich_table:draw")

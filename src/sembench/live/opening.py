@@ -16,8 +16,8 @@ from sembench.live.options import LiveRun
 from sembench.live.prompt_size import PromptSizes
 from sembench.live.resets import Resets
 from sembench.live.session import Session
-from sembench.streams import write_err
 from semblend.errors import ConfigurationError
+from semblend.streams import write_err
 
 
 @dataclass(frozen=True, slots=True)

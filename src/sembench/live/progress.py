@@ -8,7 +8,7 @@ import time
 from typing import Final
 
 from sembench.metrics.rows import ArmRow, RequestRow
-from sembench.streams import write_err
+from semblend.streams import write_err
 
 _SECONDS_BETWEEN_LINES: Final = 5.0
 

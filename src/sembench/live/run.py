@@ -23,9 +23,9 @@ from sembench.manifest import WorkloadItem, manifest_digest, read_manifest
 from sembench.metrics.rows import RequestRow
 from sembench.replay.partial import PartialWriter, partial_path
 from sembench.result import RunFacts, assemble, write_result
-from sembench.streams import write_err
 from semblend.contract import Evidence
 from semblend.errors import ConfigurationError
+from semblend.streams import write_err
 
 _LABEL: Final = "live replay"
 _FAILURES_IN_A_ROW: Final = 5

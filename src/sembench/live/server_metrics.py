@@ -6,8 +6,8 @@ import math
 from typing import Any, Protocol
 
 from sembench.http.prometheus import Scrape, difference, parse_scrape
-from sembench.streams import write_err
 from semblend.errors import ConfigurationError
+from semblend.streams import write_err
 
 
 class Getter(Protocol):

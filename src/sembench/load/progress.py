@@ -9,7 +9,7 @@ from typing import Final
 from sembench.load.collect import Collector
 from sembench.load.percentiles import summarize, value_of
 from sembench.load.sender import Sender
-from sembench.streams import write_err
+from semblend.streams import write_err
 
 _SECONDS_BETWEEN_LINES: Final = 5.0
 _SECONDS_ON_A_TERMINAL: Final = 1.0

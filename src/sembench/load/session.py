@@ -25,8 +25,8 @@ from sembench.load.prompts import PreparedPrompts, Prompt, PromptSource
 from sembench.load.result import load_result
 from sembench.load.sender import Sender
 from sembench.load.summary import Slo, summarize_load
-from sembench.streams import write_err
 from semblend.errors import ConfigurationError
+from semblend.streams import write_err
 
 _WARM_UP_AT_A_TIME: Final = 8
 _OUR_OWN_CONNECTIONS: Final = 2

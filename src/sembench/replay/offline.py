@@ -13,10 +13,10 @@ from sembench.replay.progress import watch
 from sembench.replay.session import ReplayConfig
 from sembench.replay.units import replay_units, units_of
 from sembench.result import RunFacts, assemble, write_result
-from sembench.streams import write_err
 from sembench.tokenize import NOT_A_MODEL, open_tokenizer
 from semblend.contract import Evidence
 from semblend.errors import ConfigurationError
+from semblend.streams import write_err
 
 _LABEL: Final = "offline replay"
 
