@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-import io
-from typing import Any, Final
-
 import numpy as np
 
+from onepage.png import GRID, INK, SOFT, figure_class, png_bytes
 from semantic_kv.calibrate.result import Calibration
-from semblend.errors import MissingDependencyError
-from semblend.registry import Registry
 
-_FIGURES: Final[Registry[Any]] = Registry("figure library")
-_FIGURES.register("matplotlib", "matplotlib.figure:Figure")
-_INK, _SOFT, _HELD_OUT, _FITTED = "#16202c", "#536070", "#0f7d8c", "#b6bfca"
+_HELD_OUT, _FITTED = "#0f7d8c", "#b6bfca"
 
 
 def scatter_png(calibration: Calibration) -> bytes:
-    try:
-        figure_class = _FIGURES.get("matplotlib")
-    except ModuleNotFoundError:
-        raise MissingDependencyError("matplotlib", "simulator", "the scatter plot") from None
-    figure = figure_class(figsize=(7.2, 7.6), layout="constrained")
+    figure = figure_class("simulator", "the scatter plot")(figsize=(7.2, 7.6), layout="constrained")
     axes = figure.add_subplot()
     low, high = _limits(calibration)
     line = np.array([low, high])
     axes.fill_between(line, line * 0.8, line * 1.2, color="#eef4f5", label="within 20 % of observed", zorder=0)
-    axes.plot(line, line, color=_SOFT, linewidth=1.0, zorder=1)
+    axes.plot(line, line, color=SOFT, linewidth=1.0, zorder=1)
     for held_out, colour, word in ((False, _FITTED, "fitted"), (True, _HELD_OUT, "held out")):
         for met, mark in ((False, "o"), (True, "^")):
             chosen = (calibration.held_out == held_out) & (calibration.overlapping == met)
@@ -36,17 +26,15 @@ def scatter_png(calibration: Calibration) -> bytes:
                 *shown, s=30, marker=mark, color=colour, edgecolors="white", linewidths=0.4, label=label, zorder=2
             )
     axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high), aspect="equal")
-    axes.set_xlabel("observed TTFT, ms (log scale)", color=_SOFT)
-    axes.set_ylabel("modelled TTFT, ms (log scale)", color=_SOFT)
+    axes.set_xlabel("observed TTFT, ms (log scale)", color=SOFT)
+    axes.set_ylabel("modelled TTFT, ms (log scale)", color=SOFT)
     for side in (axes.xaxis, axes.yaxis):
         side.set_major_formatter("{x:,.0f}")
-    axes.grid(color="#e9edf2", linewidth=0.8)
+    axes.grid(color=GRID, linewidth=0.8)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.set_title(_title(calibration), loc="left", color=_INK, fontsize=12)
-    axes.legend(frameon=False, fontsize=9, labelcolor=_SOFT, loc="upper left")
-    picture = io.BytesIO()
-    figure.savefig(picture, format="png", dpi=150, facecolor="white")
-    return picture.getvalue()
+    axes.set_title(_title(calibration), loc="left", color=INK, fontsize=12)
+    axes.legend(frameon=False, fontsize=9, labelcolor=SOFT, loc="upper left")
+    return png_bytes(figure, 150)
 
 
 def _limits(calibration: Calibration) -> tuple[float, float]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
+from onepage.formats import NOT_MEASURED
+from onepage.markup import Safe, tag
+from onepage.section import scrolling
 from semantic_kv.experiment.config import PolicyChoice
 from semantic_kv.experiment.study import Place, Standing, Study
 from semantic_kv.experiment.verdict import TIE
 from semantic_kv.report.formats import change, milliseconds, percent
-from semantic_kv.report.markup import Safe
-from semantic_kv.report.section import heat_table
 
 _STEPS: Final = (TIE, 0.02, 0.10, 0.25)  # from which improvement on a cell gets warmer
 
@@ -29,12 +31,28 @@ def ablation_table(study: Study, place: Place) -> Safe | None:
     rows = ablation_rows(study, place)
     if not rows or study.config.ablation is None:
         return None
-    return heat_table("eviction", study.config.ablation.admit, [(name, [_cell(s) for s in row]) for name, row in rows])
+    return _heat_table("eviction", study.config.ablation.admit, [(name, [_cell(s) for s in row]) for name, row in rows])
+
+
+def _heat_table(
+    corner: str, columns: Sequence[str], rows: Sequence[tuple[str, Sequence[tuple[str, int, str]]]]
+) -> Safe:
+    """Rows of (text, heat, title): heat is -4 (worst) to 4 (best), 0 is the baseline's."""
+    head = [tag("th", corner, scope="col"), *(tag("th", name, class_="n", scope="col") for name in columns)]
+    body = [
+        tag(
+            "tr",
+            tag("th", name, scope="row"),
+            *(tag("td", text, class_=f"n heat{heat:+d}", title=title) for text, heat, title in cells),
+        )
+        for name, cells in rows
+    ]
+    return scrolling(tag("table", tag("thead", tag("tr", *head)), tag("tbody", *body), class_="heat"))
 
 
 def _cell(standing: Standing | None) -> tuple[str, int, str]:
     if standing is None:
-        return "not measured", 0, ""
+        return NOT_MEASURED, 0, ""
     told = f"{standing.name}: {milliseconds(standing.ttft_mean_ms)}, hit rate {percent(standing.hit_ratio, 2)}"
     return change(standing.improvement, 1), heat(standing.improvement), told
 

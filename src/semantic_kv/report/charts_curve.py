@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from onepage.chart import Chart, Curve, DataTable, Dot, Dots, Layer
+from onepage.formats import count
+from onepage.ticks import linear_axis, log_axis
 from semantic_kv.experiment.curves import Curves, SampledCurve
 from semantic_kv.experiment.study import Study
-from semantic_kv.report.chart import CYCLE, Chart, Curve, DataTable, Dots, Layer, Tone
-from semantic_kv.report.formats import count, percent, seconds, tick_count, tick_share
-from semantic_kv.report.ticks import linear_axis, log_axis
+from semantic_kv.report.formats import percent, seconds, tick_count, tick_share
+from semantic_kv.report.tones import CYCLE, Tone
 
 _BOUND_TONES: Final[dict[str, Tone]] = {"ceiling": "muted", "clairvoyant": "bound"}
 
@@ -53,7 +55,12 @@ def sampling_chart(study: Study, curves: Curves) -> Chart | None:
     rows = [each for each in curves.sampled if each.name == exact.name]
     layers: list[Layer] = [Curve(f"{exact.name}, exact", "c1", _missed(curves.capacities, exact.hit_ratios))]
     layers += [
-        Dots(f"{percent(each.rate, 0)} sampled", tone, _missed(curves.capacities, each.mean), hollow=True)
+        Dots(
+            f"{percent(each.rate, 0)} sampled",
+            tone,
+            tuple(Dot(*at) for at in _missed(curves.capacities, each.mean)),
+            "ring",
+        )
         for tone, each in zip(CYCLE[1:], rows, strict=False)
     ]
     told = "; ".join(f"at {percent(each.rate, 0)} {100 * each.mean_absolute_error:.2f} pp" for each in rows)

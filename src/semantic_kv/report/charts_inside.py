@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
+from onepage.chart import Bar, Bars, Chart, Curve, DataTable, Layer, Rule
+from onepage.formats import count
+from onepage.ticks import category_axis, linear_axis
 from semantic_kv.experiment.config import BASELINE, PolicyChoice
 from semantic_kv.experiment.figures import CellFigures, WeightSeries
 from semantic_kv.experiment.study import Study
 from semantic_kv.labels import LABELS
-from semantic_kv.report.chart import CYCLE, Bar, Bars, Chart, Curve, DataTable, Layer, Rule
 from semantic_kv.report.charts_policy import primary_place, shown
-from semantic_kv.report.formats import count, percent, tick_count, tick_share
-from semantic_kv.report.ticks import category_axis, linear_axis
+from semantic_kv.report.formats import percent, tick_count, tick_share
+from semantic_kv.report.tones import CYCLE
 
 _MOST_CURVES: Final = 6
 
@@ -38,7 +40,7 @@ def evictions_chart(study: Study) -> Chart:
         "What is evicted",
         f"{rows[most].name} evicts most: {starts[most]:,} blocks. Few are no merit where little was admitted.",
         linear_axis("evicted blocks", 0.0, max(1.0, *map(float, starts)), tick_count),
-        category_axis([row.name for row in rows], [BASELINE]),
+        category_axis([row.name for row in rows], [BASELINE], dense=True),
         tuple(layers),
         DataTable(
             ("policy", *names, "all"),
@@ -103,7 +105,7 @@ def weights_chart(study: Study) -> Chart:
         ", ".join(f"{label} {columns[i][0]:.2f} to {columns[i][-1]:.2f}" for i, label in lines) + " (first seed).",
         linear_axis("request", 0.0, float(series.requests[-1]), tick_count),
         linear_axis("weight", 0.0, top, lambda value: f"{value:g}"),
-        (*layers, Rule(5.0, "cap", tone="muted")) if top >= 5.0 else layers,
+        (*layers, Rule(5.0, "cap", dashed=True)) if top >= 5.0 else layers,
         DataTable(
             ("label", "first", "last"),
             tuple((label, f"{columns[i][0]:.3f}", f"{columns[i][-1]:.3f}") for i, label in lines),

@@ -6,10 +6,11 @@ from typing import Final
 
 import numpy as np
 
+from onepage.chart import Chart, Curve, DataTable, Dot, Dots
+from onepage.formats import tick_ms
+from onepage.ticks import linear_axis, log_axis
 from semantic_kv.experiment.observed import ObservedComparison
-from semantic_kv.report.chart import Chart, Curve, DataTable, Dots
-from semantic_kv.report.formats import milliseconds, percent, tick_ms
-from semantic_kv.report.ticks import linear_axis, log_axis
+from semantic_kv.report.formats import milliseconds, percent
 
 _MOST_DOTS: Final = 2_000
 
@@ -29,7 +30,7 @@ def observed_chart(comparison: ObservedComparison | None) -> Chart:
     observed, modelled = np.maximum(comparison.observed_ms, 0.1), np.maximum(comparison.modelled_ms, 0.1)
     kept = np.unique(np.linspace(0, observed.size - 1, min(observed.size, _MOST_DOTS)).astype(np.int64))
     ends = [float(min(observed.min(), modelled.min())), float(max(observed.max(), modelled.max()))]
-    points = tuple((float(observed[i]), float(modelled[i])) for i in kept)
+    dots = tuple(Dot(float(observed[i]), float(modelled[i])) for i in kept)
     error = comparison.median_absolute_percentage_error
     quantiles = tuple(
         (f"p{p}", milliseconds(float(np.percentile(observed, p))), milliseconds(float(np.percentile(modelled, p))))
@@ -43,7 +44,7 @@ def observed_chart(comparison: ObservedComparison | None) -> Chart:
         log_axis("modelled TTFT", ends, tick_ms),
         (
             Curve("equal", "bound", ((ends[0], ends[0]), (ends[1], ends[1])), dashed=True),
-            Dots("request", "c1", points, hollow=True),
+            Dots("request", "c1", dots, "ring"),
         ),
         DataTable(("percentile", "observed", "modelled"), quantiles),
     )

@@ -8,12 +8,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from onepage.chart import Bar, Bars, Chart, DataTable, Rule
+from onepage.formats import NOT_MEASURED, tick_ms
+from onepage.ticks import category_axis, linear_axis
 from semantic_kv.experiment.config import BASELINE, Model, PolicyChoice, Unit
 from semantic_kv.experiment.intervals import LEAST_UNITS, Interval
 from semantic_kv.experiment.study import Place, Standing, Study
-from semantic_kv.report.chart import Bar, Bars, Chart, DataTable, Rule, Tone
-from semantic_kv.report.formats import NOT_MEASURED, milliseconds, percent, points, tick_ms, tick_share
-from semantic_kv.report.ticks import category_axis, linear_axis
+from semantic_kv.report.formats import milliseconds, percent, points, tick_share
+from semantic_kv.report.tones import Tone
 
 MODEL_NAMES: Final[dict[Model, str]] = {"prefix_tree": "prefix tree", "block_set": "block set"}
 _TONES: Final[dict[Model, Tone]] = {"prefix_tree": "c1", "block_set": "c6"}
@@ -118,8 +120,8 @@ def regret_chart(study: Study) -> Chart | None:
             max(regrets),
             tick_share,
         ),
-        category_axis([row.name for row in rows], [BASELINE]),
-        (Bars("", "c1", bars), Rule(lru.regret or 0.0, "LRU", vertical=True, tone="baseline")),
+        category_axis([row.name for row in rows], [BASELINE], dense=True),
+        (Bars("", "c1", bars), Rule(lru.regret or 0.0, "LRU", vertical=True, tone="baseline", dashed=True)),
         table,
     )
 
@@ -138,13 +140,13 @@ def _bars(study: Study, key: str, title: str, message: str, measure: _Measure, m
         layers.append(Bars(MODEL_NAMES[model], _TONES[model], bars, thin=len(models) > 1))
     if mark:
         ends.append(mark[0])
-        layers.append(Rule(mark[0], mark[1], vertical=True, tone="bound"))
+        layers.append(Rule(mark[0], mark[1], vertical=True, tone="bound", dashed=True))
     return Chart(
         key,
         title,
         message,
         linear_axis(measure.axis, 0.0, max(ends) or 1.0, measure.tick),
-        category_axis([choice.name for choice in order], [BASELINE]),
+        category_axis([choice.name for choice in order], [BASELINE], dense=True),
         tuple(layers),
         _table(study, order, place[1], measure),
         _interval_note(study),

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
+from onepage.chart import Chart
 from semantic_kv.experiment.aggregate import COLUMNS, aggregate_rows
 from semantic_kv.experiment.cells import Cell, cell_json
 from semantic_kv.experiment.curves import curves_of
@@ -14,7 +15,6 @@ from semantic_kv.experiment.files import write_json, write_text
 from semantic_kv.experiment.study import Study
 from semantic_kv.experiment.verdict import MODELLED, verdict_of
 from semantic_kv.report import metrics_csv
-from semantic_kv.report.chart import Chart
 from semantic_kv.report.charts_curve import curve_chart, sampling_chart
 from semantic_kv.report.charts_inside import evictions_chart, utilization_chart, weights_chart
 from semantic_kv.report.charts_policy import hit_rate_chart, regret_chart, tokens_saved_chart, ttft_chart

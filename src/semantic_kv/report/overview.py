@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from onepage.chart import DataTable
+from onepage.markup import tag
+from onepage.section import Section, card, table
 from semantic_kv.experiment.aggregate import AggregateRow, aggregate_rows
 from semantic_kv.experiment.study import Study
-from semantic_kv.report.chart import DataTable
 from semantic_kv.report.charts_policy import MODEL_NAMES
 from semantic_kv.report.formats import change, milliseconds, percent
-from semantic_kv.report.markup import tag
-from semantic_kv.report.section import Section, card, table
 
 
 def overview_section(studies: Sequence[Study]) -> Section:
@@ -21,10 +21,10 @@ def overview_section(studies: Sequence[Study]) -> Section:
         *("adaptive saves", "published", "LRU hits", "no policy more than"),
     )
     data = DataTable(columns, tuple(_row(row) for row in rows))
-    marks = ["lru" if row.lru_wins else "better" for row in rows]
+    kinds = ["lru" if row.lru_wins else "better" for row in rows]
     sentences = tag("ul", *(tag("li", row.sentence) for row in rows), class_="notes")
     lead = f"LRU wins, or is not beaten beyond a tie, in {won} of {len(rows)} settings; those stand first."
-    body = (card("All settings", table(data, text_columns=(1, 3), marks=marks)), card("In words", sentences))
+    body = (card("All settings", table(data, text_columns=(1, 3), row_kinds=kinds)), card("In words", sentences))
     return Section("overview", "All studies", lead, body)
 
 

@@ -1,21 +1,23 @@
-"""Studies -> one HTML page: no script, no request to anywhere, held by its own Content-Security-Policy."""
+"""Studies -> one HTML page: a chapter per study, and what joins them."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Sequence
-from importlib.resources import files
 from itertools import chain
+from typing import Final
 
+from onepage.chart import Chart
+from onepage.formats import plural
+from onepage.markup import Safe, tag
+from onepage.page import document, framed, style_of
+from onepage.section import Section, chip
 from semantic_kv.experiment.study import Study
 from semantic_kv.experiment.verdict import MODELLED, Verdict, verdict_of
 from semantic_kv.report import sections
-from semantic_kv.report.chart import Chart
-from semantic_kv.report.formats import plural
-from semantic_kv.report.markup import Safe, tag
 from semantic_kv.report.overview import overview_section
-from semantic_kv.report.section import Section, chip
+from semblend import __version__
+
+_FOOTER: Final = f"{MODELLED} Intervals are 95 %, by seeded bootstrap. “Not measured” is not zero."
 
 
 def page_html(studies: Sequence[Study], title: str, facts: dict[str, str], observed: Chart | None = None) -> str:
@@ -25,21 +27,10 @@ def page_html(studies: Sequence[Study], title: str, facts: dict[str, str], obser
         _chapter(study, f"s{at}-" if several else "", several, facts, observed) for at, study in enumerate(studies)
     ]
     overview = [overview_section(studies)] if several else []
-    links = [*(_link("", section) for section in overview), *chain.from_iterable(chapter[0] for chapter in chapters)]
-    body = tag(
-        "div",
-        tag(
-            "header",
-            tag("p", "semantic_kv report", class_="eyebrow"),
-            tag("h1", title),
-            tag("nav", *links, aria_label="sections"),
-            class_="top",
-        ),
-        tag("main", *(section.render("") for section in overview), *(chapter[1] for chapter in chapters)),
-        tag("footer", tag("p", f"{MODELLED} Intervals are 95 %, by seeded bootstrap. “Not measured” is not zero.")),
-        class_="page",
-    )
-    return _document(title, body)
+    links = [*(section.link("") for section in overview), *chain.from_iterable(chapter[0] for chapter in chapters)]
+    main = [*(section.render("") for section in overview), *(chapter[1] for chapter in chapters)]
+    body = framed("semantic_kv report", title, [links], main, _FOOTER)
+    return document(title, body, style_of("semantic_kv.report"), f"semantic_kv {__version__}")
 
 
 def _chapter(
@@ -53,7 +44,7 @@ def _chapter(
     article = tag("article", heading, _facts(study), *(section.render(prefix) for section in made))
     if several:
         return [tag("a", study.config.experiment, href=f"#{prefix}top")], article
-    return [_link(prefix, section) for section in made], article
+    return [section.link(prefix) for section in made], article
 
 
 def _sections(study: Study, verdict: Verdict, prefix: str, facts: dict[str, str]) -> Sequence[Section | None]:
@@ -78,23 +69,3 @@ def _facts(study: Study) -> Safe:
         tag("span", plural(len(study.config.choices()), "policy", "policies")),
     ]
     return tag("p", *said, class_="facts")
-
-
-def _link(prefix: str, section: Section) -> Safe:
-    return tag("a", section.title, href=f"#{prefix}{section.key}")
-
-
-def _document(title: str, body: Safe) -> str:
-    style = files("semantic_kv.report").joinpath("page.css").read_text(encoding="utf-8")
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
-    head = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", http_equiv="Content-Security-Policy", content=policy),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name="color-scheme", content="light dark"),
-        tag("title", title),
-        tag("style", Safe(style)),
-    )
-    return f"<!doctype html>\n{tag('html', head, tag('body', body), lang='en')}\n"

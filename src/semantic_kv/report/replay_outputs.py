@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from onepage.formats import count
 from semantic_kv.experiment.files import write_json, write_text
 from semantic_kv.experiment.observed import ObservedComparison
 from semantic_kv.experiment.study import Study
 from semantic_kv.experiment.verdict import verdict_of
 from semantic_kv.report.charts_observed import observed_chart
 from semantic_kv.report.charts_policy import hit_rate_chart, tokens_saved_chart, ttft_chart
-from semantic_kv.report.formats import count, percent
+from semantic_kv.report.formats import percent
 from semantic_kv.report.metrics_csv import metrics_csv
 from semantic_kv.report.outputs import results_json
 from semantic_kv.report.page import page_html

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from onepage.chart import Chart, DataTable
+from onepage.formats import count, fraction
+from onepage.markup import Safe, tag
+from onepage.section import Section, card, columns, figure, missing, table, tile
 from semantic_kv.experiment.aggregate import original_adaptive
 from semantic_kv.experiment.config import BASELINE, PolicyChoice
 from semantic_kv.experiment.curves import curves_of
 from semantic_kv.experiment.study import Place, Standing, Study
 from semantic_kv.experiment.verdict import MODELLED, Verdict, is_better
 from semantic_kv.report.ablation import ablation_table
-from semantic_kv.report.chart import Chart, DataTable
 from semantic_kv.report.charts_curve import curve_chart, sampling_chart, sampling_table
 from semantic_kv.report.charts_inside import evictions_chart, utilization_chart, weights_chart
 from semantic_kv.report.charts_policy import (
@@ -22,9 +25,7 @@ from semantic_kv.report.charts_policy import (
     tokens_saved_chart,
     ttft_chart,
 )
-from semantic_kv.report.formats import change, count, fraction, interval, milliseconds, percent
-from semantic_kv.report.markup import Safe, tag
-from semantic_kv.report.section import Section, card, columns, figure, missing, table, tile
+from semantic_kv.report.formats import change, interval, milliseconds, percent
 
 
 def verdict_section(study: Study, verdict: Verdict) -> Section:
@@ -89,7 +90,7 @@ def _standings(study: Study, place: Place) -> Safe:
     )
     standings = study.at(place)
     marks = ["lru" if s.name == BASELINE else "better" if is_better(s) else "" for s in standings]
-    return table(DataTable(heads, tuple(_row(standing) for standing in standings)), marks=marks)
+    return table(DataTable(heads, tuple(_row(standing) for standing in standings)), row_kinds=marks)
 
 
 def _row(s: Standing) -> tuple[str, ...]:
@@ -131,7 +132,10 @@ def curve_section(study: Study, prefix: str) -> Section | None:
 
 def inside_section(study: Study, prefix: str) -> Section:
     charts = (evictions_chart(study), utilization_chart(study), weights_chart(study))
-    cards = [figure(chart, prefix) if chart.layers else missing(chart.title, chart.message) for chart in charts]
+    cards = [
+        figure(chart, prefix) if chart.layers else missing(chart.title, chart.message, "Nothing to show")
+        for chart in charts
+    ]
     labels = card("Hit rate by label", _labels(study))
     return Section("inside", "Inside the cache", "", (columns(*cards, labels),))
 
@@ -170,7 +174,7 @@ def tenants_section(study: Study) -> Section | None:
 
 
 def observed_section(chart: Chart, prefix: str) -> Section:
-    drawn = figure(chart, prefix) if chart.layers else missing(chart.title, chart.message)
+    drawn = figure(chart, prefix) if chart.layers else missing(chart.title, chart.message, "Nothing to show")
     lead = "The model against what the server was seen to do, under plain LRU at the given capacity."
     return Section("observed", "Observed against modelled", lead, (columns(drawn),))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from onepage.formats import NOT_MEASURED, count, fraction, plural
 from semantic_kv.experiment.aggregate import original_adaptive
 from semantic_kv.experiment.curves import curves_of
 from semantic_kv.experiment.study import Place, Standing, Study
@@ -12,7 +13,7 @@ from semantic_kv.experiment.verdict import MODELLED, Verdict
 from semantic_kv.report.ablation import ablation_rows
 from semantic_kv.report.charts_curve import sampling_table
 from semantic_kv.report.charts_policy import MODEL_NAMES, shown
-from semantic_kv.report.formats import NOT_MEASURED, change, count, fraction, interval, milliseconds, percent, plural
+from semantic_kv.report.formats import change, interval, milliseconds, percent
 
 _STANDING: Final = {
     "optimum": "exact for a cache that may drop a block while it serves it; no policy that pins exceeds it",

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from onepage.section import Section
 from sembench.report import compare, engine, load, overview, saving
 from sembench.report.page import Chapter, Page, chapter_of, page_of
-from sembench.report.section import Section
 from sembench.report.subject import Subject, read_object, read_subjects
 from semblend.errors import ConfigurationError
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from onepage.chart import Chart, Curve, DataTable, Dot, Dots, Mark, Rule, Whisker, Whiskers
+from onepage.formats import NOT_MEASURED, plural, tick_ms
+from onepage.markup import Safe, tag
+from onepage.section import Section, card, columns, figure, missing, table
+from onepage.ticks import category_axis, linear_axis, log_axis
 from sembench.paired.clean import is_reused, timed
-from sembench.report.chart import Chart, Curve, DataTable, Dot, Dots, Mark, Rule, Tone, Whisker, Whiskers
 from sembench.report.differences import (
     RATES,
     Flip,
@@ -19,11 +23,9 @@ from sembench.report.differences import (
     twins_of,
 )
 from sembench.report.estimates import Estimate, median_estimate
-from sembench.report.formats import NOT_MEASURED, milliseconds, percent, plural, points, ratio, shortened, tick_ms
-from sembench.report.markup import Safe, tag
-from sembench.report.section import Section, card, columns, figure, missing, table
+from sembench.report.formats import milliseconds, percent, points, ratio, shortened
 from sembench.report.subject import Subject
-from sembench.report.ticks import category_axis, linear_axis, log_axis
+from sembench.report.tones import Tone
 
 _MOST_FLIPS: Final = 40
 _REUSED: Final[dict[tuple[bool, bool], tuple[str, Tone, Mark]]] = {
@@ -82,7 +84,7 @@ def _forest(rates: Sequence[RateDifference]) -> Chart | None:
             "percentage points", -reach, reach, lambda v: points(v).removesuffix(" pp").replace("+0.0", "0"), 4
         ),
         category_axis([rate.title for rate, _ in known]),
-        (Rule(0.0, "no change", vertical=True), Whiskers("", "accent", whiskers, horizontal=True)),
+        (Rule(0.0, "no change", vertical=True), Whiskers("", "ink", whiskers, horizontal=True)),
         DataTable(
             ("rate", "B minus A [95 %]", "items"), tuple((r.title, _difference(e), f"{e.n:,}") for r, e in known)
         ),

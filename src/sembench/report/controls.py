@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from onepage.chart import Chart, DataTable, Rule, Whisker, Whiskers
+from onepage.formats import NOT_MEASURED, count, fraction, plural
+from onepage.markup import Safe, tag
+from onepage.section import Section, chip, columns, figure, missing
+from onepage.ticks import category_axis, log_axis
 from sembench.must_be_zero import MUST_BE_ZERO
-from sembench.report.chart import Chart, DataTable, Rule, Whisker, Whiskers
 from sembench.report.estimates import median_estimate
-from sembench.report.formats import NOT_MEASURED, count, fraction, percent, plural, ratio, tick_ratio
+from sembench.report.formats import percent, ratio, tick_ratio
 from sembench.report.headline import negatives
 from sembench.report.latency import dots_by_kind
-from sembench.report.markup import Safe, tag
 from sembench.report.pairs import by_transform
-from sembench.report.section import Section, chip, columns, figure, missing
 from sembench.report.subject import Subject
-from sembench.report.ticks import category_axis, log_axis
 
 
 def section(subject: Subject) -> Section:
@@ -84,7 +85,7 @@ def _chart(subject: Subject) -> Chart | None:
                 {pair.row.item_id: pair.speedup for pair in pairs},
                 {pair.row.item_id: place[pair.row.transform] for pair in pairs},
             ),
-            Whiskers("median, 95 % interval", "accent", whiskers, horizontal=True),
+            Whiskers("median, 95 % interval", "ink", whiskers, horizontal=True),
         ),
         DataTable(
             ("transform", "pairs", "median [95 %]"),

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from onepage.chart import Chart, DataTable, Dot, Dots, Rule, Whisker, Whiskers
+from onepage.formats import NOT_MEASURED, count
+from onepage.markup import Safe
+from onepage.section import Section, card, columns, figure, missing, table
+from onepage.ticks import category_axis, log_axis
 from sembench.metrics.rows import BackendRow
-from sembench.report.chart import Chart, DataTable, Dot, Dots, Rule, Whisker, Whiskers
 from sembench.report.estimates import median_estimate
-from sembench.report.formats import NOT_MEASURED, count, milliseconds, ratio, tick_ratio
-from sembench.report.markup import Safe
+from sembench.report.formats import milliseconds, ratio, tick_ratio
 from sembench.report.pairs import Pair
-from sembench.report.section import Section, card, columns, figure, missing, table
 from sembench.report.subject import Subject
-from sembench.report.ticks import category_axis, log_axis
 
 
 def section(subject: Subject) -> Section:
@@ -65,7 +66,7 @@ def _chart(pairs: Sequence[Pair]) -> Chart | None:
         (
             Rule(1.0, "equal", vertical=True),
             Dots("a miss", "miss", dots, "ring"),
-            Whiskers("median, 95 % interval", "accent", whiskers, horizontal=True),
+            Whiskers("median, 95 % interval", "ink", whiskers, horizontal=True),
         ),
         DataTable(
             ("reason", "pairs", "warm / cold [95 %]"),

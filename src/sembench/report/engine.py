@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from onepage.chart import DataTable
+from onepage.formats import NOT_MEASURED, count, plural
+from onepage.markup import Safe, tag
+from onepage.section import Section, card, chip, columns, missing, table
 from sembench.gates.engine_summary import HIT, MATERIALIZED, EngineEvidence, read_engine_summaries
 from sembench.gates.request_ids import requests_of_result
-from sembench.report.chart import DataTable
-from sembench.report.formats import NOT_MEASURED, count, plural
-from sembench.report.markup import Safe, tag
-from sembench.report.section import Section, card, chip, columns, missing, table
 from sembench.report.subject import Subject, read_object
 
 

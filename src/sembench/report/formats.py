@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-NOT_MEASURED: Final = "not measured"
-MINUS: Final = "\N{MINUS SIGN}"
+from onepage.formats import MINUS, NOT_MEASURED, signed
+
 TIMES: Final = "\N{MULTIPLICATION SIGN}"
-TO: Final = "\N{EN DASH}"
 
 
 def percent(value: float | None) -> str:
@@ -16,12 +15,12 @@ def percent(value: float | None) -> str:
     if 0 < abs(value) < 0.0005:
         return "< 0.1 %" if value > 0 else f"> {MINUS}0.1 %"
     shown = round(100 * value, 1) + 0.0
-    return _signed(f"{shown:.0f} %" if shown in (0.0, 100.0) else f"{shown:.1f} %")
+    return signed(f"{shown:.0f} %" if shown in (0.0, 100.0) else f"{shown:.1f} %")
 
 
 def points(value: float | None) -> str:
     """A difference of two shares, in percentage points, always with its sign."""
-    return NOT_MEASURED if value is None else _signed(f"{100 * value:+.1f} pp")
+    return NOT_MEASURED if value is None else signed(f"{100 * value:+.1f} pp")
 
 
 def milliseconds(value: float | None) -> str:
@@ -29,19 +28,15 @@ def milliseconds(value: float | None) -> str:
         return NOT_MEASURED
     size = abs(value)
     if size >= 10_000:
-        return _signed(f"{value / 1000:,.1f} s")
+        return signed(f"{value / 1000:,.1f} s")
     digits = 0 if size >= 100 else 1 if size >= 10 else 2
-    return _signed(f"{value:,.{digits}f} ms")
+    return signed(f"{value:,.{digits}f} ms")
 
 
 def ratio(value: float | None) -> str:
     if value is None:
         return NOT_MEASURED
     return f"{value:,.1f}{TIMES}" if value >= 10 else f"{value:.2f}{TIMES}"
-
-
-def count(value: float | None) -> str:
-    return NOT_MEASURED if value is None else f"{value:,.0f}"
 
 
 def nats(value: float | None) -> str:
@@ -52,12 +47,6 @@ def nats(value: float | None) -> str:
 
 def score(value: float | None) -> str:
     return NOT_MEASURED if value is None else f"{value:.3f}"
-
-
-def fraction(numerator: float | None, denominator: float | None) -> str:
-    if numerator is None or denominator is None:
-        return NOT_MEASURED
-    return f"{numerator:,.0f} / {denominator:,.0f}"
 
 
 def plain(value: object) -> str:
@@ -73,18 +62,8 @@ def plain(value: object) -> str:
     return str(value)
 
 
-def plural(number: int, one: str, many: str | None = None) -> str:
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
-
-
 def shortened(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
-
-
-def tick_ms(value: float) -> str:
-    if value == 0:
-        return "0"
-    return _signed(f"{value / 1000:g} s" if abs(value) >= 1000 else f"{value:g} ms")
 
 
 def tick_ratio(value: float) -> str:
@@ -102,8 +81,4 @@ def tick_share(value: float) -> str:
 def _power(value: float) -> str:
     """2.1e-5, not 2.1e-05 nor 0.000021."""
     mantissa, exponent = f"{value:.1e}".split("e")
-    return _signed(f"{float(mantissa):g}e{int(exponent)}")
-
-
-def _signed(text: str) -> str:
-    return text.replace("-", MINUS)
+    return signed(f"{float(mantissa):g}e{int(exponent)}")

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from sembench.report.formats import NOT_MEASURED, count, fraction, nats, percent, plain, ratio
+from onepage.formats import NOT_MEASURED, count, fraction
+from sembench.report.formats import nats, percent, plain, ratio
 
 State = Literal["pass", "fail", "missing"]
 

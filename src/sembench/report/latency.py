@@ -7,14 +7,16 @@ from typing import Final
 
 import numpy as np
 
-from sembench.report.chart import Chart, Curve, DataTable, Dot, Dots, Mark, Rule, Tone, Whisker, Whiskers
+from onepage.chart import Chart, Curve, DataTable, Dot, Dots, Mark, Rule, Whisker, Whiskers
+from onepage.formats import NOT_MEASURED, count, plural, tick_ms
+from onepage.section import Section, card, columns, figure, missing, table
+from onepage.ticks import category_axis, linear_axis, log_axis
 from sembench.report.estimates import Estimate, median_estimate
-from sembench.report.formats import NOT_MEASURED, count, milliseconds, plural, ratio, tick_ms, tick_ratio, tick_share
+from sembench.report.formats import milliseconds, ratio, tick_ratio, tick_share
 from sembench.report.headline import blended, reused_only
 from sembench.report.pairs import KIND_NAMES, Kind, Pair, PairSet, by_transform
-from sembench.report.section import Section, card, columns, figure, missing, table
 from sembench.report.subject import Subject
-from sembench.report.ticks import category_axis, linear_axis, log_axis
+from sembench.report.tones import Tone
 
 MARKS: Final[dict[Kind, tuple[Tone, Mark]]] = {
     "unknown": ("unknown", "ring"),
@@ -178,7 +180,7 @@ def strips(subject: Subject) -> Chart:
                 {pair.row.item_id: pair.speedup for pair in clean},
                 {pair.row.item_id: place[pair.row.transform] for pair in clean},
             ),
-            Whiskers("median, 95 % interval", "accent", whiskers, horizontal=True),
+            Whiskers("median, 95 % interval", "ink", whiskers, horizontal=True),
         ),
         DataTable(("transform", "pairs", "median [95 %]"), rows),
     )

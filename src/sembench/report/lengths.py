@@ -6,15 +6,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sembench.report.chart import Chart, DataTable, Rule, Whisker, Whiskers
+from onepage.chart import Chart, DataTable, Rule, Whisker, Whiskers
+from onepage.formats import NOT_MEASURED, TO
+from onepage.section import Section, columns, figure, missing, table
+from onepage.section import card as text_card
+from onepage.ticks import doubling_axis, log_axis
 from sembench.report.estimates import Estimate, median_estimate
-from sembench.report.formats import NOT_MEASURED, TO, milliseconds, ratio, tick_ratio
+from sembench.report.formats import milliseconds, ratio, tick_ratio
 from sembench.report.latency import dots_by_kind
 from sembench.report.pairs import Pair
-from sembench.report.section import Section, columns, figure, missing, table
-from sembench.report.section import card as text_card
 from sembench.report.subject import Subject
-from sembench.report.ticks import doubling_axis, log_axis
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ def _medians(name: str, buckets: Sequence[LengthBucket], shift: float, *, reused
         for bucket in buckets
         if (e := bucket.speedup(reused_only=reused_only)) is not None
     )
-    return Whiskers("reused-only median, 95 %" if reused_only else name, "reuse" if reused_only else "accent", whiskers)
+    return Whiskers("reused-only median, 95 %" if reused_only else name, "reuse" if reused_only else "ink", whiskers)
 
 
 def _message(buckets: Sequence[LengthBucket]) -> str:

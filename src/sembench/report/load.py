@@ -5,22 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from onepage.chart import Chart, DataTable, Whisker, Whiskers
+from onepage.formats import NOT_MEASURED, plural, tick_ms
+from onepage.markup import Safe
+from onepage.section import Section, card, columns, figure, missing, table
+from onepage.ticks import category_axis, log_axis
 from sembench.console.table import NOT_MEASURED as DASH
 from sembench.console.table import Table
 from sembench.load.percentiles import PERCENTS, value_of
 from sembench.load.result import LOAD_VERSION
 from sembench.load.tables import tables
-from sembench.report.chart import Chart, DataTable, Tone, Whisker, Whiskers
-from sembench.report.formats import NOT_MEASURED, milliseconds, plural, tick_ms
-from sembench.report.markup import Safe
-from sembench.report.section import Section, card, columns, figure, missing, table
-from sembench.report.ticks import category_axis, log_axis
+from sembench.report.formats import milliseconds
+from sembench.report.tones import Tone
 from semblend.errors import ContractError
 
 _SERIES: Final[tuple[tuple[str, str, Tone], ...]] = (
     ("TTFT", "ttft", "reuse"),
     ("time per further token", "tpot", "miss"),
-    ("whole answer", "e2e", "accent"),
+    ("whole answer", "e2e", "ink"),
 )
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 
-from sembench.report.chart import Axis, Bar, Bars, Chart, DataTable, Tone
-from sembench.report.formats import percent, plural
-from sembench.report.section import Section, columns, figure, missing
+from onepage.chart import Axis, Bar, Bars, Chart, DataTable
+from onepage.formats import plural
+from onepage.section import Section, columns, figure, missing
+from onepage.ticks import category_axis
+from sembench.report.formats import percent
 from sembench.report.subject import Subject
-from sembench.report.ticks import category_axis
+from sembench.report.tones import Tone
 
 
 def section(subject: Subject) -> Section:

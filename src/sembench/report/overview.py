@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sembench.report.chart import DataTable
-from sembench.report.formats import NOT_MEASURED, percent, ratio
+from onepage.chart import DataTable
+from onepage.formats import NOT_MEASURED
+from onepage.section import Section, card, table
+from sembench.report.formats import percent, ratio
 from sembench.report.headline import blended, reused_only
-from sembench.report.section import Section, card, table
 from sembench.report.subject import Subject
 from sembench.report.verdict import ruling_of
 

@@ -1,21 +1,26 @@
-"""All sections of one page, and the page around them: no script, no request to anywhere, held by its own CSP."""
+"""All sections of one page: a chapter per result, and links to them."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.resources import files
+from typing import Final
 
+from onepage.chart import Chart
+from onepage.formats import plural
+from onepage.markup import Safe, join, tag
+from onepage.page import document, framed, style_of
+from onepage.section import Section, chip
 from sembench import __version__
 from sembench.report import controls, costs, latency, lengths, outcomes, provenance, quality, questions, verdict
-from sembench.report.chart import Chart
-from sembench.report.formats import plural
 from sembench.report.funnel import FunnelRow
-from sembench.report.markup import Safe, tag
-from sembench.report.section import Section, chip
+from sembench.report.questions import FunnelSection
 from sembench.report.subject import Subject
+
+_FOOTER: Final = (
+    f"Written by sembench {__version__}. “Not measured” is not zero. Reuse is only what a backend "
+    "confirmed. Intervals are 95 %, by seeded bootstrap over items."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,20 +32,7 @@ class Page:
     funnels: tuple[tuple[str, tuple[FunnelRow, ...]], ...] = ()
 
     def html(self) -> str:
-        style = files("sembench.report").joinpath("page.css").read_text(encoding="utf-8")
-        digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-        policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
-        head = tag(
-            "head",
-            tag("meta", charset="utf-8"),
-            tag("meta", http_equiv="Content-Security-Policy", content=policy),
-            tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-            tag("meta", name="color-scheme", content="light dark"),
-            tag("meta", name="generator", content=f"sembench {__version__}"),
-            tag("title", self.title),
-            tag("style", Safe(style)),
-        )
-        return f"<!doctype html>\n{tag('html', head, tag('body', self.body), lang='en')}\n"
+        return document(self.title, self.body, style_of("sembench.report"), f"sembench {__version__}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,23 +52,15 @@ def chapter_of(subject: Subject) -> Chapter:
 
 def page_of(chapters: Sequence[Chapter], title: str) -> Page:
     several = len(chapters) > 1
-    nav = tag("nav", *(_links(chapter, several) for chapter in chapters), aria_label="sections")
-    body = tag(
-        "div",
-        tag("header", tag("p", "SemBench report", class_="eyebrow"), tag("h1", title), nav, class_="top"),
-        tag("main", *(_chapter(chapter, several) for chapter in chapters)),
-        tag(
-            "footer",
-            tag(
-                "p",
-                f"Written by sembench {__version__}. “Not measured” is not zero. Reuse is only what a backend "
-                "confirmed. Intervals are 95 %, by seeded bootstrap over items.",
-            ),
-        ),
-        class_="page",
-    )
+    links = (_links(chapter, several) for chapter in chapters)
+    body = framed("SemBench report", title, links, (_chapter(chapter, several) for chapter in chapters), _FOOTER)
     charts = tuple((chapter.prefix, chart) for chapter in chapters for s in chapter.sections for chart in s.charts)
-    funnels = tuple((chapter.prefix, s.funnel) for chapter in chapters for s in chapter.sections if s.funnel)
+    funnels = tuple(
+        (chapter.prefix, s.funnel)
+        for chapter in chapters
+        for s in chapter.sections
+        if isinstance(s, FunnelSection) and s.funnel
+    )
     return Page(title, body, charts, funnels)
 
 
@@ -88,8 +72,7 @@ def _chapter(chapter: Chapter, several: bool) -> Safe:
 
 def _links(chapter: Chapter, several: bool) -> Safe:
     name = tag("b", chapter.title) if several else None
-    links = (tag("a", section.title, href=f"#{chapter.prefix}{section.key}") for section in chapter.sections)
-    return tag("p", name, *links)
+    return join((name, *(section.link(chapter.prefix) for section in chapter.sections)))
 
 
 def _title(subject: Subject) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from sembench.report.chart import DataTable
-from sembench.report.formats import NOT_MEASURED, plain
-from sembench.report.markup import Safe, tag
-from sembench.report.section import Section, card, columns, table
+from onepage.chart import DataTable
+from onepage.formats import NOT_MEASURED
+from onepage.markup import Safe, tag
+from onepage.section import Section, card, columns, table
+from sembench.report.formats import plain
 from sembench.report.subject import Subject
 
 _RUN: Final = ("kind", "evidence", "items", "manifest", "manifest_digest", "max_items", "seed")

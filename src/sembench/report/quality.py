@@ -5,26 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from sembench.report.chart import Chart, Curve, DataTable, Rule
-from sembench.report.formats import (
-    NOT_MEASURED,
-    count,
-    fraction,
-    nats,
-    percent,
-    plural,
-    score,
-    shortened,
-    tick_nats,
-    tick_share,
-)
+from onepage.chart import Chart, Curve, DataTable, Rule
+from onepage.formats import NOT_MEASURED, count, fraction, plural
+from onepage.markup import Safe
+from onepage.section import Section, card, columns, figure, missing, table
+from onepage.ticks import linear_axis, log_axis
+from sembench.report.formats import nats, percent, score, shortened, tick_nats, tick_share
 from sembench.report.latency import MARKS, dots_by_kind
-from sembench.report.markup import Safe
 from sembench.report.pairs import KIND_NAMES, Kind, Pair
 from sembench.report.recall import recall_of_both
-from sembench.report.section import Section, card, columns, figure, missing, table
 from sembench.report.subject import Subject
-from sembench.report.ticks import linear_axis, log_axis
 
 _LEAST_KL: Final = 1e-6  # what is drawn at the foot of the axis: zero cannot be drawn on a logarithm
 _MOST_FLIPS: Final = 20
@@ -79,7 +69,11 @@ def _kl(subject: Subject) -> Chart | None:
         linear_axis("share of the prompt reused", 0.0, 1.0, tick_share, 4),
         log_axis("mean KL(cold ‖ warm), nats (log)", limits, _kl_tick, pad=1.0),
         (
-            *([Rule(max(floor, _LEAST_KL), f"noise floor {nats(floor)}", tone="bad")] if floor is not None else []),
+            *(
+                [Rule(max(floor, _LEAST_KL), f"noise floor {nats(floor)}", tone="bad", dashed=True)]
+                if floor is not None
+                else []
+            ),
             *dots_by_kind(pairs, shares, drawn),
         ),
         DataTable(("pairs", "n", "mean KL", "worst KL"), tuple(row for row in rows if row[1] != "0")),

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from sembench.report.formats import NOT_MEASURED, fraction, percent, plural, ratio
+from onepage.formats import NOT_MEASURED, fraction, plural
+from onepage.markup import Safe, tag
+from onepage.section import Section, chip
+from sembench.report.formats import percent, ratio
 from sembench.report.funnel import STAGES, FunnelRow, Stage, StageFigure, funnel_of
 from sembench.report.headline import blended, reused_only
-from sembench.report.markup import Safe, tag
-from sembench.report.section import Section, chip
 from sembench.report.subject import Subject
 
 
-def section(subject: Subject) -> Section:
+@dataclass(frozen=True, slots=True)
+class FunnelSection(Section):
+    funnel: tuple[FunnelRow, ...] = ()
+
+
+def section(subject: Subject) -> FunnelSection:
     rows = funnel_of(subject.rows)
     lead = (
         "Never one number for four questions: what was found is not yet reuse, and reuse is not yet a gain. "
         "Stages are measured apart, so a later one may exceed an earlier one."
     )
     answers = tag("ol", *(_question(*each) for each in _answers(subject)), class_="questions")
-    return Section("questions", "Four questions", lead, (answers, _funnel(rows)), funnel=rows)
+    return FunnelSection("questions", "Four questions", lead, (answers, _funnel(rows)), funnel=rows)
 
 
 def _question(question: str, answer: str, detail: str, evidence: str) -> Safe:

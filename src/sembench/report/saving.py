@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from sembench.report.chart import Chart, Curve, DataTable, Rule, Whisker, Whiskers
-from sembench.report.formats import NOT_MEASURED, milliseconds, percent, tick_ms, tick_share
+from onepage.chart import Chart, Curve, DataTable, Rule, Whisker, Whiskers
+from onepage.formats import NOT_MEASURED, tick_ms
+from onepage.markup import tag
+from onepage.section import Section, card, columns, figure, table
+from onepage.ticks import category_axis, linear_axis
+from sembench.report.formats import milliseconds, percent, tick_share
 from sembench.report.lengths import tokens
-from sembench.report.markup import tag
-from sembench.report.section import Section, card, columns, figure, table
-from sembench.report.ticks import category_axis, linear_axis
 from semblend.errors import ContractError
 
 _VERSION: Final = "sembench.roi.v1"
@@ -51,7 +52,9 @@ def _curve(record: Mapping[str, Any]) -> Chart:
     rate, needed = record["reuse_rate"], record["break_even_rate"]
     rules = [Rule(0.0, ""), Rule(rate["value"], f"rate {percent(rate['value'])}", vertical=True, tone="accent")]
     if needed is not None and abs(needed["value"] - rate["value"]) > 0.12:
-        rules.append(Rule(needed["value"], f"break-even {percent(needed['value'])}", vertical=True, tone="bad"))
+        rules.append(
+            Rule(needed["value"], f"break-even {percent(needed['value'])}", vertical=True, tone="bad", dashed=True)
+        )
     told = "never: reuse is not faster" if needed is None else _band(needed, percent)
     rows = tuple((percent(p["reuse_rate"]), _band(p, milliseconds)) for p in points)
     return Chart(

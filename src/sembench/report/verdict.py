@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from onepage.formats import NOT_MEASURED, fraction, plural
+from onepage.markup import Safe, tag
+from onepage.section import Section, chip, tile
 from sembench.must_be_zero import MUST_BE_ZERO
 from sembench.report.cold import cold_in_words
-from sembench.report.formats import NOT_MEASURED, fraction, nats, percent, plural, ratio
+from sembench.report.formats import nats, percent, ratio
 from sembench.report.gate_table import GateRow, State, gate_rows
 from sembench.report.headline import blended, end_to_end, reused_only
-from sembench.report.markup import Safe, tag
 from sembench.report.recall import recall_of_both
-from sembench.report.section import Section, chip, tile
 from sembench.report.subject import Subject
 
 _MOST_FAILURES: Final = 12

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from onepage.chart import Bar, Bars, Chart, Curve, DataTable, Rule
+from onepage.frame import frame_of
+from onepage.markup import tag
+from onepage.svg import svg
+from onepage.ticks import category_axis, linear_axis, log_axis
 from semantic_kv.report.ablation import heat
-from semantic_kv.report.chart import Bar, Bars, Chart, Curve, DataTable, Rule
 from semantic_kv.report.formats import change, milliseconds, percent, tick_count
-from semantic_kv.report.frame import frame_of
-from semantic_kv.report.markup import tag
-from semantic_kv.report.svg import svg
-from semantic_kv.report.ticks import category_axis, linear_axis, log_axis
 
 NOTHING = DataTable((), ())
 

@@ -16,13 +16,14 @@ from typing import Any
 
 import pytest
 
+from onepage.formats import MINUS
 from sembench.cli.main import main
 from sembench.metrics.rows import ArmRow, BackendRow, PairRow, PlanRow, RequestRow
 from sembench.replay.offline import OfflineRun, run_offline
 from sembench.replay.session import ReplayConfig
 from sembench.report.build import Sources, build_page
 from sembench.report.cold import COLD_IS_A_MISS
-from sembench.report.formats import MINUS, TIMES
+from sembench.report.formats import TIMES
 from sembench.report.funnel import STAGES, funnel_of
 from sembench.report.gate_table import gate_rows
 from sembench.report.png import write_pngs
@@ -487,7 +488,7 @@ def test_pictures_without_matplotlib_name_the_extra(
     def absent(name: str) -> None:
         raise ModuleNotFoundError(name)
 
-    monkeypatch.setattr("sembench.report.png._FIGURES.get", absent)
+    monkeypatch.setattr("onepage.png._FIGURES.get", absent)
     with pytest.raises(MissingDependencyError, match=r"semblend\[benchmarks\]"):
         write_pngs(build_page(Sources((live,))).charts, tmp_path)
 

@@ -12,27 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sembench.report.chart import Axis, Bar, Bars, Chart, Curve, DataTable, Dot, Dots, Rule, Whisker, Whiskers
+from onepage.chart import Axis, Bar, Bars, Chart, Curve, DataTable, Dot, Dots, Rule, Whisker, Whiskers
+from onepage.formats import MINUS, NOT_MEASURED, fraction, tick_ms
+from onepage.frame import Width, frame_of
+from onepage.markup import Safe, escape, tag
+from onepage.svg import svg
+from onepage.ticks import category_axis, doubling_axis, linear_axis, log_axis
 from sembench.report.differences import RATES, rate_difference
 from sembench.report.estimates import Estimate, bootstrap, median_estimate, wilson
-from sembench.report.formats import (
-    MINUS,
-    NOT_MEASURED,
-    TIMES,
-    fraction,
-    milliseconds,
-    nats,
-    percent,
-    plain,
-    points,
-    ratio,
-    tick_ms,
-    tick_ratio,
-)
-from sembench.report.frame import Width, frame_of
-from sembench.report.markup import Safe, escape, tag
-from sembench.report.svg import svg
-from sembench.report.ticks import category_axis, doubling_axis, linear_axis, log_axis
+from sembench.report.formats import TIMES, milliseconds, nats, percent, plain, points, ratio, tick_ratio
 
 POSITIVE = st.floats(1e-6, 1e7)
 TABLE = DataTable(("a",), (("1",),))

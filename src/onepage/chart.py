@@ -1,12 +1,11 @@
-"""A chart as values: axes and layers. One description is drawn twice, as SVG for the page and as PNG for the folder."""
+"""A chart as values: axes and layers. One description is drawn twice, as SVG for the page and as PNG for slides."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Literal
 
-Tone = Literal["baseline", "bound", "c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8", "muted"]
-CYCLE: Final[tuple[Tone, ...]] = ("c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8")
+Mark = Literal["disc", "ring", "diamond"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +24,8 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """``categories`` turn a vertical axis into named rows, the first on top, the ``emphasised`` ones bold; then ``low``
-    and ``high`` are unused."""
+    """``categories`` turn a vertical axis into named rows, the first on top, the ``emphasised`` ones bold, ``dense``
+    ones close together and with room for long names; then ``low`` and ``high`` are unused."""
 
     label: str
     low: float = 0.0
@@ -35,22 +34,49 @@ class Axis:
     log: bool = False
     categories: tuple[str, ...] = ()
     emphasised: tuple[str, ...] = ()
+    dense: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Dot:
+    x: float
+    y: float
+    label: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Dots:
     name: str
-    tone: Tone
-    points: tuple[tuple[float, float], ...]
-    hollow: bool = False
+    tone: str
+    dots: tuple[Dot, ...]
+    mark: Mark = "disc"
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
     name: str
-    tone: Tone
+    tone: str
     points: tuple[tuple[float, float], ...]
     dashed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Whisker:
+    """A median (``x``, ``y``) and its interval along one axis; None where there is none."""
+
+    x: float
+    y: float
+    low: float | None
+    high: float | None
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Whiskers:
+    name: str
+    tone: str
+    whiskers: tuple[Whisker, ...]
+    horizontal: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,22 +97,24 @@ class Bars:
     """``thin`` bars leave room for a second series in the same row."""
 
     name: str
-    tone: Tone
+    tone: str
     bars: tuple[Bar, ...]
     thin: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A line across the whole chart: a bound, equality, the baseline."""
+    """A line across the whole chart: a limit, equality, a bound."""
 
     value: float
     label: str
     vertical: bool = False
-    tone: Tone = "muted"
+    tone: str = "muted"
+    dashed: bool = False
 
 
-Layer = Dots | Curve | Bars | Rule
+Series = Dots | Curve | Whiskers | Bars
+Layer = Series | Rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +131,7 @@ class Chart:
     note: str = ""
 
 
-def named(chart: Chart) -> list[Dots | Curve | Bars]:
+def named(chart: Chart) -> list[Series]:
     """The layers that a legend names; one name alone needs none."""
     layers = [layer for layer in chart.layers if not isinstance(layer, Rule) and layer.name]
     return layers if len(layers) > 1 else []

@@ -1,6 +1,6 @@
 """HTML and SVG by construction: every string is escaped unless it was made here. No template engine is needed for that.
 
-Names of traces, tenants and policies are hostile input; nothing else reaches a page than through ``tag``.
+Names, answers of models and log lines are hostile input; nothing else reaches a page than through ``tag``.
 """
 
 from __future__ import annotations

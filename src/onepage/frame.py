@@ -6,13 +6,13 @@ import math
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from sembench.report.chart import Axis, Bars, Chart, Rule
+from onepage.chart import Axis, Bars, Chart, Rule
 
 Width = Literal["wide", "narrow"]
 _PIXELS: Final[dict[Width, int]] = {"wide": 540, "narrow": 344}
 _PLOT_HEIGHT: Final[dict[Width, int]] = {"wide": 262, "narrow": 232}
 _LETTER: Final = 6.3  # mean width of a letter of 12 px, generous
-_LONGEST_NAME: Final = 190
+_NOTE: Final = 14.0  # a line of notes above the plot
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Frame:
 
 def frame_of(chart: Chart, width: Width) -> Frame:
     pixels = _PIXELS[width]
-    has_top_note = any(isinstance(layer, Rule) and layer.vertical for layer in chart.layers)
+    notes = sum(isinstance(layer, Rule) and layer.vertical for layer in chart.layers)
     right_text = max(
         (len(bar.text) for layer in chart.layers if isinstance(layer, Bars) for bar in layer.bars), default=0
     )
@@ -65,22 +65,29 @@ def frame_of(chart: Chart, width: Width) -> Frame:
     below = 42 if chart.x.label else 24 if chart.x.ticks else 4
     if chart.y.categories:
         above = width == "narrow"
-        row_height = 42.0 if above else 30.0
+        row_height = _row_height(chart, above)
         longest = max(len(name) for name in chart.y.categories) * _LETTER + 14
-        left = 6.0 if above else min(_LONGEST_NAME, longest)
-        top = 20.0 if has_top_note else 6.0
+        left = 6.0 if above else min(246.0 if chart.y.dense else 190.0, longest)
+        top = 6.0 + _NOTE * notes
         bottom = top + row_height * len(chart.y.categories)
         return Frame(pixels, math.ceil(bottom + below), left, right, top, bottom, chart.x, chart.y, row_height, above)
-    top = 44.0 if has_top_note else 26.0
+    top = 26.0 + (4.0 + _NOTE * notes if notes else 0.0)
     left = max((len(tick.label) for tick in chart.y.ticks), default=3) * _LETTER + 16
     bottom = top + _PLOT_HEIGHT[width]
     return Frame(pixels, math.ceil(bottom + below), left, right, top, bottom, chart.x, chart.y)
 
 
+def _row_height(chart: Chart, labels_above: bool) -> float:
+    if any(isinstance(layer, Bars) and layer.thin for layer in chart.layers):
+        return 48.0 if labels_above else 31.0
+    if chart.y.dense:
+        return 38.0 if labels_above else 24.0
+    return 42.0 if labels_above else 30.0
+
+
 def _share(axis: Axis, value: float) -> float:
     """Where on the axis, 0 to 1; what lies outside is drawn at the edge."""
-    if axis.log:
-        held = min(max(value, axis.low), axis.high)
-        return math.log(held / axis.low) / math.log(axis.high / axis.low)
     held = min(max(value, axis.low), axis.high)
+    if axis.log:
+        return math.log(held / axis.low) / math.log(axis.high / axis.low)
     return (held - axis.low) / (axis.high - axis.low)

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sembench.report.chart import Chart, DataTable, named
-from sembench.report.formats import NOT_MEASURED
-from sembench.report.frame import Width, frame_of
-from sembench.report.funnel import FunnelRow
-from sembench.report.markup import Content, Safe, tag
-from sembench.report.svg import svg, swatch
+from onepage.chart import Chart, DataTable, named
+from onepage.formats import NOT_MEASURED
+from onepage.frame import Width, frame_of
+from onepage.markup import Content, Safe, tag
+from onepage.svg import svg, swatch
 
 _WIDTHS: Final[tuple[Width, ...]] = ("wide", "narrow")
 
@@ -25,16 +24,13 @@ class Section:
     lead: str
     body: tuple[Safe, ...]
     charts: tuple[Chart, ...] = ()
-    funnel: tuple[FunnelRow, ...] = ()
 
     def render(self, prefix: str) -> Safe:
-        return tag(
-            "section",
-            tag("h2", self.title),
-            tag("p", self.lead, class_="lead") if self.lead else None,
-            *self.body,
-            id=f"{prefix}{self.key}",
-        )
+        lead = tag("p", self.lead, class_="lead") if self.lead else None
+        return tag("section", tag("h2", self.title), lead, *self.body, id=f"{prefix}{self.key}")
+
+    def link(self, prefix: str) -> Safe:
+        return tag("a", self.title, href=f"#{prefix}{self.key}")
 
 
 def figure(chart: Chart, prefix: str) -> Safe:
@@ -55,12 +51,22 @@ def figure(chart: Chart, prefix: str) -> Safe:
     )
 
 
-def table(data: DataTable, *, text_columns: Sequence[int] = (), kind: str | None = None) -> Safe:
-    """Figures to the right, text to the left; wide tables scroll in a box of their own."""
+def table(
+    data: DataTable, *, text_columns: Sequence[int] = (), kind: str | None = None, row_kinds: Sequence[str] = ()
+) -> Safe:
+    """Figures to the right, text to the left; ``kind`` and ``row_kinds`` are classes of the table and of its rows."""
     left = {0, *text_columns}
     head = [tag("th", name, class_=None if i in left else "n", scope="col") for i, name in enumerate(data.columns)]
-    rows = [tag("tr", *(_cell(text, i in left) for i, text in enumerate(row))) for row in data.rows]
-    whole = tag("table", tag("thead", tag("tr", *head)), tag("tbody", *rows), class_=kind)
+    kinds = row_kinds or [""] * len(data.rows)
+    rows = [
+        tag("tr", *(_cell(text, i in left) for i, text in enumerate(row)), class_=row_kind or None)
+        for row, row_kind in zip(data.rows, kinds, strict=True)
+    ]
+    return scrolling(tag("table", tag("thead", tag("tr", *head)), tag("tbody", *rows), class_=kind))
+
+
+def scrolling(whole: Safe) -> Safe:
+    """A wide table scrolls in a box of its own."""
     return tag("div", whole, class_="scroll", tabindex="0", role="region", aria_label="table")
 
 
@@ -71,14 +77,9 @@ def _cell(text: str, is_text: bool) -> Safe:
     return tag("td", text, class_=" ".join(classes) or None)
 
 
-def missing(title: str, why: str) -> Safe:
+def missing(title: str, why: str, word: str = NOT_MEASURED.capitalize()) -> Safe:
     """In the place of a chart: that there is nothing to draw is a finding, too."""
-    return tag(
-        "div",
-        tag("h3", title),
-        tag("p", tag("strong", NOT_MEASURED.capitalize() + "."), " ", why),
-        class_="card missing",
-    )
+    return tag("div", tag("h3", title), tag("p", tag("strong", f"{word}."), " ", why), class_="card missing")
 
 
 def columns(*cards: Content) -> Safe:

@@ -7,29 +7,33 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from sembench.report.chart import Bars, Chart, Curve, Dots, Layer, Rule, Whiskers
-from sembench.report.frame import Frame
-from sembench.report.markup import Safe, tag
+from onepage.chart import Bars, Chart, Curve, Dots, Layer, Rule, Series, Whiskers
+from onepage.frame import Frame
+from onepage.markup import Safe, tag
 
 _MOST_NAMED_DOTS: Final = 600  # more dots are one path: small, but without a name each
 
 
 def svg(chart: Chart, frame: Frame, identity: str) -> Safe:
+    """Rules stand over bars, which would hide them, and under everything else."""
+    bars = [layer for layer in chart.layers if isinstance(layer, Bars)]
+    rules = [layer for layer in chart.layers if isinstance(layer, Rule)]
+    others = [layer for layer in chart.layers if not isinstance(layer, Bars | Rule)]
     return tag(
         "svg",
         tag("title", chart.title, id=f"{identity}-t"),
         tag("desc", chart.message, id=f"{identity}-d"),
-        _grid(frame),
-        *(_draw(layer, frame) for layer in chart.layers if isinstance(layer, Rule)),
-        *(_draw(layer, frame) for layer in chart.layers if not isinstance(layer, Rule)),
-        *(_rule_label(layer, frame) for layer in chart.layers if isinstance(layer, Rule)),
+        _grid(frame, lined=not bars),
+        *(_draw(layer, frame) for layer in (*bars, *rules, *others)),
+        *(tag("g", *_values(layer, frame)) for layer in bars),
+        *_rule_labels(rules, frame),
         viewBox=f"0 0 {frame.width} {frame.height}",
         role="img",
         aria_labelledby=f"{identity}-t {identity}-d",
     )
 
 
-def _grid(frame: Frame) -> Safe:
+def _grid(frame: Frame, *, lined: bool) -> Safe:
     parts: list[Safe] = []
     free_from = float("-inf")
     for tick in frame.x_axis.ticks:
@@ -45,19 +49,19 @@ def _grid(frame: Frame) -> Safe:
         middle = (frame.left + frame.right) / 2
         label = tag("text", frame.x_axis.label, x=middle, y=frame.bottom + 34, class_="axis", text_anchor="middle")
         parts.append(label)
-    parts.extend(_rows(frame) if frame.y_axis.categories else _levels(frame))
+    parts.extend(_rows(frame, lined) if frame.y_axis.categories else _levels(frame))
     return tag("g", *parts)
 
 
-def _rows(frame: Frame) -> Iterator[Safe]:
+def _rows(frame: Frame, lined: bool) -> Iterator[Safe]:
     for place, name in enumerate(frame.y_axis.categories):
-        y = frame.y(place)
-        if frame.x_axis.ticks:
+        y, kind = frame.y(place), "name strong" if name in frame.y_axis.emphasised else "name"
+        if lined and frame.x_axis.ticks:
             yield tag("line", x1=frame.left, x2=frame.right, y1=y, y2=y, class_="row")
         if frame.labels_above:
-            yield tag("text", name, x=frame.left, y=frame.top + place * frame.row_height + 12, class_="name")
+            yield tag("text", name, x=frame.left, y=frame.top + place * frame.row_height + 12, class_=kind)
         else:
-            yield tag("text", name, x=frame.left - 10, y=y + 4, class_="name", text_anchor="end")
+            yield tag("text", name, x=frame.left - 10, y=y + 4, class_=kind, text_anchor="end")
 
 
 def _levels(frame: Frame) -> Iterator[Safe]:
@@ -74,25 +78,33 @@ def _draw(layer: Layer, frame: Frame) -> Safe:
         return _dots(layer, frame)
     if isinstance(layer, Curve):
         path = "M" + "L".join(f"{frame.x(x):.1f} {frame.y(y):.1f}" for x, y in layer.points)
-        return tag("path", d=path, class_=f"curve {layer.tone}{' dashed' if layer.dashed else ''}")
+        return tag("path", tag("title", layer.name) if layer.name else None, d=path, class_=_line_class("curve", layer))
     if isinstance(layer, Whiskers):
         return tag("g", *_whiskers(layer, frame), class_=f"whiskers {layer.tone}")
     if isinstance(layer, Bars):
         return tag("g", *_bars(layer, frame), class_=f"bars {layer.tone}")
     if layer.vertical:
         x = frame.x(layer.value)
-        return tag("line", x1=x, x2=x, y1=frame.top, y2=frame.bottom, class_=f"rule {layer.tone}")
+        return tag("line", x1=x, x2=x, y1=frame.top, y2=frame.bottom, class_=_line_class("rule", layer))
     y = frame.y(layer.value)
-    return tag("line", x1=frame.left, x2=frame.right, y1=y, y2=y, class_=f"rule {layer.tone}")
+    return tag("line", x1=frame.left, x2=frame.right, y1=y, y2=y, class_=_line_class("rule", layer))
 
 
-def _rule_label(rule: Rule, frame: Frame) -> Safe:
-    if rule.vertical:
-        x = frame.x(rule.value)
-        anchor = frame.anchor(x, rule.label)
-        return tag("text", rule.label, x=x, y=frame.top - 5, class_="note", text_anchor=anchor)
-    y = frame.y(rule.value) - 5
-    return tag("text", rule.label, x=frame.right - 4, y=y, class_="note", text_anchor="end")
+def _line_class(kind: str, layer: Curve | Rule) -> str:
+    return f"{kind} {layer.tone}{' dashed' if layer.dashed else ''}"
+
+
+def _rule_labels(rules: list[Rule], frame: Frame) -> Iterator[Safe]:
+    """Those of vertical rules above the plot, each on a line of its own: two rules may lie close together."""
+    y = frame.top - 5
+    for rule in rules:
+        if rule.vertical:
+            x = frame.x(rule.value)
+            yield tag("text", rule.label, x=x, y=y, class_="note", text_anchor=frame.anchor(x, rule.label))
+            y -= 14
+        else:
+            at = {"x": frame.right - 4, "y": frame.y(rule.value) - 5}
+            yield tag("text", rule.label, **at, class_="note", text_anchor="end")
 
 
 def _dots(layer: Dots, frame: Frame) -> Safe:
@@ -100,7 +112,10 @@ def _dots(layer: Dots, frame: Frame) -> Safe:
     if len(layer.dots) > _MOST_NAMED_DOTS:
         path = "".join(f"M{frame.x(dot.x):.1f} {frame.y(dot.y):.1f}h0" for dot in layer.dots)
         return tag("path", d=path, class_=f"{classes} cloud")
-    shapes = (_shape(layer, frame.x(dot.x), frame.y(dot.y), tag("title", dot.label)) for dot in layer.dots)
+    shapes = (
+        _shape(layer, frame.x(dot.x), frame.y(dot.y), tag("title", dot.label) if dot.label else None)
+        for dot in layer.dots
+    )
     return tag("g", *shapes, class_=classes)
 
 
@@ -123,18 +138,29 @@ def _whiskers(layer: Whiskers, frame: Frame) -> Iterator[Safe]:
 
 def _bars(layer: Bars, frame: Frame) -> Iterator[Safe]:
     for bar in layer.bars:
-        x, y, thick = frame.x(bar.length), frame.y(bar.y), frame.bar_height
-        width = max(0.0, x - frame.left)
-        yield tag("rect", tag("title", bar.label), x=frame.left, y=y - thick / 2, width=width, height=thick, rx=2)
-        yield tag("text", bar.text, x=x + 6, y=y + 4, class_="value")
+        first, last = sorted((frame.x(bar.start), frame.x(bar.end)))
+        width = max(0.6, last - first) if bar.start != bar.end else 0.0
+        y, thick = frame.y(bar.y), frame.bar_height * (0.6 if layer.thin else 1.0)
+        yield tag("rect", tag("title", bar.label), x=first, y=y - thick / 2, width=width, height=thick, rx=2)
+        if bar.low is not None and bar.high is not None:
+            low, high = frame.x(bar.low), frame.x(bar.high)
+            yield tag("path", d=f"M{low:.1f} {y:.1f}H{high:.1f}M{low:.1f} {y - 3:.1f}v6M{high:.1f} {y - 3:.1f}v6")
 
 
-def swatch(layer: Dots | Curve | Whiskers | Bars) -> Safe:
+def _values(layer: Bars, frame: Frame) -> Iterator[Safe]:
+    """Above everything else: a line through a figure makes it another figure."""
+    for bar in layer.bars:
+        if bar.text:
+            reach = frame.x(max(bar.start, bar.end, bar.high or bar.end))
+            yield tag("text", bar.text, x=reach + 6, y=frame.y(bar.y) + 4, class_="value")
+
+
+def swatch(layer: Series) -> Safe:
     """What a legend shows of a layer."""
     if isinstance(layer, Dots):
         inner = tag("g", _shape(layer, 8.0, 6.0), class_=f"dots {layer.tone} {layer.mark}")
     elif isinstance(layer, Curve):
-        inner = tag("path", d="M1 6h14", class_=f"curve {layer.tone}{' dashed' if layer.dashed else ''}")
+        inner = tag("path", d="M1 6h14", class_=_line_class("curve", layer))
     elif isinstance(layer, Whiskers):
         line = tag("line", x1=1, x2=15, y1=6, y2=6)
         inner = tag("g", line, tag("circle", cx=8, cy=6, r=4), class_=f"whiskers {layer.tone}")
