@@ -88,7 +88,7 @@ def _draw(axes: Any, layer: Layer, colour: str) -> None:
         )
     elif isinstance(layer, Curve):
         x, y = [point[0] for point in layer.points], [point[1] for point in layer.points]
-        style, width = ("--", 1.0) if layer.dashed else ("-", 2.2)
+        style, width = ("--", 1.2) if layer.dashed else ("-", 2.2)
         axes.plot(x, y, style, linewidth=width, color=colour, label=name)
     elif isinstance(layer, Whiskers):
         _whiskers(axes, layer, colour, name)
