@@ -9,7 +9,7 @@ from pathlib import Path
 SRC = Path(__file__).parents[2] / "src"
 FOUNDATION = (
     *("semblend.contract", "semblend.errors", "semblend.registry", "semblend._version"),
-    *("semblend.streams", "semblend.command_line"),
+    *("semblend.streams", "semblend.files", "semblend.command_line"),
 )
 OPTIONAL = {
     "rich": {"sembench/console/rich_table.py", "sembench/replay/progress_bar.py"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -92,8 +93,12 @@ def _recorder(options: CollectOptions) -> Iterator[TraceRecorder]:
     if options.keep_text and options.key_file is not None:
         raise ConfigurationError("--key-file is for digests; with texts kept there are none")
     key = new_key() if options.key_file is None else read_key(options.key_file)
-    with write_atomically(options.output) as temporary, temporary.open("w", encoding="utf-8") as stream:
-        yield TraceRecorder(stream, None if options.keep_text else key, tokenizer=open_tokenizer(options.tokenizer))
+    with write_atomically(options.output) as raw:
+        stream = io.TextIOWrapper(raw, "utf-8")
+        try:
+            yield TraceRecorder(stream, None if options.keep_text else key, tokenizer=open_tokenizer(options.tokenizer))
+        finally:
+            stream.detach()  # written out; the file is closed by who opened it
 
 
 def read_key(path: Path) -> bytes:

@@ -1,26 +1,17 @@
-"""Writing a file so that a reader sees the old one or the new one, never half of it."""
+"""What a study writes and reads: bytes, text and JSON, each file whole or not at all."""
 
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from pathlib import Path
 
 from semblend.errors import ContractError
+from semblend.files import replace_atomically
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(content)
-        os.chmod(temporary, 0o644)  # mkstemp makes it private; results are meant to be read by others
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    with replace_atomically(path) as stream:
+        stream.write(content)
 
 
 def write_text(path: Path, content: str) -> None:

@@ -45,13 +45,13 @@ def save_parquet(trace: BlockTrace, path: Path) -> None:
     require_pyarrow()
     node_offsets = _first_sight_offsets(trace)
     about = {"kind": TRACE_KIND, "name": trace.name, "block_tokens": trace.block_tokens, "tree": trace.is_tree}
-    with write_atomically(path) as temporary:
+    with write_atomically(path) as stream:
         writer = None
         for start, stop in _row_groups(trace.offsets):
             table = _table(trace, node_offsets, start, stop)
             if writer is None:
                 schema = table.schema.with_metadata({ABOUT_KEY: json.dumps(about).encode()})
-                writer = pq.ParquetWriter(temporary, schema, compression="zstd")
+                writer = pq.ParquetWriter(stream, schema, compression="zstd")
             writer.write_table(table.replace_schema_metadata(schema.metadata), row_group_size=max(1, stop - start))
         if writer is None:
             raise ContractError(f"trace '{trace.name}' holds no requests")

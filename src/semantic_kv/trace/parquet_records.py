@@ -40,7 +40,7 @@ def save_records_parquet(records: Iterable[TraceRecord], path: Path) -> int:
     schema = _schema()
     written = 0
     source = iter(records)
-    with write_atomically(path) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
+    with write_atomically(path) as stream, pq.ParquetWriter(stream, schema, compression="zstd") as writer:
         while rows := [_row(record) for record in islice(source, ROW_GROUP_RECORDS)]:
             writer.write_table(pa.Table.from_pylist(rows, schema=schema))
             written += len(rows)

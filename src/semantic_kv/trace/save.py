@@ -26,7 +26,7 @@ def save_records(records: Iterable[TraceRecord], path: Path | str) -> int:
     write = _WRITERS.get(Path(plain).suffix)
     if write is None:
         raise ConfigurationError(f"{file}: a trace is saved as {', '.join((*_WRITERS, '.parquet'))}")
-    with write_atomically(file) as temporary, temporary.open("wb") as raw:
+    with write_atomically(file) as raw:
         if plain == file.name:
             return _as_text(write, records, raw)
         # Neither name nor time in the header: the same records give the same bytes.

@@ -1,24 +1,21 @@
-"""Writing a trace file so that a reader sees the old one or the new one, never half of it."""
+"""Writing a trace file whole or not at all; what the system refuses is said about the file the user named."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from semblend.errors import ConfigurationError
+from semblend.files import replace_atomically
 
 
 @contextmanager
-def write_atomically(path: Path) -> Iterator[Path]:
-    """A file beside ``path`` that takes its place if the block ends without an error."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+def write_atomically(path: Path) -> Iterator[IO[bytes]]:
+    """A stream whose bytes appear under ``path`` only if the block ends without an error."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        yield temporary
-        temporary.replace(path)
+        with replace_atomically(path) as stream:
+            yield stream
     except OSError as error:
         raise ConfigurationError(f"{path}: cannot be written: {error.strerror or error}") from None
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -10,9 +10,9 @@ from sembench.cli.arguments import number
 from sembench.cli.summarize_engine_events import add_engine_argument, encode, tell
 from sembench.engine_events.kubectl import PodLog, fetch
 from sembench.engine_events.summarize import lines_of, summarize
-from sembench.files import replace_atomically
 from semblend.command_line import ExitCode
 from semblend.errors import ConfigurationError
+from semblend.files import replace_atomically
 from semblend.streams import write_err, write_out
 
 NAME: Final = "collect-k8s-engine-events"

@@ -14,8 +14,8 @@ from sembench.cli.output import require_other_file, require_writable
 from sembench.engine_events.dialects import DIALECTS
 from sembench.engine_events.summarize import lines_of, summarize
 from sembench.engine_events.summary import EngineSummary
-from sembench.files import replace_atomically
 from semblend.command_line import ExitCode
+from semblend.files import replace_atomically
 from semblend.streams import write_err, write_out
 
 NAME: Final = "summarize-engine-events"

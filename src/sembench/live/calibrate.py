@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from sembench.environment import describe_environment
-from sembench.files import replace_atomically
 from sembench.gates.calibration import CALIBRATION_VERSION
 from sembench.live.options import LiveRun
 from sembench.live.run import Replayed, replay_manifest
@@ -20,6 +19,7 @@ from sembench.metrics.percentile import percentile
 from sembench.metrics.rows import RequestRow
 from sembench.paired.interval import median_interval
 from sembench.workload.seeded import Draws
+from semblend.files import replace_atomically
 
 
 def calibrate(run: LiveRun) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sembench.cli.main import main
-from sembench.files import replace_atomically
+from semblend.files import replace_atomically
 
 ROW = {"context": "A paragraph about ferries. " * 60, "question": "Why?", "id": "k"}
 

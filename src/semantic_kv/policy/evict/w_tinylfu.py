@@ -124,6 +124,13 @@ def _resegment(cache: Cache, state: State, node: int, segment: int) -> None:
 
 
 @kernel_part
+def _put_on_probation(cache: Cache, state: State, node: int) -> None:
+    unlink(state.links, node)
+    _resegment(cache, state, node, PROBATION)
+    push_head(state.links, PROBATION, node)
+
+
+@kernel_part
 def on_hit(cache: Cache, state: State, node: int) -> None:
     add_to(state.sketch, node)
     unlink(state.links, node)
@@ -133,9 +140,7 @@ def on_hit(cache: Cache, state: State, node: int) -> None:
         demoted = tail(state.links, PROTECTED)
         if demoted < 0:
             break
-        unlink(state.links, demoted)
-        _resegment(cache, state, demoted, PROBATION)
-        push_head(state.links, PROBATION, demoted)
+        _put_on_probation(cache, state, demoted)
 
 
 @kernel_part
@@ -166,9 +171,7 @@ def after_request(cache: Cache, state: State) -> None:
     main = cache.counts[CAPACITY] - state.limits[WINDOW]
     while state.used[WINDOW] > state.limits[WINDOW] and state.used[PROBATION] + state.used[PROTECTED] < main:
         leaving = tail(state.links, WINDOW)
-        unlink(state.links, leaving)
-        _resegment(cache, state, leaving, PROBATION)
-        push_head(state.links, PROBATION, leaving)
+        _put_on_probation(cache, state, leaving)
 
 
 @kernel_part
@@ -191,9 +194,7 @@ def victim(cache: Cache, state: State, incoming: int) -> int:
         return main
     if count_of(state.sketch, window) <= count_of(state.sketch, main):
         return window
-    unlink(state.links, window)
-    _resegment(cache, state, window, PROBATION)
-    push_head(state.links, PROBATION, window)
+    _put_on_probation(cache, state, window)
     return main
 
 
