@@ -89,12 +89,13 @@ e2e-vllm: engine-vllm models  ## real texts, real vLLM, cold beside warm, gates 
 bench-clients: engine-vllm models  ## run-load beside other load clients (ARGS=real or fast)
 	$(PY) -m benchmarks.clients $(or $(ARGS),real)
 
-bench-simulator: setup  ## the simulator: speed and parity beside libcachesim, headroom, stress (ARGS=speed ...)
+bench-simulator: setup  ## the simulator beside libcachesim and kvcache-simulator, headroom, stress (ARGS=speed ...)
 ifdef ARGS
 	$(PY) -m benchmarks.simulator $(ARGS)
 else
 	$(PY) -m benchmarks.simulator speed
 	$(PY) -m benchmarks.simulator parity
+	$(PY) -m benchmarks.simulator kvcache
 	$(PY) -m benchmarks.simulator headroom
 	$(PY) -m benchmarks.simulator stress
 endif

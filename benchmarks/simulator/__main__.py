@@ -1,15 +1,16 @@
-"""One door to the simulator's benchmarks: ``python -m benchmarks.simulator speed|parity|headroom|stress [options]``."""
+"""One door to the simulator's benchmarks: ``python -m benchmarks.simulator speed|parity|kvcache|headroom|stress``."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
 
-from benchmarks.simulator import headroom, parity, speed, stress
+from benchmarks.simulator import headroom, kvcache, parity, speed, stress
 
 BENCHMARKS: dict[str, Callable[[Sequence[str] | None], int]] = {
     "speed": speed.main,
     "parity": parity.main,
+    "kvcache": kvcache.main,
     "headroom": headroom.main,
     "stress": stress.main,
 }

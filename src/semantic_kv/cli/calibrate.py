@@ -16,6 +16,7 @@ from semantic_kv.calibrate import (
     write_calibration,
 )
 from semantic_kv.cli.arguments import existing_file, positive_int, share
+from semantic_kv.latency.batching import Engine
 from semantic_kv.trace.formats import FORMATS
 from semantic_kv.trace.load import load_trace, read_records, sniff_format
 from semblend.command_line import ExitCode
@@ -26,7 +27,7 @@ SUMMARY: Final = (
     "Fit the latency model to a trace with observed TTFT; judged on its later requests, which chose nothing."
 )
 EXAMPLES: Final = """\
-  semantic-kv calibrate --trace served.jsonl --output-dir calibration
+  semantic-kv calibrate --trace served.jsonl --output-dir calibration --pass-tokens 8192
   semantic-kv replay --trace served.jsonl --cache-token-budget 50k --latency-model calibration/calibration.json"""
 
 
@@ -41,6 +42,13 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--held-out-share", type=share, default=0.3, metavar="R", help="default: %(default)g")
     command.add_argument("--resamples", type=positive_int, default=200, metavar="N", help="default: %(default)s")
+    command.add_argument(
+        "--pass-tokens",
+        type=positive_int,
+        default=Engine().pass_tokens,
+        metavar="N",
+        help="of the server's engine, vLLM's max_num_batched_tokens (default: %(default)s)",
+    )
     command.add_argument("--seed", type=int, default=0, metavar="N", help="of the resampling (default: %(default)s)")
 
 
@@ -50,6 +58,7 @@ def execute(options: argparse.Namespace) -> ExitCode:
         held_out_share=options.held_out_share,
         resamples=options.resamples,
         seed=options.seed,
+        engine=Engine(pass_tokens=options.pass_tokens),
     )
     found = _calibrated(options.trace, options.format or sniff_format(options.trace), wanted)
     written = write_calibration(found, options.output_dir)

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from typing import Final
 
 from semantic_kv.cli import calibrate, collect, mrc, replay, run, run_all, serve
+from semantic_kv.cli.termination import interrupted_by_sigterm
 from semblend import __version__
 from semblend.command_line import exit_code_of
 
 COMMAND_MODULES: Final = (run, run_all, replay, collect, calibrate, mrc, serve)
 _CODES: Final = (
-    "exit codes: 0 ok, 2 wrong usage or input, 3 environment (missing package, disk, port), 130 interrupted (Ctrl-C)"
+    "exit codes: 0 ok, 2 wrong usage or input, 3 environment (missing package, disk, port), 130 interrupted "
+    "(Ctrl-C, SIGTERM)"
 )
 _INTERRUPTED: Final = "finished cells are kept, the same command goes on with the rest"
 
@@ -41,4 +43,5 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
-    return exit_code_of("semantic-kv", lambda: options.execute(options), _INTERRUPTED)
+    with interrupted_by_sigterm():
+        return exit_code_of("semantic-kv", lambda: options.execute(options), _INTERRUPTED)

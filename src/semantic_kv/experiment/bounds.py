@@ -8,10 +8,13 @@ from semantic_kv.bound import clairvoyant, infinite
 from semantic_kv.cache.result import Model, Unit
 from semantic_kv.experiment.cells import BoundName
 from semantic_kv.experiment.figures import BoundFigures
+from semantic_kv.latency.model import LatencyModel
 from semantic_kv.trace.columns import BlockTrace
 
 
-def run_bound(name: BoundName, trace: BlockTrace, model: Model, unit: Unit, capacity: int) -> BoundFigures:
+def run_bound(
+    name: BoundName, trace: BlockTrace, model: Model, unit: Unit, capacity: int, latency: LatencyModel
+) -> BoundFigures:
     started = time.perf_counter()
     if name == "ceiling":
         found = infinite(trace, model=model)
@@ -24,5 +27,6 @@ def run_bound(name: BoundName, trace: BlockTrace, model: Model, unit: Unit, capa
         found.hit_blocks,
         found.prompt_tokens,
         found.hit_tokens,
+        latency.ttft_sum_ms(trace.request_count, found.prompt_tokens - found.hit_tokens, found.hit_tokens, pairs=None),
         time.perf_counter() - started,
     )

@@ -14,7 +14,7 @@ from semantic_kv.experiment.cells import Cell
 from semantic_kv.experiment.figures import CellFigures, Figures, LabelFigures, Tally, TenantFigures, WeightSeries
 from semantic_kv.experiment.shelf import ShelvedTrace
 from semantic_kv.labels import LABELS
-from semantic_kv.latency.model import LatencyModel
+from semantic_kv.latency.model import LatencyModel, attended_pairs
 from semantic_kv.simulate import simulate
 
 _BATCHES: Final = 48  # contiguous stretches of the trace that intervals resample
@@ -26,7 +26,7 @@ Ints = npt.NDArray[np.int64]
 
 def run_cell(cell: Cell, held: ShelvedTrace, latency: LatencyModel) -> Figures:
     if isinstance(cell.task, str):
-        return run_bound(cell.task, held.trace, cell.model, cell.unit, cell.capacity)
+        return run_bound(cell.task, held.trace, cell.model, cell.unit, cell.capacity, latency)
     replay = simulate(
         held.trace,
         capacity=cell.capacity,
@@ -45,7 +45,7 @@ def figures_of(replay: Replay, held: ShelvedTrace, latency: LatencyModel) -> Cel
     hit_tokens = replay.per_request_hit_tokens.astype(np.int64)
     ttft_ms = latency.ttft_ms(held.prompt_tokens - hit_tokens, hit_tokens)
     middle, late, last = (float(each) for each in np.percentile(ttft_ms, (50, 95, 99))) if ttft_ms.size else (0.0,) * 3
-    columns = _Columns(held, replay, ttft_ms)
+    columns = _Columns(held, replay, latency)
     return CellFigures(
         total=columns.tally(None),
         admitted=int(replay.admitted),
@@ -66,23 +66,28 @@ def figures_of(replay: Replay, held: ShelvedTrace, latency: LatencyModel) -> Cel
 class _Columns:
     """Per-request columns and their sums over groups of requests."""
 
-    def __init__(self, held: ShelvedTrace, replay: Replay, ttft_ms: npt.NDArray[np.float64]) -> None:
+    def __init__(self, held: ShelvedTrace, replay: Replay, latency: LatencyModel) -> None:
         self._tenant = held.trace.tenant
         self._references = np.diff(held.trace.offsets)
         self._hit_blocks = replay.per_request_hit_blocks
-        self._hit_tokens = replay.per_request_hit_tokens
+        self._hit_tokens = replay.per_request_hit_tokens.astype(np.int64)
         self._prompt_tokens = held.prompt_tokens
-        self._ttft_ms = ttft_ms
+        self._latency = latency
+        self._pairs = attended_pairs(held.prompt_tokens - self._hit_tokens, self._hit_tokens)
 
     def tally(self, chosen: npt.NDArray[np.bool_] | slice | None) -> Tally:
         part = slice(None) if chosen is None else chosen
+        requests = int(self._references[part].size)
+        prompt, hit = int(self._prompt_tokens[part].sum()), int(self._hit_tokens[part].sum())
+        ttft_sum_ms = self._latency.ttft_sum_ms(requests, prompt - hit, hit, float(self._pairs[part].sum()))
+        assert ttft_sum_ms is not None  # the pairs are known
         return Tally(
-            int(self._references[part].size),
+            requests,
             int(self._references[part].sum(dtype=np.int64)),
             int(self._hit_blocks[part].sum(dtype=np.int64)),
-            int(self._prompt_tokens[part].sum(dtype=np.int64)),
-            int(self._hit_tokens[part].sum(dtype=np.int64)),
-            float(self._ttft_ms[part].sum()),
+            prompt,
+            hit,
+            ttft_sum_ms,
         )
 
     def batches(self) -> tuple[Tally, ...]:

@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from semantic_kv.cache.result import Unit
-from semantic_kv.latency.model import LatencyModel
 from semblend.errors import ContractError
 
 
@@ -93,6 +92,7 @@ class BoundFigures:
     hit_blocks: int | None
     prompt_tokens: int
     hit_tokens: int
+    ttft_sum_ms: float | None  # None where the model prices pairs, which a bound does not know
     seconds: float
 
     def share(self, unit: Unit) -> float:
@@ -100,13 +100,9 @@ class BoundFigures:
             return self.hit_tokens / self.prompt_tokens if self.prompt_tokens else 0.0
         return self.hit_blocks / self.references if self.references else 0.0
 
-    def ttft_mean_ms(self, latency: LatencyModel) -> float | None:
-        """From the sums, so None where the model is not linear in the tokens (it prices pairs)."""
-        if latency.ms_per_million_pairs > 0 or not self.requests:
-            return None
-        uncached, cached = self.prompt_tokens - self.hit_tokens, self.hit_tokens
-        whole = latency.ms_per_uncached_token * uncached + latency.ms_per_cached_token * cached
-        return latency.base_ms + latency.step_ms + whole / self.requests
+    @property
+    def ttft_mean_ms(self) -> float | None:
+        return self.ttft_sum_ms / self.requests if self.ttft_sum_ms is not None and self.requests else None
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -49,6 +49,7 @@ class Processes:
     def run(self, cells: Sequence[Cell], shelf: Shelf, latency: LatencyModel) -> Iterator[Done]:
         assert isinstance(shelf, DiskShelf)
         context = multiprocessing.get_context("spawn")
+        others = set(multiprocessing.active_children())
         pool = ProcessPoolExecutor(self._jobs, context, initializer=_open_shelf, initargs=(shelf.folder,))
         waiting: dict[Future[Figures], Cell] = {}
         try:
@@ -58,6 +59,10 @@ class Processes:
                 waiting[pool.submit(_run_on_shelf, cell, latency)] = cell
             while waiting:
                 yield from _finished(waiting)
+        except BaseException:  # an interrupt, too: who stops does not want to wait for the cells being simulated
+            for worker in set(multiprocessing.active_children()) - others:
+                worker.terminate()
+            raise
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 

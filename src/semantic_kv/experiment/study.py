@@ -147,6 +147,7 @@ def add(tallies: Iterable[Tally]) -> Tally:
 def add_bounds(found: Sequence[BoundFigures]) -> BoundFigures:
     blocks = [each.hit_blocks for each in found]
     known = [count for count in blocks if count is not None]
+    sums = [each.ttft_sum_ms for each in found if each.ttft_sum_ms is not None]
     return BoundFigures(
         found[0].standing,
         sum(each.requests for each in found),
@@ -154,6 +155,7 @@ def add_bounds(found: Sequence[BoundFigures]) -> BoundFigures:
         sum(known) if len(known) == len(blocks) else None,
         sum(each.prompt_tokens for each in found),
         sum(each.hit_tokens for each in found),
+        sum(sums) if len(sums) == len(found) else None,
         sum(each.seconds for each in found),
     )
 

@@ -11,6 +11,8 @@ from semantic_kv.experiment.config import ALWAYS, BASELINE, PolicyChoice
 from semantic_kv.experiment.study import Place, Standing, Study
 
 TIE: Final = 0.001  # of LRU's modelled TTFT: a thousandth is no win
+# Of a gain: an axis with less than the first needs the other, one with less than the second does little.
+_ALL_BUT, _MOST_OF = 0.9, 0.75
 MODELLED: Final = "TTFT is modelled from uncached prompt tokens, not measured: it ranks policies, it times no GPU."
 
 
@@ -127,13 +129,12 @@ def _why(judged: PlaceVerdict) -> str:
         f"LRU with admission {judged.admission_only.choice.admit} alone gets {100 * admission / whole:.0f} % of that "
         f"gain, eviction {judged.eviction_only.choice.evict} alone {100 * eviction / whole:.0f} %"
     )
-    if admission >= 0.9 * whole and eviction >= 0.9 * whole:
-        return f"{told}: either does it."
-    if admission >= 0.9 * whole:
-        return f"{told}: the gain is admission, not eviction."
-    if eviction >= 0.9 * whole:
-        return f"{told}: the gain is eviction, not admission."
-    return f"{told}: it takes both." if max(admission, eviction) < 0.9 * whole else f"{told}."
+    more, less = max(admission, eviction), min(admission, eviction)
+    if more < _ALL_BUT * whole:
+        return f"{told}: it takes both."
+    if less >= _MOST_OF * whole:
+        return f"{told}: either does most of it."
+    return f"{told}: the gain is {'admission, not eviction' if admission > eviction else 'eviction, not admission'}."
 
 
 def _interval(standing: Standing) -> str:

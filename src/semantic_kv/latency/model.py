@@ -73,6 +73,20 @@ class LatencyModel:
             total = total + self.ms_per_loaded_block * np.asarray(loaded_blocks, dtype=np.float64)
         return total if load_ms is None else total + load_ms
 
+    def ttft_sum_ms(self, requests: int, uncached_tokens: int, cached_tokens: int, pairs: float | None) -> float | None:
+        """The sum over requests served alone, from their sums: equal counts give the very same figure, whoever asks.
+
+        ``pairs`` None, not known: then None where the model prices them.
+        """
+        if pairs is None and self.ms_per_million_pairs > 0.0:
+            return None
+        return (
+            (self.base_ms + self.step_ms) * requests
+            + self.ms_per_uncached_token * uncached_tokens
+            + self.ms_per_million_pairs * ((pairs or 0.0) / PAIRS_PER_UNIT)
+            + self.ms_per_cached_token * cached_tokens
+        )
+
     def decode_ms(self, output_tokens: Numbers, streams: float = 1.0) -> Floats:
         """Time from the first token to the last with ``streams`` decoding together; one token needs none."""
         steps = np.maximum(np.asarray(output_tokens, dtype=np.float64) - 1.0, 0.0)

@@ -46,13 +46,15 @@ def ttft_chart(study: Study) -> Chart:
         lambda s: s.ttft_mean_ms, lambda s: s.ttft_interval, milliseconds, tick_ms, "mean modelled TTFT, less is better"
     )
     bounds = study.bounds(primary_place(study))
-    reach = bounds.clairvoyant.ttft_mean_ms(study.config.latency) if bounds else None
+    reach = bounds.clairvoyant.ttft_mean_ms if bounds else None
     mark = (reach, f"clairvoyant {milliseconds(reach)}") if reach is not None else None
     best, lru = shown(study, primary_place(study))[0], study.baseline(primary_place(study))
+    told = milliseconds(lru.ttft_mean_ms)
     message = (
-        f"Best: {best.name} with {milliseconds(best.ttft_mean_ms)}; LRU {milliseconds(lru.ttft_mean_ms)} "
-        f"({_setting(study)}). Modelled, not measured."
-    )
+        f"None does better than LRU with {told}"
+        if best.name == BASELINE
+        else f"Best: {best.name} with {milliseconds(best.ttft_mean_ms)}; LRU {told}"
+    ) + f" ({_setting(study)}). Modelled, not measured."
     return _bars(study, "policy_comparison_avg_ttft", "Modelled time to first token", message, measure, mark)
 
 
@@ -102,6 +104,7 @@ def regret_chart(study: Study) -> Chart | None:
         return None
     regrets = [standing.regret or 0.0 for standing in rows]
     lru = study.baseline(place)
+    best = "no policy leaves less" if rows[0].name == BASELINE else f"{rows[0].name} {percent(regrets[0])}"
     bars = tuple(
         Bar(i, regret, percent(regret), f"{row.name}: {points(regret)} below the clairvoyant")
         for i, (row, regret) in enumerate(zip(rows, regrets, strict=True))
@@ -113,7 +116,7 @@ def regret_chart(study: Study) -> Chart | None:
     return Chart(
         "regret_against_bound",
         "Regret against the clairvoyant",
-        f"LRU leaves {percent(lru.regret)} of the {study.config.unit} to gain, {rows[0].name} {percent(regrets[0])}.",
+        f"LRU leaves {percent(lru.regret)} of the {study.config.unit} to gain, {best}.",
         linear_axis(
             f"share of hit {study.config.unit}: the clairvoyant's minus the policy's",
             min(0.0, *regrets),

@@ -52,10 +52,9 @@ def verdict_section(study: Study, verdict: Verdict) -> Section:
         ),
     ]
     if bounds:
-        latency = study.config.latency
         for name, bound in (("Clairvoyant", bounds.clairvoyant), ("Infinite cache", bounds.ceiling)):
             told = f"hits {percent(bound.share(unit))} of the {unit}"
-            tiles.append(tile(name, milliseconds(bound.ttft_mean_ms(latency)), told))
+            tiles.append(tile(name, milliseconds(bound.ttft_mean_ms), told))
     if study.config.published:
         gain = change(study.config.published.gain, 2)
         tiles.append(tile("Original's claim", gain, "adaptive against LRU, its own workload and block-set rule"))

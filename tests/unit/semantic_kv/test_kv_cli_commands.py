@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -195,6 +199,44 @@ def test_given_and_calibrated_coefficients_exclude_each_other(
     words = ["replay", "--trace", str(trace), "--cache-blocks", "5", "--base-ms", "1", "--calibrate-from-trace"]
     assert main([*words, "--output-dir", str(tmp_path / "out")]) == 2
     assert "give one" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_sigterm_leaves_nothing_half_done(jobs: str, config: Path, tmp_path: Path) -> None:
+    """The traces of a study lie in the output folder while it runs; they go when the run is told to end."""
+    seeds = f"seeds: [{', '.join(str(seed) for seed in range(400))}]"
+    config.write_text(CONFIG.replace("seeds: [1, 2]", seeds), encoding="utf-8")
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "semantic_kv", "run-all", "--config-dir", str(config.parent)]
+    process = subprocess.Popen(
+        [*command, "--output-dir", str(out), "--quiet", "--jobs", jobs], stderr=subprocess.PIPE, text=True
+    )
+    try:
+        for _ in range(3_000):
+            if list((out / ".cells").rglob("*.json")) or process.poll() is not None:
+                break
+            time.sleep(0.02)  # another process's work: there is no event to wait for
+        assert list(out.glob(".traces-*"))
+        process.send_signal(signal.SIGTERM)
+        told = process.communicate(timeout=120)[1]
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 130
+    assert told.splitlines()[-1].startswith("semantic-kv: interrupted; finished cells are kept")
+    assert not list(out.glob(".traces-*"))
+
+
+def test_calibrate_tells_the_engine_how_many_tokens_a_pass_takes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    served = tmp_path / "served.jsonl"
+    assert main(["collect", "--mock", "--requests", "120", "--output", str(served)]) == 0
+    words = ["calibrate", "--trace", str(served), "--model", "queue", "--resamples", "5", "--pass-tokens", "512"]
+    assert main([*words, "--output-dir", str(tmp_path / "fit")]) == 0
+    fitted = json.loads((tmp_path / "fit" / "calibration.json").read_text())
+    assert fitted["engine"]["pass_tokens"] == 512
+    capsys.readouterr()
 
 
 def test_capacities_may_be_written_short() -> None:

@@ -12,12 +12,13 @@ import pytest
 from semantic_kv.experiment.cells import Cell, cells_of
 from semantic_kv.experiment.config import CurvePlan, ExperimentConfig, PolicyChoice, WorkloadSource
 from semantic_kv.experiment.execute import run_cell
-from semantic_kv.experiment.figures import CellFigures, Figures, figures_from_json
+from semantic_kv.experiment.figures import BoundFigures, CellFigures, Figures, figures_from_json
 from semantic_kv.experiment.run import RunOptions, run_study
 from semantic_kv.experiment.runners import InProcess
 from semantic_kv.experiment.shelf import DiskShelf, MemoryShelf, Shelf, shelved, trace_digest
 from semantic_kv.experiment.store import FOLDER, CellStore
 from semantic_kv.latency.model import LatencyModel
+from semantic_kv.simulate import simulate
 from semantic_kv.workload import make_workload
 from semblend.errors import ContractError
 
@@ -162,6 +163,36 @@ def test_prompt_tokens_are_sums_over_blocks(at_once: int, monkeypatch: pytest.Mo
     for request in range(TRACE.request_count):
         nodes = TRACE.nodes[TRACE.offsets[request] : TRACE.offsets[request + 1]]
         assert held.prompt_tokens[request] == TRACE.node_tokens[nodes].sum()
+
+
+@pytest.mark.parametrize("base_ms", [80.0, 80.1, 7.3])
+def test_a_bound_and_a_policy_with_equal_hits_have_the_very_same_ttft(tmp_path: Path, base_ms: float) -> None:
+    """With room for all LRU hits what the ceiling hits; by sums of another order it was 98.90 below 98.91 ms."""
+    latency = LatencyModel(base_ms=base_ms, ms_per_uncached_token=0.07)
+    config = replace(CONFIG, capacities=(10**9,), bounds=True, latency=latency, models=("prefix_tree",))
+    study = run_study(config, RunOptions(tmp_path, quiet=True))
+    place = study.places()[0]
+    bounds = study.bounds(place)
+    assert bounds is not None
+    assert study.baseline(place).total.hit_tokens == bounds.ceiling.hit_tokens
+    assert study.baseline(place).ttft_mean_ms == bounds.ceiling.ttft_mean_ms == bounds.clairvoyant.ttft_mean_ms
+
+
+def test_a_bound_does_not_know_what_pairs_cost() -> None:
+    cell = Cell("x", "prefix_tree", "tokens", 600, 1, "clairvoyant")
+    priced = run_cell(cell, shelved(TRACE), LatencyModel(ms_per_million_pairs=1.0))
+    assert isinstance(priced, BoundFigures)
+    assert priced.ttft_mean_ms is None
+
+
+def test_sums_over_requests_are_sums_of_the_requests() -> None:
+    latency = LatencyModel(3.0, 0.5, 70.0, 0.25, 0.0, 2.0)
+    cell = Cell("x", "prefix_tree", "tokens", 600, 1, LRU)
+    figures = run_cell(cell, shelved(TRACE), latency)
+    hit = simulate(TRACE, capacity=600, unit="tokens", reference=True).per_request_hit_tokens.astype(np.int64)
+    assert isinstance(figures, CellFigures)
+    each = latency.ttft_ms(shelved(TRACE).prompt_tokens - hit, hit)
+    assert figures.total.ttft_sum_ms == pytest.approx(each.sum(), rel=1e-12)
 
 
 def test_figures_add_up() -> None:

@@ -34,7 +34,8 @@ def figures(hit_ratio: float) -> CellFigures:
 
 
 def bound(hit_ratio: float) -> BoundFigures:
-    return BoundFigures("bound", 100, 1_000, None, 10_000, round(10_000 * hit_ratio), 0.1)
+    hits = round(10_000 * hit_ratio)
+    return BoundFigures("bound", 100, 1_000, None, 10_000, hits, 100 * 80.0 + 0.8 * (10_000 - hits), 0.1)
 
 
 def figures_of(cell: Cell, hit_ratio: float) -> Figures:
@@ -71,6 +72,11 @@ def test_the_gain_is_admission() -> None:
 def test_the_gain_is_eviction() -> None:
     verdict = verdict_of(study_with({"s3fifo": 0.6, "lru+second_use": 0.41}))
     assert "the gain is eviction, not admission" in verdict.sentences[0]
+
+
+def test_where_either_axis_alone_comes_near_neither_is_denied() -> None:
+    verdict = verdict_of(study_with({"s3fifo+second_use": 0.62, "s3fifo": 0.58, "lru+second_use": 0.61}))
+    assert "either does most of it" in verdict.sentences[0]
 
 
 def test_it_takes_both() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from importlib import import_module
 
 import numpy as np
 import pytest
@@ -13,23 +12,11 @@ from semantic_kv.cache.replay import CompiledReplay
 from semantic_kv.cache.result import Model, Unit
 from semantic_kv.cache.spec import cache_spec
 from semantic_kv.labels import LABELS
-from semantic_kv.policy.interface import EvictionPolicy
-from semantic_kv.policy.registry import merged_options
+from semantic_kv.policy.registry import ADMISSION, EVICTION, eviction, merged_options
 from semantic_kv.trace.columns import BlockTrace
 
-EVICTIONS = (
-    "size_aware_lru",
-    "static_semantic",
-    "adaptive_semantic",
-    "lru_k",
-    "gdsf",
-    "w_tinylfu",
-    "lhd",
-    "priority_ttl",
-    "workload_aware",
-    "return_time",
-)
-ADMISSIONS = ("not_user_when_full", "second_use", "tinylfu", "score")
+EVICTIONS = EVICTION.names()  # every one, whoever adds it
+ADMISSIONS = ADMISSION.names()
 
 
 def random_tree_trace(seed: int, requests: int = 220, sessions: int = 14) -> BlockTrace:
@@ -84,7 +71,7 @@ def _assert_same_decisions(evict: str, admit: str, model: Model, unit: Unit, cap
         options["learn_first"] = 40.0
     if evict == "priority_ttl":
         options = {"duration_ms": 20_000.0, "user": 10.0}
-    policy: EvictionPolicy = import_module(f"semantic_kv.policy.evict.{evict}").POLICY
+    policy = eviction(evict)
     spec = replace(
         cache_spec(capacity=capacity, admit=admit, model=model, unit=unit, seed=3),
         evict=policy,

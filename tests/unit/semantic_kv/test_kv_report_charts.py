@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from semantic_kv.experiment.config import ExperimentConfig, PolicyChoice, WorkloadSource
+from semantic_kv.experiment.run import RunOptions, run_study
 from semantic_kv.report.ablation import heat
+from semantic_kv.report.charts_policy import regret_chart, ttft_chart
 from semantic_kv.report.formats import change, milliseconds, percent, tick_count
 
 
@@ -19,3 +24,20 @@ def test_what_is_not_zero_never_reads_like_zero() -> None:
 def test_heat_grows_with_the_gain_and_is_cold_within_a_tie() -> None:
     assert [heat(gain) for gain in (0.0005, 0.01, 0.05, 0.2, 0.5)] == [0, 1, 2, 3, 4]
     assert [heat(-gain) for gain in (0.0005, 0.01, 0.5)] == [0, -1, -4]
+
+
+def test_where_nothing_beats_lru_the_charts_say_so_once(tmp_path: Path) -> None:
+    config = ExperimentConfig(
+        experiment="roomy",
+        description="room for all",
+        source=WorkloadSource("low_memory_rag_stress", 4, 3),
+        unit="tokens",
+        capacities=(10**9,),
+        policies=(PolicyChoice("lru"), PolicyChoice("fifo")),
+        models=("prefix_tree",),
+    )
+    study = run_study(config, RunOptions(tmp_path, quiet=True))
+    regret = regret_chart(study)
+    assert ttft_chart(study).message.startswith("None does better than LRU with ")
+    assert regret is not None
+    assert regret.message == "LRU leaves 0.0 % of the tokens to gain, no policy leaves less."

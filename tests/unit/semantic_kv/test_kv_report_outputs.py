@@ -59,7 +59,8 @@ def figures(name: str, trace: str) -> CellFigures:
 
 
 def bound(name: str) -> BoundFigures:
-    return BoundFigures("bound", 100, 1_000, None, 10_000, round(10_000 * HIT_RATIOS[name]), 0.1)
+    hits = round(10_000 * HIT_RATIOS[name])
+    return BoundFigures("bound", 100, 1_000, None, 10_000, hits, 100 * 80.0 + 0.8 * (10_000 - hits), 0.1)
 
 
 def made_study(name: str = "made_up") -> Study:

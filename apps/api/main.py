@@ -1,0 +1,5 @@
+"""``uvicorn apps.api.main:app``: the simulator's service with its defaults; ``semantic-kv serve`` takes options."""
+
+from semantic_kv.api import create_app
+
+app = create_app()

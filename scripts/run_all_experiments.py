@@ -1,0 +1,8 @@
+"""The promised name of ``semantic-kv run-all``: ``python scripts/run_all_experiments.py``."""
+
+import sys
+
+from semantic_kv.cli.main import main
+
+if __name__ == "__main__":
+    sys.exit(main(["run-all", *sys.argv[1:]]))
