@@ -6,7 +6,7 @@ PY := $(BIN)/python
 # Engines and rivals import faster with byte code; some shells switch it off.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup pins models engine-vllm fmt lint types imports docs docs-check test test-load test-models test-engines check build smoke bench-planner bench-discovery bench-offline bench-vllm e2e-vllm bench-clients bench-simulator bench-calibration bench clean
+.PHONY: help setup pins models engine-vllm fmt lint types imports docs docs-check test test-load test-models test-engines check build smoke bench-planner bench-discovery bench-offline bench-vllm e2e-vllm bench-clients bench-simulator bench-calibration bench clean engine-nats engine-sglang bench-sglang engine-dynamo rival-routers e2e-router load-router bench-router demo-router
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -59,9 +59,9 @@ test-load: setup  ## load on loopback, alone and bounded
 test-models: models  ## tests with real model weights
 	$(BIN)/pytest -n 0 -m models
 
-test-engines: engine-vllm  ## tests with a real serving engine
-	.engines/vllm/bin/python -m pytest -m engine tests/engines/vllm_inside
-	$(BIN)/pytest -n 0 -m engine --ignore tests/engines/vllm_inside
+test-engines: engine-vllm engine-sglang engine-dynamo engine-nats  ## tests with real serving engines
+	.engines/vllm/bin/python -m pytest -m engine tests/engines/vllm_inside tests/conformance
+	$(BIN)/pytest -n 0 -m engine --ignore tests/engines/vllm_inside --ignore tests/conformance
 
 check: lint types imports docs-check test  ## everything a commit must pass
 
@@ -102,6 +102,36 @@ endif
 
 bench-calibration: engine-vllm  ## the latency model fitted to a real vLLM server, judged on held-out requests
 	$(PY) -m benchmarks.simulator.calibration $(ARGS)
+
+engine-dynamo: setup  ## Dynamo's frontend, mocker workers, KV router and indexer in .engines/dynamo
+	$(PY) -m scripts.engines.dynamo
+
+engine-nats: setup  ## a NATS server in .engines/nats
+	$(PY) -m scripts.engines.nats
+
+rival-routers: setup  ## sglang-router and vllm-router in .engines
+	$(PY) -m scripts.engines.routers
+
+engine-sglang: setup  ## SGLang on the CPU in .engines/sglang and the SmolLM2 checkpoint beside it
+	$(PY) -m scripts.smollm2
+	$(PY) -m scripts.engines.sglang
+
+bench-sglang: engine-sglang models  ## time to first token on a real SGLang server: cold, exact, ours
+	$(PY) -m benchmarks.sglang $(ARGS)
+
+e2e-router: engine-vllm models  ## two real vLLM servers behind the router, six policies in one run
+	$(PY) -m benchmarks.router.e2e $(ARGS)
+
+load-router: rival-routers  ## 2,000 streams through the router; requests/s and added latency beside other routers
+	$(PY) -m benchmarks.router.load $(ARGS)
+
+bench-router: engine-dynamo  ## the router's index, its placement over 64 replicas, 16 mocker workers beside Dynamo's router
+	$(PY) -m benchmarks.router.index
+	$(PY) -m benchmarks.router.placement
+	$(PY) -m benchmarks.router.fleet
+
+demo-router: setup  ## the router against two stand-ins, no engine
+	$(PY) scripts/demo_semantic_router.py
 
 bench: bench-planner bench-discovery bench-offline  ## all benchmarks that need no engine
 

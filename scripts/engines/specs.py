@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from scripts.engines import vllm
+from scripts.engines import sglang, vllm
+from scripts.engines.ports import free_port
 from scripts.engines.server import PORT, ServerSpec
 from scripts.private_venv import ROOT, python_of
 from scripts.smollm2 import MODEL, TOKENIZER_FILES, WEIGHT_FILES
@@ -79,6 +80,50 @@ def semblend_flags(
     return (*flags, "--worker-cls", "semblend.integration.vllm.worker.SemBlendWorker") if worker else flags
 
 
+def sglang_spec(options: EngineOptions | None = None, *, semblend: Mapping[str, object] | None = None) -> ServerSpec:
+    """SGLang's own server on the test-only CPU platform, with its attention made rectangular, stock otherwise.
+
+    ``semblend``: options of our radix backend, which is then put in by its launcher; ``{}`` takes every default.
+    """
+    chosen = options or EngineOptions()
+    cores = count_cores(chosen.cores) if chosen.cores is not None else 1
+    environment = {
+        "HF_HUB_OFFLINE": "1",
+        "OMP_NUM_THREADS": str(cores),
+        "SGLANG_CPU_OMP_THREADS_BIND": chosen.cores or "0-1",
+        "SEMBLEND_EMBEDDER": "none",
+        "NUMBA_CACHE_DIR": str(ROOT / ".cache" / "engines" / "compiled-sglang"),  # another numba than vLLM's
+    }
+    launcher: tuple[str, ...] = ("sglang.launch_server",)
+    if semblend is not None:
+        launcher = ("semblend.integration.sglang.launch", "--semblend-options", json.dumps(dict(semblend)))
+    command = (
+        *(str(python_of(sglang.RECIPE)), "-P", "-m", *launcher),
+        *("--model-path", str(chosen.model), "--served-model-name", SERVED_NAME, "--dtype", "float32"),
+        *("--device", "cpu", "--attention-backend", "torch_native", "--sampling-backend", "pytorch"),
+        *("--cuda-graph-backend-decode=disabled", "--cuda-graph-backend-prefill=disabled"),
+        *("--mem-fraction-static", "0.3", "--chunked-prefill-size", "8192"),
+        *("--max-total-tokens", "32768", "--host", "127.0.0.1", "--port", PORT, "--nccl-port", str(free_port())),
+        *chosen.extra,
+    )
+    return ServerSpec(
+        "sglang",
+        command,
+        {**environment, **chosen.environment},
+        port=chosen.port,
+        startup_timeout_s=chosen.startup_timeout_s,
+    )
+
+
+def sglang_missing() -> str | None:
+    """Why the engine cannot be started here, and what to do about it; ``None`` when it can."""
+    if not sglang.is_installed():
+        return "no SGLang in .engines/sglang; run: make engine-sglang"
+    if not all((MODEL / name).is_file() for name in (*TOKENIZER_FILES, *WEIGHT_FILES)):
+        return "no SmolLM2 checkpoint in .engines/models; run: make engine-sglang"
+    return None
+
+
 def vllm_missing() -> str | None:
     """Why the engine cannot be started here, and what to do about it; ``None`` when it can."""
     if not vllm.is_installed():
@@ -97,5 +142,5 @@ def count_cores(cores: str) -> int:
     return total
 
 
-SPECS: Mapping[str, Callable[[EngineOptions], ServerSpec]] = {"vllm": vllm_spec}
-MISSING: Mapping[str, Callable[[], str | None]] = {"vllm": vllm_missing}
+SPECS: Mapping[str, Callable[[EngineOptions], ServerSpec]] = {"vllm": vllm_spec, "sglang": sglang_spec}
+MISSING: Mapping[str, Callable[[], str | None]] = {"vllm": vllm_missing, "sglang": sglang_missing}

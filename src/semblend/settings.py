@@ -7,6 +7,7 @@ import os
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any, Final
 
 from semblend.errors import ConfigurationError
@@ -39,6 +40,25 @@ def _share(text: str) -> float:
     if not 0.0 <= value <= 1.0:
         raise ValueError("must lie between 0 and 1")
     return value
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise ValueError("must be at least 1")
+    return value
+
+
+def _endpoint(text: str) -> str:
+    endpoint = text.strip()
+    is_numbered = endpoint.startswith("tcp://") and endpoint.rpartition(":")[2].isdecimal()
+    if endpoint and not is_numbered and not endpoint.startswith("ipc://"):
+        raise ValueError("write tcp://ADDRESS:PORT with a number as port, or ipc://FILE")
+    return endpoint
+
+
+def _path(text: str) -> Path | None:
+    return Path(text.strip()) if text.strip() else None
 
 
 def _name(text: str) -> str:
@@ -99,6 +119,30 @@ VARIABLES: Final = (
         "Plan only runs of at least the minimum length. 0 also plans the shorter token-identical fragments that "
         "approximate alignment finds. Tokens that differ are never planned.",
     ),
+    Variable(
+        "SEMBLEND_DONOR_EVENTS",
+        "donor_events",
+        _endpoint,
+        "",
+        "ZeroMQ endpoint, such as `tcp://*:5657`, where routers hear of donors (`semantic-kv-events`); on the "
+        "port above it routers ask for what they missed. Empty announces nothing. With data parallelism each rank "
+        "takes the next two ports.",
+    ),
+    Variable(
+        "SEMBLEND_DONOR_EVENTS_KEY_FILE",
+        "donor_events_key_file",
+        _path,
+        "",
+        "File with the key (16 bytes or more) that engines and routers share: tenants and content leave the engine "
+        "as digests under it. Needed when donors are announced.",
+    ),
+    Variable(
+        "SEMBLEND_DONOR_EVENTS_BUFFER",
+        "donor_events_buffer",
+        _count,
+        "10000",
+        "Announcements kept for those who missed them; who missed more is told of all living donors again.",
+    ),
 )
 
 
@@ -113,10 +157,18 @@ class Settings:
     discovery_only: bool = False
     strict_prefix_boundary: bool = True
     exact_materialization_only: bool = True
+    donor_events: str = ""
+    donor_events_key_file: Path | None = None
+    donor_events_buffer: int = 10_000
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.min_similarity <= 1.0:
             raise ConfigurationError(f"min_similarity {self.min_similarity} does not lie between 0 and 1")
+        if self.donor_events and self.donor_events_key_file is None:
+            raise ConfigurationError(
+                "SEMBLEND_DONOR_EVENTS is set and SEMBLEND_DONOR_EVENTS_KEY_FILE is not; write a secret of 16 bytes or "
+                "more to a file, for instance `openssl rand -hex 32`, and give it to engines and routers alike"
+            )
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Settings:

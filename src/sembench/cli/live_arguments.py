@@ -89,9 +89,12 @@ def add_measuring_arguments(command: argparse.ArgumentParser, timeout_s: float) 
     add_logprobs_argument(command, "for the KL between the arms")
     command.add_argument(
         "--connector-audit",
+        action="append",
+        default=[],
         type=Path,
         metavar="FILE",
-        help="the connector's event file: joined per request, and waited for before a recipient is asked",
+        help="the connector's event file: joined per request, and waited for before a recipient is asked; "
+        "may be repeated, once per engine behind a router",
     )
     command.add_argument(
         "--check-propagation",
@@ -184,8 +187,8 @@ def execute_live(run: LiveRun, command: str) -> ExitCode:
     require_writable(run.output)
     for written in (run.output, partial_path(run.output)):
         require_other_file(written, run.manifest, "--manifest")
-        if run.connector_audit is not None and run.connector_audit.exists():
-            require_other_file(written, run.connector_audit, "--connector-audit")
+        for audit in filter(Path.exists, run.connector_audit):
+            require_other_file(written, audit, "--connector-audit")
     try:
         result = run_live(run)
     except InterruptedRunError as error:
@@ -195,10 +198,11 @@ def execute_live(run: LiveRun, command: str) -> ExitCode:
         return ExitCode.INTERRUPTED
     for table in live_tables(result):
         show(table)
-    if run.connector_audit is not None and not any(row["backend"] for row in result["requests"]):
+    if run.connector_audit and not any(row["backend"] for row in result["requests"]):
+        named = ", ".join(map(str, run.connector_audit))
         write_err(
-            f"sembench: note: {run.connector_audit} says nothing of any request; it must be the file named as 'events' "
-            "in the connector's configuration\n"
+            f"sembench: note: {named} says nothing of any request; it must be the file named as 'events' in the "
+            "connector's configuration\n"
         )
     write_out(f"result: {run.output}\n")
     return ExitCode.OK

@@ -89,6 +89,6 @@ def execute(options: argparse.Namespace) -> ExitCode:
         reset_urls=tuple(options.reset_url),
         recipient_reset_urls=tuple(options.recipient_reset_url),
         metrics_url=options.metrics_url,
-        connector_audit=options.connector_audit,
+        connector_audit=tuple(options.connector_audit),
     )
     return execute_live(run, NAME)

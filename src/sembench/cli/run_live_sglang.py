@@ -60,6 +60,6 @@ def execute(options: argparse.Namespace) -> ExitCode:
         kind="live_sglang",
         base_url=options.base_url,
         reset_urls=(_FLUSH,),
-        connector_audit=options.connector_audit,
+        connector_audit=tuple(options.connector_audit),
     )
     return execute_live(run, NAME)

@@ -1,4 +1,4 @@
-"""The connector's event file, read while the engine writes it: which donors can be found, what became of a recipient.
+"""The connectors' event files, read while engines write them: which donors can be found, what became of a recipient.
 
 Waits are bounded, and an idle engine is nudged: it takes no steps, so it would never report the last ones.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -26,25 +26,26 @@ _SILENT_S: Final = 0.5
 class ConnectorAudit:
     """Knows only requests that were announced with ``expect``; what the file held before is somebody else's.
 
-    A file in which nothing has appeared since the start, though requests were served, is not waited for any longer than
-    a moment: no connector writes it.
+    Behind a router every engine has a file of its own. Where nothing has appeared since the start, though requests were
+    served, nothing is waited for any longer than a moment: no connector writes there.
     """
 
-    def __init__(self, path: Path, settle_s: float, nudge: Callable[[], Awaitable[object]]) -> None:
-        self._follower = EventFollower(path)
+    def __init__(self, paths: Sequence[Path], settle_s: float, nudge: Callable[[], Awaitable[object]]) -> None:
+        self._followers = [EventFollower(path) for path in paths]
         self._settle_s = settle_s
         self._nudge = nudge
         self._events: dict[str, list[EventLine]] = {}
         self._has_spoken = False
-        self._follower.read()
+        for follower in self._followers:
+            follower.read()
 
     @property
     def damaged(self) -> int:
-        return self._follower.damaged
+        return sum(follower.damaged for follower in self._followers)
 
     @property
     def missing(self) -> int:
-        return self._follower.missing
+        return sum(follower.missing for follower in self._followers)
 
     def expect(self, request_ids: Collection[str]) -> None:
         """From now on these are ours. What was said under the same ids before, by a run that died, is forgotten."""
@@ -75,7 +76,8 @@ class ConnectorAudit:
             self._events.pop(request_id, None)
 
     def close(self) -> None:
-        self._follower.close()
+        for follower in self._followers:
+            follower.close()
 
     async def _until(self, holds: Callable[[], bool]) -> None:
         started = time.monotonic()
@@ -87,12 +89,13 @@ class ConnectorAudit:
             if holds() or now - started >= patience_s:
                 return
             if now >= nudge_at:
-                await self._nudge()
+                for _ in self._followers:  # a router gives each engine its turn
+                    await self._nudge()
                 nudge_at = time.monotonic() + _NUDGE_EVERY_S
             await asyncio.sleep(_POLL_S)
 
     def _read(self) -> None:
-        for line in self._follower.read():
+        for line in (line for follower in self._followers for line in follower.read()):
             self._has_spoken = True
             request_id = getattr(line.event, "request_id", None)
             if request_id is not None and (known := item_of(request_id, self._events.keys())) is not None:

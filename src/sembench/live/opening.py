@@ -51,7 +51,7 @@ async def open_run(run: LiveRun, sizes: PromptSizes, stack: AsyncExitStack) -> O
         return await client.ask(messages.nudge())
 
     audit = None
-    if run.connector_audit is not None:
+    if run.connector_audit:
         audit = ConnectorAudit(run.connector_audit, chosen.settle_ms / 1000, nudge)
         stack.callback(audit.close)
     resets = Resets(client, run.reset_urls, nudge)

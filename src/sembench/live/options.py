@@ -44,7 +44,8 @@ class LiveOptions:
 class LiveRun:
     """``kind`` names the runner in the result. ``donor_url`` is where donors go when not to ``base_url``.
 
-    ``headers`` may hold keys: they go with every request and into no file.
+    ``connector_audit`` has one file per engine behind the address. ``headers`` may hold keys: they go with every
+    request and into no file.
     """
 
     kind: str
@@ -57,7 +58,7 @@ class LiveRun:
     reset_urls: tuple[str, ...] = ()
     recipient_reset_urls: tuple[str, ...] = ()
     metrics_url: str | None = None
-    connector_audit: Path | None = None
+    connector_audit: tuple[Path, ...] = ()
     headers: tuple[tuple[str, str], ...] = ()
     timeout_s: float = 900.0
     ready_s: float = 60.0
@@ -77,7 +78,7 @@ class LiveRun:
             raise ConfigurationError(
                 "--check-propagation needs --concurrency 1: other requests fill the exact cache it looks at"
             )
-        if chosen.check_propagation and self.connector_audit is None:
+        if chosen.check_propagation and not self.connector_audit:
             raise ConfigurationError(
                 "--check-propagation needs --connector-audit: only the engine can say which requests were blended"
             )
@@ -113,6 +114,6 @@ class LiveRun:
             "settle_ms": chosen.settle_ms,
             "concurrency": chosen.concurrency,
             "check_propagation": chosen.check_propagation,
-            "connector_audit": self.connector_audit is not None,
+            "connector_audit": bool(self.connector_audit),
             "seed": chosen.seed,
         }

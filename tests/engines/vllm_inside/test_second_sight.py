@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from semblend.contract import ContextRisk, Namespace, ReusePlan, Run, TokenRange
-from semblend.integration.vllm.claims import exact_until
-from semblend.integration.vllm.second_sight import MAX_COLD_SHARE, SecondSight, novel_stretches
+from semblend.integration.claims import exact_until
+from semblend.integration.second_sight import MAX_COLD_SHARE, SecondSight, novel_stretches
 
 pytestmark = pytest.mark.engine
 NAMESPACE = Namespace(tenant=None, model="m")

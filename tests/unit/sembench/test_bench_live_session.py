@@ -272,7 +272,7 @@ def audited(
     async def nudge() -> object:
         return await server.ask(LiveRequest("nudge", "x", 1, "m"))
 
-    audit = ConnectorAudit(engine.path, 0.6, nudge)
+    audit = ConnectorAudit((engine.path,), 0.6, nudge)
     chosen = session(server, audit=audit, **{"arms": "warm", **options})
     row = asyncio.run(chosen.measure(ITEM))
     audit.close()
@@ -312,12 +312,46 @@ def test_what_an_earlier_run_left_in_the_file_is_not_ours(tmp_path: Path) -> Non
 def test_a_file_nobody_writes_is_not_waited_for(tmp_path: Path) -> None:
     async def nudge() -> None: ...
 
-    audit = ConnectorAudit(tmp_path / "nowhere.jsonl", 60.0, nudge)
+    audit = ConnectorAudit((tmp_path / "nowhere.jsonl",), 60.0, nudge)
     audit.expect(("donor.d1", "i1"))
     started = time.monotonic()
     assert asyncio.run(audit.unregistered(("donor.d1",))) == {"donor.d1"}
     assert asyncio.run(audit.fate("i1")) is None
     assert time.monotonic() - started < 10
+
+
+def test_behind_a_router_the_engine_that_served_a_request_speaks_for_it(tmp_path: Path) -> None:
+    engines = [Engine(tmp_path / f"events-{number}.jsonl") for number in range(2)]
+    turns = iter(range(100))
+    waiting: list[str] = []
+
+    def routed(name: str) -> None:
+        engine = engines[next(turns) % 2]
+        if name == "nudge":
+            if engine is engines[0]:  # only a step of its own engine makes a donor known
+                for donor in waiting:
+                    reuse(engine, donor)
+                waiting.clear()
+        elif name.startswith("donor."):
+            waiting.append(name)
+        else:
+            reuse(engines[1], name)
+
+    server = Telling(routed)
+
+    async def nudge() -> object:
+        return await server.ask(LiveRequest("nudge", "x", 1, "m"))
+
+    engines[1].tell(DonorRegistered("chatcmpl-other-0badcafe", "y", "ns", 9))
+    audit = ConnectorAudit([engine.path for engine in engines], 5.0, nudge)
+    engines[1].tell(DonorRegistered("chatcmpl-another-0badcafe", "z", "ns", 9))
+    chosen = session(server, audit=audit, arms="warm")
+    row = asyncio.run(chosen.measure(ITEM))
+    audit.close()
+    assert row.backend is not None
+    assert row.backend.reused_tokens == 40
+    assert chosen.notes.unregistered_donors == 0
+    assert server.log.count("nudge") == 2, "each engine had its turn"
 
 
 def test_an_idle_engine_is_nudged_until_it_registers(tmp_path: Path) -> None:
@@ -411,10 +445,10 @@ def live_run(tmp_path: Path, **values: Any) -> LiveRun:
         ({"options": {"arms": "paired", "concurrency": 2}, "recipient_reset_urls": ("/r",)}, True),
         ({"options": {"arms": "paired", "concurrency": 2}}, False),
         ({"options": {"concurrency": 2, "reset_per_item": False}, "reset_urls": ("/r",)}, False),
-        ({"options": {"concurrency": 2, "check_propagation": 0.5}, "connector_audit": Path("e")}, True),
-        ({"options": {"arms": "cold", "check_propagation": 0.5}, "connector_audit": Path("e")}, True),
+        ({"options": {"concurrency": 2, "check_propagation": 0.5}, "connector_audit": (Path("e"),)}, True),
+        ({"options": {"arms": "cold", "check_propagation": 0.5}, "connector_audit": (Path("e"),)}, True),
         ({"options": {"check_propagation": 0.5}}, True),
-        ({"options": {"check_propagation": 0.5}, "connector_audit": Path("e")}, False),
+        ({"options": {"check_propagation": 0.5}, "connector_audit": (Path("e"),)}, False),
         ({"options": {"arms": "paired"}, "reset_urls": ("/r",)}, False),
     ],
 )

@@ -11,7 +11,7 @@ from semblend.settings import VARIABLES, Settings
 SOURCE = Path(__file__).parents[3] / "src" / "semblend"
 
 
-def test_the_seven_documented_variables_and_their_defaults() -> None:
+def test_the_documented_variables_and_their_defaults() -> None:
     assert {v.name: v.default for v in VARIABLES} == {
         "SEMBLEND_ENABLED": "1",
         "SEMBLEND_MIN_SIMILARITY": "0.60",
@@ -20,6 +20,9 @@ def test_the_seven_documented_variables_and_their_defaults() -> None:
         "SEMBLEND_DISCOVERY_ONLY": "0",
         "SEMBLEND_STRICT_PREFIX_BOUNDARY": "1",
         "SEMBLEND_EXACT_MATERIALIZATION_ONLY": "1",
+        "SEMBLEND_DONOR_EVENTS": "",
+        "SEMBLEND_DONOR_EVENTS_KEY_FILE": "",
+        "SEMBLEND_DONOR_EVENTS_BUFFER": "10000",
     }
     assert Settings.from_environment({}) == Settings()
 
@@ -34,6 +37,8 @@ def test_the_seven_documented_variables_and_their_defaults() -> None:
         ("SEMBLEND_DISCOVERY_ONLY", "on", "discovery_only", True),
         ("SEMBLEND_STRICT_PREFIX_BOUNDARY", "no", "strict_prefix_boundary", False),
         ("SEMBLEND_EXACT_MATERIALIZATION_ONLY", "0", "exact_materialization_only", False),
+        ("SEMBLEND_DONOR_EVENTS_KEY_FILE", "key", "donor_events_key_file", Path("key")),
+        ("SEMBLEND_DONOR_EVENTS_BUFFER", "8", "donor_events_buffer", 8),
     ],
 )
 def test_each_variable_fills_its_setting(name: str, text: str, field: str, value: object) -> None:
@@ -43,12 +48,27 @@ def test_each_variable_fills_its_setting(name: str, text: str, field: str, value
 
 
 @pytest.mark.parametrize(
-    "assignment", ["SEMBLEND_ENABLED=maybe", "SEMBLEND_MIN_SIMILARITY=1.5", "SEMBLEND_MIN_SIMILARITY=x"]
+    "assignment",
+    [
+        "SEMBLEND_ENABLED=maybe",
+        "SEMBLEND_MIN_SIMILARITY=1.5",
+        "SEMBLEND_MIN_SIMILARITY=x",
+        "SEMBLEND_DONOR_EVENTS_BUFFER=0",
+        "SEMBLEND_DONOR_EVENTS=5657",
+        "SEMBLEND_DONOR_EVENTS=tcp://*:*",
+    ],
 )
 def test_a_bad_value_names_the_variable(assignment: str) -> None:
     name, _, value = assignment.partition("=")
     with pytest.raises(ConfigurationError, match=name):
         Settings.from_environment({name: value})
+
+
+def test_donors_are_announced_with_a_key_or_not_at_all() -> None:
+    endpoint = {"SEMBLEND_DONOR_EVENTS": "tcp://*:5657"}
+    with pytest.raises(ConfigurationError, match="SEMBLEND_DONOR_EVENTS_KEY_FILE"):
+        Settings.from_environment(endpoint)
+    assert Settings.from_environment({**endpoint, "SEMBLEND_DONOR_EVENTS_KEY_FILE": "key"}).donor_events
 
 
 def test_an_unknown_name_warns_with_the_nearest() -> None:

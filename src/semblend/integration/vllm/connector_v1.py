@@ -19,13 +19,15 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 from vllm.logger import init_logger
 
 from semblend.contract import Event
+from semblend.integration.announce import SILENT, Announcer
 from semblend.integration.border import Border
+from semblend.integration.event_sink import EventSink
 from semblend.integration.vllm.options import parse_options
 from semblend.integration.vllm.orders import Readiness, StepNews, StepOrders
 from semblend.integration.vllm.scheduler_half import SchedulerHalf
 from semblend.integration.vllm.start import (
-    EventSink,
     announce,
+    make_announcer,
     make_decoder,
     make_planner,
     make_worker_half,
@@ -63,14 +65,16 @@ class SemBlendConnectorV1(KVConnectorBase_V1):
         super().__init__(vllm_config, role, kv_cache_config)
         self._options = parse_options(self._kv_transfer_config.kv_connector_extra_config)
         self._support = examine(vllm_config, kv_cache_config)
-        self._sink = EventSink(self._options.events if role is KVConnectorRole.SCHEDULER else None, logger)
+        self._sink = EventSink(self._options.events if role is KVConnectorRole.SCHEDULER else None, logger, "vllm")
         self._border = Border(self._report, logger)
+        self._announcer: Announcer = SILENT
         self._scheduler: SchedulerHalf | None = None
         self._worker: WorkerHalf | None = None
         self._model_runner: Any = None
         if role is KVConnectorRole.SCHEDULER:
             self._planner = make_planner(self._options)
             self._decoder = make_decoder(vllm_config, self._planner, self._border)
+            self._announcer = make_announcer(vllm_config, self._planner.settings, self._border)
             self._scheduler = self._start_scheduler(
                 Readiness("the workers have not reported their self-test", False, "", 1)
             )
@@ -153,6 +157,7 @@ class SemBlendConnectorV1(KVConnectorBase_V1):
             self._decoder,
             readiness,
             self._report,
+            self._announcer,
         )
 
     def bind_kv_cache_manager(self, kv_cache_manager: KVCacheManager) -> None:
@@ -244,6 +249,7 @@ class SemBlendConnectorV1(KVConnectorBase_V1):
         return True
 
     def shutdown(self) -> None:
+        self._announcer.close()
         self._sink.close()
 
     def _fault(self, stage: str) -> None:

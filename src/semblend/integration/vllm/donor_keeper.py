@@ -21,8 +21,10 @@ from semblend.contract import (
     TokenRange,
 )
 from semblend.errors import DonorError
+from semblend.integration.announce import SILENT, Announcer
 from semblend.integration.vllm.capture import CaptureDesk
 from semblend.integration.vllm.donors import Donor, DonorBook
+from semblend.integration.vllm.namespace import announced_names
 from semblend.integration.vllm.options import ConnectorOptions
 from semblend.integration.vllm.orders import CaptureOrder, StepNews, StudyOrder
 from semblend.integration.vllm.provenance import RequestRecord
@@ -32,7 +34,7 @@ from semblend.integration.vllm.study import HEAD_TOKENS, MAX_HELD_SHARE, StudyDe
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from semblend.integration.vllm.texts import TextDecoder
+    from semblend.integration.texts import TextDecoder
     from semblend.pipeline.planner import Planner
 
 
@@ -69,12 +71,14 @@ class DonorKeeper:
         block_tokens: int,
         bytes_per_token: int,
         ranks: int,
+        announcer: Announcer = SILENT,
     ) -> None:
         self._options = options
         self._planner = planner
         self._decoder = decoder
         self._stats = stats
         self._emit = emit
+        self._announcer = announcer
         self._block_tokens = block_tokens
         self._ranks = ranks
         self._book = DonorBook(options.host_bytes, bytes_per_token)
@@ -146,6 +150,7 @@ class DonorKeeper:
             self._given_up(donor_id)
             self._planner.forget(donor_id)
             self._book.remove(donor_id)
+            self._announcer.withdrawn(donor_id, "given_up")
             self._desk.drop_donor(donor_id)
             if (request_id := self._desk.stop_waiting(donor_id)) is not None:
                 self._unheld.append(request_id)
@@ -274,6 +279,7 @@ class DonorKeeper:
         """Drop every donor; the finished requests whose blocks were waiting and must be released without a copy."""
         held = self._let_go()
         self._unstudied.clear()
+        self._announcer.purged("reset")
         for donor_id in self._book.ids():
             self._drop(donor_id, "reset")
         self._candidates.clear()
@@ -339,6 +345,7 @@ class DonorKeeper:
             blocks = -(-donor.tokens // self._block_tokens)
             digest = capture.namespace.digest()
             self._emit(DonorRegistered(capture.request_id, donor_id, digest, donor.tokens, blocks))
+            self._announcer.loadable(donor_id, capture.tokens, *announced_names(capture.namespace))
 
     def _describe(self, donor_id: str, capture: _Capture) -> None:
         if self._decoder is not None:
@@ -387,3 +394,4 @@ class DonorKeeper:
         self._planner.forget(donor.donor_id)
         self._stats.record_evictions(1)
         self._emit(DonorEvicted(donor.donor_id, donor.namespace.digest(), reason))
+        self._announcer.withdrawn(donor.donor_id, reason)

@@ -8,13 +8,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from semblend.contract import Decline, DeclineReason, ReusePlan, TokenRange
-from semblend.integration.vllm.claims import exact_until, prefix_shaped, within_budget
-from semblend.integration.vllm.second_sight import SecondSight, novel_stretches
+from semblend.integration.claims import exact_until, prefix_shaped, within_budget
+from semblend.integration.second_sight import SecondSight, novel_stretches
 
 if TYPE_CHECKING:
+    from semblend.integration.texts import TextDecoder
     from semblend.integration.vllm.options import ConnectorOptions
     from semblend.integration.vllm.provenance import RequestRecord
-    from semblend.integration.vllm.texts import TextDecoder
     from semblend.pipeline.planner import Planner
 
 # Fragments come from the semantic path, which needs the prompt's text; a request waits this long for it, no longer.

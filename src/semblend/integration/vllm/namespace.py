@@ -5,17 +5,15 @@ The deployment's part is built once per process, the request's part per request.
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
+from semblend.contract.donor_event import tenant_of_salt
 from semblend.contract.namespace import UNKNOWN, Component, Namespace
-from semblend.integration.vllm.support import rope_parameters
-
-_WEIGHT_SUFFIXES: Final = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".index.json")
+from semblend.integration.identity import canonical, files_digest
+from semblend.integration.rotary import rope_parameters
 
 
 def deployment_namespace(vllm_config: Any, layout_digest: str | None) -> Namespace:
@@ -41,9 +39,16 @@ def request_namespace(base: Namespace, cache_salt: str | None, lora: object | No
 
 
 def _tenant(cache_salt: str | None, require_salt: bool) -> Component:
-    if cache_salt is None:
-        return UNKNOWN if require_salt else None
-    return "salt:" + hashlib.sha256(cache_salt.encode("utf-8", "surrogatepass")).hexdigest()
+    if cache_salt is None and require_salt:
+        return UNKNOWN
+    return tenant_of_salt(cache_salt)
+
+
+def announced_names(namespace: Namespace) -> tuple[str | None, str | None]:
+    """Tenant and adapter as routers know them: an adapter by its name alone. Only known namespaces are asked."""
+    tenant, lora = namespace.tenant, namespace.lora
+    assert tenant is None or isinstance(tenant, str)
+    return tenant, str(json.loads(lora)["name"]) if isinstance(lora, str) else None
 
 
 def _lora(lora: object | None) -> Component:
@@ -54,7 +59,7 @@ def _lora(lora: object | None) -> Component:
         return UNKNOWN
     if getattr(lora, "load_inplace", False):  # other weights may stand behind the same name, id and path
         return UNKNOWN
-    return _canonical({"name": name, "id": number, "path": path})
+    return canonical({"name": name, "id": number, "path": path})
 
 
 def _model(model: Any) -> Component:
@@ -70,29 +75,11 @@ def _model(model: Any) -> Component:
     }
     path = Path(name)
     if path.exists():
-        digest = _files_digest(path)
+        digest = files_digest(path)
         if digest is None:
             return UNKNOWN
         identity |= {"path": str(path.resolve()), "files": digest}
-    return _canonical(identity)
-
-
-def _files_digest(path: Path) -> str | None:
-    """Configuration bytes, and names, sizes and times of weight files; None when they cannot be read or are missing."""
-    hasher = hashlib.sha256()
-    try:
-        if not path.exists():
-            return None
-        files = sorted(path.iterdir()) if path.is_dir() else [path]
-        for file in files:
-            if file.name.endswith("config.json"):
-                hasher.update(f"{file.name}\0".encode() + hashlib.sha256(file.read_bytes()).digest())
-            elif file.name.endswith(_WEIGHT_SUFFIXES):
-                status = file.stat()
-                hasher.update(f"{file.name}\0{status.st_size}\0{status.st_mtime_ns}\0".encode())
-    except OSError:
-        return None
-    return hasher.hexdigest()
+    return canonical(identity)
 
 
 def _revision(model: Any) -> Component:
@@ -108,7 +95,7 @@ def _tokenizer(model: Any) -> Component:
     if not isinstance(name, str) or not name:
         return UNKNOWN
     revision, mode = getattr(model, "tokenizer_revision", None), getattr(model, "tokenizer_mode", None)
-    return _canonical({"name": name, "revision": _text(revision), "mode": _text(mode)})
+    return canonical({"name": name, "revision": _text(revision), "mode": _text(mode)})
 
 
 def _dtype(model: Any, cache: Any) -> Component:
@@ -131,7 +118,7 @@ def _rope(model: Any) -> Component:
     if parameters is None:
         return None
     try:
-        return _canonical(parameters)
+        return canonical(parameters)
     except (TypeError, ValueError):
         return UNKNOWN
 
@@ -146,7 +133,3 @@ def _tp_layout(parallel: Any) -> Component:
 
 def _text(value: Any) -> str | None:
     return None if value is None else str(value)
-
-
-def _canonical(record: Mapping[str, Any]) -> str:
-    return json.dumps(dict(record), sort_keys=True, separators=(",", ":"), allow_nan=False)

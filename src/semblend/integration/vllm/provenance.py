@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,29 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semblend.contract import Decline, DeclineReason, Discovery, Evidence, Namespace, Outcome, ReusePlan, Run
+from semblend.integration.hints import KEY, Hints, read_hints
 
 if TYPE_CHECKING:
     from vllm.v1.request import Request
 
-KEY: Final = "semblend"
 MAX_RUNS_SHOWN: Final = 64
 
-
-@dataclass(frozen=True, slots=True)
-class Hints:
-    """What a request may say about itself: ``kv_transfer_params: {"semblend": {"reuse": false, "capture": true}}``."""
-
-    reuse: bool = True
-    capture: bool | None = None
-
-
-def read_hints(params: Mapping[str, Any] | None) -> Hints:
-    """Hints are wishes: what is not understood is ignored, it never fails a request."""
-    own = (params or {}).get(KEY)
-    if not isinstance(own, Mapping):
-        return Hints()
-    reuse, capture = own.get("reuse"), own.get("capture")
-    return Hints(reuse is not False, capture if isinstance(capture, bool) else None)
+__all__ = ["KEY", "MAX_RUNS_SHOWN", "Hints", "RequestRecord", "provenance", "read_hints"]
 
 
 @dataclass(slots=True)

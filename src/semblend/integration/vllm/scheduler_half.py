@@ -24,6 +24,7 @@ from semblend.contract import (
     Run,
     TokenRange,
 )
+from semblend.integration.announce import SILENT, Announcer
 from semblend.integration.vllm.donor_keeper import DonorKeeper
 from semblend.integration.vllm.look_up import Capabilities, LookUp
 from semblend.integration.vllm.namespace import request_namespace
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from vllm.v1.core.kv_cache_manager import KVCacheBlocks, KVCacheManager
     from vllm.v1.request import Request
 
-    from semblend.integration.vllm.texts import TextDecoder
+    from semblend.integration.texts import TextDecoder
     from semblend.pipeline.planner import Planner
 
 
@@ -55,6 +56,7 @@ class SchedulerHalf:
         deployment: Namespace,
         capabilities: Capabilities,
         emit: Callable[[Event], None],
+        announcer: Announcer = SILENT,
     ) -> None:
         self.stats = SemBlendStats()
         self._options = options
@@ -80,6 +82,7 @@ class SchedulerHalf:
             block_tokens=capabilities.block_tokens,
             bytes_per_token=capabilities.bytes_per_token,
             ranks=capabilities.ranks,
+            announcer=announcer,
         )
 
     @property

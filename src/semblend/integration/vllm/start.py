@@ -9,7 +9,9 @@ import torch
 from vllm.distributed.parallel_state import get_tp_group
 from vllm.tokenizers.registry import cached_tokenizer_from_config
 
+from semblend.integration.announce import SILENT, Announcer, open_announcer
 from semblend.integration.border import Border
+from semblend.integration.texts import TextDecoder
 from semblend.integration.vllm.attention_cache import AttentionCache
 from semblend.integration.vllm.look_up import Capabilities
 from semblend.integration.vllm.namespace import deployment_namespace
@@ -17,18 +19,14 @@ from semblend.integration.vllm.orders import Readiness
 from semblend.integration.vllm.scheduler_half import SchedulerHalf
 from semblend.integration.vllm.self_test import POSITIONS, check_rotation
 from semblend.integration.vllm.sparse_forward import SparseForward
-from semblend.integration.vllm.texts import TextDecoder
 from semblend.integration.vllm.worker_half import WorkerHalf
 from semblend.kv.host_store import HostStore
 from semblend.kv.rope import Rotation, half_split
-from semblend.outcome.event_log import EventLog
-from semblend.outcome.log_lines import log_line
 from semblend.pipeline.planner import Planner
 
 if TYPE_CHECKING:
     import logging
     from collections.abc import Callable
-    from pathlib import Path
 
     from vllm.config import VllmConfig
     from vllm.v1.kv_cache_interface import KVCacheConfig
@@ -36,24 +34,7 @@ if TYPE_CHECKING:
     from semblend.contract import Event
     from semblend.integration.vllm.options import ConnectorOptions
     from semblend.integration.vllm.support import Support
-
-
-class EventSink:
-    """Every event into the stream, if there is one, and its documented line into the log."""
-
-    def __init__(self, path: Path | None, log: logging.Logger) -> None:
-        self._stream = EventLog(path, "vllm") if path is not None else None
-        self._log = log
-
-    def write(self, event: Event) -> None:
-        if self._stream is not None:
-            self._stream.write(event)
-        if (line := log_line(event)) is not None:
-            self._log.info(line)
-
-    def close(self) -> None:
-        if self._stream is not None:
-            self._stream.close()
+    from semblend.settings import Settings
 
 
 def make_planner(options: ConnectorOptions) -> Planner:
@@ -74,6 +55,13 @@ def make_decoder(vllm_config: VllmConfig, planner: Planner, border: Border) -> T
     return TextDecoder(load, border)
 
 
+def make_announcer(vllm_config: VllmConfig, settings: Settings, border: Border) -> Announcer:
+    """Nobody is told of donors unless the deployment says where."""
+    if not settings.donor_events:
+        return SILENT
+    return open_announcer(settings, border, vllm_config.parallel_config.data_parallel_rank)
+
+
 def start_scheduler_half(
     vllm_config: VllmConfig,
     kv_cache_config: KVCacheConfig,
@@ -83,6 +71,7 @@ def start_scheduler_half(
     decoder: TextDecoder | None,
     readiness: Readiness,
     emit: Callable[[Event], None],
+    announcer: Announcer,
 ) -> SchedulerHalf:
     capabilities = Capabilities(
         fault=support.reason if not support.usable else readiness.fault,
@@ -94,7 +83,7 @@ def start_scheduler_half(
         bytes_per_token=readiness.bytes_per_token,
     )
     deployment = deployment_namespace(vllm_config, readiness.layout_digest or None)
-    return SchedulerHalf(options, planner, decoder, deployment, capabilities, emit)
+    return SchedulerHalf(options, planner, decoder, deployment, capabilities, emit, announcer)
 
 
 def announce(support: Support, readiness: Readiness, log: logging.Logger) -> None:

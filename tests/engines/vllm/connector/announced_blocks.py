@@ -6,8 +6,8 @@ import json
 import sys
 from typing import Any
 
-import msgspec  # type: ignore[import-not-found]
-import zmq  # type: ignore[import-not-found]
+import msgspec
+import zmq
 
 
 def main() -> None:

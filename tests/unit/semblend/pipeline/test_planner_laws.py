@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ WIDE_OPEN = Gates(min_reuse_ratio=0.0)
 SEEDED = st.integers(0, 2**32 - 1).map(random.Random)  # prompts need more randomness than hypothesis hands out
 
 
-def quiet_planner(gates: Gates = WIDE_OPEN, budget_bytes: int = 32 << 20, **switches: bool) -> Planner:
+def quiet_planner(gates: Gates = WIDE_OPEN, budget_bytes: int = 32 << 20, **switches: Any) -> Planner:
     return Planner(settings=Settings(embedder="none", **switches), gates=gates, budget_bytes=budget_bytes)
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ def noise(length: int, seed: int = 0) -> NDArray[np.uint32]:
     return np.random.default_rng(100 + seed).integers(0, 50_000, length).astype(np.uint32)
 
 
-def planner(gates: Gates | None = None, **switches: bool) -> Planner:
+def planner(gates: Gates | None = None, **switches: Any) -> Planner:
     built = Planner(settings=Settings(embedder="none", **switches), gates=gates, budget_bytes=1 << 22)
     built.register("doc", np.concatenate([noise(30, 1), DOCUMENT]), NS)
     return built

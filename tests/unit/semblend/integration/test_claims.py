@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semblend.contract import ContextRisk, Decline, DeclineReason, ReusePlan, Run, TokenRange
-from semblend.integration.vllm.claims import exact_until, prefix_shaped, within_budget
+from semblend.integration.claims import cut_at, exact_until, prefix_shaped, within_budget, within_holes
 
 RISK = ContextRisk(0, 0, 0.0)
 
@@ -79,3 +79,34 @@ def test_a_moved_run_is_never_exact() -> None:
     plan = plan_of((100, 100), shift=5)
     assert exact_until(plan, lambda _: 2000) == 100
     assert exact_until(replace(plan, runs=(replace(plan.runs[0], donor_start=100),)), lambda _: 2000) == 2000
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 80), st.integers(1, 80)), min_size=1, max_size=12),
+    st.integers(0, 2000),
+    st.sampled_from([1, 16, 64]),
+)
+def test_a_claim_in_whole_pages_ends_inside_its_last_run(gaps: list[tuple[int, int]], end: int, page: int) -> None:
+    pieces, position = [], 0
+    for gap, length in gaps:
+        pieces.append((position + gap, length))
+        position += gap + length
+    plan = plan_of(*pieces)
+    loaded = {p for run in plan.runs for p in range(run.target_start, run.target_end)}
+    ends = [e for e in range(page, min(end, plan.claim_end) + 1, page) if e - 1 in loaded]
+    cut = cut_at(plan, end, page)
+    if not ends:
+        assert cut is None
+    else:
+        assert cut is not None
+        assert cut.claim_end == ends[-1]
+        assert {p for run in cut.runs for p in range(run.target_start, run.target_end)} == {
+            p for p in loaded if p < ends[-1]
+        }
+
+
+def test_few_enough_holes_are_the_leading_ones() -> None:
+    plan = plan_of((10, 100), (110, 5), (200, 300), (900, 100))
+    assert within_holes(plan, 3) is plan
+    assert [run.target_start for run in within_holes(plan, 2).runs] == [10, 110, 200]
+    assert [run.target_start for run in within_holes(plan, 1).runs] == [10, 110]

@@ -1,4 +1,4 @@
-"""What a plan means to this engine: how far its KV stays exact, and what of it needs no computed holes."""
+"""What a plan means to an engine: how far its KV stays exact, and what of it needs no computed holes."""
 
 from __future__ import annotations
 
@@ -45,6 +45,32 @@ def _cut(plan: ReusePlan, runs: tuple[Run, ...]) -> ReusePlan:
         runs=runs,
         compute=tuple(hole for hole in plan.compute if hole.end <= end),
     )
+
+
+def cut_at(plan: ReusePlan, end: int, page_tokens: int) -> ReusePlan | None:
+    """The plan claimed up to ``end`` at most, in whole pages; its last page ends inside its last run. None: nothing."""
+    runs = list(plan.runs)
+    end = min(end, plan.claim_end)
+    while runs:
+        last = runs[-1]
+        whole_end = min(end, last.target_end) // page_tokens * page_tokens
+        if whole_end > last.target_start:
+            runs[-1] = replace(last, length=whole_end - last.target_start)
+            return _cut(plan, tuple(runs))
+        runs.pop()
+    return None
+
+
+def within_holes(plan: ReusePlan, max_holes: int) -> ReusePlan:
+    """The leading runs with at most ``max_holes`` stretches to compute between and before them."""
+    runs = list(plan.runs)
+    position, holes, kept = plan.exact_prefix_tokens, 0, 0
+    for run in runs:
+        holes += run.target_start > position
+        if holes > max_holes:
+            break
+        position, kept = run.target_end, kept + 1
+    return plan if kept in (0, len(runs)) else _cut(plan, tuple(runs[:kept]))
 
 
 def prefix_shaped(plan: ReusePlan, min_reuse_ratio: float, *, may_rotate: bool) -> ReusePlan | Decline:

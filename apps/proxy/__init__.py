@@ -1,0 +1,1 @@
+"""``uvicorn apps.proxy.main:app``, set up by the environment."""

@@ -1,0 +1,1 @@
+"""``uvicorn apps.router.main:app``, set up by the environment."""

@@ -1,0 +1,1 @@
+"""Two real vLLM servers behind the router: six policies over one load."""

@@ -1,0 +1,1 @@
+"""Sixteen mocker workers behind our router, behind Dynamo's, and in turn."""

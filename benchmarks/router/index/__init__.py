@@ -1,0 +1,1 @@
+"""The block index beside Dynamo's tree and indexer."""

@@ -1,0 +1,1 @@
+"""Thousands of streams through the router, beside other routers."""

@@ -1,0 +1,1 @@
+"""The placement logic alone over 64 simulated replicas."""

@@ -1,0 +1,220 @@
+"""``semantic-kv-events``: what an adapter tells routers about its donors. Records, and their form on the wire.
+
+A donor is named by keyed digests alone: no token, no text and no plain salt leaves the engine. Standard library only;
+publishers (``semblend.integration.announce``) and routers wrap the plain values in msgpack.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, ClassVar, Final, Literal, get_args
+
+TOPIC: Final = "semantic-kv-events"
+VERSION: Final = 1
+KEY_BYTES: Final = 16  # least length of the key that publishers and routers share
+MAX_ANCHORS: Final = 1 << 17  # of one donor: over two million tokens
+ANCHOR_BYTES: Final = 8
+POSITION_BYTES: Final = 4
+MAX_NAME_CHARACTERS: Final = 256
+
+Tier = Literal["device", "host", "storage"]
+
+
+class DonorEventError(ValueError):
+    """A message is not one of this contract."""
+
+
+@dataclass(frozen=True, slots=True)
+class DonorAnnounced:
+    """A donor can be loaded from now on. ``anchors`` are keyed 64-bit values, ``positions`` where they stand in it.
+
+    Both are packed little-endian, 8 and 4 bytes each, in ascending order of position: 0.7 bytes per donor token.
+    ``gram`` is how many tokens each anchor speaks for.
+    """
+
+    kind: ClassVar[str] = "donor_registered"
+    donor_id: str
+    namespace: str
+    tokens: int
+    gram: int
+    anchors: bytes
+    positions: bytes
+    tier: Tier = "host"
+
+    def __post_init__(self) -> None:
+        count, odd = divmod(len(self.anchors), ANCHOR_BYTES)
+        if odd or len(self.positions) != count * POSITION_BYTES:
+            raise DonorEventError(f"donor {self.donor_id!r}: anchors and positions do not pair up")
+        if count > MAX_ANCHORS:
+            raise DonorEventError(f"donor {self.donor_id!r}: {count} anchors are more than {MAX_ANCHORS}")
+        if self.tokens < 0 or self.gram < 1:
+            raise DonorEventError(f"donor {self.donor_id!r}: {self.tokens} tokens in grams of {self.gram}")
+
+
+@dataclass(frozen=True, slots=True)
+class DonorWithdrawn:
+    """A donor can no longer be loaded. One that nobody knows is no error: the message may come twice."""
+
+    kind: ClassVar[str] = "donor_evicted"
+    donor_id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class DonorsPurged:
+    """Every donor of ``namespace`` is gone; of this publisher altogether when it is None."""
+
+    kind: ClassVar[str] = "donors_purged"
+    namespace: str | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class DonorRelocated:
+    """The donor is loaded from another tier of the same worker. One that changes workers is withdrawn and announced."""
+
+    kind: ClassVar[str] = "donor_relocated"
+    donor_id: str
+    tier: Tier
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationReset:
+    """Forget what this publisher said before: it started again, or repeats all that is true from here on."""
+
+    kind: ClassVar[str] = "provider_generation_reset"
+    generation: int
+
+
+DonorEvent = DonorAnnounced | DonorWithdrawn | DonorsPurged | DonorRelocated | GenerationReset
+_KINDS: Final[Mapping[str, type[Any]]] = {cls.kind: cls for cls in get_args(DonorEvent)}
+_NAMES: Final = {kind: tuple(f.name for f in fields(cls)) for kind, cls in _KINDS.items()}
+_TYPES: Final[Mapping[str, type]] = {
+    **dict.fromkeys(("donor_id", "namespace", "reason", "tier"), str),
+    **dict.fromkeys(("tokens", "gram", "generation"), int),
+    **dict.fromkeys(("anchors", "positions"), bytes),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DonorBatch:
+    """One message. ``unknown`` counts events of kinds that this version does not know."""
+
+    timestamp_s: float
+    events: tuple[DonorEvent, ...]
+    rank: int = 0
+    unknown: int = 0
+
+
+def encode_batch(batch: DonorBatch) -> list[Any]:
+    """Plain values in the shape of the engines' own events: ``[timestamp, [event, ...], rank]``."""
+    return [batch.timestamp_s, [_encode(event) for event in batch.events], batch.rank]
+
+
+def decode_batch(message: Any) -> DonorBatch:
+    """The batch, or ``DonorEventError``. Kinds of a later version are counted and left out."""
+    match message:
+        case [int() | float() as timestamp, [*entries], int() as rank]:
+            found = [_decode(entry) for entry in entries]
+            known = tuple(event for event in found if event is not None)
+            return DonorBatch(float(timestamp), known, rank, len(found) - len(known))
+        case _:
+            raise DonorEventError("not a batch of donor events: [timestamp, [event, ...], rank]")
+
+
+def _encode(event: DonorEvent) -> dict[str, Any]:
+    return {"type": event.kind, "v": VERSION, **{name: getattr(event, name) for name in _NAMES[event.kind]}}
+
+
+def _decode(entry: Any) -> DonorEvent | None:
+    if not isinstance(entry, Mapping):
+        raise DonorEventError(f"an event is a map, not {type(entry).__name__}")
+    kind = entry.get("type")
+    if not isinstance(kind, str):
+        raise DonorEventError("an event names its type")
+    if entry.get("v") != VERSION or kind not in _KINDS:
+        return None
+    values = {name: _checked(kind, name, value) for name, value in entry.items() if name not in ("type", "v")}
+    try:
+        event: DonorEvent = _KINDS[kind](**values)
+    except TypeError as error:
+        raise DonorEventError(f"{kind}: {error}") from None
+    return event
+
+
+def _checked(kind: str, name: str, value: Any) -> Any:
+    hint = _TYPES.get(str(name))
+    if hint is None:
+        raise DonorEventError(f"{kind}: unknown key {str(name)[:MAX_NAME_CHARACTERS]!r}")
+    if value is None and name == "namespace" and kind == DonorsPurged.kind:
+        return None
+    if not isinstance(value, hint) or isinstance(value, bool):
+        raise DonorEventError(f"{kind}: {name} is not {hint.__name__}")
+    if isinstance(value, str) and len(value) > MAX_NAME_CHARACTERS:
+        raise DonorEventError(f"{kind}: {name} is longer than {MAX_NAME_CHARACTERS} characters")
+    if name == "tier" and value not in get_args(Tier):
+        raise DonorEventError(f"{kind}: tier {value!r} is none of {', '.join(get_args(Tier))}")
+    return value
+
+
+def replay_endpoint(endpoint: str, rank: int = 0) -> str:
+    """Where missed announcements of ``endpoint`` are asked for: the port above, or the socket file beside it."""
+    return _shifted(endpoint, 2 * rank + 1, ".replay")
+
+
+def endpoint_of_rank(endpoint: str, rank: int) -> str:
+    """Ranks of one engine take two ports each."""
+    return _shifted(endpoint, 2 * rank, "")
+
+
+def _shifted(endpoint: str, ports: int, suffix: str) -> str:
+    head, _, port = endpoint.rpartition(":")
+    if endpoint.startswith("tcp://") and port.isdecimal():
+        return f"{head}:{int(port) + ports}"
+    rank = f".{ports // 2}" if ports > 1 else ""
+    return f"{endpoint}{rank}{suffix}"
+
+
+def read_key(path: Path) -> bytes:
+    """The key that engines and routers share. White space at its ends belongs to the editor that wrote the file."""
+    try:
+        key = path.read_bytes().strip()
+    except OSError as error:
+        raise ValueError(f"the key of donor events cannot be read: {error}") from None
+    if len(key) < KEY_BYTES:
+        raise ValueError(f"{path}: a key of donor events has {KEY_BYTES} bytes or more, not {len(key)}")
+    return key
+
+
+def tenant_of_salt(cache_salt: str | None) -> str | None:
+    """A request's tenant as namespaces name it. None, the tenant of those without a salt, is one of its own."""
+    if cache_salt is None:
+        return None
+    return "salt:" + hashlib.sha256(cache_salt.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def namespace_digest(key: bytes, tenant: str | None, lora: str | None) -> str:
+    """What donor and recipient must share beside the engine itself, told only to those who hold ``key``.
+
+    Model, layout and the rest of the engine's namespace are no part of it: a router asks about one engine at a time.
+    """
+    parts = b"".join(_framed(part) for part in ("semblend:donors:v1", tenant, lora))
+    return hmac.new(key, parts, hashlib.sha256).hexdigest()[:32]
+
+
+def anchor_salts(key: bytes, namespace: str) -> tuple[int, int]:
+    """Two 64-bit values that make anchors of one namespace unlike those of any other."""
+    digest = hmac.new(key, b"anchors" + _framed(namespace), hashlib.sha256).digest()
+    return int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:16], "little")
+
+
+def _framed(part: str | None) -> bytes:
+    """Length first, and None apart from "": no two lists of parts have equal bytes."""
+    if part is None:
+        return b"\xff" * 8
+    data = part.encode("utf-8", "surrogatepass")
+    return len(data).to_bytes(8, "big") + data

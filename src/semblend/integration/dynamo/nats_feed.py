@@ -1,0 +1,138 @@
+"""All publishers on NATS into the provider: messages in their order, replays where some are missing.
+
+Runs on the router's loop. Publishers are named by their worker's instance id; at most ``MAX_PUBLISHERS`` are followed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any, Final
+
+from semblend.contract.donor_event import DonorBatch, DonorEventError
+from semblend.errors import MissingDependencyError
+from semblend.integration.dynamo.donor_stream import DonorStream
+from semblend.integration.dynamo.nats_subjects import (
+    EVERYBODY,
+    PUBLISHER_HEADER,
+    REPLAY_OF_ALL,
+    publisher_of,
+    replay_subject,
+)
+from semblend.integration.dynamo.packing import END, SEQUENCE_BYTES, unframe, unpack
+from semblend.integration.dynamo.provider import SemanticEvidenceProvider
+
+try:
+    import nats
+    from nats.aio.msg import Msg
+except ImportError as error:
+    raise MissingDependencyError(str(error.name), "dynamo", "donor events over NATS") from None
+
+MAX_PUBLISHERS: Final = 4096
+MAX_REPLAY_MESSAGES: Final = 20_000
+CONNECT_S: Final = 5
+REPLAY_S: Final = 5.0
+HELLO_S: Final = 1.0
+
+
+class NatsDonorFeed:
+    """``malformed`` messages and those of publishers beyond the bound were left out."""
+
+    def __init__(self, url: str, provider: SemanticEvidenceProvider) -> None:
+        self.malformed = 0
+        self.ignored = 0
+        self._url = url
+        self._provider = provider
+        self._streams: dict[int, DonorStream] = {}
+        self._client: Any = None
+
+    async def start(self) -> None:
+        """Follow everybody, and ask those who are silent what they have said so far."""
+        self._client = await nats.connect(self._url, connect_timeout=CONNECT_S, error_cb=_ignore)
+        await self._client.subscribe(EVERYBODY, cb=self._heard)
+        await self._client.flush()
+        await self._hello()
+
+    async def close(self) -> None:
+        if self._client is not None:
+            await self._client.close()
+
+    def stream_of(self, worker_id: int) -> DonorStream | None:
+        return self._streams.get(worker_id)
+
+    def leave(self, worker_id: int) -> None:
+        """The worker is gone, and its donors with it."""
+        self._streams.pop(worker_id, None)
+        self._provider.forget(worker_id)
+
+    async def _heard(self, message: Msg) -> None:
+        read = self._read(message, publisher_of(message.subject))
+        if read is None:
+            return
+        worker_id, sequence, batch = read
+        stream = self._stream(worker_id)
+        if stream is not None and (start := stream.live(sequence, batch)) is not None:
+            await self._ask(worker_id, stream, start)  # later messages wait: they come after what is missing
+
+    def _read(self, message: Msg, publisher: str) -> tuple[int, int, DonorBatch] | None:
+        try:
+            worker_id = int(publisher)
+            sequence, payload = unframe(message.data)
+            return worker_id, sequence, unpack(payload)
+        except (ValueError, DonorEventError):
+            self.malformed += 1
+            return None
+
+    def _stream(self, worker_id: int) -> DonorStream | None:
+        stream = self._streams.get(worker_id)
+        if stream is None:
+            if len(self._streams) >= MAX_PUBLISHERS:
+                self.ignored += 1
+                return None
+            apply, clear = partial(self._provider.apply, worker_id), partial(self._provider.forget, worker_id)
+            self._streams[worker_id] = stream = DonorStream(apply, clear)
+        return stream
+
+    async def _ask(self, worker_id: int, stream: DonorStream, start: int) -> None:
+        answers = await self._replay(replay_subject(str(worker_id)), start, REPLAY_S, publishers=1)
+        if worker_id in answers:
+            stream.replayed(answers[worker_id])
+        else:
+            stream.unanswered()
+
+    async def _hello(self) -> None:
+        answers = await self._replay(REPLAY_OF_ALL, 0, HELLO_S, publishers=MAX_PUBLISHERS)
+        for worker_id, messages in answers.items():
+            stream = self._stream(worker_id)
+            if stream is not None:
+                stream.replayed(messages)
+
+    async def _replay(
+        self, subject: str, start: int, patience_s: float, *, publishers: int
+    ) -> dict[int, list[tuple[int, DonorBatch]]]:
+        """Complete answers by worker; one that was not ended in time is as good as none."""
+        inbox = self._client.new_inbox()
+        answered = await self._client.subscribe(inbox)
+        await self._client.publish(subject, start.to_bytes(SEQUENCE_BYTES, "big"), reply=inbox)
+        parts: dict[int, list[tuple[int, DonorBatch]]] = {}
+        complete: dict[int, list[tuple[int, DonorBatch]]] = {}
+        try:
+            async with asyncio.timeout(patience_s):
+                for _ in range(MAX_REPLAY_MESSAGES):
+                    message = await answered.next_msg(timeout=patience_s)
+                    publisher = (message.headers or {}).get(PUBLISHER_HEADER, "")
+                    if message.data == END and publisher.isdecimal():
+                        complete[int(publisher)] = parts.pop(int(publisher), [])
+                        if len(complete) >= publishers:
+                            break
+                    elif (read := self._read(message, publisher)) is not None:
+                        parts.setdefault(read[0], []).append(read[1:])
+        except (TimeoutError, nats.errors.TimeoutError):
+            pass  # what is complete by now counts
+        finally:
+            await answered.unsubscribe()
+        return complete
+
+
+async def _ignore(_: Exception) -> None:
+    """The client reconnects by itself; what was missed meanwhile shows in the sequence."""

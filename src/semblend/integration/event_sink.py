@@ -1,0 +1,28 @@
+"""Where an adapter's events go: into the stream, if the deployment names one, and as documented lines to the log."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from semblend.contract import Event
+from semblend.outcome.event_log import EventLog
+from semblend.outcome.log_lines import log_line
+
+
+class EventSink:
+    """Every event into the stream, if there is one, and its documented line into the log."""
+
+    def __init__(self, path: Path | None, log: logging.Logger, engine: str) -> None:
+        self._stream = EventLog(path, engine) if path is not None else None
+        self._log = log
+
+    def write(self, event: Event) -> None:
+        if self._stream is not None:
+            self._stream.write(event)
+        if (line := log_line(event)) is not None:
+            self._log.info(line)
+
+    def close(self) -> None:
+        if self._stream is not None:
+            self._stream.close()

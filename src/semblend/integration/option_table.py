@@ -1,0 +1,99 @@
+"""Options as one table: keys, readers, defaults, descriptions. JSON values go in; typed values or a refusal come out.
+
+Each adapter declares its own table; parsing, refusals and the generated reference page are the same for all.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from semblend.errors import ConfigurationError
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One documented key: ``read`` checks a JSON value and says in a ``ValueError`` what to write instead."""
+
+    name: str
+    read: Callable[[Any], Any]
+    default: Any
+    description: str
+    is_gate: bool = False
+
+
+def whole(minimum: int) -> Callable[[Any], int]:
+    def read(value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise ValueError("write a whole number, without quotes, decimal point or exponent")
+        if value < minimum:
+            raise ValueError(f"it is at least {minimum}")
+        return value
+
+    return read
+
+
+def share(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError("write a number between 0 and 1, without quotes")
+    if not 0.0 <= value <= 1.0:
+        raise ValueError("it lies between 0 and 1")
+    return float(value)
+
+
+def flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("write true or false, without quotes")
+    return value
+
+
+def one_of(*choices: str) -> Callable[[Any], str]:
+    def read(value: Any) -> str:
+        if value not in choices:
+            raise ValueError("write one of " + ", ".join(f'"{choice}"' for choice in choices))
+        return str(value)
+
+    return read
+
+
+def path(value: Any) -> Path | None:
+    if value is None:
+        return None
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError("write the path of a file as a string, or null for no event stream")
+    return Path(value)
+
+
+def parse_table(table: Sequence[Option], given: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Checked values by key, of the keys that were given. ``where`` begins every refusal."""
+    by_name = {option.name: option for option in table}
+    values: dict[str, Any] = {}
+    for name, value in given.items():
+        option = by_name.get(name)
+        if option is None:
+            near = difflib.get_close_matches(str(name), list(by_name), n=1, cutoff=0.0)
+            raise ConfigurationError(f"{where}: '{name}' is not an option of SemBlend; the nearest is '{near[0]}'")
+        try:
+            values[name] = option.read(value)
+        except ValueError as error:
+            raise ConfigurationError(f"{where}: {name}={shown(value)}: {error}") from None
+    return values
+
+
+def shown(value: Any) -> str:
+    try:
+        return json.dumps(value)
+    except (TypeError, ValueError):
+        return repr(value)
+
+
+def markdown_table(table: Sequence[Option]) -> str:
+    """The documentation of every key, as Markdown."""
+    rows = ["| Key | Default | Description |", "|---|---|---|"]
+    rows += [f"| `{option.name}` | `{shown(option.default)}` | {option.description} |" for option in table]
+    return "\n".join(rows) + "\n"

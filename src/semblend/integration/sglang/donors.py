@@ -1,0 +1,96 @@
+"""Donors as tokens: what stands in the radix tree and may be found again. Their KV stays in the tree, unpinned.
+
+Four bytes per token, one entry per donor; the planner's index is the bound, and what it evicts leaves here as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semblend.contract import DonorEvicted, DonorRegistered, Event, Namespace, ReusePlan
+from semblend.errors import DonorError
+from semblend.pipeline.planner import Planner
+
+
+@dataclass(frozen=True, slots=True)
+class Donor:
+    tokens: NDArray[np.uint32]
+    namespace: Namespace
+
+
+class Donors:
+    """Keeps the planner's index and the tokens behind it in step. ``version`` changes with every change."""
+
+    def __init__(self, planner: Planner, emit: Callable[[Event], None], min_tokens: int, page_tokens: int) -> None:
+        self.version = 0
+        self._planner = planner
+        self._emit = emit
+        self._min_tokens = min_tokens
+        self._page_tokens = page_tokens
+        self._held: dict[str, Donor] = {}
+        self._serial = 0
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def tokens_of(self, donor_id: str) -> NDArray[np.uint32] | None:
+        donor = self._held.get(donor_id)
+        return None if donor is None else donor.tokens
+
+    def add(self, rid: str, tokens: NDArray[np.uint32], namespace: Namespace, text: str | None = None) -> str | None:
+        """A new donor, unless too little of it is new. A donor that it merely continues makes way for it."""
+        if not namespace.is_known or len(tokens) < self._min_tokens:
+            return None
+        known = self._planner.plan(tokens, namespace)
+        continued = None
+        if isinstance(known, ReusePlan):
+            if len(tokens) - known.reused_tokens < self._min_tokens:
+                return None
+            head = known.runs[0]
+            if head.donor_start == head.target_start == 0 and head.length == len(self._held[head.donor_id].tokens):
+                continued = head.donor_id
+        self._serial += 1
+        donor_id = f"{rid[:64]}#{self._serial}"
+        if not self._register(donor_id, Donor(tokens.copy(), namespace), text):
+            return None
+        if continued is not None:
+            self.drop(continued, "superseded")
+        blocks = -(-len(tokens) // self._page_tokens)
+        self._emit(DonorRegistered(rid, donor_id, namespace.digest(), len(tokens), blocks))
+        return donor_id
+
+    def shorten(self, donor_id: str, tokens: int) -> None:
+        """The tree has let go of what lies behind the first ``tokens``; a remainder that is too short is dropped."""
+        donor = self._held.get(donor_id)
+        if donor is None or tokens >= len(donor.tokens):
+            return
+        if tokens < self._min_tokens:
+            self.drop(donor_id, "evicted by the engine")
+        else:
+            self._register(donor_id, Donor(donor.tokens[:tokens].copy(), donor.namespace), None)
+
+    def drop(self, donor_id: str, reason: str) -> None:
+        self._planner.forget(donor_id)
+        if (donor := self._held.pop(donor_id, None)) is not None:
+            self.version += 1
+            self._emit(DonorEvicted(donor_id, donor.namespace.digest(), reason))
+
+    def clear(self) -> None:
+        for donor_id in list(self._held):
+            self.drop(donor_id, "reset")
+
+    def _register(self, donor_id: str, donor: Donor, text: str | None) -> bool:
+        try:
+            evicted = self._planner.register(donor_id, donor.tokens, donor.namespace, text)
+        except DonorError:  # larger than the whole index
+            self.drop(donor_id, "not indexed")
+            return False
+        self.version += 1
+        self._held[donor_id] = donor
+        for other in evicted:
+            self.drop(other, "index_full")
+        return donor_id in self._held

@@ -1,0 +1,149 @@
+"""The positions between loaded runs, computed by the engine's own model just before the pass that needs them.
+
+Each contiguous stretch is a row of one extra forward pass on the request's own table of slots, whose context ends at
+its last position. Every layer writes K and V before it attends, so one pass equals the stretches in their order. The
+engine's batch itself is not touched: sampling, probabilities and grammars work as ever.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from semblend.contract import TokenRange
+
+if TYPE_CHECKING:
+    from semblend.integration.border import Border
+
+Forward = Callable[[Any], Any]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HoleOrder:
+    """``ranges`` of a request to compute; ``claimed`` if they cannot be: then all of it is, and nothing was reused."""
+
+    rid: str
+    tokens: NDArray[np.uint32]
+    ranges: tuple[TokenRange, ...]
+    claimed: TokenRange
+    load_ms: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Row:
+    """One stretch of a request in the extra pass."""
+
+    batch_row: int
+    order: HoleOrder
+    part: TokenRange
+
+
+class HoleBoard:
+    """Orders between admission and the pass that fills them. ``done`` hears of each, with what it took."""
+
+    def __init__(self, border: Border, done: Callable[[HoleOrder, float, bool], None], max_rows: int) -> None:
+        self._border = border
+        self._done = done
+        self._max_rows = max_rows
+        self._orders: dict[str, HoleOrder] = {}
+
+    def __len__(self) -> int:
+        return len(self._orders)
+
+    def post(self, order: HoleOrder) -> None:
+        self._orders[order.rid] = order
+
+    def withdraw(self, rid: str) -> None:
+        self._orders.pop(rid, None)
+
+    def clear(self) -> None:
+        self._orders.clear()
+
+    def fill(self, runner: Any, batch: Any, forward: Forward) -> list[HoleOrder]:
+        """Compute what the requests of this batch lack. What cannot even be computed whole raises."""
+        if not self._orders or not batch.rids:
+            return []
+        due = [(row, self._orders.pop(rid)) for row, rid in enumerate(batch.rids) if rid in self._orders]
+        for batch_row, order in due:
+            self._fill_one(partial(_compute, runner, batch, forward, self._max_rows, batch_row, order), order)
+        return [order for _, order in due]
+
+    def _fill_one(self, compute: Callable[[Sequence[TokenRange]], bool], order: HoleOrder) -> None:
+        started = time.perf_counter()
+        filled = self._border.call("holes", order.rid, partial(compute, order.ranges), False)
+        if not filled:
+            compute((order.claimed,))
+        self._done(order, (time.perf_counter() - started) * 1e3, not filled)
+
+
+def _compute(
+    runner: Any,
+    batch: Any,
+    forward: Forward,
+    max_rows: int,
+    batch_row: int,
+    order: HoleOrder,
+    ranges: Sequence[TokenRange],
+) -> bool:
+    rows = [Row(batch_row, order, part) for part in ranges]
+    for some in _in_turn(rows, max_rows):
+        forward(hole_batch(runner, batch, some))
+    return True
+
+
+def _in_turn(rows: Sequence[Row], most: int) -> Iterator[Sequence[Row]]:
+    for first in range(0, len(rows), most):
+        yield rows[first : first + most]
+
+
+def hole_batch(runner: Any, batch: Any, rows: Sequence[Row]) -> Any:
+    """The engine's batch with these rows in place of its own, and nothing that belongs to sampling."""
+    device = batch.input_ids.device
+    own = batch.req_pool_indices[torch.tensor([row.batch_row for row in rows], device=device)]
+    starts = [row.part.start for row in rows]
+    lengths = [len(row.part) for row in rows]
+    ends = [row.part.end for row in rows]
+    tokens = np.concatenate([row.order.tokens[row.part.start : row.part.end] for row in rows]).astype(np.int64)
+    table = runner.req_to_token_pool.req_to_token
+    slots = torch.cat([table[pool_row, row.part.start : row.part.end] for pool_row, row in zip(own, rows, strict=True)])
+    positions = torch.cat([torch.arange(row.part.start, row.part.end, device=device) for row in rows])
+    seq_lens = torch.tensor(ends, dtype=batch.seq_lens.dtype)
+    extend_lens = torch.tensor(lengths, dtype=batch.extend_seq_lens.dtype)
+    made = dataclasses.replace(
+        batch,
+        batch_size=len(rows),
+        input_ids=torch.from_numpy(tokens).to(batch.input_ids),
+        req_pool_indices=own,
+        req_pool_indices_cpu=own.cpu(),
+        seq_lens=seq_lens.to(device),
+        seq_lens_cpu=seq_lens,
+        orig_seq_lens=None if batch.orig_seq_lens is None else seq_lens.to(batch.orig_seq_lens),
+        seq_lens_sum=sum(ends),
+        out_cache_loc=slots.to(batch.out_cache_loc),
+        positions=positions.to(batch.positions),
+        extend_num_tokens=len(tokens),
+        extend_seq_lens=extend_lens.to(device),
+        extend_seq_lens_cpu=lengths,
+        extend_prefix_lens=torch.tensor(starts, dtype=batch.extend_prefix_lens.dtype, device=device),
+        extend_prefix_lens_cpu=starts,
+        extend_start_loc=(torch.cumsum(extend_lens, 0) - extend_lens).to(batch.extend_start_loc),
+        extend_logprob_start_lens_cpu=lengths,
+        return_logprob=False,
+        top_logprobs_nums=[0] * len(rows),
+        token_ids_logprobs=[None] * len(rows),
+        extend_input_logprob_token_ids_gpu=None,
+        mm_inputs=None if batch.mm_inputs is None else [None] * len(rows),
+        lora_ids=None if batch.lora_ids is None else [None] * len(rows),
+        rids=[row.order.rid for row in rows],
+        rids_int=None,
+        global_num_token_non_padded_cpu=len(tokens),
+    )
+    runner.kv_index_translator.own_plan(made).bind(made, runner.kv_index_translator)
+    return made

@@ -1,0 +1,92 @@
+"""``semblend-sglang``: SGLang's own server with our radix backend; every flag it does not know goes on to the engine.
+
+Verifies before the start what the engine would only log: that the plug-in was found and the backend registered.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from semblend.command_line import exit_code_of
+from semblend.errors import ConfigurationError
+from semblend.integration.settings import hand_on
+from semblend.integration.sglang.missing import EngineMissingError
+from semblend.integration.sglang.options import WHERE, parse_options
+from semblend.integration.sglang.plugin import BACKEND
+
+PROGRAM: Final = "semblend-sglang"
+_FLAG: Final = "--radix-cache-backend"
+
+
+def parse(words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    """Ours, and what is left for the engine."""
+    parser = argparse.ArgumentParser(
+        prog=PROGRAM,
+        allow_abbrev=False,
+        description="Start SGLang with SemBlend's radix cache. Every other flag is SGLang's own and is passed on, "
+        "such as --model-path, --port, --page-size.",
+        epilog="Needs SGLang in the same environment; SemBlend never installs or moves an engine.",
+    )
+    parser.add_argument(
+        "--semblend-options",
+        default="",
+        metavar="JSON",
+        help='options of the cache as a JSON object, such as \'{"events": "events.jsonl"}\' (default: all defaults)',
+    )
+    parser.add_argument("--semblend-off", action="store_true", help="start the stock server, for comparison")
+    return parser.parse_known_args(list(words))
+
+
+def engine_words(ours: argparse.Namespace, rest: Sequence[str]) -> list[str]:
+    """The engine's command line. Another radix backend beside ours is a contradiction, not a choice."""
+    named = [word for word in rest if word == _FLAG or word.startswith(f"{_FLAG}=")]
+    if named and not ours.semblend_off:
+        raise ConfigurationError(f"{_FLAG} is set by {PROGRAM}; leave it out, or use --semblend-off")
+    return list(rest) if ours.semblend_off else [*rest, _FLAG, BACKEND]
+
+
+def start(words: Sequence[str]) -> int:
+    ours, rest = parse(words)
+    parse_options(ours.semblend_options)  # refuse here, not in a process of the engine
+    command = engine_words(ours, rest)
+    try:
+        from sglang.launch_server import run_server  # noqa: PLC0415 - --help works without the engine
+        from sglang.srt.plugins import load_plugins  # noqa: PLC0415
+        from sglang.srt.server_args import prepare_server_args  # noqa: PLC0415
+        from sglang.srt.utils import kill_process_tree  # noqa: PLC0415
+    except ImportError as error:
+        raise EngineMissingError(str(error)) from None
+    if ours.semblend_options:
+        hand_on(WHERE, ours.semblend_options)
+    load_plugins()
+    if not ours.semblend_off:
+        _verify_registration()
+    server_args = prepare_server_args(command)
+    try:
+        run_server(server_args)
+    finally:
+        kill_process_tree(os.getpid(), include_parent=False)
+    return 0
+
+
+def _verify_registration() -> None:
+    """The engine's processes find us by our entry point alone; a registration made only here would not reach them."""
+    from sglang.srt.mem_cache.registry import registered_radix_cache_backends  # noqa: PLC0415
+
+    if BACKEND not in registered_radix_cache_backends():
+        raise ConfigurationError(
+            f"the engine did not load SemBlend's plug-in '{BACKEND}' (entry points 'sglang.srt.plugins'); reinstall "
+            "semblend in this environment, or add it to SGLANG_PLUGINS if that is set"
+        )
+
+
+def main() -> int:
+    return exit_code_of(PROGRAM, lambda: start(sys.argv[1:]), "start it again")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

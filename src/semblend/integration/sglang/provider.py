@@ -1,0 +1,76 @@
+"""Between a radix cache and whoever knows of similar content: asked beyond the exact match, never trusted.
+
+A provider suggests tokens that stand in the tree; the cache serves only positions where they equal the request's own.
+"""
+
+# ruff: noqa: B027 - what a provider may leave out
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semblend.contract import Namespace
+
+TokenIds = Sequence[int] | NDArray[np.uint32]
+
+
+@dataclass(frozen=True, slots=True)
+class SemanticPrefixResult:
+    """A suggestion: ``alternate_token_ids`` are cached, and parts of them equal parts of the request.
+
+    ``num_cached_tokens`` is what the provider expects to be reused; a hint, not a promise. ``skip_insert`` keeps the
+    request out of the tree altogether; without it the part computed exactly is still inserted, and nothing else.
+    ``source_id`` names the donor in logs. ``metadata`` may carry a verified plan under ``plan``.
+    """
+
+    alternate_token_ids: TokenIds
+    num_cached_tokens: int = 0
+    skip_insert: bool = False
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    source_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StagedRequest:
+    """A request about to be asked about: its tokens, its namespace, and what the exact cache already gives."""
+
+    rid: str
+    token_ids: NDArray[np.uint32]
+    namespace: Namespace
+    exact_prefix_tokens: int
+
+
+class SemanticPrefixProvider(ABC):
+    """Every method runs on the scheduler's thread and must be fast; what is slow happens elsewhere, before the call."""
+
+    def on_init(self) -> None:
+        """The cache is ready."""
+
+    def on_request_staged(self, request: StagedRequest) -> None:
+        """Before ``on_prefix_miss``: who asks, in which namespace, from which position on."""
+
+    @abstractmethod
+    def on_prefix_miss(self, rid: str, token_ids: TokenIds) -> SemanticPrefixResult | None:
+        """The exact match ends before the prompt does. ``None`` means cold prefill."""
+
+    @abstractmethod
+    def on_request_cached(self, rid: str, token_ids: TokenIds) -> None:
+        """These tokens of a request now stand in the tree, computed exactly: it may become a donor."""
+
+    def on_request_released(self, rid: str) -> None:
+        """The request holds no KV any more: finished, aborted, or sent back to the queue."""
+
+    def on_donor_lost(self, source_id: str, cached_tokens: int) -> None:
+        """Only the first ``cached_tokens`` of a suggested donor are still in the tree."""
+
+    def on_reset(self) -> None:
+        """The tree was emptied."""
+
+    def on_shutdown(self) -> None:
+        """The process ends."""

@@ -1,0 +1,39 @@
+"""``patch_radix_cache()``: the programmatic door, for those who start SGLang from their own Python process.
+
+Nothing is patched on an SGLang with a registry of radix backends: ours is registered, and the caller chooses it with
+``radix_cache_backend="semblend"``. The engine's own processes register it by the entry point.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from semblend.errors import ConfigurationError
+from semblend.integration.sglang.missing import EngineMissingError
+from semblend.integration.sglang.plugin import BACKEND, register
+from semblend.integration.sglang.support import VERIFIED_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """``backend`` is what to give as ``radix_cache_backend``."""
+
+    backend: str
+    version: str
+    is_verified: bool
+
+
+def patch_radix_cache() -> Registration:
+    """Call before SGLang starts; calling it again changes nothing. An SGLang without the registry is refused."""
+    try:
+        import sglang  # noqa: PLC0415 - the door exists without the engine
+    except ImportError as error:
+        raise EngineMissingError(str(error)) from None
+    version = str(getattr(sglang, "__version__", "unknown"))
+    try:
+        register()
+    except ImportError as error:
+        raise ConfigurationError(
+            f"SGLang {version} has no registry of radix backends ({error}); use {VERIFIED_VERSION} or later"
+        ) from None
+    return Registration(BACKEND, version, version == VERIFIED_VERSION)

@@ -1,0 +1,117 @@
+"""The audit: what the connector did, in the lines ``sembench summarize-engine-events --engine trtllm`` reads.
+
+Events of the contract go in, JSON objects named by their key ``event`` come out. Only *materialized* means reuse.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+from semblend.contract import (
+    Declined,
+    DonorEvicted,
+    DonorRegistered,
+    Event,
+    FaultContained,
+    LoadAdvertised,
+    LookupFinished,
+    Materialized,
+)
+
+MAX_BYTES: Final = 256 << 20
+
+
+class Audit:
+    """Appends a line per record; what cannot be written is counted. At ``max_bytes`` the file moves to ``<name>.1``."""
+
+    def __init__(self, path: Path | None, max_bytes: int = MAX_BYTES) -> None:
+        self.lost = 0
+        self._path = path
+        self._max_bytes = max_bytes
+        self._file: TextIO | None = None
+        self._lock = threading.Lock()
+
+    def write(self, event: Event, **facts: Any) -> None:
+        if (record := record_of(event)) is not None:
+            self.note(record.pop("event"), **record, **facts)
+
+    def note(self, event: str, **facts: Any) -> None:
+        if self._path is None:
+            return
+        line = json.dumps({"event": event, "timestamp_ms": time.time() * 1e3, **facts}, sort_keys=True, allow_nan=False)
+        with self._lock:
+            try:
+                self._append(line + "\n")
+            except OSError:
+                self.lost += 1
+                self._close()
+
+    def close(self) -> None:
+        with self._lock:
+            self._close()
+
+    def _append(self, line: str) -> None:
+        assert self._path is not None
+        if self._file is None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self._path.open("a", encoding="utf-8")
+        self._file.write(line)
+        self._file.flush()
+        if self._file.tell() > self._max_bytes:
+            self._close()
+            self._path.replace(self._path.with_name(self._path.name + ".1"))
+
+    def _close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def record_of(event: Event) -> dict[str, Any] | None:
+    match event:
+        case LookupFinished():
+            beyond = event.prompt_tokens - event.exact_prefix_tokens
+            return {
+                "event": "lookup",
+                "request_id": event.request_id,
+                "found": bool(event.donor_ids),
+                "similarity": event.similarity,
+                "reuse_ratio": event.reusable_tokens / beyond if beyond else None,
+                "rejection_reason": event.decline_reason,
+                "num_computed_tokens": event.exact_prefix_tokens,
+                "prompt_tokens": event.prompt_tokens,
+                "reusable_tokens": event.reusable_tokens,
+            }
+        case LoadAdvertised():
+            return {"event": "plan_dispatched", "request_id": event.request_id, "tokens": event.tokens}
+        case Materialized():
+            return {
+                "event": "materialized",
+                "request_id": event.request_id,
+                "materialized": event.runs,
+                "tokens": event.reused_tokens,
+                "requires_rope_correction": False,
+                "load_ms": event.load_ms,
+            }
+        case DonorRegistered():
+            return {
+                "event": "donor_registered",
+                "request_id": event.request_id,
+                "donor_id": event.donor_id,
+                "tokens": event.tokens,
+            }
+        case DonorEvicted():
+            return {"event": "donor_evicted", "donor_id": event.donor_id, "reason": event.reason}
+        case Declined():
+            return {"event": "declined", "request_id": event.request_id, "reason": event.reason}
+        case FaultContained():
+            return {
+                "event": "fault_contained",
+                "request_id": event.request_id,
+                "stage": event.stage,
+                "error": event.error,
+            }

@@ -1,0 +1,131 @@
+"""``semblend-trtllm``: TensorRT-LLM's own server with our connector; every flag it does not know goes on to the engine.
+
+Writes the engine's configuration, with ``kv_connector_config`` put in, to a temporary file and calls ``trtllm-serve``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from semblend.command_line import exit_code_of
+from semblend.errors import ConfigurationError
+from semblend.integration.settings import hand_on
+from semblend.integration.trtllm.missing import READ_VERSION, EngineMissingError
+from semblend.integration.trtllm.options import EXAMPLE, WHERE, parse_options
+from semblend.streams import write_out
+
+PROGRAM: Final = "semblend-trtllm"
+CONNECTOR: Final = {
+    "connector_module": "semblend.integration.trtllm.connector",
+    "connector_scheduler_class": "SemBlendConnectorScheduler",
+    "connector_worker_class": "SemBlendConnectorWorker",
+}
+_KEY: Final = "kv_connector_config"
+_FLAGS: Final = ("--extra_llm_api_options", "--config")  # the older and the newer name of one flag
+
+
+def parse(words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    """Ours, and what is left for the engine."""
+    parser = argparse.ArgumentParser(
+        prog=PROGRAM,
+        allow_abbrev=False,
+        description="Start TensorRT-LLM (trtllm-serve) with SemBlend's KV cache connector. Experimental: searches and "
+        "reports; loads donor KV only if the options say that you validated it. Every other word is trtllm-serve's "
+        "own and is passed on, such as the model and --port.",
+        epilog=f"Needs TensorRT-LLM in the same environment (interface as published with {READ_VERSION}); SemBlend "
+        "never installs or moves an engine.",
+    )
+    parser.add_argument(
+        "--semblend-options",
+        default="",
+        metavar="JSON",
+        help=f"options of the connector as a JSON object, such as '{EXAMPLE}' (default: all defaults)",
+    )
+    parser.add_argument("--semblend-off", action="store_true", help="start the stock server, for comparison")
+    parser.add_argument(
+        "--semblend-print-config",
+        action="store_true",
+        help="print what the engine's configuration file needs, for launchers of your own, and stop",
+    )
+    return parser.parse_known_args(list(words))
+
+
+def take_config(words: Sequence[str]) -> tuple[str | None, list[str]]:
+    """The engine configuration the user named, and the words without it."""
+    rest: list[str] = []
+    named: list[str] = []
+    pending = iter(words)
+    for word in pending:
+        flag, equals, value = word.partition("=")
+        if flag not in _FLAGS:
+            rest.append(word)
+        elif equals:
+            named.append(value)
+        else:
+            named.append(next(pending, ""))
+    if len(named) > 1 or "" in named:
+        raise ConfigurationError(f"{' and '.join(_FLAGS)} are two names of one flag: give one of them, with a file")
+    return (named[0] if named else None), rest
+
+
+def engine_config(own: Any) -> dict[str, Any]:
+    """The user's configuration with our connector in it. Another connector beside ours is a contradiction."""
+    if own is None:
+        own = {}
+    if not isinstance(own, dict):
+        raise ConfigurationError("the engine's configuration file is a mapping of options")
+    if own.get(_KEY):
+        raise ConfigurationError(f"{_KEY} is set by {PROGRAM}; leave it out of the file, or use --semblend-off")
+    return {**own, _KEY: dict(CONNECTOR)}
+
+
+def start(words: Sequence[str]) -> int:
+    ours, rest = parse(words)
+    parse_options(ours.semblend_options)  # refuse here, not in a process of the engine
+    if ours.semblend_print_config:
+        write_out(json.dumps({_KEY: CONNECTOR}, indent=2) + "\n")
+        return 0
+    try:
+        from tensorrt_llm.commands.serve import main as serve  # noqa: PLC0415 - --help works without the engine
+    except ImportError as error:
+        raise EngineMissingError(str(error)) from None
+    if ours.semblend_off:
+        return _serve(serve, rest)
+    named, rest = take_config(rest)
+    config = engine_config(_read(named) if named is not None else None)
+    if ours.semblend_options:
+        hand_on(WHERE, ours.semblend_options)
+    with tempfile.TemporaryDirectory(prefix="semblend-trtllm-") as folder:
+        file = Path(folder) / "engine.yaml"
+        file.write_text(json.dumps(config), encoding="utf-8")  # JSON is YAML
+        return _serve(serve, [*rest, _FLAGS[0], str(file)])
+
+
+def _read(name: str) -> Any:
+    import yaml  # noqa: PLC0415 - the engine brings it
+
+    try:
+        return yaml.safe_load(Path(name).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigurationError(f"{name}: {error}") from None
+
+
+def _serve(serve: Any, words: list[str]) -> int:
+    """The engine's command reads its words itself and ends by leaving the interpreter."""
+    sys.argv = ["trtllm-serve", *words]
+    serve()
+    return 0
+
+
+def main() -> int:
+    return exit_code_of(PROGRAM, lambda: start(sys.argv[1:]), "start it again")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,61 @@
+"""What leader and worker of one rank tell each other inside their process; the engine carries news only one way.
+
+The worker says that pages were saved, loaded or lost; the leader takes that at its next call. At most one entry per
+order of a step waits here.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from dataclasses import dataclass
+from typing import Any, Final
+from weakref import WeakValueDictionary
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    donor_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class SaveFailed:
+    donor_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    request_id: int
+    load_ms: float
+
+
+News = Saved | SaveFailed | Loaded
+
+
+class Link:
+    """``fault`` says why the worker cannot load; empty once it has proven that it can."""
+
+    def __init__(self, engine_arguments: Any) -> None:
+        self.engine_arguments = engine_arguments  # held, so that its id stays its own
+        self.fault = "the worker has not registered its KV cache"
+        self.page_bytes = 0
+        self._news: deque[News] = deque()
+
+    def say(self, news: News) -> None:
+        self._news.append(news)
+
+    def take(self) -> list[News]:
+        return [self._news.popleft() for _ in range(len(self._news))]
+
+
+_lock: Final = threading.Lock()
+_links: Final[WeakValueDictionary[int, Link]] = WeakValueDictionary()
+
+
+def link_of(engine_arguments: Any) -> Link:
+    """The link of the engine that passed these arguments; it constructs both halves at once, in two threads."""
+    with _lock:
+        link = _links.get(id(engine_arguments))
+        if link is None:
+            _links[id(engine_arguments)] = link = Link(engine_arguments)
+        return link

@@ -1,0 +1,106 @@
+"""What donor and recipient must share, read from the engine's arguments and the request. What is not known declines.
+
+The engine's arguments and requests go in as they are; attributes are read by name and missing ones become ``UNKNOWN``.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Final
+
+from semblend.contract.donor_event import tenant_of_salt
+from semblend.contract.namespace import UNKNOWN, Component, Namespace
+from semblend.integration.identity import canonical, files_digest
+from semblend.integration.rotary import rope_parameters
+
+_SIZES: Final = ("tensor_parallel_size", "pipeline_parallel_size", "context_parallel_size")
+_MISSING: Final = object()
+
+
+def deployment_namespace(llm_args: Any) -> Namespace:
+    """Everything but tenant and adapter. Donors live as long as the engine, whose page layout does not change."""
+    cache = getattr(llm_args, "kv_cache_config", None)
+    return Namespace(
+        tenant=UNKNOWN,
+        model=_model(llm_args),
+        revision=_text(getattr(llm_args, "revision", None)),
+        tokenizer=canonical(
+            {
+                "name": _text(getattr(llm_args, "tokenizer", None) or getattr(llm_args, "model", None)),
+                "mode": _text(getattr(llm_args, "tokenizer_mode", None)),
+            }
+        ),
+        dtype=f"model={_text(getattr(llm_args, 'dtype', None))},kv={_text(getattr(cache, 'dtype', None))}",
+        kv_layout="pages of this engine",
+        block_size=block_tokens(llm_args) or UNKNOWN,
+        rope=_rope(llm_args),
+        lora=UNKNOWN,
+        tp_layout=_layout(llm_args),
+    )
+
+
+def request_namespace(base: Namespace, request: Any, *, require_salt: bool) -> Namespace:
+    """``base`` for one request. A version that tells neither salt nor adapter leaves them unknown."""
+    salt, adapter = getattr(request, "cache_salt", _MISSING), getattr(request, "lora_task_id", _MISSING)
+    is_salt = salt is None or isinstance(salt, str)
+    is_known = is_salt and not (salt is None and require_salt)
+    is_adapter = adapter is None or type(adapter) is int
+    return replace(
+        base,
+        tenant=tenant_of_salt(salt) if is_known else UNKNOWN,  # type: ignore[arg-type]
+        lora=adapter if is_adapter else UNKNOWN,  # type: ignore[arg-type]
+    )
+
+
+def block_tokens(llm_args: Any) -> int | None:
+    size = getattr(getattr(llm_args, "kv_cache_config", None), "tokens_per_block", None)
+    return size if type(size) is int and size > 0 else None
+
+
+def ranks(llm_args: Any) -> int | None:
+    """How many processes hold a part of every page; None when the arguments do not say."""
+    total = 1
+    for name in _SIZES:
+        size = getattr(llm_args, name, None)
+        if type(size) is not int:
+            return None
+        total *= size
+    return total
+
+
+def _model(llm_args: Any) -> Component:
+    name = getattr(llm_args, "model", None)
+    if not isinstance(name, str | Path) or not str(name):
+        return UNKNOWN
+    identity: dict[str, Any] = {"name": str(name), "quantization": _text(getattr(llm_args, "quant_config", None))}
+    folder = Path(name)
+    if folder.exists():
+        digest = files_digest(folder)
+        if digest is None:
+            return UNKNOWN
+        identity |= {"path": str(folder.resolve()), "files": digest}
+    return canonical(identity)
+
+
+def _rope(llm_args: Any) -> Component:
+    """From the checkpoint's own configuration: the arguments do not carry it, and a name alone says nothing."""
+    try:
+        config = json.loads((Path(str(getattr(llm_args, "model", ""))) / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return UNKNOWN
+    parameters = rope_parameters(SimpleNamespace(**config)) if isinstance(config, dict) else None
+    return UNKNOWN if parameters is None else canonical(parameters)
+
+
+def _layout(llm_args: Any) -> Component:
+    sizes = [getattr(llm_args, name, None) for name in _SIZES]
+    if any(type(size) is not int for size in sizes):
+        return UNKNOWN
+    return ",".join(f"{name}={size}" for name, size in zip(_SIZES, sizes, strict=True))
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)

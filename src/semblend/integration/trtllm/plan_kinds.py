@@ -1,0 +1,80 @@
+"""What a plan is to TensorRT-LLM, and where its KV may become visible: both as types, wrong pairs cannot be built.
+
+A planner's plan and the donors' shared prefixes go in, a ``LoadPlan`` comes out. Called by the leader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from semblend.contract import Decline, DeclineReason, ReusePlan
+
+
+class PlanKind(StrEnum):
+    DISCOVERY_ONLY = "discovery_only"  # a find that nobody loads
+    EXACT_PREFIX = "exact_prefix"  # KV of the same tokens behind the same tokens: what cold prefill would compute
+    REQUEST_LOCAL_PREFIX = "request_local_prefix"  # of another context, without holes from the exact prefix on
+    REQUEST_LOCAL_SEGMENTED = "request_local_segmented"  # of another context, with holes to compute
+
+
+class Publication(StrEnum):
+    """Who may find the loaded KV afterwards."""
+
+    EXACT_CACHE = "exact_cache"  # everybody, under the hash of its tokens
+    REQUEST_LOCAL = "request_local"  # nobody but the request
+    NOTHING = "nothing"  # there is none
+
+
+_PUBLICATION = {
+    PlanKind.DISCOVERY_ONLY: Publication.NOTHING,
+    PlanKind.EXACT_PREFIX: Publication.EXACT_CACHE,
+    PlanKind.REQUEST_LOCAL_PREFIX: Publication.REQUEST_LOCAL,
+    PlanKind.REQUEST_LOCAL_SEGMENTED: Publication.REQUEST_LOCAL,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LoadPlan:
+    """``tokens`` from ``boundary`` on, out of ``donor_id`` at the same positions. Only an exact prefix has tokens."""
+
+    kind: PlanKind
+    publication: Publication
+    donor_id: str = ""
+    boundary: int = 0
+    tokens: int = 0
+
+    def __post_init__(self) -> None:
+        if self.publication is not _PUBLICATION[self.kind]:
+            raise ValueError(f"a plan of kind {self.kind} is never published to {self.publication}")
+        if bool(self.tokens) != (self.kind is PlanKind.EXACT_PREFIX) or self.tokens < 0 or self.boundary < 0:
+            raise ValueError(
+                f"{self.tokens} tokens from {self.boundary} on cannot be promised by a plan of {self.kind}"
+            )
+
+
+def not_loaded(kind: PlanKind) -> LoadPlan:
+    if kind is PlanKind.EXACT_PREFIX:
+        kind = PlanKind.DISCOVERY_ONLY
+    return LoadPlan(kind, _PUBLICATION[kind])
+
+
+def classify(plan: ReusePlan, shared_prefix: Callable[[str], int], block_tokens: int) -> LoadPlan:
+    """The most this engine could make of a plan: whole blocks of its leading exact run, or the name of what it is."""
+    head = plan.runs[0]
+    boundary = plan.exact_prefix_tokens
+    end = min(shared_prefix(head.donor_id), plan.prompt_tokens - 1) // block_tokens * block_tokens
+    if head.shift == 0 and boundary % block_tokens == 0 and end > boundary:
+        return LoadPlan(PlanKind.EXACT_PREFIX, Publication.EXACT_CACHE, head.donor_id, boundary, end - boundary)
+    return not_loaded(PlanKind.REQUEST_LOCAL_SEGMENTED if plan.compute else PlanKind.REQUEST_LOCAL_PREFIX)
+
+
+def refusal(load: LoadPlan) -> Decline | None:
+    """Request-local KV needs an engine that keeps it private; the published interface has no such promise."""
+    if load.publication is Publication.EXACT_CACHE:
+        return None
+    return Decline(
+        DeclineReason.UNSUPPORTED_MODE,
+        f"{load.kind}: the engine publishes every full block under its tokens' hash and offers no way to keep one back",
+    )

@@ -1,0 +1,117 @@
+"""The half beside the engine's cache: whole pages of donors, copied to host memory and back. It decides nothing.
+
+Host memory is the leader's to bound: it orders what is saved and what is dropped.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from semblend.integration.trtllm.link import Loaded, Saved, SaveFailed
+from semblend.integration.trtllm.orders import LoadOrder, SaveOrder, StepOrders
+
+if TYPE_CHECKING:
+    from semblend.integration.border import Border
+    from semblend.integration.trtllm.link import Link
+
+
+class WorkerHalf:
+    """``pool`` is the engine's cache tensor, one page per place of its first dimension."""
+
+    def __init__(self, link: Link, border: Border) -> None:
+        self._link = link
+        self._border = border
+        self._pool: Any = None
+        self._held: dict[str, Any] = {}
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def register(self, pool: Any) -> None:
+        """Prove on the last page, before anything is served, that pages leave and return unchanged."""
+        self._pool = pool
+        self._link.fault = self._border.call("self_test", "", self._self_test, "the self-test of its pages failed")
+
+    def refuse(self, why: str) -> None:
+        self._pool, self._link.fault = None, why
+
+    def load(self, orders: StepOrders, stream: Any) -> None:
+        """A load that breaks is not contained: the engine counts these pages as computed, and nothing can take a
+        promise back here. Better a failed step than an answer over a hole.
+        """
+        with _on(stream):
+            for order in orders.loads:
+                self._load(order)
+        for donor_id in orders.drops:
+            self._held.pop(donor_id, None)
+
+    def save(self, orders: StepOrders, stream: Any) -> None:
+        if orders.saves and stream is not None:
+            stream.synchronize()
+        for order in orders.saves:
+            self._link.say(
+                self._border.call("save", "", partial(self._save, order), SaveFailed(order.donor_id))  # type: ignore[arg-type]
+            )
+
+    def _load(self, order: LoadOrder) -> None:
+        started = time.perf_counter()
+        pages = self._held[order.donor_id][order.first_block : order.first_block + len(order.block_ids)]
+        if len(pages) != len(order.block_ids):
+            raise RuntimeError(f"donor {order.donor_id} holds {len(pages)} of {len(order.block_ids)} ordered pages")
+        for place, page in zip(order.block_ids, pages, strict=True):
+            _write(self._pool, place, page)
+        self._link.say(Loaded(order.request_id, (time.perf_counter() - started) * 1e3))
+
+    def _save(self, order: SaveOrder) -> Saved:
+        self._held[order.donor_id] = [_to_host(self._pool[place]) for place in order.block_ids]
+        return Saved(order.donor_id)
+
+    def _self_test(self) -> str:
+        """Compared as bytes: an untouched cache may hold anything, numbers that equal nothing included."""
+        last = len(self._pool) - 1
+        if last < 1:
+            return "the cache has no page to test with"
+        before = _to_host(self._pool[last])
+        for pattern in (_inverted(before), before):
+            _write(self._pool, last, pattern)
+            if not bool((_bytes_of(_to_host(self._pool[last])) == _bytes_of(pattern)).all()):
+                return "a page did not return as it left"
+        self._link.page_bytes = int(before.nbytes)
+        return ""
+
+
+def _to_host(page: Any) -> Any:
+    """A copy, whatever the page is: the engine will write over it."""
+    return page.detach().to("cpu", copy=True) if hasattr(page, "detach") else page.copy()
+
+
+def _write(pool: Any, place: int, page: Any) -> None:
+    if hasattr(pool, "detach"):
+        pool[place].copy_(page)
+    else:
+        pool[place] = page
+
+
+def _bytes_of(page: Any) -> Any:
+    if not hasattr(page, "detach"):
+        return page.reshape(-1).view("u1")
+    import torch  # noqa: PLC0415 - a tensor came in, so it is there
+
+    return page.reshape(-1).view(torch.uint8)
+
+
+def _inverted(page: Any) -> Any:
+    return (_bytes_of(page) ^ 255).view(page.dtype).reshape(page.shape)
+
+
+def _on(stream: Any) -> AbstractContextManager[Any]:
+    """Copies run on the stream of the forward pass that reads them."""
+    if stream is None:
+        return nullcontext()
+    import torch  # noqa: PLC0415 - only an engine has streams
+
+    context: AbstractContextManager[Any] = torch.cuda.stream(stream)
+    return context

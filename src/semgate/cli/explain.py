@@ -1,0 +1,61 @@
+"""``semgate explain REQUEST_ID``: why a request was placed where it was, from decision files or a running router."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Final
+
+from semblend.command_line import ExitCode
+from semblend.errors import ConfigurationError
+from semblend.streams import write_out
+from semgate.router.admin_key import read_admin_key
+from semgate.router.decision_log import find_decisions
+from semgate.router.decision_record import DecisionRecord
+from semgate.router.explain import explain
+from semgate.router.remote import fetch_decision
+
+NAME: Final = "explain"
+SUMMARY: Final = "Say why a request was placed where it was: evidence, scores, attempts, outcome."
+EXAMPLES: Final = """\
+  semgate explain 3f2a0c...                       (the answer's x-request-id; reads outputs/routing)
+  semgate explain 3f2a0c... --log-dir /var/log/semgate/routing --json
+  semgate explain 3f2a0c... --admin-url https://127.0.0.1:8021 --admin-api-key-file admin.key --ca-file ca.pem"""
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument("request_id", metavar="REQUEST_ID", help="x-request-id of the answer")
+    command.add_argument(
+        "--log-dir",
+        type=Path,
+        default=Path("outputs/routing"),
+        metavar="FOLDER",
+        help="folder of the decision files (default: %(default)s)",
+    )
+    command.add_argument("--admin-url", metavar="URL", help="ask the admin surface of a running router instead")
+    command.add_argument("--admin-api-key-file", type=Path, metavar="FILE", help="key of that admin surface")
+    command.add_argument("--ca-file", type=Path, metavar="FILE", help="certificates (PEM) to trust for its TLS")
+    command.add_argument("--json", action="store_true", help="the record itself instead of sentences")
+
+
+def execute(options: argparse.Namespace) -> ExitCode:
+    records = _found(options)
+    if not records:
+        where = options.admin_url or f"{options.log_dir} (--log-dir)"
+        raise ConfigurationError(f"no decision of request '{options.request_id}' in {where}")
+    for record in records:
+        write_out(json.dumps(record.as_record(), indent=1) + "\n" if options.json else explain(record))
+    return ExitCode.OK
+
+
+def _found(options: argparse.Namespace) -> list[DecisionRecord]:
+    if options.admin_url:
+        key = read_admin_key(options.admin_api_key_file)
+        found = fetch_decision(options.admin_url, options.request_id, key, options.ca_file)
+        return [] if found is None else [found]
+    if not options.log_dir.is_dir():
+        raise ConfigurationError(
+            f"there is no folder '{options.log_dir}'; give --log-dir (the router's routing_output_dir) or --admin-url"
+        )
+    return find_decisions(options.log_dir, options.request_id)

@@ -1,0 +1,147 @@
+"""Anchor -> the donors that hold it: an open-addressing table over linked postings, in arrays of fixed size.
+
+Compiled loops of ``anchors.py``, called on one thread. A posting takes 28 bytes and its share of the table 24, that is
+about 3 bytes per donor token; pages that were never written cost nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semblend.compiled import kernel, kernel_part
+
+# Columns of ``posts``; row 0 is nobody.
+DONOR: Final = 0
+POSITION: Final = 1
+NEXT: Final = 2  # of the same anchor, newest first
+BEFORE: Final = 3
+SIBLING: Final = 4  # of the same donor; also links free rows
+# Columns of ``donors``; row 0 holds the ends of the ring by age.
+SLOT: Final = 0
+FIRST: Final = 1
+OLDER: Final = 2
+NEWER: Final = 3
+# Places of ``state``.
+FREE: Final = 0
+HIGH: Final = 1
+LIVING: Final = 2
+TAKEN: Final = 3  # places of the table that hold an anchor, even one without postings
+
+
+class Store(NamedTuple):
+    """``keys``, ``heads`` and ``used`` are the table; a place stays used until the next sweep."""
+
+    keys: NDArray[np.uint64]
+    heads: NDArray[np.int32]
+    used: NDArray[np.bool_]
+    posts: NDArray[np.int32]
+    post_keys: NDArray[np.uint64]
+    donors: NDArray[np.int32]
+    state: NDArray[np.int64]
+
+
+def new_store(max_anchors: int, max_donors: int) -> Store:
+    places = 1 << (2 * max_anchors - 1).bit_length()
+    return Store(
+        np.zeros(places, np.uint64),
+        np.zeros(places, np.int32),
+        np.zeros(places, np.bool_),
+        np.zeros((max_anchors + 1, 5), np.int32),
+        np.zeros(max_anchors + 1, np.uint64),
+        np.zeros((max_donors + 1, 4), np.int32),
+        np.zeros(4, np.int64),
+    )
+
+
+@kernel_part
+def place_of(store: Store, key: np.uint64) -> np.int64:
+    """Where ``key`` stands, or the empty place where it would."""
+    mask = len(store.keys) - 1
+    place = np.int64(key & np.uint64(mask))  # keys are well mixed before they come here
+    while store.used[place] and store.keys[place] != key:
+        place = (place + 1) & mask
+    return place
+
+
+@kernel
+def link(store: Store, donor: int, keys: NDArray[np.uint64], positions: NDArray[np.int32], crowd: int) -> None:
+    """Postings of a new donor. An anchor with ``crowd`` of them already loses its oldest."""
+    state, posts = store.state, store.posts
+    for i in range(len(keys)):
+        place = place_of(store, keys[i])
+        if not store.used[place]:
+            store.used[place] = True
+            store.keys[place] = keys[i]
+            store.heads[place] = 0
+            state[TAKEN] += 1
+        if state[FREE] != 0:
+            post = int(state[FREE])
+            state[FREE] = posts[post, SIBLING]
+        else:
+            state[HIGH] += 1
+            post = int(state[HIGH])
+        state[LIVING] += 1
+        head = int(store.heads[place])
+        posts[post, DONOR] = donor
+        posts[post, POSITION] = positions[i]
+        posts[post, NEXT] = head
+        posts[post, BEFORE] = 0
+        posts[post, SIBLING] = store.donors[donor, FIRST]
+        store.donors[donor, FIRST] = post
+        store.post_keys[post] = keys[i]
+        if head != 0:
+            posts[head, BEFORE] = post
+        store.heads[place] = post
+        _thin(store, post, crowd)
+
+
+@kernel_part
+def _thin(store: Store, head: int, crowd: int) -> None:
+    """Take the posting behind the first ``crowd`` out of its chain; its donor still owns the row."""
+    posts = store.posts
+    post = head
+    for _ in range(crowd):
+        post = int(posts[post, NEXT])
+        if post == 0:
+            return
+    posts[posts[post, BEFORE], NEXT] = 0
+    posts[post, BEFORE] = -1  # in no chain
+
+
+@kernel
+def unlink(store: Store, donor: int) -> None:
+    """All postings of a donor back to the free rows."""
+    posts, state = store.posts, store.state
+    post = int(store.donors[donor, FIRST])
+    while post != 0:
+        sibling = int(posts[post, SIBLING])
+        before, following = int(posts[post, BEFORE]), int(posts[post, NEXT])
+        if before > 0:
+            posts[before, NEXT] = following
+        elif before == 0:
+            store.heads[place_of(store, store.post_keys[post])] = following
+        if before >= 0 and following != 0:
+            posts[following, BEFORE] = before
+        posts[post, DONOR] = 0
+        posts[post, SIBLING] = state[FREE]
+        state[FREE] = post
+        state[LIVING] -= 1
+        post = sibling
+    store.donors[donor, FIRST] = 0
+
+
+@kernel
+def sweep(store: Store) -> None:
+    """Build the table again without the anchors that nobody holds any more."""
+    store.used[:] = False
+    store.state[TAKEN] = 0
+    for post in range(1, int(store.state[HIGH]) + 1):
+        if store.posts[post, BEFORE] == 0 and store.posts[post, DONOR] != 0:
+            place = place_of(store, store.post_keys[post])
+            store.used[place] = True
+            store.keys[place] = store.post_keys[post]
+            store.heads[place] = post
+            store.state[TAKEN] += 1

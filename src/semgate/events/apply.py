@@ -1,0 +1,96 @@
+"""One replica's batches into the index: payloads of its stream in, calls of ``BlockIndex`` out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from semblend.errors import ContractError
+from semgate.events.subscriber import ResetReason
+from semgate.events.wire import Removed, Stored, decode_batch
+from semgate.index.blocks import BlockIndex
+from semgate.index.keys import root_key
+
+# Blocks on the accelerator. Copies in host memory or on disk are announced too, and cost time to bring back.
+DEVICE_MEDIUMS: Final = frozenset({None, "GPU"})
+
+# Window and state layers keep other blocks than full attention does; what they hold does not make a prefix reusable.
+WHOLE_PREFIX_KINDS: Final = frozenset({None, "full_attention", "sink_full_attention", "mla_attention"})
+
+_root = lru_cache(maxsize=4096)(root_key)
+
+
+@dataclass(slots=True)
+class ApplyCounters:
+    """``passed_over``: events of another medium or of layers that do not hold whole prefixes."""
+
+    batches: int = 0
+    events: int = 0
+    passed_over: int = 0
+    unknown_events: int = 0
+    malformed_events: int = 0
+    malformed_batches: int = 0
+
+
+class ReplicaSink:
+    """Writes to one slot. ``on_adapter`` hears the names of adapters, which requests give as their model."""
+
+    def __init__(self, index: BlockIndex, slot: int, model: str, *, on_adapter: Callable[[str], None]) -> None:
+        self.counters = ApplyCounters()
+        self.block_tokens: int | None = None
+        self._index = index
+        self._slot = slot
+        self._model = model
+        self._group: int | None = None
+        self._on_adapter = on_adapter
+
+    def deliver(self, payload: bytes) -> None:
+        try:
+            batch = decode_batch(payload)
+        except ContractError:
+            self.counters.malformed_batches += 1
+            return
+        self.counters.batches += 1
+        self.counters.unknown_events += batch.unknown
+        self.counters.malformed_events += batch.malformed
+        for event in batch.events:
+            self.counters.events += 1
+            if isinstance(event, Stored):
+                self._stored(event)
+            elif isinstance(event, Removed):
+                self._removed(event)
+            else:
+                self._index.cleared(self._slot)
+
+    def reset(self, reason: ResetReason) -> None:
+        self._index.cleared(self._slot)
+        self._group = None
+
+    def _stored(self, event: Stored) -> None:
+        if event.medium not in DEVICE_MEDIUMS or event.group_kind not in WHOLE_PREFIX_KINDS:
+            self.counters.passed_over += 1
+            return
+        if self._group is None:
+            self._group = event.group
+        if event.group != self._group:
+            self.counters.passed_over += 1
+            return
+        if event.lora is not None:
+            self._on_adapter(event.lora)
+        root = _root(self._model, event.salt, event.lora)
+        try:
+            self._index.stored(
+                self._slot, event.hashes, event.parent, event.tokens, event.block_tokens, root, event.extras
+            )
+        except ContractError:
+            self.counters.malformed_events += 1
+            return
+        self.block_tokens = event.block_tokens
+
+    def _removed(self, event: Removed) -> None:
+        if event.medium not in DEVICE_MEDIUMS or event.group != self._group:
+            self.counters.passed_over += 1
+            return
+        self._index.removed(self._slot, event.hashes)

@@ -1,0 +1,19 @@
+"""One replica as discovery names it: where to send requests and where its announcements are published."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """``origin`` is ``http(s)://host:port``. ``ready`` and ``terminating`` are what discovery says of it, None and
+    False where it says nothing; the addresses of announcements are ``tcp://host:port`` or None."""
+
+    name: str
+    origin: str
+    events: str | None = None
+    replay: str | None = None
+    donors: str | None = None
+    ready: bool | None = None
+    terminating: bool = False

@@ -1,0 +1,90 @@
+"""How busy a replica is by what this router sent it: requests in flight and prefill tokens not yet computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+from semgate.placement.view import Observed
+
+Outcome = Literal["ok", "fault", "cancelled"]
+
+
+class Load:
+    """The requests in flight, those before their first token in order of arrival: about 200 bytes for each.
+
+    ``changed`` is called after each change, so that views are made anew only where needed.
+    """
+
+    def __init__(self, changed: Callable[[], None], clock_s: Callable[[], float]) -> None:
+        self._changed = changed
+        self._clock_s = clock_s
+        self._waiting: dict[Ticket, int] = {}
+        self.in_flight = 0
+        self.queued_prefill_tokens = 0
+        self.head_since_s = 0.0
+
+    @property
+    def head_prefill_tokens(self) -> int:
+        """Prefill of the oldest request without a first token: the one the engine computes, first in, first out."""
+        return next(iter(self._waiting.values()), 0)
+
+    def head_age_ms(self) -> float:
+        return (self._clock_s() - self.head_since_s) * 1e3
+
+    def join(self, ticket: Ticket, prefill_tokens: int) -> None:
+        if not self._waiting:
+            self.head_since_s = self._clock_s()
+        self._waiting[ticket] = prefill_tokens
+        self.in_flight += 1
+        self.queued_prefill_tokens += prefill_tokens
+        self._changed()
+
+    def computed(self, ticket: Ticket) -> None:
+        if ticket not in self._waiting:
+            return
+        if next(iter(self._waiting)) is ticket:
+            self.head_since_s = self._clock_s()
+        self.queued_prefill_tokens -= self._waiting.pop(ticket)
+        self._changed()
+
+    def leave(self, ticket: Ticket) -> None:
+        self.computed(ticket)
+        self.in_flight -= 1
+        self._changed()
+
+
+class Ticket:
+    """One attempt on one replica. ``first_token`` and ``end`` may be called in any order and more than once: each
+    unit of load is taken back exactly once."""
+
+    __slots__ = ("_ended", "_head_age_ms", "_head_tokens", "_load", "_on_end", "_tokens_ahead")
+
+    def __init__(self, load: Load, prefill_tokens: int, on_end: Callable[[Outcome], None]) -> None:
+        self._tokens_ahead = load.queued_prefill_tokens
+        self._head_tokens = load.head_prefill_tokens
+        self._head_age_ms = load.head_age_ms() if self._head_tokens else 0.0
+        self._load = load
+        self._on_end = on_end
+        self._ended = False
+        load.join(self, max(prefill_tokens, 0))
+
+    @property
+    def tokens_ahead(self) -> int:
+        """Prefill that was queued when it joined."""
+        return self._tokens_ahead
+
+    def first_token(self) -> None:
+        self._load.computed(self)
+
+    def observed(self, prompt_tokens: int, cached_tokens: int | None, ttft_ms: float) -> Observed:
+        """What the placer learns from this attempt, given what the engine reported of it."""
+        return Observed(prompt_tokens, self._tokens_ahead, cached_tokens, ttft_ms, self._head_tokens, self._head_age_ms)
+
+    def end(self, outcome: Outcome) -> None:
+        """``fault`` counts against the replica, ``cancelled`` (the client left) for nothing."""
+        if self._ended:
+            return
+        self._ended = True
+        self._load.leave(self)
+        self._on_end(outcome)

@@ -1,0 +1,110 @@
+"""One replica: its endpoint, its slot in the indexes, load, health and breaker; and the view placement gets of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from semgate.fleet.breaker import Breaker, BreakerOptions
+from semgate.fleet.endpoint import Endpoint
+from semgate.fleet.load import Load, Outcome, Ticket
+from semgate.placement.view import ReplicaState, ReplicaView
+
+
+class Replica:
+    """Healthy until a health check says otherwise: a router that has just started must not refuse everything."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        slot: int,
+        breaker: BreakerOptions | None = None,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.endpoint = endpoint
+        self.slot = slot
+        self.breaker = Breaker(breaker)
+        self._clock_s = clock_s
+        self._load = Load(self._touch, clock_s)
+        self._healthy = True
+        self._draining = False
+        self._view: ReplicaView | None = None
+
+    @property
+    def name(self) -> str:
+        return self.endpoint.name
+
+    @property
+    def in_flight(self) -> int:
+        return self._load.in_flight
+
+    @property
+    def queued_prefill_tokens(self) -> int:
+        return self._load.queued_prefill_tokens
+
+    @property
+    def healthy(self) -> bool:
+        return self._healthy
+
+    @healthy.setter
+    def healthy(self, healthy: bool) -> None:
+        self._healthy = healthy
+        self._touch()
+
+    @property
+    def draining(self) -> bool:
+        """By the operator, or because discovery says that it is terminating."""
+        return self._draining or self.endpoint.terminating
+
+    @draining.setter
+    def draining(self, draining: bool) -> None:
+        self._draining = draining
+        self._touch()
+
+    def update(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        self._touch()
+
+    def begin(self, prefill_tokens: int) -> Ticket:
+        """Count an attempt; ``prefill_tokens`` are those the replica is expected to compute (prompt minus cached)."""
+        self.breaker.began(self._clock_s())
+        return Ticket(self._load, prefill_tokens, self._ended)
+
+    def state(self) -> ReplicaState:
+        if self.draining:
+            return "draining"
+        breaker = self.breaker.state(self._clock_s())
+        if breaker != "closed":
+            return breaker
+        return "ready" if self._healthy and self.endpoint.ready is not False else "unhealthy"
+
+    def view(self) -> ReplicaView:
+        """The same object until something changes; a breaker that is not closed changes with the clock alone."""
+        view = self._view
+        if view is None:
+            state = self.state()
+            trial = state == "half_open" and self.breaker.trial_due(self._clock_s())
+            load = self._load
+            view = ReplicaView(
+                self.name,
+                self.slot,
+                state,
+                load.in_flight,
+                load.queued_prefill_tokens,
+                trial,
+                load.head_prefill_tokens,
+                load.head_since_s,
+            )
+            if state not in ("open", "half_open"):
+                self._view = view
+        return view
+
+    def _ended(self, outcome: Outcome) -> None:
+        if outcome == "ok":
+            self.breaker.succeeded(self._clock_s())
+        elif outcome == "fault":
+            self.breaker.failed(self._clock_s())
+        self._touch()
+
+    def _touch(self) -> None:
+        self._view = None

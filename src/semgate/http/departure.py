@@ -1,0 +1,70 @@
+"""Notices that a client has left while its request is worked on, and stops the work: waiting, streaming or sending.
+
+Used as ``with ClientWatch(receive)``; inside, the departure arrives as `ClientGone`. Our own server calls; of any other
+ASGI server ``receive`` is awaited by a small task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from semgate.http.request_body import ClientGone, Receive
+
+
+class NotesDeparture:
+    """What ``receive`` belongs to on a server that calls ``on_departure`` when the connection is lost."""
+
+    on_departure: Callable[[], None] | None = None
+
+
+class ClientWatch:
+    """Needs the request's body to have been read. Costs 1 us on our server, a task for each request on another."""
+
+    __slots__ = ("_gone", "_looking", "_noting", "_receive", "_work")
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        owner = getattr(receive, "__self__", None)
+        self._noting = owner if isinstance(owner, NotesDeparture) else None
+        self._gone = False
+        self._work: asyncio.Task[object] | None = None
+        self._looking: asyncio.Task[None] | None = None
+
+    def __enter__(self) -> Self:
+        self._work = asyncio.current_task()
+        if self._noting is not None:
+            self._noting.on_departure = self._left
+        else:
+            self._looking = asyncio.get_running_loop().create_task(self._look())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+        work, self._work = self._work, None
+        if self._gone and kind is asyncio.CancelledError and work is not None and work.uncancel() == 0:
+            raise ClientGone from None
+
+    def stop(self) -> None:
+        """Before the last byte is sent: a client that leaves after it has missed nothing."""
+        if self._noting is not None:
+            self._noting.on_departure = None
+        if self._looking is not None:
+            self._looking.cancel()
+            self._looking = None
+
+    async def _look(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        if self._looking is not None:
+            self._looking = None
+            self._left()
+
+    def _left(self) -> None:
+        if self._work is not None and not self._gone:
+            self._gone = True
+            self._work.cancel()

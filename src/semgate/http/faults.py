@@ -1,0 +1,77 @@
+"""Errors in the shape OpenAI clients read: ``{"error": {"message", "type", "param", "code"}}``; no request text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+FaultKind = Literal["connect", "timeout", "reset", "protocol"]
+
+
+class UpstreamFault(Exception):  # noqa: N818  (a fault of theirs; errors are ours)
+    """An upstream that did not answer as agreed. ``sent``: it may have begun to work on the request."""
+
+    def __init__(self, kind: FaultKind, *, sent: bool, detail: str = "") -> None:
+        super().__init__(f"{kind}{': ' if detail else ''}{detail}")
+        self.kind: FaultKind = kind
+        self.sent = sent
+        self.detail = detail
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One reply of our own that is an error."""
+
+    status: int
+    type: str
+    code: str
+    message: str
+    retry_after_s: int | None = None
+
+    def body(self) -> bytes:
+        error = {"message": self.message, "type": self.type, "param": None, "code": self.code}
+        return json.dumps({"error": error}).encode()
+
+
+TOO_LARGE: Final = Fault(413, "invalid_request_error", "request_too_large", "The request body is larger than allowed.")
+BODY_TIMEOUT: Final = Fault(408, "invalid_request_error", "request_timeout", "The request body did not arrive in time.")
+BUSY: Final = Fault(503, "server_error", "overloaded", "Too many requests are in flight; try again later.", 1)
+NOT_FOUND: Final = Fault(404, "invalid_request_error", "not_found", "No such path.")
+NO_METHOD: Final = Fault(405, "invalid_request_error", "method_not_allowed", "This path does not take that method.")
+BAD_REQUEST: Final = Fault(400, "invalid_request_error", "bad_request", "The request is not valid HTTP.")
+INTERNAL: Final = Fault(500, "server_error", "internal_error", "An error inside the gateway.")
+_OF_UPSTREAM: Final = {
+    "connect": Fault(502, "server_error", "upstream_unreachable", "The model server cannot be reached.", 1),
+    "timeout": Fault(504, "server_error", "upstream_timeout", "The model server did not answer in time."),
+    "reset": Fault(502, "server_error", "upstream_reset", "The model server closed the connection."),
+    "protocol": Fault(502, "server_error", "upstream_protocol", "The model server's reply is not valid HTTP."),
+}
+
+
+def fault_of(error: UpstreamFault) -> Fault:
+    return _OF_UPSTREAM[error.kind]
+
+
+async def send_fault(send: Send, fault: Fault, headers: tuple[tuple[bytes, bytes], ...] = ()) -> None:
+    await send_json(send, fault.status, fault.body(), _more_headers(fault) + headers)
+
+
+async def send_json(send: Send, status: int, body: bytes, headers: tuple[tuple[bytes, bytes], ...] = ()) -> None:
+    length = (b"content-length", str(len(body)).encode())
+    named = [(b"content-type", b"application/json"), length, *headers]
+    await send({"type": "http.response.start", "status": status, "headers": named})
+    await send({"type": "http.response.body", "body": body})
+
+
+def event_of(fault: Fault) -> bytes:
+    """The fault inside a stream that has already begun: the only way left to say why it ends."""
+    return b"data: " + fault.body() + b"\n\n"
+
+
+def _more_headers(fault: Fault) -> tuple[tuple[bytes, bytes], ...]:
+    if fault in (TOO_LARGE, BODY_TIMEOUT):  # the rest of the body is still on its way and must not be waited for
+        return ((b"connection", b"close"),)
+    return ((b"retry-after", str(fault.retry_after_s).encode()),) if fault.retry_after_s is not None else ()

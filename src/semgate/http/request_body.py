@@ -1,0 +1,170 @@
+"""A bounded read of a request's body, and a lenient look at what it asks for.
+
+The look never changes or refuses a request: what cannot be read is ``None`` and the upstream decides what to say.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from semgate.http.headers import Headers, find, find_text
+
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+DEFAULT_MAX_BODY_BYTES: Final = 64 * 1024 * 1024
+
+
+class BodyTooLarge(Exception):  # noqa: N818  (an event of the client, not an error of ours)
+    """The client announced or sent more than the operator allows."""
+
+
+class ClientGone(Exception):  # noqa: N818  (the same)
+    """The client closed its connection before its request was complete."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a request asks for. ``None`` says absent or unreadable.
+
+    ``prompt_text`` and ``prompt_tokens`` are of the first prompt; ``prompts`` counts them all. ``tenant`` is what the
+    caller established (see ``tenant.py``), never what a client claims on its own.
+    """
+
+    path: str
+    model: str | None
+    stream: bool
+    messages: list[Any] | None
+    prompt_text: str | None
+    prompt_tokens: tuple[int, ...] | None
+    tenant: str | None
+    session: str | None
+    cache_salt: str | None
+    lora: str | None
+    body_bytes: int
+    user: str | None = None
+    n: int = 1
+    prompts: int = 1
+    media_parts: int = 0
+
+
+class _Body(msgspec.Struct):
+    """Only these fields become Python objects; tools, schemas and images of a request are skipped over as bytes."""
+
+    model: Any = None
+    stream: Any = None
+    messages: Any = None
+    prompt: Any = None
+    user: Any = None
+    cache_salt: Any = None
+    lora_path: Any = None
+    n: Any = None
+
+
+_DECODER: Final = msgspec.json.Decoder(_Body)
+_NOTHING: Final = _Body()
+
+
+async def read_body(receive: Receive, headers: Headers, max_bytes: int = DEFAULT_MAX_BODY_BYTES) -> bytes:
+    """The whole body, held once; refused as soon as it is known to be too large."""
+    announced = find(headers, b"content-length")
+    if announced is not None and (len(announced) > 18 or not announced.isdigit() or int(announced) > max_bytes):
+        raise BodyTooLarge
+    message = await receive()
+    if not message.get("more_body") and message["type"] == "http.request":
+        body: bytes = message.get("body", b"")
+        if len(body) > max_bytes:
+            raise BodyTooLarge
+        return body
+    pieces: list[bytes] = []
+    size_bytes = 0
+    while True:
+        if message["type"] != "http.request":
+            raise ClientGone
+        piece = message.get("body", b"")
+        size_bytes += len(piece)
+        if size_bytes > max_bytes:
+            raise BodyTooLarge
+        pieces.append(piece)
+        if not message.get("more_body"):
+            return b"".join(pieces)
+        message = await receive()
+
+
+def read_request(path: str, headers: Headers, body: bytes, tenant: str | None = None) -> Asked:
+    """Never raises, whatever the bytes are."""
+    given = _decode(body) if body else _NOTHING
+    messages = given.messages if isinstance(given.messages, list) else None
+    text, tokens, prompts = _prompt(given.prompt)
+    return Asked(
+        path=path,
+        model=_text(given.model),
+        stream=given.stream is True,
+        messages=messages,
+        prompt_text=text,
+        prompt_tokens=tokens,
+        tenant=tenant,
+        session=find_text(headers, b"x-session-id"),
+        cache_salt=_text(given.cache_salt),
+        lora=_text(given.lora_path),
+        body_bytes=len(body),
+        user=_text(given.user),
+        n=given.n if type(given.n) is int and given.n > 0 else 1,
+        prompts=prompts,
+        media_parts=_media_parts(messages) if messages else 0,
+    )
+
+
+def _decode(body: bytes) -> _Body:
+    try:
+        return _DECODER.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _decode_what_engines_take(body)
+
+
+def _decode_what_engines_take(body: bytes) -> _Body:
+    """Python servers also read NaN, lone surrogates and UTF-16; so does this slower look."""
+    try:
+        given = json.loads(body)
+    except (ValueError, RecursionError):
+        return _NOTHING
+    if not isinstance(given, dict):
+        return _NOTHING
+    return _Body(**{name: given[name] for name in _Body.__struct_fields__ if name in given})
+
+
+def _prompt(prompt: object) -> tuple[str | None, tuple[int, ...] | None, int]:
+    """A text, a list of texts, a list of token ids, or a list of such lists."""
+    if isinstance(prompt, str):
+        return prompt, None, 1
+    if not isinstance(prompt, list) or not prompt:
+        return None, None, 1
+    first = prompt[0]
+    if isinstance(first, str):
+        return first, None, len(prompt)
+    if isinstance(first, list):
+        return None, _token_ids(first), len(prompt)
+    return None, _token_ids(prompt), 1
+
+
+def _token_ids(values: list[Any]) -> tuple[int, ...] | None:
+    if not values or any(type(value) is not int or not 0 <= value < 2**32 for value in values):
+        return None
+    return tuple(values)
+
+
+def _media_parts(messages: list[Any]) -> int:
+    """Parts that are no text: images, audio, video, files."""
+    count = 0
+    for message in messages:
+        content = message.get("content") if isinstance(message, dict) else None
+        if isinstance(content, list):
+            count += sum(1 for part in content if isinstance(part, dict) and part.get("type") not in ("text", None))
+    return count
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None

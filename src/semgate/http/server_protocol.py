@@ -1,0 +1,163 @@
+"""uvicorn's httptools protocol with the limits it lacks: size of the head, slow heads, stalled readers, connections.
+
+Each limit is a timer per connection or a number, none costs anything per chunk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, cast
+
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
+
+from semgate.http.departure import NotesDeparture
+from semgate.http.faults import BAD_REQUEST, BUSY, INTERNAL, Fault, send_fault
+
+_LOGGER: Final = logging.getLogger("semgate")
+_REASONS: Final = {400: b"Bad Request", 503: b"Service Unavailable"}
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """``head_seconds`` and ``body_seconds`` to send a request; ``stall_seconds`` for a client that reads nothing."""
+
+    max_connections: int = 10_000
+    max_head_bytes: int = 64 * 1024
+    head_seconds: float = 20.0
+    body_seconds: float = 60.0
+    stall_seconds: float = 120.0
+
+
+class ServerProtocol(HttpToolsProtocol):
+    def __init__(
+        self, config: Config, server_state: ServerState, limits: Limits, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        super().__init__(config=config, server_state=server_state, app_state={}, _loop=loop)
+        self.logger = _UVICORN
+        self._limits = limits
+        self._head_bytes = 0
+        self._running: _Cycle | None = None
+        self._request_timer: asyncio.TimerHandle | None = None
+        self._stall_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        if len(self.connections) > self._limits.max_connections:
+            self._refuse(BUSY)
+        else:
+            self._request_timer = self.loop.call_later(self._limits.head_seconds, transport.abort)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_request_timer()
+        self._stop_stall_timer()
+        super().connection_lost(exc)
+        running, self._running = self._running, None
+        if running is not None and not running.response_complete:
+            running.disconnected = True
+            if running.on_departure is not None:
+                running.on_departure()
+
+    def data_received(self, data: bytes) -> None:
+        if self.parser is not None and not self.transport.is_closing():
+            super().data_received(data)
+
+    def on_url(self, url: bytes) -> None:
+        self._head_bytes = len(self.url) + len(url)
+        if self._head_bytes > self._limits.max_head_bytes:
+            raise ValueError("the head of the request is too large")
+        self.url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._head_bytes += len(name) + len(value)
+        if self._head_bytes > self._limits.max_head_bytes:
+            raise ValueError("the head of the request is too large")
+        name = name.lower()
+        if name == b"expect" and value.lower() == b"100-continue":
+            self.expect_100_continue = True
+        self.headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        self._stop_request_timer()
+        super().on_headers_complete()
+        self._request_timer = self.loop.call_later(self._limits.body_seconds, self.transport.abort)
+
+    def on_message_complete(self) -> None:
+        self._stop_request_timer()
+        super().on_message_complete()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._stall_timer = self.loop.call_later(self._limits.stall_seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._stop_stall_timer()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        cycle.__class__ = _Cycle
+        self._running = cast(_Cycle, cycle)
+        super()._start_asgi_task(cycle, app)
+
+    def _stop_request_timer(self) -> None:
+        if self._request_timer is not None:
+            self._request_timer.cancel()
+            self._request_timer = None
+
+    def _stop_stall_timer(self) -> None:
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+            self._stall_timer = None
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(BAD_REQUEST)
+
+    def _refuse(self, fault: Fault) -> None:
+        """Without the app: the request cannot be read, or must not be."""
+        body = fault.body()
+        head = b"HTTP/1.1 %d %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
+        self.transport.write(head % (fault.status, _REASONS[fault.status], len(body)) + body)
+        self.transport.close()
+
+
+class _Cycle(NotesDeparture, RequestResponseCycle):
+    async def send(self, message: Any) -> None:
+        """The usual case, a chunk in the middle of a reply, without the questions that were answered at its start."""
+        is_open = not (self.flow.write_paused or self.disconnected or self.response_complete)
+        if is_open and self.chunked_encoding and message.get("more_body"):
+            body = message["body"]
+            if body:
+                self.transport.write(b"%x\r\n%b\r\n" % (len(body), body))
+        else:
+            await super().send(message)
+
+    async def send_500_response(self) -> None:
+        send: Any = self.send
+        await send_fault(send, INTERNAL)
+
+
+class _ExceptionNames(logging.Handler):
+    """Of what uvicorn tells, only the app's exceptions, and only their kind and place: messages may quote text."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not record.exc_info or record.exc_info[1] is None or isinstance(record.exc_info[1], asyncio.CancelledError):
+            return
+        error, frame = record.exc_info[1], record.exc_info[1].__traceback__
+        while frame is not None and frame.tb_next is not None:
+            frame = frame.tb_next
+        place = f"{Path(frame.tb_frame.f_code.co_filename).name}:{frame.tb_lineno}" if frame is not None else "unknown"
+        fields = {"exception": type(error).__name__, "place": place}
+        _LOGGER.error("the app failed", extra={"fields": fields})
+
+
+def _uvicorn_logger() -> logging.Logger:
+    logger = logging.Logger("semgate.http.uvicorn", level=logging.ERROR)
+    logger.addHandler(_ExceptionNames())
+    return logger
+
+
+_UVICORN: Final = _uvicorn_logger()

@@ -1,0 +1,36 @@
+"""Who a request belongs to: the operator's header, else a keyed digest of its API key, else a tenant called unknown.
+
+A client's own claim counts only if the operator says that whoever sets the header may be believed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from typing import Final
+
+from semgate.http.headers import Headers, find, find_text
+
+UNKNOWN_TENANT: Final = "unknown"
+_DIGEST_BYTES: Final = 16
+# Who is believed by header must not be able to name itself as a key's digest or as the unknown tenant.
+_BY_HEADER: Final = "tenant:"
+_BY_KEY: Final = "key:"
+
+
+class TenantRule:
+    """Costs one HMAC for a request with an API key (about 2 us)."""
+
+    __slots__ = ("_key", "_trust_header")
+
+    def __init__(self, secret: bytes, *, trust_tenant_header: bool) -> None:
+        self._key = hmac.new(secret, b"semgate tenant of an api key", hashlib.sha256).digest()
+        self._trust_header = trust_tenant_header
+
+    def tenant_of(self, headers: Headers) -> str:
+        if self._trust_header and (named := find_text(headers, b"x-tenant-id")) is not None:
+            return _BY_HEADER + named
+        credential = find(headers, b"authorization") or find(headers, b"x-api-key") or find(headers, b"api-key")
+        if not credential:
+            return UNKNOWN_TENANT
+        return _BY_KEY + hmac.digest(self._key, credential, "sha256")[:_DIGEST_BYTES].hex()

@@ -1,0 +1,82 @@
+"""The index for engines that publish nothing: what was routed where, believed for a while, least recent first out.
+
+Same tables as ``blocks``, with our own key in the place of the engine's hash; 4 bytes a block more, for the age.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semblend.errors import ConfigurationError
+from semgate.index.held import LET_GO, forget_older, keep
+from semgate.index.slots import SlotTable
+
+TICK_SECONDS: Final = 0.1
+
+
+class ApproximateIndex:
+    """``ttl_seconds`` after a block was last routed it is believed gone, or earlier when the replica is full."""
+
+    def __init__(
+        self, max_blocks_per_replica: int, ttl_seconds: float, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        if ttl_seconds <= 0:
+            raise ConfigurationError(f"ttl_seconds is {ttl_seconds}; give a time above 0")
+        self.expired_blocks = 0
+        self.evicted_blocks = 0
+        self._table = SlotTable(max_blocks_per_replica, stamped=True)
+        self._ttl_ticks = max(1, round(ttl_seconds / TICK_SECONDS))
+        self._clock = clock
+        self._began = clock()
+        self._tick = 0
+        self._counts = np.zeros(3, np.int64)
+
+    def add_slot(self) -> int:
+        return self._table.add()
+
+    def remove_slot(self, slot: int) -> None:
+        self._table.remove(slot)
+
+    def cleared(self, slot: int) -> None:
+        self._table.clear(slot)
+
+    def routed(self, slot: int, keys: NDArray[np.uint64]) -> None:
+        """A request with these keys goes to this replica. Leading blocks become the most recent: leaves go first."""
+        self._expire()
+        held = self._table.make_room(slot, len(keys))
+        backwards = np.ascontiguousarray(keys[::-1])
+        scratch = np.empty((2, len(keys)), np.uint64)
+        keep(
+            *(self._table.holders, held, slot, backwards, backwards, self._table.max_blocks_per_replica),
+            *(self._tick, scratch[0], scratch[1], self._counts),
+        )
+        self.evicted_blocks += int(self._counts[LET_GO])
+
+    def longest(self, keys: NDArray[np.uint64]) -> NDArray[np.int32]:
+        self._expire()
+        return self._table.longest(keys)
+
+    def blocks(self, slot: int) -> int:
+        self._expire()
+        return self._table.blocks(slot)
+
+    def distinct_blocks(self) -> int:
+        return self._table.distinct_blocks()
+
+    def state_bytes(self) -> int:
+        return self._table.state_bytes()
+
+    def _expire(self) -> None:
+        """Once per tick; every block expires once, so this is constant time per block in the long run."""
+        tick = int((self._clock() - self._began) / TICK_SECONDS)
+        if tick == self._tick:
+            return
+        self._tick = tick
+        for slot in self._table.slots():
+            held = self._table.held(slot)
+            self.expired_blocks += forget_older(self._table.holders, held, slot, tick - self._ttl_ticks)

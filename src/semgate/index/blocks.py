@@ -1,0 +1,150 @@
+"""The exact index: what the engines reported stored and removed, answering how many leading blocks each replica has.
+
+Filled by ``events.feed``, asked by the placement, all in one thread. ``benchmarks/router/index`` prints bytes per
+block and operations per second.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semblend.errors import ContractError
+from semgate.index.held import COUNT, LET_GO, STORED, TWINS, USED, copy_entries, forget, hold_again, keep, key_of
+from semgate.index.keys import request_keys
+from semgate.index.slots import SlotTable
+
+# Sixteen million tokens in blocks of 16: more than the memory of one replica holds. Above it, the oldest go.
+DEFAULT_BLOCKS_PER_REPLICA: Final = 1 << 20
+_SMALLEST_SCRATCH: Final = 256
+
+
+@dataclass(slots=True)
+class IndexCounters:
+    """``orphan_blocks``: reported stored behind a parent we never saw, so that they cannot be placed in a chain."""
+
+    stored_blocks: int = 0
+    removed_blocks: int = 0
+    orphan_blocks: int = 0
+    evicted_blocks: int = 0
+    clears: int = 0
+
+
+class BlockIndex:
+    """``count_copies``: vLLM reports every copy of a block it stores and drops, and a block is gone with its last."""
+
+    def __init__(self, max_blocks_per_replica: int = DEFAULT_BLOCKS_PER_REPLICA, *, count_copies: bool = True) -> None:
+        self.counters = IndexCounters()
+        self._table = SlotTable(max_blocks_per_replica)
+        self._count_copies = count_copies
+        self._twins: dict[int, set[int]] = {}
+        self._counts = np.zeros(3, np.int64)
+        self._let_go = np.empty(_SMALLEST_SCRATCH, np.uint64)
+        self._new_twins = np.empty(_SMALLEST_SCRATCH, np.uint64)
+
+    def add_slot(self) -> int:
+        return self._table.add()
+
+    def remove_slot(self, slot: int) -> None:
+        self._twins.pop(slot, None)
+        self._table.remove(slot)
+
+    def cleared(self, slot: int) -> None:
+        self._twins.pop(slot, None)
+        self._table.clear(slot)
+        self.counters.clears += 1
+
+    def stored(
+        self,
+        slot: int,
+        engine_hashes: NDArray[np.uint64],
+        parent_hash: int | None,
+        tokens: NDArray[np.uint32],
+        block_tokens: int,
+        root: int,
+        extras: NDArray[np.uint64] | None = None,
+    ) -> int:
+        """Blocks that were new here. ``root`` is where a chain without parent begins."""
+        count = len(engine_hashes)
+        if block_tokens < 1 or len(tokens) != count * block_tokens:
+            raise ContractError(f"{count} blocks of {block_tokens} tokens came with {len(tokens)} tokens")
+        if extras is not None and len(extras) != count:
+            raise ContractError(f"{count} blocks came with {len(extras)} extra keys")
+        held = self._table.held(slot)
+        origin = root if parent_hash is None else int(key_of(held, np.uint64(parent_hash)))
+        if origin == 0 and parent_hash is not None:
+            self.counters.orphan_blocks += count
+            return 0
+        keys = request_keys(tokens, block_tokens, origin, extras)
+        self._make_scratch(count)
+        held = self._table.make_room(slot, count)
+        bound = self._table.max_blocks_per_replica
+        keep(
+            *(self._table.holders, held, slot, engine_hashes, keys, bound, 0),
+            *(self._let_go, self._new_twins, self._counts),
+        )
+        if self._counts[TWINS]:
+            known = self._twins.setdefault(slot, set())
+            known.update(self._new_twins[: self._counts[TWINS]].tolist())
+        self.counters.evicted_blocks += int(self._counts[LET_GO])
+        new_blocks = int(self._counts[STORED])
+        self.counters.stored_blocks += new_blocks
+        self._mend_twins(slot)
+        return new_blocks
+
+    def removed(self, slot: int, engine_hashes: NDArray[np.uint64]) -> int:
+        """Blocks that left with this; hashes we do not know are passed over."""
+        self._make_scratch(len(engine_hashes))
+        held = self._table.held(slot)
+        forget(self._table.holders, held, slot, engine_hashes, self._count_copies, self._let_go, self._counts)
+        gone = int(self._counts[LET_GO])
+        self.counters.removed_blocks += gone
+        self._mend_twins(slot)
+        return gone
+
+    def longest(self, keys: NDArray[np.uint64]) -> NDArray[np.int32]:
+        return self._table.longest(keys)
+
+    def blocks(self, slot: int) -> int:
+        return self._table.blocks(slot)
+
+    def distinct_blocks(self) -> int:
+        return self._table.distinct_blocks()
+
+    def state_bytes(self) -> int:
+        return self._table.state_bytes()
+
+    def dump(self, slot: int) -> set[tuple[int, int]]:
+        """(engine hash, block key) of all a replica holds, to compare with the engine's own list."""
+        held = self._table.held(slot)
+        hashes = np.empty(int(held.state[COUNT]), np.uint64)
+        keys = np.empty_like(hashes)
+        copy_entries(held, hashes, keys)
+        return set(zip(hashes.tolist(), keys.tolist(), strict=True))
+
+    def _make_scratch(self, count: int) -> None:
+        if count > len(self._let_go):
+            self._let_go = np.empty(2 * count, np.uint64)
+            self._new_twins = np.empty(2 * count, np.uint64)
+
+    def _mend_twins(self, slot: int) -> None:
+        """Two engine hashes of one key are rare (the engine tells blocks apart by what it does not publish): the key
+        left with the first of them and comes back here while another is held."""
+        twins = self._twins.get(slot)
+        if not twins:
+            return
+        left = twins.intersection(self._let_go[: self._counts[LET_GO]].tolist())
+        if not left:
+            return
+        held = self._table.held(slot)
+        used = int(held.state[USED])
+        living = held.keys[:used][held.copies[:used] > 0]
+        still = set(living[np.isin(living, np.fromiter(left, np.uint64, len(left)))].tolist())
+        for key in still:
+            hold_again(self._table.holders, np.uint64(key), slot)
+        twins.difference_update(left - still)
+        if not twins:
+            del self._twins[slot]

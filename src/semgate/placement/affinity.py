@@ -1,0 +1,47 @@
+"""Session -> the replica that served it last. Bounded: the session unused for longest leaves first.
+
+About 350 bytes and 1 us per session; keys are tuples, so no tenant can name another's session.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from semblend.errors import ConfigurationError
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    replica: str
+    prompt_tokens: int
+    at_s: float
+
+
+class SessionHomes:
+    def __init__(self, most_sessions: int = 100_000, keep_s: float = 3_600.0) -> None:
+        if most_sessions < 1 or keep_s <= 0.0:
+            raise ConfigurationError("session affinity keeps at least one session for more than 0 seconds")
+        self._most = most_sessions
+        self._keep_s = keep_s
+        self._homes: OrderedDict[tuple[str, str], Home] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._homes)
+
+    def find(self, tenant: str, session: str | None, now_s: float) -> Home | None:
+        if session is None:
+            return None
+        home = self._homes.get((tenant, session))
+        return home if home is not None and now_s - home.at_s <= self._keep_s else None
+
+    def note(self, tenant: str, session: str | None, replica: str, prompt_tokens: int, now_s: float) -> None:
+        if session is None:
+            return
+        self._homes[tenant, session] = Home(replica, prompt_tokens, now_s)
+        self._homes.move_to_end((tenant, session))
+        while len(self._homes) > self._most or self._oldest_is_stale(now_s):
+            self._homes.popitem(last=False)
+
+    def _oldest_is_stale(self, now_s: float) -> bool:
+        return bool(self._homes) and now_s - next(iter(self._homes.values())).at_s > self._keep_s

@@ -1,0 +1,40 @@
+"""Who may take a request: the ready ones; with none, half-open ones, then those whose health check fails; else nobody.
+
+A draining replica and one with an open breaker are never candidates.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from semgate.placement.decision import NoUsableReplicaError
+from semgate.placement.view import ReplicaState, ReplicaView
+
+_LAST_RESORTS: tuple[ReplicaState, ...] = ("half_open", "unhealthy")
+
+
+def eligible(fleet: Sequence[ReplicaView], tried: frozenset[str]) -> tuple[Sequence[ReplicaView], str | None]:
+    """The candidates, and why they are a last resort (None: they are not)."""
+    ready = [each for each in fleet if each.state == "ready"]
+    if tried:
+        ready = [each for each in ready if each.name not in tried]
+    if ready:
+        return ready, None
+    for state in _LAST_RESORTS:
+        left = [each for each in fleet if each.state == state and each.name not in tried]
+        if left:
+            return left, f"no replica is ready ({_census(fleet, tried)}); a {state.replace('_', '-')} one instead"
+    raise NoUsableReplicaError(f"no replica can take the request ({_census(fleet, tried)})")
+
+
+def trial_due(fleet: Sequence[ReplicaView], tried: frozenset[str]) -> ReplicaView | None:
+    """A half-open replica that must be tried to close its breaker. Never with a request that has failed before."""
+    if tried:
+        return None
+    return next((each for each in fleet if each.trial_due and each.state == "half_open"), None)
+
+
+def _census(fleet: Sequence[ReplicaView], tried: frozenset[str]) -> str:
+    states = Counter("tried already" if each.name in tried else each.state for each in fleet)
+    return ", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "the fleet is empty"

@@ -1,0 +1,19 @@
+"""Each usable replica in turn, whatever it holds and however busy it is."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from semgate.placement.case import Case, Choice
+from semgate.placement.policy.interface import PolicyOptions, Stateless
+
+
+class RoundRobin(Stateless):
+    name = "round_robin"
+
+    def __init__(self, options: PolicyOptions) -> None:
+        del options
+
+    def choose(self, case: Case) -> Choice:
+        turn = case.turn % len(case.candidates)
+        return Choice(turn, "cold_route", np.zeros(len(case.candidates)), "its turn")

@@ -1,0 +1,88 @@
+"""Label-weighted overlap with what was routed to each replica before: system and template text weighs more.
+
+A weight is the chance that the content is still there and worth meeting again: 1 for system text, less for one-off
+user text. Leading content counts whole, the same content further in by ``scattered_worth``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from semantic_kv.labels import LABELS
+from semgate.placement.case import Case, Choice, best_in_turn
+from semgate.placement.evidence import add_session_home
+from semgate.placement.overlap import ContentHistory
+from semgate.placement.policy.interface import PolicyOptions
+from semgate.placement.view import Content, Floats
+
+# The published weights of the simulator's semantic policies, as shares of the largest.
+_WEIGHT: Final = {
+    "system": 1.0,
+    "template": 2.0 / 2.4,
+    "code": 1.6 / 2.4,
+    "retrieved_context": 1.4 / 2.4,
+    "tool_output": 1.1 / 2.4,
+    "assistant": 1.0 / 2.4,
+    "other": 0.8 / 2.4,
+    "user": 0.7 / 2.4,
+}
+WEIGHTS: Final = tuple(_WEIGHT[label] for label in LABELS)
+
+
+class SemanticLocality:
+    name = "semantic_locality"
+
+    def __init__(self, options: PolicyOptions) -> None:
+        self._history = ContentHistory(options.most_contents)
+        self._scattered_worth = options.scattered_worth
+
+    def choose(self, case: Case) -> Choice:
+        overlap = self._overlap_tokens(case.request.content, case.slots.tolist())
+        add_session_home(case, overlap)
+        saved = case.price.saved_ms(case.request.prompt_tokens, overlap)
+        scores = saved - case.wait_ms
+        place = best_in_turn(scores, case.turn)
+        if overlap[place] > 0.0:
+            return Choice(
+                place,
+                "exact_route",
+                scores,
+                f"like content was routed there, worth {saved[place]:.0f} ms",
+                overlap[place],
+            )
+        reason = "queues outweigh every overlap" if overlap.any() else "no replica has seen its content"
+        return Choice(place, "cold_route", scores, reason)
+
+    def placed(self, case: Case, place: int) -> None:
+        slot = case.candidates[place].slot
+        for each in case.request.content:
+            self._history.note(each.key, slot)
+
+    def forget(self, slot: int) -> None:
+        self._history.forget(slot)
+
+    def _overlap_tokens(self, content: Sequence[Content], slots: Sequence[int]) -> Floats:
+        """Weighted tokens per candidate; those of the unbroken beginning at full weight."""
+        overlap = np.zeros(len(slots))
+        place_of = {slot: place for place, slot in enumerate(slots)}
+        leading = sum(1 << slot for slot in slots)
+        for each in content:
+            holders = self._history.holders(each.key)
+            worth = WEIGHTS[each.label] * each.tokens
+            leading &= holders
+            for slot in _bits(holders):
+                if slot in place_of:
+                    overlap[place_of[slot]] += worth if leading >> slot & 1 else worth * self._scattered_worth
+        return overlap
+
+
+def _bits(mask: int) -> list[int]:
+    found = []
+    while mask:
+        low = mask & -mask
+        found.append(low.bit_length() - 1)
+        mask ^= low
+    return found

@@ -1,0 +1,86 @@
+"""The immutable inputs of one decision: what is known of the request and of every replica at that moment."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Keys = NDArray[np.uint64]
+BySlot = NDArray[np.int32]
+Floats = NDArray[np.float64]
+ReplicaState = Literal["ready", "half_open", "unhealthy", "draining", "open"]
+NO_KEYS: Final[Keys] = np.zeros(0, dtype=np.uint64)
+ROW_NUMBERS: Final = 5
+_ROW: Final = struct.Struct(f"={ROW_NUMBERS}d")
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaView:
+    """One replica now. ``slot`` is its number in the indexes; ``queued_prefill_tokens`` are routed there and have not
+    given a first token; of these ``head_prefill_tokens`` are the oldest request's, at the front since ``head_since_s``
+    (the Placer's clock), so that progress can be guessed without a word from the engine; ``trial_due``: its half-open
+    breaker asks for one request to judge by. ``row`` is its numbers packed once, as views outlive many decisions."""
+
+    name: str
+    slot: int
+    state: ReplicaState = "ready"
+    in_flight: int = 0
+    queued_prefill_tokens: int = 0
+    trial_due: bool = False
+    head_prefill_tokens: int = 0
+    head_since_s: float = 0.0
+    row: bytes = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        numbers = (self.slot, self.queued_prefill_tokens, self.in_flight, self.head_prefill_tokens, self.head_since_s)
+        object.__setattr__(self, "row", _ROW.pack(*numbers))
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """One labelled block of text: a keyed digest of it, the index of its label in ``semantic_kv.labels``, its size."""
+
+    key: int
+    label: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementRequest:
+    """Evidence arrays are indexed by slot; a slot beyond their end has none, and None means nobody was asked.
+
+    ``exact_blocks``: leading blocks the engines announced (``PrefixIndex.longest``). ``expected_blocks``: leading
+    blocks by routing history (the approximate index). ``donor_tokens``: tokens donors cover beyond the exact prefix.
+    ``keys``: chained block keys, their root already holding model, tenant salt and LoRA. ``tried``: replicas that have
+    failed this request. ``gathered_us``: what keys and look-ups took.
+    """
+
+    prompt_tokens: int
+    block_tokens: int = 16
+    keys: Keys = field(default_factory=lambda: NO_KEYS)
+    exact_blocks: BySlot | None = None
+    expected_blocks: BySlot | None = None
+    donor_tokens: BySlot | None = None
+    content: tuple[Content, ...] = ()
+    tenant: str = "unknown"
+    session: str | None = None
+    tried: frozenset[str] = frozenset()
+    gathered_us: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What a finished prefill taught. ``tokens_ahead``: prefill tokens queued on the replica when the request joined,
+    of them ``head_tokens`` at the front for ``head_age_ms``. ``cached_tokens``: as the engine reported, None where it
+    does not report."""
+
+    prompt_tokens: int
+    tokens_ahead: int
+    cached_tokens: int | None
+    ttft_ms: float
+    head_tokens: int = 0
+    head_age_ms: float = 0.0

@@ -1,0 +1,102 @@
+"""A request's prompt in labelled blocks, whatever its shape: messages, tools, media, text or token ids.
+
+In: `Asked` and the body; out: pieces in the order the model sees them. Never raises: what has no text is left out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from semantic_kv.segment import Message, segment_messages, segment_prompt
+from semantic_kv.segment.messages import ROLE_LABELS
+from semgate.http.request_body import Asked
+
+TOKEN_BLOCK: Final = 128
+MEDIA: Final = ("image_url", "input_image", "input_audio", "audio_url", "video_url", "file")
+
+
+class _Tools(msgspec.Struct):
+    tools: Any = None
+
+
+_DECODER: Final = msgspec.json.Decoder(_Tools)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """``content`` is what its digest is taken of; ``text`` None where there is none to count words in."""
+
+    label: str
+    content: bytes
+    text: str | None
+    tokens: int | None = None
+    media: str | None = None
+
+
+def prompt_pieces(asked: Asked, body: bytes) -> Iterator[Piece]:
+    if asked.messages is not None:
+        yield from _tools(body)
+        for message in asked.messages:
+            yield from _of_message(message)
+    elif asked.prompt_text is not None:
+        for segment in segment_prompt(asked.prompt_text):
+            yield _text_piece(segment.label, segment.text)
+    elif asked.prompt_tokens is not None:
+        for start in range(0, len(asked.prompt_tokens), TOKEN_BLOCK):
+            ids = asked.prompt_tokens[start : start + TOKEN_BLOCK]
+            yield Piece("other", np.asarray(ids, dtype="<u4").tobytes(), None, tokens=len(ids))
+
+
+def _tools(body: bytes) -> Iterator[Piece]:
+    """Chat templates put the tools in front of the conversation."""
+    try:
+        tools = _DECODER.decode(body).tools
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return
+    if isinstance(tools, list) and tools:
+        yield _text_piece("template", _canonical(tools))
+
+
+def _of_message(message: object) -> Iterator[Piece]:
+    if not isinstance(message, dict):
+        return
+    role = message.get("role")
+    known = role if isinstance(role, str) and role in ROLE_LABELS else "user"
+    content = message.get("content")
+    if isinstance(content, str):
+        yield from _segments(known, content)
+    elif isinstance(content, list):
+        for part in content:
+            yield from _of_part(known, part)
+    if calls := message.get("tool_calls"):
+        yield _text_piece("assistant", _canonical(calls))
+
+
+def _of_part(role: str, part: object) -> Iterator[Piece]:
+    if isinstance(part, str):
+        yield from _segments(role, part)
+    elif isinstance(part, dict) and isinstance(part.get("text"), str):
+        yield from _segments(role, part["text"])
+    elif isinstance(part, dict):
+        kind = part.get("type")
+        media = kind if kind in MEDIA else "other"
+        yield Piece("other", _canonical(part).encode("utf-8", "surrogatepass"), None, tokens=1, media=media)
+
+
+def _segments(role: str, text: str) -> Iterator[Piece]:
+    for segment in segment_messages((Message(role, text),)):
+        yield _text_piece(segment.label, segment.text)
+
+
+def _text_piece(label: str, text: str) -> Piece:
+    return Piece(label, text.encode("utf-8", "surrogatepass"), text)
+
+
+def _canonical(value: object) -> str:
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))

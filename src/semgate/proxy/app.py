@@ -1,0 +1,189 @@
+"""The proxy as an ASGI callable: a client's request in, the upstream's reply out as it is, an exchange to the writer.
+
+Served by ``semgate proxy`` and by ``uvicorn apps.proxy.main:app``; opened and closed by `ProxyService`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import MutableMapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, Final
+
+from semgate.http.departure import ClientWatch
+from semgate.http.event_stream import ReplyScan
+from semgate.http.faults import (
+    BUSY,
+    NO_METHOD,
+    NOT_FOUND,
+    TOO_LARGE,
+    Fault,
+    Send,
+    event_of,
+    fault_of,
+    send_fault,
+    send_json,
+)
+from semgate.http.headers import Headers, find, for_client, for_upstream
+from semgate.http.request_body import BodyTooLarge, ClientGone, Receive, read_body
+from semgate.http.tenant import TenantRule
+from semgate.http.upstream import Upstream, UpstreamFault, UpstreamReply
+from semgate.proxy.exchange import Exchange
+from semgate.proxy.telemetry import CONTENT_TYPE, ProxyTelemetry
+from semgate.proxy.writer import TraceWriter
+
+Scope = MutableMapping[str, Any]
+METHODS: Final = frozenset({"GET", "HEAD", "POST", "OPTIONS"})
+RECORDED_PATHS: Final = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/responses", "/generate"})
+NO_PATH: Final = "other"  # a label for what the fixed list does not hold
+
+
+@dataclass(frozen=True, slots=True)
+class Passing:
+    """Where requests go and what of them may pass. ``base_path`` stands in front of every path."""
+
+    origin: str
+    base_path: str
+    paths: tuple[str, ...]
+    forward_authorization: bool
+    max_body_bytes: int
+    max_in_flight: int
+
+
+class ProxyApp:
+    """Nothing here is done per chunk but to send it on and to look at it."""
+
+    def __init__(
+        self, passing: Passing, upstream: Upstream, tenants: TenantRule, writer: TraceWriter, telemetry: ProxyTelemetry
+    ) -> None:
+        self._passing = passing
+        self._upstream = upstream
+        self._tenants = tenants
+        self._writer = writer
+        self._telemetry = telemetry
+        self._exact_paths = frozenset(path for path in passing.paths if "*" not in path)
+        self._patterns = tuple(path for path in passing.paths if "*" in path)
+        self.is_ready = True
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path, method = scope["path"], scope["method"]
+        label = self._label(path)
+        if label is None:
+            await self._own_page(path, send)
+        elif method not in METHODS:
+            await self._refuse(send, label, NO_METHOD)
+        elif self._telemetry.in_flight >= self._passing.max_in_flight:
+            await self._refuse(send, label, BUSY)
+        else:
+            self._telemetry.in_flight += 1
+            try:
+                await self._pass(scope, label, receive, send)
+            finally:
+                self._telemetry.in_flight -= 1
+
+    async def _pass(self, scope: Scope, label: str, receive: Receive, send: Send) -> None:
+        headers: Headers = tuple(scope["headers"])
+        try:
+            body = await read_body(receive, headers, self._passing.max_body_bytes)
+        except BodyTooLarge:
+            await self._refuse(send, label, TOO_LARGE)
+            return
+        except ClientGone:
+            self._telemetry.count(label, None, "client_left")
+            return
+        tenant = self._tenants.tenant_of(headers)
+        exchange = Exchange(label, headers, body, tenant, 1000.0 * time.time(), time.perf_counter())
+        try:
+            with ClientWatch(receive) as watch:
+                await self._exchange(scope, exchange, watch, send)
+        except ClientGone:
+            exchange.outcome = "client_left"
+        finally:
+            exchange.ended_s = exchange.ended_s or time.perf_counter()
+            self._telemetry.observe(exchange)
+            if label in RECORDED_PATHS and scope["method"] == "POST":
+                self._writer.put(exchange)
+
+    async def _exchange(self, scope: Scope, exchange: Exchange, watch: ClientWatch, send: Send) -> None:
+        passing = self._passing
+        query = scope["query_string"]
+        target = (
+            passing.base_path + scope["raw_path"].decode("latin-1") + (f"?{query.decode('latin-1')}" if query else "")
+        )
+        headers = for_upstream(exchange.headers, forward_authorization=passing.forward_authorization)
+        try:
+            reply = await self._upstream.send(passing.origin, scope["method"], target, headers, exchange.body)
+        except UpstreamFault as fault:
+            exchange.fault, exchange.status = fault.kind, fault_of(fault).status
+            watch.stop()
+            await send_fault(send, fault_of(fault))
+            return
+        try:
+            await self._relay(reply, exchange, watch, send)
+        except UpstreamFault as fault:
+            exchange.fault = fault.kind
+            watch.stop()
+            await _end_torn(send, fault_of(fault), exchange)
+        finally:
+            await reply.abort()
+
+    async def _relay(self, reply: UpstreamReply, exchange: Exchange, watch: ClientWatch, send: Send) -> None:
+        """Each chunk goes out in the turn it came in, and is looked at afterwards."""
+        exchange.status = reply.status
+        kind = find(reply.headers, b"content-type") or b""
+        scan = exchange.scan = ReplyScan(is_event_stream=kind.startswith(b"text/event-stream"))
+        feed, clock, telemetry = scan.feed, time.perf_counter, self._telemetry
+        await send({"type": "http.response.start", "status": reply.status, "headers": for_client(reply.headers)})
+        async for chunk in reply.chunks():
+            now_s = clock()
+            is_last = reply.is_complete
+            if is_last:
+                watch.stop()
+            await send({"type": "http.response.body", "body": chunk, "more_body": not is_last})
+            feed(chunk, now_s)
+            telemetry.answer_bytes += len(chunk)
+            if exchange.first_byte_s is None:
+                exchange.first_byte_s = now_s
+            if is_last:
+                break
+        else:
+            watch.stop()
+            now_s = clock()
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        exchange.ended_s = now_s
+        exchange.outcome = "ok" if reply.status < 400 else "http_error"
+        if exchange.outcome == "ok" and scan.ended_in_error:
+            exchange.outcome = "stream_error"
+
+    async def _refuse(self, send: Send, label: str, fault: Fault) -> None:
+        self._telemetry.count(label, fault.status, "refused")
+        await send_fault(send, fault)
+
+    def _label(self, path: str) -> str | None:
+        """The path, or the pattern it fits, as it may stand in metrics and records; None: it is not to be passed."""
+        if path in self._exact_paths:
+            return path
+        if ".." in path:
+            return None
+        return next((pattern for pattern in self._patterns if fnmatchcase(path, pattern)), None)
+
+    async def _own_page(self, path: str, send: Send) -> None:
+        if path == "/healthz":
+            await send_json(send, 200, b'{"status": "alive"}')
+        elif path == "/readyz":
+            status, said = (200, b'{"status": "ready"}') if self.is_ready else (503, b'{"status": "stopping"}')
+            await send_json(send, status, said)
+        elif path == "/metrics":
+            await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", CONTENT_TYPE)]})
+            await send({"type": "http.response.body", "body": self._telemetry.text()})
+        else:
+            await self._refuse(send, NO_PATH, NOT_FOUND)
+
+
+async def _end_torn(send: Send, fault: Fault, exchange: Exchange) -> None:
+    """The reply has begun, so its status is spoken. A stream can still say why; the body stays unfinished either way,
+    and the server closes the connection, so that no client takes it for complete."""
+    if exchange.scan is not None and exchange.scan.is_event_stream:
+        border = b"" if exchange.scan.at_event_border else b"\n\n"
+        await send({"type": "http.response.body", "body": border + event_of(fault), "more_body": True})

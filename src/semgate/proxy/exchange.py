@@ -1,0 +1,33 @@
+"""One request and its reply as the proxy saw them; handed from the event loop to the writer's thread, never back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from semgate.http.event_stream import ReplyScan
+from semgate.http.headers import Headers
+
+Outcome = Literal["ok", "http_error", "stream_error", "client_left", "upstream_fault"]
+
+
+@dataclass(slots=True)
+class Exchange:
+    """Holds the request's body until the record is made. Times are of one monotonic clock, in seconds."""
+
+    path: str
+    headers: Headers
+    body: bytes
+    tenant: str
+    arrived_unix_ms: float
+    asked_s: float
+    outcome: Outcome = "upstream_fault"
+    status: int | None = None
+    first_byte_s: float | None = None
+    ended_s: float = 0.0
+    fault: str | None = None
+    scan: ReplyScan | None = None
+
+    @property
+    def held_bytes(self) -> int:
+        return len(self.body) + 2048  # headers, times and the tail of the reply

@@ -1,0 +1,117 @@
+"""The proxy put together from its settings, and taken apart again without losing a record.
+
+In: `ProxySettings`; out: an ASGI app to be served between `start` and `stop`. Called by the command and by tests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, MutableMapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from semblend.errors import ConfigurationError
+from semgate.http.faults import Send
+from semgate.http.request_body import Receive
+from semgate.http.server import HttpServer
+from semgate.http.server_protocol import Limits
+from semgate.http.tenant import TenantRule
+from semgate.http.upstream import Upstream
+from semgate.prompt.digest import Digests, open_secret
+from semgate.proxy.app import Passing, ProxyApp
+from semgate.proxy.record import RecordMaker
+from semgate.proxy.spans import SpanMaker, open_provider
+from semgate.proxy.telemetry import ProxyTelemetry
+from semgate.proxy.trace_file import TraceFiles, mend_torn_files
+from semgate.proxy.writer import TraceWriter
+from semgate.setting_values import DEFAULT_PATHS
+from semgate.settings import ProxySettings
+
+
+class ProxyService:
+    """Owns the client, the writer's thread and the spans."""
+
+    def __init__(self, settings: ProxySettings, spans: SpanMaker | None = None) -> None:
+        self._passing = _passing(settings)
+        folder = settings.trace_output_dir
+        secret = open_secret(settings.digest_secret_file, folder)
+        torn_lines = mend_torn_files(folder)
+        self._spans = spans or (SpanMaker(open_provider(settings.otlp_endpoint)) if settings.otlp_endpoint else None)
+        maker = RecordMaker(Digests(secret), redact_text=settings.redact_text)
+        files = TraceFiles(
+            folder, rotate_bytes=settings.trace_rotate_bytes, rotate_seconds=settings.trace_rotate_seconds
+        )
+        self.writer = TraceWriter(
+            maker.record_of,
+            files,
+            queue_records=settings.trace_queue_records,
+            observe=self._spans.observe if self._spans is not None else None,
+        )
+        self.writer.counts.torn_lines = torn_lines
+        self.telemetry = ProxyTelemetry(self.writer)
+        self._upstream = Upstream(
+            connect_seconds=settings.connect_seconds,
+            first_byte_seconds=settings.proxy_timeout_seconds,
+            idle_seconds=settings.idle_seconds,
+            max_connections_per_origin=settings.max_connections,
+        )
+        tenants = TenantRule(secret, trust_tenant_header=settings.trust_tenant_header)
+        self.app = ProxyApp(self._passing, self._upstream, tenants, self.writer, self.telemetry)
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        """For foreign ASGI servers, which say by lifespan when to stop."""
+        if scope["type"] == "http":
+            await self.app(scope, receive, send)
+        elif scope["type"] == "lifespan":
+            await receive()
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+            await self.stop()
+            await send({"type": "lifespan.shutdown.complete"})
+
+    async def stop(self) -> None:
+        """Records of ended requests are on disk when it returns."""
+        self.app.is_ready = False
+        await self._upstream.close()
+        await asyncio.to_thread(self.writer.close)
+        if self._spans is not None:
+            await asyncio.to_thread(self._spans.close)
+
+
+def open_server(service: ProxyService, settings: ProxySettings) -> HttpServer:
+    return HttpServer(
+        service.app,
+        host=settings.host,
+        port=settings.port,
+        tls_cert_file=settings.tls_cert_file,
+        tls_key_file=settings.tls_key_file,
+        shutdown_seconds=settings.shutdown_seconds,
+        limits=Limits(max_connections=settings.max_connections),
+    )
+
+
+async def serve(settings: ProxySettings, announce: Callable[[int], None]) -> None:
+    """Until SIGTERM or Ctrl-C; ``announce`` is called with the port once it listens."""
+    service = ProxyService(settings)
+    try:
+        server = open_server(service, settings)
+        announce(await server.start())
+        await server.serve_until_signal()
+    finally:
+        await service.stop()
+
+
+def _passing(settings: ProxySettings) -> Passing:
+    if not settings.upstream_base_url:
+        raise ConfigurationError(
+            "no upstream: set SEMANTICKV_UPSTREAM_BASE_URL or --upstream-base-url, for instance to http://127.0.0.1:8001"
+        )
+    parts = urlsplit(settings.upstream_base_url)
+    return Passing(
+        origin=f"{parts.scheme}://{parts.netloc}",
+        base_path=parts.path.rstrip("/").removesuffix("/v1"),
+        paths=DEFAULT_PATHS,
+        forward_authorization=settings.forward_authorization,
+        max_body_bytes=settings.max_body_bytes,
+        max_in_flight=settings.max_connections,
+    )

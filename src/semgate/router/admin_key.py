@@ -1,0 +1,23 @@
+"""The key of the admin surface, read from a file by whoever serves it and whoever asks it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from semblend.errors import ConfigurationError
+
+LEAST_KEY_CHARACTERS: Final = 16
+
+
+def read_admin_key(path: Path | None) -> str:
+    """The key in a file; it is never a flag, which every user of the machine could read."""
+    if path is None:
+        raise ConfigurationError("the admin surface needs a key: write one to a file and give --admin-api-key-file")
+    try:
+        key = path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path}: the admin key cannot be read: {error}") from None
+    if len(key) < LEAST_KEY_CHARACTERS:
+        raise ConfigurationError(f"{path}: an admin key has at least {LEAST_KEY_CHARACTERS} characters")
+    return key

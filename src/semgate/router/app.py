@@ -1,0 +1,120 @@
+"""The router as an ASGI callable: clients' requests in, answers of replicas out; health and metrics on the same port.
+
+Served by ``semgate router`` and by ``uvicorn apps.router.main:app``; starting and stopping is the lifespan's work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fnmatch
+from collections.abc import MutableMapping
+from typing import Any, Final
+
+from semblend.errors import SemBlendError
+from semgate.http.departure import ClientWatch
+from semgate.http.faults import BODY_TIMEOUT, NO_METHOD, NOT_FOUND, TOO_LARGE, Fault, Send, send_fault
+from semgate.http.headers import Headers, for_upstream
+from semgate.http.request_body import BodyTooLarge, ClientGone, Receive, read_body, read_request
+from semgate.router.answer import Client
+from semgate.router.forward import Errand
+from semgate.router.gateway import Gateway
+from semgate.router.inbound import Inbound
+from semgate.router.journey import Journey
+from semgate.router.response_headers import REQUEST_ID, request_id_of, routing_headers
+from semgate.router.status_pages import send_status_page
+
+Scope = MutableMapping[str, Any]
+METHODS: Final = frozenset({"GET", "HEAD", "POST", "OPTIONS"})
+BODY_SECONDS: Final = 60.0
+UNSALTED: Final = Fault(400, "invalid_request_error", "not_json", "The body must be a JSON object in UTF-8.")
+
+
+class RouterApp:
+    def __init__(self, gateway: Gateway) -> None:
+        self.gateway = gateway
+        self._paths = gateway.settings.pass_paths
+        self._max_body_bytes = gateway.settings.max_body_bytes
+        # A tenant nobody vouched for must not be believed further up either.
+        unbelieved = () if gateway.settings.trust_tenant_header else (b"x-tenant-id",)
+        self._dropped = frozenset({REQUEST_ID, *unbelieved})
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        elif scope["type"] == "http" and not await send_status_page(self.gateway, scope["path"], send):
+            await self._serve(scope, receive, send)
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        await receive()
+        try:
+            await self.gateway.start()
+        except (SemBlendError, OSError) as error:
+            await self.gateway.stop()
+            await send({"type": "lifespan.startup.failed", "message": str(error)})
+            return
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await self.gateway.stop()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers: Headers = tuple(scope["headers"])
+        request_id = request_id_of(headers)
+        body = b""
+        fault = self._refusal(scope["method"], scope["path"])
+        if fault is None:
+            try:
+                async with asyncio.timeout(BODY_SECONDS):
+                    body = await read_body(receive, headers, self._max_body_bytes)
+            except BodyTooLarge:
+                fault = TOO_LARGE
+            except TimeoutError:
+                fault = BODY_TIMEOUT
+            except ClientGone:
+                return
+        if fault is not None:
+            await self._refuse(send, fault, request_id)
+            return
+        await self._routed(scope, headers, request_id, body, receive, send)
+
+    def _refusal(self, method: str, path: str) -> Fault | None:
+        """Only paths that are meant for clients go up: engines have others that stop, empty or change them."""
+        known = path in self._paths or any(fnmatch.fnmatchcase(path, pattern) for pattern in self._paths)
+        if not known or ".." in path:
+            return NOT_FOUND
+        return None if method in METHODS else NO_METHOD
+
+    async def _routed(
+        self, scope: Scope, headers: Headers, request_id: str, body: bytes, receive: Receive, send: Send
+    ) -> None:
+        gateway, journey = self.gateway, Journey(request_id)
+        asked = read_request(scope["path"], headers, body, gateway.tenants.tenant_of(headers))
+        salted = gateway.salted(asked, body)
+        if salted is None:
+            await self._refuse(send, UNSALTED, request_id)
+            return
+        asked, body = salted
+        gateway.metrics.in_flight.inc()
+        try:
+            with ClientWatch(receive) as watch:
+                journey.request = await gateway.evidence.gather(asked, body)
+                take = gateway.seats(journey.request)
+                inbound = self._inbound(scope, headers, request_id, body)
+                await gateway.forwarder.run(Errand(inbound, take, Client(send, watch), journey))
+        except ClientGone:
+            journey.outcome = "client_left"
+        finally:
+            gateway.metrics.in_flight.dec()
+            gateway.finished(asked, journey)
+
+    def _inbound(self, scope: Scope, headers: Headers, request_id: str, body: bytes) -> Inbound:
+        """The client's bytes and those of its headers that are the replica's business, under our request id."""
+        forwarded = self.gateway.settings.forward_authorization
+        allowed = for_upstream(headers, forward_authorization=forwarded, drop=self._dropped)
+        query = scope["query_string"].decode("latin-1")
+        target = scope["raw_path"].decode("latin-1") + (f"?{query}" if query else "")
+        return Inbound(scope["method"], scope["path"], target, (*allowed, (REQUEST_ID, request_id.encode())), body)
+
+    async def _refuse(self, send: Send, fault: Fault, request_id: str) -> None:
+        self.gateway.metrics.requests.labels("refused", str(fault.status)).inc()
+        await send_fault(send, fault, routing_headers(request_id, None))

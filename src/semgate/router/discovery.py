@@ -1,0 +1,39 @@
+"""Replicas from Kubernetes instead of a list: the settings in, a task that keeps the roster up to date out."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from semblend.errors import ConfigurationError
+from semgate.fleet import Endpoint
+from semgate.fleet.discovery.kubernetes import EndpointSliceWatch, Service, in_cluster, own_namespace
+from semgate.fleet.discovery.slices import SliceOptions
+from semgate.logs import log
+from semgate.router.roster import Roster
+from semgate.settings import RouterSettings
+
+
+def watch_kubernetes(settings: RouterSettings, roster: Roster) -> asyncio.Task[None]:
+    if not settings.kubernetes_service:
+        raise ConfigurationError("discovery is kubernetes: name the service of the replicas by --kubernetes-service")
+    if settings.donors_port and settings.donors_key_file is None:
+        raise ConfigurationError("--donors-port is set: give --donors-key-file the key the engines have")
+    ports = SliceOptions(
+        events_port=settings.events_port, replay_port=settings.replay_port, donors_port=settings.donors_port
+    )
+    namespace = settings.kubernetes_namespace or own_namespace()
+
+    def changed(endpoints: tuple[Endpoint, ...]) -> None:
+        try:
+            change = roster.apply(endpoints)
+        except ConfigurationError as error:
+            failed(str(error))
+            return
+        log(logging.INFO, "replicas set", by="kubernetes", **change.as_record())
+
+    def failed(line: str) -> None:
+        log(logging.ERROR, "discovery failed, the replicas stay as they are", why=line)
+
+    watch = EndpointSliceWatch(in_cluster(), Service(settings.kubernetes_service, namespace, ports), changed, failed)
+    return asyncio.get_running_loop().create_task(watch.run())

@@ -1,0 +1,200 @@
+"""The parts of a running router and their life: built from settings, started, stopped in order.
+
+In: router settings and a way to read them again; out: what the apps need. One gateway per process and event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from semblend.errors import ConfigurationError
+from semgate.fleet import HealthChecks, HealthOptions
+from semgate.http.request_body import Asked
+from semgate.http.tenant import UNKNOWN_TENANT, TenantRule
+from semgate.http.upstream import Upstream, UpstreamFault
+from semgate.logs import LOGGER, log
+from semgate.placement.cost import price_from_calibration
+from semgate.placement.placer import Placer
+from semgate.placement.view import PlacementRequest
+from semgate.prompt.digest import Digests
+from semgate.router.decision_log import DecisionLog
+from semgate.router.discovery import watch_kubernetes
+from semgate.router.evidence import Evidence
+from semgate.router.forward import Forwarder
+from semgate.router.journey import Journey
+from semgate.router.known_blocks import KnownBlocks
+from semgate.router.known_donors import KnownDonors
+from semgate.router.metrics import RouterMetrics, Sample
+from semgate.router.reload import ReadSettings, Reloader
+from semgate.router.ring import DecisionRing
+from semgate.router.roster import Roster
+from semgate.router.salt import tenant_salt, with_cache_salt
+from semgate.router.seat import TakeSeat, seats_for
+from semgate.router.token_source import open_tokens
+from semgate.router.warm_up import warm_up
+from semgate.settings import RouterSettings
+
+PROBE_SECONDS: Final = 2.0
+_LOUD: Final = ("cut", "refused")
+
+
+class Gateway:
+    def __init__(
+        self,
+        settings: RouterSettings,
+        secret: bytes,
+        *,
+        read_again: ReadSettings | None = None,
+        config: Path | None = None,
+    ) -> None:
+        self.settings = settings
+        self.metrics = RouterMetrics()
+        self.ring = DecisionRing(settings.decision_ring)
+        self.tenants = TenantRule(secret, trust_tenant_header=settings.trust_tenant_header)
+        self._upstream = Upstream(
+            connect_seconds=settings.connect_seconds,
+            first_byte_seconds=settings.first_byte_seconds,
+            idle_seconds=settings.idle_seconds,
+            max_connections_per_origin=settings.max_connections_per_replica,
+        )
+        price = None if settings.latency_model is None else price_from_calibration(settings.latency_model)
+        self.placer = Placer(settings.routing_policy, price=price)
+        self.evidence = Evidence(
+            self.placer,
+            open_tokens(settings, self._upstream, lambda: self.roster),
+            KnownBlocks(settings.index_blocks, settings.history_seconds),
+            KnownDonors(settings.donors_key_file),
+            settings.block_tokens,
+        )
+        self.roster = Roster((self.evidence,))
+        self.reloader = Reloader(settings, self.roster, self.metrics, read_again)
+        self.is_stopping = False
+        self._config = config
+        self._secret = secret
+        self._digests = Digests(secret)
+        self._log = DecisionLog(
+            settings.routing_output_dir, files=settings.decision_files, file_bytes=settings.decision_file_bytes
+        )
+        self._probes = Upstream(
+            connect_seconds=PROBE_SECONDS,
+            first_byte_seconds=PROBE_SECONDS,
+            idle_seconds=PROBE_SECONDS,
+            max_connections_per_origin=4,
+        )
+        self.forwarder = Forwarder(
+            self._upstream, max_attempts=max(settings.max_attempts, 1), retry_share=settings.retry_share
+        )
+        self.metrics.observe(self._samples)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        settings = self.settings
+        if settings.discovery not in ("static", "kubernetes"):
+            raise ConfigurationError(f"discovery is '{settings.discovery}'; write static or kubernetes")
+        if self.evidence.reads_tokens:
+            await asyncio.to_thread(warm_up)
+        if settings.discovery == "static":
+            self.reloader.set_replicas(settings.replicas, "start")
+        else:
+            self._tasks.append(watch_kubernetes(settings, self.roster))
+        self._log.start()
+        loop = asyncio.get_running_loop()
+        if settings.health_seconds > 0:
+            self._tasks.append(loop.create_task(self._watch_health()))
+        if self._config is not None and settings.reload_seconds > 0:
+            self._tasks.append(loop.create_task(self.reloader.watch(self._config, settings.reload_seconds)))
+
+    async def stop(self) -> None:
+        self.is_stopping = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+        await self._upstream.close()
+        await self._probes.close()
+        await self.evidence.close()
+        await asyncio.to_thread(self._log.close)
+
+    def not_ready_because(self) -> str | None:
+        if self.is_stopping:
+            return "shutting down"
+        if not any(view.state in ("ready", "half_open") for view in self.roster.fleet.views()):
+            return "no replica is ready"
+        return None
+
+    def seats(self, request: PlacementRequest) -> TakeSeat:
+        return seats_for(request, self.placer, self.roster, self.evidence.sent)
+
+    def salted(self, asked: Asked, body: bytes) -> tuple[Asked, bytes] | None:
+        """The request with its tenant's salt where that is switched on; None where a body cannot carry one."""
+        if not self.settings.inject_cache_salt or not body:
+            return asked, body
+        salt = tenant_salt(self._secret, asked.tenant or UNKNOWN_TENANT, asked.cache_salt)
+        rewritten = with_cache_salt(body, salt)
+        return None if rewritten is None else (replace(asked, cache_salt=salt), rewritten)
+
+    def finished(self, asked: Asked, journey: Journey) -> None:
+        """Every request that reached placement ends here, however it went."""
+        tenant = asked.tenant or UNKNOWN_TENANT
+        session = asked.session
+        record = journey.record(
+            asked,
+            tenant_digest=self._digests.of(tenant, "tenant", b""),
+            session_digest=None if session is None else self._digests.of(tenant, "session", session.encode()),
+        )
+        self.ring.add(record)
+        self._log.add(record)
+        self.metrics.finished(record)
+        level = logging.WARNING if record.outcome in _LOUD else logging.DEBUG
+        if LOGGER.isEnabledFor(level):
+            log(
+                level,
+                f"request {record.outcome}",
+                request_id=record.request_id,
+                replica=record.replica,
+                route=record.route,
+                status=record.status,
+                attempts=[(each.replica, each.fault or each.status) for each in record.attempts],
+                total_ms=record.total_ms,
+            )
+
+    async def _watch_health(self) -> None:
+        options = HealthOptions(interval_s=self.settings.health_seconds, timeout_s=2 * PROBE_SECONDS)
+        checks = HealthChecks(self.roster.fleet, self._probe, options)
+        while True:
+            await checks.check_all()
+            self.roster.note_health()
+            self.evidence.note_block_size()
+            await asyncio.sleep(self.settings.health_seconds)
+
+    async def _probe(self, origin: str) -> bool:
+        """vLLM and SGLang answer /health; another server's 404 shows as well that it is there."""
+        try:
+            reply = await self._probes.send(origin, "GET", "/health", (), b"")
+            async for _ in reply.chunks():
+                pass
+        except UpstreamFault:
+            return False
+        return reply.status < 500
+
+    def _samples(self) -> Iterable[Sample]:
+        for each in self.roster.fleet:
+            labels = {"replica": each.name}
+            yield "gauge", "semgate_replica_in_flight", "Requests on a replica.", labels, each.in_flight
+            yield (
+                *("gauge", "semgate_replica_queued_prefill_tokens", "Prefill sent and not yet computed."),
+                *(labels, each.queued_prefill_tokens),
+            )
+            up = float(each.state() == "ready")
+            yield "gauge", "semgate_replica_ready", "1 where requests are placed.", labels, up
+            yield "counter", "semgate_breaker_opened", "Times a breaker opened.", labels, each.breaker.opened
+        yield from self.evidence.samples(self.roster.fleet)
+        yield "gauge", "semgate_decisions_kept", "Decisions in memory.", {}, len(self.ring)
+        yield "counter", "semgate_decision_log_dropped", "Decisions the disk was too slow for.", {}, self._log.dropped
+        yield "counter", "semgate_decision_log_failed", "Decisions the disk refused.", {}, self._log.failed
+        yield "gauge", "semgate_sessions", "Sessions with a home replica.", {}, self.placer.sessions

@@ -1,0 +1,87 @@
+"""Prometheus metrics of the router. Labels are replica names, fixed words and status codes: bounded, no text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from semgate.router.decision_record import DecisionRecord
+
+CONTENT_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
+_LATENCY_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+_DECIDE_S: Final = (0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.1)
+Sample = tuple[str, str, str, dict[str, str], float]  # kind, name, help, labels, value
+
+
+class RouterMetrics:
+    """One registry per router: tests and two routers in one process do not share counters."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry(auto_describe=True)
+        made = self.registry
+        self.requests = Counter(
+            "semgate_requests_total", "Requests by how they ended.", ["outcome", "status"], registry=made
+        )
+        self.routes = Counter(
+            "semgate_routes_total", "Decisions by policy and evidence.", ["policy", "route"], registry=made
+        )
+        self.attempts = Counter(
+            "semgate_attempts_total", "Requests sent to replicas by their result.", ["replica", "result"], registry=made
+        )
+        self.retries = Counter(
+            "semgate_retries_total", "Second and later attempts by what went wrong before.", ["cause"], registry=made
+        )
+        self.in_flight = Gauge("semgate_in_flight", "Requests being served.", registry=made)
+        self.ttft_s = Histogram(
+            "semgate_ttft_seconds",
+            "Request complete to first byte of the answer.",
+            ["route"],
+            buckets=_LATENCY_S,
+            registry=made,
+        )
+        self.total_s = Histogram(
+            "semgate_request_seconds", "Request complete to end of the answer.", buckets=_LATENCY_S, registry=made
+        )
+        self.decide_s = Histogram(
+            "semgate_decide_seconds", "Time of a placement decision.", buckets=_DECIDE_S, registry=made
+        )
+        self.reloads = Counter("semgate_reloads_total", "Reloads of the replicas.", ["result"], registry=made)
+
+    def finished(self, record: DecisionRecord) -> None:
+        self.requests.labels(record.outcome, str(record.status or 0)).inc()
+        self.total_s.observe(record.total_ms / 1e3)
+        for attempt in record.attempts:
+            self.attempts.labels(attempt.replica, attempt.fault or str(attempt.status)).inc()
+        for attempt in record.attempts[:-1]:
+            self.retries.labels(attempt.fault or str(attempt.status)).inc()
+        if record.replica is not None:
+            self.routes.labels(record.policy, record.route).inc()
+            self.decide_s.observe(record.decide_us / 1e6)
+        if record.ttft_ms is not None:
+            self.ttft_s.labels(record.route).observe(record.ttft_ms / 1e3)
+
+    def observe(self, read: Callable[[], Iterable[Sample]]) -> None:
+        """What other parts count themselves, read when somebody asks for the metrics."""
+        self.registry.register(_Read(read))
+
+    def text(self) -> bytes:
+        return generate_latest(self.registry)
+
+
+class _Read(Collector):
+    def __init__(self, read: Callable[[], Iterable[Sample]]) -> None:
+        self._read = read
+
+    def collect(self) -> Iterable[Metric]:
+        families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
+        for kind, name, said, labels, value in self._read():
+            family = families.get(name)
+            if family is None:
+                made = CounterMetricFamily if kind == "counter" else GaugeMetricFamily
+                family = families[name] = made(name, said, labels=sorted(labels))
+            family.add_metric([labels[key] for key in sorted(labels)], value)
+        return families.values()

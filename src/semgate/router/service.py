@@ -1,0 +1,82 @@
+"""Runs a router until it is told to stop: the clients' port, the admin port, signals. Called by `semgate router`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from pathlib import Path
+
+from semgate.http.server import HttpServer
+from semgate.http.server_protocol import Limits
+from semgate.logs import log
+from semgate.prompt.digest import open_secret
+from semgate.router.admin import AdminApp
+from semgate.router.admin_key import read_admin_key
+from semgate.router.app import RouterApp
+from semgate.router.gateway import Gateway
+from semgate.router.reload import ReadSettings
+from semgate.settings import RouterSettings
+
+
+def build_gateway(
+    settings: RouterSettings, read_again: ReadSettings | None = None, config: Path | None = None
+) -> Gateway:
+    secret = open_secret(settings.digest_secret_file, settings.routing_output_dir)
+    return Gateway(settings, secret, read_again=read_again, config=config)
+
+
+async def serve(
+    settings: RouterSettings, *, read_again: ReadSettings | None = None, config: Path | None = None
+) -> None:
+    gateway = build_gateway(settings, read_again, config)
+    server = HttpServer(
+        RouterApp(gateway),
+        host=settings.host,
+        port=settings.port,
+        tls_cert_file=settings.tls_cert_file,
+        tls_key_file=settings.tls_key_file,
+        shutdown_seconds=settings.shutdown_seconds,
+        limits=Limits(max_connections=settings.max_connections),
+    )
+    admin: HttpServer | None = None
+    loop = asyncio.get_running_loop()
+    try:
+        admin = admin_server(gateway)
+        await gateway.start()
+        admin_port = None if admin is None else await admin.start()
+        port = await server.start()
+        loop.add_signal_handler(signal.SIGHUP, gateway.reloader.try_reload, "SIGHUP")
+        log(
+            logging.INFO,
+            "router started",
+            host=settings.host,
+            port=port,
+            admin_port=admin_port,
+            policy=gateway.placer.policy,
+            replicas=[replica.name for replica in gateway.roster.fleet],
+        )
+        await server.serve_until_signal()
+        log(logging.INFO, "router stops", open_connections=server.open_connections)
+    finally:
+        loop.remove_signal_handler(signal.SIGHUP)
+        await server.stop()
+        if admin is not None:
+            await admin.stop()
+        await gateway.stop()
+
+
+def admin_server(gateway: Gateway) -> HttpServer | None:
+    """None where the operator asked for none. The admin surface never shares the clients' port."""
+    settings = gateway.settings
+    if settings.admin_port == 0:
+        return None
+    return HttpServer(
+        AdminApp(gateway, read_admin_key(settings.admin_api_key_file)),
+        host=settings.admin_host,
+        port=settings.admin_port,
+        tls_cert_file=settings.admin_tls_cert_file,
+        tls_key_file=settings.admin_tls_key_file,
+        shutdown_seconds=1.0,
+        limits=Limits(max_connections=64),
+    )

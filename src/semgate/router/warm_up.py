@@ -1,0 +1,67 @@
+"""Runs every compiled loop once on throwaway state before the port opens, so that no request waits for the compiler.
+
+A loop compiled while serving would hold up all streams for seconds: the first lost replica, the first expired block.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semblend.contract.donor_event import DonorAnnounced, anchor_salts, namespace_digest, tenant_of_salt
+from semblend.fingerprint.anchors import GRAM, select_anchors
+from semblend.fingerprint.keyed import keyed_anchors
+from semgate.donors.anchors import DonorIndex
+from semgate.index.approximate import TICK_SECONDS, ApproximateIndex
+from semgate.index.blocks import BlockIndex
+from semgate.index.keys import request_keys, root_key
+
+_TOKENS: Final = 16_384  # more blocks than the tables begin with, so that they grow
+_BLOCK_TOKENS: Final = 4
+
+
+def warm_up() -> None:
+    """Seconds from numba's cache, some ten where it must compile."""
+    tokens = np.arange(_TOKENS, dtype=np.uint32)
+    root = root_key("", None, None)
+    keys = request_keys(tokens, _BLOCK_TOKENS, root)
+    _announced(tokens, keys, root)
+    _believed(keys)
+    _donors(tokens[:2_048])
+
+
+def _announced(tokens: NDArray[np.uint32], keys: NDArray[np.uint64], root: int) -> None:
+    index = BlockIndex(1 << 16)
+    slot = index.add_slot()
+    index.stored(slot, keys, None, tokens, _BLOCK_TOKENS, root)
+    index.stored(slot, keys[:1] + np.uint64(1), int(keys[0]), tokens[:_BLOCK_TOKENS], _BLOCK_TOKENS, root)
+    index.longest(keys)
+    index.dump(slot)
+    index.removed(slot, keys[:8])
+    index.cleared(slot)
+    index.remove_slot(slot)
+
+
+def _believed(keys: NDArray[np.uint64]) -> None:
+    now_s = 0.0
+    index = ApproximateIndex(1 << 16, TICK_SECONDS, clock=lambda: now_s)
+    slot = index.add_slot()
+    index.routed(slot, keys)
+    now_s = 10.0
+    index.longest(keys)
+    index.cleared(slot)
+    index.remove_slot(slot)
+
+
+def _donors(tokens: NDArray[np.uint32]) -> None:
+    key = bytes(32)
+    index = DonorIndex(key, max_donors=4, max_anchors=1 << 12)
+    namespace = namespace_digest(key, tenant_of_salt(None), None)
+    positions, hashes = select_anchors(tokens)
+    anchors = keyed_anchors(hashes, anchor_salts(key, namespace))
+    packed = (anchors.astype("<u8").tobytes(), positions.astype("<u4").tobytes())
+    index.add(0, DonorAnnounced("warm-up", namespace, len(tokens), GRAM, *packed))
+    index.expected(tokens, None, None, np.zeros(1, np.int32))
+    index.clear(0)

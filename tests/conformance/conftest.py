@@ -1,0 +1,23 @@
+"""Drivers are found from the root of the checkout; each test gets every driver that can run in this interpreter."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from tests.conformance.adapter import Driver
+from tests.conformance.drivers import DRIVERS, open_driver
+
+
+@pytest.fixture(params=DRIVERS)
+def adapter(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Driver]:
+    driver = open_driver(request.param, tmp_path)
+    if isinstance(driver, str):
+        pytest.skip(driver)
+    yield driver
+    driver.close()

@@ -1,0 +1,47 @@
+"""The adapters of the suite by name. Real engines are asked for only where they can be imported."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from tests.conformance.adapter import Driver
+
+DRIVERS: Final = (
+    "vllm_look_up",
+    pytest.param("vllm_scheduler", marks=pytest.mark.engine),
+    "sglang_desk",
+    "trtllm_discovery",
+    "trtllm_exact_prefix",
+    "dynamo_provider",
+)
+
+
+def open_driver(name: str, folder: Path, **options: Any) -> Driver | str:
+    """The driver, or why it cannot run here. ``options``: ``require_salt``, ``enabled``."""
+    match name:
+        case "vllm_look_up":
+            from tests.conformance.vllm_look_up import VllmLookUp
+
+            return VllmLookUp(**options)
+        case "vllm_scheduler":
+            if find_spec("vllm") is None:
+                return "run with .engines/vllm/bin/python -m pytest -m engine tests/conformance"
+            from tests.conformance.vllm_scheduler import VllmScheduler
+
+            return VllmScheduler(folder, **options)
+        case "sglang_desk":
+            from tests.conformance.sglang_desk import SglangDesk
+
+            return SglangDesk(**options)
+        case "trtllm_discovery" | "trtllm_exact_prefix":
+            from tests.conformance.trtllm_stub import TrtllmStub
+
+            return TrtllmStub(folder, name, **options)
+        case "dynamo_provider":
+            from tests.conformance.dynamo_provider import DynamoProvider
+
+            return DynamoProvider(**options)
+    raise ValueError(name)

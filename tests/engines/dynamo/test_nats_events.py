@@ -1,0 +1,113 @@
+"""Donor events over a real NATS server: too large, away, and back again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scripts.engines.ports import free_port
+from tests.engines.dynamo.deployment import KEY, NatsServer, missing
+
+from semblend.contract import FaultContained
+from semblend.integration.announce import DonorAnnouncer
+from semblend.integration.border import Border
+from semblend.integration.dynamo.nats_feed import NatsDonorFeed
+from semblend.integration.dynamo.nats_socket import open_nats_announcer
+from semblend.integration.dynamo.provider import SemanticEvidenceProvider
+
+pytestmark = pytest.mark.engine
+LOG = logging.getLogger("nats events")
+
+
+def words(seed: int, length: int) -> NDArray[np.uint32]:
+    return np.random.default_rng(seed).integers(100, 40_000, length).astype(np.uint32)
+
+
+async def until(holds: Callable[[], bool], seconds: float = 40.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not holds():
+            await asyncio.sleep(0.02)
+
+
+def opened(url: str, faults: list[FaultContained]) -> DonorAnnouncer:
+    return open_nats_announcer(url, "9", KEY.encode(), Border(faults.append, LOG))
+
+
+def test_a_donor_larger_than_a_message_is_left_out_and_the_others_arrive(nats_server: NatsServer) -> None:
+    faults: list[FaultContained] = []
+
+    async def run() -> None:
+        provider = SemanticEvidenceProvider(KEY.encode())
+        feed = NatsDonorFeed(nats_server.url, provider)
+        await feed.start()
+        announcer = opened(nats_server.url, faults)
+        try:
+            announcer.loadable("huge", words(1, 1_800_000), None, None)
+            for number in range(40):
+                announcer.loadable(f"d{number}", words(number, 60_000), None, None)  # too much for one message together
+            await until(lambda: len(provider.index) == 40)
+            assert ((9, 0), "huge") not in provider.index._donors
+            stream = feed.stream_of(9)
+            assert stream is not None
+            assert not stream.is_lost
+        finally:
+            await asyncio.to_thread(announcer.close)
+            await feed.close()
+
+    asyncio.run(run())
+    assert not faults
+
+
+def test_a_server_that_is_away_is_a_fault_and_ends_in_time() -> None:
+    if (why := missing()) is not None:
+        pytest.skip(why)
+    faults: list[FaultContained] = []
+    announcer = opened(f"nats://127.0.0.1:{free_port()}", faults)
+    announcer.loadable("a", words(1, 300), None, None)
+    deadline = time.monotonic() + 20
+    while not faults:
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.05)
+    announcer.close()
+    assert faults[0].stage == "announce"
+
+
+def test_a_server_that_comes_back_is_told_and_heard_again(tmp_path: Path) -> None:
+    if (why := missing()) is not None:
+        pytest.skip(why)
+    faults: list[FaultContained] = []
+
+    async def run() -> None:
+        provider = SemanticEvidenceProvider(KEY.encode())
+        first = NatsServer(tmp_path)
+        with first:
+            feed = NatsDonorFeed(first.url, provider)
+            await feed.start()
+            announcer = opened(first.url, faults)
+            announcer.loadable("before", words(1, 300), None, None)
+            await until(lambda: len(provider.index) == 1)
+        second = NatsServer(tmp_path)
+        second.port, second.url = first.port, first.url
+        with second:
+            try:
+                numbers = iter(range(2, 2000))
+
+                def arrived() -> bool:
+                    announcer.loadable(f"after{(n := next(numbers))}", words(n, 300), None, None)
+                    return any(owner[1].startswith("after") for owner in provider.index._donors)
+
+                async with asyncio.timeout(60):
+                    while not arrived():
+                        await asyncio.sleep(0.2)
+            finally:
+                await asyncio.to_thread(announcer.close)
+                await feed.close()
+
+    asyncio.run(run())

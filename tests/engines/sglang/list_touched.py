@@ -1,0 +1,22 @@
+"""Run by the engine's interpreter: loads all plug-ins as a process of the engine does, prints what they changed."""
+
+from __future__ import annotations
+
+import json
+
+from sglang.srt.mem_cache.registry import registered_radix_cache_backends
+from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
+from sglang.srt.model_executor.model_runner import ModelRunner
+from sglang.srt.plugins import load_plugins
+from sglang.srt.plugins.hook_registry import HookRegistry
+
+before = {name: id(value) for name, value in vars(UnifiedRadixCache).items()}
+forward = ModelRunner.forward
+load_plugins()
+result = {
+    "backends": registered_radix_cache_backends(),
+    "patched": sorted(HookRegistry._patched),
+    "forward_is_stock": ModelRunner.forward is forward,
+    "cache_is_stock": before == {name: id(value) for name, value in vars(UnifiedRadixCache).items()},
+}
+print("RESULT " + json.dumps(result))

@@ -1,0 +1,58 @@
+"""``semgate router`` as a user starts it, in a process of its own; its log lines are read as they come."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from subprocess import PIPE, Popen
+from typing import Any
+
+SRC = Path(__file__).parents[2] / "src"
+
+
+class RouterProcess:
+    def __init__(self, process: Popen[str]) -> None:
+        self.process = process
+        self.lines: list[dict[str, Any]] = []
+        self.port = int(self.wait_for("router started")["port"])
+
+    def wait_for(self, event: str) -> dict[str, Any]:
+        """The next line about ``event``; the process writes it or ends, so this cannot hang."""
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            said = json.loads(line)
+            self.lines.append(said)
+            if said["event"] == event:
+                return dict(said)
+        raise AssertionError(f"the router ended before '{event}': {self.lines}")
+
+    def end(self, seconds: float = 20.0) -> int:
+        return self.process.wait(seconds)
+
+
+@contextmanager
+def router_process(folder: Path, *flags: str, port: int = 0) -> Iterator[RouterProcess]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SEMGATE_", "SEMANTICKV_"))}
+    command = [sys.executable, "-m", "semgate", "router", f"--port={port}", *flags]
+    process = Popen(command, cwd=folder, env={**kept, "PYTHONPATH": str(SRC)}, stderr=PIPE, text=True)
+    try:
+        yield RouterProcess(process)
+    finally:
+        process.kill()
+        process.wait()
+        assert process.stderr is not None
+        process.stderr.close()
+
+
+def within(seconds: float, step_s: float = 0.02) -> Iterator[None]:
+    """For polling what no event tells: ends after the time, so that a test fails instead of hanging."""
+    end_s = time.monotonic() + seconds
+    while time.monotonic() < end_s:
+        yield
+        time.sleep(step_s)
+    raise AssertionError(f"nothing happened within {seconds} s")

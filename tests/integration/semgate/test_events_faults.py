@@ -1,0 +1,394 @@
+"""KV events over real sockets through everything that goes wrong; afterwards the index equals the engine's own list."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.fakes.kv_publisher import BLOCK, CuttableLink, EnginePool, KvPublisher, until
+
+from semblend.errors import ConfigurationError
+from semgate.events.feed import EventFeed, Standing
+from semgate.events.subscriber import StreamOptions
+from semgate.events.wire import BlockStored, encode_batch
+from semgate.index.blocks import BlockIndex
+from semgate.index.keys import request_keys
+from semgate.router.warm_up import warm_up
+
+REPLICA = "replica-0"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_loops() -> None:
+    """On a busy machine loading them takes longer than any wait of these tests; the router does it before it opens."""
+    warm_up()
+
+
+def run(test: Coroutine[object, object, None]) -> None:
+    asyncio.run(asyncio.wait_for(test, 180))
+
+
+def options_for(publisher: KvPublisher, *, replay: bool = True) -> StreamOptions:
+    return StreamOptions(
+        publisher.endpoint,
+        publisher.replay_endpoint if replay else None,
+        check_seconds=0.5,
+        replay_timeout_seconds=2.0,
+        reorder_seconds=0.3,
+    )
+
+
+@asynccontextmanager
+async def listening(publisher: KvPublisher, options: StreamOptions | None = None) -> AsyncIterator[EventFeed]:
+    """Connected, subscribed and up to date with what the publisher had before."""
+    feed = EventFeed(BlockIndex())
+    chosen = options or options_for(publisher)
+    feed.add(REPLICA, chosen)
+    try:
+        await publisher.subscribed()
+        await until(lambda: standing(feed).connected)
+        if chosen.replay_endpoint == publisher.replay_endpoint:
+            await until(lambda: standing(feed).next_seq == publisher.next_seq)
+        yield feed
+    finally:
+        await feed.close()
+
+
+def standing(feed: EventFeed) -> Standing:
+    return next(one for one in feed.standings() if one.replica == REPLICA)
+
+
+def equals(feed: EventFeed, pool: EnginePool) -> bool:
+    """Block by block: the same engine hashes, each under the key of its own whole prefix."""
+    slot = feed.slot(REPLICA)
+    assert slot is not None
+    root = feed.request_root("any model", None)
+    expected = {
+        (hash_, int(request_keys(np.array(prefix, np.uint32), BLOCK, root)[-1])) for hash_, prefix in pool.held.items()
+    }
+    return feed.index.dump(slot) == expected
+
+
+async def live(pool: EnginePool, publisher: KvPublisher, steps: int, *, lost: bool = False) -> None:
+    for _ in range(steps):
+        await publisher.publish(pool.step(), lost=lost)
+
+
+@pytest.mark.parametrize("replay", [True, False])
+def test_an_undisturbed_stream(replay: bool) -> None:
+    async def scenario() -> None:
+        pool = EnginePool()
+        async with KvPublisher() as publisher, listening(publisher, options_for(publisher, replay=replay)) as feed:
+            await live(pool, publisher, 200)
+            await until(lambda: standing(feed).next_seq == 200)
+            assert equals(feed, pool)
+            counters = standing(feed).stream
+            assert (counters.messages, counters.gaps, counters.resyncs, counters.restarts) == (200, 0, 0, 0)
+            assert standing(feed).block_tokens == BLOCK
+            await publisher.publish(pool.clear())
+            await until(lambda: standing(feed).next_seq == 201)
+            assert standing(feed).blocks == 0
+            await live(pool, publisher, 50)
+            await until(lambda: standing(feed).next_seq == 251)
+            assert equals(feed, pool)
+
+    run(scenario())
+
+
+def test_the_loop_the_router_runs_on() -> None:
+    uvloop = pytest.importorskip("uvloop")
+
+    async def scenario() -> None:
+        pool = EnginePool()
+        async with KvPublisher() as publisher, listening(publisher) as feed:
+            await live(pool, publisher, 50)
+            await until(lambda: standing(feed).next_seq == 50)
+            await live(pool, publisher, 20, lost=True)
+            await live(pool, publisher, 1)
+            await until(lambda: standing(feed).next_seq == 71)
+            assert equals(feed, pool)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(asyncio.wait_for(scenario(), 180))
+
+
+def test_a_stream_cut_and_mended_is_filled_from_the_replay_buffer() -> None:
+    async def scenario() -> None:
+        pool = EnginePool()
+        async with KvPublisher() as publisher, CuttableLink(publisher.endpoint) as link:
+            options = replace(options_for(publisher), endpoint=link.endpoint, check_seconds=60)
+            async with listening(publisher, options) as feed:
+                await live(pool, publisher, 50)
+                await until(lambda: standing(feed).next_seq == 50)
+                await link.cut()
+                await until(lambda: not standing(feed).connected)
+                await live(pool, publisher, 50)
+                await link.mend()
+                # nothing is published any more: the new connection alone must make us ask
+                await until(lambda: standing(feed).next_seq == 100)
+                assert equals(feed, pool)
+                counters = standing(feed).stream
+                assert (counters.connects, counters.replayed, counters.resyncs, counters.restarts) == (2, 50, 0, 0)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("replay", [True, False])
+def test_messages_out_of_order(replay: bool) -> None:
+    async def scenario() -> None:
+        pool = EnginePool()
+        async with KvPublisher() as publisher, listening(publisher, options_for(publisher, replay=replay)) as feed:
+            await live(pool, publisher, 10)
+            await until(lambda: standing(feed).next_seq == 10)
+            await live(pool, publisher, 6, lost=True)
+            for at in (12, 10, 11, 15, 13, 14):
+                await publisher.send(*publisher.buffer[at])
+            await live(pool, publisher, 1)
+            await until(lambda: standing(feed).next_seq == 17)
+            assert equals(feed, pool)
+            assert standing(feed).stream.resyncs == 0
+
+    run(scenario())
+
+
+def test_a_gap_is_filled() -> None:
+    async def scenario() -> None:
+        pool = EnginePool()
+        async with KvPublisher() as publisher, listening(publisher) as feed:
+            await live(pool, publisher, 20)
+            await until(lambda: standing(feed).next_seq == 20)
+            await live(pool, publisher, 30, lost=True)
+            await live(pool, publisher, 1)
+            await until(lambda: standing(feed).next_seq == 51)
+            assert equals(feed, pool)
+            counters = standing(feed).stream
+            assert (counters.gaps, counters.resyncs) == (1, 0)
+            assert counters.messages == 51
+
+    run(scenario())
+
+
+def test_the_last_messages_lost_are_found_in_the_silence() -> None:
+    async def scenario() -> None:
+        pool = EnginePool()
+        async with KvPublisher() as publisher, listening(publisher) as feed:
+            await live(pool, publisher, 20)
+            await until(lambda: standing(feed).next_seq == 20)
+            await live(pool, publisher, 5, lost=True)
+            await until(lambda: standing(feed).next_seq == 25)
+            assert equals(feed, pool)
+
+    run(scenario())
+
+
+def test_a_gap_beyond_the_replay_buffer_clears_and_begins_with_what_is_left() -> None:
+    async def scenario() -> None:
+        pool = EnginePool()
+        async with KvPublisher(buffer_messages=8) as publisher, listening(publisher) as feed:
+            await live(pool, publisher, 40)
+            await until(lambda: standing(feed).next_seq == 40)
+            await live(pool, publisher, 20, lost=True)
+            await live(pool, publisher, 1)
+            await until(lambda: standing(feed).next_seq == 61)
+            assert standing(feed).stream.resyncs == 1
+            assert feed.index.counters.clears == 1
+            slot = feed.slot(REPLICA)
+            assert slot is not None
+            assert {hash_ for hash_, _ in feed.index.dump(slot)} <= set(pool.held), "nothing stale is claimed"
+            await publisher.publish(pool.clear())
+            await live(pool, publisher, 30)
+            await until(lambda: standing(feed).next_seq == 92)
+            assert equals(feed, pool)
+            assert standing(feed).stream.resyncs == 1
+
+    run(scenario())
+
+
+def test_a_gap_without_replay_clears() -> None:
+    async def scenario() -> None:
+        pool = EnginePool()
+        async with KvPublisher() as publisher, listening(publisher, options_for(publisher, replay=False)) as feed:
+            await live(pool, publisher, 20)
+            await until(lambda: standing(feed).next_seq == 20)
+            await live(pool, publisher, 1, lost=True)
+            await publisher.publish(pool.store([1] * BLOCK * 3 + [0] * BLOCK))
+            await until(lambda: standing(feed).next_seq == 22)
+            slot = feed.slot(REPLICA)
+            assert slot is not None
+            assert {hash_ for hash_, _ in feed.index.dump(slot)} <= set(pool.held)
+            assert standing(feed).stream.resyncs == 1
+
+    run(scenario())
+
+
+def test_messages_replayed_twice_change_nothing() -> None:
+    async def scenario() -> None:
+        pool = EnginePool()
+        async with KvPublisher() as publisher, listening(publisher) as feed:
+            await live(pool, publisher, 30)
+            await until(lambda: standing(feed).next_seq == 30)
+            for _ in range(2):
+                for seq, payload in list(publisher.buffer):
+                    await publisher.send(seq, payload)
+            await until(lambda: standing(feed).stream.duplicates == 60)
+            assert equals(feed, pool)
+            await publisher.publish(pool.evict(1000))
+            await until(lambda: standing(feed).next_seq == 31)
+            assert standing(feed).blocks == 0, "a repeated message is not another copy"
+            assert standing(feed).stream.restarts == 0
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("replay", [True, False])
+@pytest.mark.parametrize("steps_after", [1, 60])
+def test_a_publisher_that_starts_again_from_zero(replay: bool, steps_after: int) -> None:
+    """With fewer and with more messages than before: the two lives must not be joined."""
+
+    async def scenario() -> None:
+        pool = EnginePool(seed=1)
+        first = KvPublisher()
+        options = options_for(first, replay=replay)
+        async with listening(first, options) as feed:
+            await live(pool, first, 30)
+            await until(lambda: standing(feed).next_seq == 30)
+            await first.close()
+            await until(lambda: not standing(feed).connected)
+            pool = EnginePool(seed=2)
+            async with KvPublisher(endpoint=first.endpoint, replay=first.replay_endpoint) as second:
+                await live(pool, second, steps_after - 1, lost=replay)
+                await second.subscribed()
+                await until(lambda: standing(feed).connected)
+                await live(pool, second, 1)
+                await until(lambda: standing(feed).next_seq == second.next_seq)
+                await until(lambda: standing(feed).stream.restarts + standing(feed).stream.resyncs >= 1)
+                if replay:
+                    await until(lambda: equals(feed, pool))
+                    assert standing(feed).stream.restarts == 1
+                slot = feed.slot(REPLICA)
+                assert slot is not None
+                assert {hash_ for hash_, _ in feed.index.dump(slot)} <= set(pool.held)
+
+    run(scenario())
+
+
+def test_what_cannot_be_read_is_counted_and_the_rest_goes_on() -> None:
+    async def scenario() -> None:
+        pool = EnginePool()
+        async with KvPublisher() as publisher, listening(publisher) as feed:
+            await live(pool, publisher, 10)
+            await publisher.send_frames(b"", b"\x00")
+            await publisher.send_frames(b"", b"too short", b"x")
+            for payload in (b"", b"\xc1", b"\x93\xcb", encode_batch(0.0, [])[:-3], b"\x81\xa1a\x01", b"\x91" * 3000):
+                await publisher.publish_payload(payload)
+            odd = BlockStored([1, 2], None, [1, 2, 3], BLOCK)  # fewer tokens than its blocks need
+            await publisher.publish([odd, *pool.step()])
+            await publisher.publish_payload(encode_batch(1.0, []).replace(b"\x90", b"\x92\x81\xa4type\xa3New\x05"))
+            await live(pool, publisher, 10)
+            await until(lambda: standing(feed).next_seq == 28)
+            assert equals(feed, pool)
+            applied = standing(feed).applied
+            assert standing(feed).stream.malformed_frames == 2
+            assert (applied.malformed_batches, applied.malformed_events, applied.unknown_events) == (6, 1, 2)
+
+    run(scenario())
+
+
+def test_a_router_that_starts_again_rebuilds_its_index() -> None:
+    async def scenario() -> None:
+        pool = EnginePool()
+        async with KvPublisher() as publisher:
+            await live(pool, publisher, 1_500)
+            for _ in range(2):
+                async with listening(publisher) as feed:
+                    assert equals(feed, pool)
+                    assert standing(feed).stream.joined_late == 0
+
+    run(scenario())
+
+
+def test_a_replay_endpoint_that_does_not_answer_costs_the_index_and_not_the_stream() -> None:
+    async def scenario() -> None:
+        pool = EnginePool()
+        async with KvPublisher() as publisher:
+            options = replace(
+                options_for(publisher),
+                replay_endpoint="tcp://127.0.0.1:9",
+                replay_timeout_seconds=0.1,
+                check_seconds=30,
+            )
+            async with listening(publisher, options) as feed:
+                await until(lambda: standing(feed).stream.replay_failures == 1)
+                await live(pool, publisher, 50)
+                await until(lambda: standing(feed).next_seq == 50)
+                assert equals(feed, pool)
+                await live(pool, publisher, 1, lost=True)
+                await live(pool, publisher, 1)
+                await until(lambda: standing(feed).next_seq == 52)
+                assert standing(feed).stream.resyncs == 1
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_any_mixture_of_faults_ends_in_the_truth(seed: int) -> None:
+    async def scenario() -> None:
+        pool = EnginePool(seed)
+        dice = EnginePool(seed + 100).random
+        publisher = KvPublisher()
+        try:
+            async with listening(publisher) as feed:
+                for _ in range(300):
+                    fate = dice.random()
+                    if fate < 0.1:
+                        await live(pool, publisher, dice.randint(1, 4), lost=True)
+                    elif fate < 0.15 and publisher.buffer:
+                        await publisher.send(*dice.choice(publisher.buffer))
+                    elif fate < 0.17:
+                        await publisher.publish(pool.clear())
+                    elif fate < 0.18:
+                        await publisher.close()
+                        endpoints = (publisher.endpoint, publisher.replay_endpoint)
+                        publisher = KvPublisher(endpoint=endpoints[0], replay=endpoints[1])
+                        pool = EnginePool(dice.randrange(1000))
+                    else:
+                        await live(pool, publisher, 1)
+                await until(lambda: standing(feed).next_seq == publisher.next_seq and equals(feed, pool))
+        finally:
+            await publisher.close()
+
+    run(scenario())
+
+
+def test_replicas_come_and_go() -> None:
+    async def scenario() -> None:
+        pools = [EnginePool(seed) for seed in range(3)]
+        publishers = [KvPublisher() for _ in pools]
+        feed = EventFeed(BlockIndex())
+        try:
+            slots = [feed.add(f"r{i}", options_for(publisher)) for i, publisher in enumerate(publishers)]
+            with pytest.raises(ConfigurationError, match="r0"):
+                feed.add("r0", options_for(publishers[0]))
+            await asyncio.gather(*(live(pool, one, 100) for pool, one in zip(pools, publishers, strict=True)))
+            await until(lambda: all(one.next_seq == 100 for one in feed.standings()))
+            for slot, pool in zip(slots, pools, strict=True):
+                assert {hash_ for hash_, _ in feed.index.dump(slot)} == set(pool.held)
+            await feed.remove("r1")
+            await feed.remove("never there")
+            assert feed.slot("r1") is None
+            assert [one.replica for one in feed.standings()] == ["r0", "r2"]
+            assert feed.index.distinct_blocks() > 0
+            assert feed.add("r3", options_for(publishers[1])) == slots[1]
+            await until(lambda: feed.index.blocks(slots[1]) == len(pools[1].held))
+        finally:
+            await feed.close()
+            for publisher in publishers:
+                await publisher.close()
+        assert feed.index.distinct_blocks() == 0
+        assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("kv-events")]
+
+    run(scenario())

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.unit.semblend.integration.sglang.desks import NAMESPACE, Office, Tokens, words
+
+from semblend.contract import Namespace, ReusePlan
+from semblend.integration.sglang.planner_provider import MAX_STAGED
+from semblend.integration.sglang.provider import (
+    SemanticPrefixProvider,
+    SemanticPrefixResult,
+    StagedRequest,
+    TokenIds,
+)
+
+DOCUMENT = words(1, 600)
+
+
+def staged(office: Office, rid: str, tokens: Tokens, namespace: Namespace = NAMESPACE, boundary: int = 0) -> None:
+    office.provider.on_request_staged(StagedRequest(rid, tokens, namespace, boundary))
+
+
+def test_the_interface_asks_for_two_methods_and_gives_the_rest() -> None:
+    class Least(SemanticPrefixProvider):
+        def on_prefix_miss(self, rid: str, token_ids: TokenIds) -> SemanticPrefixResult | None:
+            return None
+
+        def on_request_cached(self, rid: str, token_ids: TokenIds) -> None:
+            return None
+
+    least = Least()
+    least.on_init()
+    least.on_reset()
+    least.on_shutdown()
+    with pytest.raises(TypeError):
+        SemanticPrefixProvider()  # type: ignore[abstract]
+    plain = SemanticPrefixResult([1, 2])
+    assert (plain.num_cached_tokens, plain.skip_insert, plain.source_id, dict(plain.metadata)) == (0, False, None, {})
+
+
+def test_a_find_suggests_the_donors_tokens_and_brings_its_plan() -> None:
+    office = Office()
+    office.serve_cold("donor", DOCUMENT)
+    tokens = np.concatenate([words(2, 40), DOCUMENT, words(3, 40)])
+    staged(office, "r", tokens)
+    result = office.provider.on_prefix_miss("r", tokens)
+    assert result is not None
+    plan = result.metadata["plan"]
+    assert isinstance(plan, ReusePlan)
+    assert result.source_id in plan.donor_ids
+    assert result.num_cached_tokens == plan.reused_tokens > 500
+    assert np.array_equal(np.asarray(result.alternate_token_ids), DOCUMENT[: len(DOCUMENT) // 16 * 16])
+
+
+def test_only_beyond_the_exact_match_and_only_in_the_namespace() -> None:
+    office = Office()
+    office.serve_cold("donor", DOCUMENT)
+    tokens = np.concatenate([DOCUMENT, words(3, 40)])
+    staged(office, "r", tokens, boundary=592)
+    assert office.provider.on_prefix_miss("r", tokens) is None
+    staged(office, "other", tokens, Namespace(tenant="t", model="m"))
+    assert office.provider.on_prefix_miss("other", tokens) is None
+
+
+def test_what_continues_a_donor_replaces_it_and_what_adds_little_is_none() -> None:
+    office = Office()
+    office.serve_cold("one", DOCUMENT)
+    office.serve_cold("two", np.concatenate([DOCUMENT[:592], words(5, 400)]))
+    assert len(office.provider.donors) == 1
+    office.serve_cold("three", np.concatenate([words(6, 20), DOCUMENT[:500]]))
+    assert len(office.provider.donors) == 1
+
+
+def test_requests_known_at_a_time_are_bounded() -> None:
+    office = Office()
+    short = words(1, 4)
+    for number in range(MAX_STAGED + 5):
+        staged(office, f"r{number}", short)
+    office.provider.on_request_released(f"r{MAX_STAGED + 4}")
+    assert len(office.provider._staged) == MAX_STAGED - 1

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from semblend.integration.sglang.obstacles import obstacle_of
+from semblend.integration.sglang.support import VERIFIED_VERSION, Deployment, examine
+
+
+class MHATokenToKVPool:
+    """Named like the engine's own pool, which is what the verdict asks for."""
+
+    def __init__(self, **changed: Any) -> None:
+        dtype = SimpleNamespace(is_floating_point=True, itemsize=4)
+        facts = {"kv_cache_layout": "nhd", "store_dtype": dtype, "dtype": dtype, "head_dim": 64, "v_head_dim": 64}
+        self.__dict__.update(facts | changed)
+
+
+def deployment(*, args: dict[str, Any] | None = None, model: dict[str, Any] | None = None, **more: Any) -> Deployment:
+    hf = SimpleNamespace(
+        architectures=["LlamaForCausalLM"], rope_parameters={"rope_type": "default", "rope_theta": 1e4}
+    )
+    facts: dict[str, Any] = {
+        "server_args": SimpleNamespace(**({"device": "cpu", "attention_backend": "torch_native"} | (args or {}))),
+        "model_config": SimpleNamespace(**({"hf_config": hf, "is_generation": True} | (model or {}))),
+        "pool": MHATokenToKVPool(),
+        "is_hybrid": False,
+        "has_host_tier": False,
+        "is_disabled": False,
+        "shard_size": 1,
+    }
+    return Deployment(**(facts | more))
+
+
+def test_the_deployment_that_was_verified_is_usable() -> None:
+    support = examine(deployment(args={"tp_size": 1, "disaggregation_mode": "null"}), VERIFIED_VERSION)
+    assert support.usable
+    assert (support.rope_theta, support.rotary_dim, support.version_note) == (1e4, 64, "")
+    assert "0.6.0" in examine(deployment(), "0.6.0").version_note
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ({"is_disabled": True}, "disabled"),
+        ({"is_hybrid": True}, "sliding windows"),
+        ({"has_host_tier": True}, "host tier"),
+        ({"shard_size": 2}, "sharding"),
+        ({"args": {"tp_size": 2}}, "Tensor parallelism"),
+        ({"args": {"speculative_algorithm": "EAGLE"}}, "Speculative"),
+        ({"args": {"enable_mixed_chunk": True}}, "Mixing"),
+        ({"args": {"disaggregation_mode": "prefill"}}, "Disaggregated"),
+        ({"args": {"enable_lora": True}}, "LoRA"),
+        ({"args": {"device": "cuda"}}, "platform"),
+        ({"args": {"attention_backend": "flashinfer"}}, "attention backend flashinfer"),
+        ({"model": {"is_multimodal": True}}, "Multimodal"),
+        ({"model": {"is_generation": False}}, "text generation"),
+        ({"model": {"hf_config": SimpleNamespace(architectures=["Strange"])}}, "Strange"),
+        ({"pool": SimpleNamespace()}, "SimpleNamespace"),
+        ({"pool": MHATokenToKVPool(kv_cache_layout="hnd")}, "hnd"),
+        ({"pool": MHATokenToKVPool(v_head_dim=32)}, "different sizes"),
+        ({"pool": MHATokenToKVPool(store_dtype=None)}, "kept as"),
+    ],
+)
+def test_every_obstacle_has_its_sentence(facts: dict[str, Any], said: str) -> None:
+    support = examine(deployment(**facts), VERIFIED_VERSION)
+    assert not support.usable
+    assert said in support.reason
+
+
+def test_scaled_rotations_are_refused() -> None:
+    hf = SimpleNamespace(architectures=["LlamaForCausalLM"], rope_parameters={"rope_type": "yarn", "rope_theta": 1e4})
+    assert "yarn" in examine(deployment(model={"hf_config": hf}), VERIFIED_VERSION).reason
+
+
+def test_a_plain_request_meets_no_obstacle_and_others_are_told_why() -> None:
+    assert obstacle_of(SimpleNamespace(lora_id=None, return_routed_experts=False)) == ""
+    for name in ("multimodal_inputs", "input_embeds", "lora_id", "session", "beam_group", "dllm_config"):
+        assert obstacle_of(SimpleNamespace(**{name: object()}))
+    assert obstacle_of(SimpleNamespace(return_hidden_states=True))

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import numpy as np
+import zmq.asyncio
+from hypothesis import given
+from hypothesis import strategies as st
+
+from semblend.contract import FaultContained
+from semblend.contract.donor_event import DonorBatch, DonorsPurged, DonorWithdrawn, GenerationReset, tenant_of_salt
+from semblend.integration.announce import DonorAnnouncer
+from semblend.integration.border import Border
+from semblend.integration.donor_socket import DonorSocket
+from semgate.donors.anchors import DonorIndex
+from semgate.donors.subscriber import DonorFeed, DonorSink
+from semgate.donors.wire import announced_s, pack
+
+KEY = b"a key for tests only"
+LOG = logging.getLogger("donor-feed")
+SLOTS = np.zeros(2, np.int32)
+
+
+def text(seed: int, count: int = 400) -> np.ndarray[Any, np.dtype[np.uint32]]:
+    return np.random.default_rng(seed).integers(0, 50_000, count).astype(np.uint32)
+
+
+class Engine:
+    """A real publisher on loopback, as a connector has one. ``endpoints`` keep their ports over a restart."""
+
+    def __init__(self, endpoints: tuple[str, ...] = ("tcp://127.0.0.1:*",) * 2, buffer_batches: int = 1000) -> None:
+        self.socket = DonorSocket(endpoints[0], endpoints[1], buffer_batches)
+        self.endpoints = self.socket.endpoints
+        self.faults: list[FaultContained] = []
+        self.says = DonorAnnouncer(lambda: self.socket, KEY, Border(self.faults.append, LOG))
+
+
+async def until(holds: Callable[[], bool], seconds: float = 20.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not holds():
+            await asyncio.sleep(0.01)
+
+
+def run(scenario: Callable[[DonorIndex, DonorFeed], Awaitable[None]]) -> None:
+    async def body() -> None:
+        context = zmq.asyncio.Context()
+        index = DonorIndex(KEY, max_donors=64, max_anchors=1 << 14)
+        feed = DonorFeed(index, context)
+        try:
+            await scenario(index, feed)
+        finally:
+            await feed.close()
+            context.term()
+
+    asyncio.run(body())
+
+
+def test_what_a_connector_announces_is_expected_by_the_router_and_what_it_withdraws_is_not() -> None:
+    engine = Engine()
+
+    async def scenario(index: DonorIndex, feed: DonorFeed) -> None:
+        engine.says.loadable("early", text(1), tenant_of_salt("acme"), None)
+        feed.follow(1, engine.endpoints[0], engine.endpoints[1])
+        await until(lambda: index.donors(1) == ["early"])
+        asked = np.concatenate([text(7, 20), text(1), text(8, 30)])
+        assert index.expected(asked, "acme", None, SLOTS)[1] > 250
+        assert index.expected(asked, "other", None, SLOTS).sum() == 0
+        engine.says.loadable("late", text(2), None, None)
+        await until(lambda: len(index.donors(1)) == 2)
+        engine.says.withdrawn("early", "capacity")
+        await until(lambda: index.donors(1) == ["late"])
+        assert index.expected(asked, "acme", None, SLOTS).sum() == 0
+        engine.says.purged("reset")
+        await until(lambda: index.donors(1) == [])
+        feed.leave(1)
+        assert not feed.is_connected(1)
+
+    try:
+        run(scenario)
+    finally:
+        engine.says.close()
+    assert not engine.faults
+
+
+def test_who_comes_after_the_buffer_has_forgotten_is_told_everything_again() -> None:
+    engine = Engine(buffer_batches=2)
+
+    async def scenario(index: DonorIndex, feed: DonorFeed) -> None:
+        for number in range(12):
+            engine.says.loadable(f"d{number}", text(number), None, None)
+            await asyncio.sleep(0)
+        await until(lambda: engine.socket.oldest > 0 or engine.says._says.empty())
+        while engine.socket.oldest == 0:  # batches may have been few
+            engine.says.loadable("more", text(99), None, None)
+            await asyncio.sleep(0.02)
+        engine.says.withdrawn("d3", "capacity")
+        feed.follow(0, engine.endpoints[0], engine.endpoints[1])
+        wanted = {f"d{number}" for number in range(12)} - {"d3"}
+        await until(lambda: wanted <= set(index.donors(0)))
+        assert "d3" not in index.donors(0)
+
+    try:
+        run(scenario)
+    finally:
+        engine.says.close()
+
+
+def test_an_engine_that_starts_again_has_no_donors_of_its_former_life() -> None:
+    first = Engine()
+    ended: list[Engine] = []
+
+    async def scenario(index: DonorIndex, feed: DonorFeed) -> None:
+        first.says.loadable("old", text(1), None, None)
+        feed.follow(0, *first.endpoints)
+        await until(lambda: index.donors(0) == ["old"])
+        await asyncio.to_thread(first.says.close)
+        second = Engine(first.endpoints)
+        ended.append(second)
+        second.says.loadable("new", text(2), None, None)
+        await until(lambda: index.donors(0) == ["new"])
+
+    try:
+        run(scenario)
+    finally:
+        first.says.close()
+        for engine in ended:
+            engine.says.close()
+
+
+def sink_of(index: DonorIndex) -> DonorSink:
+    return DonorSink(index, 0)
+
+
+@given(st.binary(max_size=60))
+def test_no_payload_breaks_the_sink(payload: bytes) -> None:
+    sink = sink_of(DonorIndex(KEY, max_donors=4, max_anchors=64))
+    sink.deliver(payload)
+    assert announced_s(payload) is None or sink.counters.malformed == 0
+
+
+def test_messages_are_counted_by_what_they_say() -> None:
+    sink = sink_of(DonorIndex(KEY, max_donors=4, max_anchors=64))
+    sink.deliver(pack(DonorBatch(5.0, (GenerationReset(1), DonorWithdrawn("x", "y"), DonorsPurged(None, "z")))))
+    sink.deliver(b"\xc1")
+    counters = sink.counters
+    assert (counters.generations, counters.withdrawn, counters.purges, counters.malformed) == (1, 1, 1, 1)
+    assert announced_s(pack(DonorBatch(5.0, ()))) == 5.0

@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from semblend.contract.donor_event import DonorAnnounced, anchor_salts, namespace_digest, tenant_of_salt
+from semblend.errors import ConfigurationError
+from semblend.fingerprint.anchors import GRAM, select_anchors
+from semblend.fingerprint.keyed import keyed_anchors
+from semgate.donors import anchors as index_module
+from semgate.donors.anchors import DonorIndex
+from semgate.donors.cover import ReuseModel
+
+KEY = b"a key for tests only"
+Tokens = np.ndarray[Any, np.dtype[np.uint32]]
+OPEN = ReuseModel(boundary_tokens=0, max_context_share=1.0, min_reuse_ratio=0.0)
+
+
+def text(seed: int, count: int) -> Tokens:
+    return np.random.default_rng(seed).integers(0, 50_000, count).astype(np.uint32)
+
+
+def announced(donor_id: str, tokens: Tokens, salt: str | None = None) -> DonorAnnounced:
+    namespace = namespace_digest(KEY, tenant_of_salt(salt), None)
+    positions, hashes = select_anchors(tokens)
+    keyed = keyed_anchors(hashes, anchor_salts(KEY, namespace))
+    return DonorAnnounced(donor_id, namespace, len(tokens), GRAM, keyed.tobytes(), positions.astype("<u4").tobytes())
+
+
+def slots(*exact: int) -> np.ndarray[Any, np.dtype[np.int32]]:
+    return np.array(exact, np.int32)
+
+
+def test_a_document_behind_another_head_is_expected_where_its_donor_is() -> None:
+    index = DonorIndex(KEY)
+    document = text(1, 900)
+    index.add(1, announced("d", np.concatenate([text(2, 30), document])))
+    asked = np.concatenate([text(3, 45), document, text(4, 20)])
+    found = index.expected(asked, None, None, slots(0, 0, 0))
+    assert found[0] == found[2] == 0
+    assert 750 <= found[1] <= 900
+    beyond = index.expected(asked, None, None, slots(0, 500, 0))
+    assert 350 <= beyond[1] <= 445
+    assert index.expected(text(9, 900), None, None, slots(0, 0, 0)).sum() == 0
+
+
+def test_donors_of_one_replica_complete_each_other() -> None:
+    index = DonorIndex(KEY, model=OPEN)
+    one, two = text(1, 400), text(2, 400)
+    index.add(0, announced("a", one))
+    index.add(0, announced("b", two))
+    index.add(1, announced("a", one))
+    found = index.expected(np.concatenate([text(3, 10), one, two]), None, None, slots(0, 0))
+    assert found[0] > 650
+    assert 300 < found[1] <= 400
+
+
+def test_a_document_in_a_foreign_context_is_not_expected_to_be_loaded() -> None:
+    document = text(1, 300)
+    donor = announced("d", document)
+    asked = np.concatenate([text(2, 1_200), document, text(3, 10)])
+    gated, bare = DonorIndex(KEY), DonorIndex(KEY, model=OPEN)
+    for index in (gated, bare):
+        index.add(0, donor)
+    assert bare.expected(asked, None, None, slots(0))[0] > 200
+    assert gated.expected(asked, None, None, slots(0))[0] == 0
+
+
+def test_tenants_do_not_see_each_others_donors() -> None:
+    index = DonorIndex(KEY)
+    document = text(1, 900)
+    index.add(0, announced("d", document, "acme"))
+    assert index.expected(document, "acme", None, slots(0))[0] > 780
+    for salt, lora in ((None, None), ("other", None), ("acme", "adapter")):
+        assert index.expected(document, salt, lora, slots(0))[0] == 0
+
+
+def test_a_withdrawn_donor_is_gone_and_one_that_is_unknown_is_no_error() -> None:
+    index = DonorIndex(KEY)
+    document = text(1, 900)
+    index.add(0, announced("d", document))
+    index.add(0, announced("d", document))
+    assert len(index) == 1
+    assert index.remove(0, "d")
+    assert not index.remove(0, "d")
+    assert index.anchors == len(index) == 0
+    assert index.expected(document, None, None, slots(0))[0] == 0
+
+
+def test_a_replica_or_one_of_its_namespaces_can_be_cleared() -> None:
+    index = DonorIndex(KEY)
+    index.add(0, announced("a", text(1, 200)))
+    index.add(0, announced("b", text(2, 200), "acme"))
+    index.add(1, announced("a", text(1, 200)))
+    assert index.clear(0, namespace_digest(KEY, tenant_of_salt("acme"), None)) == 1
+    assert index.donors(0) == ["a"]
+    assert index.clear(0) == 1
+    assert index.donors(0) == []
+    assert index.donors(1) == ["a"]
+
+
+def test_the_oldest_donors_leave_when_the_index_is_full() -> None:
+    index = DonorIndex(KEY, max_donors=3)
+    for number in range(5):
+        index.add(0, announced(f"d{number}", text(number, 200)))
+    assert index.donors(0) == ["d2", "d3", "d4"]
+    assert index.dropped == 2
+    small = DonorIndex(KEY, max_anchors=30)
+    small.add(0, announced("fits", text(1, 300)))
+    small.add(0, announced("too large", text(2, 3_000)))
+    assert small.donors(0) == ["fits"]
+    assert small.anchors <= 30
+    with pytest.raises(ConfigurationError):
+        DonorIndex(KEY, max_donors=0)
+
+
+def test_an_anchor_that_everybody_holds_costs_a_bounded_walk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index_module, "CROWD", 4)
+    index = DonorIndex(KEY)
+    document = text(1, 300)
+    for number in range(20):
+        index.add(number % 2, announced(f"d{number}", document))
+    assert index.expected(document, None, None, slots(0, 0)).min() > 200
+    for number in range(20):
+        assert index.remove(number % 2, f"d{number}")
+    assert index.anchors == 0
+    assert index.expected(document, None, None, slots(0, 0)).sum() == 0
+
+
+def brute_force(donors: dict[tuple[int, str], Tokens], asked: Tokens, count: int) -> list[int]:
+    """Positions of runs of at least 64 equal tokens, by comparing everything with everything."""
+    covered = np.zeros((count, len(asked)), bool)
+    for (slot, _), tokens in donors.items():
+        for shift in range(-len(asked) + 1, len(tokens)):
+            low, high = max(0, -shift), min(len(asked), len(tokens) - shift)
+            if high <= low:
+                continue
+            same = np.concatenate([[False], asked[low:high] == tokens[low + shift : high + shift], [False]])
+            edges = np.flatnonzero(same[1:] != same[:-1])
+            for start, end in zip(edges[::2], edges[1::2], strict=True):
+                if end - start >= 64:
+                    covered[slot, low + start : low + end] = True
+    return covered.sum(axis=1).tolist()  # type: ignore[no-any-return]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_expected_tokens_lie_between_nothing_and_what_brute_force_finds(data: st.DataObject) -> None:
+    pieces = [text(seed, data.draw(st.integers(40, 180), f"piece {seed}")) for seed in range(5)]
+    choose = st.lists(st.integers(0, 4), min_size=1, max_size=4)
+    index = DonorIndex(KEY, max_donors=8, max_anchors=400, model=OPEN)
+    living: dict[tuple[int, str], Tokens] = {}
+    for step in range(data.draw(st.integers(1, 12), "steps")):
+        slot, donor_id = data.draw(st.integers(0, 2), "slot"), f"d{data.draw(st.integers(0, 5), 'donor')}"
+        if data.draw(st.booleans(), f"removes {step}"):
+            assert index.remove(slot, donor_id) is (living.pop((slot, donor_id), None) is not None)
+        else:
+            tokens = np.concatenate([pieces[i] for i in data.draw(choose, "parts")])
+            index.add(slot, announced(donor_id, tokens))
+            living[slot, donor_id] = tokens
+            kept = {(at, name) for at in range(3) for name in index.donors(at)}
+            living = {key: value for key, value in living.items() if key in kept}
+    asked = np.concatenate([pieces[i] for i in data.draw(choose, "asked")])
+    found = index.expected(asked, None, None, slots(0, 0, 0)).tolist()
+    truth = brute_force(living, asked, 3)
+    for expected, most in zip(found, truth, strict=True):
+        assert expected <= most
+    # A run is known between its first and last anchor: at most a window is lost at each end, and only of long runs.
+    for (slot, _), tokens in living.items():
+        if len(tokens) == len(asked) and (tokens == asked).all() and len(asked) >= 2 * 64 + 33:
+            assert found[slot] >= len(asked) - 2 * 33

@@ -1,0 +1,92 @@
+"""What placement remembers between decisions is bounded, and forgets in the order it says."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from semblend.errors import ConfigurationError
+from semgate.placement.affinity import SessionHomes
+from semgate.placement.overlap import ContentHistory
+from semgate.placement.replication import HotPrefixes
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.integers(0, 60), max_size=300), st.integers(1, 20))
+def test_homes_keep_the_latest_sessions_only(sessions: list[int], most: int) -> None:
+    homes = SessionHomes(most_sessions=most)
+    for number in sessions:
+        homes.note("tenant", str(number), f"replica-{number}", number, 0.0)
+    latest = list(dict.fromkeys(reversed(sessions)))[:most]
+    assert len(homes) == len(latest)
+    for number in set(sessions):
+        found = homes.find("tenant", str(number), 0.0)
+        assert (found is not None) == (number in latest)
+        assert found is None or found.replica == f"replica-{number}"
+
+
+def test_homes_leave_with_time_and_no_session_has_none() -> None:
+    homes = SessionHomes(keep_s=10.0)
+    homes.note("tenant", "old", "replica", 5, 0.0)
+    homes.note("tenant", None, "replica", 5, 0.0)
+    assert homes.find("tenant", "old", 11.0) is None
+    homes.note("tenant", "new", "replica", 5, 11.0)
+    assert len(homes) == 1
+    assert homes.find("tenant", None, 11.0) is None
+    with pytest.raises(ConfigurationError):
+        SessionHomes(most_sessions=0)
+
+
+def test_tenants_do_not_share_sessions() -> None:
+    homes = SessionHomes()
+    homes.note("a", "session", "replica-1", 5, 0.0)
+    assert homes.find("b", "session", 0.0) is None
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=400), st.integers(1, 10), st.integers(1, 6))
+def test_hot_prefixes_are_bounded_in_room_and_copies(keys: list[int], most: int, copies: int) -> None:
+    hot = HotPrefixes(most, copies, half_life=64)
+    for key in keys:
+        hot.advance()
+        hot.note(key)
+        assert len(hot) <= most
+        assert 1 <= hot.copies(key, 64) <= copies
+        assert hot.copies(key, 1) == 1
+
+
+def test_a_prefix_is_hot_while_it_is_asked_for_and_cools_down() -> None:
+    hot = HotPrefixes(1_000, 4, half_life=50)
+    for number in range(400):
+        hot.advance()
+        hot.note(1 if number % 2 else 1_000 + number)
+    assert hot.share(1) == pytest.approx(0.5, abs=0.05)
+    assert hot.copies(1, 16) == 4
+    for number in range(400):
+        hot.advance()
+        hot.note(5_000 + number)
+    assert hot.share(1) < 0.01
+    assert hot.copies(1, 16) == 1
+
+
+def test_counts_survive_many_more_requests_than_a_float_can_count() -> None:
+    hot = HotPrefixes(10, 4, half_life=1)
+    for _ in range(2_000):
+        hot.advance()
+        hot.note(7)
+    assert 0.4 < hot.share(7) <= 1.01
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 80)), max_size=200), st.integers(0, 80))
+def test_content_history_forgets_a_replica_wholly(notes: list[tuple[int, int]], slot: int) -> None:
+    history = ContentHistory(16)
+    for key, where in notes:
+        history.note(key, where)
+    assert len(history) <= 16
+    before = {key: history.holders(key) for key in range(31)}
+    history.forget(slot)
+    assert {key: history.holders(key) for key in range(31)} == {
+        key: holders & ~(1 << slot) for key, holders in before.items()
+    }

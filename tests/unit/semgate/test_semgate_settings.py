@@ -1,0 +1,129 @@
+"""Flags > environment > TOML > defaults; unknown names are refused with the nearest; every field is documented."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from semblend.errors import ConfigurationError
+from semgate.setting_values import flag, origin, port, seconds, whole
+from semgate.settings import (
+    KINDS,
+    ProxySettings,
+    RouterSettings,
+    ServerSettings,
+    load,
+    reference_table,
+    shown_default,
+    variable_of,
+)
+
+SEEDS = {
+    "SEMANTICKV_UPSTREAM_BASE_URL",
+    "SEMANTICKV_TRACE_OUTPUT_DIR",
+    "SEMANTICKV_REDACT_TEXT",
+    "SEMANTICKV_PROXY_TIMEOUT_SECONDS",
+    "SEMANTICKV_REPLICAS",
+    "SEMANTICKV_ROUTING_POLICY",
+}
+
+
+def toml(folder: Path, text: str) -> Path:
+    path = folder / "semgate.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_flags_win_over_environment_over_file_over_default(tmp_path: Path) -> None:
+    config = toml(tmp_path, '[router]\nport = 1\nhost = "file"\nmax_attempts = 7\n')
+    around = {"SEMGATE_PORT": "2", "SEMGATE_HOST": "environment"}
+    made = load(RouterSettings, {"port": "3", "host": None}, around, config)
+    assert (made.port, made.host, made.max_attempts, made.admin_port) == (3, "environment", 7, 0)
+
+
+def test_the_file_may_be_named_by_the_environment(tmp_path: Path) -> None:
+    config = toml(tmp_path, "[proxy]\nport = 77\n[router]\nport = 78\n")
+    assert load(ProxySettings, None, {"SEMGATE_CONFIG": str(config)}).port == 77
+    assert load(RouterSettings, None, {"SEMGATE_CONFIG": str(config)}).port == 78
+
+
+def test_replicas_in_every_way_of_writing(tmp_path: Path) -> None:
+    expected = ("http://a:1;name=x;events=tcp://a:5557", "http://b:2")
+    by_variable = load(RouterSettings, None, {"SEMANTICKV_REPLICAS": ", ".join(expected)})
+    config = toml(
+        tmp_path,
+        '[router]\nreplicas = [{url = "http://a:1", name = "x", events = "tcp://a:5557"}, "http://b:2"]\n',
+    )
+    assert by_variable.replicas == expected
+    assert load(RouterSettings, None, {}, config).replicas == expected
+
+
+@pytest.mark.parametrize(
+    ("around", "said"),
+    [
+        ({"SEMGATE_PROT": "1"}, "SEMGATE_PROT is not a setting of semgate; the nearest is SEMGATE_PORT"),
+        ({"SEMANTICKV_REPLICA": "x"}, "the nearest is SEMANTICKV_REPLICAS"),
+        ({"SEMGATE_PORT": "70000"}, "SEMGATE_PORT='70000': a port is at most 65535"),
+        ({"SEMANTICKV_REDACT_TEXT": "perhaps"}, "write true or false"),
+        ({"SEMGATE_LOG_LEVEL": "loud"}, "write one of debug, info, warning, error"),
+        ({"SEMANTICKV_UPSTREAM_BASE_URL": "localhost:1"}, "write a URL such as"),
+    ],
+)
+def test_what_is_wrong_is_named(around: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigurationError) as told:
+        load(ProxySettings, None, around)
+    assert said in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[router]\nprot = 1\n", "unknown key router.prot; the nearest is port"),
+        ("[rooter]\n", "unknown table [rooter]; known: [proxy] and [router]"),
+        ("router = 3\n", "'router' must be a table"),
+        ("[router\n", "is not TOML"),
+        ("[proxy]\nnonsense = 1\n", "unknown key proxy.nonsense"),
+        ("[router]\nreplicas = [{name = 'x'}]\n", "a replica with its url"),
+    ],
+)
+def test_a_wrong_file_is_refused_whole(text: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError) as told:
+        load(RouterSettings, None, {}, toml(tmp_path, text))
+    assert said in str(told.value)
+
+
+def test_the_seeds_variables_are_kept_and_each_variable_has_one_meaning() -> None:
+    by_variable: dict[str, set[str]] = {}
+    for kind in KINDS:
+        for each in fields(kind):
+            by_variable.setdefault(variable_of(each), set()).add(each.name)
+    assert set(by_variable) >= SEEDS
+    assert {name: meant for name, meant in by_variable.items() if len(meant) > 1} == {}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_field_is_in_the_reference_and_its_default_can_be_written(kind: type[ServerSettings]) -> None:
+    table = reference_table(kind)
+    for each in fields(kind):
+        assert f"`{each.name}` (`--{each.name.replace('_', '-')}`)" in table
+        assert str(each.metadata["about"]).strip()
+        shown = shown_default(each)
+        if shown != "none":
+            assert each.metadata["parse"](shown) == each.default
+
+
+@given(st.text(max_size=20))
+def test_parsers_raise_nothing_but_value_errors(text: str) -> None:
+    for parse in (flag, whole, port, seconds, origin):
+        with contextlib.suppress(ValueError):
+            parse(text)
+
+
+@pytest.mark.parametrize("text", ["http://h:1", "http://h:1/", "http://h:1/v1", "http://h:1/v1/"])
+def test_what_people_paste_is_understood(text: str) -> None:
+    assert origin(text) == "http://h:1"

@@ -1,0 +1,3 @@
+from sglang.srt.server_args import ServerArgs
+
+def run_server(server_args: ServerArgs) -> None: ...

@@ -1,0 +1,3 @@
+from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
+
+def evict_from_tree_cache(tree_cache: UnifiedRadixCache | None, num_tokens: int) -> bool | None: ...
