@@ -33,21 +33,22 @@ def start(events: Path | None, *extra: str, **options: object) -> EngineServer:
     return launch(sglang_spec(chosen, semblend=semblend))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def texts() -> Texts:
     if sglang_missing():
         pytest.skip("no engine, no model")
     return read_texts(MODEL / "tokenizer.json")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("sglang") / "events.jsonl"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def blending(events: Path) -> Iterator[EngineServer]:
-    """With our radix backend, and room for some 6,000 tokens: pressure is part of the tests."""
+    """With our radix backend, and room for some 6,000 tokens: pressure is part of the tests. Ended with this folder: an
+    idle SGLang scheduler keeps a core busy."""
     with start(events, "--max-total-tokens", "6144") as server:
         yield server
     assert not Path(f"/proc/{server.pid}").exists(), "the server process was collected"

@@ -1,8 +1,10 @@
-"""Run by the engine's interpreter: loads all plug-ins as a process of the engine does, prints what they changed."""
+"""Run by the engine's interpreter: loads the named plug-ins as the engine does, prints what they changed."""
 
 from __future__ import annotations
 
 import json
+import os
+import sys
 
 from sglang.srt.mem_cache.registry import registered_radix_cache_backends
 from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
@@ -12,6 +14,7 @@ from sglang.srt.plugins.hook_registry import HookRegistry
 
 before = {name: id(value) for name, value in vars(UnifiedRadixCache).items()}
 forward = ModelRunner.forward
+os.environ["SGLANG_PLUGINS"] = ",".join(sys.argv[1:])
 load_plugins()
 result = {
     "backends": registered_radix_cache_backends(),
