@@ -10,6 +10,7 @@ Importing this needs nothing optional; both functions name the extra where it is
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from semantic_kv.api.settings import Limits, ServiceSettings
@@ -31,7 +32,14 @@ def create_app(settings: ServiceSettings | None = None) -> Any:
     return make(settings)
 
 
-def serve(settings: ServiceSettings | None = None, *, host: str = "127.0.0.1", port: int = 8000) -> None:
+def serve(
+    settings: ServiceSettings | None = None,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    announce: Callable[[], None] | None = None,
+) -> None:
+    """``announce`` is called once nothing stands against serving but the port itself."""
     if not 1 <= port <= 65_535:
         raise ConfigurationError(f"port {port} is none; ports lie between 1 and 65535")
     app = create_app(settings)
@@ -39,6 +47,8 @@ def serve(settings: ServiceSettings | None = None, *, host: str = "127.0.0.1", p
         run = _PARTS.get("server")
     except ModuleNotFoundError:
         raise MissingDependencyError("uvicorn", "service", "the service") from None
+    if announce is not None:
+        announce()
     run(app, host=host, port=port, timeout_keep_alive=_KEEP_ALIVE_S, limit_concurrency=_MOST_CONNECTIONS)
 
 

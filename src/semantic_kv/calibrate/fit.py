@@ -19,6 +19,7 @@ from semblend.errors import ConfigurationError, ContractError
 
 _SIMPLER_MAY_LOSE: Final = 1.05
 _CONFIDENCE: Final = (0.025, 0.975)
+NO_EVIDENCE: Final = "the times of this trace are those of a mock, or invented: the fit is evidence of nothing"
 _MOST_RESAMPLES: Final = 5_000
 _STRETCHES: Final = 4
 Mask = npt.NDArray[np.bool_]
@@ -65,7 +66,7 @@ def calibrate(seen: Observations, options: FitOptions | None = None) -> Calibrat
         rungs=results,
         intervals=_intervals(rung, seen, ~held_out, chosen_options, chosen.model),
         skipped=seen.skipped,
-        notes=_notes(rung, chosen, results),
+        notes=_notes(seen, rung, chosen, results),
         observed_ms=seen.ttft_ms,
         predicted_ms=predict_ttft_ms(seen, chosen.model, engine),
         held_out=held_out,
@@ -153,8 +154,9 @@ def _latest(count: int, share: float) -> Mask:
     return chosen
 
 
-def _notes(rung: Rung, chosen: RungResult, results: tuple[RungResult, ...]) -> tuple[str, ...]:
-    notes = [f"{each.name}: not fitted, {each.refused}" for each in results if each.refused is not None]
+def _notes(seen: Observations, rung: Rung, chosen: RungResult, results: tuple[RungResult, ...]) -> tuple[str, ...]:
+    notes = [NO_EVIDENCE] if seen.invented else []
+    notes += [f"{each.name}: not fitted, {each.refused}" for each in results if each.refused is not None]
     if not chosen.converged:
         notes.append("the fit and the simulated queue did not settle on each other; the best seen is used")
     zero = [name for name in rung.coefficients if getattr(chosen.model, name) == 0.0]

@@ -23,7 +23,8 @@ Longs = npt.NDArray[np.int64]
 class Observations:
     """One row per usable request, in order of arrival. ``total_ms`` is nan where only the first token was timed.
 
-    ``output_tokens`` 1 where it was not told: the first token alone is certain.
+    ``output_tokens`` 1 where it was not told: the first token alone is certain. ``invented``: how many of the requests
+    say of themselves that no server was timed.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Observations:
     ttft_ms: Floats
     total_ms: Floats
     skipped: Mapping[str, int]
+    invented: int = 0
 
     def __len__(self) -> int:
         return int(self.ttft_ms.shape[0])
@@ -57,7 +59,9 @@ def observations_from_records(records: Iterable[TraceRecord], name: str = "trace
     """From ``semantic_kv.trace.v1`` records. Requests marked ``warm_up`` in their metadata are left out."""
     rows: list[tuple[float, int, int, int, float, float]] = []
     skipped: Counter[str] = Counter()
+    invented = 0
     for record in records:
+        invented += bool(record.metadata.get("mock")) or record.metadata.get("observed") == "invented"
         cached, uncached = _tokens(
             record.prompt_tokens, record.observed_prefix_hit_tokens, record.observed_prefill_tokens
         )
@@ -73,7 +77,7 @@ def observations_from_records(records: Iterable[TraceRecord], name: str = "trace
         else:
             total_ms = float("nan") if total is None or total < ttft else total
             rows.append((record.timestamp_ms, uncached, cached, max(record.output_tokens or 1, 1), ttft, total_ms))
-    return _assembled(name, rows, skipped)
+    return replace(_assembled(name, rows, skipped), invented=invented)
 
 
 def observations_from_trace(trace: BlockTrace) -> Observations:

@@ -19,7 +19,7 @@ NAME: Final = "run"
 SUMMARY: Final = "Run one experiment: all its policies, models, capacities and seeds, with bounds and a report."
 EXAMPLES: Final = """\
   semantic-kv run --config configs/experiments/low_memory_rag_stress.yaml
-  semantic-kv run --config configs/experiments/mooncake.yaml --traces ../shared/data/traces --jobs 2"""
+  semantic-kv run --config configs/experiments/mooncake.yaml --traces ../traces --jobs 2"""
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:

@@ -24,7 +24,7 @@ SUMMARY: Final = (
 )
 EXAMPLES: Final = """\
   semantic-kv run-all
-  semantic-kv run-all --traces ../shared/data/traces --jobs 2
+  semantic-kv run-all --traces ../traces --jobs 2
   semantic-kv run-all --only low_memory_rag_stress legal_review_long_context"""
 
 

@@ -43,6 +43,6 @@ def execute(options: argparse.Namespace) -> ExitCode:
         latency=latency,
         engine=engine,
     )
-    write_err(f"semantic-kv: serving on http://{options.host}:{options.port} (documentation at /docs)\n")
-    serve(settings, host=options.host, port=options.port)
+    said = f"semantic-kv: serving on http://{options.host}:{options.port} (documentation at /docs)\n"
+    serve(settings, host=options.host, port=options.port, announce=lambda: write_err(said))
     return ExitCode.OK

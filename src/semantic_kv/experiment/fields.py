@@ -29,7 +29,9 @@ class Fields:
     def take(self, key: str, read: Callable[[object, str], T], default: T | None = None) -> T:
         if not self.has(key):
             if default is None:
-                raise ConfigurationError(f"{self.where}: '{key}' is missing")
+                near = difflib.get_close_matches(key, [str(given) for given in self._values], n=1)
+                hint = f"; did you mean it by '{near[0]}'?" if near else ""
+                raise ConfigurationError(f"{self.where}: '{key}' is missing{hint}")
             return default
         return read(self._values[key], f"{self.where}, {key}")
 

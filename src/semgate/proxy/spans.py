@@ -34,8 +34,7 @@ def open_provider(endpoint: str) -> TracerProvider:
 
         exporter = _EXPORTERS.get("otlp")(endpoint=endpoint)
     except ModuleNotFoundError as error:
-        package = (error.name or "opentelemetry").partition(".")[0]
-        raise MissingDependencyError(f"{package} ({error.name})", "otel", "otlp_endpoint") from None
+        raise MissingDependencyError(error.name or "opentelemetry", "tracing", "otlp_endpoint") from None
     provider = TracerProvider(resource=Resource.create({"service.name": "semgate-proxy"}))
     provider.add_span_processor(BatchSpanProcessor(exporter))
     return provider

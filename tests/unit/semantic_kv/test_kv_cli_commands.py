@@ -149,6 +149,7 @@ def test_a_mock_trace_is_collected_calibrated_and_replayed(tmp_path: Path, capsy
     assert load_trace(served).request_count >= 120
     words = ["calibrate", "--trace", str(served), "--output-dir", str(tmp_path / "fit"), "--resamples", "5"]
     assert main(words) == 0
+    assert "evidence of nothing" in capsys.readouterr().out, "a mock's times are called what they are"
     fitted = tmp_path / "fit" / "calibration.json"
     words = ["replay", "--trace", str(served), "--cache-token-budget", "20k", "--policies", "lru", "--quiet"]
     assert main([*words, "--latency-model", str(fitted), "--output-dir", str(out)]) == 0

@@ -93,6 +93,13 @@ def test_what_is_refused_and_how(path: str, value: object, told: str) -> None:
     assert "\n" not in str(error.value)
 
 
+def test_a_misspelt_key_is_told_where_the_right_one_is_missing() -> None:
+    config = changed("capacitys", [1])
+    del config["capacities"]
+    with pytest.raises(ConfigurationError, match="'capacities' is missing; did you mean it by 'capacitys'"):
+        parse_config(config, "x.yaml")
+
+
 def test_a_file_that_is_no_yaml_is_one_line(tmp_path: Path) -> None:
     broken = tmp_path / "broken.yaml"
     broken.write_text("experiment: [unclosed\nb: c: d", encoding="utf-8")

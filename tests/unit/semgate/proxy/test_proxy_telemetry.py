@@ -106,7 +106,7 @@ def test_a_missing_exporter_names_what_to_install() -> None:
     try:
         import opentelemetry.exporter.otlp.proto.http  # type: ignore[import-not-found,unused-ignore]  # noqa: F401
     except ModuleNotFoundError:
-        with pytest.raises(MissingDependencyError, match="otel"):
+        with pytest.raises(MissingDependencyError, match="tracing"):
             open_provider("http://127.0.0.1:1/v1/traces")
     else:
         open_provider("http://127.0.0.1:1/v1/traces").shutdown()
