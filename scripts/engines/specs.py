@@ -117,7 +117,7 @@ def sglang_spec(options: EngineOptions | None = None, *, semblend: Mapping[str, 
 
 def sglang_missing() -> str | None:
     """Why the engine cannot be started here, and what to do about it; ``None`` when it can."""
-    if not sglang.is_installed():
+    if not sglang.VENV.is_installed():
         return "no SGLang in .engines/sglang; run: make engine-sglang"
     if not all((MODEL / name).is_file() for name in (*TOKENIZER_FILES, *WEIGHT_FILES)):
         return "no SmolLM2 checkpoint in .engines/models; run: make engine-sglang"
@@ -126,7 +126,7 @@ def sglang_missing() -> str | None:
 
 def vllm_missing() -> str | None:
     """Why the engine cannot be started here, and what to do about it; ``None`` when it can."""
-    if not vllm.is_installed():
+    if not vllm.VENV.is_installed():
         return "no vLLM in .engines/vllm; run: make engine-vllm"
     if not all((MODEL / name).is_file() for name in (*TOKENIZER_FILES, *WEIGHT_FILES)):
         return "no SmolLM2 checkpoint in .engines/models; run: make engine-vllm"

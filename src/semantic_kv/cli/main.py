@@ -9,7 +9,7 @@ from typing import Final
 from semantic_kv.cli import calibrate, collect, mrc, replay, run, run_all, serve
 from semantic_kv.cli.termination import interrupted_by_sigterm
 from semblend import __version__
-from semblend.command_line import exit_code_of
+from semblend.command_line import add_commands, exit_code_of
 
 COMMAND_MODULES: Final = (run, run_all, replay, collect, calibrate, mrc, serve)
 _CODES: Final = (
@@ -27,17 +27,7 @@ def parser() -> argparse.ArgumentParser:
         epilog=_CODES,
     )
     root.add_argument("--version", action="version", version=f"semantic-kv {__version__}")
-    commands = root.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for module in COMMAND_MODULES:
-        command = commands.add_parser(
-            module.NAME,
-            help=module.SUMMARY,
-            description=module.SUMMARY,
-            epilog=f"examples:\n{module.EXAMPLES}\n\n{_CODES}",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        module.add_arguments(command)
-        command.set_defaults(execute=module.execute)
+    add_commands(root, COMMAND_MODULES, _CODES)
     return root
 
 

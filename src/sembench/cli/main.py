@@ -22,7 +22,7 @@ from sembench.cli import (
     run_offline,
     summarize_engine_events,
 )
-from semblend.command_line import exit_code_of
+from semblend.command_line import add_commands, exit_code_of
 
 COMMAND_MODULES: Final = (
     build,
@@ -53,11 +53,7 @@ def parser() -> argparse.ArgumentParser:
         epilog=_EPILOG,
     )
     root.add_argument("--version", action="version", version=f"sembench {__version__}")
-    commands = root.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for module in COMMAND_MODULES:
-        command = commands.add_parser(module.NAME, help=module.SUMMARY, description=module.SUMMARY, epilog=_EPILOG)
-        module.add_arguments(command)
-        command.set_defaults(execute=module.execute)
+    add_commands(root, COMMAND_MODULES, _EPILOG)
     return root
 
 

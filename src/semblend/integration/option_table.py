@@ -9,11 +9,17 @@ import difflib
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from semblend.errors import ConfigurationError
+from semblend.plan.gates import Gates
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+T = TypeVar("T", bound="DataclassInstance")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +31,43 @@ class Option:
     default: Any
     description: str
     is_gate: bool = False
+
+
+class OptionsOf(Generic[T]):
+    """Rows of the table of one adapter's options: a dataclass whose every field but ``gates`` is a key, and whose gates
+    have keys of their own. Defaults are those of ``defaults``."""
+
+    def __init__(self, defaults: T, gates: Gates) -> None:
+        self._defaults = defaults
+        self._gates = gates
+
+    def option(self, name: str, read: Callable[[Any], Any], description: str) -> Option:
+        return Option(name, read, getattr(self._defaults, name), description)
+
+    def gate(self, name: str, read: Callable[[Any], Any], description: str) -> Option:
+        return Option(name, read, getattr(self._gates, name), description, is_gate=True)
+
+    def covers(self, table: Sequence[Option]) -> bool:
+        """Whether every field has its row and every row its field."""
+        named = {option.name for option in table if not option.is_gate}
+        return named == {field.name for field in fields(self._defaults) if field.name != "gates"}
+
+    def parsed(self, table: Sequence[Option], given: Mapping[str, Any], where: str) -> T:
+        """The options of a deployment: what is given over the defaults. ``where`` begins every refusal."""
+        values = parse_table(table, given, where)
+        chosen = {option.name: values.pop(option.name) for option in table if option.is_gate and option.name in values}
+        return replace(self._defaults, **values, gates=replace(self._gates, **chosen))
+
+
+def json_object(text: str, where: str, example: str) -> dict[str, Any]:
+    """The object in ``text``, none of its keys read; an empty text is an empty object."""
+    try:
+        given = json.loads(text) if text.strip() else {}
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ConfigurationError(f"{where}: not JSON ({error}); write an object such as {example}") from None
+    if not isinstance(given, dict):
+        raise ConfigurationError(f"{where}: write a JSON object, not {type(given).__name__}")
+    return given
 
 
 def whole(minimum: int) -> Callable[[Any], int]:

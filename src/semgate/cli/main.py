@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from semblend import __version__
-from semblend.command_line import exit_code_of
+from semblend.command_line import add_commands, exit_code_of
 from semblend.errors import MissingDependencyError
 
 _CODES: Final = (
@@ -33,17 +33,7 @@ def parser() -> argparse.ArgumentParser:
         epilog=_CODES,
     )
     root.add_argument("--version", action="version", version=f"semgate {__version__}")
-    commands = root.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for module in command_modules():
-        command = commands.add_parser(
-            module.NAME,
-            help=module.SUMMARY,
-            description=module.SUMMARY,
-            epilog=f"examples:\n{module.EXAMPLES}\n\n{_CODES}",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        module.add_arguments(command)
-        command.set_defaults(execute=module.execute)
+    add_commands(root, command_modules(), _CODES)
     return root
 
 

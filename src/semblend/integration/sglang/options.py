@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from semblend.errors import ConfigurationError
-from semblend.integration.option_table import Option, flag, markdown_table, parse_table, path, share, whole
+from semblend.integration.option_table import OptionsOf, flag, json_object, markdown_table, path, share, whole
 from semblend.integration.settings import SGLANG_OPTIONS
 from semblend.plan.gates import Gates
 
-# The gates of the vLLM adapter, measured there with the same model; `make bench-sglang` shows them here.
 WHERE: Final = SGLANG_OPTIONS
+# The gates of the vLLM adapter, measured there with the same model; `make bench-sglang` shows them here.
 DEFAULT_GATES: Final = Gates(boundary_recompute_tokens=64, max_context_share=0.35)
 EXAMPLE: Final = '{"min_run_tokens": 64}'
 
@@ -33,67 +30,58 @@ class SglangOptions:
     gates: Gates = DEFAULT_GATES
 
 
-_DEFAULTS: Final = SglangOptions()
-
-
-def _option(name: str, read: Callable[[Any], Any], description: str) -> Option:
-    return Option(name, read, getattr(_DEFAULTS, name), description)
-
-
-def _gate(name: str, read: Callable[[Any], Any], description: str) -> Option:
-    return Option(name, read, getattr(DEFAULT_GATES, name), description, is_gate=True)
+_TABLE: Final = OptionsOf(SglangOptions(), DEFAULT_GATES)
 
 
 OPTIONS: Final = (
-    _option("index_bytes", whole(1 << 20), "Budget of the planner's index, in bytes; donor KV stays in the tree."),
-    _option("min_donor_tokens", whole(1), "Requests that add fewer tokens to the tree do not become donors."),
-    _option("events", path, "File the event stream is appended to, one JSON object per line; `null` writes none."),
-    _option(
+    _TABLE.option(
+        "index_bytes", whole(1 << 20), "Budget of the planner's index, in bytes; donor KV stays in the tree."
+    ),
+    _TABLE.option("min_donor_tokens", whole(1), "Requests that add fewer tokens to the tree do not become donors."),
+    _TABLE.option(
+        "events", path, "File the event stream is appended to, one JSON object per line; `null` writes none."
+    ),
+    _TABLE.option(
         "require_salt",
         flag,
         "Decline requests without `cache_salt` as `namespace_unknown` instead of treating them as one tenant.",
     ),
-    _option(
+    _TABLE.option(
         "second_sight",
         flag,
         "A passage first seen inside a blended request is served cold once when it comes again, "
         "and that request becomes its donor.",
     ),
-    _option("max_holes", whole(1), "Most stretches computed between loaded runs; each is a row of one forward pass."),
-    _option(
+    _TABLE.option(
+        "max_holes", whole(1), "Most stretches computed between loaded runs; each is a row of one forward pass."
+    ),
+    _TABLE.option(
         "recompute_all",
         flag,
         "Diagnosis: claim as planned but load nothing and compute the whole claim in rows of the same forward pass. "
         "Answers must equal those of cold prefill.",
     ),
-    _gate(
+    _TABLE.gate(
         "min_run_tokens",
         whole(1),
         "Shortest stretch of equal tokens worth loading; below 64 finding it is not guaranteed.",
     ),
-    _gate("min_reuse_ratio", share, "Planned tokens over the tokens the exact prefix does not cover; less declines."),
-    _gate(
+    _TABLE.gate(
+        "min_reuse_ratio", share, "Planned tokens over the tokens the exact prefix does not cover; less declines."
+    ),
+    _TABLE.gate(
         "boundary_recompute_tokens",
         whole(0),
         "First tokens of a run that are computed although they could be loaded; fewer where less context differs.",
     ),
-    _gate("max_context_share", share, "A run whose mean share of differing context is above this is not loaded."),
-    _gate("min_prompt_tokens", whole(1), "Shorter prompts are not looked up at all."),
+    _TABLE.gate("max_context_share", share, "A run whose mean share of differing context is above this is not loaded."),
+    _TABLE.gate("min_prompt_tokens", whole(1), "Shorter prompts are not looked up at all."),
 )
 
 
 def parse_options(text: str) -> SglangOptions:
     """The options of a deployment, from a JSON object; an empty text means all defaults."""
-    try:
-        given = json.loads(text) if text.strip() else {}
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise ConfigurationError(f"{WHERE}: not JSON ({error}); write an object such as {EXAMPLE}") from None
-    if not isinstance(given, dict):
-        raise ConfigurationError(f"{WHERE}: write a JSON object, not {type(given).__name__}")
-    gates: dict[str, Any] = {field.name: getattr(DEFAULT_GATES, field.name) for field in fields(Gates)}
-    values = parse_table(OPTIONS, given, WHERE)
-    gates |= {name: values.pop(name) for name in list(values) if name in gates}
-    return SglangOptions(**values, gates=Gates(**gates))
+    return _TABLE.parsed(OPTIONS, json_object(text, WHERE, EXAMPLE), WHERE)
 
 
 def reference_table() -> str:
@@ -101,6 +89,4 @@ def reference_table() -> str:
     return markdown_table(OPTIONS)
 
 
-assert {option.name for option in OPTIONS if not option.is_gate} == {
-    field.name for field in fields(SglangOptions) if field.name != "gates"
-}
+assert _TABLE.covers(OPTIONS)

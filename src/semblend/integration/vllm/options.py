@@ -5,17 +5,16 @@ Called once per process by the connector; the reference page is generated from t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from semblend.integration.option_table import (
-    Option,
+    OptionsOf,
     flag,
     markdown_table,
     one_of,
-    parse_table,
     path,
     share,
     whole,
@@ -46,74 +45,67 @@ class ConnectorOptions:
     gates: Gates = DEFAULT_GATES
 
 
-_DEFAULTS: Final = ConnectorOptions()
-
-
-def _option(name: str, read: Callable[[Any], Any], description: str) -> Option:
-    return Option(name, read, getattr(_DEFAULTS, name), description)
-
-
-def _gate(name: str, read: Callable[[Any], Any], description: str) -> Option:
-    return Option(name, read, getattr(DEFAULT_GATES, name), description, is_gate=True)
+_TABLE: Final = OptionsOf(ConnectorOptions(), DEFAULT_GATES)
 
 
 OPTIONS: Final = (
-    _option("host_bytes", whole(1 << 20), "Budget of stored donor KV per worker, in bytes."),
-    _option("index_bytes", whole(1 << 20), "Budget of the planner's index, in bytes."),
-    _option(
+    _TABLE.option("host_bytes", whole(1 << 20), "Budget of stored donor KV per worker, in bytes."),
+    _TABLE.option("index_bytes", whole(1 << 20), "Budget of the planner's index, in bytes."),
+    _TABLE.option(
         "capture",
         one_of("all", "sampled", "hinted"),
         'Which requests become donors: `"all"`, `"sampled"` (a share of them) or `"hinted"` (those that ask for it).',
     ),
-    _option("capture_share", share, 'Share of requests captured under `"sampled"`.'),
-    _option("min_capture_tokens", whole(1), "Shorter prompts never become donors."),
-    _option("capture_step_tokens", whole(1), "Most tokens copied out of the engine's cache per engine step."),
-    _option("events", path, "File the event stream is appended to, one JSON object per line; `null` writes none."),
-    _option(
+    _TABLE.option("capture_share", share, 'Share of requests captured under `"sampled"`.'),
+    _TABLE.option("min_capture_tokens", whole(1), "Shorter prompts never become donors."),
+    _TABLE.option("capture_step_tokens", whole(1), "Most tokens copied out of the engine's cache per engine step."),
+    _TABLE.option(
+        "events", path, "File the event stream is appended to, one JSON object per line; `null` writes none."
+    ),
+    _TABLE.option(
         "require_salt",
         flag,
         "Decline requests without `cache_salt` as `namespace_unknown` instead of treating them as one tenant.",
     ),
-    _option(
+    _TABLE.option(
         "study",
         flag,
         "Passages first seen inside a blended request are computed once more, alone, while the engine is idle, "
         "and become a donor.",
     ),
-    _option(
+    _TABLE.option(
         "second_sight",
         flag,
         "A passage that could not be studied is served cold once when it comes again, "
         "and that request becomes its donor.",
     ),
-    _option(
+    _TABLE.option(
         "recompute_all",
         flag,
         "Diagnosis: claim as planned but load nothing and compute the whole claim by the sparse forward. "
         "Answers must equal those of cold prefill.",
     ),
-    _gate(
+    _TABLE.gate(
         "min_run_tokens",
         whole(1),
         "Shortest stretch of equal tokens worth loading; below 64 finding it is not guaranteed.",
     ),
-    _gate("min_reuse_ratio", share, "Planned tokens over the tokens the exact prefix does not cover; less declines."),
-    _gate(
+    _TABLE.gate(
+        "min_reuse_ratio", share, "Planned tokens over the tokens the exact prefix does not cover; less declines."
+    ),
+    _TABLE.gate(
         "boundary_recompute_tokens",
         whole(0),
         "First tokens of a run that are computed although they could be loaded; fewer where less context differs.",
     ),
-    _gate("max_context_share", share, "A run whose mean share of differing context is above this is not loaded."),
-    _gate("min_prompt_tokens", whole(1), "Shorter prompts are not looked up at all."),
+    _TABLE.gate("max_context_share", share, "A run whose mean share of differing context is above this is not loaded."),
+    _TABLE.gate("min_prompt_tokens", whole(1), "Shorter prompts are not looked up at all."),
 )
 
 
 def parse_options(extra: Mapping[str, Any]) -> ConnectorOptions:
     """The options of a deployment. Anything unknown or out of range stops the start-up with what to write instead."""
-    gates: dict[str, Any] = {field.name: getattr(DEFAULT_GATES, field.name) for field in fields(Gates)}
-    values = parse_table(OPTIONS, extra, "kv_connector_extra_config")
-    gates |= {name: values.pop(name) for name in list(values) if name in gates}
-    return ConnectorOptions(**values, gates=Gates(**gates))
+    return _TABLE.parsed(OPTIONS, extra, "kv_connector_extra_config")
 
 
 def reference_table() -> str:
@@ -121,6 +113,4 @@ def reference_table() -> str:
     return markdown_table(OPTIONS)
 
 
-assert {option.name for option in OPTIONS if not option.is_gate} == {
-    field.name for field in fields(ConnectorOptions) if field.name != "gates"
-}
+assert _TABLE.covers(OPTIONS)
