@@ -8,16 +8,21 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-FaultKind = Literal["connect", "timeout", "reset", "protocol"]
+# no_connection: none was free in time or the system gave us none, which says nothing about the upstream.
+FaultKind = Literal["connect", "no_connection", "timeout", "reset", "protocol"]
 
 
 class UpstreamFault(Exception):  # noqa: N818  (a fault of theirs; errors are ours)
-    """An upstream that did not answer as agreed. ``sent``: it may have begun to work on the request."""
+    """An upstream that did not answer as agreed. ``sent``: it may have begun to work on the request.
 
-    def __init__(self, kind: FaultKind, *, sent: bool, detail: str = "") -> None:
+    ``refused``: its machine answered that nobody listens there, the only sure sign that the process is gone.
+    """
+
+    def __init__(self, kind: FaultKind, *, sent: bool, detail: str = "", refused: bool = False) -> None:
         super().__init__(f"{kind}{': ' if detail else ''}{detail}")
         self.kind: FaultKind = kind
         self.sent = sent
+        self.refused = refused
         self.detail = detail
 
 
@@ -45,6 +50,7 @@ BAD_REQUEST: Final = Fault(400, "invalid_request_error", "bad_request", "The req
 INTERNAL: Final = Fault(500, "server_error", "internal_error", "An error inside the gateway.")
 _OF_UPSTREAM: Final = {
     "connect": Fault(502, "server_error", "upstream_unreachable", "The model server cannot be reached.", 1),
+    "no_connection": Fault(503, "server_error", "overloaded", "No connection to the model server is free.", 1),
     "timeout": Fault(504, "server_error", "upstream_timeout", "The model server did not answer in time."),
     "reset": Fault(502, "server_error", "upstream_reset", "The model server closed the connection."),
     "protocol": Fault(502, "server_error", "upstream_protocol", "The model server's reply is not valid HTTP."),
