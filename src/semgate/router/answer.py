@@ -51,7 +51,7 @@ class Answer:
 
 async def open_answer(upstream: Upstream, origin: str, inbound: Inbound) -> Answer:
     """Raises `UpstreamFault` as long as another replica could be asked instead."""
-    reply = await upstream.send(origin, inbound.method, inbound.target, inbound.headers, inbound.body)
+    reply = await upstream.send(origin, inbound.method, inbound.target, inbound.headers, inbound.body.data)
     try:
         is_events = (find(reply.headers, b"content-type") or b"").startswith(b"text/event-stream")
         rest = reply.chunks()

@@ -76,6 +76,7 @@ class Forwarder:
                 seat.end("failed")
                 if status in REPEATABLE_STATUS and (following := self._next(errand, sent=True, dear=True)):
                     return following
+            errand.inbound.body.drop()  # nobody else will be asked
             await pass_on(answer, seat, errand.client, errand.journey)
             return None
         finally:

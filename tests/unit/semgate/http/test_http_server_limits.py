@@ -1,4 +1,4 @@
-"""Limits of the server that must hold for every request of a connection, not only for its first; ends in bounded time."""
+"""Limits of the server that hold for every request of a connection, not only for its first; its end in bounded time."""
 
 from __future__ import annotations
 
