@@ -1,4 +1,4 @@
-"""Bodies of requests in the router's memory: bounded for all requests together, let go at the first byte of an answer."""
+"""Bodies of requests in the router's memory: bounded for all requests together, let go when an answer begins."""
 
 from __future__ import annotations
 
