@@ -36,6 +36,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._reply: StreamedReply | None = None
         self._headers: list[tuple[bytes, bytes]] = []
         self._head_bytes = 0
+        self._in_head = False
         self._keep_alive = False
         self._until_close = False
         self._is_head = False
@@ -109,16 +110,18 @@ class UpstreamConnection(asyncio.Protocol):
     def on_message_begin(self) -> None:
         if self._reply is None:
             raise ValueError("a reply nobody asked for")
+        self._headers, self._head_bytes, self._in_head = [], 0, True
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._head_bytes += len(name) + len(value)
         if self._head_bytes > MAX_HEAD_BYTES:
             raise ValueError("the head of the reply is too large")
-        self._headers.append((name.lower(), value))
+        if self._in_head:  # what follows the body is a trailer: no header of this reply, and none of the next
+            self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
-        headers, self._headers, self._head_bytes = tuple(self._headers), [], 0
+        headers, self._headers, self._in_head = tuple(self._headers), [], False
         reply = self._reply
         if reply is None or status < 200:  # 100 and 103 come before the reply
             return

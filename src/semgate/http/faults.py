@@ -8,16 +8,21 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-FaultKind = Literal["connect", "timeout", "reset", "protocol"]
+# no_connection: none was free in time or the system gave us none, which says nothing about the upstream.
+FaultKind = Literal["connect", "no_connection", "timeout", "reset", "protocol"]
 
 
 class UpstreamFault(Exception):  # noqa: N818  (a fault of theirs; errors are ours)
-    """An upstream that did not answer as agreed. ``sent``: it may have begun to work on the request."""
+    """An upstream that did not answer as agreed. ``sent``: it may have begun to work on the request.
 
-    def __init__(self, kind: FaultKind, *, sent: bool, detail: str = "") -> None:
+    ``refused``: its machine answered that nobody listens there, the only sure sign that the process is gone.
+    """
+
+    def __init__(self, kind: FaultKind, *, sent: bool, detail: str = "", refused: bool = False) -> None:
         super().__init__(f"{kind}{': ' if detail else ''}{detail}")
         self.kind: FaultKind = kind
         self.sent = sent
+        self.refused = refused
         self.detail = detail
 
 
@@ -42,9 +47,14 @@ BUSY: Final = Fault(503, "server_error", "overloaded", "Too many requests are in
 NOT_FOUND: Final = Fault(404, "invalid_request_error", "not_found", "No such path.")
 NO_METHOD: Final = Fault(405, "invalid_request_error", "method_not_allowed", "This path does not take that method.")
 BAD_REQUEST: Final = Fault(400, "invalid_request_error", "bad_request", "The request is not valid HTTP.")
+TWO_TENANTS: Final = Fault(400, "invalid_request_error", "ambiguous_tenant", "X-Tenant-ID must be given once.")
+BODIES_FULL: Final = Fault(503, "server_error", "overloaded", "Too many request bodies are held; try again later.", 1)
 INTERNAL: Final = Fault(500, "server_error", "internal_error", "An error inside the gateway.")
+# The rest of the body is still on its way and must not be waited for.
+_BODY_UNREAD: Final = (TOO_LARGE, BODY_TIMEOUT, BODIES_FULL)
 _OF_UPSTREAM: Final = {
     "connect": Fault(502, "server_error", "upstream_unreachable", "The model server cannot be reached.", 1),
+    "no_connection": Fault(503, "server_error", "overloaded", "No connection to the model server is free.", 1),
     "timeout": Fault(504, "server_error", "upstream_timeout", "The model server did not answer in time."),
     "reset": Fault(502, "server_error", "upstream_reset", "The model server closed the connection."),
     "protocol": Fault(502, "server_error", "upstream_protocol", "The model server's reply is not valid HTTP."),
@@ -72,6 +82,9 @@ def event_of(fault: Fault) -> bytes:
 
 
 def _more_headers(fault: Fault) -> tuple[tuple[bytes, bytes], ...]:
-    if fault in (TOO_LARGE, BODY_TIMEOUT):  # the rest of the body is still on its way and must not be waited for
-        return ((b"connection", b"close"),)
-    return ((b"retry-after", str(fault.retry_after_s).encode()),) if fault.retry_after_s is not None else ()
+    named: list[tuple[bytes, bytes]] = []
+    if fault in _BODY_UNREAD:
+        named.append((b"connection", b"close"))
+    if fault.retry_after_s is not None:
+        named.append((b"retry-after", str(fault.retry_after_s).encode()))
+    return tuple(named)

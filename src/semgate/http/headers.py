@@ -30,6 +30,7 @@ _OF_THE_MESSAGE: Final = frozenset({b"host", b"content-length", b"expect", b"acc
 ADMIN_KEY: Final = b"x-semgate-admin-key"
 _NEVER_UP: Final = HOP_BY_HOP | _OF_THE_MESSAGE | {ADMIN_KEY}
 _NEVER_UP_NOR_CREDENTIALS: Final = _NEVER_UP | CREDENTIALS
+_NAMES_NOTHING: Final = (b"close", b"keep-alive", b"Keep-Alive", b"Close")
 # A compressed stream cannot be timed by its tokens.
 _IDENTITY: Final = (b"accept-encoding", b"identity")
 
@@ -69,8 +70,8 @@ def for_client(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, byte
 
 
 def _named_by_connection(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes]:
-    """Names the ``connection`` header declares to be of this hop only; the usual close and keep-alive name nothing."""
-    value = find(headers, b"connection")
-    if value is None or value in (b"close", b"keep-alive", b"Keep-Alive", b"Close"):
+    """Names the ``connection`` headers declare to be of this hop only; the usual close and keep-alive name nothing."""
+    values = [value for name, value in headers if name == b"connection" and value not in _NAMES_NOTHING]
+    if not values:
         return frozenset()
-    return frozenset(name.strip().lower() for name in value.split(b","))
+    return frozenset(name.strip().lower() for value in values for name in value.split(b","))

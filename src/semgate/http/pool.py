@@ -6,6 +6,7 @@ An open connection costs about 3 KB here and what the system keeps for its socke
 from __future__ import annotations
 
 import asyncio
+import errno
 import ssl
 from collections import deque
 from typing import Final
@@ -17,6 +18,8 @@ from semgate.http.faults import UpstreamFault
 
 # uvicorn, and so vLLM and SGLang, closes a quiet connection after 5 s: an older one would die under the request.
 KEEP_IDLE_SECONDS: Final = 4.0
+# What this machine has run out of: files, memory, local ports.
+_OURS_TO_BLAME: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL})
 
 
 class ConnectionPool:
@@ -46,15 +49,21 @@ class ConnectionPool:
         """A connection, and whether it has served before; waits at most the connect timeout."""
         if (connection := self._newest_idle()) is not None:
             return connection, True
+        is_full = False
         try:
             async with asyncio.timeout(self._connect_seconds):
-                if len(self._all) + self._opening >= self._max and (given := await self._wait_for_one()) is not None:
-                    return given, True
+                if is_full := len(self._all) + self._opening >= self._max:
+                    given = await self._wait_for_one()
+                    is_full = False
+                    if given is not None:
+                        return given, True
                 return await self._connect(), False
         except TimeoutError:
+            if is_full:
+                raise UpstreamFault("no_connection", sent=False, detail="all are busy") from None
             raise UpstreamFault("connect", sent=False, detail="timed out") from None
         except (OSError, UnicodeError) as error:
-            raise UpstreamFault("connect", sent=False, detail=type(error).__name__) from None
+            raise _fault_of(error) from None
 
     def drop_idle(self) -> None:
         """After one of them was found dead, the others of its age are not worth a request."""
@@ -135,3 +144,21 @@ class ConnectionPool:
             if not waiter.done():
                 return waiter
         return None
+
+
+def _fault_of(error: OSError | UnicodeError) -> UpstreamFault:
+    detail = type(error).__name__
+    if not isinstance(error, OSError):
+        return UpstreamFault("connect", sent=False, detail=detail)
+    if error.errno in _OURS_TO_BLAME:
+        return UpstreamFault("no_connection", sent=False, detail=errno.errorcode[error.errno])
+    return UpstreamFault("connect", sent=False, detail=detail, refused=_is_refusal(error))
+
+
+def _is_refusal(error: OSError) -> bool:
+    """Of a name with several addresses (localhost) the loop puts all errors into the text of one without a number."""
+    if error.errno is not None:
+        return error.errno == errno.ECONNREFUSED
+    text = str(error)
+    refusals = text.count(f"[Errno {errno.ECONNREFUSED}]")
+    return 0 < refusals == text.count("[Errno ")

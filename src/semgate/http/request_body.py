@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
 
 from semgate.http.headers import Headers, find, find_text
+from semgate.http.held_body import HeldBody
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 DEFAULT_MAX_BODY_BYTES: Final = 64 * 1024 * 1024
@@ -50,6 +51,10 @@ class Asked:
     prompts: int = 1
     media_parts: int = 0
 
+    def without_prompt(self) -> Asked:
+        """What is still of use once the request is placed; the rest would be held as long as its answer streams."""
+        return replace(self, messages=None, prompt_text=None, prompt_tokens=None)
+
 
 class _Body(msgspec.Struct):
     """Only these fields become Python objects; tools, schemas and images of a request are skipped over as bytes."""
@@ -68,8 +73,13 @@ _DECODER: Final = msgspec.json.Decoder(_Body)
 _NOTHING: Final = _Body()
 
 
-async def read_body(receive: Receive, headers: Headers, max_bytes: int = DEFAULT_MAX_BODY_BYTES) -> bytes:
-    """The whole body, held once; refused as soon as it is known to be too large."""
+async def read_body(
+    receive: Receive, headers: Headers, max_bytes: int = DEFAULT_MAX_BODY_BYTES, held: HeldBody | None = None
+) -> bytes:
+    """The whole body, held once; refused as soon as it is known to be too large.
+
+    ``held`` counts and keeps it; it raises `BodiesFull`, and is the caller's to drop.
+    """
     announced = find(headers, b"content-length")
     if announced is not None and (len(announced) > 18 or not announced.isdigit() or int(announced) > max_bytes):
         raise BodyTooLarge
@@ -78,6 +88,9 @@ async def read_body(receive: Receive, headers: Headers, max_bytes: int = DEFAULT
         body: bytes = message.get("body", b"")
         if len(body) > max_bytes:
             raise BodyTooLarge
+        if held is not None:
+            held.count(len(body))
+            held.data = body
         return body
     pieces: list[bytes] = []
     size_bytes = 0
@@ -88,9 +101,14 @@ async def read_body(receive: Receive, headers: Headers, max_bytes: int = DEFAULT
         size_bytes += len(piece)
         if size_bytes > max_bytes:
             raise BodyTooLarge
+        if held is not None:
+            held.count(len(piece))
         pieces.append(piece)
         if not message.get("more_body"):
-            return b"".join(pieces)
+            body = b"".join(pieces)
+            if held is not None:
+                held.data = body
+            return body
         message = await receive()
 
 

@@ -36,11 +36,13 @@ _KEEP_ALIVE_SECONDS: Final = 75
 _GC_THRESHOLDS: Final = (20_000, 50, 1_000)
 # Writer threads compute in Python: at the usual 5 ms one of them would hold up the streams for that long.
 _SWITCH_SECONDS: Final = 0.0005
+# After the time limit, for replies that were cut to say so.
+_FAREWELL_SECONDS: Final = 1.0
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 class HttpServer:
-    """``start`` listens, ``stop`` lets open replies end for at most ``shutdown_seconds``."""
+    """``start`` listens, ``stop`` lets open replies end for at most ``shutdown_seconds`` and a second to say so."""
 
     def __init__(
         self,
@@ -72,6 +74,7 @@ class HttpServer:
         self._limits = limits or Limits()
         self._state = ServerState()
         self._server: asyncio.Server | None = None
+        self._patience: asyncio.Timeout | None = None
         self.is_stopping = False
 
     @property
@@ -105,15 +108,25 @@ class HttpServer:
         for connection in tuple(self._state.connections):
             connection.shutdown()
         if self._state.tasks:
-            await asyncio.wait(tuple(self._state.tasks), timeout=self._shutdown_seconds)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._shutdown_seconds) as self._patience:
+                    await asyncio.wait(tuple(self._state.tasks))
+            self._patience = None
+        await self._cut()
+        await server.wait_closed()
+
+    async def _cut(self) -> None:
+        """Ends what is left. Who does not read cannot be told why, and must not be waited for."""
+        for connection in tuple(self._state.connections):
+            if isinstance(connection, ServerProtocol) and connection.is_stalled:
+                connection.transport.abort()
         unfinished = tuple(self._state.tasks)
         for task in unfinished:
             task.cancel()
         if unfinished:
-            await asyncio.wait(unfinished, timeout=self._shutdown_seconds)
+            await asyncio.wait(unfinished, timeout=_FAREWELL_SECONDS)
         for connection in tuple(self._state.connections):
             connection.transport.abort()
-        await server.wait_closed()
 
     async def serve_until_signal(self) -> None:
         """Until SIGTERM or Ctrl-C; call after `start`. A second signal does not wait for open replies."""
@@ -126,10 +139,8 @@ class HttpServer:
             stopping = loop.create_task(self.stop())
             hurry = loop.create_task(asked.get())
             await asyncio.wait((stopping, hurry), return_when=asyncio.FIRST_COMPLETED)
-            if not stopping.done():
-                self._shutdown_seconds = 0.0
-                for task in tuple(self._state.tasks):
-                    task.cancel()
+            if not stopping.done() and self._patience is not None:
+                self._patience.reschedule(loop.time())
             hurry.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await hurry

@@ -1,6 +1,7 @@
 """uvicorn's httptools protocol with the limits it lacks: size of the head, slow heads, stalled readers, connections.
 
-Each limit is a timer per connection or a number, none costs anything per chunk.
+Each limit is a timer per connection or a number, none costs anything per chunk. A request has its time from its first
+byte, the first of a connection from the connection; one sent behind another (pipelined) from the end of that reply.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ class ServerProtocol(HttpToolsProtocol):
         self.logger = _UVICORN
         self._limits = limits
         self._head_bytes = 0
+        self._in_head = False
         self._running: _Cycle | None = None
+        self._allowed_s: float | None = None  # for what is being received now; None: nothing is
         self._request_timer: asyncio.TimerHandle | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
 
@@ -50,10 +53,10 @@ class ServerProtocol(HttpToolsProtocol):
         if len(self.connections) > self._limits.max_connections:
             self._refuse(BUSY)
         else:
-            self._request_timer = self.loop.call_later(self._limits.head_seconds, transport.abort)
+            self._allow(self._limits.head_seconds)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_request_timer()
+        self._received()
         self._stop_stall_timer()
         super().connection_lost(exc)
         running, self._running = self._running, None
@@ -65,6 +68,14 @@ class ServerProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self.parser is not None and not self.transport.is_closing():
             super().data_received(data)
+            # Any byte ends the wait for the next request, so a rest that belongs to none must not be without a limit.
+            if self._allowed_s is None and (self._in_head or not self._is_replying):
+                self._allow(self._limits.head_seconds)
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._received()
+        self._head_bytes, self._in_head = 0, True
 
     def on_url(self, url: bytes) -> None:
         self._head_bytes = len(self.url) + len(url)
@@ -76,19 +87,26 @@ class ServerProtocol(HttpToolsProtocol):
         self._head_bytes += len(name) + len(value)
         if self._head_bytes > self._limits.max_head_bytes:
             raise ValueError("the head of the request is too large")
+        if not self._in_head:  # a trailer could name a tenant behind the back of whoever checked the headers
+            return
         name = name.lower()
         if name == b"expect" and value.lower() == b"100-continue":
             self.expect_100_continue = True
         self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        self._stop_request_timer()
+        self._in_head = False
         super().on_headers_complete()
-        self._request_timer = self.loop.call_later(self._limits.body_seconds, self.transport.abort)
+        self._allow(self._limits.body_seconds)
 
     def on_message_complete(self) -> None:
-        self._stop_request_timer()
+        self._received()
         super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._allowed_s is not None and not self.transport.is_closing():
+            self._allow(self._allowed_s)
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -103,10 +121,31 @@ class ServerProtocol(HttpToolsProtocol):
         self._running = cast(_Cycle, cycle)
         super()._start_asgi_task(cycle, app)
 
-    def _stop_request_timer(self) -> None:
+    @property
+    def is_stalled(self) -> bool:
+        """The client reads nothing: what is sent now would wait for it."""
+        return self._stall_timer is not None
+
+    @property
+    def _is_replying(self) -> bool:
+        return self._running is not None and not self._running.response_complete
+
+    def _allow(self, seconds: float) -> None:
+        self._received()
+        self._allowed_s = seconds
+        self._request_timer = self.loop.call_later(seconds, self._late)
+
+    def _received(self) -> None:
+        self._allowed_s = None
         if self._request_timer is not None:
             self._request_timer.cancel()
             self._request_timer = None
+
+    def _late(self) -> None:
+        """A reply to an earlier request goes on; the time of the late one begins anew when that has ended."""
+        self._request_timer = None
+        if not (self._is_replying and (self._in_head or self._running is not self.cycle)):
+            self.transport.abort()
 
     def _stop_stall_timer(self) -> None:
         if self._stall_timer is not None:

@@ -12,10 +12,15 @@ from typing import Final
 from semgate.http.headers import Headers, find, find_text
 
 UNKNOWN_TENANT: Final = "unknown"
+_HEADER: Final = b"x-tenant-id"
 _DIGEST_BYTES: Final = 16
 # Who is believed by header must not be able to name itself as a key's digest or as the unknown tenant.
 _BY_HEADER: Final = "tenant:"
 _BY_KEY: Final = "key:"
+
+
+class AmbiguousTenant(Exception):  # noqa: N818  (a claim of the client, not an error of ours)
+    """Two headers name a tenant: whoever vouched for one of them cannot have vouched for both."""
 
 
 class TenantRule:
@@ -28,7 +33,9 @@ class TenantRule:
         self._trust_header = trust_tenant_header
 
     def tenant_of(self, headers: Headers) -> str:
-        if self._trust_header and (named := find_text(headers, b"x-tenant-id")) is not None:
+        if self._trust_header and sum(name == _HEADER for name, _ in headers) > 1:
+            raise AmbiguousTenant
+        if self._trust_header and (named := find_text(headers, _HEADER)) is not None:
             return _BY_HEADER + named
         credential = find(headers, b"authorization") or find(headers, b"x-api-key") or find(headers, b"api-key")
         if not credential:

@@ -13,6 +13,7 @@ from typing import Final, Protocol
 from semgate.http.faults import UpstreamFault
 from semgate.http.headers import Headers
 from semgate.http.pool import ConnectionPool
+from semgate.http.repeatable import is_repeatable
 from semgate.http.reply import StreamedReply
 
 __all__ = ["Upstream", "UpstreamFault", "UpstreamReply"]
@@ -62,8 +63,12 @@ class Upstream:
         try:
             await reply.started()
         except UpstreamFault as fault:
-            # The server closed a connection we had kept, just as we used it: it never saw the request.
-            if not (reused and fault.kind == "reset" and not reply.any_byte_arrived):
+            # The server closed a connection we had kept, most likely before it saw the request. Nobody can be sure.
+            died_kept = reused and fault.kind == "reset" and not reply.any_byte_arrived
+            if not died_kept:
+                raise
+            if not is_repeatable(method, path_and_query):
+                pool.drop_idle()
                 raise
         except BaseException:
             reply.abort_now()

@@ -14,10 +14,12 @@ from typing import Any, Final
 from semgate.http.departure import ClientWatch
 from semgate.http.event_stream import ReplyScan
 from semgate.http.faults import (
+    BODIES_FULL,
     BUSY,
     NO_METHOD,
     NOT_FOUND,
     TOO_LARGE,
+    TWO_TENANTS,
     Fault,
     Send,
     event_of,
@@ -26,8 +28,9 @@ from semgate.http.faults import (
     send_json,
 )
 from semgate.http.headers import Headers, find, for_client, for_upstream
+from semgate.http.held_body import BodiesFull, BodyBudget, HeldBody
 from semgate.http.request_body import BodyTooLarge, ClientGone, Receive, read_body
-from semgate.http.tenant import TenantRule
+from semgate.http.tenant import AmbiguousTenant, TenantRule
 from semgate.http.upstream import Upstream, UpstreamFault, UpstreamReply
 from semgate.proxy.exchange import Exchange
 from semgate.proxy.telemetry import CONTENT_TYPE, ProxyTelemetry
@@ -64,6 +67,7 @@ class ProxyApp:
         self._telemetry = telemetry
         self._exact_paths = frozenset(path for path in passing.paths if "*" not in path)
         self._patterns = tuple(path for path in passing.paths if "*" in path)
+        self.bodies = BodyBudget(passing.max_body_bytes)
         self.is_ready = True
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -77,22 +81,31 @@ class ProxyApp:
             await self._refuse(send, label, BUSY)
         else:
             self._telemetry.in_flight += 1
+            held = HeldBody(self.bodies)
             try:
-                await self._pass(scope, label, receive, send)
+                await self._pass(scope, label, held, receive, send)
             finally:
+                held.drop()  # from here on the writer's queue counts it
                 self._telemetry.in_flight -= 1
 
-    async def _pass(self, scope: Scope, label: str, receive: Receive, send: Send) -> None:
+    async def _pass(self, scope: Scope, label: str, held: HeldBody, receive: Receive, send: Send) -> None:
         headers: Headers = tuple(scope["headers"])
         try:
-            body = await read_body(receive, headers, self._passing.max_body_bytes)
+            tenant = self._tenants.tenant_of(headers)
+            body = await read_body(receive, headers, self._passing.max_body_bytes, held)
+        except AmbiguousTenant:
+            await self._refuse(send, label, TWO_TENANTS)
+            return
         except BodyTooLarge:
             await self._refuse(send, label, TOO_LARGE)
+            return
+        except BodiesFull:
+            held.drop()
+            await self._refuse(send, label, BODIES_FULL)
             return
         except ClientGone:
             self._telemetry.count(label, None, "client_left")
             return
-        tenant = self._tenants.tenant_of(headers)
         exchange = Exchange(label, headers, body, tenant, 1000.0 * time.time(), time.perf_counter())
         try:
             with ClientWatch(receive) as watch:

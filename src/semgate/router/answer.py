@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -24,6 +25,7 @@ from semgate.router.response_headers import answer_headers, routing_headers
 from semgate.router.seat import Seat
 
 HELD_BYTES: Final = 1 << 20
+FAREWELL_SECONDS: Final = 0.5
 CUT: Final = Fault(502, "server_error", "replica_lost", "The model server was lost while it answered; ask again.")
 SHUTTING_DOWN: Final = Fault(503, "server_error", "shutting_down", "The gateway is shutting down; ask again.", 1)
 
@@ -49,7 +51,7 @@ class Answer:
 
 async def open_answer(upstream: Upstream, origin: str, inbound: Inbound) -> Answer:
     """Raises `UpstreamFault` as long as another replica could be asked instead."""
-    reply = await upstream.send(origin, inbound.method, inbound.target, inbound.headers, inbound.body)
+    reply = await upstream.send(origin, inbound.method, inbound.target, inbound.headers, inbound.body.data)
     try:
         is_events = (find(reply.headers, b"content-type") or b"").startswith(b"text/event-stream")
         rest = reply.chunks()
@@ -107,7 +109,9 @@ async def _stream(answer: Answer, client: Client, journey: Journey, scan: ReplyS
         return fault
     except asyncio.CancelledError:
         if answer.is_events:  # at the shutdown's time limit; a client that left hears nothing of it
-            await _end_events(client.send, SHUTTING_DOWN, piece)
+            with suppress(TimeoutError):  # one that does not read must not hold up the shutdown
+                async with asyncio.timeout(FAREWELL_SECONDS):
+                    await _end_events(client.send, SHUTTING_DOWN, piece)
         raise
     return None
 

@@ -12,9 +12,21 @@ from typing import Any, Final
 
 from semblend.errors import SemBlendError
 from semgate.http.departure import ClientWatch
-from semgate.http.faults import BODY_TIMEOUT, NO_METHOD, NOT_FOUND, TOO_LARGE, Fault, Send, send_fault
+from semgate.http.faults import (
+    BODIES_FULL,
+    BODY_TIMEOUT,
+    NO_METHOD,
+    NOT_FOUND,
+    TOO_LARGE,
+    TWO_TENANTS,
+    Fault,
+    Send,
+    send_fault,
+)
 from semgate.http.headers import Headers, for_upstream
+from semgate.http.held_body import BodiesFull, BodyBudget, HeldBody
 from semgate.http.request_body import BodyTooLarge, ClientGone, Receive, read_body, read_request
+from semgate.http.tenant import AmbiguousTenant
 from semgate.router.answer import Client
 from semgate.router.forward import Errand
 from semgate.router.gateway import Gateway
@@ -34,6 +46,7 @@ class RouterApp:
         self.gateway = gateway
         self._paths = gateway.settings.pass_paths
         self._max_body_bytes = gateway.settings.max_body_bytes
+        self.bodies = BodyBudget(self._max_body_bytes)
         # A tenant nobody vouched for must not be believed further up either.
         unbelieved = () if gateway.settings.trust_tenant_header else (b"x-tenant-id",)
         self._dropped = frozenset({REQUEST_ID, *unbelieved})
@@ -60,22 +73,30 @@ class RouterApp:
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers: Headers = tuple(scope["headers"])
         request_id = request_id_of(headers)
-        body = b""
-        fault = self._refusal(scope["method"], scope["path"])
-        if fault is None:
-            try:
-                async with asyncio.timeout(BODY_SECONDS):
-                    body = await read_body(receive, headers, self._max_body_bytes)
-            except BodyTooLarge:
-                fault = TOO_LARGE
-            except TimeoutError:
-                fault = BODY_TIMEOUT
-            except ClientGone:
+        held = HeldBody(self.bodies)
+        try:
+            fault = self._refusal(scope["method"], scope["path"]) or await self._read(receive, headers, held)
+            if fault is not None:
+                held.drop()
+                await self._refuse(send, fault, request_id)
                 return
-        if fault is not None:
-            await self._refuse(send, fault, request_id)
+            await self._routed(scope, headers, request_id, held, receive, send)
+        except ClientGone:
             return
-        await self._routed(scope, headers, request_id, body, receive, send)
+        finally:
+            held.drop()
+
+    async def _read(self, receive: Receive, headers: Headers, held: HeldBody) -> Fault | None:
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                await read_body(receive, headers, self._max_body_bytes, held)
+        except BodyTooLarge:
+            return TOO_LARGE
+        except BodiesFull:
+            return BODIES_FULL
+        except TimeoutError:
+            return BODY_TIMEOUT
+        return None
 
     def _refusal(self, method: str, path: str) -> Fault | None:
         """Only paths that are meant for clients go up: engines have others that stop, empty or change them."""
@@ -85,21 +106,28 @@ class RouterApp:
         return None if method in METHODS else NO_METHOD
 
     async def _routed(
-        self, scope: Scope, headers: Headers, request_id: str, body: bytes, receive: Receive, send: Send
+        self, scope: Scope, headers: Headers, request_id: str, held: HeldBody, receive: Receive, send: Send
     ) -> None:
         gateway, journey = self.gateway, Journey(request_id)
-        asked = read_request(scope["path"], headers, body, gateway.tenants.tenant_of(headers))
-        salted = gateway.salted(asked, body)
+        try:
+            tenant = gateway.tenants.tenant_of(headers)
+        except AmbiguousTenant:
+            await self._refuse(send, TWO_TENANTS, request_id)
+            return
+        asked = read_request(scope["path"], headers, held.data, tenant)
+        salted = gateway.salted(asked, held.data)
         if salted is None:
             await self._refuse(send, UNSALTED, request_id)
             return
-        asked, body = salted
+        asked, held.data = salted
+        del salted  # it would keep the prompt as long as the answer streams
         gateway.metrics.in_flight.inc()
         try:
             with ClientWatch(receive) as watch:
-                journey.request = await gateway.evidence.gather(asked, body)
+                journey.request = await gateway.evidence.gather(asked, held.data)
+                asked = asked.without_prompt()
                 take = gateway.seats(journey.request)
-                inbound = self._inbound(scope, headers, request_id, body)
+                inbound = self._inbound(scope, headers, request_id, held)
                 await gateway.forwarder.run(Errand(inbound, take, Client(send, watch), journey))
         except ClientGone:
             journey.outcome = "client_left"
@@ -107,13 +135,13 @@ class RouterApp:
             gateway.metrics.in_flight.dec()
             gateway.finished(asked, journey)
 
-    def _inbound(self, scope: Scope, headers: Headers, request_id: str, body: bytes) -> Inbound:
+    def _inbound(self, scope: Scope, headers: Headers, request_id: str, held: HeldBody) -> Inbound:
         """The client's bytes and those of its headers that are the replica's business, under our request id."""
         forwarded = self.gateway.settings.forward_authorization
         allowed = for_upstream(headers, forward_authorization=forwarded, drop=self._dropped)
         query = scope["query_string"].decode("latin-1")
         target = scope["raw_path"].decode("latin-1") + (f"?{query}" if query else "")
-        return Inbound(scope["method"], scope["path"], target, (*allowed, (REQUEST_ID, request_id.encode())), body)
+        return Inbound(scope["method"], scope["path"], target, (*allowed, (REQUEST_ID, request_id.encode())), held)
 
     async def _refuse(self, send: Send, fault: Fault, request_id: str) -> None:
         self.gateway.metrics.requests.labels("refused", str(fault.status)).inc()

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from semgate.http.faults import Fault, Send, fault_of, send_fault
+from semgate.http.repeatable import is_repeatable
 from semgate.http.upstream import Upstream, UpstreamFault
 from semgate.placement.decision import NoUsableReplicaError
 from semgate.router.answer import Answer, Client, open_answer, pass_on
 from semgate.router.inbound import Inbound
 from semgate.router.journey import Journey
 from semgate.router.response_headers import routing_headers
-from semgate.router.retry import REPEATABLE_STATUS, RetryBudget, is_repeatable
+from semgate.router.retry import REPEATABLE_STATUS, RetryBudget
 from semgate.router.seat import Seat, TakeSeat
 
 NO_REPLICA: Final = Fault(503, "server_error", "no_replica", "No replica can take the request now; try again.", 1)
@@ -75,6 +76,7 @@ class Forwarder:
                 seat.end("failed")
                 if status in REPEATABLE_STATUS and (following := self._next(errand, sent=True, dear=True)):
                     return following
+            errand.inbound.body.drop()  # nobody else will be asked
             await pass_on(answer, seat, errand.client, errand.journey)
             return None
         finally:

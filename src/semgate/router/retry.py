@@ -1,7 +1,6 @@
-"""When another replica may be asked: before the first byte, where it does no harm, and within a budget.
+"""When another replica may be asked: before the first byte, for some statuses only, and within a budget.
 
-In: the fault or status of one attempt; out: whether to try again. A completion only computes, so asking twice is safe;
-a path that stores something is asked again only if the request surely never arrived.
+In: the status of one attempt; out: whether to try again. Which paths may be asked twice says ``http/repeatable.py``.
 """
 
 from __future__ import annotations
@@ -9,13 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 REPEATABLE_STATUS: Final = frozenset({500, 502, 503, 504})
-KEEPS_STATE: Final = ("/v1/responses",)
 BURST: Final = 100.0
-
-
-def is_repeatable(method: str, path: str) -> bool:
-    """Asking twice leaves nothing behind on a replica."""
-    return method in ("GET", "HEAD") or (method == "POST" and not path.startswith(KEEPS_STATE))
 
 
 class RetryBudget:

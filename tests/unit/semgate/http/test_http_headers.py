@@ -7,12 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semgate.http.headers import ADMIN_KEY, CREDENTIALS, HOP_BY_HOP, find, find_text, for_client, for_upstream
-from semgate.http.tenant import UNKNOWN_TENANT, TenantRule
+from semgate.http.tenant import UNKNOWN_TENANT, AmbiguousTenant, TenantRule
 
 NAMES = st.sampled_from(
     sorted(HOP_BY_HOP | CREDENTIALS | {ADMIN_KEY, b"host", b"content-type", b"x-session-id", b"traceparent", b"x-own"})
 )
 HEADERS = st.lists(st.tuples(NAMES, st.binary(max_size=8)), max_size=12).map(tuple)
+
+
+def named_by_connection(headers: tuple[tuple[bytes, bytes], ...]) -> set[bytes]:
+    values = [value for name, value in headers if name == b"connection"]
+    return {each.strip().lower() for value in values for each in value.split(b",")}
 
 
 @given(HEADERS, st.booleans())
@@ -22,19 +27,25 @@ def test_nothing_of_this_hop_or_of_ours_goes_up(headers: tuple[tuple[bytes, byte
     assert not names & (HOP_BY_HOP | {ADMIN_KEY, b"host", b"content-length", b"expect"})
     assert forward or not names & CREDENTIALS
     assert up[-1] == (b"accept-encoding", b"identity")
-    named = {each.strip().lower() for each in (find(headers, b"connection") or b"").split(b",")}
+    named = named_by_connection(headers)
     allowed = HOP_BY_HOP | {ADMIN_KEY, b"host"} | named | (frozenset() if forward else CREDENTIALS)
     assert up[:-1] == tuple(pair for pair in headers if pair[0] not in allowed)
 
 
 @given(HEADERS)
 def test_replies_keep_everything_but_the_hop(headers: tuple[tuple[bytes, bytes], ...]) -> None:
-    named = {each.strip().lower() for each in (find(headers, b"connection") or b"").split(b",")}
+    named = named_by_connection(headers)
     assert for_client(headers) == [pair for pair in headers if pair[0] not in HOP_BY_HOP and pair[0] not in named]
 
 
 def test_headers_named_by_connection_stay_here() -> None:
     headers = ((b"connection", b"close, X-Secret"), (b"x-secret", b"1"), (b"x-other", b"2"))
+    assert find(for_upstream(headers, forward_authorization=True), b"x-secret") is None
+    assert for_client(headers) == [(b"x-other", b"2")]
+
+
+def test_every_connection_header_counts() -> None:
+    headers = ((b"connection", b"close"), (b"connection", b"X-Secret"), (b"x-secret", b"1"), (b"x-other", b"2"))
     assert find(for_upstream(headers, forward_authorization=True), b"x-secret") is None
     assert for_client(headers) == [(b"x-other", b"2")]
 
@@ -58,6 +69,14 @@ def test_a_claimed_tenant_counts_only_where_it_is_trusted() -> None:
     assert trusting.tenant_of(headers) == "tenant:alice"
     assert careful.tenant_of(headers).startswith("key:")
     assert careful.tenant_of(headers[:1]) == UNKNOWN_TENANT
+
+
+@pytest.mark.parametrize("second", [b"alice", b"bob", b""])
+def test_two_claims_of_a_tenant_are_refused_where_they_count(second: bytes) -> None:
+    headers = ((b"x-tenant-id", b"alice"), (b"x-tenant-id", second))
+    with pytest.raises(AmbiguousTenant):
+        TenantRule(SECRET, trust_tenant_header=True).tenant_of(headers)
+    assert TenantRule(SECRET, trust_tenant_header=False).tenant_of(headers) == UNKNOWN_TENANT
 
 
 @pytest.mark.parametrize("claim", [b"unknown", b"key:00"])

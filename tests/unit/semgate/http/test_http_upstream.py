@@ -205,7 +205,7 @@ def test_waiting_for_a_connection_ends_with_the_connect_time_limit() -> None:
             await asyncio.sleep(0.001)
         with pytest.raises(UpstreamFault) as caught:
             await get(upstream, server)
-        assert (caught.value.kind, caught.value.sent) == ("connect", False)
+        assert (caught.value.kind, caught.value.sent) == ("no_connection", False)
         first.cancel()
         await asyncio.gather(first, return_exceptions=True)
 

@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from semgate.http.repeatable import is_repeatable
 from semgate.http.request_body import read_request
 from semgate.logs import JsonLines
 from semgate.placement.decision import Decision
 from semgate.router.contents import contents_of
 from semgate.router.metrics import RouterMetrics
 from semgate.router.response_headers import answer_headers, request_id_of, routing_headers
-from semgate.router.retry import BURST, RetryBudget, is_repeatable
+from semgate.router.retry import BURST, RetryBudget
 from semgate.router.salt import tenant_salt, with_cache_salt
 
 DECISION = Decision(
@@ -30,6 +31,8 @@ DECISION = Decision(
         ("POST", "/v1/embeddings", True),
         ("GET", "/v1/responses/r1", True),
         ("POST", "/v1/responses", False),
+        ("POST", "/base/v1/%72esponses?stream=1", False),
+        ("POST", "/v1/chat/completions?from=/v1/responses", True),
         ("DELETE", "/v1/models/x", False),
     ],
 )

@@ -1,0 +1,47 @@
+"""Request bodies in memory, bounded for the whole process: each is counted as it arrives and until it is let go.
+
+Used by proxy and router. Counts the bytes as received; a join takes twice a body's size for a moment.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+DEFAULT_MAX_HELD_BYTES: Final = 512 * 1024 * 1024
+
+
+class BodiesFull(Exception):  # noqa: N818  (a state, told to the client as status 503)
+    """The bodies of all requests together are as large as the process may hold."""
+
+
+class BodyBudget:
+    """State: one number. A single body that is allowed by its own limit always fits."""
+
+    __slots__ = ("held_bytes", "max_bytes")
+
+    def __init__(self, max_body_bytes: int, max_bytes: int = DEFAULT_MAX_HELD_BYTES) -> None:
+        self.max_bytes = max(max_bytes, max_body_bytes)
+        self.held_bytes = 0
+
+
+class HeldBody:
+    """One body. Its holder calls ``drop`` when nobody needs it any more, any number of times."""
+
+    __slots__ = ("_budget", "_counted_bytes", "data")
+
+    def __init__(self, budget: BodyBudget) -> None:
+        self._budget = budget
+        self._counted_bytes = 0
+        self.data = b""
+
+    def count(self, more_bytes: int) -> None:
+        budget = self._budget
+        if budget.held_bytes + more_bytes > budget.max_bytes:
+            raise BodiesFull
+        budget.held_bytes += more_bytes
+        self._counted_bytes += more_bytes
+
+    def drop(self) -> None:
+        self._budget.held_bytes -= self._counted_bytes
+        self._counted_bytes = 0
+        self.data = b""

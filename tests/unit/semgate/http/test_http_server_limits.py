@@ -1,0 +1,157 @@
+"""Limits of the server that hold for every request of a connection, not only for its first; its end in bounded time."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import MutableMapping
+from typing import Any
+
+import pytest
+from tests.unit.semgate.http.scripted_upstream import connected
+from tests.unit.semgate.http.test_http_server import echo, play, serving
+
+from semgate.http.faults import Send, send_json
+from semgate.http.request_body import Receive, read_body
+from semgate.http.server import HttpServer
+from semgate.http.server_protocol import Limits
+
+
+@pytest.mark.parametrize("trailers", [b"X-Tenant-ID: victim\r\n", b"x-a: 1\r\nX-Tenant-ID: victim\r\n"])
+def test_a_trailer_is_no_header_of_this_request_or_the_next(trailers: bytes) -> None:
+    seen: list[list[bytes]] = []
+
+    async def app(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        body = await read_body(receive, tuple(scope["headers"]))
+        seen.append([name for name, _ in scope["headers"]])
+        await send_json(send, 200, body or b"{}")
+
+    async def act() -> None:
+        async with serving(app) as port, connected(port) as client:
+            head = b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n"
+            client.writer.write(head + b"2\r\n[]\r\n0\r\n" + trailers + b"\r\n")
+            assert (await client.answer()).body == b"[]"
+            client.send("GET", "/")
+            await client.answer()
+
+    play(act)
+    assert seen == [[b"host", b"transfer-encoding"], [b"host"]]
+
+
+@pytest.mark.parametrize("piece", [b"G", b"GET / HTTP/1.1\r\nhost: ", b"\r\n"])
+def test_every_head_of_a_connection_has_its_time_limit(piece: bytes) -> None:
+    async def act() -> None:
+        async with serving(echo, Limits(head_seconds=0.5)) as port, connected(port) as client:
+            client.send("GET", "/")
+            assert (await client.answer()).status == 200
+            client.writer.write(piece)
+            with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+                await asyncio.wait_for(client.reader.readexactly(1), 10.0)
+
+    play(act)
+
+
+def test_a_quiet_kept_connection_is_no_slow_head() -> None:
+    async def act() -> None:
+        async with serving(echo, Limits(head_seconds=0.3)) as port, connected(port) as client:
+            for _ in range(2):
+                client.send("POST", "/", b"{}")
+                assert (await client.answer()).status == 200
+                await asyncio.sleep(0.5)
+
+    play(act)
+
+
+@pytest.mark.parametrize("late", [b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\n\r\nab", b"GET / HT"])
+def test_a_late_request_behind_a_stream_does_not_cut_the_stream(late: bytes) -> None:
+    begun, release = asyncio.Event(), asyncio.Event()
+
+    async def app(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        if scope["path"] != "/stream":
+            await read_body(receive, ())
+            return
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"a", "more_body": True})
+        begun.set()
+        await release.wait()
+        await send({"type": "http.response.body", "body": b"b"})
+
+    async def act() -> None:
+        limits = Limits(head_seconds=0.3, body_seconds=0.3)
+        async with serving(app, limits) as port, connected(port) as client:
+            client.send("GET", "/stream")
+            await begun.wait()
+            client.writer.write(late)
+            await asyncio.sleep(0.8)
+            release.set()
+            answer = await client.answer()
+            assert (answer.body, answer.complete) == (b"ab", True)
+            with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+                await asyncio.wait_for(client.reader.readexactly(1), 10.0)
+
+    play(act)
+
+
+async def flood(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+    """Says goodbye when it is cut, as the router does."""
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    try:
+        while True:
+            await send({"type": "http.response.body", "body": b"x" * 65_536, "more_body": True})
+            await asyncio.sleep(0)
+    except asyncio.CancelledError:
+        await send({"type": "http.response.body", "body": b"bye", "more_body": True})
+        raise
+
+
+async def _stalled(server: HttpServer) -> None:
+    while not any(connection.is_stalled for connection in server._state.connections):  # type: ignore[union-attr]
+        await asyncio.sleep(0.01)
+
+
+def test_a_client_that_does_not_read_does_not_double_the_shutdown() -> None:
+    async def act() -> None:
+        server = HttpServer(flood, host="127.0.0.1", port=0, shutdown_seconds=3.0)
+        async with connected(await server.start()) as client:
+            client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            client.send("GET", "/")
+            await _stalled(server)
+            began_s = time.perf_counter()
+            await server.stop()
+            assert 2.9 < time.perf_counter() - began_s < 5.0
+
+    play(act)
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_a_second_signal_does_not_wait(reads: bool) -> None:
+    async def wait_until_cut(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            await send({"type": "http.response.body", "body": b"bye", "more_body": True})
+            raise
+
+    async def act() -> None:
+        server = HttpServer(wait_until_cut if reads else flood, host="127.0.0.1", port=0, shutdown_seconds=60.0)
+        async with connected(await server.start()) as client:
+            client.send("GET", "/")
+            if reads:
+                await client.head()
+            else:
+                client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+                await _stalled(server)
+            serving_task = asyncio.create_task(server.serve_until_signal())
+            await asyncio.sleep(0)
+            os.kill(os.getpid(), signal.SIGTERM)
+            while not server.is_stopping:
+                await asyncio.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGTERM)
+            await asyncio.wait_for(serving_task, 10.0)
+            if reads:
+                assert await client.chunk() == b"bye"
+
+    play(act)
