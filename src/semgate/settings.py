@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, fields
@@ -31,6 +32,7 @@ from semgate.setting_values import (
 
 PREFIXES: Final = ("SEMGATE_", "SEMANTICKV_")
 CONFIG_VARIABLE: Final = "SEMGATE_CONFIG"
+_SERVICE_LINK: Final = re.compile(r"_SERVICE_HOST$|_SERVICE_PORT(_|$)|_PORT_\d+_(TCP|UDP|SCTP)(_|$)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,9 +280,14 @@ def variable_of(each: Field[Any]) -> str:
 
 def refuse_unknown_variables(around: Mapping[str, str]) -> None:
     known = {variable_of(each) for kind in KINDS for each in fields(kind)} | {CONFIG_VARIABLE}
-    for name in around:
-        if name.startswith(PREFIXES) and name not in known:
+    for name, value in around.items():
+        if name.startswith(PREFIXES) and name not in known and not _is_service_link(name, value):
             raise ConfigurationError(f"{name} is not a setting of semgate; the nearest is {_nearest(name, known)}")
+
+
+def _is_service_link(name: str, value: str) -> bool:
+    """Kubernetes sets SEMGATE_ROUTER_SERVICE_HOST and the like in every pod beside a service of that name."""
+    return value.startswith(("tcp://", "udp://", "sctp://")) or _SERVICE_LINK.search(name) is not None
 
 
 def reference_table(kind: type[ServerSettings]) -> str:
