@@ -24,6 +24,7 @@ from semgate.setting_values import (
     optional,
     origin,
     port,
+    positive,
     seconds,
     setting,
     whole,
@@ -186,10 +187,10 @@ class RouterSettings(ServerSettings):
         "", "SEMGATE_KUBERNETES_NAMESPACE", str, "NAME", "namespace of that service; empty: the router's own"
     )
     events_port: int = setting(
-        0, "SEMGATE_EVENTS_PORT", whole, "N", "KV-event port of discovered replicas (0: no events)"
+        0, "SEMGATE_EVENTS_PORT", port, "N", "KV-event port of discovered replicas (0: no events)"
     )
-    replay_port: int = setting(0, "SEMGATE_REPLAY_PORT", whole, "N", "KV-event replay port (0: no replay)")
-    donors_port: int = setting(0, "SEMGATE_DONORS_PORT", whole, "N", "donor announcements' port (0: none)")
+    replay_port: int = setting(0, "SEMGATE_REPLAY_PORT", port, "N", "KV-event replay port (0: no replay)")
+    donors_port: int = setting(0, "SEMGATE_DONORS_PORT", port, "N", "donor announcements' port (0: none)")
     donors_key_file: Path | None = setting(
         None,
         "SEMGATE_DONORS_KEY_FILE",
@@ -211,7 +212,17 @@ class RouterSettings(ServerSettings):
     engine_tokenize: bool = setting(
         False, "SEMGATE_ENGINE_TOKENIZE", flag, "BOOL", "ask a replica's /tokenize when no tokenizer is given"
     )
-    block_tokens: int = setting(16, "SEMGATE_BLOCK_TOKENS", whole, "N", "tokens per KV block of the engines")
+    model_tokens: int = setting(
+        262_144, "SEMGATE_MODEL_TOKENS", positive, "N", "longest prompt of the model; nothing behind is looked at"
+    )
+    tell_shared_evidence: bool = setting(
+        False,
+        "SEMGATE_TELL_SHARED_EVIDENCE",
+        flag,
+        "BOOL",
+        "answer with path and similarity also where other tenants' requests decided; for a router with one tenant",
+    )
+    block_tokens: int = setting(16, "SEMGATE_BLOCK_TOKENS", positive, "N", "tokens per KV block of the engines")
     index_blocks: int = setting(
         1 << 20, "SEMGATE_INDEX_BLOCKS", whole, "N", "KV blocks remembered per replica; the oldest are forgotten"
     )

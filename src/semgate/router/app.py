@@ -14,19 +14,23 @@ from semblend.errors import SemBlendError
 from semgate.http.departure import ClientWatch
 from semgate.http.faults import BODY_TIMEOUT, NO_METHOD, NOT_FOUND, TOO_LARGE, Fault, Send, send_fault
 from semgate.http.headers import Headers, for_upstream
-from semgate.http.request_body import BodyTooLarge, ClientGone, Receive, read_body, read_request
+from semgate.http.request_body import BodyTooLarge, ClientGone, Receive, read_body
 from semgate.router.answer import Client
 from semgate.router.forward import Errand
 from semgate.router.gateway import Gateway
 from semgate.router.inbound import Inbound
 from semgate.router.journey import Journey
 from semgate.router.response_headers import REQUEST_ID, request_id_of, routing_headers
+from semgate.router.salt import keeps_apart
 from semgate.router.status_pages import send_status_page
 
 Scope = MutableMapping[str, Any]
 METHODS: Final = frozenset({"GET", "HEAD", "POST", "OPTIONS"})
 BODY_SECONDS: Final = 60.0
 UNSALTED: Final = Fault(400, "invalid_request_error", "not_json", "The body must be a JSON object in UTF-8.")
+NO_SALT_HERE: Final = Fault(
+    400, "invalid_request_error", "path_not_isolated", "Tenants cannot be kept apart here; use /v1/chat/completions."
+)
 
 
 class RouterApp:
@@ -79,21 +83,30 @@ class RouterApp:
 
     def _refusal(self, method: str, path: str) -> Fault | None:
         """Only paths that are meant for clients go up: engines have others that stop, empty or change them."""
-        known = path in self._paths or any(fnmatch.fnmatchcase(path, pattern) for pattern in self._paths)
-        if not known or ".." in path:
+        pattern = self._pattern(path)
+        if pattern is None or ".." in path:
             return NOT_FOUND
-        return None if method in METHODS else NO_METHOD
+        if method not in METHODS:
+            return NO_METHOD
+        if self.gateway.settings.inject_cache_salt and not keeps_apart(path):
+            return NO_SALT_HERE
+        return None
+
+    def _pattern(self, path: str) -> str | None:
+        """The setting that lets a path through: unlike the path it holds no word of the client."""
+        if path in self._paths:
+            return path
+        return next((pattern for pattern in self._paths if fnmatch.fnmatchcase(path, pattern)), None)
 
     async def _routed(
         self, scope: Scope, headers: Headers, request_id: str, body: bytes, receive: Receive, send: Send
     ) -> None:
-        gateway, journey = self.gateway, Journey(request_id)
-        asked = read_request(scope["path"], headers, body, gateway.tenants.tenant_of(headers))
-        salted = gateway.salted(asked, body)
-        if salted is None:
+        gateway, journey = self.gateway, Journey(request_id, self._pattern(scope["path"]) or "")
+        looked_at = await gateway.looked_at(scope["path"], headers, body)
+        if looked_at is None:
             await self._refuse(send, UNSALTED, request_id)
             return
-        asked, body = salted
+        asked, body = looked_at
         gateway.metrics.in_flight.inc()
         try:
             with ClientWatch(receive) as watch:
@@ -103,6 +116,9 @@ class RouterApp:
                 await gateway.forwarder.run(Errand(inbound, take, Client(send, watch), journey))
         except ClientGone:
             journey.outcome = "client_left"
+        except asyncio.CancelledError:  # the shutdown's limit
+            journey.outcome = "refused" if journey.first_byte_s is None else "cut"
+            raise
         finally:
             gateway.metrics.in_flight.dec()
             gateway.finished(asked, journey)
