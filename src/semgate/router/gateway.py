@@ -143,7 +143,7 @@ class Gateway:
     def _looked_at(self, path: str, headers: Headers, body: bytes) -> tuple[Asked, bytes] | None:
         """May run in another thread: reads the request only."""
         asked = read_request(path, headers, body, self.tenants.tenant_of(headers))
-        if not self.settings.inject_cache_salt or path not in SALTED_PATHS:
+        if not self.settings.inject_cache_salt or path not in SALTED_PATHS or not body:
             return asked, body
         salt = tenant_salt(self._secret, asked.tenant or UNKNOWN_TENANT, asked.cache_salt)
         rewritten = with_cache_salt(body, salt)

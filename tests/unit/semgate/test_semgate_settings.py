@@ -145,3 +145,10 @@ def test_the_variables_of_a_kubernetes_service_are_no_settings(name: str, value:
     assert load(RouterSettings, None, {name: value}) == RouterSettings()
     with pytest.raises(ConfigurationError, match="SEMGATE_PORTT"):
         load(RouterSettings, None, {name: value, "SEMGATE_PORTT": "1"})
+
+
+def test_a_block_has_at_least_one_token() -> None:
+    with pytest.raises(ConfigurationError, match="at least 1"):
+        load(RouterSettings, None, {"SEMGATE_BLOCK_TOKENS": "0"})
+    with pytest.raises(ConfigurationError, match="65535"):
+        load(RouterSettings, None, {"SEMGATE_EVENTS_PORT": "70000"})
