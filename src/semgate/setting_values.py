@@ -51,6 +51,13 @@ def whole(text: str) -> int:
     return value
 
 
+def positive(text: str) -> int:
+    value = whole(text)
+    if value < 1:
+        raise ValueError("write a number of at least 1")
+    return value
+
+
 def port(text: str) -> int:
     value = whole(text)
     if value > 65_535:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, fields
@@ -23,6 +24,7 @@ from semgate.setting_values import (
     optional,
     origin,
     port,
+    positive,
     seconds,
     setting,
     whole,
@@ -31,6 +33,7 @@ from semgate.setting_values import (
 
 PREFIXES: Final = ("SEMGATE_", "SEMANTICKV_")
 CONFIG_VARIABLE: Final = "SEMGATE_CONFIG"
+_SERVICE_LINK: Final = re.compile(r"_SERVICE_HOST$|_SERVICE_PORT(_|$)|_PORT_\d+_(TCP|UDP|SCTP)(_|$)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,10 +187,10 @@ class RouterSettings(ServerSettings):
         "", "SEMGATE_KUBERNETES_NAMESPACE", str, "NAME", "namespace of that service; empty: the router's own"
     )
     events_port: int = setting(
-        0, "SEMGATE_EVENTS_PORT", whole, "N", "KV-event port of discovered replicas (0: no events)"
+        0, "SEMGATE_EVENTS_PORT", port, "N", "KV-event port of discovered replicas (0: no events)"
     )
-    replay_port: int = setting(0, "SEMGATE_REPLAY_PORT", whole, "N", "KV-event replay port (0: no replay)")
-    donors_port: int = setting(0, "SEMGATE_DONORS_PORT", whole, "N", "donor announcements' port (0: none)")
+    replay_port: int = setting(0, "SEMGATE_REPLAY_PORT", port, "N", "KV-event replay port (0: no replay)")
+    donors_port: int = setting(0, "SEMGATE_DONORS_PORT", port, "N", "donor announcements' port (0: none)")
     donors_key_file: Path | None = setting(
         None,
         "SEMGATE_DONORS_KEY_FILE",
@@ -209,7 +212,17 @@ class RouterSettings(ServerSettings):
     engine_tokenize: bool = setting(
         False, "SEMGATE_ENGINE_TOKENIZE", flag, "BOOL", "ask a replica's /tokenize when no tokenizer is given"
     )
-    block_tokens: int = setting(16, "SEMGATE_BLOCK_TOKENS", whole, "N", "tokens per KV block of the engines")
+    model_tokens: int = setting(
+        262_144, "SEMGATE_MODEL_TOKENS", positive, "N", "longest prompt of the model; nothing behind is looked at"
+    )
+    tell_shared_evidence: bool = setting(
+        False,
+        "SEMGATE_TELL_SHARED_EVIDENCE",
+        flag,
+        "BOOL",
+        "answer with path and similarity also where other tenants' requests decided; for a router with one tenant",
+    )
+    block_tokens: int = setting(16, "SEMGATE_BLOCK_TOKENS", positive, "N", "tokens per KV block of the engines")
     index_blocks: int = setting(
         1 << 20, "SEMGATE_INDEX_BLOCKS", whole, "N", "KV blocks remembered per replica; the oldest are forgotten"
     )
@@ -278,9 +291,14 @@ def variable_of(each: Field[Any]) -> str:
 
 def refuse_unknown_variables(around: Mapping[str, str]) -> None:
     known = {variable_of(each) for kind in KINDS for each in fields(kind)} | {CONFIG_VARIABLE}
-    for name in around:
-        if name.startswith(PREFIXES) and name not in known:
+    for name, value in around.items():
+        if name.startswith(PREFIXES) and name not in known and not _is_service_link(name, value):
             raise ConfigurationError(f"{name} is not a setting of semgate; the nearest is {_nearest(name, known)}")
+
+
+def _is_service_link(name: str, value: str) -> bool:
+    """Kubernetes sets SEMGATE_ROUTER_SERVICE_HOST and the like in every pod beside a service of that name."""
+    return value.startswith(("tcp://", "udp://", "sctp://")) or _SERVICE_LINK.search(name) is not None
 
 
 def reference_table(kind: type[ServerSettings]) -> str:

@@ -182,3 +182,8 @@ def test_kubectl_renders_them(tmp_path: Path) -> None:
     )
     assert rendered.returncode == 0, rendered.stderr
     assert {each["kind"] for each in yaml.safe_load_all(rendered.stdout)} == KINDS
+
+
+def test_services_do_not_put_variables_into_the_pod() -> None:
+    """A service named semgate-router would set SEMGATE_ROUTER_PORT=tcp://.. beside the settings."""
+    assert of_kind("Deployment")["spec"]["template"]["spec"]["enableServiceLinks"] is False

@@ -184,7 +184,18 @@ def routing(
     policy: str, replicas: list[Replica], key_file: Path, calibration: Path, folder: Path
 ) -> Iterator[EngineServer]:
     command = (
-        *(sys.executable, "-m", "semgate", "router", "--port", "{port}", "--routing-policy", policy),
+        *(
+            sys.executable,
+            "-m",
+            "semgate",
+            "router",
+            "--port",
+            "{port}",
+            "--routing-policy",
+            policy,
+            "--tell-shared-evidence",
+            "true",
+        ),
         *("--replicas", ",".join(replica.as_flag for replica in replicas), "--tokenizer", str(MODEL)),
         *("--block-tokens", str(BLOCK_TOKENS), "--donors-key-file", str(key_file), "--log-level", "warning"),
         *("--latency-model", str(calibration)),

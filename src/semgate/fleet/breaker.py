@@ -53,14 +53,24 @@ class Breaker:
             return False
         return self._trial_since_s is None or now_s - self._trial_since_s >= self._options.trial_s
 
-    def began(self, now_s: float) -> None:
-        """A request was sent; if the breaker is half-open it is the trial."""
-        if self.trial_due(now_s):
-            self._trial_since_s = now_s
+    def began(self, now_s: float) -> bool:
+        """A request was sent; whether it is the trial of a half-open breaker."""
+        if not self.trial_due(now_s):
+            return False
+        self._trial_since_s = now_s
+        return True
 
-    def succeeded(self, now_s: float) -> None:
-        """While open, the success of a request from before says nothing about now."""
-        if self.state(now_s) == "half_open":
+    def abandoned(self) -> None:
+        """The trial ended without a word about the replica: the next request is one."""
+        self._trial_since_s = None
+
+    def succeeded(self, now_s: float, began_s: float | None = None) -> None:
+        """The success of a request from before the breaker opened says nothing about now (``began_s`` None: it is the
+        trial, or the breaker never opened)."""
+        if self._opened_at_s is not None and began_s is not None:
+            if began_s >= self._opened_at_s:
+                self._close()
+        elif self.state(now_s) == "half_open":
             self._close()
         elif self._opened_at_s is None:
             self._in_a_row = 0

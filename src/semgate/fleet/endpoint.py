@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from semgate.events.subscriber import StreamOptions
+
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
@@ -17,3 +19,9 @@ class Endpoint:
     donors: str | None = None
     ready: bool | None = None
     terminating: bool = False
+
+    def __post_init__(self) -> None:
+        """Refused here, before anything is changed by it."""
+        for address in (self.events, self.donors):
+            if address is not None:
+                StreamOptions(address, self.replay)

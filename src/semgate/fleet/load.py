@@ -58,14 +58,21 @@ class Ticket:
     """One attempt on one replica. ``first_token`` and ``end`` may be called in any order and more than once: each
     unit of load is taken back exactly once."""
 
-    __slots__ = ("_ended", "_head_age_ms", "_head_tokens", "_load", "_on_end", "_tokens_ahead")
+    __slots__ = ("_ended", "_head_age_ms", "_head_tokens", "_load", "_on_end", "_on_first", "_tokens_ahead")
 
-    def __init__(self, load: Load, prefill_tokens: int, on_end: Callable[[Outcome], None]) -> None:
+    def __init__(
+        self,
+        load: Load,
+        prefill_tokens: int,
+        on_end: Callable[[Outcome], None],
+        on_first: Callable[[], None] | None = None,
+    ) -> None:
         self._tokens_ahead = load.queued_prefill_tokens
         self._head_tokens = load.head_prefill_tokens
         self._head_age_ms = load.head_age_ms() if self._head_tokens else 0.0
         self._load = load
         self._on_end = on_end
+        self._on_first = on_first
         self._ended = False
         load.join(self, max(prefill_tokens, 0))
 
@@ -76,6 +83,9 @@ class Ticket:
 
     def first_token(self) -> None:
         self._load.computed(self)
+        if self._on_first is not None and not self._ended:
+            self._on_first()
+            self._on_first = None
 
     def observed(self, prompt_tokens: int, cached_tokens: int | None, ttft_ms: float) -> Observed:
         """What the placer learns from this attempt, given what the engine reported of it."""

@@ -67,16 +67,29 @@ class Replica:
 
     def begin(self, prefill_tokens: int) -> Ticket:
         """Count an attempt; ``prefill_tokens`` are those the replica is expected to compute (prompt minus cached)."""
-        self.breaker.began(self._clock_s())
-        return Ticket(self._load, prefill_tokens, self._ended)
+        began_s = self._clock_s()
+        is_trial = self.breaker.began(began_s)
+        return Ticket(
+            self._load,
+            prefill_tokens,
+            lambda outcome: self._ended(outcome, began_s, is_trial=is_trial),
+            lambda: self._answers(began_s),
+        )
+
+    def fault(self) -> None:
+        """Found out after the attempt ended."""
+        self.breaker.failed(self._clock_s())
+        self._touch()
 
     def state(self) -> ReplicaState:
         if self.draining:
             return "draining"
         breaker = self.breaker.state(self._clock_s())
-        if breaker != "closed":
-            return breaker
-        return "ready" if self._healthy and self.endpoint.ready is not False else "unhealthy"
+        if breaker == "open":
+            return "open"
+        if not self._healthy or self.endpoint.ready is False:
+            return "unhealthy"  # known to be down: no request is risked on a trial
+        return "half_open" if breaker == "half_open" else "ready"
 
     def view(self) -> ReplicaView:
         """The same object until something changes; a breaker that is not closed changes with the clock alone."""
@@ -95,15 +108,24 @@ class Replica:
                 load.head_prefill_tokens,
                 load.head_since_s,
             )
-            if state not in ("open", "half_open"):
+            if self.breaker.state(self._clock_s()) == "closed":
                 self._view = view
         return view
 
-    def _ended(self, outcome: Outcome) -> None:
+    def _answers(self, began_s: float) -> None:
+        """A trial is passed when the answer begins: its end may be minutes away."""
+        now_s = self._clock_s()
+        if self.breaker.state(now_s) != "closed":
+            self.breaker.succeeded(now_s, began_s)
+            self._touch()
+
+    def _ended(self, outcome: Outcome, began_s: float, *, is_trial: bool) -> None:
         if outcome == "ok":
-            self.breaker.succeeded(self._clock_s())
+            self.breaker.succeeded(self._clock_s(), began_s)
         elif outcome == "fault":
             self.breaker.failed(self._clock_s())
+        elif is_trial:
+            self.breaker.abandoned()
         self._touch()
 
     def _touch(self) -> None:

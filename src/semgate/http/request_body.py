@@ -17,6 +17,8 @@ from semgate.http.held_body import HeldBody
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 DEFAULT_MAX_BODY_BYTES: Final = 64 * 1024 * 1024
+# A body of more values (token ids, messages) is passed on unread: decoding holds the interpreter for all of it.
+MOST_VALUES: Final = 1 << 20
 
 
 class BodyTooLarge(Exception):  # noqa: N818  (an event of the client, not an error of ours)
@@ -114,7 +116,8 @@ async def read_body(
 
 def read_request(path: str, headers: Headers, body: bytes, tenant: str | None = None) -> Asked:
     """Never raises, whatever the bytes are."""
-    given = _decode(body) if body else _NOTHING
+    is_readable = bool(body) and (len(body) <= MOST_VALUES or body.count(b",") <= MOST_VALUES)
+    given = _decode(body) if is_readable else _NOTHING
     messages = given.messages if isinstance(given.messages, list) else None
     text, tokens, prompts = _prompt(given.prompt)
     return Asked(
@@ -169,7 +172,7 @@ def _prompt(prompt: object) -> tuple[str | None, tuple[int, ...] | None, int]:
 
 
 def _token_ids(values: list[Any]) -> tuple[int, ...] | None:
-    if not values or any(type(value) is not int or not 0 <= value < 2**32 for value in values):
+    if not values or set(map(type, values)) != {int} or min(values) < 0 or max(values) >= 2**32:
         return None
     return tuple(values)
 

@@ -1,8 +1,9 @@
-"""The one broad except of placement: whatever goes wrong while scoring becomes least-loaded plus the reason."""
+"""The broad excepts of placement: what goes wrong while gathering or scoring becomes least-loaded plus the reason."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 
 from semgate.placement.case import Case, Choice, build_case
 from semgate.placement.cost import Price
@@ -20,6 +21,14 @@ def guarded(
         case, choice = least_loaded()
         reason = f"{type(error).__name__} while placing; least loaded instead"
         return case, Choice(choice.place, "error_fallback", choice.scores_ms, reason)
+
+
+async def gathered(gather: Awaitable[PlacementRequest], bare: PlacementRequest) -> PlacementRequest:
+    """Fail open: a request whose evidence cannot be had is placed by load, and says why."""
+    try:
+        return await gather
+    except Exception as error:  # noqa: BLE001
+        return replace(bare, trouble=f"{type(error).__name__} while gathering evidence")
 
 
 def without_evidence(

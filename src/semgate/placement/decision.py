@@ -21,6 +21,7 @@ class Decision:
     ``exact_blocks`` is what the chosen replica holds by announcement or routing history, ``donor_tokens`` what donors
     announced there cover beyond it, ``similarity`` that cover as a share of the prompt (None without donor evidence).
     ``expected_tokens`` is the prefill the policy expects to be spared there: what is left is the load it adds.
+    ``own_evidence``: only the tenant's own requests decided, so that it may hear how.
     A route, never a claim of reuse: only the engine knows what it reused.
     """
 
@@ -34,3 +35,4 @@ class Decision:
     reason: str
     decide_us: float
     expected_tokens: int = 0
+    own_evidence: bool = True

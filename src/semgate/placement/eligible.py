@@ -1,6 +1,7 @@
-"""Who may take a request: the ready ones; with none, half-open ones, then those whose health check fails; else nobody.
+"""Who may take a request: the ready ones; with none, half-open ones, then those whose health check fails.
 
-A draining replica and one with an open breaker are never candidates.
+With every breaker open a request still tries one replica, as it may work by now; never a second one. A draining replica
+is never a candidate.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from collections.abc import Sequence
 from semgate.placement.decision import NoUsableReplicaError
 from semgate.placement.view import ReplicaState, ReplicaView
 
-_LAST_RESORTS: tuple[ReplicaState, ...] = ("half_open", "unhealthy")
+_LAST_RESORTS: tuple[ReplicaState, ...] = ("half_open", "unhealthy", "open")
+
+_SAID = {"half_open": "half-open", "unhealthy": "unhealthy", "open": "shut off"}
 
 
 def eligible(fleet: Sequence[ReplicaView], tried: frozenset[str]) -> tuple[Sequence[ReplicaView], str | None]:
@@ -23,8 +26,8 @@ def eligible(fleet: Sequence[ReplicaView], tried: frozenset[str]) -> tuple[Seque
         return ready, None
     for state in _LAST_RESORTS:
         left = [each for each in fleet if each.state == state and each.name not in tried]
-        if left:
-            return left, f"no replica is ready ({_census(fleet, tried)}); a {state.replace('_', '-')} one instead"
+        if left and not (state == "open" and tried):
+            return left, f"no replica is ready ({_census(fleet, tried)}); one that is {_SAID[state]} instead"
     raise NoUsableReplicaError(f"no replica can take the request ({_census(fleet, tried)})")
 
 

@@ -30,5 +30,10 @@ class ContentHistory:
             self._slots.popitem(last=False)
 
     def forget(self, slot: int) -> None:
-        left = {key: slots & ~(1 << slot) for key, slots in self._slots.items()}
-        self._slots = OrderedDict((key, slots) for key, slots in left.items() if slots)
+        """In place: what other replicas hold is not touched."""
+        bit = 1 << slot
+        for key, slots in [(key, slots) for key, slots in self._slots.items() if slots & bit]:
+            if slots == bit:
+                del self._slots[key]
+            else:
+                self._slots[key] = slots ^ bit

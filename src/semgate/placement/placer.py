@@ -74,6 +74,8 @@ class Placer:
             choice = replace(choice, path="cold_route", reason="trial of a half-open replica")
         elif last_resort is not None:
             choice = replace(choice, path="error_fallback", reason=last_resort)
+        elif request.trouble is not None:
+            choice = replace(choice, path="error_fallback", reason=f"{request.trouble}; placed by load")
         return self._decision(request, case, choice, self._scores_kept, began_ns)
 
     def explain(self, request: PlacementRequest, fleet: Sequence[ReplicaView]) -> Decision:
@@ -135,6 +137,7 @@ class Placer:
             reason=choice.reason,
             decide_us=(time.perf_counter_ns() - began_ns) / 1e3,
             expected_tokens=min(int(choice.expected_tokens), max(request.prompt_tokens - 1, 0)),
+            own_evidence=request.own_evidence,
         )
 
 

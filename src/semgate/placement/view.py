@@ -56,7 +56,8 @@ class PlacementRequest:
     ``exact_blocks``: leading blocks the engines announced (``PrefixIndex.longest``). ``expected_blocks``: leading
     blocks by routing history (the approximate index). ``donor_tokens``: tokens donors cover beyond the exact prefix.
     ``keys``: chained block keys, their root already holding model, tenant salt and LoRA. ``tried``: replicas that have
-    failed this request. ``gathered_us``: what keys and look-ups took.
+    failed this request. ``gathered_us``: what keys and look-ups took. ``trouble``: why there is no evidence although
+    there should be. ``own_evidence``: all of it is of the tenant's own requests, so that the tenant may hear of it.
     """
 
     prompt_tokens: int
@@ -70,6 +71,8 @@ class PlacementRequest:
     session: str | None = None
     tried: frozenset[str] = frozenset()
     gathered_us: float = 0.0
+    trouble: str | None = None
+    own_evidence: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ SECRET_NAME: Final = "digest-secret"
 DIGEST_BYTES: Final = 16  # as 32 hex digits: no collision to be expected among 2^60 texts
 _CACHED_TENANTS: Final = 4096  # about 200 bytes each
 _CACHED_NAMES: Final = 16_384  # about 400 bytes each
+_MOST_CACHED_BYTES: Final = 256  # of one name: clients choose them
 Purpose = Literal["content", "session", "tenant", "model"]
 
 
@@ -36,11 +37,14 @@ class Digests:
         self._name_of = lru_cache(maxsize=_CACHED_NAMES)(self._computed)
 
     def of(self, tenant: str, purpose: Purpose, value: bytes) -> str:
-        return self._computed(tenant, purpose, value) if purpose == "content" else self._name_of(tenant, purpose, value)
+        if purpose == "content" or len(value) > _MOST_CACHED_BYTES or len(tenant) > _MOST_CACHED_BYTES:
+            return self._computed(tenant, purpose, value)
+        return self._name_of(tenant, purpose, value)
 
     def _computed(self, tenant: str, purpose: Purpose, value: bytes) -> str:
         message = purpose.encode() + b"\x00" + value
-        return hmac.digest(self._key_of(tenant), message, "sha256")[:DIGEST_BYTES].hex()
+        key_of = self._derive if len(tenant) > _MOST_CACHED_BYTES else self._key_of
+        return hmac.digest(key_of(tenant), message, "sha256")[:DIGEST_BYTES].hex()
 
     def _derive(self, tenant: str) -> bytes:
         name = tenant.encode("utf-8", "surrogatepass")

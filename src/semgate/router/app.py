@@ -25,7 +25,7 @@ from semgate.http.faults import (
 )
 from semgate.http.headers import Headers, for_upstream
 from semgate.http.held_body import BodiesFull, BodyBudget, HeldBody
-from semgate.http.request_body import BodyTooLarge, ClientGone, Receive, read_body, read_request
+from semgate.http.request_body import BodyTooLarge, ClientGone, Receive, read_body
 from semgate.http.tenant import AmbiguousTenant
 from semgate.router.answer import Client
 from semgate.router.forward import Errand
@@ -33,12 +33,16 @@ from semgate.router.gateway import Gateway
 from semgate.router.inbound import Inbound
 from semgate.router.journey import Journey
 from semgate.router.response_headers import REQUEST_ID, request_id_of, routing_headers
+from semgate.router.salt import keeps_apart
 from semgate.router.status_pages import send_status_page
 
 Scope = MutableMapping[str, Any]
 METHODS: Final = frozenset({"GET", "HEAD", "POST", "OPTIONS"})
 BODY_SECONDS: Final = 60.0
 UNSALTED: Final = Fault(400, "invalid_request_error", "not_json", "The body must be a JSON object in UTF-8.")
+NO_SALT_HERE: Final = Fault(
+    400, "invalid_request_error", "path_not_isolated", "Tenants cannot be kept apart here; use /v1/chat/completions."
+)
 
 
 class RouterApp:
@@ -100,27 +104,35 @@ class RouterApp:
 
     def _refusal(self, method: str, path: str) -> Fault | None:
         """Only paths that are meant for clients go up: engines have others that stop, empty or change them."""
-        known = path in self._paths or any(fnmatch.fnmatchcase(path, pattern) for pattern in self._paths)
-        if not known or ".." in path:
+        pattern = self._pattern(path)
+        if pattern is None or ".." in path:
             return NOT_FOUND
-        return None if method in METHODS else NO_METHOD
+        if method not in METHODS:
+            return NO_METHOD
+        if self.gateway.settings.inject_cache_salt and not keeps_apart(path):
+            return NO_SALT_HERE
+        return None
+
+    def _pattern(self, path: str) -> str | None:
+        """The setting that lets a path through: unlike the path it holds no word of the client."""
+        if path in self._paths:
+            return path
+        return next((pattern for pattern in self._paths if fnmatch.fnmatchcase(path, pattern)), None)
 
     async def _routed(
         self, scope: Scope, headers: Headers, request_id: str, held: HeldBody, receive: Receive, send: Send
     ) -> None:
-        gateway, journey = self.gateway, Journey(request_id)
+        gateway, journey = self.gateway, Journey(request_id, self._pattern(scope["path"]) or "")
         try:
-            tenant = gateway.tenants.tenant_of(headers)
+            looked_at = await gateway.looked_at(scope["path"], headers, held.data)
         except AmbiguousTenant:
             await self._refuse(send, TWO_TENANTS, request_id)
             return
-        asked = read_request(scope["path"], headers, held.data, tenant)
-        salted = gateway.salted(asked, held.data)
-        if salted is None:
+        if looked_at is None:
             await self._refuse(send, UNSALTED, request_id)
             return
-        asked, held.data = salted
-        del salted  # it would keep the prompt as long as the answer streams
+        asked, held.data = looked_at
+        del looked_at  # it would keep the prompt as long as the answer streams
         gateway.metrics.in_flight.inc()
         try:
             with ClientWatch(receive) as watch:
@@ -131,6 +143,9 @@ class RouterApp:
                 await gateway.forwarder.run(Errand(inbound, take, Client(send, watch), journey))
         except ClientGone:
             journey.outcome = "client_left"
+        except asyncio.CancelledError:  # the shutdown's limit
+            journey.outcome = "refused" if journey.first_byte_s is None else "cut"
+            raise
         finally:
             gateway.metrics.in_flight.dec()
             gateway.finished(asked, journey)

@@ -25,11 +25,7 @@ def watch_kubernetes(settings: RouterSettings, roster: Roster) -> asyncio.Task[N
     namespace = settings.kubernetes_namespace or own_namespace()
 
     def changed(endpoints: tuple[Endpoint, ...]) -> None:
-        try:
-            change = roster.apply(endpoints)
-        except ConfigurationError as error:
-            failed(str(error))
-            return
+        change = roster.apply(endpoints)
         log(logging.INFO, "replicas set", by="kubernetes", **change.as_record())
 
     def failed(line: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -17,10 +18,12 @@ from semgate.fleet import Replica
 from semgate.http.request_body import Asked
 from semgate.http.tenant import UNKNOWN_TENANT
 from semgate.index.keys import request_keys
+from semgate.placement.border import gathered
 from semgate.placement.placer import Placer
 from semgate.placement.view import NO_KEYS, PlacementRequest
-from semgate.router.contents import BYTES_PER_TOKEN, contents_of
-from semgate.router.known_blocks import KnownBlocks
+from semgate.router.beside import beside_the_loop
+from semgate.router.contents import BYTES_PER_TOKEN, MOST_GUESSED_TOKENS, contents_of, guessed_tokens
+from semgate.router.known_blocks import KnownBlocks, sent_root
 from semgate.router.known_donors import KnownDonors
 from semgate.router.metrics import Sample
 from semgate.router.token_source import TokenSource, token_samples
@@ -30,51 +33,76 @@ IGNORES_TEXT: Final = frozenset({"round_robin", "least_loaded", "precise_prefix"
 IGNORES_TOKENS: Final = frozenset({"round_robin", "least_loaded", "semantic_locality"})
 
 
+@dataclass(frozen=True, slots=True)
+class EvidenceOptions:
+    """``model_tokens``: no prompt is longer, so that nothing behind is looked at. ``is_told``: tenants may hear of
+    evidence that engines announced, since salts keep tenants apart there, or since there is one tenant only."""
+
+    block_tokens: int
+    model_tokens: int = 262_144
+    is_told: bool = False
+
+
 class Evidence:
     """Listens to the roster, so that what is known of a replica comes and goes with it."""
 
     def __init__(
-        self, placer: Placer, tokens: TokenSource, blocks: KnownBlocks, donors: KnownDonors, block_tokens: int
+        self, placer: Placer, tokens: TokenSource, blocks: KnownBlocks, donors: KnownDonors, options: EvidenceOptions
     ) -> None:
         self._placer = placer
         self._tokens = tokens
         self._blocks = blocks
         self._donors = donors
-        self._block_tokens = block_tokens
+        self._block_tokens = options.block_tokens
+        self._model_tokens = options.model_tokens
+        self._is_told = options.is_told
         self._reads_text = placer.policy not in IGNORES_TEXT
         self.reads_tokens = placer.policy not in IGNORES_TOKENS
 
     async def gather(self, asked: Asked, body: bytes) -> PlacementRequest:
-        tokens = await self._tokens.tokens_of(asked, body) if self.reads_tokens else None
-        began_s = time.perf_counter()
-        content = contents_of(asked, body) if self._reads_text and tokens is None else ()
-        if tokens is None:
-            return PlacementRequest(
-                prompt_tokens=sum(each.tokens for each in content) or asked.body_bytes // BYTES_PER_TOKEN,
-                block_tokens=self._block_tokens,
-                content=content,
-                tenant=asked.tenant or UNKNOWN_TENANT,
-                session=asked.session,
-                gathered_us=(time.perf_counter() - began_s) * 1e6,
-            )
-        return self._with_tokens(asked, tokens, began_s)
-
-    def _with_tokens(self, asked: Asked, tokens: NDArray[np.uint32], began_s: float) -> PlacementRequest:
-        keys = NO_KEYS
-        if asked.media_parts == 0:  # an image stands among the tokens as something only the engine knows
-            keys = request_keys(tokens, self._block_tokens, self._blocks.root(asked.model, asked.cache_salt))
-        exact, expected = self._blocks.look_up(keys)
-        donor_tokens = self._donors.look_up(asked, tokens, exact, self._block_tokens)
-        return PlacementRequest(
-            prompt_tokens=len(tokens),
+        """Never fails: without evidence the request is placed by load, and says so."""
+        bare = PlacementRequest(
+            prompt_tokens=min(asked.body_bytes // BYTES_PER_TOKEN, MOST_GUESSED_TOKENS),
             block_tokens=self._block_tokens,
-            keys=keys,
-            exact_blocks=exact,
-            expected_blocks=expected,
-            donor_tokens=donor_tokens,
             tenant=asked.tenant or UNKNOWN_TENANT,
             session=asked.session,
-            gathered_us=(time.perf_counter() - began_s) * 1e6,
+        )
+        return await gathered(self._gather(asked, body, bare), bare)
+
+    async def _gather(self, asked: Asked, body: bytes, bare: PlacementRequest) -> PlacementRequest:
+        tokens = await self._tokens.tokens_of(asked, body) if self.reads_tokens else None
+        began_s = time.perf_counter()
+        if tokens is None:
+            known = await beside_the_loop(len(body), self._without_tokens, asked, body, bare)
+        else:
+            known = self._with_tokens(asked, tokens, bare)
+        return replace(known, gathered_us=(time.perf_counter() - began_s) * 1e6)
+
+    def _without_tokens(self, asked: Asked, body: bytes, bare: PlacementRequest) -> PlacementRequest:
+        """May run in another thread: reads the request only."""
+        content = contents_of(asked, body) if self._reads_text else ()
+        return replace(bare, prompt_tokens=guessed_tokens(asked), content=content)
+
+    def _with_tokens(self, asked: Asked, tokens: NDArray[np.uint32], bare: PlacementRequest) -> PlacementRequest:
+        blocks, block_tokens = self._blocks, self._block_tokens
+        looked_at = tokens[: self._model_tokens]
+        keys, exact = NO_KEYS, None
+        if asked.media_parts == 0:  # an image stands among the tokens as something only the engine knows
+            keys = request_keys(
+                looked_at, block_tokens, sent_root(bare.tenant, asked.model, asked.cache_salt, asked.lora)
+            )
+        if blocks.are_announced:
+            root = blocks.announced_root(asked.model, asked.cache_salt)
+            exact = blocks.announced(request_keys(looked_at, block_tokens, root) if keys.size else NO_KEYS)
+        donor_tokens = self._donors.look_up(asked, looked_at, exact, block_tokens)
+        return replace(
+            bare,
+            prompt_tokens=len(tokens),
+            keys=keys,
+            exact_blocks=exact,
+            expected_blocks=blocks.believed(keys),
+            donor_tokens=donor_tokens,
+            own_evidence=self._is_told or (exact is None and donor_tokens is None),
         )
 
     def note_block_size(self) -> None:
@@ -87,6 +115,9 @@ class Evidence:
 
     def sent(self, slot: int, request: PlacementRequest) -> None:
         self._blocks.sent(slot, request.keys)
+
+    def answered(self, slot: int, request: PlacementRequest) -> None:
+        self._blocks.answered(slot, request.keys)
 
     def replica_added(self, replica: Replica) -> None:
         if self.reads_tokens:

@@ -7,7 +7,7 @@ journey. Called by the app for each request.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from semgate.http.faults import Fault, Send, fault_of, send_fault
@@ -19,8 +19,11 @@ from semgate.router.inbound import Inbound
 from semgate.router.journey import Journey
 from semgate.router.response_headers import routing_headers
 from semgate.router.retry import REPEATABLE_STATUS, RetryBudget
-from semgate.router.seat import Seat, TakeSeat
+from semgate.router.seat import Ending, Seat, TakeSeat
 
+# The replica, or what stands before it, says itself that it cannot answer. A 500 may be the request's own doing, and
+# any other status is an answer.
+FAULTY_STATUS: Final = frozenset({502, 503, 504})
 NO_REPLICA: Final = Fault(503, "server_error", "no_replica", "No replica can take the request now; try again.", 1)
 
 
@@ -30,6 +33,7 @@ class Errand:
     take: TakeSeat
     client: Client
     journey: Journey
+    suspects: list[Seat] = field(default_factory=list)  # of attempts that ended in a 500
 
 
 class Forwarder:
@@ -61,7 +65,7 @@ class Forwarder:
             return await self._answer_or_next(errand, seat, answer)
         except UpstreamFault as fault:
             journey.note_attempt(seat.decision.replica, began_s, status=None, fault=fault.kind)
-            seat.end("gone" if fault.kind == "connect" else "failed")
+            seat.end(_ending(fault))
             following = self._next(errand, sent=fault.sent, dear=fault.kind == "timeout")
             if following is None:
                 await _refuse(errand.client.send, fault_of(fault), journey)
@@ -72,8 +76,13 @@ class Forwarder:
     async def _answer_or_next(self, errand: Errand, seat: Seat, answer: Answer) -> Seat | None:
         status = answer.reply.status
         try:
-            if status >= 500:
-                seat.end("failed")
+            if status < 400:
+                for each in errand.suspects:
+                    each.blame()
+            elif status >= 500:
+                seat.end("failed" if status in FAULTY_STATUS else "left")
+                if status == 500:
+                    errand.suspects.append(seat)
                 if status in REPEATABLE_STATUS and (following := self._next(errand, sent=True, dear=True)):
                     return following
             errand.inbound.body.drop()  # nobody else will be asked
@@ -94,6 +103,13 @@ class Forwarder:
             return errand.take(frozenset(attempt.replica for attempt in tried))
         except NoUsableReplicaError:
             return None
+
+
+def _ending(fault: UpstreamFault) -> Ending:
+    """Only a refused connection says that nobody is there; one that was never free says nothing of the replica."""
+    if fault.kind == "no_connection":
+        return "left"
+    return "gone" if fault.refused else "failed"
 
 
 async def _refuse(send: Send, fault: Fault, journey: Journey) -> None:

@@ -14,7 +14,8 @@ from typing import Final
 
 from semblend.errors import ConfigurationError
 from semgate.fleet import HealthChecks, HealthOptions
-from semgate.http.request_body import Asked
+from semgate.http.headers import Headers
+from semgate.http.request_body import Asked, read_request
 from semgate.http.tenant import UNKNOWN_TENANT, TenantRule
 from semgate.http.upstream import Upstream, UpstreamFault
 from semgate.logs import LOGGER, log
@@ -22,9 +23,10 @@ from semgate.placement.cost import price_from_calibration
 from semgate.placement.placer import Placer
 from semgate.placement.view import PlacementRequest
 from semgate.prompt.digest import Digests
+from semgate.router.beside import beside_the_loop
 from semgate.router.decision_log import DecisionLog
 from semgate.router.discovery import watch_kubernetes
-from semgate.router.evidence import Evidence
+from semgate.router.evidence import Evidence, EvidenceOptions
 from semgate.router.forward import Forwarder
 from semgate.router.journey import Journey
 from semgate.router.known_blocks import KnownBlocks
@@ -33,7 +35,7 @@ from semgate.router.metrics import RouterMetrics, Sample
 from semgate.router.reload import ReadSettings, Reloader
 from semgate.router.ring import DecisionRing
 from semgate.router.roster import Roster
-from semgate.router.salt import tenant_salt, with_cache_salt
+from semgate.router.salt import SALTED_PATHS, tenant_salt, with_cache_salt
 from semgate.router.seat import TakeSeat, seats_for
 from semgate.router.token_source import open_tokens
 from semgate.router.warm_up import warm_up
@@ -69,9 +71,13 @@ class Gateway:
             open_tokens(settings, self._upstream, lambda: self.roster),
             KnownBlocks(settings.index_blocks, settings.history_seconds),
             KnownDonors(settings.donors_key_file),
-            settings.block_tokens,
+            EvidenceOptions(
+                settings.block_tokens,
+                settings.model_tokens,
+                is_told=settings.inject_cache_salt or settings.tell_shared_evidence,
+            ),
         )
-        self.roster = Roster((self.evidence,))
+        self.roster = Roster((self.evidence, self.metrics))
         self.reloader = Reloader(settings, self.roster, self.metrics, read_again)
         self.is_stopping = False
         self._config = config
@@ -128,11 +134,16 @@ class Gateway:
         return None
 
     def seats(self, request: PlacementRequest) -> TakeSeat:
-        return seats_for(request, self.placer, self.roster, self.evidence.sent)
+        return seats_for(request, self.placer, self.roster, self.evidence)
 
-    def salted(self, asked: Asked, body: bytes) -> tuple[Asked, bytes] | None:
-        """The request with its tenant's salt where that is switched on; None where a body cannot carry one."""
-        if not self.settings.inject_cache_salt or not body:
+    async def looked_at(self, path: str, headers: Headers, body: bytes) -> tuple[Asked, bytes] | None:
+        """What is asked for, and the body to send; None where a salt is due that the body cannot carry."""
+        return await beside_the_loop(len(body), self._looked_at, path, headers, body)
+
+    def _looked_at(self, path: str, headers: Headers, body: bytes) -> tuple[Asked, bytes] | None:
+        """May run in another thread: reads the request only."""
+        asked = read_request(path, headers, body, self.tenants.tenant_of(headers))
+        if not self.settings.inject_cache_salt or path not in SALTED_PATHS or not body:
             return asked, body
         salt = tenant_salt(self._secret, asked.tenant or UNKNOWN_TENANT, asked.cache_salt)
         rewritten = with_cache_salt(body, salt)

@@ -17,9 +17,11 @@ Outcome = Literal["complete", "cut", "client_left", "refused"]
 
 @dataclass(slots=True)
 class Journey:
-    """Times are of one monotonic clock, in seconds; ``started_s`` is when the whole request was here."""
+    """Times are of one monotonic clock, in seconds; ``started_s`` is when the whole request was here;
+    ``path`` the pattern that let it through, as the path itself is the client's text."""
 
     request_id: str
+    path: str
     started_s: float = field(default_factory=time.perf_counter)
     request: PlacementRequest | None = None
     decision: Decision | None = None
@@ -40,7 +42,7 @@ class Journey:
         return DecisionRecord(
             request_id=self.request_id,
             at_unix_ms=int(time.time() * 1e3),
-            path=asked.path,
+            path=self.path,
             tenant=tenant_digest,
             session=session_digest,
             stream=asked.stream,

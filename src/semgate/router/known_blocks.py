@@ -1,8 +1,9 @@
 """Which replica holds which leading blocks: announced by the engines, or believed because we sent them there.
 
-In: replicas that come and go, block keys of requests; out: leading blocks held, by the fleet's slot. A replica that
-publishes KV events is believed for what it publishes, and for ``ANNOUNCE_SECONDS`` for what it was just sent; one that
-does not, for what it was sent in the last ``history_seconds``. About 30 bytes per block and replica, bounded.
+In: replicas that come and go, block keys of requests; out: leading blocks held, by the fleet's slot. Every replica is
+believed for ``ANNOUNCE_SECONDS`` for what it was just sent; after that one that publishes KV events for what it
+publishes, one that does not for what it answered in the last ``history_seconds``. Announced blocks are keyed as the
+engine keys them, sent ones by tenant too. About 30 bytes per block and replica, bounded.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from semgate.events.feed import EventFeed
+from semgate.events.feed import EventFeed, Standing
 from semgate.events.subscriber import StreamOptions
 from semgate.fleet import Replica
 from semgate.index.approximate import ApproximateIndex
 from semgate.index.blocks import BlockIndex
+from semgate.index.keys import root_key
 from semgate.placement.view import BySlot, Keys
 from semgate.router.metrics import Sample
 
@@ -40,13 +42,13 @@ class KnownBlocks:
 
     def add(self, replica: Replica) -> None:
         endpoint, slot = replica.endpoint, replica.slot
+        self._recent.add(slot)
         if endpoint.events is None:
             self._history.add(slot)
             return
         self._added += 1
         name = self._names[slot] = f"{replica.name}#{self._added}"  # its old stream may still be closing
         self._announced.add(slot, self._feed.add(name, StreamOptions(endpoint.events, endpoint.replay)))
-        self._recent.add(slot)
 
     def remove(self, replica: Replica) -> None:
         slot = replica.slot
@@ -64,17 +66,28 @@ class KnownBlocks:
         self._history.clear(replica.slot)
         self._recent.clear(replica.slot)
 
-    def root(self, model: str | None, salt: str | None) -> int:
+    @property
+    def are_announced(self) -> bool:
+        return bool(self._announced)
+
+    def announced(self, keys: Keys) -> BySlot | None:
+        """Leading blocks by slot as the engines told; keys from ``announced_root``. None where no engine tells."""
+        return self._announced.by_slot(self._feed.index.longest(keys)) if self._announced else None
+
+    def believed(self, keys: Keys) -> BySlot | None:
+        """Leading blocks by slot as we sent them; keys from ``sent_root``."""
+        return _most([each.look_up(keys) for each in (self._history, self._recent) if each])
+
+    def announced_root(self, model: str | None, salt: str | None) -> int:
         return self._feed.request_root(model, salt)
 
-    def look_up(self, keys: Keys) -> tuple[BySlot | None, BySlot | None]:
-        """Announced and believed leading blocks by slot; None where nobody could say anything."""
-        announced = self._announced.by_slot(self._feed.index.longest(keys)) if self._announced else None
-        believed = [each.look_up(keys) for each in (self._history, self._recent) if each]
-        return announced, _most(believed)
-
     def sent(self, slot: int, keys: Keys) -> None:
-        (self._recent if slot in self._names else self._history).note(slot, keys)
+        """The request is on its way: believed for the time a prefill takes, as it may be refused."""
+        self._recent.note(slot, keys)
+
+    def answered(self, slot: int, keys: Keys) -> None:
+        """The replica computed it."""
+        self._history.note(slot, keys)
 
     def announced_block_tokens(self) -> int | None:
         """The engines' block size by their own word; None before the first block."""
@@ -97,12 +110,23 @@ class KnownBlocks:
                 ("resyncs", counted.resyncs),
                 ("restarts", counted.restarts),
                 ("replayed", counted.replayed),
+                ("unreadable", _unreadable(each)),
             ):
                 yield "counter", f"semgate_events_{name}", f"KV-event {name}.", labels, value
+        counters = self._feed.index.counters
+        orphans, evicted = counters.orphan_blocks, counters.evicted_blocks
+        yield "counter", "semgate_index_orphan_blocks", "Blocks behind a parent nobody told of.", {}, orphans
+        yield "counter", "semgate_index_evicted_blocks", "Blocks forgotten at the bound of the index.", {}, evicted
 
     async def close(self) -> None:
         await asyncio.gather(*self._leaving, return_exceptions=True)
         await self._feed.close()
+
+
+def sent_root(tenant: str, model: str | None, salt: str | None, lora: str | None) -> int:
+    """What one tenant sent says nothing about another's, even where the engine would share the blocks."""
+    own = f"{len(tenant)}:{tenant}" + ("" if salt is None else f"={salt}")
+    return root_key(model or "", own, lora)
 
 
 class _Slots:
@@ -160,6 +184,11 @@ class _Sent:
 
     def look_up(self, keys: Keys) -> BySlot:
         return self._slots.by_slot(self._index.longest(keys))
+
+
+def _unreadable(standing: Standing) -> int:
+    applied = standing.applied
+    return standing.stream.malformed_frames + applied.malformed_batches + applied.malformed_events
 
 
 def _most(found: list[BySlot]) -> BySlot | None:

@@ -1,4 +1,7 @@
-"""Prometheus metrics of the router. Labels are replica names, fixed words and status codes: bounded, no text."""
+"""Prometheus metrics of the router. Labels: names of present replicas, fixed words, status codes; bounded, no text.
+
+A replica that leaves takes its series along: pods come and go under new names for as long as the router runs.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,13 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from semgate.fleet import Replica
 from semgate.router.decision_record import DecisionRecord
 
 CONTENT_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
 _LATENCY_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 _DECIDE_S: Final = (0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.1)
+GONE: Final = "(left)"  # an answer may end after its replica left
 Sample = tuple[str, str, str, dict[str, str], float]  # kind, name, help, labels, value
 
 
@@ -38,7 +43,7 @@ class RouterMetrics:
         self.in_flight = Gauge("semgate_in_flight", "Requests being served.", registry=made)
         self.ttft_s = Histogram(
             "semgate_ttft_seconds",
-            "Request complete to first byte of the answer.",
+            "Request complete to the first token of the answer.",
             ["route"],
             buckets=_LATENCY_S,
             registry=made,
@@ -49,13 +54,14 @@ class RouterMetrics:
         self.decide_s = Histogram(
             "semgate_decide_seconds", "Time of a placement decision.", buckets=_DECIDE_S, registry=made
         )
+        self._results: dict[str, set[str]] = {}
         self.reloads = Counter("semgate_reloads_total", "Reloads of the replicas.", ["result"], registry=made)
 
     def finished(self, record: DecisionRecord) -> None:
         self.requests.labels(record.outcome, str(record.status or 0)).inc()
         self.total_s.observe(record.total_ms / 1e3)
         for attempt in record.attempts:
-            self.attempts.labels(attempt.replica, attempt.fault or str(attempt.status)).inc()
+            self._attempted(attempt.replica, attempt.fault or str(attempt.status))
         for attempt in record.attempts[:-1]:
             self.retries.labels(attempt.fault or str(attempt.status)).inc()
         if record.replica is not None:
@@ -63,6 +69,22 @@ class RouterMetrics:
             self.decide_s.observe(record.decide_us / 1e6)
         if record.ttft_ms is not None:
             self.ttft_s.labels(record.route).observe(record.ttft_ms / 1e3)
+
+    def replica_added(self, replica: Replica) -> None:
+        self._results[replica.name] = set()
+
+    def replica_removed(self, replica: Replica) -> None:
+        for result in self._results.pop(replica.name, ()):
+            self.attempts.remove(replica.name, result)
+
+    def cache_lost(self, replica: Replica) -> None:
+        return None
+
+    def _attempted(self, replica: str, result: str) -> None:
+        results = self._results.get(replica)
+        if results is not None:
+            results.add(result)
+        self.attempts.labels(replica if results is not None else GONE, result).inc()
 
     def observe(self, read: Callable[[], Iterable[Sample]]) -> None:
         """What other parts count themselves, read when somebody asks for the metrics."""

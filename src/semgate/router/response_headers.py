@@ -27,11 +27,14 @@ def request_id_of(headers: Headers) -> str:
 
 
 def routing_headers(request_id: str, decision: Decision | None) -> Headers:
+    """Path and similarity would tell what others have sent, where what others have sent decided."""
     named: list[tuple[bytes, bytes]] = [(REQUEST_ID, request_id.encode())]
     if decision is not None:
         replica = decision.replica.encode()
-        named += [(PATH, decision.path.encode()), (WORKER, replica), (REPLICA, replica)]
-        if decision.similarity is not None:
+        named += [(WORKER, replica), (REPLICA, replica)]
+        if decision.own_evidence:
+            named.append((PATH, decision.path.encode()))
+        if decision.own_evidence and decision.similarity is not None:
             named.append((SIMILARITY, f"{decision.similarity:.4f}".encode()))
     return tuple(named)
 

@@ -44,6 +44,7 @@ class Roster:
         self._listeners = tuple(listeners)
         self._drained: set[str] = set()
         self._was_healthy: set[str] = set()
+        self._lost: set[str] = set()  # not heard from since its cache was lost
         self.fleet = Fleet(most_replicas=most_replicas, on_add=self._added, on_remove=self._removed)
 
     def apply(self, endpoints: Iterable[Endpoint]) -> Change:
@@ -69,8 +70,19 @@ class Roster:
                 self.cache_lost(replica)
 
     def cache_lost(self, replica: Replica) -> None:
+        """Told once until the replica is heard from again; a late fault of one that left says nothing of its slot."""
+        if self.fleet.find(replica.name) is not replica or replica.name in self._lost:
+            return
+        self._lost.add(replica.name)
         for listener in self._listeners:
             listener.cache_lost(replica)
+
+    def heard_from(self, replica: Replica) -> bool:
+        """It answered; False where it is no longer of the fleet."""
+        if self.fleet.find(replica.name) is not replica:
+            return False
+        self._lost.discard(replica.name)
+        return True
 
     def listed(self) -> list[dict[str, Any]]:
         return [
@@ -94,5 +106,6 @@ class Roster:
 
     def _removed(self, replica: Replica) -> None:
         self._was_healthy.discard(replica.name)
+        self._lost.discard(replica.name)
         for listener in self._listeners:
             listener.replica_removed(replica)

@@ -16,7 +16,8 @@ from semgate.placement.view import PlacementRequest
 from semgate.router.roster import Roster
 
 # answered: the replica did its work; failed: its breaker must know; gone: nobody listens there any more, so its cache
-# is lost too; left: the client went, which says nothing about the replica.
+# is lost too; left: nothing is to be learnt about the replica (the client went, no connection was free, the request
+# itself may be at fault).
 Ending = Literal["answered", "failed", "gone", "left"]
 _OUTCOMES: Final[dict[Ending, Outcome]] = {"answered": "ok", "failed": "fault", "gone": "fault", "left": "cancelled"}
 
@@ -28,8 +29,11 @@ class Seat(Protocol):
     @property
     def origin(self) -> str: ...
 
-    def first_byte(self) -> None:
-        """The prefill is over."""
+    def first_byte(self, status: int) -> None:
+        """The prefill is over, or the replica refused."""
+
+    def blame(self) -> None:
+        """After the end: another replica answered what this one could not, so that the request was not at fault."""
 
     def end(self, ending: Ending, facts: ReplyFacts | None = None) -> None:
         """The request is no longer there; later calls do nothing."""
@@ -39,8 +43,24 @@ class Seat(Protocol):
 TakeSeat = Callable[[frozenset[str]], Seat]
 
 
+class Believer(Protocol):
+    """Hears of requests by the fleet's slot, to believe that a replica holds them."""
+
+    def sent(self, slot: int, request: PlacementRequest) -> None: ...
+
+    def answered(self, slot: int, request: PlacementRequest) -> None: ...
+
+
 class FleetSeat:
-    def __init__(self, decision: Decision, replica: Replica, request: PlacementRequest, placer: Placer, roster: Roster):
+    def __init__(
+        self,
+        decision: Decision,
+        replica: Replica,
+        request: PlacementRequest,
+        placer: Placer,
+        roster: Roster,
+        believer: Believer,
+    ) -> None:
         spared_tokens = max(decision.expected_tokens, decision.exact_blocks * request.block_tokens)
         self.decision = decision
         self.origin = replica.endpoint.origin
@@ -48,12 +68,20 @@ class FleetSeat:
         self._request = request
         self._placer = placer
         self._roster = roster
+        self._believer = believer
         self._ticket = replica.begin(max(request.prompt_tokens - spared_tokens, 1))
         self._began_s = time.perf_counter()
         self._is_over = False
 
-    def first_byte(self) -> None:
+    def first_byte(self, status: int) -> None:
+        if self._is_over:
+            return
         self._ticket.first_token()
+        if self._roster.heard_from(self._replica) and status < 400:
+            self._believer.answered(self._replica.slot, self._request)
+
+    def blame(self) -> None:
+        self._replica.fault()
 
     def end(self, ending: Ending, facts: ReplyFacts | None = None) -> None:
         if self._is_over:
@@ -68,18 +96,14 @@ class FleetSeat:
             self._placer.observe(self._ticket.observed(prompt_tokens, facts.cached_tokens, ttft_ms))
 
 
-def seats_for(
-    request: PlacementRequest, placer: Placer, roster: Roster, sent: Callable[[int, PlacementRequest], None]
-) -> TakeSeat:
-    """``sent`` hears to which slot the request goes."""
-
+def seats_for(request: PlacementRequest, placer: Placer, roster: Roster, believer: Believer) -> TakeSeat:
     def take(tried: frozenset[str]) -> Seat:
         asked = replace(request, tried=tried) if tried else request
         decision = placer.decide(asked, roster.fleet.views())
         replica = roster.fleet.find(decision.replica)
         if replica is None:
             raise NoUsableReplicaError(f"the placement named '{decision.replica}', which is not in the fleet")
-        sent(replica.slot, request)
-        return FleetSeat(decision, replica, request, placer, roster)
+        believer.sent(replica.slot, request)
+        return FleetSeat(decision, replica, request, placer, roster, believer)
 
     return take

@@ -59,7 +59,11 @@ def test_the_ids_are_those_the_engine_announces(tmp_path: Path) -> None:
         blocks = len(ids) // 16
         async with KvPublisher() as publisher:
             announced = {"b": f";events={publisher.endpoint};replay={publisher.replay_endpoint}"}
-            options: dict[str, Any] = {"routing_policy": "precise_prefix", "tokenizer": folder}
+            options: dict[str, Any] = {
+                "routing_policy": "precise_prefix",
+                "tokenizer": folder,
+                "tell_shared_evidence": True,
+            }
             async with router_rig(tmp_path, announced=announced, **options) as rig:
                 await publisher.subscribed()
                 hashes: list[int | bytes] = list(range(1, blocks + 1))

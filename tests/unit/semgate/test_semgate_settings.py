@@ -127,3 +127,28 @@ def test_parsers_raise_nothing_but_value_errors(text: str) -> None:
 @pytest.mark.parametrize("text", ["http://h:1", "http://h:1/", "http://h:1/v1", "http://h:1/v1/"])
 def test_what_people_paste_is_understood(text: str) -> None:
     assert origin(text) == "http://h:1"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("SEMGATE_ROUTER_SERVICE_HOST", "10.0.0.1"),
+        ("SEMGATE_ROUTER_SERVICE_PORT", "8020"),
+        ("SEMGATE_ROUTER_SERVICE_PORT_HTTP", "8020"),
+        ("SEMGATE_ROUTER_PORT", "tcp://10.0.0.1:8020"),
+        ("SEMGATE_ROUTER_PORT_8020_TCP", "tcp://10.0.0.1:8020"),
+        ("SEMGATE_ROUTER_PORT_8020_TCP_ADDR", "10.0.0.1"),
+        ("SEMGATE_ROUTER_PORT_8020_TCP_PROTO", "tcp"),
+    ],
+)
+def test_the_variables_of_a_kubernetes_service_are_no_settings(name: str, value: str) -> None:
+    assert load(RouterSettings, None, {name: value}) == RouterSettings()
+    with pytest.raises(ConfigurationError, match="SEMGATE_PORTT"):
+        load(RouterSettings, None, {name: value, "SEMGATE_PORTT": "1"})
+
+
+def test_a_block_has_at_least_one_token() -> None:
+    with pytest.raises(ConfigurationError, match="at least 1"):
+        load(RouterSettings, None, {"SEMGATE_BLOCK_TOKENS": "0"})
+    with pytest.raises(ConfigurationError, match="65535"):
+        load(RouterSettings, None, {"SEMGATE_EVENTS_PORT": "70000"})

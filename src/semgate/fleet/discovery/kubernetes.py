@@ -47,7 +47,8 @@ class _GoneError(Exception):
 
 
 class EndpointSliceWatch:
-    """``changed`` gets all endpoints after every change; ``failed`` a line for the log after every fault."""
+    """``changed`` gets all endpoints after every change, and again after it refused them by a ``ConfigurationError``;
+    ``failed`` a line for the log after every fault."""
 
     def __init__(
         self,
@@ -86,7 +87,7 @@ class EndpointSliceWatch:
                     faults = 1
                     continue
                 reason = "the resourceVersion is gone again"
-            except (OSError, TimeoutError, ValueError) as error:
+            except (OSError, TimeoutError, ValueError, ConfigurationError) as error:
                 self._version, reason = None, str(error) or type(error).__name__
             faults += 1
             self._failed(f"Kubernetes discovery: {reason}; {len(self._told or ())} known replicas stay")
@@ -153,8 +154,8 @@ class EndpointSliceWatch:
     def _tell(self) -> None:
         endpoints = endpoints_of(self._slices.values(), self._service.ports)
         if endpoints != self._told:
-            self._told = endpoints
             self._changed(endpoints)
+            self._told = endpoints  # a list that was refused is told again
 
     def _path(self, more: dict[str, str]) -> str:
         selector = f"kubernetes.io/service-name={self._service.name}"

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from semblend.errors import ConfigurationError
-from semgate.fleet import Breaker, BreakerOptions
+from semgate.fleet import Breaker, BreakerOptions, Endpoint, Replica
 
 OPTIONS = BreakerOptions(
     faults_to_open=3, window=10, fault_share_to_open=0.5, open_s=2.0, most_open_s=8.0, trial_s=30.0
@@ -100,3 +100,59 @@ def test_it_always_comes_back(happened: list[tuple[str, float]]) -> None:
 def test_impossible_breakers_are_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(ConfigurationError, match="a breaker"):
         BreakerOptions(**wrong)
+
+
+def replica_at(now: list[float]) -> Replica:
+    options = BreakerOptions(faults_to_open=1, open_s=2.0)
+    return Replica(Endpoint("a", "http://a:1"), 0, options, lambda: now[0])
+
+
+def test_a_trial_is_passed_when_the_answer_begins() -> None:
+    now = [0.0]
+    replica = replica_at(now)
+    replica.begin(1).end("fault")
+    now[0] = 3.0
+    trial = replica.begin(1)
+    assert replica.state() == "half_open"
+    trial.first_token()
+    assert replica.state() == "ready", "its end may be minutes away"
+    trial.end("ok")
+    assert replica.state() == "ready"
+
+
+def test_a_trial_whose_client_leaves_is_free_for_the_next() -> None:
+    now = [0.0]
+    replica = replica_at(now)
+    replica.begin(1).end("fault")
+    now[0] = 3.0
+    trial = replica.begin(1)
+    assert not replica.view().trial_due
+    trial.end("cancelled")
+    assert replica.view().trial_due
+
+
+def test_a_replica_known_to_be_down_gets_no_trial() -> None:
+    now = [0.0]
+    replica = replica_at(now)
+    replica.begin(1).end("fault")
+    replica.healthy = False
+    assert replica.view().state == "open"
+    now[0] = 3.0
+    assert replica.view().state == "unhealthy"
+    assert not replica.view().trial_due
+    replica.healthy = True
+    assert replica.view().state == "half_open"
+
+
+def test_an_answer_from_before_the_breaker_opened_does_not_close_it() -> None:
+    now = [0.0]
+    replica = replica_at(now)
+    old = replica.begin(1)
+    now[0] = 1.0
+    replica.begin(1).end("fault")
+    old.first_token()
+    old.end("ok")
+    assert replica.state() == "open"
+    late = replica.begin(1)  # with every breaker open one is tried all the same
+    late.first_token()
+    assert replica.state() == "ready"

@@ -175,3 +175,12 @@ def test_a_misspelt_replica_says_what_to_write(text: str, said: str) -> None:
 def test_two_replicas_of_one_name_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="two replicas are named 'h:1'"):
         parse_replicas(["http://h:1", "http://h:1"])
+
+
+def test_an_address_nobody_could_follow_is_refused_before_anything_changes() -> None:
+    fleet = Fleet()
+    fleet.apply([endpoint(1), endpoint(2)])
+    for wrong in ("http://a:1;events=tcp://a:0", "http://a:1;events=tcp://*:5557", "http://a:1;donors=tcp://a:0"):
+        with pytest.raises(ConfigurationError, match="tcp://"):
+            fleet.apply(parse_replicas([wrong, "http://b:1"]))
+    assert [each.name for each in fleet] == ["replica-1", "replica-2"]

@@ -284,3 +284,28 @@ def test_outside_a_pod_it_says_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "namespace").write_text("serving\n")
     assert in_cluster(tmp_path).origin == "https://kubernetes.default.svc"
     assert own_namespace(tmp_path) == "serving"
+
+
+def test_a_list_that_was_refused_is_told_again() -> None:
+    async def run() -> None:
+        listed = Reply(page("5", slice_of("s", pod("a", "10.0.0.1"))))
+        async with FakeApiServer(listed, listed) as server:
+            taken = asyncio.Event()
+            refusals: list[str] = []
+
+            def changed(endpoints: tuple[Endpoint, ...]) -> None:
+                if not refusals:
+                    raise ConfigurationError("no room")
+                taken.set()
+
+            service = Service("engines", "serving", SliceOptions(port_name="http"))
+            watch = EndpointSliceWatch(ApiServer(server.origin), service, changed, refusals.append, FAST)
+            task = asyncio.create_task(watch.run())
+            async with asyncio.timeout(20):
+                await taken.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert "no room" in refusals[0]
+
+    asyncio.run(run())

@@ -90,3 +90,24 @@ def test_content_history_forgets_a_replica_wholly(notes: list[tuple[int, int]], 
     assert {key: history.holders(key) for key in range(31)} == {
         key: holders & ~(1 << slot) for key, holders in before.items()
     }
+
+
+def test_a_session_costs_the_same_however_long_its_id_is() -> None:
+    homes = SessionHomes(most_sessions=8)
+    for number in range(8):
+        homes.note("t" * 50_000, f"{number}" + "s" * 50_000, "a", 1, 0.0)
+    assert sum(len(key) for key in homes._homes) == 8 * 16
+    found = homes.find("t" * 50_000, "3" + "s" * 50_000, 0.0)
+    assert found is not None
+    assert homes.find("t" * 49_999, "ts" + "s" * 49_999, 0.0) is None
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3)), max_size=60), st.integers(0, 3))
+def test_forgetting_a_replica_leaves_the_others_as_they_were(noted: list[tuple[int, int]], slot: int) -> None:
+    history = ContentHistory(100)
+    for key, holder in noted:
+        history.note(key, holder)
+    before = {key: history.holders(key) for key, _ in noted}
+    history.forget(slot)
+    assert {key: history.holders(key) for key in before} == {key: held & ~(1 << slot) for key, held in before.items()}
+    assert len(history) == sum(1 for held in before.values() if held & ~(1 << slot))

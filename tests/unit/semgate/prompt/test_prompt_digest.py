@@ -72,3 +72,14 @@ def test_a_folder_that_cannot_be_made_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigurationError, match="cannot be written"):
         open_secret(None, tmp_path / "file" / "folder")
+
+
+def test_long_names_are_not_kept() -> None:
+    digests = Digests(b"x" * 32)
+    long = digests.of("tenant", "session", b"s" * 10_000)
+    assert long == digests.of("tenant", "session", b"s" * 10_000)
+    digests.of("t" * 10_000, "tenant", b"")
+    assert digests._name_of.cache_info().currsize == 0
+    assert digests._key_of.cache_info().currsize == 1
+    digests.of("tenant", "session", b"short")
+    assert digests._name_of.cache_info().currsize == 1

@@ -4,23 +4,55 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from semgate.fleet import Endpoint
 from semgate.http.repeatable import is_repeatable
 from semgate.http.request_body import read_request
 from semgate.logs import JsonLines
 from semgate.placement.decision import Decision
 from semgate.router.contents import contents_of
+from semgate.router.decision_record import Attempt, DecisionRecord
 from semgate.router.metrics import RouterMetrics
 from semgate.router.response_headers import answer_headers, request_id_of, routing_headers
 from semgate.router.retry import BURST, RetryBudget
+from semgate.router.roster import Roster
 from semgate.router.salt import tenant_salt, with_cache_salt
 
 DECISION = Decision(
     "replica-1", "semantic_placement", "semantic_placement", 3, 512, 0.75, (("replica-1", 9.0),), "x", 1.0
+)
+
+RECORD = DecisionRecord(
+    request_id="r1",
+    at_unix_ms=0,
+    path="/v1/completions",
+    tenant="t",
+    session=None,
+    stream=False,
+    replica="a",
+    route="cold_route",
+    policy="round_robin",
+    reason="x",
+    exact_blocks=0,
+    prompt_blocks=None,
+    donor_tokens=0,
+    similarity=None,
+    scores_ms=(),
+    decide_us=1.0,
+    attempts=(),
+    outcome="complete",
+    status=200,
+    first_byte_ms=1.0,
+    ttft_ms=None,
+    total_ms=1.0,
+    answer_bytes=1,
+    prompt_tokens=None,
+    cached_tokens=None,
 )
 
 
@@ -156,3 +188,22 @@ def test_contents_are_labelled_and_belong_to_their_tenant() -> None:
     assert [each.label for each in of_one] == [0]
     assert {each.key for each in of_one}.isdisjoint(each.key for each in of_two)
     assert all(each.tokens >= 1 for each in of_one)
+
+
+def test_evidence_of_others_is_not_told() -> None:
+    named = dict(routing_headers("r1", replace(DECISION, own_evidence=False)))
+    assert set(named) == {b"x-request-id", b"x-semblend-routing-worker", b"x-semantickv-replica"}
+
+
+def test_a_replica_that_leaves_takes_its_attempts_along() -> None:
+    metrics = RouterMetrics()
+    roster = Roster((metrics,))
+    for number in range(50):
+        roster.apply([Endpoint(f"pod-{number}", "http://a:1")])
+        metrics.finished(replace(RECORD, attempts=(Attempt(f"pod-{number}", 200, None, 1.0),)))
+        metrics.finished(replace(RECORD, attempts=(Attempt(f"pod-{number - 1}", None, "cut_reset", 1.0),)))
+    lines = [line for line in metrics.text().decode().splitlines() if line.startswith("semgate_attempts_total{")]
+    assert sorted(lines) == [
+        'semgate_attempts_total{replica="(left)",result="cut_reset"} 50.0',
+        'semgate_attempts_total{replica="pod-49",result="200"} 1.0',
+    ]

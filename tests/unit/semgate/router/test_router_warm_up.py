@@ -14,7 +14,7 @@ import semgate
 from semblend.compiled import HAS_COMPILER
 from semgate.fleet import Endpoint, Replica
 from semgate.index.keys import request_keys
-from semgate.router.known_blocks import KnownBlocks
+from semgate.router.known_blocks import KnownBlocks, sent_root
 from semgate.router.warm_up import warm_up
 
 # They need two engine hashes of one block, or a table full of dead anchors: compiled when that happens, if ever.
@@ -44,12 +44,13 @@ def test_serving_compiles_nothing() -> None:
         replicas = [Replica(Endpoint(name, "http://x"), slot) for slot, name in enumerate("ab")]
         for each in replicas:
             blocks.add(each)
-        keys = request_keys(np.arange(512, dtype=np.uint32), 16, blocks.root("m", "salt"))
+        keys = request_keys(np.arange(512, dtype=np.uint32), 16, sent_root("t", "m", "salt", None))
         for each in replicas:
-            blocks.look_up(keys)
+            blocks.believed(keys)
             blocks.sent(each.slot, keys)
+            blocks.answered(each.slot, keys)
         await asyncio.sleep(0.25)  # beyond the time that history is believed, so that blocks expire
-        blocks.look_up(keys)
+        blocks.believed(keys)
         blocks.lose(replicas[0])
         blocks.remove(replicas[1])
         await blocks.close()

@@ -1,0 +1,168 @@
+"""Whose fault a failure is: a request of its own doing shuts no replica off, and no full pool empties what is known."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.fakes.fault_replica import FaultReplica, _plain
+from tests.fakes.raw_client import ask, chat
+from tests.fakes.router_rig import Rig, router_rig
+
+from semgate.http.faults import UpstreamFault
+from semgate.router.forward import _ending
+from semgate.router.seat import FleetSeat, Seat
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(work, 90.0))
+
+
+def says(replica: FaultReplica, status: int) -> None:
+    async def serve(path: str, body: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        await _plain(writer, status, b"{}")
+        return True
+
+    replica._serve = serve  # type: ignore[method-assign]
+
+
+def states(rig: Rig) -> dict[str, str]:
+    return {each.name: each.state() for each in rig.gateway.roster.fleet}
+
+
+@pytest.mark.parametrize("status", [500, 501, 505])
+def test_a_request_that_breaks_every_replica_shuts_none_off(status: int, tmp_path: Path) -> None:
+    async def work() -> None:
+        async with router_rig(tmp_path) as rig:
+            for each in rig.replicas:
+                says(each, status)
+            replies = [await ask(rig.port, body=chat()) for _ in range(8)]
+            assert {reply.status for reply in replies} == {status}
+            assert states(rig) == {"a": "ready", "b": "ready"}
+
+    run(work())
+
+
+@pytest.mark.parametrize("status", [500, 502, 503, 504])
+def test_a_replica_that_fails_what_another_answers_is_shut_off(status: int, tmp_path: Path) -> None:
+    async def work() -> None:
+        async with router_rig(tmp_path) as rig:
+            says(rig.replica("a"), status)
+            replies = [await ask(rig.port, body=chat()) for _ in range(8)]
+            assert {reply.status for reply in replies} == {200}
+            assert states(rig) == {"a": "open", "b": "ready"}
+
+    run(work())
+
+
+def test_with_every_breaker_open_one_replica_is_tried_and_may_recover(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with router_rig(tmp_path) as rig:
+            for each in rig.replicas:
+                says(each, 503)
+            for _ in range(4):
+                await ask(rig.port, body=chat())
+            assert set(states(rig).values()) == {"open"}
+            seen = sum(each.requests for each in rig.replicas)
+            assert (await ask(rig.port, body=chat())).status == 503
+            assert sum(each.requests for each in rig.replicas) == seen + 1, "one is asked, no second one"
+            for each in rig.replicas:
+                del each._serve  # type: ignore[method-assign]
+            reply = await ask(rig.port, body=chat())
+            assert reply.status == 200
+            assert states(rig)[reply.header("x-semantickv-replica") or ""] == "ready", "an answer shuts it on again"
+
+    run(work())
+
+
+def test_only_a_refused_connection_says_that_nobody_is_there() -> None:
+    assert _ending(UpstreamFault("no_connection", sent=False)) == "left"
+    assert _ending(UpstreamFault("connect", sent=False, refused=True)) == "gone"
+    assert _ending(UpstreamFault("connect", sent=False, detail="timed out")) == "failed"
+    assert _ending(UpstreamFault("connect", sent=False, detail="OSError")) == "failed"
+    assert _ending(UpstreamFault("reset", sent=True)) == "failed"
+
+
+def noted_losses(rig: Rig) -> list[int]:
+    lost: list[int] = []
+    rig.gateway.placer.forget = lost.append  # type: ignore[method-assign]
+    return lost
+
+
+async def seat_on(rig: Rig, name: str) -> Seat:
+    asked = await rig.gateway.looked_at("/v1/chat/completions", (), b"{}")
+    assert asked is not None
+    take = rig.gateway.seats(await rig.gateway.evidence.gather(*asked))
+    others = frozenset(each.name for each in rig.replicas if each.name != name)
+    return take(others)
+
+
+def test_a_lost_cache_is_forgotten_once_until_the_replica_answers(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with router_rig(tmp_path, "a") as rig:
+            lost = noted_losses(rig)
+            for _ in range(3):
+                (await seat_on(rig, "a")).end("gone")
+            assert lost == [0]
+            seat = await seat_on(rig, "a")
+            seat.first_byte(200)
+            seat.end("answered")
+            for _ in range(3):
+                (await seat_on(rig, "a")).end("gone")
+            assert lost == [0, 0]
+
+    run(work())
+
+
+def test_a_late_fault_does_not_empty_the_successor_of_a_slot(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with router_rig(tmp_path, "a") as rig:
+            seat = await seat_on(rig, "a")
+            assert isinstance(seat, FleetSeat)
+            rig.gateway.reloader.set_replicas((f"{rig.replicas[0].origin};name=later",), "test")
+            lost = noted_losses(rig)
+            seat.end("gone")
+            assert lost == []
+
+    run(work())
+
+
+def test_what_a_replica_refuses_is_not_believed_to_be_there(tmp_path: Path) -> None:
+    async def work() -> None:
+        prompt = {"model": "m", "prompt": list(range(640))}
+        async with router_rig(tmp_path, "a", routing_policy="precise_prefix") as rig:
+            noted: list[int] = []
+            note = rig.gateway.evidence._blocks.answered
+            rig.gateway.evidence._blocks.answered = lambda slot, keys: (noted.append(keys.size), note(slot, keys))[1]  # type: ignore[method-assign,func-returns-value]
+            says(rig.replica("a"), 400)
+            assert (await ask(rig.port, "/v1/completions", prompt)).status == 400
+            assert noted == []
+            del rig.replica("a")._serve  # type: ignore[method-assign]
+            assert (await ask(rig.port, "/v1/completions", prompt)).status == 200
+            assert noted == [40]
+
+    run(work())
+
+
+def test_nothing_behind_the_models_length_is_looked_at(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with router_rig(tmp_path, "a", routing_policy="precise_prefix", model_tokens=160) as rig:
+            await ask(rig.port, "/v1/completions", {"model": "m", "prompt": list(range(640))})
+            assert rig.gateway.ring.latest(1)[0].prompt_blocks == 10
+
+    run(work())
+
+
+def test_a_stream_cut_by_the_shutdown_is_written_down_as_cut(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with router_rig(tmp_path, "a", shutdown_seconds=0.1) as rig:
+            rig.replica("a").go_on.clear()
+            running = asyncio.ensure_future(ask(rig.port, body=chat()))
+            await rig.replica("a").answering.wait()
+        assert not (await running).complete
+        assert rig.gateway.ring.latest(1)[0].outcome == "cut"
+
+    run(work())
