@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from semgate.events.feed import EventFeed
+from semgate.events.kept_task import KeptTask
 from semgate.events.subscriber import StreamOptions
 from semgate.fleet import Replica
+from semgate.http.request_body import Asked
 from semgate.index.approximate import ApproximateIndex
 from semgate.index.blocks import BlockIndex
 from semgate.placement.view import BySlot, Keys
@@ -24,6 +27,11 @@ from semgate.router.metrics import Sample
 
 # A prefix that is being computed is not announced before it is done.
 ANNOUNCE_SECONDS: Final = 5.0
+
+# What tables have outstanding is done in steps of this size: below a millisecond each.
+TIDY_BLOCKS: Final = 256
+TIDY_SECONDS: Final = 0.1
+BETWEEN_STEPS_SECONDS: Final = 0.002
 
 
 class KnownBlocks:
@@ -37,9 +45,12 @@ class KnownBlocks:
         self._names: dict[int, str] = {}
         self._added = 0
         self._leaving: set[asyncio.Task[None]] = set()
+        self._tidying: KeptTask | None = None
 
     def add(self, replica: Replica) -> None:
         endpoint, slot = replica.endpoint, replica.slot
+        if self._tidying is None:
+            self._tidying = KeptTask("tidy block indexes", self._keep_tidy, lambda: None)
         if endpoint.events is None:
             self._history.add(slot)
             return
@@ -64,8 +75,13 @@ class KnownBlocks:
         self._history.clear(replica.slot)
         self._recent.clear(replica.slot)
 
-    def root(self, model: str | None, salt: str | None) -> int:
-        return self._feed.request_root(model, salt)
+    def resolved(self, asked: Asked) -> Asked:
+        """The request with model and adapter as the engines name them: once, for blocks and donors alike."""
+        model, lora = self._feed.resolve(asked.model, asked.lora)
+        return replace(asked, model=model, lora=lora)
+
+    def root(self, model: str | None, salt: str | None, lora: str | None = None) -> int:
+        return self._feed.request_root(model, salt, lora)
 
     def look_up(self, keys: Keys) -> tuple[BySlot | None, BySlot | None]:
         """Announced and believed leading blocks by slot; None where nobody could say anything."""
@@ -97,10 +113,20 @@ class KnownBlocks:
                 ("resyncs", counted.resyncs),
                 ("restarts", counted.restarts),
                 ("replayed", counted.replayed),
+                ("deaths", each.deaths),
             ):
                 yield "counter", f"semgate_events_{name}", f"KV-event {name}.", labels, value
 
+    async def _keep_tidy(self) -> None:
+        """Expiry and what clears and growth left to do, also while no request comes."""
+        while True:
+            is_behind = [each.tidy(TIDY_BLOCKS) for each in (self._feed.index, self._history, self._recent)]
+            await asyncio.sleep(BETWEEN_STEPS_SECONDS if any(is_behind) else TIDY_SECONDS)
+
     async def close(self) -> None:
+        if self._tidying is not None:
+            await self._tidying.stop()
+            self._tidying = None
         await asyncio.gather(*self._leaving, return_exceptions=True)
         await self._feed.close()
 
@@ -157,6 +183,9 @@ class _Sent:
         inner = self._slots.inner(slot)
         if inner is not None and keys.size:
             self._index.routed(inner, keys)
+
+    def tidy(self, blocks: int) -> bool:
+        return self._index.tidy(blocks)
 
     def look_up(self, keys: Keys) -> BySlot:
         return self._slots.by_slot(self._index.longest(keys))
