@@ -2,8 +2,8 @@
 
 ``BlockRemoved`` and ``parent_block_hash`` speak of engine hashes only; this is where they become keys. An engine may
 keep several copies of one block and reports each of them coming and going, hence the count. 26 bytes a block in
-columns that grow in place by an eighth, and 4 bytes a place in an index at a load between 3/8 and 3/4, which doubles by
-moving a few places at a time.
+columns whose room is set aside at once and taken as it is used, and 4 bytes a place in an index at a load between 3/8
+and 3/4, which doubles by moving a few places at a time.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ from numpy.typing import NDArray
 
 from semblend.compiled import kernel, kernel_part
 from semgate.index.holders import Holders, hold, release
+from semgate.index.pages import zeros
 
 SMALLEST_BLOCKS: Final = 256
+SET_ASIDE_BLOCKS: Final = 1 << 21  # a replica with a higher bound copies its columns when it comes to hold more
 COUNT, USED, FREE, OLDEST, NEWEST, MOVED = range(6)  # positions in `Held.state`
 STORED, LET_GO, TWINS = range(3)  # positions in the `counts` that the kernels fill
 NONE: Final = -1
 MOST_COPIES: Final = 65535
 _MOVED_AWAY: Final = -1
-_COLUMNS: Final = ("hashes", "keys", "copies", "older", "newer")
+_COLUMNS: Final = ("hashes", "keys", "copies", "older", "newer", "stamps")
 _FOLD: Final = np.uint64(32)
 _FOLD_AGAIN: Final = np.uint64(15)
 
@@ -45,17 +47,26 @@ class Held(NamedTuple):
     state: NDArray[np.int64]
 
 
-def new_held(blocks: int = SMALLEST_BLOCKS, *, stamped: bool = False) -> Held:
-    return Held(
-        hashes=np.empty(blocks, np.uint64),
-        keys=np.empty(blocks, np.uint64),
-        copies=np.empty(blocks, np.uint16),
-        older=np.empty(blocks, np.int32),
-        newer=np.empty(blocks, np.int32),
-        stamps=np.empty(blocks if stamped else 0, np.int32),
-        places=np.zeros(_places_for(blocks), np.int32),
-        old_places=np.zeros(1, np.int32),
+def new_held(bound: int = SMALLEST_BLOCKS, *, stamped: bool = False) -> Held:
+    return _with_columns(
+        max(min(bound, SET_ASIDE_BLOCKS), SMALLEST_BLOCKS),
+        stamped,
+        places=np.zeros(_places_for(SMALLEST_BLOCKS), np.int32),
         state=np.array([0, 0, NONE, NONE, NONE, 0], np.int64),
+    )
+
+
+def _with_columns(blocks: int, stamped: bool, *, places: NDArray[np.int32], state: NDArray[np.int64]) -> Held:
+    return Held(
+        hashes=zeros((blocks,), np.uint64),
+        keys=zeros((blocks,), np.uint64),
+        copies=zeros((blocks,), np.uint16),
+        older=zeros((blocks,), np.int32),
+        newer=zeros((blocks,), np.int32),
+        stamps=zeros((blocks if stamped else 0,), np.int32),
+        places=places,
+        old_places=np.zeros(1, np.int32),
+        state=state,
     )
 
 
@@ -64,21 +75,22 @@ def _places_for(blocks: int) -> int:
 
 
 def grown(held: Held, blocks: int, bound: int) -> Held:
-    """The same content with room for at least ``blocks`` entries.
-
-    Columns are reallocated, which moves pages and copies nothing once they are large.
-    """
-    old_size = len(held.hashes)
-    size = min(max(blocks, old_size + max(old_size // 8, SMALLEST_BLOCKS)), max(bound, SMALLEST_BLOCKS))
-    for name in (*_COLUMNS, "stamps") if len(held.stamps) else _COLUMNS:
-        getattr(held, name).resize(size, refcheck=False)
-    places = _places_for(size)
-    if places <= len(held.places):
+    """The same content with room for at least ``blocks`` entries."""
+    size = len(held.hashes)
+    if blocks > size:
+        wider = _with_columns(
+            min(max(blocks, 2 * size), bound), len(held.stamps) > 0, places=held.places, state=held.state
+        )
+        for name in _COLUMNS:
+            column = getattr(held, name)
+            getattr(wider, name)[: len(column)] = column
+        held = wider._replace(old_places=held.old_places)
+    if _places_for(blocks) <= len(held.places):
         return held
     if len(held.old_places) > 1:
         move_places(held, len(held.old_places))
     held.state[MOVED] = 0
-    return held._replace(places=np.zeros(places, np.int32), old_places=held.places)
+    return held._replace(places=zeros((_places_for(blocks),), np.int32), old_places=held.places)
 
 
 def settled(held: Held) -> Held:
@@ -87,7 +99,9 @@ def settled(held: Held) -> Held:
 
 
 def held_bytes(held: Held) -> int:
-    return sum(column.nbytes for column in held)
+    """Without the room that was set aside and never used."""
+    entry_bytes = sum(getattr(held, name).itemsize for name in _COLUMNS if len(getattr(held, name)))
+    return entry_bytes * int(held.state[USED]) + held.places.nbytes + held.old_places.nbytes
 
 
 @kernel_part

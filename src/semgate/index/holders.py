@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semblend.compiled import kernel, kernel_part
+from semgate.index.pages import zeros
 
 WORD_BITS: Final = 64
 SMALLEST_ROWS: Final = 1024
@@ -35,7 +36,7 @@ class Holders(NamedTuple):
 
 
 def new_holders(rows: int = SMALLEST_ROWS, words: int = 1) -> Holders:
-    return Holders(np.zeros((rows, 1 + words), np.uint64), _nothing(), np.zeros(2, np.int64))
+    return Holders(zeros((rows, 1 + words), np.uint64), _nothing(), np.zeros(2, np.int64))
 
 
 def rows_for(blocks: int) -> int:
@@ -46,7 +47,7 @@ def rows_for(blocks: int) -> int:
 def begin_move(holders: Holders, rows: int, words: int) -> Holders:
     """The same content, to be moved to another number of rows or words by ``move_rows``. No move may be under way."""
     holders.state[MOVED] = 0
-    return Holders(np.zeros((rows, 1 + words), np.uint64), holders.rows, holders.state)
+    return Holders(zeros((rows, 1 + words), np.uint64), holders.rows, holders.state)
 
 
 def is_moving(holders: Holders) -> bool:

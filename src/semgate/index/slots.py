@@ -73,7 +73,7 @@ class SlotTable:
         return [slot for slot, held in enumerate(self._held) if held is not None]
 
     def add(self) -> int:
-        fresh = new_held(stamped=self._stamped)
+        fresh = new_held(self.max_blocks_per_replica, stamped=self._stamped)
         if None in self._held:
             slot = self._held.index(None)
             self._held[slot] = fresh
@@ -94,7 +94,7 @@ class SlotTable:
     def clear(self, slot: int) -> None:
         """Empty at once for whoever asks; what was held leaves the table by and by."""
         self._let_go(slot)
-        self._held[slot] = new_held(stamped=self._stamped)
+        self._held[slot] = new_held(self.max_blocks_per_replica, stamped=self._stamped)
         self._take_bit(slot)
         self.tidy(0)
 
@@ -106,8 +106,7 @@ class SlotTable:
             move_places(held, ROWS_PER_BLOCK * blocks)
             held = self._held[slot] = settled(held)
         needed = min(int(held.state[COUNT]) + blocks, self.max_blocks_per_replica)
-        if needed > len(held.hashes):
-            held = self._held[slot] = grown(held, needed, self.max_blocks_per_replica)
+        held = self._held[slot] = grown(held, needed, self.max_blocks_per_replica)
         rows = rows_for(self.distinct_blocks() + blocks)
         if rows > len(self.holders.rows):
             self._move_to(rows)
@@ -145,7 +144,8 @@ class SlotTable:
         """Bytes of all tables, spare room included."""
         living = [held for held in self._held if held is not None]
         leaving = [held for held, _ in self._leaving]
-        return self.holders.rows.nbytes + self.holders.old.nbytes + sum(map(held_bytes, living + leaving))
+        old_bytes = self.holders.old.nbytes if is_moving(self.holders) else 0
+        return self.holders.rows.nbytes + old_bytes + sum(map(held_bytes, living + leaving))
 
     def _let_go(self, slot: int) -> None:
         held, bit = self.held(slot), self.bit(slot)
