@@ -123,7 +123,7 @@ class SlotTable:
         if is_moving(self.holders) and self.distinct_blocks():
             move_rows(self.holders, ROWS_PER_BLOCK * blocks)
             self.holders = moved(self.holders)
-        elif not self._leaving:
+        if not self._leaving and not (is_moving(self.holders) and self.distinct_blocks()):
             self._shrink()
         return bool(self._leaving) or is_moving(self.holders)
 
