@@ -18,7 +18,7 @@ from semblend.errors import ConfigurationError
 from semblend.fingerprint.anchors import GRAM, select_anchors
 from semblend.fingerprint.keyed import keyed_anchors
 from semgate.donors.cover import ReuseModel, covered, find_runs, new_scratch
-from semgate.donors.postings import LIVING, NEWER, OLDER, SLOT, TAKEN, link, new_store, sweep, unlink
+from semgate.donors.postings import LIVING, NEWER, OLDER, SLOT, link, new_store, unlink
 
 CROWD: Final = 32  # donors remembered per anchor: what everybody holds says little
 RUNS: Final = 4096  # noted per look-up
@@ -81,8 +81,6 @@ class DonorIndex:
             assert oldest is not None
             self.remove(oldest.slot, oldest.donor_id)
             self.dropped += 1
-        if int(self._store.state[TAKEN]) + len(keys) > 3 * len(self._store.keys) // 4:
-            sweep(self._store)
         number = self._free.pop() if self._free else len(self._known)
         if number == len(self._known):
             self._known.append(None)

@@ -28,11 +28,10 @@ NEWER: Final = 3
 FREE: Final = 0
 HIGH: Final = 1
 LIVING: Final = 2
-TAKEN: Final = 3  # places of the table that hold an anchor, even one without postings
 
 
 class Store(NamedTuple):
-    """``keys``, ``heads`` and ``used`` are the table; a place stays used until the next sweep."""
+    """``keys``, ``heads`` and ``used`` are the table; a place is used while its anchor has postings."""
 
     keys: NDArray[np.uint64]
     heads: NDArray[np.int32]
@@ -52,7 +51,7 @@ def new_store(max_anchors: int, max_donors: int) -> Store:
         np.zeros((max_anchors + 1, 5), np.int32),
         np.zeros(max_anchors + 1, np.uint64),
         np.zeros((max_donors + 1, 4), np.int32),
-        np.zeros(4, np.int64),
+        np.zeros(3, np.int64),
     )
 
 
@@ -76,7 +75,6 @@ def link(store: Store, donor: int, keys: NDArray[np.uint64], positions: NDArray[
             store.used[place] = True
             store.keys[place] = keys[i]
             store.heads[place] = 0
-            state[TAKEN] += 1
         if state[FREE] != 0:
             post = int(state[FREE])
             state[FREE] = posts[post, SIBLING]
@@ -111,6 +109,21 @@ def _thin(store: Store, head: int, crowd: int) -> None:
     posts[post, BEFORE] = -1  # in no chain
 
 
+@kernel_part
+def _close(store: Store, gap: int) -> None:
+    """Free a place and move back what was pushed behind it: nothing is left to sweep later, all at once."""
+    mask = len(store.keys) - 1
+    place = (gap + 1) & mask
+    while store.used[place]:
+        home = np.int64(store.keys[place] & np.uint64(mask))
+        if ((place - home) & mask) >= ((place - gap) & mask):
+            store.keys[gap] = store.keys[place]
+            store.heads[gap] = store.heads[place]
+            gap = place
+        place = (place + 1) & mask
+    store.used[gap] = False
+
+
 @kernel
 def unlink(store: Store, donor: int) -> None:
     """All postings of a donor back to the free rows."""
@@ -122,7 +135,10 @@ def unlink(store: Store, donor: int) -> None:
         if before > 0:
             posts[before, NEXT] = following
         elif before == 0:
-            store.heads[place_of(store, store.post_keys[post])] = following
+            place = place_of(store, store.post_keys[post])
+            store.heads[place] = following
+            if following == 0:
+                _close(store, place)
         if before >= 0 and following != 0:
             posts[following, BEFORE] = before
         posts[post, DONOR] = 0
@@ -131,17 +147,3 @@ def unlink(store: Store, donor: int) -> None:
         state[LIVING] -= 1
         post = sibling
     store.donors[donor, FIRST] = 0
-
-
-@kernel
-def sweep(store: Store) -> None:
-    """Build the table again without the anchors that nobody holds any more."""
-    store.used[:] = False
-    store.state[TAKEN] = 0
-    for post in range(1, int(store.state[HIGH]) + 1):
-        if store.posts[post, BEFORE] == 0 and store.posts[post, DONOR] != 0:
-            place = place_of(store, store.post_keys[post])
-            store.used[place] = True
-            store.keys[place] = store.post_keys[post]
-            store.heads[place] = post
-            store.state[TAKEN] += 1

@@ -25,6 +25,7 @@ from semblend.contract.donor_event import (
 )
 from semgate.donors.anchors import DonorIndex
 from semgate.donors.wire import announced_s, unpack
+from semgate.events.kept_task import KeptTask
 from semgate.events.subscriber import EventStream, ResetReason, StreamCounters, StreamOptions
 
 
@@ -84,7 +85,7 @@ class DonorSink:
 class _Subscription:
     stream: EventStream
     sink: DonorSink
-    task: asyncio.Task[None]
+    task: KeptTask
 
 
 class DonorFeed:
@@ -102,15 +103,15 @@ class DonorFeed:
         sink = DonorSink(self._index, slot)
         options = StreamOptions(endpoint, replay or replay_endpoint(endpoint), topic=TOPIC)
         stream = EventStream(self._context, options, sink, stamp=announced_s)
-        task = asyncio.get_running_loop().create_task(stream.run(), name=f"donors of slot {slot}")
+        task = KeptTask(f"donors of slot {slot}", stream.run, stream.forget)
         self._streams[slot] = _Subscription(stream, sink, task)
 
     def leave(self, slot: int) -> None:
         """The replica is gone, and its donors with it."""
         if (subscription := self._streams.pop(slot, None)) is not None:
-            self._ending.add(subscription.task)
-            subscription.task.add_done_callback(self._ending.discard)
-            subscription.task.cancel()
+            ending = subscription.task.cancel()
+            self._ending.add(ending)
+            ending.add_done_callback(self._ending.discard)
         self._index.clear(slot)
 
     def counters(self) -> Mapping[int, tuple[StreamCounters, DonorCounters]]:

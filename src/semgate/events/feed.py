@@ -5,21 +5,29 @@ What waits unread is bounded per replica by ZeroMQ's own queue (``StreamOptions.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import zmq
 import zmq.asyncio
 
 from semblend.errors import ConfigurationError
 from semgate.events.apply import ApplyCounters, ReplicaSink
+from semgate.events.kept_task import KeptTask
 from semgate.events.subscriber import EventStream, StreamCounters, StreamOptions
 from semgate.index.blocks import BlockIndex
 from semgate.index.keys import root_key
 
 ANY_MODEL: Final = ""
 MOST_ADAPTERS: Final = 4096
+MOST_SOCKETS: Final = 16_384  # three per replica at most; ZeroMQ's own limit would be 1,023
+
+
+def new_context() -> zmq.asyncio.Context:
+    context = zmq.asyncio.Context()
+    context.set(zmq.MAX_SOCKETS, min(MOST_SOCKETS, context.get(zmq.SOCKET_LIMIT)))
+    return context
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +42,7 @@ class Standing:
     block_tokens: int | None
     stream: StreamCounters
     applied: ApplyCounters
+    deaths: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +51,7 @@ class _Listener:
     model: str
     stream: EventStream
     sink: ReplicaSink
-    task: asyncio.Task[None]
+    task: KeptTask
 
 
 class EventFeed:
@@ -50,7 +59,7 @@ class EventFeed:
 
     def __init__(self, index: BlockIndex) -> None:
         self.index = index
-        self._context = zmq.asyncio.Context()
+        self._context = new_context()
         self._listeners: dict[str, _Listener] = {}
         self._adapters: dict[str, str] = {}
 
@@ -66,7 +75,7 @@ class EventFeed:
 
         sink = ReplicaSink(self.index, slot, model, on_adapter=on_adapter)
         stream = EventStream(self._context, options, sink)
-        task = asyncio.create_task(stream.run(), name=f"kv-events {replica}")
+        task = KeptTask(f"kv-events {replica}", stream.run, stream.forget)
         self._listeners[replica] = _Listener(slot, model, stream, sink, task)
         return slot
 
@@ -75,8 +84,7 @@ class EventFeed:
         listener = self._listeners.pop(replica, None)
         if listener is None:
             return
-        listener.task.cancel()
-        await asyncio.gather(listener.task, return_exceptions=True)
+        await listener.task.stop()
         self.index.remove_slot(listener.slot)
 
     async def close(self) -> None:
@@ -88,13 +96,18 @@ class EventFeed:
         listener = self._listeners.get(replica)
         return None if listener is None else listener.slot
 
-    def request_root(self, model: str | None, salt: str | None) -> int:
-        """Where the chain of a request begins. A client names an adapter in the place of the model."""
+    def resolve(self, model: str | None, lora: str | None) -> tuple[str, str | None]:
+        """(model, adapter) as events name them. A client gives an adapter beside the model or in its place."""
         name = model or ANY_MODEL
-        if name in self._adapters:
-            return root_key(self._adapters[name], salt, name)
+        if lora is None and name in self._adapters:
+            return self._adapters[name], name
         served = {listener.model for listener in self._listeners.values()}
-        return root_key(name if name in served else ANY_MODEL, salt, None)
+        return name if name in served else ANY_MODEL, lora
+
+    def request_root(self, model: str | None, salt: str | None, lora: str | None = None) -> int:
+        """Where the chain of a request begins."""
+        served, adapter = self.resolve(model, lora)
+        return root_key(served, salt, adapter)
 
     def standings(self) -> Sequence[Standing]:
         return [
@@ -107,6 +120,7 @@ class EventFeed:
                 block_tokens=one.sink.block_tokens,
                 stream=one.stream.counters,
                 applied=one.sink.counters,
+                deaths=one.task.deaths,
             )
             for replica, one in self._listeners.items()
         ]

@@ -109,9 +109,22 @@ class EventStream:
 
     async def run(self) -> None:
         socket = self._context.socket(zmq.SUB)
-        monitor = socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
         try:
             self._set_up(socket)
+            await self._follow(socket)
+        finally:
+            self.connected = False
+            socket.close()
+
+    def forget(self) -> None:
+        """``run`` ended by itself: whatever the sink holds may be wrong, and the next run begins anew."""
+        self._reset("restart")
+
+    async def _follow(self, socket: zmq.asyncio.Socket) -> None:
+        monitor = socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
+        try:
+            messages = zmq.Socket.shadow(socket.underlying)
+            connections = zmq.Socket.shadow(monitor.underlying)
             poller = zmq.asyncio.Poller()
             poller.register(monitor, zmq.POLLIN)
             poller.register(socket, zmq.POLLIN)
@@ -122,14 +135,13 @@ class EventStream:
                 if monitor in ready:
                     await self._on_connection((await recv_monitor_message(monitor))["event"])
                 elif socket in ready:
-                    await self._read(zmq.Socket.shadow(socket.underlying))
+                    while await self._read(messages) and not connections.poll(0):
+                        pass
                 else:
                     await self._on_silence()
         finally:
-            self.connected = False
             socket.disable_monitor()
             monitor.close()
-            socket.close()
 
     def _set_up(self, socket: zmq.asyncio.Socket) -> None:
         socket.setsockopt(zmq.LINGER, 0)
@@ -152,7 +164,13 @@ class EventStream:
         if self.connected:
             self.counters.connects += 1
             self._no_replay_before = 0.0
+            # Nobody can say whether it is the same publisher that we knew, and its numbers may happen to go on.
+            if self._options.replay_endpoint is None and self._knows_something():
+                self._reset("restart")
             await self._level()
+
+    def _knows_something(self) -> bool:
+        return self.next_seq is not None or bool(self._held_back)
 
     async def _on_silence(self) -> None:
         if self._held_back:
@@ -160,19 +178,20 @@ class EventStream:
         elif self.connected:
             await self._level()
 
-    async def _read(self, socket: zmq.Socket[bytes]) -> None:
-        """Everything that waits, or a millisecond of it."""
+    async def _read(self, socket: zmq.Socket[bytes]) -> bool:
+        """Everything that waits, or a millisecond of it; whether there may be more."""
         self._slice_ends = time.monotonic() + SLICE_SECONDS
         while time.monotonic() < self._slice_ends:
             try:
                 frames = socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
-                return
+                return False
             if len(frames) != 3 or len(frames[1]) != SEQ_BYTES:
                 self.counters.malformed_frames += 1
                 continue
             await self._on_message(Message(int.from_bytes(frames[1], "big"), frames[2]))
         await asyncio.sleep(0)
+        return True
 
     async def _on_message(self, message: Message) -> None:
         verdict = self._position.judge(*message)

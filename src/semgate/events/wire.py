@@ -15,7 +15,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from semblend.compiled import HAS_COMPILER
 from semblend.errors import ContractError
+from semgate.events.numbers import read_hashes, read_tokens
 from semgate.index.keys import extra_key
 
 EngineHash = int | bytes
@@ -49,6 +51,31 @@ class AllBlocksCleared(msgspec.Struct, tag=True, omit_defaults=True, gc=False):
 
 
 WireEvent = BlockStored | BlockRemoved | AllBlocksCleared
+
+
+class _RawStored(msgspec.Struct, tag="BlockStored", gc=False):
+    """The same with the long lists left as they are."""
+
+    block_hashes: msgspec.Raw
+    parent_block_hash: EngineHash | None
+    token_ids: msgspec.Raw
+    block_size: int
+    lora_id: int | None = None
+    medium: str | None = None
+    lora_name: str | None = None
+    extra_keys: list[list[Any] | None] | None = None
+    group_idx: int | None = None
+    kv_cache_spec_kind: str | None = None
+    cache_salt: str | None = None
+
+
+class _RawRemoved(msgspec.Struct, tag="BlockRemoved", gc=False):
+    block_hashes: msgspec.Raw
+    medium: str | None = None
+    group_idx: int | None = None
+
+
+_ReadEvent = BlockStored | BlockRemoved | AllBlocksCleared | _RawStored | _RawRemoved
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +130,12 @@ class _WireBatch(msgspec.Struct, array_like=True, gc=False):
     data_parallel_rank: int | None = None
 
 
+class _RawBatch(msgspec.Struct, array_like=True, gc=False):
+    ts: float
+    events: list[_RawStored | _RawRemoved | AllBlocksCleared]
+    data_parallel_rank: int | None = None
+
+
 class _LooseBatch(msgspec.Struct, array_like=True, gc=False):
     ts: float
     events: list[Any]
@@ -113,7 +146,10 @@ class _Published(msgspec.Struct, array_like=True, gc=False):
     ts: float
 
 
-_decoder = msgspec.msgpack.Decoder(_WireBatch)
+# Numbers are read by a compiled loop where there is one.
+_decoder: msgspec.msgpack.Decoder[_WireBatch] | msgspec.msgpack.Decoder[_RawBatch] = (
+    msgspec.msgpack.Decoder(_RawBatch) if HAS_COMPILER else msgspec.msgpack.Decoder(_WireBatch)
+)
 _loose_decoder = msgspec.msgpack.Decoder(_LooseBatch)
 _published_decoder = msgspec.msgpack.Decoder(_Published)
 _TYPES: Final[dict[str, type[WireEvent]]] = {
@@ -137,7 +173,7 @@ def decode_batch(payload: bytes) -> Batch:
         batch = _decoder.decode(payload)
     except (msgspec.DecodeError, RecursionError):
         return _decode_loosely(payload)
-    return _typed_batch(batch.ts, list(batch.events), batch.data_parallel_rank, unknown=0, malformed=0)
+    return _typed_batch(batch.ts, batch.events, batch.data_parallel_rank, unknown=0, malformed=0)
 
 
 def published_s(payload: bytes) -> float | None:
@@ -185,7 +221,7 @@ def _named_fields(raw: object) -> dict[str, Any]:
     return {}
 
 
-def _typed_batch(ts: float, wire: Sequence[WireEvent], rank: int | None, *, unknown: int, malformed: int) -> Batch:
+def _typed_batch(ts: float, wire: Sequence[_ReadEvent], rank: int | None, *, unknown: int, malformed: int) -> Batch:
     events: list[Event] = []
     for event in wire:
         try:
@@ -195,15 +231,15 @@ def _typed_batch(ts: float, wire: Sequence[WireEvent], rank: int | None, *, unkn
     return Batch(ts, tuple(events), rank, unknown, malformed)
 
 
-def _typed(event: WireEvent) -> Event:
-    if isinstance(event, BlockStored):
+def _typed(event: _ReadEvent) -> Event:
+    if isinstance(event, BlockStored | _RawStored):
         return _stored(event)
-    if isinstance(event, BlockRemoved):
+    if isinstance(event, BlockRemoved | _RawRemoved):
         return Removed(_hashes(event.block_hashes), event.medium, event.group_idx)
     return Cleared()
 
 
-def _stored(event: BlockStored) -> Stored:
+def _stored(event: BlockStored | _RawStored) -> Stored:
     parent = None if event.parent_block_hash is None else engine_hash(event.parent_block_hash)
     lora = event.lora_name
     if lora is None and event.lora_id is not None:
@@ -212,7 +248,7 @@ def _stored(event: BlockStored) -> Stored:
     return Stored(
         hashes=_hashes(event.block_hashes),
         parent=parent,
-        tokens=np.array(array("I", event.token_ids), np.uint32),
+        tokens=_tokens(event.token_ids),
         block_tokens=event.block_size,
         salt=salt,
         lora=lora,
@@ -223,7 +259,9 @@ def _stored(event: BlockStored) -> Stored:
     )
 
 
-def _split_extra_keys(event: BlockStored, lora: str | None) -> tuple[str | None, NDArray[np.uint64] | None]:
+def _split_extra_keys(
+    event: BlockStored | _RawStored, lora: str | None
+) -> tuple[str | None, NDArray[np.uint64] | None]:
     """vLLM lists per block, untagged: the adapter's name, (image, offset) pairs, the salt in the first block of a
     prompt, digests of embeddings. The adapter and the salt name the chain; the rest makes blocks different."""
     salt = event.cache_salt
@@ -244,5 +282,13 @@ def _split_extra_keys(event: BlockStored, lora: str | None) -> tuple[str | None,
     return salt, extras if extras.any() else None
 
 
-def _hashes(values: Sequence[EngineHash]) -> NDArray[np.uint64]:
+def _hashes(values: Sequence[EngineHash] | msgspec.Raw) -> NDArray[np.uint64]:
+    if isinstance(values, msgspec.Raw):
+        return read_hashes(values)
     return np.fromiter((engine_hash(value) for value in values), np.uint64, len(values))
+
+
+def _tokens(values: Sequence[int] | msgspec.Raw) -> NDArray[np.uint32]:
+    if isinstance(values, msgspec.Raw):
+        return read_tokens(values)
+    return np.array(array("I", values), np.uint32)

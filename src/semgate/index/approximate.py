@@ -17,6 +17,7 @@ from semgate.index.held import LET_GO, forget_older, keep
 from semgate.index.slots import SlotTable
 
 TICK_SECONDS: Final = 0.1
+EXPIRED_AT_ONCE_BLOCKS: Final = 2048  # half a millisecond
 
 
 class ApproximateIndex:
@@ -34,6 +35,7 @@ class ApproximateIndex:
         self._clock = clock
         self._began = clock()
         self._tick = 0
+        self._is_behind = False
         self._counts = np.zeros(3, np.int64)
 
     def add_slot(self) -> int:
@@ -52,7 +54,14 @@ class ApproximateIndex:
         backwards = np.ascontiguousarray(keys[::-1])
         scratch = np.empty((2, len(keys)), np.uint64)
         keep(
-            *(self._table.holders, held, slot, backwards, backwards, self._table.max_blocks_per_replica),
+            *(
+                self._table.holders,
+                held,
+                self._table.bit(slot),
+                backwards,
+                backwards,
+                self._table.max_blocks_per_replica,
+            ),
             *(self._tick, scratch[0], scratch[1], self._counts),
         )
         self.evicted_blocks += int(self._counts[LET_GO])
@@ -68,15 +77,23 @@ class ApproximateIndex:
     def distinct_blocks(self) -> int:
         return self._table.distinct_blocks()
 
+    def tidy(self, blocks: int) -> bool:
+        """Expire blocks and do the table's own work, as much as belongs to that many; whether more is left."""
+        self._expire()
+        return self._table.tidy(blocks) or self._is_behind
+
     def state_bytes(self) -> int:
         return self._table.state_bytes()
 
     def _expire(self) -> None:
-        """Once per tick; every block expires once, so this is constant time per block in the long run."""
+        """Once per tick, or more often while more expires than one call may drop: that is believed a little longer."""
         tick = int((self._clock() - self._began) / TICK_SECONDS)
-        if tick == self._tick:
+        if tick == self._tick and not self._is_behind:
             return
         self._tick = tick
+        left = EXPIRED_AT_ONCE_BLOCKS
         for slot in self._table.slots():
-            held = self._table.held(slot)
-            self.expired_blocks += forget_older(self._table.holders, held, slot, tick - self._ttl_ticks)
+            held, bit = self._table.held(slot), self._table.bit(slot)
+            left -= forget_older(self._table.holders, held, bit, tick - self._ttl_ticks, left)
+        self.expired_blocks += EXPIRED_AT_ONCE_BLOCKS - left
+        self._is_behind = left == 0

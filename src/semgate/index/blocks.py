@@ -6,6 +6,7 @@ block and operations per second.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,7 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semblend.errors import ContractError
-from semgate.index.held import COUNT, LET_GO, STORED, TWINS, USED, copy_entries, forget, hold_again, keep, key_of
+from semgate.index.held import (
+    COUNT,
+    LET_GO,
+    STORED,
+    TWINS,
+    copy_entries,
+    entries_of,
+    forget,
+    hold_again,
+    keep,
+    key_of,
+)
 from semgate.index.keys import request_keys
 from semgate.index.slots import SlotTable
 
@@ -40,7 +52,7 @@ class BlockIndex:
         self.counters = IndexCounters()
         self._table = SlotTable(max_blocks_per_replica)
         self._count_copies = count_copies
-        self._twins: dict[int, set[int]] = {}
+        self._twins: dict[int, dict[int, int]] = {}  # slot -> key -> engine hashes it is held under besides the first
         self._counts = np.zeros(3, np.int64)
         self._let_go = np.empty(_SMALLEST_SCRATCH, np.uint64)
         self._new_twins = np.empty(_SMALLEST_SCRATCH, np.uint64)
@@ -83,26 +95,28 @@ class BlockIndex:
         held = self._table.make_room(slot, count)
         bound = self._table.max_blocks_per_replica
         keep(
-            *(self._table.holders, held, slot, engine_hashes, keys, bound, 0),
+            *(self._table.holders, held, self._table.bit(slot), engine_hashes, keys, bound, 0),
             *(self._let_go, self._new_twins, self._counts),
         )
         if self._counts[TWINS]:
-            known = self._twins.setdefault(slot, set())
-            known.update(self._new_twins[: self._counts[TWINS]].tolist())
+            known = self._twins.setdefault(slot, {})
+            for key in self._new_twins[: self._counts[TWINS]].tolist():
+                known[key] = known.get(key, 0) + 1
         self.counters.evicted_blocks += int(self._counts[LET_GO])
         new_blocks = int(self._counts[STORED])
         self.counters.stored_blocks += new_blocks
-        self._mend_twins(slot)
+        self._mend_twins(slot, recount=True)
         return new_blocks
 
     def removed(self, slot: int, engine_hashes: NDArray[np.uint64]) -> int:
         """Blocks that left with this; hashes we do not know are passed over."""
         self._make_scratch(len(engine_hashes))
         held = self._table.held(slot)
-        forget(self._table.holders, held, slot, engine_hashes, self._count_copies, self._let_go, self._counts)
+        bit = self._table.bit(slot)
+        forget(self._table.holders, held, bit, engine_hashes, self._count_copies, self._let_go, self._counts)
         gone = int(self._counts[LET_GO])
         self.counters.removed_blocks += gone
-        self._mend_twins(slot)
+        self._mend_twins(slot, recount=False)
         return gone
 
     def longest(self, keys: NDArray[np.uint64]) -> NDArray[np.int32]:
@@ -113,6 +127,10 @@ class BlockIndex:
 
     def distinct_blocks(self) -> int:
         return self._table.distinct_blocks()
+
+    def tidy(self, blocks: int) -> bool:
+        """Let go of cleared replicas and move tables, as much as belongs to that many blocks; whether more is left."""
+        return self._table.tidy(blocks)
 
     def state_bytes(self) -> int:
         return self._table.state_bytes()
@@ -130,21 +148,21 @@ class BlockIndex:
             self._let_go = np.empty(2 * count, np.uint64)
             self._new_twins = np.empty(2 * count, np.uint64)
 
-    def _mend_twins(self, slot: int) -> None:
+    def _mend_twins(self, slot: int, *, recount: bool) -> None:
         """Two engine hashes of one key are rare (the engine tells blocks apart by what it does not publish): the key
-        left with the first of them and comes back here while another is held."""
+        left with the first of them and comes back here while another is held. ``recount``: where blocks came and went
+        in one call, which of them were twins shows in the entries only."""
         twins = self._twins.get(slot)
-        if not twins:
+        if not twins or not self._counts[LET_GO]:
             return
-        left = twins.intersection(self._let_go[: self._counts[LET_GO]].tolist())
-        if not left:
-            return
-        held = self._table.held(slot)
-        used = int(held.state[USED])
-        living = held.keys[:used][held.copies[:used] > 0]
-        still = set(living[np.isin(living, np.fromiter(left, np.uint64, len(left)))].tolist())
-        for key in still:
-            hold_again(self._table.holders, np.uint64(key), slot)
-        twins.difference_update(left - still)
+        left = Counter(key for key in self._let_go[: self._counts[LET_GO]].tolist() if key in twins)
+        for key, times in left.items():
+            held = entries_of(self._table.held(slot), np.uint64(key)) if recount else 1 + twins[key] - times
+            if held:
+                hold_again(self._table.holders, np.uint64(key), self._table.bit(slot))
+            if held > 1:
+                twins[key] = held - 1
+            else:
+                del twins[key]
         if not twins:
             del self._twins[slot]

@@ -2,7 +2,8 @@
 
 ``BlockRemoved`` and ``parent_block_hash`` speak of engine hashes only; this is where they become keys. An engine may
 keep several copies of one block and reports each of them coming and going, hence the count. 26 bytes a block in
-columns that double up to the bound, and 4 bytes a place in an index at a load between 3/8 and 3/4.
+columns whose room is set aside at once and taken as it is used, and 4 bytes a place in an index at a load between 3/8
+and 3/4, which doubles by moving a few places at a time.
 """
 
 from __future__ import annotations
@@ -14,12 +15,16 @@ from numpy.typing import NDArray
 
 from semblend.compiled import kernel, kernel_part
 from semgate.index.holders import Holders, hold, release
+from semgate.index.pages import zeros
 
 SMALLEST_BLOCKS: Final = 256
-COUNT, USED, FREE, OLDEST, NEWEST = range(5)  # positions in `Held.state`
+SET_ASIDE_BLOCKS: Final = 1 << 21  # a replica with a higher bound copies its columns when it comes to hold more
+COUNT, USED, FREE, OLDEST, NEWEST, MOVED = range(6)  # positions in `Held.state`
 STORED, LET_GO, TWINS = range(3)  # positions in the `counts` that the kernels fill
 NONE: Final = -1
 MOST_COPIES: Final = 65535
+_MOVED_AWAY: Final = -1
+_COLUMNS: Final = ("hashes", "keys", "copies", "older", "newer", "stamps")
 _FOLD: Final = np.uint64(32)
 _FOLD_AGAIN: Final = np.uint64(15)
 
@@ -27,7 +32,8 @@ _FOLD_AGAIN: Final = np.uint64(15)
 class Held(NamedTuple):
     """Columns by entry; ``older`` and ``newer`` link the entries by age, ``newer`` also the free ones.
 
-    ``places`` holds entry + 1 at the place of its hash, 0 where free. ``stamps`` is empty when nobody asks for ages.
+    ``places`` holds entry + 1 at the place of its hash, 0 where free. An index that was outgrown lies in ``old_places``
+    until its entries were moved, -1 where one was. ``stamps`` is empty when nobody asks for ages.
     """
 
     hashes: NDArray[np.uint64]
@@ -37,35 +43,65 @@ class Held(NamedTuple):
     newer: NDArray[np.int32]
     stamps: NDArray[np.int32]
     places: NDArray[np.int32]
+    old_places: NDArray[np.int32]
     state: NDArray[np.int64]
 
 
-def new_held(blocks: int = SMALLEST_BLOCKS, *, stamped: bool = False) -> Held:
-    return Held(
-        hashes=np.empty(blocks, np.uint64),
-        keys=np.empty(blocks, np.uint64),
-        copies=np.empty(blocks, np.uint16),
-        older=np.empty(blocks, np.int32),
-        newer=np.empty(blocks, np.int32),
-        stamps=np.empty(blocks if stamped else 0, np.int32),
-        places=np.zeros(1 << (blocks * 4 // 3).bit_length(), np.int32),
-        state=np.array([0, 0, NONE, NONE, NONE], np.int64),
+def new_held(bound: int = SMALLEST_BLOCKS, *, stamped: bool = False) -> Held:
+    return _with_columns(
+        max(min(bound, SET_ASIDE_BLOCKS), SMALLEST_BLOCKS),
+        stamped,
+        places=np.zeros(_places_for(SMALLEST_BLOCKS), np.int32),
+        state=np.array([0, 0, NONE, NONE, NONE, 0], np.int64),
     )
 
 
-def grown(held: Held, blocks: int) -> Held:
-    """The same content with room for ``blocks`` entries."""
-    fresh = new_held(blocks, stamped=len(held.stamps) > 0)
-    for name in ("hashes", "keys", "copies", "older", "newer", "stamps"):
-        column = getattr(held, name)
-        getattr(fresh, name)[: len(column)] = column
-    fresh.state[:] = held.state
-    index_again(fresh)
-    return fresh
+def _with_columns(blocks: int, stamped: bool, *, places: NDArray[np.int32], state: NDArray[np.int64]) -> Held:
+    return Held(
+        hashes=zeros((blocks,), np.uint64),
+        keys=zeros((blocks,), np.uint64),
+        copies=zeros((blocks,), np.uint16),
+        older=zeros((blocks,), np.int32),
+        newer=zeros((blocks,), np.int32),
+        stamps=zeros((blocks if stamped else 0,), np.int32),
+        places=places,
+        old_places=np.zeros(1, np.int32),
+        state=state,
+    )
+
+
+def _places_for(blocks: int) -> int:
+    return 1 << (blocks * 4 // 3).bit_length()
+
+
+def grown(held: Held, blocks: int, bound: int) -> Held:
+    """The same content with room for at least ``blocks`` entries."""
+    size = len(held.hashes)
+    if blocks > size:
+        wider = _with_columns(
+            min(max(blocks, 2 * size), bound), len(held.stamps) > 0, places=held.places, state=held.state
+        )
+        for name in _COLUMNS:
+            column = getattr(held, name)
+            getattr(wider, name)[: len(column)] = column
+        held = wider._replace(old_places=held.old_places)
+    if _places_for(blocks) <= len(held.places):
+        return held
+    if len(held.old_places) > 1:
+        move_places(held, len(held.old_places))
+    held.state[MOVED] = 0
+    return held._replace(places=zeros((_places_for(blocks),), np.int32), old_places=held.places)
+
+
+def settled(held: Held) -> Held:
+    """Without the old index, once all its places were moved."""
+    return held._replace(old_places=np.zeros(1, np.int32)) if held.state[MOVED] >= len(held.old_places) else held
 
 
 def held_bytes(held: Held) -> int:
-    return sum(column.nbytes for column in held)
+    """Without the room that was set aside and never used."""
+    entry_bytes = sum(getattr(held, name).itemsize for name in _COLUMNS if len(getattr(held, name)))
+    return entry_bytes * int(held.state[USED]) + held.places.nbytes + held.old_places.nbytes
 
 
 @kernel_part
@@ -76,15 +112,28 @@ def _home(hash_: np.uint64, places: int) -> int:
 
 
 @kernel_part
-def find_place(held: Held, hash_: np.uint64) -> int:
+def _find_place(places: NDArray[np.int32], hashes: NDArray[np.uint64], hash_: np.uint64) -> int:
     """The place of a hash, or ``-1 - place`` of the free place where it would go."""
-    mask = len(held.places) - 1
-    place = _home(hash_, len(held.places))
-    while held.places[place] != 0:
-        if held.hashes[held.places[place] - 1] == hash_:
+    mask = len(places) - 1
+    place = _home(hash_, len(places))
+    while places[place] != 0:
+        if places[place] > 0 and hashes[places[place] - 1] == hash_:
             return place
         place = (place + 1) & mask
     return -1 - place
+
+
+@kernel_part
+def find_entry(held: Held, hash_: np.uint64) -> int:
+    """The entry of a hash, or ``NONE``."""
+    place = _find_place(held.places, held.hashes, hash_)
+    if place >= 0:
+        return int(held.places[place] - 1)
+    if len(held.old_places) > 1:
+        place = _find_place(held.old_places, held.hashes, hash_)
+        if place >= 0:
+            return int(held.old_places[place] - 1)
+    return NONE
 
 
 @kernel_part
@@ -125,14 +174,24 @@ def _new_entry(held: Held) -> int:
 
 
 @kernel_part
-def drop_place(held: Held, gap: int) -> np.uint64:
-    """Forget the hash at a place; its key. What was pushed behind the place moves back."""
-    entry = held.places[gap] - 1
+def drop_entry(held: Held, entry: int) -> np.uint64:
+    """Forget an entry; its key."""
+    place = _find_place(held.places, held.hashes, held.hashes[entry])
+    if place >= 0:
+        _close_place(held, place)
+    else:
+        held.old_places[_find_place(held.old_places, held.hashes, held.hashes[entry])] = _MOVED_AWAY
     _unlink(held, entry)
     held.copies[entry] = 0
     held.newer[entry] = held.state[FREE]
     held.state[FREE] = entry
     held.state[COUNT] -= 1
+    return np.uint64(held.keys[entry])
+
+
+@kernel_part
+def _close_place(held: Held, gap: int) -> None:
+    """Free a place; what was pushed behind it moves back."""
     mask = len(held.places) - 1
     place = (gap + 1) & mask
     while held.places[place] != 0:
@@ -142,19 +201,27 @@ def drop_place(held: Held, gap: int) -> np.uint64:
             gap = place
         place = (place + 1) & mask
     held.places[gap] = 0
-    return np.uint64(held.keys[entry])
 
 
-@kernel_part
-def _drop_oldest(held: Held) -> np.uint64:
-    return drop_place(held, find_place(held, held.hashes[held.state[OLDEST]]))
+@kernel
+def move_places(held: Held, count: int) -> None:
+    """Move the next places of the old index."""
+    begin = held.state[MOVED]
+    end = min(begin + count, len(held.old_places))
+    for old_place in range(begin, end):
+        entry = held.old_places[old_place] - 1
+        if entry >= 0:
+            place = -1 - _find_place(held.places, held.hashes, held.hashes[entry])
+            held.places[place] = entry + 1
+            held.old_places[old_place] = _MOVED_AWAY
+    held.state[MOVED] = end
 
 
 @kernel
 def keep(
     holders: Holders,
     held: Held,
-    slot: int,
+    bit: int,
     hashes: NDArray[np.uint64],
     keys: NDArray[np.uint64],
     bound: int,
@@ -165,30 +232,28 @@ def keep(
 ) -> None:
     """Store blocks as the newest, dropping the oldest beyond the bound.
 
-    ``let_go`` gets the keys dropped for room, ``twins`` the keys that this slot held already under another hash.
+    ``let_go`` gets the keys dropped for room, ``twins`` the keys that this bit held already under another hash.
     The caller has made room in both tables for ``min(len(hashes), bound)`` more.
     """
     counts[:] = 0
     for i in range(len(hashes)):
-        place = find_place(held, hashes[i])
-        if place >= 0:
-            entry = held.places[place] - 1
+        entry = find_entry(held, hashes[i])
+        if entry >= 0:
             held.copies[entry] = min(held.copies[entry] + 1, MOST_COPIES)
             _unlink(held, entry)
         else:
             if held.state[COUNT] >= bound:
-                key = _drop_oldest(held)
-                release(holders, key, slot)
+                key = drop_entry(held, held.state[OLDEST])
+                release(holders, key, bit)
                 let_go[counts[LET_GO]] = key
                 counts[LET_GO] += 1
-                place = find_place(held, hashes[i])
             entry = _new_entry(held)
-            held.places[-1 - place] = entry + 1
+            held.places[-1 - _find_place(held.places, held.hashes, hashes[i])] = entry + 1
             held.hashes[entry] = hashes[i]
             held.keys[entry] = keys[i]
             held.copies[entry] = 1
             counts[STORED] += 1
-            if not hold(holders, keys[i], slot):
+            if not hold(holders, keys[i], bit):
                 twins[counts[TWINS]] = keys[i]
                 counts[TWINS] += 1
         if len(held.stamps) > 0:
@@ -200,7 +265,7 @@ def keep(
 def forget(
     holders: Holders,
     held: Held,
-    slot: int,
+    bit: int,
     hashes: NDArray[np.uint64],
     count_copies: bool,
     let_go: NDArray[np.uint64],
@@ -209,57 +274,62 @@ def forget(
     """Remove one copy of each block; unknown hashes are passed over. ``let_go`` gets the keys that left."""
     counts[:] = 0
     for i in range(len(hashes)):
-        place = find_place(held, hashes[i])
-        if place < 0:
+        entry = find_entry(held, hashes[i])
+        if entry < 0:
             continue
-        entry = held.places[place] - 1
         if count_copies and held.copies[entry] > 1:
             held.copies[entry] -= 1
             continue
-        key = drop_place(held, place)
-        release(holders, key, slot)
+        key = drop_entry(held, entry)
+        release(holders, key, bit)
         let_go[counts[LET_GO]] = key
         counts[LET_GO] += 1
 
 
 @kernel
-def forget_older(holders: Holders, held: Held, slot: int, stamp: int) -> int:
+def forget_older(holders: Holders, held: Held, bit: int, stamp: int, most: int) -> int:
     """Drop the entries last stored before ``stamp``, oldest first; how many. Needs stamps, and no twins."""
     dropped = 0
-    while held.state[COUNT] > 0 and held.stamps[held.state[OLDEST]] < stamp:
-        release(holders, _drop_oldest(held), slot)
+    while dropped < most and held.state[COUNT] > 0 and held.stamps[held.state[OLDEST]] < stamp:
+        release(holders, drop_entry(held, held.state[OLDEST]), bit)
         dropped += 1
     return dropped
 
 
 @kernel
-def release_all(holders: Holders, held: Held, slot: int) -> None:
-    """Clear the slot's bit on all it holds; the caller throws ``held`` away."""
+def release_some(holders: Holders, held: Held, bit: int, most: int) -> int:
+    """Clear the bit on the oldest that are held; how many. For a ``held`` that is thrown away, bit by bit."""
     entry = held.state[OLDEST]
-    while entry >= 0:
-        release(holders, held.keys[entry], slot)
+    released = 0
+    while entry >= 0 and released < most:
+        release(holders, held.keys[entry], bit)
         entry = held.newer[entry]
+        released += 1
+    held.state[OLDEST] = entry
+    held.state[COUNT] -= released
+    return released
 
 
 @kernel
-def hold_again(holders: Holders, key: np.uint64, slot: int) -> None:
-    hold(holders, key, slot)
+def hold_again(holders: Holders, key: np.uint64, bit: int) -> None:
+    hold(holders, key, bit)
 
 
 @kernel
 def key_of(held: Held, hash_: np.uint64) -> np.uint64:
-    """The key of an engine hash; 0 when the slot does not hold it."""
-    place = find_place(held, hash_)
-    return held.keys[held.places[place] - 1] if place >= 0 else np.uint64(0)
+    """The key of an engine hash; 0 when the replica does not hold it."""
+    entry = find_entry(held, hash_)
+    return held.keys[entry] if entry >= 0 else np.uint64(0)
 
 
 @kernel
-def index_again(held: Held) -> None:
-    """Fill an empty index from the columns."""
-    entry = held.state[OLDEST]
-    while entry >= 0:
-        held.places[-1 - find_place(held, held.hashes[entry])] = entry + 1
-        entry = held.newer[entry]
+def entries_of(held: Held, key: np.uint64) -> int:
+    """Under how many engine hashes a key is held; looks at every entry."""
+    count = 0
+    for entry in range(held.state[USED]):
+        if held.keys[entry] == key and held.copies[entry] > 0:
+            count += 1
+    return count
 
 
 @kernel

@@ -1,8 +1,9 @@
-"""Who holds a block: compiled open-addressed table from block key to the set of replicas, one bit per slot.
+"""Who holds a block: compiled open-addressed table from block key to the set of replicas, one bit per replica.
 
-A row is the key and ``ceil(slots / 64)`` words, side by side, so that a look-up costs one cache miss per block. Keys
-are hashes already and choose their row themselves; a removed row is closed by shifting back, so there are no
-tombstones. 16 bytes a row up to 64 slots, at a load between 3/8 and 3/4: 21 to 43 bytes a block.
+A row is the key and its words of bits, side by side, so that a look-up costs one cache miss per block. Keys are hashes
+already and choose their row themselves; a removed row is closed by shifting back, so there are no tombstones. 16 bytes
+a row up to 64 bits, at a load between 3/8 and 3/4: 21 to 43 bytes a block. A table that grows or shrinks is moved a few
+rows at a time; meanwhile the old one lies beside it and a key that is not in the new one costs a second miss.
 """
 
 from __future__ import annotations
@@ -13,22 +14,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semblend.compiled import kernel, kernel_part
+from semgate.index.pages import zeros
 
 WORD_BITS: Final = 64
 SMALLEST_ROWS: Final = 1024
+USED, MOVED = range(2)  # positions in `Holders.state`
 _ZERO: Final = np.uint64(0)
 _ONE: Final = np.uint64(1)
 
 
 class Holders(NamedTuple):
-    """``rows[i] = (key, word, ...)``, key 0 for a free row; ``used[0]`` counts the others."""
+    """``rows[i] = (key, word, ...)``, key 0 for a free row. A block has its bits in ``rows`` or in ``old``, never both.
+
+    In ``old`` keys stay where they are, as links of the probes; a row without bits says nothing. ``state`` counts the
+    blocks of both and the rows of ``old`` that were moved.
+    """
 
     rows: NDArray[np.uint64]
-    used: NDArray[np.int64]
+    old: NDArray[np.uint64]
+    state: NDArray[np.int64]
 
 
 def new_holders(rows: int = SMALLEST_ROWS, words: int = 1) -> Holders:
-    return Holders(np.zeros((rows, 1 + words), np.uint64), np.zeros(1, np.int64))
+    return Holders(zeros((rows, 1 + words), np.uint64), _nothing(), np.zeros(2, np.int64))
 
 
 def rows_for(blocks: int) -> int:
@@ -36,51 +44,89 @@ def rows_for(blocks: int) -> int:
     return max(SMALLEST_ROWS, 1 << (blocks * 4 // 3).bit_length())
 
 
-def resized(holders: Holders, rows: int, words: int) -> Holders:
-    """The same content in another number of rows or words."""
-    fresh = new_holders(rows, words)
-    copy_rows(holders, fresh)
-    return fresh
+def begin_move(holders: Holders, rows: int, words: int) -> Holders:
+    """The same content, to be moved to another number of rows or words by ``move_rows``. No move may be under way."""
+    holders.state[MOVED] = 0
+    return Holders(zeros((rows, 1 + words), np.uint64), holders.rows, holders.state)
+
+
+def is_moving(holders: Holders) -> bool:
+    return len(holders.old) > 1
+
+
+def moved(holders: Holders) -> Holders:
+    """Without the old table, once all its rows were moved."""
+    return holders._replace(old=_nothing()) if holders.state[MOVED] >= len(holders.old) else holders
+
+
+def _nothing() -> NDArray[np.uint64]:
+    return np.zeros((1, 2), np.uint64)
 
 
 @kernel_part
-def find_row(holders: Holders, key: np.uint64) -> int:
+def find_row(rows: NDArray[np.uint64], key: np.uint64) -> int:
     """The row of ``key``, or ``-1 - row`` of the free row where it would go. (``int`` alone stays unsigned here.)"""
-    mask = len(holders.rows) - 1
+    mask = len(rows) - 1
     row = int(np.int64(key & np.uint64(mask)))
-    while holders.rows[row, 0] != key:
-        if holders.rows[row, 0] == _ZERO:
+    while rows[row, 0] != key:
+        if rows[row, 0] == _ZERO:
             return -1 - row
         row = (row + 1) & mask
     return row
 
 
 @kernel_part
-def hold(holders: Holders, key: np.uint64, slot: int) -> bool:
-    """Set the bit of ``slot``; whether it was not set before. The caller has made room for one more row."""
-    row = find_row(holders, key)
+def _is_held(rows: NDArray[np.uint64], row: int) -> bool:
+    bits = _ZERO
+    for word in range(1, rows.shape[1]):
+        bits |= rows[row, word]
+    return bool(bits != _ZERO)
+
+
+@kernel_part
+def _move_row(holders: Holders, old_row: int, row: int) -> None:
+    """Bits of an old row to a free one of the new table."""
+    holders.rows[row, 0] = holders.old[old_row, 0]
+    for word in range(1, holders.old.shape[1]):
+        holders.rows[row, word] = holders.old[old_row, word]
+        holders.old[old_row, word] = _ZERO
+
+
+@kernel_part
+def hold(holders: Holders, key: np.uint64, bit: int) -> bool:
+    """Set a bit; whether it was not set before. The caller has made room for one more row."""
+    row = find_row(holders.rows, key)
     if row < 0:
         row = -1 - row
-        holders.rows[row, 0] = key
-        holders.used[0] += 1
-    word = 1 + slot // 64
-    bit = _ONE << np.uint64(slot % 64)
-    fresh = bool((holders.rows[row, word] & bit) == _ZERO)
-    holders.rows[row, word] |= bit
+        old_row = find_row(holders.old, key) if len(holders.old) > 1 else -1
+        if old_row >= 0 and _is_held(holders.old, old_row):
+            _move_row(holders, old_row, row)
+        else:
+            holders.rows[row, 0] = key
+            holders.state[USED] += 1
+    word = 1 + bit // 64
+    mask = _ONE << np.uint64(bit % 64)
+    fresh = bool((holders.rows[row, word] & mask) == _ZERO)
+    holders.rows[row, word] |= mask
     return fresh
 
 
 @kernel_part
-def release(holders: Holders, key: np.uint64, slot: int) -> None:
-    """Clear the bit of ``slot``; a block that nobody holds any more leaves the table."""
-    row = find_row(holders, key)
-    if row < 0:
+def release(holders: Holders, key: np.uint64, bit: int) -> None:
+    """Clear a bit; a block that nobody holds any more leaves the table."""
+    word = 1 + bit // 64
+    mask = ~(_ONE << np.uint64(bit % 64))
+    row = find_row(holders.rows, key)
+    if row >= 0:
+        holders.rows[row, word] &= mask
+        if not _is_held(holders.rows, row):
+            _close(holders, row)
         return
-    holders.rows[row, 1 + slot // 64] &= ~(_ONE << np.uint64(slot % 64))
-    for word in range(1, holders.rows.shape[1]):
-        if holders.rows[row, word] != _ZERO:
-            return
-    _close(holders, row)
+    row = find_row(holders.old, key) if len(holders.old) > 1 else -1
+    if row >= 0 and word < holders.old.shape[1] and _is_held(holders.old, row):
+        holders.old[row, word] &= mask
+        if not _is_held(holders.old, row):
+            holders.state[USED] -= 1
 
 
 @kernel_part
@@ -95,31 +141,35 @@ def _close(holders: Holders, gap: int) -> None:
             gap = row
         row = (row + 1) & mask
     holders.rows[gap] = _ZERO
-    holders.used[0] -= 1
+    holders.state[USED] -= 1
 
 
 @kernel
-def copy_rows(old: Holders, fresh: Holders) -> None:
-    words = min(old.rows.shape[1], fresh.rows.shape[1])
-    for row in range(len(old.rows)):
-        if old.rows[row, 0] != _ZERO:
-            place = -1 - find_row(fresh, old.rows[row, 0])
-            for word in range(words):
-                fresh.rows[place, word] = old.rows[row, word]
-            fresh.used[0] += 1
+def move_rows(holders: Holders, count: int) -> None:
+    """Move the next rows of the old table."""
+    begin = holders.state[MOVED]
+    end = min(begin + count, len(holders.old))
+    for row in range(begin, end):
+        if holders.old[row, 0] != _ZERO and _is_held(holders.old, row):
+            _move_row(holders, row, -1 - find_row(holders.rows, holders.old[row, 0]))
+    holders.state[MOVED] = end
 
 
 @kernel
 def leading_blocks(
     holders: Holders, keys: NDArray[np.uint64], everyone: NDArray[np.uint64], held: NDArray[np.int32]
 ) -> int:
-    """Per slot, how many leading keys it holds. ``everyone`` has a bit per living slot and is used up."""
+    """Per bit, how many leading keys it holds. ``everyone`` has the bits asked about and is used up."""
     words = len(everyone)
     for block in range(len(keys)):
-        row = find_row(holders, keys[block])
+        rows = holders.rows
+        row = find_row(rows, keys[block])
+        if row < 0 and len(holders.old) > 1:
+            rows = holders.old
+            row = find_row(rows, keys[block])
         left = _ZERO
         for word in range(words):
-            holding = holders.rows[row, 1 + word] & everyone[word] if row >= 0 else _ZERO
+            holding = rows[row, 1 + word] & everyone[word] if row >= 0 and 1 + word < rows.shape[1] else _ZERO
             gone = everyone[word] & ~holding
             if gone != _ZERO:
                 _settle(gone, word, block, held)
@@ -134,9 +184,9 @@ def leading_blocks(
 
 @kernel_part
 def _settle(bits: np.uint64, word: int, blocks: int, held: NDArray[np.int32]) -> None:
-    slot = word * 64
+    bit = word * 64
     while bits != _ZERO:
         if bits & _ONE:
-            held[slot] = blocks
+            held[bit] = blocks
         bits >>= _ONE
-        slot += 1
+        bit += 1

@@ -1,8 +1,7 @@
-"""Replicas from Kubernetes instead of a list: the settings in, a task that keeps the roster up to date out."""
+"""Replicas from Kubernetes instead of a list: the settings in, a watch that keeps the roster up to date out."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 
 from semblend.errors import ConfigurationError
@@ -14,7 +13,7 @@ from semgate.router.roster import Roster
 from semgate.settings import RouterSettings
 
 
-def watch_kubernetes(settings: RouterSettings, roster: Roster) -> asyncio.Task[None]:
+def kubernetes_watch(settings: RouterSettings, roster: Roster) -> EndpointSliceWatch:
     if not settings.kubernetes_service:
         raise ConfigurationError("discovery is kubernetes: name the service of the replicas by --kubernetes-service")
     if settings.donors_port and settings.donors_key_file is None:
@@ -31,5 +30,4 @@ def watch_kubernetes(settings: RouterSettings, roster: Roster) -> asyncio.Task[N
     def failed(line: str) -> None:
         log(logging.ERROR, "discovery failed, the replicas stay as they are", why=line)
 
-    watch = EndpointSliceWatch(in_cluster(), Service(settings.kubernetes_service, namespace, ports), changed, failed)
-    return asyncio.get_running_loop().create_task(watch.run())
+    return EndpointSliceWatch(in_cluster(), Service(settings.kubernetes_service, namespace, ports), changed, failed)

@@ -91,10 +91,11 @@ class Evidence:
             keys = request_keys(
                 looked_at, block_tokens, sent_root(bare.tenant, asked.model, asked.cache_salt, asked.lora)
             )
+        named = blocks.resolved(asked)
         if blocks.are_announced:
-            root = blocks.announced_root(asked.model, asked.cache_salt)
+            root = blocks.announced_root(named)
             exact = blocks.announced(request_keys(looked_at, block_tokens, root) if keys.size else NO_KEYS)
-        donor_tokens = self._donors.look_up(asked, looked_at, exact, block_tokens)
+        donor_tokens = self._donors.look_up(named, looked_at, exact, block_tokens)
         return replace(
             bare,
             prompt_tokens=len(tokens),

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from semblend.errors import ConfigurationError
+from semgate.events.kept_task import KeptTask
 from semgate.fleet import HealthChecks, HealthOptions
 from semgate.http.headers import Headers
 from semgate.http.request_body import Asked, read_request
@@ -25,7 +27,7 @@ from semgate.placement.view import PlacementRequest
 from semgate.prompt.digest import Digests
 from semgate.router.beside import beside_the_loop
 from semgate.router.decision_log import DecisionLog
-from semgate.router.discovery import watch_kubernetes
+from semgate.router.discovery import kubernetes_watch
 from semgate.router.evidence import Evidence, EvidenceOptions
 from semgate.router.forward import Forwarder
 from semgate.router.journey import Journey
@@ -96,7 +98,7 @@ class Gateway:
             self._upstream, max_attempts=max(settings.max_attempts, 1), retry_share=settings.retry_share
         )
         self.metrics.observe(self._samples)
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: list[KeptTask] = []
 
     async def start(self) -> None:
         settings = self.settings
@@ -107,19 +109,20 @@ class Gateway:
         if settings.discovery == "static":
             self.reloader.set_replicas(settings.replicas, "start")
         else:
-            self._tasks.append(watch_kubernetes(settings, self.roster))
+            self._keep("kubernetes discovery", kubernetes_watch(settings, self.roster).run)
         self._log.start()
-        loop = asyncio.get_running_loop()
         if settings.health_seconds > 0:
-            self._tasks.append(loop.create_task(self._watch_health()))
+            self._keep("health checks", self._watch_health)
         if self._config is not None and settings.reload_seconds > 0:
-            self._tasks.append(loop.create_task(self.reloader.watch(self._config, settings.reload_seconds)))
+            self._keep("settings file", partial(self.reloader.watch, self._config, settings.reload_seconds))
+
+    def _keep(self, name: str, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """What died is logged and runs again; nothing it kept up is lost by that."""
+        self._tasks.append(KeptTask(name, run, lambda: None))
 
     async def stop(self) -> None:
         self.is_stopping = True
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*(task.stop() for task in self._tasks))
         self._tasks.clear()
         await self._upstream.close()
         await self._probes.close()

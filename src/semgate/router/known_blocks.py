@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from semgate.events.feed import EventFeed, Standing
+from semgate.events.kept_task import KeptTask
 from semgate.events.subscriber import StreamOptions
 from semgate.fleet import Replica
+from semgate.http.request_body import Asked
 from semgate.index.approximate import ApproximateIndex
 from semgate.index.blocks import BlockIndex
 from semgate.index.keys import root_key
@@ -26,6 +29,11 @@ from semgate.router.metrics import Sample
 
 # A prefix that is being computed is not announced before it is done.
 ANNOUNCE_SECONDS: Final = 5.0
+
+# What tables have outstanding is done in steps of this size: below a millisecond each.
+TIDY_BLOCKS: Final = 256
+TIDY_SECONDS: Final = 0.1
+BETWEEN_STEPS_SECONDS: Final = 0.002
 
 
 class KnownBlocks:
@@ -39,9 +47,12 @@ class KnownBlocks:
         self._names: dict[int, str] = {}
         self._added = 0
         self._leaving: set[asyncio.Task[None]] = set()
+        self._tidying: KeptTask | None = None
 
     def add(self, replica: Replica) -> None:
         endpoint, slot = replica.endpoint, replica.slot
+        if self._tidying is None:
+            self._tidying = KeptTask("tidy block indexes", self._keep_tidy, lambda: None)
         self._recent.add(slot)
         if endpoint.events is None:
             self._history.add(slot)
@@ -70,6 +81,11 @@ class KnownBlocks:
     def are_announced(self) -> bool:
         return bool(self._announced)
 
+    def resolved(self, asked: Asked) -> Asked:
+        """The request with model and adapter as the engines name them: once, for blocks and donors alike."""
+        model, lora = self._feed.resolve(asked.model, asked.lora)
+        return replace(asked, model=model, lora=lora)
+
     def announced(self, keys: Keys) -> BySlot | None:
         """Leading blocks by slot as the engines told; keys from ``announced_root``. None where no engine tells."""
         return self._announced.by_slot(self._feed.index.longest(keys)) if self._announced else None
@@ -78,8 +94,9 @@ class KnownBlocks:
         """Leading blocks by slot as we sent them; keys from ``sent_root``."""
         return _most([each.look_up(keys) for each in (self._history, self._recent) if each])
 
-    def announced_root(self, model: str | None, salt: str | None) -> int:
-        return self._feed.request_root(model, salt)
+    def announced_root(self, asked: Asked) -> int:
+        """Of a request with the engines' names (``resolved``)."""
+        return self._feed.request_root(asked.model, asked.cache_salt, asked.lora)
 
     def sent(self, slot: int, keys: Keys) -> None:
         """The request is on its way: believed for the time a prefill takes, as it may be refused."""
@@ -111,6 +128,7 @@ class KnownBlocks:
                 ("restarts", counted.restarts),
                 ("replayed", counted.replayed),
                 ("unreadable", _unreadable(each)),
+                ("deaths", each.deaths),
             ):
                 yield "counter", f"semgate_events_{name}", f"KV-event {name}.", labels, value
         counters = self._feed.index.counters
@@ -118,7 +136,16 @@ class KnownBlocks:
         yield "counter", "semgate_index_orphan_blocks", "Blocks behind a parent nobody told of.", {}, orphans
         yield "counter", "semgate_index_evicted_blocks", "Blocks forgotten at the bound of the index.", {}, evicted
 
+    async def _keep_tidy(self) -> None:
+        """Expiry and what clears and growth left to do, also while no request comes."""
+        while True:
+            is_behind = [each.tidy(TIDY_BLOCKS) for each in (self._feed.index, self._history, self._recent)]
+            await asyncio.sleep(BETWEEN_STEPS_SECONDS if any(is_behind) else TIDY_SECONDS)
+
     async def close(self) -> None:
+        if self._tidying is not None:
+            await self._tidying.stop()
+            self._tidying = None
         await asyncio.gather(*self._leaving, return_exceptions=True)
         await self._feed.close()
 
@@ -181,6 +208,9 @@ class _Sent:
         inner = self._slots.inner(slot)
         if inner is not None and keys.size:
             self._index.routed(inner, keys)
+
+    def tidy(self, blocks: int) -> bool:
+        return self._index.tidy(blocks)
 
     def look_up(self, keys: Keys) -> BySlot:
         return self._slots.by_slot(self._index.longest(keys))

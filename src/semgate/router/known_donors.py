@@ -15,6 +15,7 @@ from semblend.contract.donor_event import read_key
 from semblend.errors import ConfigurationError
 from semgate.donors.anchors import DonorIndex
 from semgate.donors.subscriber import DonorFeed
+from semgate.events.feed import new_context
 from semgate.fleet import Replica
 from semgate.http.request_body import Asked
 from semgate.placement.view import BySlot
@@ -33,7 +34,7 @@ class KnownDonors:
                 key = read_key(key_file)
             except ValueError as error:
                 raise ConfigurationError(f"--donors-key-file: {error}") from None
-            self._context = zmq.asyncio.Context()
+            self._context = new_context()
             self._index = DonorIndex(key)
             self._feed = DonorFeed(self._index, self._context)
 
@@ -51,7 +52,10 @@ class KnownDonors:
     def look_up(
         self, asked: Asked, tokens: NDArray[np.uint32], exact: BySlot | None, block_tokens: int
     ) -> BySlot | None:
-        """Tokens beyond its exact prefix; None where no replica announces donors."""
+        """Tokens beyond its exact prefix; None where no replica announces donors.
+
+        ``asked`` with its adapter as ``KnownBlocks.resolved`` gives it: donors are announced under the adapter's name.
+        """
         if self._index is None or not self._followed:
             return None
         held = np.zeros(max(self._followed) + 1, np.int32)

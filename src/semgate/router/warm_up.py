@@ -14,6 +14,7 @@ from semblend.contract.donor_event import DonorAnnounced, anchor_salts, namespac
 from semblend.fingerprint.anchors import GRAM, select_anchors
 from semblend.fingerprint.keyed import keyed_anchors
 from semgate.donors.anchors import DonorIndex
+from semgate.events.wire import BlockRemoved, BlockStored, decode_batch, encode_batch
 from semgate.index.approximate import TICK_SECONDS, ApproximateIndex
 from semgate.index.blocks import BlockIndex
 from semgate.index.keys import request_keys, root_key
@@ -27,16 +28,30 @@ def warm_up() -> None:
     tokens = np.arange(_TOKENS, dtype=np.uint32)
     root = root_key("", None, None)
     keys = request_keys(tokens, _BLOCK_TOKENS, root)
+    _messages(tokens[:64])
     _announced(tokens, keys, root)
     _believed(keys)
     _donors(tokens[:2_048])
 
 
+def _messages(tokens: NDArray[np.uint32]) -> None:
+    blocks = len(tokens) // _BLOCK_TOKENS
+    events = (BlockStored(list(range(blocks)), None, tokens.tolist(), _BLOCK_TOKENS), BlockRemoved([0]))
+    decode_batch(encode_batch(0.0, events))
+
+
 def _announced(tokens: NDArray[np.uint32], keys: NDArray[np.uint64], root: int) -> None:
-    index = BlockIndex(1 << 16)
+    index = BlockIndex(_TOKENS // _BLOCK_TOKENS)
     slot = index.add_slot()
+    index.stored(slot, keys[:1], None, tokens[:_BLOCK_TOKENS], _BLOCK_TOKENS, root)
     index.stored(slot, keys, None, tokens, _BLOCK_TOKENS, root)
     index.stored(slot, keys[:1] + np.uint64(1), int(keys[0]), tokens[:_BLOCK_TOKENS], _BLOCK_TOKENS, root)
+    twin = np.array([1, 2], np.uint64)  # engine hashes of one block
+    for hash_ in (twin[:1], twin[1:]):
+        index.stored(slot, hash_, None, tokens[1 : 1 + _BLOCK_TOKENS], _BLOCK_TOKENS, root)
+    index.removed(slot, twin[:1])
+    index.stored(slot, twin[:1], None, tokens[1 : 1 + _BLOCK_TOKENS], _BLOCK_TOKENS, root)
+    index.stored(slot, ~keys, None, tokens, _BLOCK_TOKENS, root)  # all there was makes room, the twins too
     index.longest(keys)
     index.dump(slot)
     index.removed(slot, keys[:8])

@@ -392,3 +392,29 @@ def test_replicas_come_and_go() -> None:
         assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("kv-events")]
 
     run(scenario())
+
+
+def test_without_a_replay_endpoint_a_new_connection_is_believed_to_be_a_new_engine() -> None:
+    """The engine starts again and its numbers happen to go on where ours stood: nothing in the stream shows it."""
+
+    async def scenario() -> None:
+        pool = EnginePool()
+        async with KvPublisher() as publisher, CuttableLink(publisher.endpoint) as link:
+            options = replace(options_for(publisher, replay=False), endpoint=link.endpoint)
+            async with listening(publisher, options) as feed:
+                await live(pool, publisher, 20)
+                await until(lambda: standing(feed).next_seq == 20)
+                assert standing(feed).blocks > 0
+                await link.cut()
+                await until(lambda: not standing(feed).connected)
+                pool.clear()  # another life: empty, and silent about it
+                await link.mend()
+                await until(lambda: standing(feed).connected)
+                assert equals(feed, pool)
+                await publisher.subscribed()
+                await live(pool, publisher, 20)
+                await until(lambda: standing(feed).next_seq == 40)
+                assert equals(feed, pool)
+                assert standing(feed).stream.restarts == 1
+
+    run(scenario())

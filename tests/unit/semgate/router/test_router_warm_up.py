@@ -17,15 +17,12 @@ from semgate.index.keys import request_keys
 from semgate.router.known_blocks import KnownBlocks, sent_root
 from semgate.router.warm_up import warm_up
 
-# They need two engine hashes of one block, or a table full of dead anchors: compiled when that happens, if ever.
-RARE = {"hold_again", "sweep"}
-
 
 def compiled() -> dict[str, int]:
     """Signatures compiled so far, by loop."""
     found: dict[str, int] = {}
     for name, module in list(sys.modules.items()):
-        if name.startswith(("semgate.index", "semgate.donors")):
+        if name.startswith(("semgate.index", "semgate.donors", "semgate.events")):
             for each in vars(module).values():
                 if hasattr(each, "signatures") and hasattr(each, "py_func") and each.targetoptions.get("nogil"):
                     found[each.py_func.__name__] = len(each.signatures)
@@ -37,7 +34,7 @@ def test_serving_compiles_nothing() -> None:
     warm_up()
     before = compiled()
     kernels = _kernels()
-    assert {name for name in kernels - RARE if before.get(name, 0) == 0} == set()
+    assert {name for name in kernels if before.get(name, 0) == 0} == set()
 
     async def serve() -> None:
         blocks = KnownBlocks(1 << 10, 0.1)
@@ -60,10 +57,10 @@ def test_serving_compiles_nothing() -> None:
 
 
 def _kernels() -> set[str]:
-    """Names under ``@kernel`` in the source: a new loop must be warmed up or be named rare."""
+    """Names under ``@kernel`` in the source: a new loop must be warmed up."""
     found: set[str] = set()
     root = Path(semgate.__file__).parent
-    for path in [*(root / "index").glob("*.py"), *(root / "donors").glob("*.py")]:
+    for path in [path for folder in ("index", "donors", "events") for path in (root / folder).glob("*.py")]:
         lines = path.read_text(encoding="utf-8").splitlines()
         found |= {
             after.removeprefix("def ").partition("(")[0]

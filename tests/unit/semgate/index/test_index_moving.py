@@ -1,0 +1,144 @@
+"""Tables move and replicas are let go a little at a time: right at every moment between, and never long in one call."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from unittest.mock import patch
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from tests.unit.semgate.index.plain_index import PlainIndex
+from tests.unit.semgate.index.test_index_blocks import BLOCK, ROOTS, SLOTS, Operation, apply, compare, operations
+
+from semgate.index import holders, slots
+from semgate.index.approximate import ApproximateIndex
+from semgate.index.blocks import BlockIndex
+from semgate.index.keys import request_keys
+from semgate.router.warm_up import warm_up
+
+LONGEST_CALL_SECONDS = 0.010
+BLOCKS = 1 << 20
+EVENT_BLOCKS = 64
+
+
+@settings(max_examples=200)
+@given(
+    st.lists(operations(), min_size=5, max_size=40),
+    st.lists(st.integers(0, 1), max_size=20),
+    st.integers(1, 3),
+    st.integers(0, 2),
+)
+def test_any_history_with_tables_of_a_few_rows_and_clears_that_last(
+    history: list[Operation], asked: list[int], rows_per_block: int, tidied: int
+) -> None:
+    slow = {"CLEARED_AT_ONCE_BLOCKS": 0, "ROWS_PER_BLOCK": rows_per_block, "RELEASED_PER_BLOCK": 1, "SMALLEST_ROWS": 4}
+    with patch.multiple(slots, **slow), patch.object(holders, "SMALLEST_ROWS", 4):
+        index, plain = BlockIndex(16), PlainIndex(16)
+        index._table.holders = holders.new_holders(4)
+        for _ in range(SLOTS):
+            assert index.add_slot() == plain.add_slot()
+        for operation in history:
+            apply(index, plain, operation)
+            index.tidy(tidied)
+            for root in ROOTS:
+                compare(index, plain, request_keys(np.array(asked, np.uint32), BLOCK, root))
+        for slot in range(SLOTS):
+            assert index.dump(slot) == plain.dump(slot)
+            for _, key in plain.dump(slot):
+                compare(index, plain, np.array([key], np.uint64))
+        while index.tidy(8):
+            pass
+        assert index.distinct_blocks() == len({key for slot in range(SLOTS) for _, key in plain.dump(slot)})
+
+
+def timed(call: Callable[[], object]) -> float:
+    """Processor time: what others do on the machine is not our pause."""
+    began_s = time.thread_time()
+    call()
+    return time.thread_time() - began_s
+
+
+def filled(index: BlockIndex, slot: int, first_hash: int, *, blocks: int = BLOCKS) -> float:
+    """The longest call while a replica stores a million blocks."""
+    random = np.random.default_rng(first_hash)
+    longest_s = 0.0
+    for begin in range(first_hash, first_hash + blocks, EVENT_BLOCKS):
+        hashes = np.arange(begin, begin + EVENT_BLOCKS, dtype=np.uint64)
+        tokens = random.integers(0, 1 << 31, EVENT_BLOCKS * BLOCK, np.uint32)
+        took_s = timed(lambda h=hashes, t=tokens: index.stored(slot, h, None, t, BLOCK, ROOTS[0]))  # type: ignore[misc]
+        longest_s = max(longest_s, took_s)
+    return longest_s
+
+
+def test_no_call_waits_for_a_table_or_a_replica_of_a_million_blocks() -> None:
+    warm_up()
+    index = BlockIndex(BLOCKS)
+    slot, other = index.add_slot(), index.add_slot()
+    filled(index, other, 1, blocks=4 * EVENT_BLOCKS)
+    assert filled(index, slot, 1) < LONGEST_CALL_SECONDS
+    assert index.blocks(slot) == BLOCKS
+    key = np.array([next(iter(index.dump(slot)))[1]], np.uint64)
+    assert index.longest(key)[slot] == 1
+    assert timed(lambda: index.cleared(slot)) < LONGEST_CALL_SECONDS
+    assert (index.longest(key)[slot], index.blocks(slot)) == (0, 0)
+    steps_s = []
+    while index.distinct_blocks() > 4 * EVENT_BLOCKS or len(steps_s) < 2:
+        steps_s.append(timed(lambda: index.tidy(256)))
+    assert max(steps_s) < LONGEST_CALL_SECONDS
+    while index.tidy(256):
+        pass
+    assert index.state_bytes() < 1 << 20
+    assert index.blocks(other) == index.distinct_blocks() == 4 * EVENT_BLOCKS
+
+
+def test_what_a_cleared_replica_stores_again_stays_while_the_rest_is_let_go() -> None:
+    index = BlockIndex()
+    slot = index.add_slot()
+    tokens = np.arange(20_000 * BLOCK, dtype=np.uint32)
+    hashes = np.arange(20_000, dtype=np.uint64)
+    keys = request_keys(tokens, BLOCK, ROOTS[0])
+    index.stored(slot, hashes, None, tokens, BLOCK, ROOTS[0])
+    index.cleared(slot)
+    index.stored(slot, hashes[:100], None, tokens[: 100 * BLOCK], BLOCK, ROOTS[0])
+    while index.tidy(64):
+        assert index.longest(keys).tolist() == [100]
+    assert (index.longest(keys).tolist(), index.distinct_blocks()) == ([100], 100)
+
+
+def test_more_clears_than_spare_bits() -> None:
+    index = BlockIndex()
+    tokens = np.arange(3_000 * BLOCK, dtype=np.uint32)
+    hashes = np.arange(3_000, dtype=np.uint64)
+    keys = request_keys(tokens, BLOCK, ROOTS[0])
+    replicas = [index.add_slot() for _ in range(56)]
+    for slot in replicas:
+        index.stored(slot, hashes, None, tokens, BLOCK, ROOTS[0])
+    for slot in replicas[1:]:
+        index.cleared(slot)
+    assert index.longest(keys).tolist() == [3_000] + [0] * 55
+
+
+def routed(index: ApproximateIndex, slot: int, keys: NDArray[np.uint64]) -> float:
+    return max(
+        timed(lambda part=part: index.routed(slot, part))  # type: ignore[misc]
+        for part in np.split(keys, len(keys) // 256)
+    )
+
+
+def test_expiry_of_a_million_blocks_is_spread_over_calls() -> None:
+    warm_up()
+    now_s = 0.0
+    index = ApproximateIndex(BLOCKS, 5.0, clock=lambda: now_s)
+    slot = index.add_slot()
+    keys = np.random.default_rng(3).integers(1, 1 << 63, BLOCKS, np.int64).astype(np.uint64)
+    assert routed(index, slot, keys) < LONGEST_CALL_SECONDS
+    now_s = 100.0
+    assert timed(lambda: index.longest(keys[:256])) < LONGEST_CALL_SECONDS
+    assert index.tidy(256)
+    while index.tidy(256):
+        pass
+    assert (index.blocks(slot), index.distinct_blocks()) == (0, 0)
+    assert index.expired_blocks == BLOCKS
