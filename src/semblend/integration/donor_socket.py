@@ -6,11 +6,11 @@ announcer's thread alone: sockets know one thread. A buffered message takes abou
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Any, Final
 
 from semblend.contract.donor_event import TOPIC, DonorBatch, encode_batch
 from semblend.errors import MissingDependencyError
+from semblend.integration.replay_buffer import ReplayBuffer
 
 try:
     import msgspec
@@ -26,13 +26,12 @@ _LINGER_MS: Final = 500
 
 
 class DonorSocket:
-    """Binds at once and may raise ``zmq.ZMQError``. ``oldest`` is the first sequence that can still be repeated."""
+    """Binds at once and may raise ``zmq.ZMQError``."""
 
     def __init__(self, endpoint: str, replay_endpoint: str, buffer_batches: int) -> None:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._encode = msgspec.msgpack.Encoder().encode
-        self._buffer: deque[tuple[int, bytes]] = deque(maxlen=buffer_batches)
-        self._sequence = 0
+        self.said = ReplayBuffer(buffer_batches)
         self._sockets: list[zmq.Socket[bytes]] = []
         try:
             self._publisher = self._open(zmq.PUB, endpoint)
@@ -46,16 +45,10 @@ class DonorSocket:
         """Where it really listens: a port of 0 has become one."""
         return tuple(socket.getsockopt_string(zmq.LAST_ENDPOINT) for socket in self._sockets)
 
-    @property
-    def oldest(self) -> int:
-        return self._buffer[0][0] if self._buffer else self._sequence
-
     def publish(self, batch: DonorBatch) -> None:
         """The message is on its way, or dropped by ZeroMQ for a reader that is too slow and will ask again."""
-        sequence, payload = self._sequence, self._encode(encode_batch(batch))
-        self._sequence += 1
-        self._buffer.append((sequence, payload))
-        self._publisher.send_multipart((_TOPIC, _framed(sequence), payload), zmq.DONTWAIT)
+        payload = self._encode(encode_batch(batch))
+        self._publisher.send_multipart((_TOPIC, _framed(self.said.add(payload)), payload), zmq.DONTWAIT)
 
     def answer(self) -> bool:
         """Repeat for those who wait. True when somebody asked for more than the buffer holds."""
@@ -71,11 +64,10 @@ class DonorSocket:
             return False  # no request of this protocol
         client, _, asked = frames
         start = int.from_bytes(asked, "big")
-        for sequence, payload in self._buffer:
-            if sequence >= start:
-                replay.send_multipart((client, b"", _TOPIC, _framed(sequence), payload))
+        for sequence, payload in self.said.since(start):
+            replay.send_multipart((client, b"", _TOPIC, _framed(sequence), payload))
         replay.send_multipart((client, b"", b"", END, b""))
-        return start < self.oldest
+        return self.said.lacks(start)
 
     def close(self) -> None:
         for socket in self._sockets:

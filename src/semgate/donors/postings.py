@@ -135,7 +135,7 @@ def unlink(store: Store, donor: int) -> None:
         if before > 0:
             posts[before, NEXT] = following
         elif before == 0:
-            place = place_of(store, store.post_keys[post])
+            place = int(place_of(store, store.post_keys[post]))
             store.heads[place] = following
             if following == 0:
                 _close(store, place)

@@ -61,7 +61,9 @@ def _array_of(raw: msgspec.Raw) -> tuple[NDArray[np.uint8], int, int]:
 
 
 @kernel
-def read_numbers(data: NDArray[np.uint8], begin: int, are_hashes: bool, values: NDArray[np.uint64]) -> bool:
+def read_numbers(
+    data: NDArray[np.uint8], begin: int, are_hashes: bool, values: NDArray[np.uint64] | NDArray[np.uint32]
+) -> bool:
     """Whether every element was a number of the kind; only then ``values`` says something."""
     place = begin
     for i in range(len(values)):

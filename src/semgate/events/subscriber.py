@@ -123,8 +123,8 @@ class EventStream:
     async def _follow(self, socket: zmq.asyncio.Socket) -> None:
         monitor = socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
         try:
-            messages = zmq.Socket.shadow(socket.underlying)
-            connections = zmq.Socket.shadow(monitor.underlying)
+            messages: zmq.Socket[bytes] = zmq.Socket.shadow(socket.underlying)
+            connections: zmq.Socket[bytes] = zmq.Socket.shadow(monitor.underlying)
             poller = zmq.asyncio.Poller()
             poller.register(monitor, zmq.POLLIN)
             poller.register(socket, zmq.POLLIN)

@@ -100,7 +100,7 @@ def settled(held: Held) -> Held:
 
 def held_bytes(held: Held) -> int:
     """Without the room that was set aside and never used."""
-    entry_bytes = sum(getattr(held, name).itemsize for name in _COLUMNS if len(getattr(held, name)))
+    entry_bytes: int = sum(getattr(held, name).itemsize for name in _COLUMNS if len(getattr(held, name)))
     return entry_bytes * int(held.state[USED]) + held.places.nbytes + held.old_places.nbytes
 
 

@@ -70,7 +70,7 @@ def test_with_every_breaker_open_one_replica_is_tried_and_may_recover(tmp_path: 
             assert (await ask(rig.port, body=chat())).status == 503
             assert sum(each.requests for each in rig.replicas) == seen + 1, "one is asked, no second one"
             for each in rig.replicas:
-                del each._serve  # type: ignore[method-assign]
+                del each._serve
             reply = await ask(rig.port, body=chat())
             assert reply.status == 200
             assert states(rig)[reply.header("x-semantickv-replica") or ""] == "ready", "an answer shuts it on again"
@@ -88,7 +88,7 @@ def test_only_a_refused_connection_says_that_nobody_is_there() -> None:
 
 def noted_losses(rig: Rig) -> list[int]:
     lost: list[int] = []
-    rig.gateway.placer.forget = lost.append  # type: ignore[method-assign]
+    rig.gateway.placer.forget = lost.append  # type: ignore[method-assign,assignment]
     return lost
 
 
@@ -140,7 +140,7 @@ def test_what_a_replica_refuses_is_not_believed_to_be_there(tmp_path: Path) -> N
             says(rig.replica("a"), 400)
             assert (await ask(rig.port, "/v1/completions", prompt)).status == 400
             assert noted == []
-            del rig.replica("a")._serve  # type: ignore[method-assign]
+            del rig.replica("a")._serve
             assert (await ask(rig.port, "/v1/completions", prompt)).status == 200
             assert noted == [40]
 

@@ -24,6 +24,7 @@ from semblend.integration.dynamo.nats_subjects import (
     replay_subject,
 )
 from semblend.integration.dynamo.packing import END, SEQUENCE_BYTES, frame, pack
+from semblend.integration.replay_buffer import ReplayBuffer
 
 try:
     from nats.aio.client import Client
@@ -51,19 +52,14 @@ class NatsSocket:
     def __init__(self, url: str, publisher: str, buffer_batches: int) -> None:
         self.too_large = 0
         self._publisher = publisher
-        self._buffer: deque[tuple[int, bytes]] = deque(maxlen=buffer_batches)
+        self._said = ReplayBuffer(buffer_batches)
         self._asked: deque[Msg] = deque(maxlen=1024)
-        self._sequence = 0
         self._loop = asyncio.new_event_loop()
         try:
             self._client: Any = self._run(self._connect(url))
         except BaseException:
             self._loop.close()
             raise
-
-    @property
-    def oldest(self) -> int:
-        return self._buffer[0][0] if self._buffer else self._sequence
 
     def publish(self, batch: DonorBatch) -> None:
         self._run(self._send(batch))
@@ -96,10 +92,7 @@ class NatsSocket:
 
     async def _send(self, batch: DonorBatch) -> None:
         for payload in self._payloads(batch):
-            sequence = self._sequence
-            self._sequence += 1
-            self._buffer.append((sequence, payload))
-            await self._client.publish(events_subject(self._publisher), frame(sequence, payload))
+            await self._client.publish(events_subject(self._publisher), frame(self._said.add(payload), payload))
         await self._client.flush(FLUSH_S)
 
     def _payloads(self, batch: DonorBatch) -> list[bytes]:
@@ -128,12 +121,11 @@ class NatsSocket:
             return False  # no request of this protocol
         start = int.from_bytes(asked.data, "big")
         headers = {PUBLISHER_HEADER: self._publisher}
-        for sequence, payload in self._buffer:
-            if sequence >= start:
-                await self._client.publish(asked.reply, frame(sequence, payload), headers=headers)
+        for sequence, payload in self._said.since(start):
+            await self._client.publish(asked.reply, frame(sequence, payload), headers=headers)
         await self._client.publish(asked.reply, END, headers=headers)
         await self._client.flush(FLUSH_S)
-        return start < self.oldest
+        return self._said.lacks(start)
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         return self._loop.run_until_complete(work)

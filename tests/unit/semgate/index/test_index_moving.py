@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -34,7 +35,12 @@ EVENT_BLOCKS = 64
 def test_any_history_with_tables_of_a_few_rows_and_clears_that_last(
     history: list[Operation], asked: list[int], rows_per_block: int, tidied: int
 ) -> None:
-    slow = {"CLEARED_AT_ONCE_BLOCKS": 0, "ROWS_PER_BLOCK": rows_per_block, "RELEASED_PER_BLOCK": 1, "SMALLEST_ROWS": 4}
+    slow: dict[str, Any] = {
+        "CLEARED_AT_ONCE_BLOCKS": 0,
+        "ROWS_PER_BLOCK": rows_per_block,
+        "RELEASED_PER_BLOCK": 1,
+        "SMALLEST_ROWS": 4,
+    }
     with patch.multiple(slots, **slow), patch.object(holders, "SMALLEST_ROWS", 4):
         index, plain = BlockIndex(16), PlainIndex(16)
         index._table.holders = holders.new_holders(4)
@@ -84,7 +90,7 @@ def test_no_call_waits_for_a_table_or_a_replica_of_a_million_blocks() -> None:
     assert index.longest(key)[slot] == 1
     assert timed(lambda: index.cleared(slot)) < LONGEST_CALL_SECONDS
     assert (index.longest(key)[slot], index.blocks(slot)) == (0, 0)
-    steps_s = []
+    steps_s: list[float] = []
     while index.distinct_blocks() > 4 * EVENT_BLOCKS or len(steps_s) < 2:
         steps_s.append(timed(lambda: index.tidy(256)))
     assert max(steps_s) < LONGEST_CALL_SECONDS

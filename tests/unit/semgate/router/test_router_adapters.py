@@ -23,7 +23,7 @@ def test_blocks_and_donors_of_an_adapter_have_one_name() -> None:
         sink.deliver(encode_batch(1.0, [BlockStored([1], None, [1, 2], 2, lora_name="sql")]))
         seen = [blocks.resolved(each) for each in (plain, in_place, beside)]
         assert [each.lora for each in seen] == [None, "sql", "sql"]
-        roots = [blocks.root(each.model, each.cache_salt, each.lora) for each in seen]
+        roots = [blocks.announced_root(each) for each in seen]
         assert roots[1] == roots[2] != roots[0]
         assert blocks.resolved(seen[1]) == seen[1]
         await blocks.close()

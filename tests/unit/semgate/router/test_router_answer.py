@@ -34,7 +34,10 @@ class AnySeat:
     decision = Decision("a", "cold_route", "round_robin", 0, 0, None, (), "x", 1.0)
     origin = "http://a"
 
-    def first_byte(self) -> None:
+    def first_byte(self, status: int) -> None:
+        return None
+
+    def blame(self) -> None:
         return None
 
     def end(self, ending: Ending, facts: ReplyFacts | None = None) -> None:
@@ -56,7 +59,9 @@ def test_the_goodbye_of_a_cut_stream_is_bounded(reads: bool) -> None:
     async def act() -> None:
         reply = EndlessReply()
         answer = Answer(reply, b"data: 1\n\n", reply.chunks(), is_whole=False, is_events=True)
-        task = asyncio.create_task(pass_on(answer, AnySeat(), Client(send, ClientWatch(receive)), Journey("r")))
+        task = asyncio.create_task(
+            pass_on(answer, AnySeat(), Client(send, ClientWatch(receive)), Journey("r", "/v1/completions"))
+        )
         while len(said) < 2:
             await asyncio.sleep(0)
         task.cancel()
