@@ -18,6 +18,7 @@ class NotesDeparture:
     """What ``receive`` belongs to on a server that calls ``on_departure`` when the connection is lost."""
 
     on_departure: Callable[[], None] | None = None
+    disconnected: bool = False
 
 
 class ClientWatch:
@@ -36,6 +37,8 @@ class ClientWatch:
     def __enter__(self) -> Self:
         self._work = asyncio.current_task()
         if self._noting is not None:
+            if self._noting.disconnected:
+                raise ClientGone
             self._noting.on_departure = self._left
         else:
             self._looking = asyncio.get_running_loop().create_task(self._look())

@@ -102,6 +102,8 @@ class ServerProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         self._received()
         super().on_message_complete()
+        if self.cycle is self._running:  # a large body made uvicorn stop reading, and so deaf to a client that leaves
+            self.flow.resume_reading()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()

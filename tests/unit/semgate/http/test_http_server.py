@@ -169,8 +169,9 @@ def test_an_error_inside_the_app_tells_no_trace(started: bool, caplog: pytest.Lo
     assert record.fields["place"].startswith("test_http_server.py:")  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("body_bytes", [2, 1_000_000])  # a large one makes the server stop reading for a while
 @pytest.mark.parametrize("phase", ["waiting", "streaming"])
-def test_a_departure_is_noticed(phase: str) -> None:
+def test_a_departure_is_noticed(phase: str, body_bytes: int) -> None:
     gone, begun = asyncio.Event(), asyncio.Event()
 
     async def app(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
@@ -187,8 +188,33 @@ def test_a_departure_is_noticed(phase: str) -> None:
     async def act() -> None:
         async with serving(app) as port:
             async with connected(port) as client:
-                client.send("POST", "/", b"{}")
+                client.send("POST", "/", b"x" * body_bytes)
                 await begun.wait()
+            await gone.wait()
+
+    play(act)
+
+
+def test_a_client_that_left_before_anybody_watched_is_gone() -> None:
+    read, lost, gone = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def app(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        await read_body(receive, ())
+        read.set()
+        assert (await receive())["type"] == "http.disconnect"
+        lost.set()
+        try:
+            with ClientWatch(receive):
+                await asyncio.Event().wait()
+        except ClientGone:
+            gone.set()
+
+    async def act() -> None:
+        async with serving(app) as port:
+            async with connected(port) as client:
+                client.send("POST", "/", b"{}")
+                await read.wait()
+            await lost.wait()
             await gone.wait()
 
     play(act)
