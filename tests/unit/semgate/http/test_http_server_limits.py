@@ -120,7 +120,7 @@ def test_a_client_that_does_not_read_does_not_double_the_shutdown() -> None:
             await _stalled(server)
             began_s = time.perf_counter()
             await server.stop()
-            assert 2.9 < time.perf_counter() - began_s < 5.0
+            assert 2.9 < time.perf_counter() - began_s < 5.9
 
     play(act)
 

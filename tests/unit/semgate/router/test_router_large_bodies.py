@@ -33,7 +33,7 @@ def test_only_as_many_pieces_are_cut_as_are_kept() -> None:
     asked, body = chat_of("a\n\n" * 800_000)
     began_s = time.thread_time()
     assert len(contents_of(asked, body)) == MOST_CONTENTS
-    assert time.thread_time() - began_s < 0.1, "1.9 s when all of it was segmented"
+    assert time.thread_time() - began_s < 0.7, "1.9 s when all of it was segmented"
 
 
 def test_only_so_many_bytes_are_looked_at() -> None:
