@@ -6,8 +6,12 @@ About 150 bytes per content and 0.3 us per look-up; forgetting a replica costs o
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
+
+import numpy as np
 
 from semblend.errors import ConfigurationError
+from semgate.placement.view import Content, Floats
 
 
 class ContentHistory:
@@ -23,6 +27,15 @@ class ContentHistory:
     def holders(self, key: int) -> int:
         """Bit ``s`` is set if the content was routed to slot ``s``."""
         return self._slots.get(key, 0)
+
+    def tokens_at(self, content: Sequence[Content], slots: Sequence[int]) -> Floats:
+        """Tokens of ``content`` that were routed to each slot, wherever in a prompt they stood."""
+        tokens = np.zeros(len(slots))
+        for each in content:
+            holders = self.holders(each.key)
+            if holders:
+                tokens += [each.tokens if holders >> slot & 1 else 0 for slot in slots]
+        return tokens
 
     def note(self, key: int, slot: int) -> None:
         self._slots[key] = self._slots.pop(key, 0) | 1 << slot

@@ -29,7 +29,8 @@ from semgate.router.metrics import Sample
 from semgate.router.token_source import TokenSource, token_samples
 
 # Policies of ours that would throw this evidence away; one of somebody else may read anything.
-IGNORES_TEXT: Final = frozenset({"round_robin", "least_loaded", "precise_prefix", "semantic_placement"})
+IGNORES_TEXT: Final = frozenset({"round_robin", "least_loaded", "precise_prefix"})
+ONE_OR_THE_OTHER: Final = frozenset({"prefix_hash"})  # text only where there are no tokens
 IGNORES_TOKENS: Final = frozenset({"round_robin", "least_loaded", "semantic_locality"})
 
 
@@ -57,6 +58,7 @@ class Evidence:
         self._model_tokens = options.model_tokens
         self._is_told = options.is_told
         self._reads_text = placer.policy not in IGNORES_TEXT
+        self._reads_both = self._reads_text and placer.policy not in ONE_OR_THE_OTHER
         self.reads_tokens = placer.policy not in IGNORES_TOKENS
 
     async def gather(self, asked: Asked, body: bytes) -> PlacementRequest:
@@ -72,10 +74,11 @@ class Evidence:
     async def _gather(self, asked: Asked, body: bytes, bare: PlacementRequest) -> PlacementRequest:
         tokens = await self._tokens.tokens_of(asked, body) if self.reads_tokens else None
         began_s = time.perf_counter()
-        if tokens is None:
+        known = bare
+        if tokens is None or self._reads_both:
             known = await beside_the_loop(len(body), self._without_tokens, asked, body, bare)
-        else:
-            known = self._with_tokens(asked, tokens, bare)
+        if tokens is not None:
+            known = self._with_tokens(asked, tokens, known)
         return replace(known, gathered_us=(time.perf_counter() - began_s) * 1e6)
 
     def _without_tokens(self, asked: Asked, body: bytes, bare: PlacementRequest) -> PlacementRequest:

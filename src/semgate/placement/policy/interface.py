@@ -15,7 +15,9 @@ class PolicyOptions:
 
     ``leading_blocks``: blocks that name a prefix (prefix_hash, replication). ``donor_worth``: share of a donor's tokens
     that reuse is expected to save after loading and recomputing seams. ``scattered_worth``: the same for equal text
-    that does not lead the prompt, 0 for engines without a connector. ``most_prefixes``, ``most_contents``: bounds of
+    that does not lead the prompt, 0 for engines without a connector. ``gather_worth``: share of the prefill of content
+    that was routed to a replica and is not held there any more: computed there again it joins the rest of its session,
+    elsewhere it would be a second copy. ``most_prefixes``, ``most_contents``: bounds of
     the histories. ``most_copies``: replicas a hot prefix may be spread over. ``announce_lag_s``: how long a routed
     prefix may be missing from the engine's announcements and still be counted.
     """
@@ -23,6 +25,7 @@ class PolicyOptions:
     leading_blocks: int = 16
     donor_worth: float = 0.6
     scattered_worth: float = 0.25
+    gather_worth: float = 0.25
     most_prefixes: int = 65_536
     most_contents: int = 131_072
     most_copies: int = 4
@@ -32,7 +35,7 @@ class PolicyOptions:
         for name in ("leading_blocks", "most_prefixes", "most_contents", "most_copies"):
             if getattr(self, name) < 1:
                 raise ConfigurationError(f"placement option {name} must be at least 1")
-        for name in ("donor_worth", "scattered_worth"):
+        for name in ("donor_worth", "scattered_worth", "gather_worth"):
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise ConfigurationError(f"placement option {name} is a share between 0 and 1")
         if self.announce_lag_s < 0.0:

@@ -97,12 +97,27 @@ def test_donors_of_a_busy_replica_do_not_outweigh_its_queue() -> None:
     assert (decision.replica, decision.path) == ("replica-1", "cold_route")
 
 
-def test_donors_where_the_request_goes_anyway_are_named_but_decided_nothing() -> None:
+def test_donors_are_the_path_where_they_are_all_there_is() -> None:
     request = PlacementRequest(2_000, exact_blocks=held(0, 0), donor_tokens=held(900, 0))
     decision = Placer("semantic_placement", price=PRICE).decide(request, views(0, 600))
-    assert (decision.replica, decision.path, decision.donor_tokens) == ("replica-0", "cold_route", 900)
-    assert "donors are there too" in decision.reason
+    assert (decision.replica, decision.path, decision.donor_tokens) == ("replica-0", "semantic_placement", 900)
     assert decision.expected_tokens == 540
+    short = PlacementRequest(2_000, exact_blocks=held(0, 0), donor_tokens=held(63, 0))
+    assert Placer("semantic_placement", price=PRICE).decide(short, views(0, 0)).path == "cold_route"
+
+
+def test_what_nobody_holds_any_more_goes_where_it_went_before_queues_permitting() -> None:
+    placer = Placer("semantic_placement", price=PRICE)
+    document = (Content(1, 0, 1_000), Content(2, 0, 900))
+    first = PlacementRequest(2_000, exact_blocks=held(0, 0), content=document)
+    assert placer.decide(first, views(100, 0)).replica == "replica-1"
+    again = PlacementRequest(2_000, exact_blocks=held(0, 0), content=(Content(3, 0, 50), *reversed(document)))
+    gathered = placer.decide(again, views(0, 100))
+    assert (gathered.replica, gathered.path) == ("replica-1", "cold_route")
+    assert "like content went there" in gathered.reason
+    assert placer.decide(again, views(0, 1_000)).replica == "replica-0", "a second copy is better than a long queue"
+    placer.forget(1)
+    assert placer.decide(PlacementRequest(2_000, content=document), views(0, 100)).replica == "replica-0"
 
 
 def chain(seed: int, blocks: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint64]]:
