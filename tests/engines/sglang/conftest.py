@@ -27,7 +27,9 @@ def start(events: Path | None, *extra: str, **options: object) -> EngineServer:
     # Whenever two requests decode, every few steps one is sent back to the queue: retraction is part of the tests.
     retracting = {"SGLANG_TEST_RETRACT": "1", "SGLANG_TEST_RETRACT_INTERVAL": "5"}
     chosen = EngineOptions(
-        extra=("--page-size", str(PAGE_TOKENS), *extra), environment=retracting, startup_timeout_s=900.0
+        extra=("--page-size", str(PAGE_TOKENS), "--enable-cache-report", *extra),
+        environment=retracting,
+        startup_timeout_s=900.0,
     )
     semblend = None if events is None else {**OPEN, "events": str(events), **options}
     return launch(sglang_spec(chosen, semblend=semblend))

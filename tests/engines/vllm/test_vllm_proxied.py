@@ -1,0 +1,49 @@
+"""`semgate proxy` in front of a real vLLM server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import urllib.request
+from pathlib import Path
+
+import pytest
+from scripts.engines.server import EngineServer
+from scripts.engines.specs import SERVED_NAME
+from tests.engines.proxied import check_what_passes
+from tests.unit.semgate.http.scripted_upstream import connected
+from tests.unit.semgate.proxy.running_proxy import CHAT, play, proxy_process
+
+JSON = (("content-type", "application/json"),)
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
+
+
+def test_it_passes_everything_and_records_what_the_engine_said(vllm_server: EngineServer, tmp_path: Path) -> None:
+    play(lambda: check_what_passes(vllm_server.base_url, tmp_path / "proxy"))
+
+
+def running(server: EngineServer) -> float:
+    with urllib.request.urlopen(f"{server.base_url}/metrics", timeout=30) as answer:
+        lines = answer.read().decode().splitlines()
+    return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith("vllm:num_requests_running{"))
+
+
+def test_a_client_that_leaves_stops_the_engine(vllm_server: EngineServer, tmp_path: Path) -> None:
+    """The answer would take half a minute; the body is large enough to make a server stop reading for a while."""
+    story = {"role": "user", "content": "Tell a story without an end. " + "And then? " * 300}
+    padding = "x" * 100_000
+    body = {"model": SERVED_NAME, "messages": [story], "stream": True, "max_tokens": 1_000, "ignore_eos": True}
+
+    async def act() -> None:
+        async with proxy_process(vllm_server.base_url, tmp_path / "proxy") as (port, _):
+            async with connected(port) as client:
+                client.send("POST", CHAT, json.dumps(body | {"user": padding}).encode(), JSON)
+                status, headers = await client.head()
+                assert status == 200, (headers, await client.reader.read(500))
+                await client.chunk()
+                assert await asyncio.to_thread(running, vllm_server) == 1
+            async with asyncio.timeout(20):
+                while await asyncio.to_thread(running, vllm_server):
+                    await asyncio.sleep(0.1)
+
+    play(act)
