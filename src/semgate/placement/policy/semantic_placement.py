@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from semgate.placement.case import Case, Choice, at_slots, best_in_turn
-from semgate.placement.evidence import cached_tokens
+from semgate.placement.evidence import SESSION_HOME, cached_tokens
 from semgate.placement.policy.interface import PolicyOptions, Stateless
 
 
@@ -32,8 +32,10 @@ class SemanticPlacement(Stateless):
             return Choice(
                 place, "semantic_placement", scores, f"donors there may save {donor_saved[place]:.0f} ms", spared
             )
-        if cached[place] > 0.0:
+        if case.cached_blocks[place] > 0.0:
             return Choice(place, "exact_route", scores, f"{cached[place]:.0f} leading tokens are held there", spared)
+        if cached[place] > 0.0:
+            return Choice(place, "cold_route", scores, SESSION_HOME, spared)
         if beyond[place] > 0.0:
             return Choice(place, "cold_route", scores, "the least loaded, and donors are there too", spared)
         reason = "queues outweigh all evidence" if (cached + beyond).any() else "no replica holds anything of it"
