@@ -36,11 +36,10 @@ def existing_file(text: str) -> Path:
             raise argparse.ArgumentTypeError(f"'{text}' is a folder; name a file")
         if not path.is_file():
             raise argparse.ArgumentTypeError(f"there is no file '{text}'")
+        with path.open("rb"):
+            return path
     except OSError as error:
         raise argparse.ArgumentTypeError(f"'{text}': {(error.strerror or str(error)).lower()}") from None
-    if not os.access(path, os.R_OK):
-        raise argparse.ArgumentTypeError(f"'{text}': permission denied")
-    return path
 
 
 def existing_folder(text: str) -> Path:
@@ -49,11 +48,10 @@ def existing_folder(text: str) -> Path:
     try:
         if not path.is_dir():
             raise argparse.ArgumentTypeError(f"there is no folder '{text}'")
+        with os.scandir(path):
+            return path
     except OSError as error:
         raise argparse.ArgumentTypeError(f"'{text}': {(error.strerror or str(error)).lower()}") from None
-    if not os.access(path, os.R_OK | os.X_OK):
-        raise argparse.ArgumentTypeError(f"'{text}': permission denied")
-    return path
 
 
 def add_commands(root: argparse.ArgumentParser, modules: Iterable[Any], codes: str) -> None:

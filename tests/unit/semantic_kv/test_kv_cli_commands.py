@@ -129,6 +129,18 @@ def test_a_wrong_value_is_one_line_that_says_where_to_look(tmp_path: Path, capsy
         assert told.count("\n") == 1
 
 
+def test_a_file_without_the_right_to_read_is_told_with_its_flag(
+    trace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refused(path: Path, *_: object) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "open", refused)
+    with pytest.raises(SystemExit):
+        main(["calibrate", "--trace", str(trace)])
+    assert f"error: argument --trace: '{trace}': permission denied (see" in capsys.readouterr().err
+
+
 def test_a_folder_that_cannot_be_made_is_told_with_its_flag(
     config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
