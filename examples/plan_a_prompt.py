@@ -1,6 +1,9 @@
 """Register one prompt, then ask what of another prompt could be loaded from it. No model, no GPU, no data needed."""
 
+import sys
+
 from semblend import Decline, Namespace, Planner, ReusePlan, Settings
+from semblend.compiled import HAS_COMPILER
 
 DOCUMENT = [(i * 7919) % 50_000 for i in range(2_000)]  # stands for a tokenized document
 OLD_INSTRUCTION = list(range(100, 130))
@@ -24,6 +27,8 @@ def describe(answer: ReusePlan | Decline) -> None:
 
 
 def main() -> None:
+    if HAS_COMPILER:
+        print("loading the look-ups; at their first use they compile, for about half a minute", file=sys.stderr)
     tenant = Namespace(tenant="acme", model="smollm2-135m", tokenizer="smollm2", dtype="bfloat16", block_size=16)
     with Planner(settings=Settings(embedder="none")) as planner:
         planner.register("request-1", OLD_INSTRUCTION + DOCUMENT + QUESTION, tenant)

@@ -7,6 +7,7 @@ conversations in turn on two replicas are the worst case of round robin.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import http.client
 import json
@@ -61,7 +62,7 @@ async def show(policy: str, folder: Path, replicas: tuple[str, ...]) -> None:
     server = HttpServer(RouterApp(gateway), host="127.0.0.1", port=0, shutdown_seconds=1.0)
     await gateway.start()
     port = await server.start()
-    print(f"\n{policy}\n{'request':<18} {'replica':<8} reason")
+    print(f"\n{policy}\n{'request':<18} {'replica':<8} {'path':<20} reason")
     last: dict[str, str] = {}
     stayed = asked = 0
     for turn in range(TURNS):
@@ -70,7 +71,8 @@ async def show(policy: str, folder: Path, replicas: tuple[str, ...]) -> None:
             asked += topic in last
             stayed += last.get(topic) == replica
             last[topic] = replica
-            print(f"{topic + ' turn ' + str(turn + 1):<18} {replica:<8} {gateway.ring.latest(1)[0].reason}")
+            said = gateway.ring.latest(1)[0]
+            print(f"{topic + ' turn ' + str(turn + 1):<18} {replica:<8} {said.route:<20} {said.reason}")
     print(f"turns that went where the conversation had been before: {stayed} of {asked}")
     await server.stop()
     await gateway.stop()
@@ -90,4 +92,5 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     asyncio.run(main())

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Final
 
 from onepage.chart import Axis, Bars, Chart, Curve, Dots, Layer, Mark, Rule, Whiskers, named
@@ -21,6 +22,7 @@ _MARKS: Final[dict[Mark, str]] = {"disc": "o", "ring": "o", "diamond": "D"}
 _INCHES: Final = (9.6, 5.4)
 _TITLE_INCHES: Final = 1.0
 _LEGEND_COLUMNS: Final = 6
+_ENTRY_INCHES: Final = 0.55  # the mark and the space to the next name
 
 
 def figure_class(extra: str, purpose: str) -> FigureClass:
@@ -41,7 +43,8 @@ def png_bytes(figure: Any, dpi: int) -> bytes:
 def drawn(chart: Chart, colours: Mapping[str, str], make: FigureClass) -> Any:
     """``colours`` are those of the tones."""
     rows, entries = len(chart.y.categories), named(chart)
-    legend_rows = -(-len(entries) // _LEGEND_COLUMNS)
+    columns = legend_columns([each.name for each in entries])
+    legend_rows = -(-len(entries) // columns)
     above = _TITLE_INCHES + (0.06 + 0.26 * legend_rows if entries else 0.0)
     height = above + 1.0 + (0.34 if chart.y.dense else 0.38) * rows if rows else _INCHES[1]
     figure = make(figsize=(_INCHES[0], height), layout="constrained")
@@ -61,9 +64,24 @@ def drawn(chart: Chart, colours: Mapping[str, str], make: FigureClass) -> Any:
     if entries:
         place = (0.012, 1 - (_TITLE_INCHES - 0.06) / height)
         style = {"frameon": False, "fontsize": 10, "labelcolor": SOFT, "handletextpad": 0.3, "columnspacing": 1.4}
-        columns = min(len(entries), _LEGEND_COLUMNS)
         figure.legend(loc="upper left", bbox_to_anchor=place, ncols=columns, borderaxespad=0, **style)
     return figure
+
+
+def legend_columns(names: Sequence[str]) -> int:
+    """As many columns as fit side by side; matplotlib fills them one after the other and clips what runs over."""
+    for columns in range(min(len(names), _LEGEND_COLUMNS), 1, -1):
+        rows, longer = divmod(len(names), columns)  # the first columns have a row more
+        ends = [at * rows + min(at, longer) for at in range(columns + 1)]
+        widest = [max(map(_name_inches, names[start:end])) for start, end in pairwise(ends)]
+        if sum(widest) + _ENTRY_INCHES * columns <= _INCHES[0] - 0.3:
+            return columns
+    return 1
+
+
+def _name_inches(name: str) -> float:
+    """In ten-point letters, rather too much than too little."""
+    return sum(0.14 if letter in "mwMW@%" else 0.09 for letter in name)
 
 
 def _draw(axes: Any, layer: Layer, colour: str) -> None:

@@ -162,6 +162,17 @@ def test_the_image_runs_as_nobody_special() -> None:
     assert 'ENTRYPOINT ["semgate"]' in lines
 
 
+def test_compose_pins_the_engine_gives_each_a_gpu_and_the_router_its_key() -> None:
+    text = (DEPLOY / "compose.yaml").read_text(encoding="utf-8")
+    services = yaml.safe_load(text)["services"]
+    engines = [each for name, each in services.items() if name != "router"]
+    assert all(re.search(r":v\d+\.\d+\.\d+\}$", each["image"]) for each in engines)
+    taken = [each["deploy"]["resources"]["reservations"]["devices"][0]["device_ids"] for each in engines]
+    assert taken[0] != taken[1]
+    user = of_kind("Deployment")["spec"]["template"]["spec"]["securityContext"]["runAsUser"]
+    assert f"install -m 400 -o {user} " in text, "the file's owner is all that compose goes by"
+
+
 def test_no_secret_and_no_registry_host_is_written_down() -> None:
     for path in [*MANIFESTS, DEPLOY / "compose.yaml", DEPLOY / "semgate.toml", DEPLOY / "Dockerfile"]:
         text = path.read_text(encoding="utf-8")

@@ -17,9 +17,10 @@ from semantic_kv.calibrate.result import Calibration, Interval, RungResult, read
 from semantic_kv.calibrate.rungs import RUNGS, predict_ttft_ms
 from semantic_kv.calibrate.score import Scores
 from semantic_kv.calibrate.summary import summarize
-from semantic_kv.calibrate.write import calibrate_records, calibrate_trace, write_calibration
+from semantic_kv.calibrate.write import FILES, calibrate_records, calibrate_trace, write_calibration
 
 __all__ = [
+    "FILES",
     "RUNGS",
     "Calibration",
     "FitOptions",

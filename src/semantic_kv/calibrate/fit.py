@@ -156,7 +156,11 @@ def _latest(count: int, share: float) -> Mask:
 
 def _notes(seen: Observations, rung: Rung, chosen: RungResult, results: tuple[RungResult, ...]) -> tuple[str, ...]:
     notes = [NO_EVIDENCE] if seen.invented else []
-    notes += [f"{each.name}: not fitted, {each.refused}" for each in results if each.refused is not None]
+    refused: dict[str, list[str]] = {}
+    for each in results:
+        if each.refused is not None:
+            refused.setdefault(each.refused, []).append(each.name)
+    notes += [f"{', '.join(names)}: not fitted, {reason}" for reason, names in refused.items()]
     if not chosen.converged:
         notes.append("the fit and the simulated queue did not settle on each other; the best seen is used")
     zero = [name for name in rung.coefficients if getattr(chosen.model, name) == 0.0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from onepage.png import GRID, INK, SOFT, figure_class, png_bytes
+from onepage.ticks import log_axis
 from semantic_kv.calibrate.result import Calibration
 
 _HELD_OUT, _FITTED = "#0f7d8c", "#b6bfca"
@@ -28,8 +29,10 @@ def scatter_png(calibration: Calibration) -> bytes:
     axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high), aspect="equal")
     axes.set_xlabel("observed TTFT, ms (log scale)", color=SOFT)
     axes.set_ylabel("modelled TTFT, ms (log scale)", color=SOFT)
+    ticks = log_axis("", [low, high], "{:,.4g}".format, pad=1.0).ticks
     for side in (axes.xaxis, axes.yaxis):
-        side.set_major_formatter("{x:,.0f}")
+        side.set_ticks([tick.value for tick in ticks], [tick.label for tick in ticks])
+        side.set_ticks([], minor=True)  # matplotlib would label them too, one over the other
     axes.grid(color=GRID, linewidth=0.8)
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_title(_title(calibration), loc="left", color=INK, fontsize=12)

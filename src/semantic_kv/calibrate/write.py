@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 from semantic_kv.calibrate.fit import FitOptions, calibrate
 from semantic_kv.calibrate.observations import observations_from_records, observations_from_trace
@@ -15,6 +16,8 @@ from semantic_kv.calibrate.summary import summarize
 from semantic_kv.trace.columns import BlockTrace
 from semantic_kv.trace.record import TraceRecord
 from semblend.errors import ConfigurationError, MissingDependencyError
+
+FILES: Final = ("calibration.json", "calibration.md", "observed_vs_modelled_ttft.png")
 
 
 def calibrate_records(
@@ -29,16 +32,17 @@ def calibrate_trace(trace: BlockTrace, options: FitOptions | None = None) -> Cal
 
 def write_calibration(calibration: Calibration, directory: Path) -> list[Path]:
     """What was written. Without matplotlib there is no picture, and the list does not name one."""
+    record, page, picture = FILES
     files: dict[str, bytes] = {
-        "calibration.json": (json.dumps(calibration.as_record(), indent=1) + "\n").encode(),
-        "calibration.md": summarize(calibration).encode(),
+        record: (json.dumps(calibration.as_record(), indent=1) + "\n").encode(),
+        page: summarize(calibration).encode(),
     }
     with suppress(MissingDependencyError):
-        files["observed_vs_modelled_ttft.png"] = scatter_png(calibration)
+        files[picture] = scatter_png(calibration)
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for name, content in files.items():
             (directory / name).write_bytes(content)
     except OSError as error:
-        raise ConfigurationError(f"{directory}: cannot be written: {error.strerror or error}") from None
+        raise ConfigurationError(f"--output-dir {directory}: cannot be written: {error.strerror or error}") from None
     return [directory / name for name in files]

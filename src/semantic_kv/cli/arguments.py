@@ -55,20 +55,6 @@ def amount(text: str) -> float:
     return value
 
 
-def existing_file(text: str) -> Path:
-    path = Path(text)
-    if not path.is_file():
-        raise argparse.ArgumentTypeError(f"there is no file '{text}'")
-    return path
-
-
-def existing_folder(text: str) -> Path:
-    path = Path(text)
-    if not path.is_dir():
-        raise argparse.ArgumentTypeError(f"there is no folder '{text}'")
-    return path
-
-
 def policy(text: str) -> PolicyChoice:
     """``lru`` or ``lru+second_use``."""
     try:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from semantic_kv.calibrate import (
+    FILES,
     RUNGS,
     Calibration,
     FitOptions,
@@ -15,11 +16,12 @@ from semantic_kv.calibrate import (
     summarize,
     write_calibration,
 )
-from semantic_kv.cli.arguments import existing_file, positive_int, share
+from semantic_kv.cli.arguments import positive_int, share
 from semantic_kv.latency.batching import Engine
 from semantic_kv.trace.formats import FORMATS
 from semantic_kv.trace.load import load_trace, read_records, sniff_format
-from semblend.command_line import ExitCode
+from semblend.command_line import ExitCode, existing_file
+from semblend.errors import ConfigurationError
 from semblend.streams import write_out
 
 NAME: Final = "calibrate"
@@ -49,10 +51,12 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         metavar="N",
         help="of the server's engine, vLLM's max_num_batched_tokens (default: %(default)s)",
     )
+    command.add_argument("--overwrite", action="store_true", help="replace the calibration that --output-dir holds")
     command.add_argument("--seed", type=int, default=0, metavar="N", help="of the resampling (default: %(default)s)")
 
 
 def execute(options: argparse.Namespace) -> ExitCode:
+    _refuse_to_replace(options.output_dir, overwrite=options.overwrite)
     wanted = FitOptions(
         rung=options.model,
         held_out_share=options.held_out_share,
@@ -65,6 +69,15 @@ def execute(options: argparse.Namespace) -> ExitCode:
     write_out(summarize(found).rstrip() + "\n")
     write_out("".join(f"written: {path}\n" for path in written))
     return ExitCode.OK
+
+
+def _refuse_to_replace(folder: Path, *, overwrite: bool) -> None:
+    """Before the work: a calibration that others read must not change by a forgotten flag."""
+    kept = [name for name in FILES if (folder / name).exists()]
+    if kept and not overwrite:
+        raise ConfigurationError(
+            f"--output-dir {folder} holds {' and '.join(kept)} already; give another folder, or --overwrite"
+        )
 
 
 def _calibrated(path: Path, name: str, options: FitOptions) -> Calibration:

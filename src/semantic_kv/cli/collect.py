@@ -6,11 +6,11 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-from semantic_kv.cli.arguments import amount, existing_file, positive_int
+from semantic_kv.cli.arguments import amount, positive_int
 from semantic_kv.collect import CollectOptions, CollectSummary, PlanOptions, collect_from_mock, collect_from_server
 from semantic_kv.collect.request import Served
 from semantic_kv.experiment.progress import progress
-from semblend.command_line import ExitCode
+from semblend.command_line import ExitCode, existing_file
 from semblend.streams import write_out
 
 NAME: Final = "collect"

@@ -9,7 +9,7 @@ from typing import Final
 from semantic_kv.cli import calibrate, collect, mrc, replay, run, run_all, serve
 from semantic_kv.cli.termination import interrupted_by_sigterm
 from semblend import __version__
-from semblend.command_line import add_commands, exit_code_of
+from semblend.command_line import CommandParser, add_commands, run_program
 
 COMMAND_MODULES: Final = (run, run_all, replay, collect, calibrate, mrc, serve)
 _CODES: Final = (
@@ -20,7 +20,7 @@ _INTERRUPTED: Final = "finished cells are kept, the same command goes on with th
 
 
 def parser() -> argparse.ArgumentParser:
-    root = argparse.ArgumentParser(
+    root = CommandParser(
         prog="semantic-kv",
         description="Simulates prefix and KV caches under memory pressure: which admission, which eviction, how much "
         "memory, how far from the optimum. TTFT is modelled, never measured.",
@@ -32,6 +32,5 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = parser().parse_args(arguments)
     with interrupted_by_sigterm():
-        return exit_code_of("semantic-kv", lambda: options.execute(options), _INTERRUPTED)
+        return run_program("semantic-kv", parser, arguments, _INTERRUPTED)

@@ -6,14 +6,14 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-from semantic_kv.cli.arguments import add_work, capacity, existing_file, policy, positive_int, run_options, share
+from semantic_kv.cli.arguments import add_work, capacity, policy, positive_int, run_options, share
 from semantic_kv.cli.folders import new_folder, run_facts
 from semantic_kv.experiment.config import BASELINE, MODELS, UNITS, CurvePlan, ExperimentConfig, FileSource, PolicyChoice
 from semantic_kv.experiment.run import run_study_on
 from semantic_kv.experiment.sources import open_source
 from semantic_kv.report.curve_outputs import curve_text, write_curves
 from semantic_kv.sampling.capacities import capacity_ladder
-from semblend.command_line import ExitCode
+from semblend.command_line import ExitCode, existing_file
 from semblend.streams import write_out
 
 NAME: Final = "mrc"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from semantic_kv.calibrate import calibrate_trace, read_latency_model
-from semantic_kv.cli.arguments import add_work, amount, capacity, existing_file, policy, positive_int, run_options
+from semantic_kv.cli.arguments import add_work, amount, capacity, policy, positive_int, run_options
 from semantic_kv.cli.folders import new_folder, run_facts
 from semantic_kv.experiment.config import BASELINE, MODELS, ExperimentConfig, FileSource, PolicyChoice
 from semantic_kv.experiment.observed import compare_observed
@@ -17,7 +17,7 @@ from semantic_kv.experiment.verdict import MODELLED, verdict_of
 from semantic_kv.latency.model import LatencyModel
 from semantic_kv.report.replay_outputs import write_replay
 from semantic_kv.trace.columns import BlockTrace
-from semblend.command_line import ExitCode
+from semblend.command_line import ExitCode, existing_file
 from semblend.errors import ConfigurationError
 from semblend.streams import write_out
 

@@ -6,13 +6,13 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-from semantic_kv.cli.arguments import add_work, existing_file, existing_folder, run_options
+from semantic_kv.cli.arguments import add_work, run_options
 from semantic_kv.cli.folders import new_folder, run_facts
 from semantic_kv.experiment.config_file import load_config
 from semantic_kv.experiment.run import run_study
 from semantic_kv.experiment.verdict import MODELLED, verdict_of
 from semantic_kv.report.outputs import write_study
-from semblend.command_line import ExitCode
+from semblend.command_line import ExitCode, existing_file, existing_folder
 from semblend.streams import write_out
 
 NAME: Final = "run"

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-from semantic_kv.cli.arguments import add_work, existing_folder, run_options
+from semantic_kv.cli.arguments import add_work, run_options
 from semantic_kv.cli.folders import new_folder, run_facts
 from semantic_kv.experiment.config import ExperimentConfig, FileSource
 from semantic_kv.experiment.config_file import load_config
@@ -14,7 +14,7 @@ from semantic_kv.experiment.run import run_study
 from semantic_kv.experiment.study import Study
 from semantic_kv.experiment.verdict import verdict_of
 from semantic_kv.report.outputs import write_aggregate, write_study
-from semblend.command_line import ExitCode
+from semblend.command_line import ExitCode, existing_folder
 from semblend.errors import ConfigurationError
 from semblend.streams import write_err, write_out
 
@@ -74,7 +74,9 @@ def execute(options: argparse.Namespace) -> ExitCode:
     if not studies:
         raise ConfigurationError("nothing was run: every experiment needs a trace that is not here; give --traces DIR")
     write_aggregate(studies, options.output_dir, run_facts())
-    write_out(f"summary: {options.output_dir / 'aggregate_summary.md'}\n")
+    write_out(
+        f"summary: {options.output_dir / 'aggregate_summary.md'}, to look at: {options.output_dir / 'report.html'}\n"
+    )
     return ExitCode.OK
 
 

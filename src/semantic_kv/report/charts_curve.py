@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from onepage.chart import Chart, Curve, DataTable, Dot, Dots, Layer
+from onepage.chart import Chart, Curve, DataTable, Dot, Dots, Layer, Mark
 from onepage.formats import count
 from onepage.ticks import linear_axis, log_axis
 from semantic_kv.experiment.curves import Curves, SampledCurve
@@ -12,6 +12,7 @@ from semantic_kv.experiment.study import Study
 from semantic_kv.report.formats import percent, seconds, tick_count, tick_share
 from semantic_kv.report.tones import CYCLE, Tone
 
+_MARKS: Final[tuple[Mark, ...]] = ("ring", "disc", "diamond")
 _BOUND_TONES: Final[dict[str, Tone]] = {"ceiling": "muted", "clairvoyant": "bound"}
 
 
@@ -48,33 +49,48 @@ def curve_chart(study: Study, curves: Curves) -> Chart:
 
 
 def sampling_chart(study: Study, curves: Curves) -> Chart | None:
-    """Of the first policy: exact as a line, each rate's mean as dots."""
+    """Each policy in its colour: exact as a line, each rate's mean as dots of one form."""
     if not curves.sampled:
         return None
-    exact = curves.policies[0]
-    rows = [each for each in curves.sampled if each.name == exact.name]
-    layers: list[Layer] = [Curve(f"{exact.name}, exact", "c1", _missed(curves.capacities, exact.hit_ratios))]
-    layers += [
-        Dots(
-            f"{percent(each.rate, 0)} sampled",
-            tone,
-            tuple(Dot(*at) for at in _missed(curves.capacities, each.mean)),
-            "ring",
-        )
-        for tone, each in zip(CYCLE[1:], rows, strict=False)
-    ]
-    told = "; ".join(f"at {percent(each.rate, 0)} {100 * each.mean_absolute_error:.2f} pp" for each in rows)
+    rates = list(dict.fromkeys(each.rate for each in curves.sampled))
+    layers: list[Layer] = []
+    for tone, exact in zip(CYCLE, curves.policies, strict=False):
+        layers.append(Curve(f"{exact.name}, exact", tone, _missed(curves.capacities, exact.hit_ratios)))
+        layers += [
+            Dots(
+                f"{exact.name}, {percent(each.rate, _digits(each.rate))} sampled",
+                tone,
+                tuple(Dot(*at) for at in _missed(curves.capacities, each.mean)),
+                _MARKS[rates.index(each.rate) % len(_MARKS)],
+            )
+            for each in curves.sampled
+            if each.name == exact.name
+        ]
+    told = "; ".join(_errors_at(rate, curves.sampled) for rate in rates)
+    left_out = len(curves.policies) - len(CYCLE)
+    note = f" {left_out} more policies are in the table only." if left_out > 0 else ""
     return Chart(
         "sampled_miss_ratio_curve",
         "What a sample would have said",
-        f"Mean absolute error of one draw against the exact curve: {told}.",
+        f"Mean absolute error of one draw against the exact curve: {told}.{note}",
         log_axis(f"capacity ({study.config.unit})", [float(size) for size in curves.capacities], tick_count),
         linear_axis("miss ratio", _floor(curves), 1.0, tick_share),
         tuple(layers),
         sampling_table(curves.sampled),
         "Whole sessions or subtrees are drawn by a hash, so prefixes stay whole; dots are the mean of "
-        f"{rows[0].draws} draws, each in a cache scaled by the rate.",
+        f"{curves.sampled[0].draws} draws, each in a cache scaled by the rate.",
     )
+
+
+def _errors_at(rate: float, sampled: tuple[SampledCurve, ...]) -> str:
+    errors = sorted(100 * each.mean_absolute_error for each in sampled if each.rate == rate)
+    shown = f"{errors[0]:.2f}" if len(errors) == 1 else f"{errors[0]:.2f} to {errors[-1]:.2f}"
+    return f"at {percent(rate, _digits(rate))} {shown} pp"
+
+
+def _digits(rate: float) -> int:
+    """Half a percent is not 0 %."""
+    return 0 if rate >= 0.01 else 1 if rate >= 0.001 else 2
 
 
 def sampling_table(sampled: tuple[SampledCurve, ...]) -> DataTable:

@@ -60,7 +60,7 @@ class FileTokenizer:
             raise MissingDependencyError("tokenizers", "tokenizer", f"the tokenizer {path.name}") from None
         file = path / "tokenizer.json" if path.is_dir() else path
         if not file.is_file():
-            raise ConfigurationError(f"tokenizer {path}: no such tokenizer.json file, nor a directory that holds one")
+            raise ConfigurationError(f"--tokenizer {path}: no such tokenizer.json file, nor a directory that holds one")
         try:
             # The library raises its own bare Exception type for a file it cannot parse.
             self._tokenizer: Any = tokenizers.Tokenizer.from_buffer(file.read_bytes())

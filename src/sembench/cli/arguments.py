@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 
 def positive_int(text: str) -> int:
@@ -56,13 +55,6 @@ def header(text: str) -> tuple[str, str]:
     if not colon or not name.strip():
         raise argparse.ArgumentTypeError(f"'{name}' is not of the form 'Name: value'")
     return name.strip(), value.strip()
-
-
-def existing_file(text: str) -> Path:
-    path = Path(text)
-    if not path.is_file():
-        raise argparse.ArgumentTypeError(f"there is no file '{text}'")
-    return path
 
 
 def _whole(text: str) -> int:

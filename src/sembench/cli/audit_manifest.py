@@ -8,10 +8,9 @@ from dataclasses import asdict
 from typing import Final
 
 from sembench.audit.manifest import audit_items
-from sembench.cli.arguments import existing_file
 from sembench.manifest import iterate_manifest, manifest_digest
 from sembench.tokenize import open_tokenizer
-from semblend.command_line import ExitCode
+from semblend.command_line import ExitCode, existing_file
 from semblend.streams import write_out
 
 NAME: Final = "audit-manifest"

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any, Final
 
-from sembench.cli.arguments import count, existing_file, header, number, positive_int, positive_share, share
+from sembench.cli.arguments import count, header, number, positive_int, positive_share, share
 from sembench.cli.output import require_other_file, require_writable
 from sembench.console import show
 from sembench.console.live import live_tables
@@ -14,7 +14,7 @@ from sembench.live.interruption import InterruptedRunError
 from sembench.live.options import Arms, LiveOptions, LiveRun
 from sembench.live.run import run_live
 from sembench.replay.partial import partial_path
-from semblend.command_line import ExitCode
+from semblend.command_line import ExitCode, existing_file
 from semblend.streams import write_err, write_out
 
 _LOGPROBS: Final = 20

@@ -22,7 +22,7 @@ from sembench.cli import (
     run_offline,
     summarize_engine_events,
 )
-from semblend.command_line import add_commands, exit_code_of
+from semblend.command_line import CommandParser, add_commands, run_program
 
 COMMAND_MODULES: Final = (
     build,
@@ -47,7 +47,7 @@ _INTERRUPTED: Final = "the same command with --resume goes on where it has one"
 
 
 def parser() -> argparse.ArgumentParser:
-    root = argparse.ArgumentParser(
+    root = CommandParser(
         prog="sembench",
         description="Measures what a prefix cache covers, what a planner finds beyond it, and what a backend confirms.",
         epilog=_EPILOG,
@@ -58,5 +58,4 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = parser().parse_args(arguments)
-    return exit_code_of("sembench", lambda: options.execute(options), _INTERRUPTED)
+    return run_program("sembench", parser, arguments, _INTERRUPTED)

@@ -6,13 +6,12 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-from sembench.cli.arguments import existing_file
 from sembench.cli.output import require_other_file, require_writable
 from sembench.console import show
 from sembench.console.live import live_tables
 from sembench.live.merge import merge
 from sembench.result import write_result
-from semblend.command_line import ExitCode
+from semblend.command_line import ExitCode, existing_file
 from semblend.streams import write_out
 
 NAME: Final = "merge-results"

@@ -6,11 +6,10 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-from sembench.cli.arguments import existing_file
 from sembench.cli.output import require_other_file, require_writable
 from sembench.report.build import Sources, build_page
 from sembench.report.png import write_pngs
-from semblend.command_line import ExitCode
+from semblend.command_line import ExitCode, existing_file
 from semblend.errors import ConfigurationError
 from semblend.files import replace_atomically
 from semblend.streams import write_out

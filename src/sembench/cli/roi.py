@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Final
 
-from sembench.cli.arguments import count, existing_file, positive_int, share
+from sembench.cli.arguments import count, positive_int, share
 from sembench.cli.output import require_other_file, require_writable
 from sembench.console import show
 from sembench.roi.costs import MeasuredCosts, read_costs
@@ -15,7 +15,7 @@ from sembench.roi.estimate import RoiOptions, estimate
 from sembench.roi.lengths import read_lengths
 from sembench.roi.rate import ReuseRate, counted, parse_rate
 from sembench.roi.record import as_record, tables
-from semblend.command_line import ExitCode
+from semblend.command_line import ExitCode, existing_file
 from semblend.errors import ConfigurationError
 from semblend.files import replace_atomically
 from semblend.streams import write_out

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from sembench.cli.arguments import count, existing_file, number, positive_int, positive_number
+from sembench.cli.arguments import count, number, positive_int, positive_number
 from sembench.cli.live_arguments import add_header_argument
 from sembench.cli.output import require_other_file, require_writable
 from sembench.console import show
@@ -20,7 +20,7 @@ from sembench.load.summary import Slo
 from sembench.load.tables import tables
 from sembench.load.workload import DEFAULT_MAX_TOKENS, DEFAULT_PROMPT_TOKENS, WorkloadWish, open_workload
 from sembench.result import write_result
-from semblend.command_line import ExitCode
+from semblend.command_line import ExitCode, existing_file
 from semblend.errors import ConfigurationError
 from semblend.streams import write_err, write_out
 

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-from sembench.cli.arguments import existing_file, positive_int, share
+from sembench.cli.arguments import positive_int, share
 from sembench.cli.output import require_other_file, require_writable
 from sembench.console import show
 from sembench.console.offline import ablation_table, checks_table, datasets_table, rates_table
@@ -15,7 +15,7 @@ from sembench.replay.offline import OfflineRun, run_offline
 from sembench.replay.partial import partial_path
 from sembench.replay.session import ReplayConfig
 from sembench.tokenize import BUILT_IN, NOT_A_MODEL
-from semblend.command_line import ExitCode
+from semblend.command_line import ExitCode, existing_file
 from semblend.streams import write_err, write_out
 
 NAME: Final = "run-offline"

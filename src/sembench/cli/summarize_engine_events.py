@@ -9,12 +9,11 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Final
 
-from sembench.cli.arguments import existing_file
 from sembench.cli.output import require_other_file, require_writable
 from sembench.engine_events.dialects import DIALECTS
 from sembench.engine_events.summarize import lines_of, summarize
 from sembench.engine_events.summary import EngineSummary
-from semblend.command_line import ExitCode
+from semblend.command_line import ExitCode, existing_file
 from semblend.files import replace_atomically
 from semblend.streams import write_err, write_out
 

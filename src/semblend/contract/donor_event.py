@@ -184,7 +184,8 @@ def read_key(path: Path) -> bytes:
     try:
         key = path.read_bytes().strip()
     except OSError as error:
-        raise ValueError(f"the key of donor events cannot be read: {error}") from None
+        said = (error.strerror or str(error)).lower()
+        raise ValueError(f"{path}: the key of donor events cannot be read: {said}") from None
     if len(key) < KEY_BYTES:
         raise ValueError(f"{path}: a key of donor events has {KEY_BYTES} bytes or more, not {len(key)}")
     return key

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from semblend import __version__
-from semblend.command_line import add_commands, exit_code_of
+from semblend.command_line import CommandParser, add_commands, run_program
 from semblend.errors import MissingDependencyError
 
 _CODES: Final = (
-    "exit codes: 0 ok, 2 wrong usage or setting, 3 environment (missing package, disk, port), 130 interrupted (Ctrl-C)"
+    "exit codes: 0 ok (also a server stopped by SIGTERM or Ctrl-C), 2 wrong usage or setting, 3 environment (missing "
+    "package, disk, port), 130 interrupted by Ctrl-C before it served"
 )
-_INTERRUPTED: Final = "open streams were given their time to end"
+_INTERRUPTED: Final = "nothing was being served; start it again"
 
 
 def command_modules() -> tuple[Any, ...]:
@@ -26,7 +27,7 @@ def command_modules() -> tuple[Any, ...]:
 
 
 def parser() -> argparse.ArgumentParser:
-    root = argparse.ArgumentParser(
+    root = CommandParser(
         prog="semgate",
         description="A proxy that records without leaking, and a router that knows where the KV is, in front of vLLM, "
         "SGLang or anything that speaks the OpenAI API.",
@@ -38,9 +39,4 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    return exit_code_of("semgate", lambda: _execute(arguments), _INTERRUPTED)
-
-
-def _execute(arguments: Sequence[str] | None) -> int:
-    options = parser().parse_args(arguments)
-    return int(options.execute(options))
+    return run_program("semgate", parser, arguments, _INTERRUPTED)

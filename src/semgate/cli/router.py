@@ -28,9 +28,9 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> ExitCode:
+    settings = settings_from(options, RouterSettings)
     from semgate.router.service import serve  # noqa: PLC0415  (its compiled loops are 70 MB the proxy needs not load)
 
-    settings = settings_from(options, RouterSettings)
     flags, config = given_flags(options, RouterSettings), config_path(options.config)
     start_logs(settings.log_level, sys.stderr)
     run(serve(settings, read_again=lambda: load(RouterSettings, flags, config=config), config=config))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import gc
 import signal
 import socket
@@ -38,6 +39,7 @@ _GC_THRESHOLDS: Final = (20_000, 50, 1_000)
 _SWITCH_SECONDS: Final = 0.0005
 # After the time limit, for replies that were cut to say so.
 _FAREWELL_SECONDS: Final = 1.0
+_NOT_OURS: Final = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -54,6 +56,7 @@ class HttpServer:
         tls_key_file: Path | None = None,
         shutdown_seconds: float = 30.0,
         limits: Limits | None = None,
+        flags: tuple[str, str] = ("--host", "--port"),
     ) -> None:
         self._config = uvicorn.Config(
             app,
@@ -70,9 +73,11 @@ class HttpServer:
             ssl_keyfile=tls_key_file,
         )
         self._address = (host, port)
+        self._flags = flags
         self._shutdown_seconds = shutdown_seconds
         self._limits = limits or Limits()
         self._state = ServerState()
+        self._listener: socket.socket | None = None
         self._server: asyncio.Server | None = None
         self._patience: asyncio.Timeout | None = None
         self.is_stopping = False
@@ -81,9 +86,16 @@ class HttpServer:
     def open_connections(self) -> int:
         return len(self._state.connections)
 
+    def bind(self) -> None:
+        """Takes the port, so that one in use is told early; clients are refused until `start`."""
+        if self._listener is None:
+            self._listener = _bind(*self._address, self._flags)
+
     async def start(self) -> int:
         """The port it listens on."""
-        listener = _bind(*self._address)
+        self.bind()
+        listener, self._listener = self._listener, None
+        assert listener is not None
         try:
             self._config.load()
         except OSError as error:
@@ -101,6 +113,9 @@ class HttpServer:
 
     async def stop(self) -> None:
         self.is_stopping = True
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
         server, self._server = self._server, None
         if server is None:
             return
@@ -164,7 +179,8 @@ def run(main: Coroutine[Any, Any, T]) -> T:
         return runner.run(main)
 
 
-def _bind(host: str, port: int) -> socket.socket:
+def _bind(host: str, port: int, flags: tuple[str, str]) -> socket.socket:
+    """An address that is no address of this machine is a wrong setting; a port in use is the machine's state."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # The protocol is named, or asyncio leaves Nagle on for accepted connections: 40 ms for each small reply.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -174,5 +190,8 @@ def _bind(host: str, port: int) -> socket.socket:
         listener.bind((host, port))
     except OSError as error:
         listener.close()
-        raise ConfigurationError(f"cannot listen on {host}:{port}: {error.strerror or error}; name another") from None
+        said = (error.strerror or str(error)).lower()
+        if error.errno in _NOT_OURS:
+            raise ConfigurationError(f"cannot listen on {host}:{port}: {said}; give another with {flags[0]}") from None
+        raise OSError(f"cannot listen on {host}:{port}: {said}; give another with {flags[1]}") from None
     return listener

@@ -7,6 +7,8 @@ from typing import Literal
 
 from semblend.errors import SemBlendError
 
+# exact_route: leading blocks, announced or remembered by their keys. semantic_placement: announced donors or remembered
+# content, a belief. cold_route: neither (a session may still go home).
 RoutePath = Literal["exact_route", "semantic_placement", "cold_route", "error_fallback"]
 
 

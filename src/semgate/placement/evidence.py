@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from semgate.placement.case import Case
 from semgate.placement.view import Floats
+
+# A session is no evidence of what a replica holds: such a route is called cold, for this reason.
+SESSION_HOME: Final = "its session was there last"
 
 
 def cached_tokens(case: Case, announce_lag_s: float) -> Floats:

@@ -51,7 +51,7 @@ class Digests:
         return hmac.digest(self._secret, b"semgate tenant key" + len(name).to_bytes(8, "big") + name, "sha256")
 
 
-def open_secret(given: Path | None, folder: Path) -> bytes:
+def open_secret(given: Path | None, folder: Path, folder_flag: str = "--routing-output-dir") -> bytes:
     """The secret in ``given``; without one that of ``folder``, made at the first start and kept for the next."""
     if given is not None:
         return _read(given)
@@ -67,7 +67,10 @@ def open_secret(given: Path | None, folder: Path) -> bytes:
         finally:
             scratch.unlink(missing_ok=True)
     except OSError as error:
-        raise ConfigurationError(f"{path}: cannot be written: {error.strerror or error}") from None
+        said = (error.strerror or str(error)).lower()
+        raise ConfigurationError(
+            f"{path}: cannot be written: {said}; give a folder of yours ({folder_flag}) or --digest-secret-file"
+        ) from None
     return _read(path)
 
 

@@ -34,7 +34,7 @@ class ProxyService:
     def __init__(self, settings: ProxySettings, spans: SpanMaker | None = None) -> None:
         self._passing = _passing(settings)
         folder = settings.trace_output_dir
-        secret = open_secret(settings.digest_secret_file, folder)
+        secret = open_secret(settings.digest_secret_file, folder, "--trace-output-dir")
         torn_lines = mend_torn_files(folder)
         self._spans = spans or (SpanMaker(open_provider(settings.otlp_endpoint)) if settings.otlp_endpoint else None)
         maker = RecordMaker(Digests(secret), redact_text=settings.redact_text)

@@ -16,8 +16,13 @@ def read_admin_key(path: Path | None) -> str:
         raise ConfigurationError("the admin surface needs a key: write one to a file and give --admin-api-key-file")
     try:
         key = path.read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{path}: the admin key cannot be read: {error}") from None
+    except OSError as error:
+        said = (error.strerror or str(error)).lower()
+        raise ConfigurationError(f"--admin-api-key-file {path}: the admin key cannot be read: {said}") from None
+    except UnicodeDecodeError:
+        raise ConfigurationError(f"--admin-api-key-file {path}: the admin key is not plain ASCII text") from None
     if len(key) < LEAST_KEY_CHARACTERS:
-        raise ConfigurationError(f"{path}: an admin key has at least {LEAST_KEY_CHARACTERS} characters")
+        raise ConfigurationError(
+            f"--admin-api-key-file {path}: an admin key has at least {LEAST_KEY_CHARACTERS} characters"
+        )
     return key

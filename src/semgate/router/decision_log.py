@@ -92,7 +92,8 @@ class DecisionLog:
         kept = sorted(self._folder.glob(PATTERN))
         for old in kept[: max(0, len(kept) + 1 - self._files)]:
             old.unlink(missing_ok=True)
-        return path.open("ab")
+        # They hold digests of tenants and sessions: for the router's user only.
+        return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab")
 
 
 def find_decisions(folder: Path, request_id: str, limit: int = 10) -> list[DecisionRecord]:

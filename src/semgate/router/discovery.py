@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 
-from semblend.errors import ConfigurationError
 from semgate.fleet import Endpoint
 from semgate.fleet.discovery.kubernetes import EndpointSliceWatch, Service, in_cluster, own_namespace
 from semgate.fleet.discovery.slices import SliceOptions
@@ -14,10 +13,6 @@ from semgate.settings import RouterSettings
 
 
 def kubernetes_watch(settings: RouterSettings, roster: Roster) -> EndpointSliceWatch:
-    if not settings.kubernetes_service:
-        raise ConfigurationError("discovery is kubernetes: name the service of the replicas by --kubernetes-service")
-    if settings.donors_port and settings.donors_key_file is None:
-        raise ConfigurationError("--donors-port is set: give --donors-key-file the key the engines have")
     ports = SliceOptions(
         events_port=settings.events_port, replay_port=settings.replay_port, donors_port=settings.donors_port
     )

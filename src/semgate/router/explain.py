@@ -8,8 +8,9 @@ from semgate.router.decision_record import Attempt, DecisionRecord
 
 ROUTES = {
     "exact_route": "a replica holds its leading blocks (the router's view; the engine decides what it uses)",
-    "semantic_placement": "a replica announced donors for it; whether they are used is the engine's decision",
-    "cold_route": "no replica is known to hold anything of it",
+    "semantic_placement": "a replica announced donors for it or was sent like content before; what is used is the "
+    "engine's decision",
+    "cold_route": "no replica is known to hold anything of it, or waiting there would cost more",
     "error_fallback": "the placement failed, so the least loaded replica took it",
 }
 OUTCOMES = {

@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from semblend.errors import ConfigurationError
 from semgate.events.kept_task import KeptTask
 from semgate.fleet import HealthChecks, HealthOptions
 from semgate.http.headers import Headers
@@ -39,6 +38,7 @@ from semgate.router.ring import DecisionRing
 from semgate.router.roster import Roster
 from semgate.router.salt import SALTED_PATHS, tenant_salt, with_cache_salt
 from semgate.router.seat import TakeSeat, seats_for
+from semgate.router.settings_check import check_settings
 from semgate.router.token_source import open_tokens
 from semgate.router.warm_up import warm_up
 from semgate.settings import RouterSettings
@@ -82,6 +82,8 @@ class Gateway:
         self.roster = Roster((self.evidence, self.metrics))
         self.reloader = Reloader(settings, self.roster, self.metrics, read_again)
         self.is_stopping = False
+        self._is_warm = False
+        self._has_checked = settings.health_seconds <= 0
         self._config = config
         self._secret = secret
         self._digests = Digests(secret)
@@ -102,8 +104,7 @@ class Gateway:
 
     async def start(self) -> None:
         settings = self.settings
-        if settings.discovery not in ("static", "kubernetes"):
-            raise ConfigurationError(f"discovery is '{settings.discovery}'; write static or kubernetes")
+        check_settings(settings)
         if self.evidence.reads_tokens:
             await asyncio.to_thread(warm_up)
         if settings.discovery == "static":
@@ -115,6 +116,7 @@ class Gateway:
             self._keep("health checks", self._watch_health)
         if self._config is not None and settings.reload_seconds > 0:
             self._keep("settings file", partial(self.reloader.watch, self._config, settings.reload_seconds))
+        self._is_warm = True
 
     def _keep(self, name: str, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """What died is logged and runs again; nothing it kept up is lost by that."""
@@ -132,6 +134,10 @@ class Gateway:
     def not_ready_because(self) -> str | None:
         if self.is_stopping:
             return "shutting down"
+        if not self._is_warm:
+            return "warming up"
+        if not self._has_checked:
+            return "the replicas are being checked for the first time"
         if not any(view.state in ("ready", "half_open") for view in self.roster.fleet.views()):
             return "no replica is ready"
         return None
@@ -183,6 +189,7 @@ class Gateway:
         while True:
             await checks.check_all()
             self.roster.note_health()
+            self._has_checked = True
             self.evidence.note_block_size()
             await asyncio.sleep(self.settings.health_seconds)
 

@@ -11,14 +11,13 @@ import numpy as np
 import zmq.asyncio
 from numpy.typing import NDArray
 
-from semblend.contract.donor_event import read_key
-from semblend.errors import ConfigurationError
 from semgate.donors.anchors import DonorIndex
 from semgate.donors.subscriber import DonorFeed
 from semgate.events.feed import new_context
 from semgate.fleet import Replica
 from semgate.http.request_body import Asked
 from semgate.placement.view import BySlot
+from semgate.router.settings_check import donors_key
 
 
 class KnownDonors:
@@ -30,10 +29,7 @@ class KnownDonors:
         self._context: zmq.asyncio.Context | None = None
         self._followed: set[int] = set()
         if key_file is not None:
-            try:
-                key = read_key(key_file)
-            except ValueError as error:
-                raise ConfigurationError(f"--donors-key-file: {error}") from None
+            key = donors_key(key_file)
             self._context = new_context()
             self._index = DonorIndex(key)
             self._feed = DonorFeed(self._index, self._context)

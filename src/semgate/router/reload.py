@@ -12,10 +12,10 @@ from dataclasses import fields
 from pathlib import Path
 
 from semblend.errors import ConfigurationError, SemBlendError
-from semgate.fleet.discovery.static import parse_replicas
 from semgate.logs import log
 from semgate.router.metrics import RouterMetrics
 from semgate.router.roster import Change, Roster
+from semgate.router.settings_check import replicas_of
 from semgate.settings import RouterSettings
 
 ReadSettings = Callable[[], RouterSettings]
@@ -32,17 +32,7 @@ class Reloader:
 
     def set_replicas(self, texts: tuple[str, ...], source: str, needs_restart: tuple[str, ...] = ()) -> Change:
         try:
-            if self._settings.discovery != "static":
-                raise ConfigurationError("the replicas come from Kubernetes: scale the service instead")
-            if not texts:
-                raise ConfigurationError(
-                    "no replicas: give --replicas http://host:port,... or SEMANTICKV_REPLICAS, or router.replicas in "
-                    "the TOML file"
-                )
-            endpoints = parse_replicas(texts)
-            if self._settings.donors_key_file is None and any(each.donors for each in endpoints):
-                raise ConfigurationError("replicas announce donors: give --donors-key-file the key their engines have")
-            made = self._roster.apply(endpoints)
+            made = self._roster.apply(replicas_of(self._settings, texts))
         except ConfigurationError:
             self._metrics.reloads.labels("refused").inc()
             raise

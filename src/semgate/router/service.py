@@ -16,13 +16,16 @@ from semgate.router.admin_key import read_admin_key
 from semgate.router.app import RouterApp
 from semgate.router.gateway import Gateway
 from semgate.router.reload import ReadSettings
+from semgate.router.said import Said
+from semgate.router.settings_check import check_settings
 from semgate.settings import RouterSettings
 
 
 def build_gateway(
     settings: RouterSettings, read_again: ReadSettings | None = None, config: Path | None = None
 ) -> Gateway:
-    secret = open_secret(settings.digest_secret_file, settings.routing_output_dir)
+    check_settings(settings)
+    secret = open_secret(settings.digest_secret_file, settings.routing_output_dir, "--routing-output-dir")
     return Gateway(settings, secret, read_again=read_again, config=config)
 
 
@@ -30,6 +33,8 @@ async def serve(
     settings: RouterSettings, *, read_again: ReadSettings | None = None, config: Path | None = None
 ) -> None:
     gateway = build_gateway(settings, read_again, config)
+    said = Said(settings)
+    said.starting()
     server = HttpServer(
         RouterApp(gateway),
         host=settings.host,
@@ -43,6 +48,9 @@ async def serve(
     loop = asyncio.get_running_loop()
     try:
         admin = admin_server(gateway)
+        server.bind()  # a port in use is told before the warm-up; nothing is accepted before it ended
+        if admin is not None:
+            admin.bind()
         await gateway.start()
         admin_port = None if admin is None else await admin.start()
         port = await server.start()
@@ -56,6 +64,7 @@ async def serve(
             policy=gateway.placer.policy,
             replicas=[replica.name for replica in gateway.roster.fleet],
         )
+        said.started(port, [replica.name for replica in gateway.roster.fleet])
         await server.serve_until_signal()
         log(logging.INFO, "router stops", open_connections=server.open_connections)
     finally:
@@ -79,4 +88,5 @@ def admin_server(gateway: Gateway) -> HttpServer | None:
         tls_key_file=settings.admin_tls_key_file,
         shutdown_seconds=1.0,
         limits=Limits(max_connections=64),
+        flags=("--admin-host", "--admin-port"),
     )

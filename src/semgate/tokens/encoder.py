@@ -49,9 +49,11 @@ class Encoder:
             text = path.read_text(encoding="utf-8")
             self._tokenizer = tokenizers.Tokenizer.from_str(text)
         except OSError as error:
-            raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from error
+            raise ConfigurationError(f"--tokenizer: {path} cannot be read: {error.strerror}") from error
         except Exception as error:  # the library raises nothing narrower
-            raise ConfigurationError(f"{path} is not a tokenizer that the tokenizers library reads: {error}") from error
+            raise ConfigurationError(
+                f"--tokenizer: {path} is not a tokenizer that the tokenizers library reads: {error}"
+            ) from error
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self._special = self._special_tokens(json.loads(text))

@@ -101,7 +101,7 @@ def _read_config(path: Path) -> dict[str, Any]:
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ConfigurationError(f"{path.name} is not JSON: {error}") from error
+        raise ConfigurationError(f"--tokenizer: {path} is not JSON: {error}") from error
     return config if isinstance(config, dict) else {}
 
 

@@ -89,6 +89,41 @@ def test_sigterm_lets_open_streams_end(tmp_path: Path) -> None:
             say(router.port)
 
 
+def test_ctrl_c_is_a_clean_end_and_a_port_in_use_the_environments_fault(tmp_path: Path) -> None:
+    with router_process(tmp_path, "--replicas", "http://127.0.0.1:9") as router:
+        other = semgate(tmp_path, "router", "--replicas", "http://127.0.0.1:9", "--port", str(router.port))
+        assert other.returncode == 3
+        (line,) = other.stderr.splitlines()
+        assert "in use" in line
+        assert line.endswith("give another with --port")
+        router.process.send_signal(signal.SIGINT)
+        assert router.end() == 0
+    assert "stopped by SIGTERM or Ctrl-C" in semgate(tmp_path, "--help").stdout.replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--routing-policy", "nearest"), "nearest"),
+        (("--tokenizer", "nowhere"), "--tokenizer nowhere: nowhere/tokenizer.json cannot be read: no such file"),
+        (("--discovery", "dns"), "--discovery is 'dns'"),
+        (
+            ("--admin-port", "1", "--admin-api-key-file", "."),
+            "--admin-api-key-file .: the admin key cannot be read: is a",
+        ),
+        (("--latency-model", "missing.json"), "--latency-model: missing.json cannot be read"),
+        (("--routing-output-dir", "/dev/null/x"), "--routing-output-dir"),
+    ],
+)
+def test_wrong_settings_are_told_in_one_line_before_anything_is_compiled(
+    flags: tuple[str, ...], said: str, tmp_path: Path
+) -> None:
+    told = semgate(tmp_path, "router", "--replicas", "http://127.0.0.1:9", *flags)
+    assert told.returncode == 2
+    (line,) = told.stderr.splitlines()
+    assert said in line
+
+
 @pytest.mark.parametrize("by_signal", [True, False])
 def test_replicas_are_read_again(by_signal: bool, tmp_path: Path) -> None:
     config = tmp_path / "semgate.toml"

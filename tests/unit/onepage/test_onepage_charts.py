@@ -15,7 +15,7 @@ from onepage.chart import Axis, Bar, Bars, Chart, Curve, DataTable, Dot, Dots, R
 from onepage.formats import tick_ms
 from onepage.frame import Width, frame_of
 from onepage.png import drawn as picture_of
-from onepage.png import figure_class, png_bytes
+from onepage.png import figure_class, legend_columns, png_bytes
 from onepage.svg import svg
 from onepage.ticks import category_axis, doubling_axis, linear_axis, log_axis
 
@@ -160,3 +160,18 @@ def test_every_layer_becomes_a_picture() -> None:
     chart = Chart("k", "t", "m", axis, category_axis(["a", "b"], ["a"], dense=True), layers, TABLE)
     make = figure_class("benchmarks", "a test")
     assert png_bytes(picture_of(chart, {"own": "#123456"}, make), 40).startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("letters", [3, 15, 26, 60])
+@pytest.mark.parametrize("entries", [2, 5, 6, 12])
+def test_a_legend_stays_inside_its_picture(entries: int, letters: int) -> None:
+    pytest.importorskip("matplotlib")
+    names = [f"{number:02d}" + "w" * (letters - 2) for number in range(entries)]
+    axis = linear_axis("x", 0.0, 10.0, str)
+    layers = tuple(Curve(name, "muted", ((0.0, 0.0), (1.0, 1.0))) for name in names)
+    figure = picture_of(Chart("k", "t", "m", axis, axis, layers, TABLE), {}, figure_class("benchmarks", "a test"))
+    png_bytes(figure, 40)
+    (legend,) = figure.legends
+    box = legend.get_window_extent()
+    assert box.x1 <= figure.bbox.x1
+    assert legend_columns(names) <= entries

@@ -104,11 +104,53 @@ def test_run_all_writes_the_aggregate(config: Path, tmp_path: Path, capsys: pyte
     (config.parent / "recorded.yaml").write_text(recorded, encoding="utf-8")
     out = tmp_path / "out"
     assert main(["run-all", "--config-dir", str(config.parent), "--output-dir", str(out), "--quiet"]) == 0
-    assert "left out recorded: its trace none.jsonl is not here; give --traces DIR" in capsys.readouterr().err
+    told = capsys.readouterr()
+    assert "left out recorded: its trace none.jsonl is not here; give --traces DIR" in told.err
+    assert str(out / "report.html") in told.out.splitlines()[-1]
     with (out / "aggregate_summary.csv").open(newline="") as stream:
         assert [row["experiment"] for row in csv.DictReader(stream)] == ["tiny", "tiny"]
     assert (out / "aggregate_summary.md").is_file()
     assert (out / "report.html").is_file()
+
+
+def test_a_wrong_value_is_one_line_that_says_where_to_look(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words, said in (
+        (["replay", "--trace", "none.jsonl", "--cache-blocks", "5"], "argument --trace: there is no file 'none.jsonl'"),
+        (["calibrate", "--trace", str(tmp_path)], f"argument --trace: '{tmp_path}' is a folder; name a file"),
+        (["calibrate", "--trace", "/dev/null/x"], "argument --trace: "),
+        (["run"], "the following arguments are required: --config"),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            main(words)
+        told = capsys.readouterr().err
+        assert ended.value.code == 2
+        assert told.startswith(f"semantic-kv {words[0]}: error: {said}")
+        assert told.endswith(f"(see semantic-kv {words[0]} --help)\n")
+        assert told.count("\n") == 1
+
+
+def test_a_file_without_the_right_to_read_is_told_with_its_flag(
+    trace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refused(path: Path, *_: object) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "open", refused)
+    with pytest.raises(SystemExit):
+        main(["calibrate", "--trace", str(trace)])
+    assert f"error: argument --trace: '{trace}': permission denied (see" in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_made_is_told_with_its_flag(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    code = main(["run", "--config", str(config), "--output-dir", str(tmp_path / "file" / "out"), "--quiet"])
+    told = capsys.readouterr().err
+    assert code in (2, 3)
+    assert "--output-dir" in told
+    assert "Errno" not in told
+    assert told.count("\n") == 1
 
 
 def test_replay_writes_the_promised_files(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -187,6 +229,17 @@ def test_wrong_input_is_one_line(config: Path, tmp_path: Path, capsys: pytest.Ca
     told = capsys.readouterr().err
     assert told.startswith("semantic-kv: tiny.yaml: ")
     assert told.count("\n") == 1
+
+
+def test_a_calibration_is_not_replaced_unasked(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept = tmp_path / "calibration.json"
+    kept.write_text("{}", encoding="utf-8")
+    words = ["calibrate", "--trace", str(trace), "--output-dir", str(tmp_path)]
+    assert main(words) == 2
+    assert "holds calibration.json already; give another folder, or --overwrite" in capsys.readouterr().err
+    assert main([*words, "--overwrite"]) == 2
+    assert "--overwrite" not in capsys.readouterr().err, "this trace has no observations, which is another matter"
+    assert kept.read_text(encoding="utf-8") == "{}"
 
 
 def test_a_calibration_needs_observations(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from onepage.chart import Curve, Dots
 from semantic_kv.experiment.aggregate import COLUMNS
 from semantic_kv.experiment.cells import cells_of, seed_trace
 from semantic_kv.experiment.config import (
@@ -22,6 +23,7 @@ from semantic_kv.experiment.config import (
     Published,
     WorkloadSource,
 )
+from semantic_kv.experiment.curves import curves_of
 from semantic_kv.experiment.figures import (
     BoundFigures,
     CellFigures,
@@ -31,6 +33,7 @@ from semantic_kv.experiment.figures import (
     WeightSeries,
 )
 from semantic_kv.experiment.study import Study, TraceFacts
+from semantic_kv.report.charts_curve import sampling_chart
 from semantic_kv.report.outputs import write_aggregate, write_study
 from semantic_kv.report.page import page_html
 
@@ -73,7 +76,7 @@ def made_study(name: str = "made_up") -> Study:
         policies=(PolicyChoice("lru"), PolicyChoice("adaptive_semantic", "score"), PolicyChoice("lru", "second_use")),
         seeds=tuple(range(6)),
         ablation=Ablation(("always", "second_use"), ("lru", "s3fifo")),
-        curve=CurvePlan((PolicyChoice("lru"),), (500, 1_000, 2_000), (0.5, 0.1), 2),
+        curve=CurvePlan((PolicyChoice("lru"), PolicyChoice("s3fifo")), (500, 1_000, 2_000), (0.5, 0.1), 2),
         published=Published(96.47, 149.94, 0.6005, 0.3677),
     )
     cells = {
@@ -93,6 +96,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("study")
     write_study(STUDY, place, FACTS)
     return place
+
+
+def test_the_picture_of_samples_shows_every_policy() -> None:
+    curves = curves_of(STUDY)
+    assert curves is not None
+    chart = sampling_chart(STUDY, curves)
+    assert chart is not None
+    names = [layer.name for layer in chart.layers if isinstance(layer, Curve | Dots)]
+    shown = ("exact", "50 % sampled", "10 % sampled")
+    assert names == [f"{policy}, {what}" for policy in ("lru", "s3fifo") for what in shown]
 
 
 def test_the_promised_files_are_there(folder: Path) -> None:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from semblend.command_line import exit_code_of
+from semblend.command_line import CommandParser, exit_code_of
 from semblend.errors import ConfigurationError
 from semblend.integration.settings import hand_on
 from semblend.integration.sglang.missing import EngineMissingError
@@ -24,7 +24,7 @@ _FLAG: Final = "--radix-cache-backend"
 
 def parse(words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     """Ours, and what is left for the engine."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog=PROGRAM,
         allow_abbrev=False,
         description="Start SGLang with SemBlend's radix cache. Every other flag is SGLang's own and is passed on, "

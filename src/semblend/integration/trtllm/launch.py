@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from semblend.command_line import exit_code_of
+from semblend.command_line import CommandParser, exit_code_of
 from semblend.errors import ConfigurationError
 from semblend.integration.settings import hand_on
 from semblend.integration.trtllm.missing import READ_VERSION, EngineMissingError
@@ -32,7 +32,7 @@ _FLAGS: Final = ("--extra_llm_api_options", "--config")  # the older and the new
 
 def parse(words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     """Ours, and what is left for the engine."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog=PROGRAM,
         allow_abbrev=False,
         description="Start TensorRT-LLM (trtllm-serve) with SemBlend's KV cache connector. Experimental: searches and "

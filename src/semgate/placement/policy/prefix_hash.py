@@ -12,7 +12,8 @@ from typing import Final
 import numpy as np
 
 from semgate.placement.case import Case, Choice, best_in_turn
-from semgate.placement.evidence import add_session_home
+from semgate.placement.decision import RoutePath
+from semgate.placement.evidence import SESSION_HOME, add_session_home
 from semgate.placement.policy.interface import PolicyOptions, Stateless
 from semgate.placement.rendezvous import homes, name_keys
 from semgate.placement.replication import HotPrefixes
@@ -45,12 +46,12 @@ class PrefixHash(Stateless):
         place = best_in_turn(scores, case.turn)
         if place in at_home and seen_tokens:
             reason = f"home of its first {seen_tokens} tokens, routed there before"
-        elif place == case.home:
-            reason = "its session was there last"
-        else:
-            reason = "home of a new prefix" if place in at_home else "least queueing"
-            return Choice(place, "cold_route", scores, reason)
-        return Choice(place, "exact_route", scores, reason, cached[place])
+            path: RoutePath = "exact_route" if case.request.keys.size else "semantic_placement"
+            return Choice(place, path, scores, reason, cached[place])
+        if place == case.home:
+            return Choice(place, "cold_route", scores, SESSION_HOME, cached[place])
+        reason = "home of a new prefix" if place in at_home else "least queueing"
+        return Choice(place, "cold_route", scores, reason)
 
     def placed(self, case: Case, place: int) -> None:
         depths = self._depths(case.request)

@@ -13,7 +13,7 @@ import numpy as np
 
 from semantic_kv.labels import LABELS
 from semgate.placement.case import Case, Choice, best_in_turn
-from semgate.placement.evidence import add_session_home
+from semgate.placement.evidence import SESSION_HOME, add_session_home
 from semgate.placement.overlap import ContentHistory
 from semgate.placement.policy.interface import PolicyOptions
 from semgate.placement.view import Content, Floats
@@ -40,19 +40,17 @@ class SemanticLocality:
         self._scattered_worth = options.scattered_worth
 
     def choose(self, case: Case) -> Choice:
-        overlap = self._overlap_tokens(case.request.content, case.slots.tolist())
+        remembered = self._overlap_tokens(case.request.content, case.slots.tolist())
+        overlap = remembered.copy()
         add_session_home(case, overlap)
         saved = case.price.saved_ms(case.request.prompt_tokens, overlap)
         scores = saved - case.wait_ms
         place = best_in_turn(scores, case.turn)
+        if remembered[place] > 0.0:
+            reason = f"like content was routed there, worth {saved[place]:.0f} ms"
+            return Choice(place, "semantic_placement", scores, reason, overlap[place])
         if overlap[place] > 0.0:
-            return Choice(
-                place,
-                "exact_route",
-                scores,
-                f"like content was routed there, worth {saved[place]:.0f} ms",
-                overlap[place],
-            )
+            return Choice(place, "cold_route", scores, SESSION_HOME, overlap[place])
         reason = "queues outweigh every overlap" if overlap.any() else "no replica has seen its content"
         return Choice(place, "cold_route", scores, reason)
 

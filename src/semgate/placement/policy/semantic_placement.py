@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from semgate.placement.case import Case, Choice, at_slots, best_in_turn
-from semgate.placement.evidence import cached_tokens
+from semgate.placement.evidence import SESSION_HOME, cached_tokens
 from semgate.placement.overlap import ContentHistory
 from semgate.placement.policy.interface import PolicyOptions
 
@@ -41,12 +41,14 @@ class SemanticPlacement:
         scores = exact_scores + donor_saved + self._gather_worth * case.price.saved_ms(prompt, seen)
         place = best_in_turn(scores, case.turn)
         spared = held[place]
-        if beyond[place] > 0.0 and (cached[place] == 0.0 or _donors_decided(exact_scores, place)):
+        if beyond[place] > 0.0 and (case.cached_blocks[place] == 0.0 or _donors_decided(exact_scores, place)):
             return Choice(
                 place, "semantic_placement", scores, f"donors there may save {donor_saved[place]:.0f} ms", spared
             )
-        if cached[place] > 0.0:
+        if case.cached_blocks[place] > 0.0:
             return Choice(place, "exact_route", scores, f"{cached[place]:.0f} leading tokens are held there", spared)
+        if cached[place] > 0.0:
+            return Choice(place, "cold_route", scores, SESSION_HOME, spared)
         if held.any():
             return Choice(place, "cold_route", scores, "queues outweigh all evidence")
         went = "; like content went there" if seen[place] > 0.0 else ""

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import json
 import logging
+import socket
 from collections.abc import AsyncIterator, Callable, Coroutine, MutableMapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -289,8 +290,27 @@ def test_stopping_ends_replies_that_take_too_long() -> None:
 def test_a_port_in_use_says_so() -> None:
     async def act() -> None:
         async with serving(echo) as port:
-            with pytest.raises(ConfigurationError, match=f"cannot listen on 127.0.0.1:{port}"):
+            with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{port}: .*; give another with --port"):
                 await HttpServer(echo, host="127.0.0.1", port=port).start()
+            with pytest.raises(ConfigurationError, match="give another with --host"):
+                await HttpServer(echo, host="192.0.2.1", port=0).start()
+
+    play(act)
+
+
+def test_a_bound_port_accepts_nobody_before_the_start() -> None:
+    async def act() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        server = HttpServer(echo, host="127.0.0.1", port=port)
+        server.bind()
+        try:
+            with pytest.raises(ConnectionRefusedError):
+                await asyncio.open_connection("127.0.0.1", port)
+            assert await server.start() == port
+            (await asyncio.open_connection("127.0.0.1", port))[1].close()
+        finally:
+            await server.stop()
 
     play(act)
 

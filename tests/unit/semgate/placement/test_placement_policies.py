@@ -152,7 +152,7 @@ def test_prefix_hash_without_tokens_hashes_the_leading_text() -> None:
     text = tuple(Content(key, 0, 200) for key in (5, 6, 7))
     for _ in range(300):
         placer.decide(PlacementRequest(600, content=text), fleet)
-    assert placer.decide(PlacementRequest(600, content=text), fleet).path == "exact_route"
+    assert placer.decide(PlacementRequest(600, content=text), fleet).path == "semantic_placement", "texts are no blocks"
     assert placer.decide(PlacementRequest(600), fleet).reason == "no full leading block to hash"
 
 
@@ -167,7 +167,7 @@ def test_semantic_locality_weighs_system_text_over_user_text() -> None:
     placer.decide(PlacementRequest(1_000, content=content(("user", 3), ("user", 4))), fleet)
     # The system text of the first and, leading, a user text of the second: the heavier one wins.
     drawn = placer.decide(PlacementRequest(1_000, content=content(("system", 1), ("user", 9))), fleet)
-    assert (drawn.replica, drawn.path) == ("replica-0", "exact_route")
+    assert (drawn.replica, drawn.path) == ("replica-0", "semantic_placement")
     assert dict(drawn.scores_ms)["replica-0"] == pytest.approx(50.0 * WEIGHTS[0])
     scattered = placer.explain(PlacementRequest(1_000, content=content(("user", 9), ("system", 1))), fleet)
     assert dict(scattered.scores_ms)["replica-0"] >= 50.0 * WEIGHTS[0] * options.scattered_worth

@@ -6,6 +6,7 @@ import pytest
 from semblend.errors import ConfigurationError
 from semgate.placement import NoUsableReplicaError, Observed, PlacementRequest, Placer, Price, ReplicaView, SessionHomes
 from semgate.placement.case import Case, Choice
+from semgate.placement.evidence import SESSION_HOME
 from semgate.placement.policy.interface import Stateless
 
 FLEET = [ReplicaView("busy", 0, "ready", 9, 9_000), ReplicaView("idle", 1), ReplicaView("middle", 2, "ready", 3, 900)]
@@ -89,7 +90,8 @@ def test_a_session_goes_home_until_its_home_is_forgotten() -> None:
     fleet = [ReplicaView(f"replica-{slot}", slot) for slot in range(5)]
     first = placer.decide(PlacementRequest(1_000, session="s"), fleet).replica
     again = placer.decide(PlacementRequest(1_500, session="s"), fleet)
-    assert (again.replica, again.path) == (first, "exact_route")
+    assert (again.replica, again.path, again.reason) == (first, "cold_route", SESSION_HOME)
+    assert again.expected_tokens == 1_000
     assert placer.decide(PlacementRequest(1_500, session="s", tenant="other"), fleet).replica != first
     now[0] = 200.0
     assert placer.decide(PlacementRequest(2_000, session="s"), fleet).path == "cold_route"
@@ -103,9 +105,9 @@ def test_an_index_is_believed_over_an_old_home() -> None:
     nothing = np.zeros(5, dtype=np.int32)
     placer.decide(PlacementRequest(1_000, session="s", exact_blocks=nothing), fleet)
     now[0] = 1.0
-    assert placer.decide(PlacementRequest(1_000, session="s", exact_blocks=nothing), fleet).path == "exact_route"
+    assert placer.decide(PlacementRequest(1_000, session="s", exact_blocks=nothing), fleet).reason == SESSION_HOME
     now[0] = 4.0
-    assert placer.decide(PlacementRequest(1_000, session="s", exact_blocks=nothing), fleet).path == "cold_route"
+    assert placer.decide(PlacementRequest(1_000, session="s", exact_blocks=nothing), fleet).reason != SESSION_HOME
 
 
 def test_a_calibrated_price_stays_and_any_other_is_learnt() -> None:

@@ -105,6 +105,7 @@ def test_files_are_rotated_and_bounded(tmp_path: Path) -> None:
     log.close()
     files = sorted(tmp_path.glob("decisions-*.jsonl"))
     assert len(files) == 3
+    assert {path.stat().st_mode & 0o777 for path in files} == {0o600}, "they hold digests"
     assert sum(path.stat().st_size for path in files) == 6 * line_bytes
     assert [each.request_id for each in find_decisions(tmp_path, "r19")] == ["r19"]
     assert find_decisions(tmp_path, "r00") == []

@@ -1,0 +1,57 @@
+"""A router that starts: not ready before it is warm and has looked at its replicas; a line for who watches it."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from pathlib import Path
+
+import pytest
+
+from semgate.router.gateway import Gateway
+from semgate.router.said import Said
+from semgate.settings import RouterSettings
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def gateway_in(folder: Path, health_seconds: float) -> Gateway:
+    settings = RouterSettings(
+        replicas=("http://127.0.0.1:9;name=a",),
+        routing_policy="round_robin",
+        routing_output_dir=folder,
+        decision_files=0,
+        health_seconds=health_seconds,
+    )
+    return Gateway(settings, b"a secret of a test, long enough to do")
+
+
+@pytest.mark.parametrize("health_seconds", [0.0, 60.0])
+def test_it_is_not_ready_before_it_is_warm_and_has_looked_once(health_seconds: float, tmp_path: Path) -> None:
+    async def act() -> None:
+        gateway = gateway_in(tmp_path, health_seconds)
+        assert gateway.not_ready_because() == "warming up"
+        await gateway.start()
+        try:
+            if health_seconds:
+                assert gateway.not_ready_because() == "the replicas are being checked for the first time"
+            async with asyncio.timeout(20.0):
+                while gateway.not_ready_because() is not None:
+                    await asyncio.sleep(0.01)
+        finally:
+            await gateway.stop()
+        assert gateway.not_ready_because() == "shutting down"
+
+    asyncio.run(act())
+
+
+@pytest.mark.parametrize("stream", [Terminal(), io.StringIO()])
+def test_a_terminal_is_told_address_policy_and_replicas(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stderr", stream)
+    said = Said(RouterSettings(routing_policy="least_loaded"))
+    said.started(8020, ["a", "b"])
+    expected = "semgate: router on http://127.0.0.1:8020, policy least_loaded, to a, b\n"
+    assert stream.getvalue() == (expected if stream.isatty() else "")
