@@ -18,4 +18,6 @@ def write_atomically(path: Path) -> Iterator[IO[bytes]]:
         with replace_atomically(path) as stream:
             yield stream
     except OSError as error:
-        raise ConfigurationError(f"{path}: cannot be written: {error.strerror or error}") from None
+        raise ConfigurationError(
+            f"{path}: cannot be written (--output): {(error.strerror or str(error)).lower()}"
+        ) from None
