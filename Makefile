@@ -61,7 +61,8 @@ test-models: models  ## tests with real model weights
 
 test-engines: engine-vllm engine-sglang engine-dynamo engine-nats  ## tests with real serving engines
 	.engines/vllm/bin/python -m pytest -m engine tests/engines/vllm_inside tests/conformance
-	$(BIN)/pytest -n 0 -m engine --ignore tests/engines/vllm_inside --ignore tests/conformance
+	$(BIN)/pytest -n 0 -m engine tests/engines/dynamo tests/engines/sglang
+	$(BIN)/pytest -n 0 -m engine tests/engines/vllm tests/contract/test_documents_run.py
 
 check: lint types imports docs-check test  ## everything a commit must pass
 

@@ -91,7 +91,8 @@ def requirements_of(recipe: VenvRecipe, distribution: str) -> list[str]:
 def pip_install(recipe: VenvRecipe, arguments: Sequence[str]) -> None:
     shown = [a for a in arguments if "/" not in a and not a.startswith("--constraint")]
     print(f"[venv] {recipe.name}: pip install {_abridged(shown)}", flush=True)
-    command = [str(python_of(recipe)), "-m", "pip", "install", "--quiet", "--quiet", *arguments]
+    # Engines are tens of thousands of files, and a test imports some: what is imported is compiled then.
+    command = [str(python_of(recipe)), "-m", "pip", "install", "--no-compile", "--quiet", "--quiet", *arguments]
     subprocess.run(command, check=True, env=clean_environment())
 
 

@@ -103,6 +103,7 @@ def sglang_spec(options: EngineOptions | None = None, *, semblend: Mapping[str, 
         *("--device", "cpu", "--attention-backend", "torch_native", "--sampling-backend", "pytorch"),
         *("--cuda-graph-backend-decode=disabled", "--cuda-graph-backend-prefill=disabled"),
         *("--mem-fraction-static", "0.3", "--chunked-prefill-size", "8192"),
+        "--sleep-on-idle",  # its scheduler would keep a core busy for nothing
         *("--max-total-tokens", "32768", "--host", "127.0.0.1", "--port", PORT, "--nccl-port", str(free_port())),
         *chosen.extra,
     )
