@@ -75,6 +75,8 @@ def _opening(text: str, most_pieces: int | None) -> str:
     if most_pieces is None:
         return text
     text = text[:MOST_TEXT_CHARS]
+    if text.count("\n") <= most_pieces:  # every cut is at a line's end: looking for them twice costs more than this
+        return text
     end = len(text)
     for rule in (_BLANK_LINE, LABEL_LINE):
         cut = next(islice(rule.finditer(text), most_pieces + 1, None), None)
