@@ -14,8 +14,8 @@ import numpy as np
 from semantic_kv.labels import LABELS
 from semgate.placement.case import Case, Choice, best_in_turn
 from semgate.placement.evidence import SESSION_HOME, add_session_home
-from semgate.placement.overlap import ContentHistory
 from semgate.placement.policy.interface import PolicyOptions
+from semgate.placement.policy.routed_content import RoutedContent
 from semgate.placement.view import Content, Floats
 
 # The published weights of the simulator's semantic policies, as shares of the largest.
@@ -32,11 +32,11 @@ _WEIGHT: Final = {
 WEIGHTS: Final = tuple(_WEIGHT[label] for label in LABELS)
 
 
-class SemanticLocality:
+class SemanticLocality(RoutedContent):
     name = "semantic_locality"
 
     def __init__(self, options: PolicyOptions) -> None:
-        self._history = ContentHistory(options.most_contents)
+        super().__init__(options)
         self._scattered_worth = options.scattered_worth
 
     def choose(self, case: Case) -> Choice:
@@ -53,14 +53,6 @@ class SemanticLocality:
             return Choice(place, "cold_route", scores, SESSION_HOME, overlap[place])
         reason = "queues outweigh every overlap" if overlap.any() else "no replica has seen its content"
         return Choice(place, "cold_route", scores, reason)
-
-    def placed(self, case: Case, place: int) -> None:
-        slot = case.candidates[place].slot
-        for each in case.request.content:
-            self._history.note(each.key, slot)
-
-    def forget(self, slot: int) -> None:
-        self._history.forget(slot)
 
     def _overlap_tokens(self, content: Sequence[Content], slots: Sequence[int]) -> Floats:
         """Weighted tokens per candidate; those of the unbroken beginning at full weight."""

@@ -13,20 +13,20 @@ import numpy as np
 
 from semgate.placement.case import Case, Choice, at_slots, best_in_turn
 from semgate.placement.evidence import SESSION_HOME, cached_tokens
-from semgate.placement.overlap import ContentHistory
 from semgate.placement.policy.interface import PolicyOptions
+from semgate.placement.policy.routed_content import RoutedContent
 
 SHORTEST_RUN_TOKENS: Final = 64  # no connector loads less
 
 
-class SemanticPlacement:
+class SemanticPlacement(RoutedContent):
     name = "semantic_placement"
 
     def __init__(self, options: PolicyOptions) -> None:
+        super().__init__(options)
         self._lag_s = options.announce_lag_s
         self._donor_worth = options.donor_worth
         self._gather_worth = options.gather_worth
-        self._history = ContentHistory(options.most_contents)
 
     def choose(self, case: Case) -> Choice:
         prompt = case.request.prompt_tokens
@@ -53,14 +53,6 @@ class SemanticPlacement:
             return Choice(place, "cold_route", scores, "queues outweigh all evidence")
         went = "; like content went there" if seen[place] > 0.0 else ""
         return Choice(place, "cold_route", scores, f"no replica holds anything of it{went}")
-
-    def placed(self, case: Case, place: int) -> None:
-        slot = case.candidates[place].slot
-        for each in case.request.content:
-            self._history.note(each.key, slot)
-
-    def forget(self, slot: int) -> None:
-        self._history.forget(slot)
 
 
 def _donors_decided(exact_scores: np.ndarray[tuple[int, ...], np.dtype[np.float64]], place: int) -> bool:
