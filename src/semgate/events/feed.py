@@ -5,6 +5,7 @@ What waits unread is bounded per replica by ZeroMQ's own queue (``StreamOptions.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -62,6 +63,7 @@ class EventFeed:
         self._context = new_context()
         self._listeners: dict[str, _Listener] = {}
         self._adapters: dict[str, str] = {}
+        self._served: Counter[str] = Counter()  # replicas by model: every request asks whether there is one
 
     def add(self, replica: str, options: StreamOptions, *, model: str = ANY_MODEL) -> int:
         """Start listening; the replica's slot. ``model`` only where replicas serve different ones."""
@@ -77,6 +79,7 @@ class EventFeed:
         stream = EventStream(self._context, options, sink)
         task = KeptTask(f"kv-events {replica}", stream.run, stream.forget)
         self._listeners[replica] = _Listener(slot, model, stream, sink, task)
+        self._served[model] += 1
         return slot
 
     async def remove(self, replica: str) -> None:
@@ -84,6 +87,7 @@ class EventFeed:
         listener = self._listeners.pop(replica, None)
         if listener is None:
             return
+        self._served[listener.model] -= 1
         await listener.task.stop()
         self.index.remove_slot(listener.slot)
 
@@ -101,8 +105,7 @@ class EventFeed:
         name = model or ANY_MODEL
         if lora is None and name in self._adapters:
             return self._adapters[name], name
-        served = {listener.model for listener in self._listeners.values()}
-        return name if name in served else ANY_MODEL, lora
+        return name if self._served[name] else ANY_MODEL, lora
 
     def request_root(self, model: str | None, salt: str | None, lora: str | None = None) -> int:
         """Where the chain of a request begins."""
