@@ -6,7 +6,7 @@ PY := $(BIN)/python
 # Engines and rivals import faster with byte code; some shells switch it off.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup pins models engine-vllm fmt lint types imports docs docs-check test test-load test-models test-engines check build smoke bench-planner bench-discovery bench-offline bench-vllm e2e-vllm bench-clients bench-simulator bench-calibration bench clean engine-nats engine-sglang bench-sglang engine-dynamo rival-routers e2e-router load-router bench-router demo-router
+.PHONY: help setup pins models engine-vllm fmt lint types imports docs docs-check test test-load test-models test-inside test-engines check build smoke bench-planner bench-discovery bench-offline bench-vllm bench-fidelity bench-guard e2e-vllm bench-clients bench-simulator bench-calibration bench clean engine-nats engine-sglang bench-sglang e2e-sglang engine-dynamo rival-routers e2e-router load-router bench-router demo-router
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -59,9 +59,11 @@ test-load: setup  ## load on loopback, alone and bounded
 test-models: models  ## tests with real model weights
 	$(BIN)/pytest -n 0 -m models
 
-test-engines: engine-vllm engine-sglang engine-dynamo engine-nats  ## tests with real serving engines
+test-inside: engine-vllm  ## tests in a real engine's own process
 	.engines/vllm/bin/python -m pytest -m engine tests/engines/vllm_inside tests/conformance
-	$(BIN)/pytest -n 0 -m engine tests/engines/dynamo tests/engines/sglang
+
+test-engines: engine-vllm engine-sglang engine-dynamo engine-nats  ## tests with real serving engines
+	$(BIN)/pytest -n 0 -m engine tests/engines/dynamo tests/engines/sglang tests/conformance
 	$(BIN)/pytest -n 0 -m engine tests/engines/vllm tests/contract/test_documents_run.py
 
 check: lint types imports docs-check test  ## everything a commit must pass
@@ -83,6 +85,12 @@ bench-offline: models  ## exact, candidate, eligible and any-position rates on r
 
 bench-vllm: engine-vllm models  ## time to first token and answer quality on a real vLLM server
 	$(PY) -m benchmarks.vllm $(ARGS)
+
+bench-fidelity: engine-vllm models  ## what reuse costs in fidelity, by policy and share, in a real engine beside cold
+	$(PY) -m benchmarks.fidelity $(ARGS)
+
+bench-guard: engine-vllm models  ## predicted KL on held-out items; how soon the guard finds a fault (ARGS=record or report)
+	$(PY) -m benchmarks.guard $(or $(ARGS),record)
 
 e2e-vllm: engine-vllm models  ## real texts, real vLLM, cold beside warm, gates and a report: one command
 	$(PY) -m benchmarks.e2e $(ARGS)
@@ -119,6 +127,9 @@ engine-sglang: setup  ## SGLang on the CPU in .engines/sglang and the SmolLM2 ch
 
 bench-sglang: engine-sglang models  ## time to first token on a real SGLang server: cold, exact, ours
 	$(PY) -m benchmarks.sglang $(ARGS)
+
+e2e-sglang: engine-sglang models  ## real texts, real SGLang, cold beside warm, gates and a report: one command
+	$(PY) -m benchmarks.e2e.sglang $(ARGS)
 
 e2e-router: engine-vllm models  ## two real vLLM servers behind the router, six policies in one run
 	$(PY) -m benchmarks.router.e2e $(ARGS)

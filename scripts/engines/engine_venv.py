@@ -80,7 +80,7 @@ class EngineVenv:
     def _install_package(self) -> None:
         projects = [(place / "pyproject.toml").read_bytes() for place in (ROOT, *self.beside)]
         digest = hashlib.sha256(
-            b"".join(projects) + str(ROOT).encode() + " ".join(self.test_tools).encode()
+            b"".join(projects) + str(ROOT).encode() + " ".join((*self.test_tools, *self.extras)).encode()
         ).hexdigest()
         if has_stamp(self._package_stamp(), digest):
             return

@@ -6,6 +6,8 @@ the plug-ins of ``tests/engines/sglang/plugins`` go in again when their metadata
 
 from __future__ import annotations
 
+import os
+
 from scripts.engines.engine_venv import EngineVenv
 from scripts.private_venv import ROOT, VenvRecipe, folder_of
 
@@ -24,6 +26,9 @@ _BARE = """
 sglang==0.5.23 torchvision==0.28.0
 xgrammar==0.2.7 timm==1.0.25 tokenizers==0.23.2 torch_memory_saver smg-grpc-servicer
 """
+PLUGINS = ROOT / "tests" / "engines" / "sglang" / "plugins"
+# This checkout's code, whichever checkout the environment's editable installs point at.
+CODE_PATH = os.pathsep.join((str(ROOT / "src"), str(PLUGINS)))
 RECIPE = VenvRecipe("sglang", packages=("torch==2.13.0", *_NEEDED.split()), bare=tuple(_BARE.split()))
 
 
@@ -44,8 +49,9 @@ VENV = EngineVenv(
     held=("numpy", "numba", "llvmlite", "torch", "sglang", "transformers", "tokenizers"),
     verify=VERIFY,
     shown=("sglang", "torch", "transformers", "numpy", "numba", "semblend"),
-    test_tools=("pytest>=8.2", "hypothesis>=6.100"),
-    beside=(ROOT / "tests" / "engines" / "sglang" / "plugins",),
+    test_tools=("pytest>=8.2", "hypothesis>=6.100", "usearch>=2.15"),  # the last for the semantic path
+    extras=("sglang",),
+    beside=(PLUGINS,),
     mend=_silence_torchvision,
 )
 

@@ -93,6 +93,7 @@ def sglang_spec(options: EngineOptions | None = None, *, semblend: Mapping[str, 
         "SGLANG_CPU_OMP_THREADS_BIND": chosen.cores or "0-1",
         "SEMBLEND_EMBEDDER": "none",
         "NUMBA_CACHE_DIR": str(ROOT / ".cache" / "engines" / "compiled-sglang"),  # another numba than vLLM's
+        "PYTHONPATH": sglang.CODE_PATH,
     }
     launcher: tuple[str, ...] = ("sglang.launch_server",)
     if semblend is not None:

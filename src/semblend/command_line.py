@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 import os
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from semblend.errors import MissingDependencyError, SemBlendError
 from semblend.streams import write_err
+
+HELP_COLUMNS: Final = 80
 
 
 class ExitCode(IntEnum):
@@ -68,6 +71,17 @@ def add_commands(root: argparse.ArgumentParser, modules: Iterable[Any], codes: s
         )
         module.add_arguments(command)
         command.set_defaults(execute=module.execute)
+
+
+def launcher_parser(program: str, description: str, needs: str, example: str) -> argparse.ArgumentParser:
+    """Of a command that starts an engine: help that ends with one command line to copy."""
+    return CommandParser(
+        prog=program,
+        allow_abbrev=False,
+        description=textwrap.fill(description, HELP_COLUMNS),
+        epilog=f"{textwrap.fill(needs, HELP_COLUMNS)}\n\nexample:\n  {example}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
 
 
 def run_program(

@@ -13,6 +13,7 @@ from typing import Any, Final
 from semblend.errors import ConfigurationError
 
 PREFIX: Final = "SEMBLEND_"
+NATS: Final = "nats://"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +52,19 @@ def _count(text: str) -> int:
 
 def _endpoint(text: str) -> str:
     endpoint = text.strip()
-    is_numbered = endpoint.startswith("tcp://") and endpoint.rpartition(":")[2].isdecimal()
+    is_numbered = endpoint.startswith(("tcp://", NATS)) and endpoint.rpartition(":")[2].isdecimal()
     if endpoint and not is_numbered and not endpoint.startswith("ipc://"):
-        raise ValueError("write tcp://ADDRESS:PORT with a number as port, or ipc://FILE")
+        raise ValueError("write tcp://ADDRESS:PORT or nats://HOST:PORT with a number as port, or ipc://FILE")
     return endpoint
+
+
+def _worker(text: str) -> int | None:
+    if not text.strip():
+        return None
+    value = int(text)
+    if not 0 <= value < 2**64:
+        raise ValueError("must be a number of at most 64 bits")
+    return value
 
 
 def _path(text: str) -> Path | None:
@@ -126,7 +136,15 @@ VARIABLES: Final = (
         "",
         "ZeroMQ endpoint, such as `tcp://*:5657`, where routers hear of donors (`semantic-kv-events`); on the "
         "port above it routers ask for what they missed. Empty announces nothing. With data parallelism each rank "
-        "takes the next two ports.",
+        "takes the next two ports. Or a NATS server, such as `nats://127.0.0.1:4222` (extra `dynamo`).",
+    ),
+    Variable(
+        "SEMBLEND_DONOR_EVENTS_WORKER",
+        "donor_events_worker",
+        _worker,
+        "",
+        "The number by which routers on NATS know this engine: in Dynamo its worker's instance id. Needed with "
+        "`nats://`, and of no use without.",
     ),
     Variable(
         "SEMBLEND_DONOR_EVENTS_KEY_FILE",
@@ -158,6 +176,7 @@ class Settings:
     strict_prefix_boundary: bool = True
     exact_materialization_only: bool = True
     donor_events: str = ""
+    donor_events_worker: int | None = None
     donor_events_key_file: Path | None = None
     donor_events_buffer: int = 10_000
 
@@ -168,6 +187,11 @@ class Settings:
             raise ConfigurationError(
                 "SEMBLEND_DONOR_EVENTS is set and SEMBLEND_DONOR_EVENTS_KEY_FILE is not; write a secret of 16 bytes or "
                 "more to a file, for instance `openssl rand -hex 32`, and give it to engines and routers alike"
+            )
+        if self.donor_events.startswith(NATS) and self.donor_events_worker is None:
+            raise ConfigurationError(
+                "SEMBLEND_DONOR_EVENTS names a NATS server and SEMBLEND_DONOR_EVENTS_WORKER is not set; give it the "
+                "number by which the router knows this engine, in Dynamo its worker's instance id"
             )
 
     @classmethod

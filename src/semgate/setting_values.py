@@ -1,4 +1,4 @@
-"""Parsers of settings: text in, a value out, a ValueError that says what to write instead. Used by settings.py only."""
+"""Parsers of settings: text in, a value out, a ValueError that says what to write instead. For setting_fields.py."""
 
 from __future__ import annotations
 
@@ -72,6 +72,20 @@ def seconds(text: str) -> float:
         raise ValueError("write a number") from None
     if not 0.0 <= value < math.inf:
         raise ValueError("write a finite number of at least 0")
+    return value
+
+
+def share(text: str) -> float:
+    value = seconds(text)
+    if value > 1.0:
+        raise ValueError("write a number between 0 and 1")
+    return value
+
+
+def rate(text: str) -> float:
+    value = seconds(text)
+    if value == 0.0:
+        raise ValueError("write a number above 0")
     return value
 
 

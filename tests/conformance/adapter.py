@@ -37,17 +37,28 @@ class Answer:
     confirmed: int | None = None
     found: bool = False
     reason: str | None = None
+    reused: int | None = None  # of adapters that do not tell their runs, as is the next
+    exact_until: int | None = None
 
     @property
     def loaded(self) -> int:
-        return sum(run.length for run in self.runs)
+        return sum(run.length for run in self.runs) if self.reused is None else self.reused
+
+    @property
+    def public_until(self) -> int:
+        """Up to where a request that was blended may be public."""
+        return min(run.target_start for run in self.runs) if self.exact_until is None else self.exact_until
 
 
 class Driver(Protocol):
-    """``loads``: the shapes this adapter materializes. Content elsewhere it may only find."""
+    """``loads``: the shapes this adapter materializes. Content elsewhere it may only find.
+
+    ``tells_runs`` False: it says how much was loaded, not from where, and takes no injected fault (a running server).
+    """
 
     name: str
     loads: frozenset[Shape]
+    tells_runs: bool
 
     def serve(self, tokens: Sequence[int], salt: str | None = None) -> Answer:
         """A request and its end; cold prefill makes it a donor and an entry of the engine's exact cache."""

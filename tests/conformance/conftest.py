@@ -14,6 +14,12 @@ from tests.conformance.adapter import Driver
 from tests.conformance.drivers import DRIVERS, open_driver
 
 
+def pytest_sessionfinish() -> None:
+    """The server that drivers share ends with the session, unless its own tests have ended it."""
+    if (module := sys.modules.get("tests.engines.sglang.running")) is not None:
+        module.stop_shared()
+
+
 @pytest.fixture(params=DRIVERS)
 def adapter(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Driver]:
     driver = open_driver(request.param, tmp_path)

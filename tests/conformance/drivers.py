@@ -13,6 +13,7 @@ DRIVERS: Final = (
     "vllm_look_up",
     pytest.param("vllm_scheduler", marks=pytest.mark.engine),
     "sglang_desk",
+    pytest.param("sglang_server", marks=[pytest.mark.engine, pytest.mark.slow]),
     "trtllm_discovery",
     "trtllm_exact_prefix",
     "dynamo_provider",
@@ -36,6 +37,18 @@ def open_driver(name: str, folder: Path, **options: Any) -> Driver | str:
             from tests.conformance.sglang_desk import SglangDesk
 
             return SglangDesk(**options)
+        case "sglang_server":
+            from scripts.engines.specs import sglang_missing
+
+            if find_spec("vllm") is not None:
+                return "run with the development environment, beside the tests that share its server"
+            if (why := sglang_missing()) is not None:
+                return why
+            if options:
+                return "a server of its own for one option is too dear; the desk is asked"
+            from tests.conformance.sglang_server import SglangServer
+
+            return SglangServer()
         case "trtllm_discovery" | "trtllm_exact_prefix":
             from tests.conformance.trtllm_stub import TrtllmStub
 

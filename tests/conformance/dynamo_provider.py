@@ -21,6 +21,7 @@ HOLDER, OTHER = (2, 0), (1, 0)
 class DynamoProvider:
     name = "dynamo_provider"
     loads: frozenset[Shape] = frozenset()
+    tells_runs = True
 
     def __init__(self, *, require_salt: bool = False, enabled: bool = True) -> None:
         self._events: list[Event] = []

@@ -27,6 +27,7 @@ BASE = Namespace(tenant=UNKNOWN, model="m")
 class SglangDesk:
     name = "sglang_desk"
     loads: frozenset[Shape] = frozenset({"moved"})  # what leaves the tree leaves with its donors
+    tells_runs = True
 
     def __init__(self, *, require_salt: bool = False, enabled: bool = True) -> None:
         self._require_salt = require_salt
@@ -49,6 +50,7 @@ class SglangDesk:
             "lookup", rid, lambda: self._office.ask(rid, array, boundary=boundary, namespace=namespace), 0
         )
         record = desk.open(rid, array, namespace, Hints())
+        assert record is not None
         plan = record.plan if promised else None
         if plan is not None:
             desk.loaded(record)

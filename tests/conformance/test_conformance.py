@@ -110,7 +110,7 @@ def test_kv_of_another_context_never_becomes_public(adapter: Driver) -> None:
     tokens, answer = donate_and_ask(adapter, "moved")
     again = adapter.serve(tokens)
     if "moved" in adapter.loads:
-        assert again.boundary <= min(run.target_start for run in answer.runs)
+        assert again.boundary <= answer.public_until
     else:
         assert again.boundary >= 300
 
@@ -152,6 +152,8 @@ def test_switched_off_it_does_nothing(name: str, tmp_path: Path) -> None:
 
 
 def test_a_fault_of_ours_is_cold_prefill_and_an_event(adapter: Driver) -> None:
+    if not adapter.tells_runs:
+        pytest.skip("no fault can be put into a running server")
     donate_and_ask(adapter, "moved")
     adapter.break_look_up(True)
     answer = adapter.serve(text(12, 48) + DOCUMENT + text(13, 40))

@@ -19,6 +19,8 @@ EXACT = ContextRisk(0, 0, 0.0)
 
 
 class TrtllmStub:
+    tells_runs = True
+
     def __init__(self, folder: Path, name: str, *, require_salt: bool = False, enabled: bool = True) -> None:
         self.name = name
         self.loads: frozenset[Shape] = frozenset()

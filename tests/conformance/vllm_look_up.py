@@ -29,6 +29,7 @@ LOG = logging.getLogger("conformance")
 class VllmLookUp:
     name = "vllm_look_up"
     loads = BOTH
+    tells_runs = True
 
     def __init__(self, *, require_salt: bool = False, enabled: bool = True) -> None:
         self._options = ConnectorOptions(second_sight=False, require_salt=require_salt, gates=Gates())
@@ -52,6 +53,7 @@ class VllmLookUp:
             pooling_params=None,
             resumable=False,
             skip_reading_prefix_cache=False,
+            lora_request=None,
         )
         record = RequestRecord(request, np.asarray(tokens, np.uint32), namespace, Hints())
         boundary = self._cache.match(tokens, salt)

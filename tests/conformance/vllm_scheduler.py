@@ -18,6 +18,7 @@ RISK = ContextRisk(0, 0, 0.0)
 class VllmScheduler:
     name = "vllm_scheduler"
     loads = BOTH
+    tells_runs = True
 
     def __init__(self, folder: Path, *, require_salt: bool = False, enabled: bool = True) -> None:
         self._events: list[Event] = []

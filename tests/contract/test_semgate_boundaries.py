@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 SRC = ROOT / "src"
 ALLOWED = (
     *("semblend.registry", "semblend.compiled", "semblend.errors", "semblend.contract", "semblend.streams"),
+    *("semblend.guard", "semblend.outcome"),  # the guard runs beside the engine, which is where the proxy is
     *("semblend.command_line", "semblend.files", "semblend.fingerprint", "semblend._version"),
     *("semantic_kv.labels", "semantic_kv.segment", "semantic_kv.trace.record", "semantic_kv.trace.writing"),
     *("semantic_kv.trace.tokens", "semantic_kv.latency", "semantic_kv.calibrate"),

@@ -70,7 +70,11 @@ def _take_generated(decoded: Decoded, event: Mapping[str, Any]) -> None:
     decoded.prompt_tokens = _count(meta.get("prompt_tokens"))
     decoded.completion_tokens = _count(meta.get("completion_tokens"))
     decoded.cached_tokens = _count(meta.get("cached_tokens"))
-    decoded.backend = {key: value for key, value in meta.items() if not key.endswith("logprobs")} or None
+    # Our adapter speaks with the first token only, in a list of one entry per token.
+    earlier = _object(_object(decoded.backend).get("semblend"))
+    said = next(filter(None, map(_object, _list(meta.get("semblend")))), earlier)
+    told = {key: value for key, value in meta.items() if not key.endswith("logprobs")}
+    decoded.backend = (told | {"semblend": said, **said} if said else told) or None
     tops = _list(meta.get("output_top_logprobs"))
     decoded.logprobs = [
         TokenLogprobs(name, value, dict(filter(None, map(_sglang_token, _list(tops[i] if i < len(tops) else None)))))

@@ -24,6 +24,7 @@ _SEED: Final = 0
 class LiveRequest:
     """``extra`` is merged into the body last; a key whose value is None there is taken out of the body.
 
+    ``hints`` are for the adapter behind the server; each kind of endpoint has its own place for them.
     ``keep_text`` off is for load: the reply then has times and token counts, but neither text nor logprobs.
     """
 
@@ -37,6 +38,7 @@ class LiveRequest:
     top_logprobs: int | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
     keep_text: bool = True
+    hints: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         if self.endpoint not in PATHS:
@@ -73,6 +75,7 @@ def _openai_body(request: LiveRequest) -> dict[str, Any]:
         "stream_options": {"include_usage": True},
         "request_id": request.request_id,
         "cache_salt": request.tenant,
+        "kv_transfer_params": None if request.hints is None else {"semblend": dict(request.hints)},
     }
     if request.endpoint == "chat":
         body["messages"] = [{"role": "user", "content": request.prompt}]
@@ -85,9 +88,13 @@ def _openai_body(request: LiveRequest) -> dict[str, Any]:
 
 
 def _sglang_body(request: LiveRequest) -> dict[str, Any]:
+    sampling: dict[str, Any] = {"temperature": _TEMPERATURE, "max_new_tokens": request.max_tokens}
+    if request.hints is not None:
+        sampling["custom_params"] = {"semblend": dict(request.hints)}
     body: dict[str, Any] = {
         "rid": request.request_id,
-        "sampling_params": {"temperature": _TEMPERATURE, "max_new_tokens": request.max_tokens},
+        "cache_salt": request.tenant,
+        "sampling_params": sampling,
         "stream": True,
         "text" if isinstance(request.prompt, str) else "input_ids": request.prompt,
     }

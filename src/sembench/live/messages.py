@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -12,7 +13,7 @@ from sembench.manifest import DonorPrompt, WorkloadItem
 
 Arm = Literal["cold", "again", "warm"]
 # An exact request: nothing loaded from donors, nothing kept as one.
-_EXACT_ONLY: Final[dict[str, Any]] = {"kv_transfer_params": {"semblend": {"reuse": False, "capture": False}}}
+_EXACT_ONLY: Final = {"reuse": False, "capture": False}
 _NUDGE: Final = "ok"
 _WARM_UP_LINES: Final = " ".join(f"Line {number} of a text that only wakes the server up." for number in range(60))
 
@@ -55,7 +56,7 @@ class Messages:
     def probe(self, item: WorkloadItem) -> LiveRequest:
         """The warm recipient again, served exactly: its cached tokens are what the exact cache holds of it."""
         name = f"probe.{item.item_id}"
-        return self._request(name, item.recipient_prompt, 1, item, item.tenant, "warm", extra=_EXACT_ONLY)
+        return self._request(name, item.recipient_prompt, 1, item, item.tenant, "warm", hints=_EXACT_ONLY)
 
     def nudge(self) -> LiveRequest:
         """The least request: it makes an idle engine take a step."""
@@ -81,7 +82,7 @@ class Messages:
         arm: Arm,
         *,
         top_logprobs: int | None = None,
-        extra: dict[str, Any] | None = None,
+        hints: Mapping[str, Any] | None = None,
     ) -> LiveRequest:
         template = item.metadata.get("template")
         return LiveRequest(
@@ -93,7 +94,7 @@ class Messages:
             tenant=self._tenant(item, tenant, arm),
             template=str(template) if template is not None else self.options.template,
             top_logprobs=top_logprobs,
-            extra=extra or {},
+            hints=hints,
         )
 
     def _tenant(self, item: WorkloadItem, tenant: str | None, arm: Arm) -> str | None:

@@ -140,11 +140,14 @@ class Session:
         return self._checked(answered(reply, backend))
 
     async def _propagated(self, item: WorkloadItem, reply: LiveReply, backend: BackendRow) -> int | None:
-        """Tokens of a blended prompt that the exact cache serves although only the true exact prefix may be there."""
+        """Tokens of a blended prompt that the exact cache serves although only what was computed exactly may be there.
+
+        That is the exact prefix and, where the adapter says so, what it computed behind it before the first moved run.
+        """
         probe = await self.client.ask(self.messages.probe(item))
         if probe.status != OK or probe.cached_tokens is None:
             return None
-        exact = backend.boundary
+        exact = _exact_end(reply) or backend.boundary
         if exact is None and reply.cached_tokens is not None and backend.reused_tokens is not None:
             exact = max(0, reply.cached_tokens - backend.reused_tokens)
         return None if exact is None else max(0, probe.cached_tokens - exact)
@@ -168,3 +171,8 @@ class Session:
         self, item: WorkloadItem, cold: ArmResult | None, warm: ArmResult | None, *, warm_first: bool
     ) -> RequestRow:
         return item_row(item, cold, warm, warm_first=warm_first, options=self.options, sizes=self.sizes)
+
+
+def _exact_end(reply: LiveReply) -> int | None:
+    told = (reply.backend or {}).get("exact_tokens")
+    return told if isinstance(told, int) and not isinstance(told, bool) else None

@@ -9,6 +9,8 @@ from semblend.contract.event import (
     EventFormatError,
     EventLine,
     FaultContained,
+    GuardChecked,
+    GuardTurnedOff,
     LoadAdvertised,
     LookupFinished,
     Materialized,
@@ -18,6 +20,7 @@ from semblend.contract.event import (
 from semblend.contract.namespace import UNKNOWN, Namespace
 from semblend.contract.outcome import DeclineReason, Evidence, Outcome
 from semblend.contract.plan import ContextRisk, Decline, Discovery, ReusePlan, Run, TokenRange
+from semblend.contract.shape import PlanShape, guard_off, risk_of_runs, shape_of
 
 __all__ = [
     "CONTRACT_VERSION",
@@ -34,14 +37,20 @@ __all__ = [
     "EventLine",
     "Evidence",
     "FaultContained",
+    "GuardChecked",
+    "GuardTurnedOff",
     "LoadAdvertised",
     "LookupFinished",
     "Materialized",
     "Namespace",
     "Outcome",
+    "PlanShape",
     "ReusePlan",
     "Run",
     "TokenRange",
     "decode_line",
     "encode_line",
+    "guard_off",
+    "risk_of_runs",
+    "shape_of",
 ]

@@ -95,7 +95,38 @@ class FaultContained:
     error: str
 
 
-Event = DonorRegistered | DonorEvicted | LookupFinished | LoadAdvertised | Materialized | Declined | FaultContained
+@dataclass(frozen=True, slots=True)
+class GuardChecked:
+    """A blended answer was compared with a cold one. ``kl`` is a lower bound: see ``semblend.guard.divergence``."""
+
+    kind: ClassVar[str] = "guard_checked"
+    request_id: str
+    model: str
+    workload_class: str
+    kl: float
+
+
+@dataclass(frozen=True, slots=True)
+class GuardTurnedOff:
+    """From now on plans of this class are declined for this model, until somebody resets the guard."""
+
+    kind: ClassVar[str] = "guard_turned_off"
+    model: str
+    workload_class: str
+    why: str
+
+
+Event = (
+    DonorRegistered
+    | DonorEvicted
+    | LookupFinished
+    | LoadAdvertised
+    | Materialized
+    | Declined
+    | FaultContained
+    | GuardChecked
+    | GuardTurnedOff
+)
 _KINDS: Final[dict[str, type[Any]]] = {cls.kind: cls for cls in get_args(Event)}
 _HINTS: Final = {
     kind: {f.name: get_type_hints(cls)[f.name] for f in fields(cls)} for kind, cls in _KINDS.items()

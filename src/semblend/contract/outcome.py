@@ -26,6 +26,11 @@ class DeclineReason(StrEnum):
     DISCOVERY_ONLY = "discovery_only"
     BELOW_MIN_REUSE_RATIO = "below_min_reuse_ratio"
     CONTEXT_RISK = "context_risk"
+    # The guard found this class of plans to drift from cold answers; see ``semblend.guard``.
+    GUARD_OFF_NEW_INSTRUCTION = "guard_off:new_instruction"
+    GUARD_OFF_EDIT = "guard_off:edit"
+    GUARD_OFF_REORDER = "guard_off:reorder"
+    GUARD_OFF_COMPOSITION = "guard_off:composition"
     # Reasons only a backend can give.
     STALE = "stale"
     NAMESPACE_MISMATCH = "namespace_mismatch"

@@ -81,7 +81,9 @@ class ReusePlan:
     """Load ``runs``, compute ``compute``, hand the rest to the engine.
 
     ``claimed`` lists the ranges the plan speaks for. Every position in them is in exactly one run or one compute range;
-    the constructor refuses anything else, so a plan that exists is a partition.
+    the constructor refuses anything else, so a plan that exists is a partition. ``compute_share`` of the loaded tokens
+    are to be computed after all, so that the KL to a cold answer stays at ``predicted_kl`` or below; ``None`` where
+    nobody said so.
     """
 
     prompt_tokens: int
@@ -92,6 +94,8 @@ class ReusePlan:
     recompute_layers: tuple[int, ...] = ()
     discoveries: tuple[Discovery, ...] = ()
     truncated: bool = False
+    compute_share: float | None = None
+    predicted_kl: float | None = None
     reused_tokens: int = field(init=False)
     computed_tokens: int = field(init=False)
 
@@ -103,6 +107,11 @@ class ReusePlan:
     @property
     def claimed_tokens(self) -> int:
         return sum(len(r) for r in self.claimed)
+
+    @property
+    def chosen_tokens(self) -> int:
+        """How many of the loaded tokens are computed after all, at most."""
+        return int((self.compute_share or 0.0) * self.reused_tokens)
 
     @property
     def claim_end(self) -> int:

@@ -38,6 +38,7 @@ from semblend.contract.donor_event import (
 from semblend.errors import ConfigurationError
 from semblend.fingerprint.anchors import GRAM, select_anchors, thin_periodic
 from semblend.fingerprint.keyed import keyed_anchors
+from semblend.settings import NATS
 
 if TYPE_CHECKING:
     from semblend.integration.border import Border
@@ -57,16 +58,37 @@ def open_announcer(settings: Settings, border: Border, rank: int = 0) -> DonorAn
         key = read_key(settings.donor_events_key_file)
     except ValueError as error:
         raise ConfigurationError(str(error)) from None
+    if settings.donor_events.startswith(NATS):
+        return _on_nats(settings, key, border, rank)
     endpoint, replay = endpoint_of_rank(settings.donor_events, rank), replay_endpoint(settings.donor_events, rank)
     from semblend.integration.donor_socket import DonorSocket  # noqa: PLC0415 - its packages are optional
 
     return DonorAnnouncer(partial(DonorSocket, endpoint, replay, settings.donor_events_buffer), key, border, rank)
 
 
+def _on_nats(settings: Settings, key: bytes, border: Border, rank: int) -> DonorAnnouncer:
+    if rank:
+        raise ConfigurationError(
+            f"donor events over NATS are of one worker without ranks, and this is rank {rank}; with data parallelism "
+            "announce them on tcp://ADDRESS:PORT"
+        )
+    from semblend.integration.dynamo.nats_socket import open_nats_announcer  # noqa: PLC0415 - its packages are optional
+
+    return open_nats_announcer(
+        settings.donor_events,
+        str(settings.donor_events_worker),
+        key,
+        border,
+        buffer_batches=settings.donor_events_buffer,
+    )
+
+
 class Announcer(Protocol):
     """What adapters call, on the scheduler's thread."""
 
-    def loadable(self, donor_id: str, tokens: NDArray[np.uint32], tenant: str | None, lora: str | None) -> None: ...
+    def loadable(
+        self, donor_id: str, tokens: NDArray[np.uint32], tenant: str | None, lora: str | None, tier: Tier = "host"
+    ) -> None: ...
     def withdrawn(self, donor_id: str, reason: str) -> None: ...
     def relocated(self, donor_id: str, tier: Tier) -> None: ...
     def purged(self, reason: str) -> None: ...
@@ -76,7 +98,9 @@ class Announcer(Protocol):
 class _Silent:
     """The announcer of a deployment that tells nobody."""
 
-    def loadable(self, donor_id: str, tokens: NDArray[np.uint32], tenant: str | None, lora: str | None) -> None:
+    def loadable(
+        self, donor_id: str, tokens: NDArray[np.uint32], tenant: str | None, lora: str | None, tier: Tier = "host"
+    ) -> None:
         pass
 
     def withdrawn(self, donor_id: str, reason: str) -> None:
@@ -107,6 +131,7 @@ class _Loadable:
     tokens: NDArray[np.uint32]
     tenant: str | None
     lora: str | None
+    tier: Tier
 
 
 class DonorAnnouncer:
@@ -128,8 +153,10 @@ class DonorAnnouncer:
         self._thread = threading.Thread(target=self._work, name="semblend-announce", daemon=True)
         self._thread.start()
 
-    def loadable(self, donor_id: str, tokens: NDArray[np.uint32], tenant: str | None, lora: str | None) -> None:
-        self._say(_Loadable(donor_id, tokens, tenant, lora))
+    def loadable(
+        self, donor_id: str, tokens: NDArray[np.uint32], tenant: str | None, lora: str | None, tier: Tier = "host"
+    ) -> None:
+        self._say(_Loadable(donor_id, tokens, tenant, lora, tier))
 
     def withdrawn(self, donor_id: str, reason: str) -> None:
         self._say(DonorWithdrawn(donor_id, reason))
@@ -239,6 +266,7 @@ class _Voice:
             GRAM,
             anchors.astype("<u8").tobytes(),
             positions[:MAX_ANCHORS].astype("<u4").tobytes(),
+            donor.tier,
         )
         self._living[donor.donor_id] = said
         return said

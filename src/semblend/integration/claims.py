@@ -21,17 +21,18 @@ def exact_until(plan: ReusePlan, shared_prefix: Callable[[str], int]) -> int:
 
 
 def within_budget(plan: ReusePlan, max_computed_tokens: int) -> ReusePlan | Decline:
-    """The leading runs whose holes fit into one step; what lies behind is the engine's, which computes in chunks."""
+    """The leading runs whose holes and chosen tokens fit into one step; what lies behind is the engine's, in chunks."""
+    share = plan.compute_share or 0.0
     runs = list(plan.runs)
     while runs:
         end = runs[-1].target_end
-        computed = end - plan.exact_prefix_tokens - sum(run.length for run in runs)
-        if computed <= max_computed_tokens:
+        loaded = sum(run.length for run in runs)
+        if end - plan.exact_prefix_tokens - loaded + int(share * loaded) <= max_computed_tokens:
             break
         runs.pop()
     else:
         return Decline(
-            DeclineReason.CAPACITY, "more holes before the first run than one step computes", plan.discoveries
+            DeclineReason.CAPACITY, "more to compute for the first run than one step computes", plan.discoveries
         )
     return plan if len(runs) == len(plan.runs) else _cut(plan, tuple(runs))
 

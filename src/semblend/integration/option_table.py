@@ -89,10 +89,24 @@ def share(value: Any) -> float:
     return float(value)
 
 
+def ceiling(value: Any) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 < value < math.inf:
+        raise ValueError("write a number above 0, without quotes, or null for no ceiling")
+    return float(value)
+
+
 def flag(value: Any) -> bool:
     if not isinstance(value, bool):
         raise ValueError("write true or false, without quotes")
     return value
+
+
+def text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError("write a string")
+    return value.strip()
 
 
 def one_of(*choices: str) -> Callable[[Any], str]:
@@ -108,7 +122,7 @@ def path(value: Any) -> Path | None:
     if value is None:
         return None
     if not isinstance(value, str) or not value.strip():
-        raise ValueError("write the path of a file as a string, or null for no event stream")
+        raise ValueError("write the path of a file as a string, or null for none")
     return Path(value)
 
 

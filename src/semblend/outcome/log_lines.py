@@ -7,6 +7,7 @@ from semblend.contract import (
     DonorRegistered,
     Event,
     FaultContained,
+    GuardTurnedOff,
     LoadAdvertised,
     LookupFinished,
     Materialized,
@@ -42,6 +43,8 @@ def log_line(event: Event) -> str | None:
             return f"SemBlend declined request_id={event.request_id} reason={event.reason}"
         case FaultContained():
             return f"SemBlend fault contained request_id={event.request_id} stage={event.stage}"
+        case GuardTurnedOff():
+            return f"SemBlend guard turned off class={event.workload_class} model={event.model}: {event.why}"
         case _:
             return None
 

@@ -2,7 +2,9 @@
 
 Any piece of a verified run is itself verified, so the union of all runs can always be covered. Going left to right and
 always taking the run that reaches furthest covers it with the fewest pieces. The run that started earlier keeps the
-overlap: its tokens there are further from their run's head, where the donor's other context weighs most.
+overlap: its tokens there are further from their run's head, where the donor's other context weighs most. Of runs that
+reach equally far the one that moves least is taken: the same passage behind a few hundred tokens and behind thousands
+is not the same, even where neither context is the recipient's (docs/guides/fidelity.md).
 """
 
 from __future__ import annotations
@@ -53,7 +55,9 @@ def _cover(runs: NDArray[np.int64], floor: int, least_stretch: int) -> NDArray[n
     best = -1
     while True:
         while i < len(runs) and runs[i, 2] <= position:
-            if best < 0 or runs[i, 2] + runs[i, 3] > runs[best, 2] + runs[best, 3]:
+            reach, furthest = runs[i, 2] + runs[i, 3], runs[best, 2] + runs[best, 3]
+            moves_less = abs(runs[i, 2] - runs[i, 1]) < abs(runs[best, 2] - runs[best, 1])
+            if best < 0 or reach > furthest or (reach == furthest and moves_less):
                 best = i
             i += 1
         if best < 0 or runs[best, 2] + runs[best, 3] <= position:

@@ -26,6 +26,8 @@ class Gates:
                                 before it is shared; the square root of the differing share of it otherwise
     ``max_context_share``       a run whose mean share of differing context is above this is not loaded
     ``min_prompt_tokens``       shorter prompts are not looked up at all
+    ``boundary_multiple_tokens`` runs begin and end at multiples of this in the recipient, rounded inward: what reuse
+                                reveals of where content begins is no finer. 1 rounds nothing
     """
 
     min_run_tokens: int = 64
@@ -34,6 +36,7 @@ class Gates:
     boundary_recompute_tokens: int = 0
     max_context_share: float = 1.0
     min_prompt_tokens: int = 64
+    boundary_multiple_tokens: int = 1
 
     def __post_init__(self) -> None:
         if self.min_run_tokens < 1 or self.min_fragment_tokens < 1:
@@ -42,6 +45,8 @@ class Gates:
             raise ConfigurationError("min_reuse_ratio and max_context_share lie between 0 and 1")
         if self.boundary_recompute_tokens < 0:
             raise ConfigurationError("boundary_recompute_tokens is not negative")
+        if self.boundary_multiple_tokens < 1:
+            raise ConfigurationError("boundary_multiple_tokens is at least 1, which rounds nothing")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +106,10 @@ def decide(
 def _run(row: list[int], risk: ContextRisk, donor_ids: Sequence[str], gates: Gates) -> Run | None:
     """The loaded part of a piece. A run whose whole context is shared has no boundary to repair."""
     skip = math.ceil(gates.boundary_recompute_tokens * math.sqrt(risk.head_share))
-    length = row[LENGTH] - skip
-    if skip:
+    skip += -(row[TARGET_START] + skip) % gates.boundary_multiple_tokens
+    surplus = (row[TARGET_START] + row[LENGTH]) % gates.boundary_multiple_tokens
+    length = row[LENGTH] - skip - surplus
+    if skip or surplus:
         if length < gates.min_fragment_tokens:
             return None
         risk = risk_of(risk.preceding_tokens + skip, risk.differing_tokens, length)

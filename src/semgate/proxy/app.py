@@ -27,12 +27,14 @@ from semgate.http.faults import (
     send_fault,
     send_json,
 )
+from semgate.http.first_byte import held_until, with_first
 from semgate.http.headers import Headers, find, for_client, for_upstream
 from semgate.http.held_body import BodiesFull, BodyBudget, HeldBody
 from semgate.http.request_body import BodyTooLarge, ClientGone, Receive, read_body
 from semgate.http.tenant import AmbiguousTenant, TenantRule
 from semgate.http.upstream import Upstream, UpstreamFault, UpstreamReply
 from semgate.proxy.exchange import Exchange
+from semgate.proxy.guard import ProxyGuard
 from semgate.proxy.telemetry import CONTENT_TYPE, ProxyTelemetry
 from semgate.proxy.writer import TraceWriter
 
@@ -52,19 +54,27 @@ class Passing:
     forward_authorization: bool
     max_body_bytes: int
     max_in_flight: int
+    min_first_byte_s: float = 0.0
 
 
 class ProxyApp:
     """Nothing here is done per chunk but to send it on and to look at it."""
 
     def __init__(
-        self, passing: Passing, upstream: Upstream, tenants: TenantRule, writer: TraceWriter, telemetry: ProxyTelemetry
+        self,
+        passing: Passing,
+        upstream: Upstream,
+        tenants: TenantRule,
+        writer: TraceWriter,
+        telemetry: ProxyTelemetry,
+        guard: ProxyGuard | None = None,
     ) -> None:
         self._passing = passing
         self._upstream = upstream
         self._tenants = tenants
         self._writer = writer
         self._telemetry = telemetry
+        self._guard = guard
         self._exact_paths = frozenset(path for path in passing.paths if "*" not in path)
         self._patterns = tuple(path for path in passing.paths if "*" in path)
         self.bodies = BodyBudget(passing.max_body_bytes)
@@ -140,6 +150,8 @@ class ProxyApp:
             await _end_torn(send, fault_of(fault), exchange)
         finally:
             await reply.abort()
+        if self._guard is not None:
+            self._guard.offer(exchange, headers)
 
     async def _relay(self, reply: UpstreamReply, exchange: Exchange, watch: ClientWatch, send: Send) -> None:
         """Each chunk goes out in the turn it came in, and is looked at afterwards."""
@@ -147,8 +159,13 @@ class ProxyApp:
         kind = find(reply.headers, b"content-type") or b""
         scan = exchange.scan = ReplyScan(is_event_stream=kind.startswith(b"text/event-stream"))
         feed, clock, telemetry = scan.feed, time.perf_counter, self._telemetry
+        chunks = reply.chunks()
+        if passing_s := self._passing.min_first_byte_s:
+            first = await anext(chunks, b"")  # engines send the head before they compute: it is held as well
+            await held_until(exchange.asked_s + passing_s)
+            chunks = with_first(first, chunks)
         await send({"type": "http.response.start", "status": reply.status, "headers": for_client(reply.headers)})
-        async for chunk in reply.chunks():
+        async for chunk in chunks:
             now_s = clock()
             is_last = reply.is_complete
             if is_last:

@@ -19,6 +19,7 @@ from semgate.http.tenant import TenantRule
 from semgate.http.upstream import Upstream
 from semgate.prompt.digest import Digests, open_secret
 from semgate.proxy.app import Passing, ProxyApp
+from semgate.proxy.guard import ProxyGuard, guard_options
 from semgate.proxy.record import RecordMaker
 from semgate.proxy.spans import SpanMaker, open_provider
 from semgate.proxy.telemetry import ProxyTelemetry
@@ -56,7 +57,13 @@ class ProxyService:
             max_connections_per_origin=settings.max_connections,
         )
         tenants = TenantRule(secret, trust_tenant_header=settings.trust_tenant_header)
-        self.app = ProxyApp(self._passing, self._upstream, tenants, self.writer, self.telemetry)
+        options = guard_options(settings)
+        self.guard = (
+            ProxyGuard(options, self._upstream, self._passing.origin, self._passing.base_path) if options else None
+        )
+        if self.guard is not None:
+            self.telemetry.observe_guard(self.guard.collect)
+        self.app = ProxyApp(self._passing, self._upstream, tenants, self.writer, self.telemetry, self.guard)
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """For foreign ASGI servers, which say by lifespan when to stop."""
@@ -72,6 +79,8 @@ class ProxyService:
     async def stop(self) -> None:
         """Records of ended requests are on disk when it returns."""
         self.app.is_ready = False
+        if self.guard is not None:
+            await self.guard.close()
         await self._upstream.close()
         await asyncio.to_thread(self.writer.close)
         if self._spans is not None:
@@ -114,4 +123,5 @@ def _passing(settings: ProxySettings) -> Passing:
         forward_authorization=settings.forward_authorization,
         max_body_bytes=settings.max_body_bytes,
         max_in_flight=settings.max_connections,
+        min_first_byte_s=settings.min_first_byte_ms / 1e3,
     )

@@ -6,7 +6,7 @@ Counting costs about 1 us for each request; the text is made when it is asked fo
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -51,6 +51,7 @@ class ProxyTelemetry:
         self._total = Histogram()
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
+        self._guard: Callable[[], Iterable[Metric]] = tuple
 
     def count(self, path: str, status: int | None, outcome: str) -> None:
         key = (path, "none" if status is None else str(status), outcome)
@@ -66,6 +67,9 @@ class ProxyTelemetry:
             self._first_byte.observe(exchange.first_byte_s - exchange.asked_s)
         if exchange.scan is not None and exchange.scan.first_token_s is not None:
             self._first_token.observe(exchange.scan.first_token_s - exchange.asked_s)
+
+    def observe_guard(self, collect: Callable[[], Iterable[Metric]]) -> None:
+        self._guard = collect
 
     def text(self) -> bytes:
         return generate_latest(self._registry)
@@ -88,6 +92,7 @@ class ProxyTelemetry:
                 f"semgate_proxy_{name}_seconds", about, buckets=held.buckets(), sum_value=held.total
             )
         yield from self._of_writer()
+        yield from self._guard()
 
     def _of_writer(self) -> Iterable[Metric]:
         counts = self._writer.counts

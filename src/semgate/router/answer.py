@@ -17,6 +17,7 @@ from typing import Final
 from semgate.http.departure import ClientWatch
 from semgate.http.event_stream import ReplyScan
 from semgate.http.faults import Fault, Send, event_of
+from semgate.http.first_byte import held_until
 from semgate.http.headers import Headers, find
 from semgate.http.upstream import Upstream, UpstreamFault, UpstreamReply
 from semgate.router.inbound import Inbound
@@ -65,8 +66,10 @@ async def open_answer(upstream: Upstream, origin: str, inbound: Inbound) -> Answ
         raise
 
 
-async def pass_on(answer: Answer, seat: Seat, client: Client, journey: Journey) -> None:
+async def pass_on(answer: Answer, seat: Seat, client: Client, journey: Journey, min_first_byte_s: float = 0.0) -> None:
     reply = answer.reply
+    if min_first_byte_s:
+        await held_until(journey.started_s + min_first_byte_s)
     headers = answer_headers(reply.headers, routing_headers(journey.request_id, seat.decision))
     journey.status, journey.first_byte_s = reply.status, time.perf_counter()
     journey.answer_bytes = len(answer.head)

@@ -39,9 +39,12 @@ class Errand:
 class Forwarder:
     """Cancelling ``run`` (the client left, or the shutdown's limit) closes the connection to the replica."""
 
-    def __init__(self, upstream: Upstream, *, max_attempts: int, retry_share: float) -> None:
+    def __init__(
+        self, upstream: Upstream, *, max_attempts: int, retry_share: float, min_first_byte_s: float = 0.0
+    ) -> None:
         self._upstream = upstream
         self._max_attempts = max_attempts
+        self._min_first_byte_s = min_first_byte_s
         self._budget = RetryBudget(retry_share)
 
     async def run(self, errand: Errand) -> None:
@@ -86,7 +89,7 @@ class Forwarder:
                 if status in REPEATABLE_STATUS and (following := self._next(errand, sent=True, dear=True)):
                     return following
             errand.inbound.body.drop()  # nobody else will be asked
-            await pass_on(answer, seat, errand.client, errand.journey)
+            await pass_on(answer, seat, errand.client, errand.journey, self._min_first_byte_s)
             return None
         finally:
             await answer.reply.abort()

@@ -97,7 +97,10 @@ class Gateway:
             max_connections_per_origin=4,
         )
         self.forwarder = Forwarder(
-            self._upstream, max_attempts=max(settings.max_attempts, 1), retry_share=settings.retry_share
+            self._upstream,
+            max_attempts=max(settings.max_attempts, 1),
+            retry_share=settings.retry_share,
+            min_first_byte_s=settings.min_first_byte_ms / 1e3,
         )
         self.metrics.observe(self._samples)
         self._tasks: list[KeptTask] = []

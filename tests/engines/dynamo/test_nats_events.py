@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import nats
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -16,11 +17,15 @@ from scripts.engines.ports import free_port
 from tests.engines.dynamo.deployment import KEY, NatsServer, missing
 
 from semblend.contract import FaultContained
-from semblend.integration.announce import DonorAnnouncer
+from semblend.contract.donor_event import DonorBatch, DonorWithdrawn
+from semblend.integration.announce import DonorAnnouncer, open_announcer
 from semblend.integration.border import Border
-from semblend.integration.dynamo.nats_feed import NatsDonorFeed
+from semblend.integration.dynamo.nats_feed import REPLAY_S, NatsDonorFeed
 from semblend.integration.dynamo.nats_socket import open_nats_announcer
+from semblend.integration.dynamo.nats_subjects import events_subject
+from semblend.integration.dynamo.packing import frame, pack
 from semblend.integration.dynamo.provider import SemanticEvidenceProvider
+from semblend.settings import Settings
 
 pytestmark = pytest.mark.engine
 LOG = logging.getLogger("nats events")
@@ -59,6 +64,54 @@ def test_a_donor_larger_than_a_message_is_left_out_and_the_others_arrive(nats_se
             assert not stream.is_lost
         finally:
             await asyncio.to_thread(announcer.close)
+            await feed.close()
+
+    asyncio.run(run())
+    assert not faults
+
+
+def test_an_engine_that_was_given_settings_is_heard(nats_server: NatsServer, tmp_path: Path) -> None:
+    faults: list[FaultContained] = []
+    key_file = tmp_path / "key"
+    key_file.write_text(KEY)
+    settings = Settings(donor_events=nats_server.url, donor_events_worker=11, donor_events_key_file=key_file)
+
+    async def run() -> None:
+        provider = SemanticEvidenceProvider(KEY.encode())
+        feed = NatsDonorFeed(nats_server.url, provider)
+        await feed.start()
+        announcer = open_announcer(settings, Border(faults.append, LOG))
+        try:
+            announcer.loadable("set", words(3, 300), None, None)
+            await until(lambda: ((11, 0), "set") in provider.index._donors)
+        finally:
+            await asyncio.to_thread(announcer.close)
+            await feed.close()
+
+    asyncio.run(run())
+    assert not faults
+
+
+def test_a_publisher_that_answers_nobody_keeps_no_other_waiting(nats_server: NatsServer) -> None:
+    faults: list[FaultContained] = []
+
+    async def run() -> None:
+        provider = SemanticEvidenceProvider(KEY.encode())
+        feed = NatsDonorFeed(nats_server.url, provider)
+        await feed.start()
+        mute = await nats.connect(nats_server.url)
+        announcer = opened(nats_server.url, faults)
+        try:
+            said = pack(DonorBatch(time.time(), (DonorWithdrawn("x", "y"),)))
+            for worker_id in range(100, 110):
+                await mute.publish(events_subject(str(worker_id)), frame(7, said))  # begins with a gap
+            await mute.flush()
+            await until(lambda: feed.stream_of(109) is not None, seconds=REPLAY_S / 2)
+            announcer.loadable("heard", words(3, 300), None, None)
+            await until(lambda: ((9, 0), "heard") in provider.index._donors, seconds=REPLAY_S * 2)
+        finally:
+            await asyncio.to_thread(announcer.close)
+            await mute.close()
             await feed.close()
 
     asyncio.run(run())

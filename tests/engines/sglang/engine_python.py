@@ -20,7 +20,7 @@ def result_of(script: Path, *arguments: str, timeout_s: float = 900.0) -> Any:
         pytest.skip(missing)
     done = subprocess.run(
         [str(python_of(sglang.RECIPE)), "-P", str(script), *arguments],
-        env={**os.environ, "HF_HUB_OFFLINE": "1"},
+        env={**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONPATH": sglang.CODE_PATH},
         capture_output=True,
         text=True,
         timeout=timeout_s,

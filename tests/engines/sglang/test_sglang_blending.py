@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from scripts.engines.generate import Reply, flush, generate
 from scripts.engines.server import EngineServer
-from tests.engines.sglang.conftest import PAGE_TOKENS
+from tests.engines.sglang.running import PAGE_TOKENS
 from tests.engines.sglang.texts import Texts
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from scripts.private_venv import ROOT
 from tests.engines.sglang.engine_python import result_of
-from tests.engines.sglang.texts import ROOT
 
 pytestmark = pytest.mark.engine
 

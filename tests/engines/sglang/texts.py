@@ -1,4 +1,4 @@
-"""Real text as token ids: the documents of this repository, read with the model's own tokenizer."""
+"""Real text as token ids: documents of this repository as they once were, read with the model's own tokenizer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[3]
+RUNNING_TEXT = Path(__file__).resolve().parents[1] / "running_text.txt"
 QUESTION = "\n\nQuestion: what does the text above say, in one sentence?\nAnswer:"
 _MANNERS = ("careful", "brief", "curious", "plain", "honest", "quick", "patient", "sober", "friendly", "strict")
 
@@ -36,7 +36,6 @@ class Texts:
 def read_texts(tokenizer_file: Path) -> Texts:
     from tokenizers import Tokenizer
 
-    paths = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
-    text = "\n\n".join(path.read_text(encoding="utf-8") for path in paths)
+    text = RUNNING_TEXT.read_text(encoding="utf-8")
     tokenizer = Tokenizer.from_file(str(tokenizer_file))
     return Texts(tuple(tokenizer.encode(text).ids), tokenizer)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,11 @@ from hypothesis import strategies as st
 from tests.engines.vllm_inside.world import Vote
 
 from semblend.contract import ContextRisk, Run, TokenRange
-from semblend.integration.vllm.orders import CaptureOrder, LoadOrder, StepOrders
+from semblend.integration.vllm.orders import CaptureOrder, Choice, LoadOrder, StepOrders
 from semblend.integration.vllm.worker_half import WorkerHalf
 from semblend.kv.host_store import HostStore
 from semblend.kv.rope import half_split, rotate_keys
+from semblend.plan.selection import Selection
 
 pytestmark = pytest.mark.engine
 LAYERS, HEADS, DIM, BLOCK, BLOCKS = 2, 2, 8, 16, 24
@@ -171,3 +173,16 @@ def test_a_donor_is_loaded_in_the_step_that_drops_it_and_its_room_is_free_for_th
     assert not news.capture_faults
     assert "new" in worker.store
     assert "old" not in worker.store
+
+
+def test_ranks_that_would_choose_differently_break_the_promise_before_any_forward() -> None:
+    worker = Worker()
+    worker.half._is_alone = False
+    worker.keep("d", 64)
+    order = order_of([Run("d", 0, 32, 16, RISK)], 32, 48, [3, 4, 5])
+    choice = Choice(Selection("first", 0.5), order.block_ids, np.arange(32, 48), np.arange(48, 50))
+    worker.half.load(StepOrders([replace(order, choice=choice)]))
+    news = worker.half.take_news()
+    assert news is not None
+    assert "choose differently" in news.load_faults["r"]
+    assert not worker.forward.calls

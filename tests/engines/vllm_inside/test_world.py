@@ -33,6 +33,28 @@ def test_a_document_behind_a_new_instruction_is_blended(tmp_path: Path, ranks: i
     assert third["exact_prefix_tokens"] == 0, "nothing of a blended request is a public block"
 
 
+@pytest.mark.parametrize(("ranks", "share", "chosen"), [(1, 0.25, 73), (2, 0.0, 0)])
+def test_chosen_tokens_are_computed_and_several_ranks_choose_none(
+    tmp_path: Path, ranks: int, share: float, chosen: int
+) -> None:
+    world = make_world(tmp_path, ranks=ranks, select="first", select_share=0.25)
+    document = text(1, 300)
+    world.serve("a", document)
+    reply = world.serve("b", text(2, 50) + document + text(3, 20))
+    assert reply["outcome"] == "backend_materialized_reuse"
+    assert (reply["reused_tokens"], reply["computed_tokens"]) == (292 - chosen, 58 + chosen)
+    assert reply["compute_share"] == share
+    assert not any(news.load_faults for news in world.news)
+
+
+def test_more_to_choose_than_a_step_computes_is_left_to_the_engine(tmp_path: Path) -> None:
+    world = make_world(tmp_path, select="first", batch_tokens=256)
+    document = text(1, 300)
+    world.serve("a", document)
+    reply = world.serve("b", text(2, 50) + document + text(3, 20), share=0.9, capture=False)
+    assert (reply["outcome"], reply["reason"]) == ("cold_fallback", "capacity")
+
+
 def test_a_full_store_makes_room_without_losing_the_newcomer(tmp_path: Path) -> None:
     world = make_world(tmp_path, host_tokens=1024, blocks=80)
     for n in range(6):

@@ -109,6 +109,18 @@ def test_ids_tenant_and_template_are_sent(server: str) -> None:
     seen = last_seen(server)
     assert (seen["body"]["rid"], seen["body"]["input_ids"]) == ("item-1", [5, 6, 7])
     assert "x-tenant-id" not in seen["headers"]
+    assert "cache_salt" not in seen["body"]
+
+
+def test_hints_and_tenants_go_where_each_endpoint_has_a_place_for_them(server: str) -> None:
+    hints = {"reuse": False}
+    ask(server, endpoint="sglang_generate", prompt=(5, 6, 7), max_tokens=2, hints=hints, tenant="acme")
+    body = last_seen(server)["body"]
+    assert body["sampling_params"]["custom_params"] == {"semblend": hints}
+    assert body["cache_salt"] == "acme"
+    assert "kv_transfer_params" not in body
+    ask(server, endpoint="completions", hints=hints)
+    assert last_seen(server)["body"]["kv_transfer_params"] == {"semblend": hints}
 
 
 @pytest.mark.parametrize(

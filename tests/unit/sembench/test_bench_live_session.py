@@ -388,7 +388,7 @@ def test_propagation_is_what_the_exact_cache_has_beyond_the_boundary(
     row, server, _ = audited(tmp_path, reuse, replies=replies, check_propagation=1.0)
     assert row.backend is not None
     assert row.backend.propagated_tokens == propagated
-    hints = server.by_id("probe.i1").extra["kv_transfer_params"]["semblend"]
+    hints = server.by_id("probe.i1").hints
     assert hints == {"reuse": False, "capture": False}
 
 

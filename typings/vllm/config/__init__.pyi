@@ -4,6 +4,7 @@ from vllm.config.kv_transfer import KVTransferConfig as KVTransferConfig
 
 class ModelConfig:
     model: str
+    served_model_name: str
     tokenizer: str
     revision: str | None
     tokenizer_revision: str | None

@@ -1,16 +1,19 @@
 """All publishers on NATS into the provider: messages in their order, replays where some are missing.
 
-Runs on the router's loop. Publishers are named by their worker's instance id; at most ``MAX_PUBLISHERS`` are followed.
+Runs on the router's loop. Publishers are named by their worker's instance id; at most ``MAX_PUBLISHERS`` are followed,
+the one that was silent longest leaves for a new one. At most ``MAX_ASKING`` replays are awaited at once.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from functools import partial
 from typing import Any, Final
 
 from semblend.contract.donor_event import DonorBatch, DonorEventError
 from semblend.errors import MissingDependencyError
+from semblend.integration.dynamo.catching_up import Answer, CatchingUp, Room
 from semblend.integration.dynamo.donor_stream import DonorStream
 from semblend.integration.dynamo.nats_subjects import (
     EVERYBODY,
@@ -29,6 +32,7 @@ except ImportError as error:
     raise MissingDependencyError(str(error.name), "dynamo", "donor events over NATS") from None
 
 MAX_PUBLISHERS: Final = 4096
+MAX_ASKING: Final = 64
 MAX_REPLAY_MESSAGES: Final = 20_000
 CONNECT_S: Final = 5
 REPLAY_S: Final = 5.0
@@ -36,14 +40,18 @@ HELLO_S: Final = 1.0
 
 
 class NatsDonorFeed:
-    """``malformed`` messages and those of publishers beyond the bound were left out."""
+    """``malformed`` messages were left out, ``dropped`` publishers had to make room; they are heard when they speak."""
 
     def __init__(self, url: str, provider: SemanticEvidenceProvider) -> None:
         self.malformed = 0
-        self.ignored = 0
+        self.dropped = 0
         self._url = url
         self._provider = provider
-        self._streams: dict[int, DonorStream] = {}
+        self._followed: OrderedDict[int, CatchingUp] = OrderedDict()  # the one heard last is last
+        self._room = Room()
+        self._asking = asyncio.Semaphore(MAX_ASKING)
+        self._ending: set[asyncio.Task[None]] = set()
+        self._is_closing = False
         self._client: Any = None
 
     async def start(self) -> None:
@@ -54,25 +62,35 @@ class NatsDonorFeed:
         await self._hello()
 
     async def close(self) -> None:
+        """What is known of the workers stays with the provider."""
+        self._is_closing = True  # no new question while the old ones end
+        for followed in self._followed.values():
+            self._end(followed)
+        await asyncio.gather(*self._ending, return_exceptions=True)
         if self._client is not None:
             await self._client.close()
 
     def stream_of(self, worker_id: int) -> DonorStream | None:
-        return self._streams.get(worker_id)
+        followed = self._followed.get(worker_id)
+        return None if followed is None else followed.stream
 
     def leave(self, worker_id: int) -> None:
         """The worker is gone, and its donors with it."""
-        self._streams.pop(worker_id, None)
+        if (followed := self._followed.pop(worker_id, None)) is not None:
+            self._end(followed)
         self._provider.forget(worker_id)
 
+    def _end(self, followed: CatchingUp) -> None:
+        if (task := followed.leave()) is not None:
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
+
     async def _heard(self, message: Msg) -> None:
+        """Waits for nobody: all publishers come through this one subscription."""
         read = self._read(message, publisher_of(message.subject))
-        if read is None:
-            return
-        worker_id, sequence, batch = read
-        stream = self._stream(worker_id)
-        if stream is not None and (start := stream.live(sequence, batch)) is not None:
-            await self._ask(worker_id, stream, start)  # later messages wait: they come after what is missing
+        if read is not None and not self._is_closing:
+            worker_id, sequence, batch = read
+            self._follow(worker_id).heard(sequence, batch, len(message.data))
 
     def _read(self, message: Msg, publisher: str) -> tuple[int, int, DonorBatch] | None:
         try:
@@ -83,29 +101,30 @@ class NatsDonorFeed:
             self.malformed += 1
             return None
 
-    def _stream(self, worker_id: int) -> DonorStream | None:
-        stream = self._streams.get(worker_id)
-        if stream is None:
-            if len(self._streams) >= MAX_PUBLISHERS:
-                self.ignored += 1
-                return None
+    def _follow(self, worker_id: int) -> CatchingUp:
+        followed = self._followed.get(worker_id)
+        if followed is None:
+            if len(self._followed) >= MAX_PUBLISHERS:
+                self.leave(next(iter(self._followed)))
+                self.dropped += 1
             apply, clear = partial(self._provider.apply, worker_id), partial(self._provider.forget, worker_id)
-            self._streams[worker_id] = stream = DonorStream(apply, clear)
-        return stream
+            followed = CatchingUp(DonorStream(apply, clear), partial(self._ask, worker_id), self._room)
+            self._followed[worker_id] = followed
+        self._followed.move_to_end(worker_id)
+        return followed
 
-    async def _ask(self, worker_id: int, stream: DonorStream, start: int) -> None:
-        answers = await self._replay(replay_subject(str(worker_id)), start, REPLAY_S, publishers=1)
-        if worker_id in answers:
-            stream.replayed(answers[worker_id])
-        else:
-            stream.unanswered()
+    async def _ask(self, worker_id: int, start: int) -> Answer:
+        async with self._asking:
+            try:
+                answers = await self._replay(replay_subject(str(worker_id)), start, REPLAY_S, publishers=1)
+            except nats.errors.Error:
+                return None  # the server is away
+        return answers.get(worker_id)
 
     async def _hello(self) -> None:
         answers = await self._replay(REPLAY_OF_ALL, 0, HELLO_S, publishers=MAX_PUBLISHERS)
         for worker_id, messages in answers.items():
-            stream = self._stream(worker_id)
-            if stream is not None:
-                stream.replayed(messages)
+            self._follow(worker_id).stream.replayed(messages)
 
     async def _replay(
         self, subject: str, start: int, patience_s: float, *, publishers: int

@@ -9,7 +9,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ from semblend.contract import (
     Outcome,
     ReusePlan,
 )
+from semblend.contract.donor_event import Tier
 from semblend.integration.claims import cut_at, exact_until, within_budget, within_holes
 from semblend.integration.sglang.alternates import shared_prefix, verified
 from semblend.integration.sglang.provider import StagedRequest
@@ -34,12 +35,19 @@ from semblend.integration.sglang.provider import StagedRequest
 if TYPE_CHECKING:
     from semblend.integration.hints import Hints
     from semblend.integration.sglang.options import SglangOptions
-    from semblend.integration.sglang.planner_provider import PlannerProvider
+    from semblend.integration.sglang.provider import SemanticPrefixProvider
 
 MAX_RECORDS: Final = 8192
 _ATTEMPTS: Final = 3
 
-Resident = Callable[[NDArray[np.uint32], int], int]  # a donor, and how many of its first tokens are needed
+Resident = Callable[[NDArray[np.uint32], int], "Reach"]  # a donor, and how many of its first tokens are needed
+
+
+class Reach(NamedTuple):
+    """How many of a donor's first tokens can be loaded, and the farthest place a part of them stands in."""
+
+    tokens: int
+    tier: Tier = "device"
 
 
 @dataclass(slots=True)
@@ -50,6 +58,7 @@ class Record:
     tokens: NDArray[np.uint32]
     namespace: Namespace
     hints: Hints
+    owner: object = None  # the engine's own request: ids are the clients' and may come twice
     asked_at: tuple[int, int, int] | None = None  # boundary, limit and the state of the donors the answer holds for
     plan: ReusePlan | None = None
     donors: dict[str, NDArray[np.uint32]] = field(default_factory=dict)
@@ -68,7 +77,7 @@ class Desk:
 
     def __init__(
         self,
-        provider: PlannerProvider,
+        provider: SemanticPrefixProvider,
         options: SglangOptions,
         emit: Callable[[Event], None],
         *,
@@ -85,13 +94,23 @@ class Desk:
     def __len__(self) -> int:
         return len(self._records)
 
-    def open(self, rid: str, tokens: NDArray[np.uint32], namespace: Namespace, hints: Hints) -> Record:
-        """The record of a request; one whose tokens have grown (it was sent back to the queue) begins anew."""
-        record = self._records.get(rid)
-        if record is None or len(record.tokens) != len(tokens):
-            self._records[rid] = record = Record(rid, tokens, namespace, hints)
-            self._make_room()
+    def open(
+        self, rid: str, tokens: NDArray[np.uint32], namespace: Namespace, hints: Hints, owner: object = None
+    ) -> Record | None:
+        """The record of a request; one whose tokens have grown (it was sent back to the queue) begins anew. None while
+        another request runs on loaded KV under the same id."""
+        held = self._records.get(rid)
+        if held is not None and held.owner is owner and len(held.tokens) == len(tokens):
+            return held
+        if held is not None and held.is_loaded and held.owner is not owner:
+            return None
+        self._records[rid] = record = Record(rid, tokens, namespace, hints, owner)
+        self._make_room()
         return record
+
+    def expect(self, rid: str, tokens: NDArray[np.uint32], namespace: Namespace) -> None:
+        """A request that will be looked up when its turn comes: the provider may begin to think."""
+        self.provider.on_request_staged(StagedRequest(rid, tokens, namespace, 0))
 
     def _make_room(self) -> None:
         """A request that runs on loaded KV is never forgotten: the record keeps its KV out of the tree."""
@@ -104,15 +123,20 @@ class Desk:
     def known(self, rid: str) -> Record | None:
         return self._records.get(rid)
 
+    def of(self, owner: Any) -> Record | None:
+        """The record of the engine's own request, not of another with the same id."""
+        record = self._records.get(owner.rid)
+        return record if record is not None and record.owner is owner else None
+
     def claim(self, record: Record, boundary: int, limit: int, obstacle: str, resident: Resident) -> int:
         """How many tokens from ``boundary`` on are promised; 0 for none. Cheap when asked again."""
         if record.is_loaded:
             return 0
-        asked_at = (boundary, limit, self.provider.donors.version)
+        asked_at = (boundary, limit, self.provider.version)
         if record.asked_at != asked_at:
             record.asked_at = asked_at
             self._ask(record, boundary, limit, obstacle, resident)
-            record.asked_at = (boundary, limit, self.provider.donors.version)
+            record.asked_at = (boundary, limit, self.provider.version)
         return 0 if record.plan is None else record.plan.claim_end - boundary
 
     def _ask(self, record: Record, boundary: int, limit: int, obstacle: str, resident: Resident) -> None:
@@ -168,10 +192,12 @@ class Desk:
         """Whether the tree no longer holds what the plan needs; the provider is told what is left."""
         lost = False
         for donor_id, needed in needed_tokens(plan).items():
-            left = resident(donors[donor_id], needed)
-            if left < needed:
-                self.provider.on_donor_lost(donor_id, left)
+            reach = resident(donors[donor_id], needed)
+            if reach.tokens < needed:
+                self.provider.on_donor_lost(donor_id, reach.tokens)
                 lost = True
+            else:
+                self.provider.on_donor_seen(donor_id, reach.tier)
         return lost
 
     def _served(self, plan: ReusePlan, limit: int) -> ReusePlan | Decline:
@@ -202,6 +228,12 @@ class Desk:
         record.plan, record.is_loaded = None, False
         record.decline = Decline(reason, why)
 
+    def overtaken(self, rid: str) -> None:
+        """The engine has found a longer exact match in another tier: an earlier promise no longer stands."""
+        record = self._records.get(rid)
+        if record is not None and not record.is_loaded:
+            record.plan = record.asked_at = None
+
     def confirmed(self, record: Record, load_ms: float, compute_ms: float, *, recomputed: bool) -> None:
         """A forward pass has run over the claim. ``recomputed``: nothing of it was loaded in the end."""
         plan = record.plan
@@ -218,7 +250,11 @@ class Desk:
     def publishable(self, rid: str, up_to: int) -> int:
         """How many of the first ``up_to`` tokens may enter the tree."""
         record = self._records.get(rid)
-        if record is None or not record.is_loaded or record.exact_tokens >= len(record.tokens):
+        if record is None or not record.is_loaded:
+            return up_to
+        if not record.is_confirmed:  # its holes have not been computed yet
+            return min(up_to, record.exact_prefix_tokens)
+        if record.exact_tokens >= len(record.tokens):
             return up_to
         return record.exact_prefix_tokens if record.skip_insert else min(up_to, record.exact_tokens)
 
@@ -237,10 +273,9 @@ class Desk:
     def released(self, rid: str) -> None:
         """The request holds no KV any more."""
         record = self._records.pop(rid, None)
-        if record is not None:
-            if record.decline is not None and not record.is_loaded:
-                self._emit(Declined(rid, record.decline.reason.value, record.decline.detail))
-            self.provider.on_request_released(rid)
+        if record is not None and record.decline is not None and not record.is_loaded:
+            self._emit(Declined(rid, record.decline.reason.value, record.decline.detail))
+        self.provider.on_request_released(rid)
 
     def reset(self) -> None:
         self._records.clear()

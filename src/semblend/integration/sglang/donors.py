@@ -12,7 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semblend.contract import DonorEvicted, DonorRegistered, Event, Namespace, ReusePlan
+from semblend.contract.donor_event import Tier
 from semblend.errors import DonorError
+from semblend.integration.announce import SILENT, Announcer
 from semblend.pipeline.planner import Planner
 
 
@@ -23,15 +25,27 @@ class Donor:
 
 
 class Donors:
-    """Keeps the planner's index and the tokens behind it in step. ``version`` changes with every change."""
+    """Keeps the planner's index and the tokens behind it in step. ``version`` changes with every change.
 
-    def __init__(self, planner: Planner, emit: Callable[[Event], None], min_tokens: int, page_tokens: int) -> None:
+    Routers hear through ``announcer`` of what can be loaded here and of what no longer can.
+    """
+
+    def __init__(
+        self,
+        planner: Planner,
+        emit: Callable[[Event], None],
+        min_tokens: int,
+        page_tokens: int,
+        announcer: Announcer = SILENT,
+    ) -> None:
         self.version = 0
         self._planner = planner
         self._emit = emit
         self._min_tokens = min_tokens
         self._page_tokens = page_tokens
+        self._announcer = announcer
         self._held: dict[str, Donor] = {}
+        self._tiers: dict[str, Tier] = {}  # of those the device no longer has whole
         self._serial = 0
 
     def __len__(self) -> int:
@@ -73,15 +87,30 @@ class Donors:
         else:
             self._register(donor_id, Donor(donor.tokens[:tokens].copy(), donor.namespace), None)
 
+    def seen(self, donor_id: str, tier: Tier) -> None:
+        """The last part of a donor that was asked for stands in ``tier``; whoever routes hears of a change."""
+        if donor_id in self._held and tier != self._tiers.get(donor_id, "device"):
+            self._tiers[donor_id] = tier
+            self._announcer.relocated(donor_id, tier)
+
     def drop(self, donor_id: str, reason: str) -> None:
-        self._planner.forget(donor_id)
-        if (donor := self._held.pop(donor_id, None)) is not None:
-            self.version += 1
-            self._emit(DonorEvicted(donor_id, donor.namespace.digest(), reason))
+        if self._strike(donor_id, reason):
+            self._announcer.withdrawn(donor_id, reason)
 
     def clear(self) -> None:
         for donor_id in list(self._held):
-            self.drop(donor_id, "reset")
+            self._strike(donor_id, "reset")
+        self._announcer.purged("reset")
+
+    def _strike(self, donor_id: str, reason: str) -> bool:
+        self._planner.forget(donor_id)
+        self._tiers.pop(donor_id, None)
+        donor = self._held.pop(donor_id, None)
+        if donor is None:
+            return False
+        self.version += 1
+        self._emit(DonorEvicted(donor_id, donor.namespace.digest(), reason))
+        return True
 
     def _register(self, donor_id: str, donor: Donor, text: str | None) -> bool:
         try:
@@ -93,4 +122,9 @@ class Donors:
         self._held[donor_id] = donor
         for other in evicted:
             self.drop(other, "index_full")
-        return donor_id in self._held
+        if donor_id not in self._held:
+            return False
+        tenant = donor.namespace.tenant
+        assert tenant is None or isinstance(tenant, str), "donors have a known namespace"
+        self._announcer.loadable(donor_id, donor.tokens, tenant, None, self._tiers.get(donor_id, "device"))
+        return True

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from semblend.contract import TokenRange
+from semblend.integration.sglang.passes import passes
 
 if TYPE_CHECKING:
     from semblend.integration.border import Border
@@ -35,6 +36,10 @@ class HoleOrder:
     claimed: TokenRange
     load_ms: float
 
+    @property
+    def tokens_due(self) -> int:
+        return sum(len(part) for part in self.ranges)
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Row:
@@ -48,14 +53,22 @@ class Row:
 class HoleBoard:
     """Orders between admission and the pass that fills them. ``done`` hears of each, with what it took."""
 
-    def __init__(self, border: Border, done: Callable[[HoleOrder, float, bool], None], max_rows: int) -> None:
+    def __init__(
+        self, border: Border, done: Callable[[HoleOrder, float, bool], None], max_rows: int, max_step_tokens: int
+    ) -> None:
         self._border = border
         self._done = done
         self._max_rows = max_rows
+        self._max_step_tokens = max_step_tokens
         self._orders: dict[str, HoleOrder] = {}
 
     def __len__(self) -> int:
         return len(self._orders)
+
+    def has_room(self, tokens: int) -> bool:
+        """Whether so many tokens more may be computed before the next step; one request alone always may."""
+        waiting = sum(order.tokens_due for order in self._orders.values())
+        return not waiting or waiting + tokens <= self._max_step_tokens
 
     def post(self, order: HoleOrder) -> None:
         self._orders[order.rid] = order
@@ -68,11 +81,14 @@ class HoleBoard:
 
     def fill(self, runner: Any, batch: Any, forward: Forward) -> list[HoleOrder]:
         """Compute what the requests of this batch lack. What cannot even be computed whole raises."""
-        if not self._orders or not batch.rids:
+        if not self._orders:
             return []
+        if not batch.rids:
+            raise RuntimeError("the engine's batch names no requests: loaded KV would be read with holes in it")
         due = [(row, self._orders.pop(rid)) for row, rid in enumerate(batch.rids) if rid in self._orders]
         for batch_row, order in due:
-            self._fill_one(partial(_compute, runner, batch, forward, self._max_rows, batch_row, order), order)
+            limits = self._max_rows, self._max_step_tokens
+            self._fill_one(partial(_compute, runner, batch, forward, limits, batch_row, order), order)
         return [order for _, order in due]
 
     def _fill_one(self, compute: Callable[[Sequence[TokenRange]], bool], order: HoleOrder) -> None:
@@ -87,20 +103,14 @@ def _compute(
     runner: Any,
     batch: Any,
     forward: Forward,
-    max_rows: int,
+    limits: tuple[int, int],
     batch_row: int,
     order: HoleOrder,
     ranges: Sequence[TokenRange],
 ) -> bool:
-    rows = [Row(batch_row, order, part) for part in ranges]
-    for some in _in_turn(rows, max_rows):
-        forward(hole_batch(runner, batch, some))
+    for parts in passes(ranges, *limits):
+        forward(hole_batch(runner, batch, [Row(batch_row, order, part) for part in parts]))
     return True
-
-
-def _in_turn(rows: Sequence[Row], most: int) -> Iterator[Sequence[Row]]:
-    for first in range(0, len(rows), most):
-        yield rows[first : first + most]
 
 
 def hole_batch(runner: Any, batch: Any, rows: Sequence[Row]) -> Any:

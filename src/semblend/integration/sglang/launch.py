@@ -11,25 +11,31 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from semblend.command_line import CommandParser, exit_code_of
+from semblend.command_line import exit_code_of, launcher_parser
 from semblend.errors import ConfigurationError
 from semblend.integration.settings import hand_on
-from semblend.integration.sglang.missing import EngineMissingError
+from semblend.integration.sglang.missing import EngineMissingError, without_registry
 from semblend.integration.sglang.options import WHERE, parse_options
 from semblend.integration.sglang.plugin import BACKEND
+from semblend.integration.sglang.support import VERIFIED_VERSION
 
 PROGRAM: Final = "semblend-sglang"
+EXAMPLE: Final = (
+    "semblend-sglang --model-path Qwen/Qwen2.5-0.5B-Instruct --device cpu --attention-backend torch_native "
+    """--page-size 16 --port 30000 --semblend-options '{"events": "events.jsonl"}'"""
+)
 _FLAG: Final = "--radix-cache-backend"
 
 
 def parse(words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     """Ours, and what is left for the engine."""
-    parser = CommandParser(
-        prog=PROGRAM,
-        allow_abbrev=False,
-        description="Start SGLang with SemBlend's radix cache. Every other flag is SGLang's own and is passed on, "
-        "such as --model-path, --port, --page-size.",
-        epilog="Needs SGLang in the same environment; SemBlend never installs or moves an engine.",
+    parser = launcher_parser(
+        PROGRAM,
+        "Start SGLang with SemBlend's radix cache. Every other flag is SGLang's own and is passed on, such as "
+        "--model-path, --port, --page-size.",
+        f"Needs SGLang in the same environment (verified with {VERIFIED_VERSION}); SemBlend never installs or moves an "
+        "engine.",
+        EXAMPLE,
     )
     parser.add_argument(
         "--semblend-options",
@@ -75,8 +81,10 @@ def start(words: Sequence[str]) -> int:
 
 def _verify_registration() -> None:
     """The engine's processes find us by our entry point alone; a registration made only here would not reach them."""
-    from sglang.srt.mem_cache.registry import registered_radix_cache_backends  # noqa: PLC0415
-
+    try:
+        from sglang.srt.mem_cache.registry import registered_radix_cache_backends  # noqa: PLC0415
+    except ImportError as error:
+        raise without_registry(error) from None
     if BACKEND not in registered_radix_cache_backends():
         raise ConfigurationError(
             f"the engine did not load SemBlend's plug-in '{BACKEND}' (entry points 'sglang.srt.plugins'); reinstall "

@@ -1,8 +1,10 @@
-"""The refusal of a process without the engine: no extra of ours brings one, so it says what to install instead."""
+"""Refusals of a process without the engine, or with one too old: no extra of ours brings one, so they say which one."""
 
 from __future__ import annotations
 
-from semblend.errors import MissingDependencyError, SemBlendError
+import sys
+
+from semblend.errors import ConfigurationError, MissingDependencyError, SemBlendError
 from semblend.integration.sglang.support import VERIFIED_VERSION
 
 
@@ -13,3 +15,11 @@ class EngineMissingError(MissingDependencyError):
         how = f"install it beside semblend: pip install sglang=={VERIFIED_VERSION}"
         SemBlendError.__init__(self, f"SGLang cannot be imported ({seen}); {how}")
         self.package, self.extra = "sglang", ""
+
+
+def without_registry(error: ImportError) -> ConfigurationError:
+    """Of an imported engine that has nowhere to register a radix cache."""
+    version = getattr(sys.modules.get("sglang"), "__version__", "of an unknown version")
+    return ConfigurationError(
+        f"SGLang {version} has no registry of radix backends ({error}); pip install sglang=={VERIFIED_VERSION}"
+    )

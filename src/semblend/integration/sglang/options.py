@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from semblend.integration.option_table import OptionsOf, flag, json_object, markdown_table, path, share, whole
+from semblend.integration.option_table import OptionsOf, flag, json_object, markdown_table, path, share, text, whole
 from semblend.integration.settings import SGLANG_OPTIONS
+from semblend.integration.sglang.support import VERIFIED_VERSION
 from semblend.plan.gates import Gates
 
 WHERE: Final = SGLANG_OPTIONS
@@ -27,6 +28,8 @@ class SglangOptions:
     second_sight: bool = True
     max_holes: int = 64
     recompute_all: bool = False
+    provider: str = ""
+    validated_version: str = ""
     gates: Gates = DEFAULT_GATES
 
 
@@ -60,6 +63,17 @@ OPTIONS: Final = (
         flag,
         "Diagnosis: claim as planned but load nothing and compute the whole claim in rows of the same forward pass. "
         "Answers must equal those of cold prefill.",
+    ),
+    _TABLE.option(
+        "provider",
+        text,
+        "`package.module:Class` of a provider of your own, made without arguments; empty takes the planner's.",
+    ),
+    _TABLE.option(
+        "validated_version",
+        text,
+        f"A version of SGLang besides {VERIFIED_VERSION} on which you have run the engine tests; with any other the "
+        "stock cache is built.",
     ),
     _TABLE.gate(
         "min_run_tokens",

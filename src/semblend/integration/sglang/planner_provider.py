@@ -1,6 +1,6 @@
 """The provider this package brings: the planner's verified plans as suggestions, its donors as what the tree holds.
 
-Texts are decoded and embedded on other threads, from the moment a request is first seen; a look-up uses what is there.
+Texts are decoded and embedded on other threads, from the moment a request arrives; a look-up uses what is there.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from semblend.integration.sglang.provider import (
 
 if TYPE_CHECKING:
     from semblend.contract import TokenRange
+    from semblend.contract.donor_event import Tier
     from semblend.integration.sglang.donors import Donors
     from semblend.integration.texts import TextDecoder
     from semblend.pipeline.planner import Planner
@@ -42,6 +43,14 @@ class PlannerProvider(SemanticPrefixProvider):
         self._staged: OrderedDict[str, StagedRequest] = OrderedDict()
         self._texts: dict[str, str] = {}
         self._declines: dict[str, Decline] = {}
+
+    @property
+    def version(self) -> int:
+        return self.donors.version
+
+    @property
+    def wants_texts(self) -> bool:
+        return self._decoder is not None
 
     def on_request_staged(self, request: StagedRequest) -> None:
         if request.rid not in self._staged and self._decoder is not None and request.namespace.is_known:
@@ -83,8 +92,12 @@ class PlannerProvider(SemanticPrefixProvider):
 
     def on_request_cached(self, rid: str, token_ids: TokenIds) -> None:
         request = self._staged.get(rid)
-        if request is not None:
-            self.donors.add(rid, np.asarray(token_ids, np.uint32), request.namespace, self._texts.get(rid))
+        if request is None:
+            return
+        text, tokens = self._texts.get(rid), np.asarray(token_ids, np.uint32)
+        donor_id = self.donors.add(rid, tokens, request.namespace, text)
+        if donor_id is not None and text is None and self._decoder is not None:
+            self._decoder.decode(rid, tokens, partial(self._planner.describe, donor_id, request.namespace))
 
     def on_request_blended(self, rid: str, plan: ReusePlan, exact_tokens: int) -> None:
         """Its new passages were computed behind inexact KV: nobody keeps them, but when they come again they count."""
@@ -102,6 +115,9 @@ class PlannerProvider(SemanticPrefixProvider):
     def on_donor_lost(self, source_id: str, cached_tokens: int) -> None:
         self.donors.shorten(source_id, cached_tokens)
 
+    def on_donor_seen(self, source_id: str, tier: Tier) -> None:
+        self.donors.seen(source_id, tier)
+
     def on_reset(self) -> None:
         self.donors.clear()
         if self._second_sight is not None:
@@ -118,5 +134,6 @@ class PlannerProvider(SemanticPrefixProvider):
     def _embed(self, request: StagedRequest, text: str) -> None:
         """On the decoder's thread. A request that is gone by now leaves nothing behind."""
         self._planner.stage(text, request.namespace)
-        if request.rid in self._staged:
-            self._texts[request.rid] = text
+        self._texts[request.rid] = text
+        if request.rid not in self._staged:  # asked last: the scheduler may have let go of it meanwhile
+            self._texts.pop(request.rid, None)

@@ -8,14 +8,17 @@ A provider suggests tokens that stand in the tree; the cache serves only positio
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from semblend.contract import Namespace
+from semblend.contract import Decline, Namespace, ReusePlan
+from semblend.contract.donor_event import Tier
+from semblend.errors import ConfigurationError
+from semblend.registry import Registry
 
 TokenIds = Sequence[int] | NDArray[np.uint32]
 
@@ -49,6 +52,11 @@ class StagedRequest:
 class SemanticPrefixProvider(ABC):
     """Every method runs on the scheduler's thread and must be fast; what is slow happens elsewhere, before the call."""
 
+    @property
+    def version(self) -> int:
+        """Changes whenever the same question may have another answer; a waiting request is then asked about again."""
+        return 0
+
     def on_init(self) -> None:
         """The cache is ready."""
 
@@ -58,6 +66,13 @@ class SemanticPrefixProvider(ABC):
     @abstractmethod
     def on_prefix_miss(self, rid: str, token_ids: TokenIds) -> SemanticPrefixResult | None:
         """The exact match ends before the prompt does. ``None`` means cold prefill."""
+
+    def declined(self, rid: str) -> Decline | None:
+        """Why the last ``on_prefix_miss`` of a request gave nothing, if the provider knows."""
+        return None
+
+    def on_request_blended(self, rid: str, plan: ReusePlan, exact_tokens: int) -> None:
+        """The request has run on what was suggested; from ``exact_tokens`` on its KV saw another context."""
 
     @abstractmethod
     def on_request_cached(self, rid: str, token_ids: TokenIds) -> None:
@@ -69,8 +84,34 @@ class SemanticPrefixProvider(ABC):
     def on_donor_lost(self, source_id: str, cached_tokens: int) -> None:
         """Only the first ``cached_tokens`` of a suggested donor are still in the tree."""
 
+    def on_donor_seen(self, source_id: str, tier: Tier) -> None:
+        """A suggested donor is whole, and this is the farthest place a part of it stands in."""
+
     def on_reset(self) -> None:
         """The tree was emptied."""
 
     def on_shutdown(self) -> None:
         """The process ends."""
+
+
+class NoProvider(SemanticPrefixProvider):
+    """Knows nothing: every request is computed by the engine alone."""
+
+    def on_prefix_miss(self, rid: str, token_ids: TokenIds) -> SemanticPrefixResult | None:
+        return None
+
+    def on_request_cached(self, rid: str, token_ids: TokenIds) -> None:
+        pass
+
+
+def load_provider(name: str) -> SemanticPrefixProvider:
+    """The provider a deployment names as ``package.module:Class``, made without arguments."""
+    known: Registry[Callable[[], object]] = Registry("provider")
+    known.register(name, name)
+    try:
+        provider = known.get(name)()
+    except (ImportError, AttributeError, ValueError, TypeError) as error:
+        raise ConfigurationError(f"provider '{name}' cannot be made ({error}); write package.module:Class") from error
+    if not isinstance(provider, SemanticPrefixProvider):
+        raise ConfigurationError(f"provider '{name}' is no SemanticPrefixProvider")
+    return provider

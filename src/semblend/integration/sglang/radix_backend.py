@@ -21,15 +21,19 @@ from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
 
 from semblend.contract import DeclineReason, TokenRange
 from semblend.integration.hints import read_hints
-from semblend.integration.sglang.desk import needed_tokens
+from semblend.integration.sglang.desk import Reach, needed_tokens
+from semblend.integration.sglang.donor_kv import DonorKV, store_of, stored_hashes
 from semblend.integration.sglang.holes import HoleOrder
 from semblend.integration.sglang.namespace import request_namespace
 from semblend.integration.sglang.obstacles import obstacle_of
+from semblend.integration.sglang.provider import NoProvider
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from semblend.contract import Namespace
     from semblend.integration.sglang.desk import Record
+    from semblend.integration.sglang.provider import SemanticPrefixProvider
     from semblend.integration.sglang.start import Parts
 
 
@@ -45,25 +49,55 @@ class SemBlendRadixCache(UnifiedRadixCache):
     def begin(self, parts: Parts) -> None:
         self._parts = parts
 
+    def set_semantic_provider(self, provider: SemanticPrefixProvider | None) -> None:
+        """Another provider from now on; None leaves every request to the engine. Look-ups begun stay as they are."""
+        if self._parts is None:
+            raise RuntimeError("SemBlend serves nothing here; the log of the start says why")
+        self._parts.desk.provider.on_shutdown()
+        self._parts.desk.provider = provider or NoProvider()
+        self._parts.desk.provider.on_init()
+
     # -- look-up -----------------------------------------------------------------------------------------------------
 
     def match_prefix(self, params: MatchPrefixParams) -> MatchResult:
-        result = super().match_prefix(params)
-        if self._parts is None or params.req is None or result.host_hit_length:
+        result = self._match_prefix_exact(params)
+        if self._parts is None or params.req is None:
+            return result
+        if result.host_hit_length:  # the engine loads by itself, and exactly
+            if not self._is_of_another(params.req):
+                self._parts.desk.overtaken(params.req.rid)
             return result
         look_up = partial(self._beyond, self._parts, params, result)
         return self._parts.border.call("look_up", params.req.rid, look_up, result)
 
+    def _match_prefix_exact(self, params: MatchPrefixParams) -> MatchResult:
+        """The engine's own answer; no provider is asked."""
+        return super().match_prefix(params)
+
+    def expect(self, req: Any) -> None:
+        """A request begins to wait: its look-up comes, now or later."""
+        if self._parts is not None:
+            self._parts.border.call("arrival", req.rid, partial(self._expect, self._parts, req), None)
+
+    def _expect(self, parts: Parts, req: Any) -> None:
+        if not parts.desk.known(req.rid) and read_hints(req.sampling_params.custom_params).reuse:
+            tokens = np.asarray(req.origin_input_ids, np.int64).astype(np.uint32)
+            parts.desk.expect(req.rid, tokens, self._namespace(parts, req))
+
+    def _namespace(self, parts: Parts, of: Any) -> Namespace:
+        """``of``: a request or a key of the tree."""
+        return request_namespace(parts.deployment, of.cache_salt, of.extra_key, require_salt=parts.options.require_salt)
+
     def _beyond(self, parts: Parts, params: MatchPrefixParams, result: MatchResult) -> MatchResult:
         req, boundary = params.req, result.device_prefix_len
         tokens = np.asarray(params.key.token_ids, np.int64)
-        record = parts.desk.known(req.rid)
+        record = parts.desk.of(req)
         if record is None or len(record.tokens) != len(tokens):
-            own = tokens.astype(np.uint32)
-            namespace = request_namespace(
-                parts.deployment, params.key.cache_salt, params.key.extra_key, require_salt=parts.options.require_salt
-            )
-            record = parts.desk.open(req.rid, own, namespace, read_hints(req.sampling_params.custom_params))
+            hints = read_hints(req.sampling_params.custom_params)
+            own, namespace = tokens.astype(np.uint32), self._namespace(parts, params.key)
+            record = parts.desk.open(req.rid, own, namespace, hints, req)
+        if record is None:
+            return result
         limit = min(len(params.key), len(tokens) - 1)
         obstacle = obstacle_of(req) or ("it already holds KV" if req.kv.holds_kv else "")
         promised = parts.desk.claim(record, boundary, limit, obstacle, partial(self._resident, params.key))
@@ -76,27 +110,59 @@ class SemBlendRadixCache(UnifiedRadixCache):
             full_kv_hit_length=max(result.full_kv_hit_length, boundary + promised),
         )
 
-    def _resident(self, like: RadixKey, donor: NDArray[np.uint32], needed: int) -> int:
-        """How many of a donor's first ``needed`` tokens, in whole pages, the tree holds on the device."""
-        return self._find(like, donor, needed).device_prefix_len
+    def _resident(self, like: RadixKey, donor: NDArray[np.uint32], needed: int) -> Reach:
+        """How many of a donor's first ``needed`` tokens, in whole pages, the device or the store has."""
+        key = self._donor_key(like, donor, needed)
+        on_device = super()._match_tree(MatchPrefixParams(key=key)).device_prefix_len
+        store = store_of(self.cache_controller)
+        if on_device >= needed or store is None:
+            return Reach(on_device)
+        stored = store.batch_exists(stored_hashes(key, on_device, self.page_size))
+        return Reach(on_device + self.page_size * stored, "host")
 
-    def _find(self, like: RadixKey, donor: NDArray[np.uint32], needed: int) -> MatchResult:
+    def _donor_key(self, like: RadixKey, donor: NDArray[np.uint32], needed: int) -> RadixKey:
         """A donor's own place in the tree, which holds whole pages."""
         whole = -(-needed // self.page_size) * self.page_size
         ids = array("q", donor[:whole].astype(np.int64).tobytes())
-        key = RadixKey(ids, like.extra_key, cache_salt=like.cache_salt)
-        return super()._match_tree(MatchPrefixParams(key=key))
+        return RadixKey(ids, like.extra_key, cache_salt=like.cache_salt)
+
+    def prefetch_from_storage(
+        self,
+        request: Any,
+        last_host_node_id: Any,
+        new_input_tokens: Any,
+        last_hash: str | None = None,
+        prefix_keys: list[str] | None = None,
+        matched_prefix_tokens: Any = None,
+        *given: Any,
+        **named: Any,
+    ) -> bool | None:
+        """Storage continues the exact match: what we promised behind it is no prefix, as the scheduler takes it."""
+        record = self._parts.desk.known(request.rid) if self._parts is not None else None
+        owner: Any = record.owner if record is not None and record.plan is not None else None
+        if record is not None and owner is not None and matched_prefix_tokens is not None:
+            exact = record.exact_prefix_tokens
+            if hasattr(owner, "storage_prefetch_last_match_len"):
+                owner.storage_prefetch_last_match_len = exact  # or a promise taken back looks like a lost prefix
+            new_input_tokens = matched_prefix_tokens[exact:] + new_input_tokens
+            matched_prefix_tokens = matched_prefix_tokens[:exact]
+        return super().prefetch_from_storage(
+            request, last_host_node_id, new_input_tokens, last_hash, prefix_keys, matched_prefix_tokens, *given, **named
+        )
 
     # -- admission ---------------------------------------------------------------------------------------------------
 
     def init_load_back(self, params: InitLoadBackParams) -> tuple[int, Any] | None:
         self._load_is_ours = False
         req, parts = params.req, self._parts
-        record = parts.desk.known(req.rid) if parts is not None and req is not None else None
+        record = parts.desk.of(req) if parts is not None and req is not None else None
         if parts is None or record is None or record.plan is None or record.is_loaded:
             return super().init_load_back(params)
-        if params.host_hit_length != record.plan.claim_end - record.exact_prefix_tokens:
+        promised = record.plan.claim_end - record.exact_prefix_tokens
+        if params.host_hit_length != promised or params.best_match_node != req.last_node:
             return super().init_load_back(params)
+        if not parts.board.has_room(record.plan.computed_tokens):
+            return None  # the next step computes what was admitted before; the engine asks again
         self._load_is_ours = True
         slots = parts.border.call("load", req.rid, partial(self._load, parts, req, record), None)
         if slots is None:
@@ -122,22 +188,25 @@ class SemBlendRadixCache(UnifiedRadixCache):
         assert plan is not None
         started = time.perf_counter()
         key = RadixKey(array("q"), req.extra_key, cache_salt=req.cache_salt)
-        locks, slots_of = [], {}
+        if self.ongoing_load_back:
+            parts.desk.broken(record, DeclineReason.CAPACITY, "slots of the tree are being filled from the host")
+            return None
+        locks: list[Any] = []
+        kv_of: dict[str, DonorKV] = {}
         try:
             for donor_id, needed in needed_tokens(plan).items():
-                found = self._find(key, record.donors[donor_id], needed)
-                if found.device_prefix_len < needed:
-                    parts.desk.provider.on_donor_lost(donor_id, found.device_prefix_len)
+                held, reach = self._hold(self._donor_key(key, record.donors[donor_id], needed), needed, locks)
+                if held is None:
+                    parts.desk.provider.on_donor_lost(donor_id, reach)
                     parts.desk.broken(record, DeclineReason.STALE, "the donor's KV left the tree")
                     return None
-                locks.append(self.lock(found.last_device_node))  # making room must not take the donor
-                slots_of[donor_id] = self._path(found.last_device_node, req.extra_key)
+                kv_of[donor_id] = held
             slots = self._allocate(plan.claim_end - plan.exact_prefix_tokens)
             if slots is None:
                 parts.desk.broken(record, DeclineReason.CAPACITY, "no room for the loaded tokens")
                 return None
             self._slots[req.rid] = slots
-            self._fill(parts, record, slots, slots_of)
+            self._fill(parts, record, slots, kv_of)
         finally:
             for lock in locks:
                 self.unlock(lock)
@@ -148,6 +217,19 @@ class SemBlendRadixCache(UnifiedRadixCache):
         parts.board.post(HoleOrder(req.rid, record.tokens, ranges, claimed, load_ms))
         return slots
 
+    def _hold(self, key: RadixKey, needed: int, locks: list[Any]) -> tuple[DonorKV | None, int]:
+        """A donor's KV, kept where it is until it is copied; or nothing, and how far it still reaches."""
+        found = super()._match_tree(MatchPrefixParams(key=key))
+        on_device, store = found.device_prefix_len, store_of(self.cache_controller)
+        pages: list[torch.Tensor] = []
+        if on_device < needed and store is not None:
+            pages = store.leading_pages(stored_hashes(key, on_device, self.page_size))
+        reach = on_device + self.page_size * len(pages)
+        if reach < needed:
+            return None, reach
+        locks.append(self.lock(found.last_device_node))  # making room must not take the donor
+        return DonorKV(self._path(found.last_device_node, key.extra_key), pages), reach
+
     def _allocate(self, tokens: int) -> torch.Tensor | None:
         allocator = self.token_to_kv_pool_allocator
         slots = allocator.alloc(tokens)
@@ -156,14 +238,14 @@ class SemBlendRadixCache(UnifiedRadixCache):
             slots = allocator.alloc(tokens)
         return slots
 
-    def _fill(self, parts: Parts, record: Record, slots: torch.Tensor, slots_of: Mapping[str, torch.Tensor]) -> None:
+    def _fill(self, parts: Parts, record: Record, slots: torch.Tensor, kv_of: Mapping[str, DonorKV]) -> None:
         plan = record.plan
         if plan is None or parts.options.recompute_all:
             return
         start = plan.exact_prefix_tokens
         for run in plan.runs:
-            theirs = slots_of[run.donor_id][run.donor_start : run.donor_start + run.length]
-            parts.copier.copy(theirs, slots[run.target_start - start : run.target_end - start], run.shift)
+            own = slots[run.target_start - start : run.target_end - start]
+            parts.copier.copy(kv_of[run.donor_id], run.donor_start, own, run.shift)
 
     def _path(self, node: Any, extra_key: str | None) -> torch.Tensor:
         """Slots from the root of the request's own tree down to ``node``."""
@@ -172,7 +254,7 @@ class SemBlendRadixCache(UnifiedRadixCache):
 
     def prefix_device_indices(self, req: Any) -> torch.Tensor:
         slots = self._slots.get(req.rid)
-        if slots is None:
+        if slots is None or (self._parts is not None and self._parts.desk.of(req) is None):
             return super().prefix_device_indices(req)
         exact = req.prefix_len - len(slots)
         path = self._path(req.last_node, req.extra_key)
@@ -184,7 +266,7 @@ class SemBlendRadixCache(UnifiedRadixCache):
 
     def checkpoint(self, req: Any, *, up_to: int, **kwargs: Any) -> None:
         """Only what was computed exactly is inserted; the rest stays the request's own until it is freed."""
-        if self._parts is None:
+        if self._parts is None or self._is_of_another(req):
             super().checkpoint(req, up_to=up_to, **kwargs)
             return
         allowed = self._parts.desk.publishable(req.rid, up_to)
@@ -194,7 +276,13 @@ class SemBlendRadixCache(UnifiedRadixCache):
 
     def on_release(self, req: Any, *, checkpointed: bool) -> None:
         super().on_release(req, checkpointed=checkpointed)
-        self._release(req.rid)
+        if not self._is_of_another(req):
+            self._release(req.rid)
+
+    def _is_of_another(self, req: Any) -> bool:
+        """Whether what is known under this id belongs to another request."""
+        record = self._parts.desk.known(req.rid) if self._parts is not None else None
+        return record is not None and record.owner is not req
 
     def release_aborted_request(self, handle: Any) -> None:
         super().release_aborted_request(handle)
@@ -210,6 +298,8 @@ class SemBlendRadixCache(UnifiedRadixCache):
     def reset(self) -> None:
         super().reset()
         if self._parts is not None:
+            if (store := store_of(self.cache_controller)) is not None:
+                store.clear()  # the engine resets after new weights as well, and then no old page may come back
             self._slots.clear()
             self._parts.board.clear()
             self._parts.border.call("reset", "", self._parts.desk.reset, None)

@@ -1,15 +1,16 @@
 """``patch_radix_cache()``: the programmatic door, for those who start SGLang from their own Python process.
 
 Nothing is patched on an SGLang with a registry of radix backends: ours is registered, and the caller chooses it with
-``radix_cache_backend="semblend"``. The engine's own processes register it by the entry point.
+``radix_cache_backend="semblend"``. The engine's own processes register it by the entry point. Versions without the
+registry (0.5.11 and older) cannot be patched soundly: they have no admission of request-owned KV to patch, and the
+older ones load no plug-in in the scheduler's process.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from semblend.errors import ConfigurationError
-from semblend.integration.sglang.missing import EngineMissingError
+from semblend.integration.sglang.missing import EngineMissingError, without_registry
 from semblend.integration.sglang.plugin import BACKEND, register
 from semblend.integration.sglang.support import VERIFIED_VERSION
 
@@ -33,7 +34,5 @@ def patch_radix_cache() -> Registration:
     try:
         register()
     except ImportError as error:
-        raise ConfigurationError(
-            f"SGLang {version} has no registry of radix backends ({error}); use {VERIFIED_VERSION} or later"
-        ) from None
+        raise without_registry(error) from None
     return Registration(BACKEND, version, version == VERIFIED_VERSION)

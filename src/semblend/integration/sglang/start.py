@@ -10,29 +10,37 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from sglang.srt.mem_cache.registry import TreeCacheBuildContext, create_unified_radix_cache
+from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
+from sglang.srt.utils.hf_transformers_utils import get_tokenizer
 
 from semblend.contract import Event
+from semblend.integration.announce import SILENT, Announcer, open_announcer
 from semblend.integration.border import Border
 from semblend.integration.event_sink import EventSink
 from semblend.integration.second_sight import SecondSight
 from semblend.integration.settings import handed_on
-from semblend.integration.sglang import forward_hook
+from semblend.integration.sglang import arrival_hook, forward_hook
 from semblend.integration.sglang.desk import Desk, provenance
+from semblend.integration.sglang.donor_kv import DonorCopier
 from semblend.integration.sglang.donors import Donors
 from semblend.integration.sglang.holes import HoleBoard, HoleOrder
 from semblend.integration.sglang.namespace import deployment_namespace
 from semblend.integration.sglang.options import WHERE, parse_options
 from semblend.integration.sglang.planner_provider import PlannerProvider
+from semblend.integration.sglang.provider import SemanticPrefixProvider, load_provider
 from semblend.integration.sglang.radix_backend import SemBlendRadixCache
 from semblend.integration.sglang.self_test import check_rotation
-from semblend.integration.sglang.slots import SlotCopier
-from semblend.integration.sglang.support import Deployment, Support, examine
+from semblend.integration.sglang.support import Deployment, Support, contract_gap, examine
+from semblend.integration.texts import TextDecoder
 from semblend.kv.rope import half_split
 from semblend.pipeline.planner import Planner
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from semblend.contract import Namespace
     from semblend.integration.sglang.options import SglangOptions
+    from semblend.settings import Settings
 
 logger = logging.getLogger("sglang.semblend")
 
@@ -45,11 +53,13 @@ class Parts:
     deployment: Namespace
     desk: Desk
     board: HoleBoard
-    copier: SlotCopier
+    copier: DonorCopier
     border: Border
     sink: EventSink
+    announcer: Announcer
 
     def close(self) -> None:
+        self.announcer.close()
         self.desk.provider.on_shutdown()
         self.sink.close()
 
@@ -57,21 +67,28 @@ class Parts:
 def build_cache(context: TreeCacheBuildContext) -> Any:
     """The factory behind ``--radix-cache-backend semblend``. Anything that stands against it gives the stock cache."""
     options = parse_options(handed_on(WHERE))
-    support = examine(_deployment(context), getattr(sys.modules.get("sglang"), "__version__", None))
+    gap = contract_gap(UnifiedRadixCache)
+    version = getattr(sys.modules.get("sglang"), "__version__", None)
+    support = Support(gap) if gap else examine(_deployment(context), version, options.validated_version)
     planner = Planner(gates=options.gates, budget_bytes=options.index_bytes) if support.usable else None
     if planner is None or not planner.settings.enabled:
         reason = support.reason or "switched off in the settings"
         logger.warning("SemBlend serves nothing, every request is computed by the engine alone: %s", reason)
         return create_unified_radix_cache(context)
-    cache = create_unified_radix_cache(context, cache_class=SemBlendRadixCache)
     sink = EventSink(options.events, logger, "sglang")
     border = Border(sink.write, logger)
-    parts = border.call("start", "", partial(_parts, context, support, options, planner, border, sink), None)
+    # What the user got wrong ends the start.
+    own = load_provider(options.provider) if options.provider else None
+    announcer = make_announcer(context.server_args, planner.settings, border)
+    cache = create_unified_radix_cache(context, cache_class=SemBlendRadixCache)
+    make = partial(_parts, context, support, options, planner, border, sink, announcer, own)
+    parts = border.call("start", "", make, None)
     if parts is None:
+        announcer.close()
         logger.warning("SemBlend serves nothing: it could not be started, see the fault above")
         return cache
     cache.begin(parts)
-    _announce(support)
+    logger.info("SemBlend is ready: self-test passed, forward hook in place")
     return cache
 
 
@@ -82,6 +99,8 @@ def _parts(
     planner: Planner,
     border: Border,
     sink: EventSink,
+    announcer: Announcer,
+    own: SemanticPrefixProvider | None,
 ) -> Parts:
     runner = context.tp_worker.model_runner
     allocator = context.params.token_to_kv_pool_allocator
@@ -91,15 +110,21 @@ def _parts(
         check_rotation(runner.model, rotation, pool.dtype)
     Planner.warm_up()
     emit = partial(_emit, sink)
-    donors = Donors(planner, emit, options.min_donor_tokens, page)
+    donors = Donors(planner, emit, options.min_donor_tokens, page, announcer)
     second_sight = SecondSight(options.gates.min_run_tokens) if options.second_sight else None
-    provider = PlannerProvider(planner, donors, None, second_sight)
-    desk = Desk(provider, options, emit, page_tokens=page, max_step_tokens=_step_tokens(context, allocator.size))
-    board = HoleBoard(border, partial(_filled, desk, options.recompute_all), max_rows=runner.max_running_requests)
-    forward_hook.install()
-    if not forward_hook.is_installed():
+    planned = PlannerProvider(planner, donors, make_decoder(context.server_args, planner, border), second_sight)
+    provider = own or planned
+    step_tokens = _step_tokens(context, allocator.size)
+    desk = Desk(provider, options, emit, page_tokens=page, max_step_tokens=step_tokens)
+    filled = partial(_filled, desk, options.recompute_all)
+    board = HoleBoard(border, filled, max_rows=runner.max_running_requests, max_step_tokens=step_tokens)
+    if not forward_hook.install():
         raise RuntimeError(f"the engine did not take the hook on {forward_hook.TARGET}")
-    forward_hook.HOOK.serve(runner, board, partial(_told, desk))
+    forward_hook.HOOK.serve(runner, board, partial(_told, desk), border)
+    if provider is planned and planned.wants_texts and not arrival_hook.install():
+        logger.warning(
+            "SemBlend: texts are embedded too late, the engine did not take the hook on %s", arrival_hook.TARGET
+        )
     provider.on_init()
     deployment = deployment_namespace(
         context.server_args,
@@ -108,7 +133,31 @@ def _parts(
         kv_dtype=str(pool.dtype).removeprefix("torch."),
         page=page,
     )
-    return Parts(options, deployment, desk, board, SlotCopier(pool, rotation), border, sink)
+    return Parts(options, deployment, desk, board, DonorCopier(pool, rotation, page), border, sink, announcer)
+
+
+def make_decoder(server_args: Any, planner: Planner, border: Border) -> TextDecoder | None:
+    """Texts are decoded only where an embedder waits for them."""
+    if not planner.has_semantic_path:
+        return None
+
+    def load() -> Callable[[list[int]], str]:
+        tokenizer = get_tokenizer(
+            server_args.tokenizer_path or server_args.model_path,
+            tokenizer_mode=server_args.tokenizer_mode,
+            trust_remote_code=server_args.trust_remote_code,
+            tokenizer_revision=server_args.revision,
+        )
+        return partial(tokenizer.decode, skip_special_tokens=True)
+
+    return TextDecoder(load, border)
+
+
+def make_announcer(server_args: Any, settings: Settings, border: Border) -> Announcer:
+    """Nobody is told of donors unless the deployment says where."""
+    if not settings.donor_events:
+        return SILENT
+    return open_announcer(settings, border, getattr(server_args, "dp_rank", None) or 0)
 
 
 def _emit(sink: EventSink, event: Event) -> None:
@@ -144,9 +193,3 @@ def _deployment(context: TreeCacheBuildContext) -> Deployment:
         is_disabled=context.disable_radix_cache,
         shard_size=int(getattr(allocator, "shard_size", 1) or 1),
     )
-
-
-def _announce(support: Support) -> None:
-    logger.info("SemBlend is ready: self-test passed, forward hook in place")
-    if support.version_note:
-        logger.warning("SemBlend: %s", support.version_note)

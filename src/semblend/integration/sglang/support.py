@@ -13,10 +13,27 @@ from semblend.integration.rotary import read_rope
 
 VERIFIED_VERSION: Final = "0.5.23"
 
+# What the radix backend overrides or calls. Engines before 0.5.22 have the registry, but admit and publish by other
+# methods: overriding these would change nothing there, and KV of another context could enter the tree.
+CONTRACT: Final = (
+    *("match_prefix", "_match_tree", "init_load_back", "load_back_is_cache_owned", "prefix_device_indices"),
+    *("checkpoint", "on_release", "release_aborted_request", "release_host_resources", "reset", "lock", "unlock"),
+)
+
 # Each read in SGLang 0.5.23: all layers rotate K by plain half-split RoPE, by one table of angles.
 ROTATED_ARCHITECTURES: Final = frozenset(
     {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"}
 )
+# The settings of --enable-hierarchical-cache the adapter was run with.
+HOST_TIER: Final = {
+    "hicache_host_memory_mode": "cache",
+    "hicache_write_policy": "write_through",
+    "hicache_io_backend": "direct",
+    "hicache_mem_layout": "layer_first",
+    "hicache_storage_backend": "dynamic",
+    "hicache_storage_prefetch_policy": "wait_complete",
+}
+STORAGE_CLASS: Final = "SemBlendStorage"
 # Backends that write K and V of a layer before they attend, as the extra pass needs.
 VERIFIED_BACKENDS: Final = frozenset({"torch_native"})
 
@@ -28,7 +45,6 @@ class Support:
     reason: str
     rope_theta: float = 0.0
     rotary_dim: int = 0
-    version_note: str = ""
 
     @property
     def usable(self) -> bool:
@@ -48,29 +64,31 @@ class Deployment:
     shard_size: int
 
 
-def examine(deployment: Deployment, engine_version: str | None) -> Support:
-    """The first obstacle found is the reason."""
-    note = version_note(engine_version)
+def examine(deployment: Deployment, engine_version: str | None, validated_version: str = "") -> Support:
+    """The first obstacle found is the reason. ``validated_version``: one the deployment vouches for."""
+    if engine_version not in (VERIFIED_VERSION, validated_version or VERIFIED_VERSION):
+        return Support(
+            f"SemBlend was verified with SGLang {VERIFIED_VERSION} and meets {engine_version or 'an unknown version'}: "
+            "run the engine tests with it and name it in the option validated_version."
+        )
     for check in _CHECKS:
         obstacle = check(deployment)
         if obstacle:
-            return Support(obstacle, version_note=note)
+            return Support(obstacle)
     model = deployment.model_config
     hf = getattr(model, "hf_text_config", None) or getattr(model, "hf_config", None)
     rope = read_rope(hf, deployment.pool.head_dim)
     if isinstance(rope, str):
-        return Support(rope, version_note=note)
-    return Support("", rope.theta, rope.rotary_dim, note)
+        return Support(rope)
+    return Support("", rope.theta, rope.rotary_dim)
 
 
-def version_note(version: str | None) -> str:
-    """A warning for engines this adapter was not run against; empty for those it was."""
-    if version == VERIFIED_VERSION:
+def contract_gap(cache_class: type) -> str:
+    """Why the engine's cache cannot carry ours; empty if it has every method we rely on."""
+    lacking = [name for name in CONTRACT if not callable(getattr(cache_class, name, None))]
+    if not lacking:
         return ""
-    return (
-        f"SemBlend was verified with SGLang {VERIFIED_VERSION} and meets {version or 'an unknown version'}: "
-        "run the engine tests before trusting it."
-    )
+    return f"This SGLang's radix cache has no {', '.join(lacking)}: use {VERIFIED_VERSION}."
 
 
 def _cache(deployment: Deployment) -> str | None:
@@ -78,27 +96,41 @@ def _cache(deployment: Deployment) -> str | None:
         return "The radix cache is disabled (--disable-radix-cache): there are no donors."
     if deployment.is_hybrid:
         return "Models with sliding windows or recurrent layers are not supported."
-    if deployment.has_host_tier:
-        return "The host tier (--enable-hierarchical-cache) owns load-backs of its own; not verified together."
+    if deployment.has_host_tier and (obstacle := _host_tier(deployment.server_args)):
+        return obstacle
     if deployment.shard_size > 1:
         return "Logical-page KV sharding is not supported."
+    return None
+
+
+def _host_tier(server_args: Any) -> str | None:
+    """HiCache was run with these settings; others write at other times, or lay pages out otherwise."""
+    for name, verified in HOST_TIER.items():
+        if (value := getattr(server_args, name, None)) != verified:
+            return f"The host tier was verified with {name}={verified} only, not {value}."
+    if STORAGE_CLASS not in str(getattr(server_args, "hicache_storage_backend_extra_config", None)):
+        return f"The host tier was verified with {STORAGE_CLASS} as its storage only, named on the command line."
     return None
 
 
 def _flags(deployment: Deployment) -> str | None:
     args = deployment.server_args
     for name, harmless, title in _REFUSED_FLAGS:
-        value = getattr(args, name, harmless)
+        value = getattr(args, name, _UNKNOWN)
+        if value is _UNKNOWN:
+            return f"This SGLang has no setting {name}: whether it is used ({title}) cannot be told."
         if value not in (harmless, None, False):
             return f"{title} ({name}={value}) was not verified."
     return None
 
 
+_UNKNOWN: Final = object()
 # Option of the server, the value that means "not used", and what it is called.
 _REFUSED_FLAGS: Final = (
     ("tp_size", 1, "Tensor parallelism"),
     ("pp_size", 1, "Pipeline parallelism"),
     ("dp_size", 1, "Data parallelism"),
+    ("tokenizer_worker_num", 1, "Several tokenizer processes, which may give two living requests one id"),
     ("speculative_algorithm", None, "Speculative decoding"),
     ("disaggregation_mode", "null", "Disaggregated serving"),
     ("enable_mixed_chunk", False, "Mixing decode rows into prefill"),

@@ -17,6 +17,8 @@ from semblend.contract import (
     DonorRegistered,
     Event,
     FaultContained,
+    GuardChecked,
+    GuardTurnedOff,
     LoadAdvertised,
     LookupFinished,
     Materialized,
@@ -115,3 +117,5 @@ def record_of(event: Event) -> dict[str, Any] | None:
                 "stage": event.stage,
                 "error": event.error,
             }
+        case GuardChecked() | GuardTurnedOff():  # the guard writes a stream of its own
+            return None

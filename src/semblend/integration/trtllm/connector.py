@@ -134,6 +134,8 @@ class SemBlendConnectorWorker:
         tensor = layout.as_single_pool_tensor()
         if tensor is None:
             self.half.refuse("the cache is more than one pool of pages")
+        elif any(getattr(group, "window_size", None) is not None for group in getattr(layout, "groups", ())):
+            self.half.refuse("the cache keeps a sliding window: blocks behind it have no page")
         else:
             self.register_kv_caches(tensor)
 

@@ -40,7 +40,7 @@ class Donors:
         self._host_bytes = host_bytes
         self._living: OrderedDict[str, Candidate] = OrderedDict()
         self._saving: dict[str, Candidate] = {}
-        self._page_bytes = 0
+        self._held_blocks = 0  # of living donors and of those being saved
         self._dropped: list[str] = []
 
     def __len__(self) -> int:
@@ -59,22 +59,24 @@ class Donors:
 
     def begin_save(self, candidate: Candidate, page_bytes: int) -> bool:
         """Make room for its pages; False when they could never fit. Nobody finds it before the worker confirms."""
-        self._page_bytes = page_bytes
         if candidate.blocks * page_bytes > self._host_bytes:
             return False
-        while self._held_bytes() + candidate.blocks * page_bytes > self._host_bytes:
+        while (self._held_blocks + candidate.blocks) * page_bytes > self._host_bytes:
             if not self._living:
                 return False
             self.drop(next(iter(self._living)), "capacity")
         self._saving[candidate.donor_id] = candidate
+        self._held_blocks += candidate.blocks
         return True
 
     def saved(self, donor_id: str) -> None:
         if (candidate := self._saving.pop(donor_id, None)) is not None and not self.register(candidate):
+            self._held_blocks -= candidate.blocks
             self._dropped.append(donor_id)
 
     def save_failed(self, donor_id: str) -> None:
-        self._saving.pop(donor_id, None)
+        if (candidate := self._saving.pop(donor_id, None)) is not None:
+            self._held_blocks -= candidate.blocks
 
     def register(self, candidate: Candidate) -> bool:
         try:
@@ -93,6 +95,10 @@ class Donors:
         if donor_id in self._living:
             self._living.move_to_end(donor_id)
 
+    def withdraw(self, donor_id: str, reason: str) -> None:
+        if donor_id in self._living:
+            self.drop(donor_id, reason)
+
     def drop(self, donor_id: str, reason: str) -> None:
         self._planner.forget(donor_id)
         self._gone(donor_id, reason)
@@ -105,10 +111,7 @@ class Donors:
 
     def _gone(self, donor_id: str, reason: str) -> None:
         if (donor := self._living.pop(donor_id, None)) is not None:
+            self._held_blocks -= donor.blocks
             if donor.blocks:
                 self._dropped.append(donor_id)
             self._emit(DonorEvicted(donor_id, donor.namespace.digest(), reason))
-
-    def _held_bytes(self) -> int:
-        blocks = sum(donor.blocks for donor in (*self._living.values(), *self._saving.values()))
-        return blocks * self._page_bytes

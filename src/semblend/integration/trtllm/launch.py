@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from semblend.command_line import CommandParser, exit_code_of
+from semblend.command_line import exit_code_of, launcher_parser
 from semblend.errors import ConfigurationError
 from semblend.integration.settings import hand_on
 from semblend.integration.trtllm.missing import READ_VERSION, EngineMissingError
@@ -26,20 +26,21 @@ CONNECTOR: Final = {
     "connector_scheduler_class": "SemBlendConnectorScheduler",
     "connector_worker_class": "SemBlendConnectorWorker",
 }
+COMMAND_EXAMPLE: Final = f"{PROGRAM} Qwen/Qwen2.5-0.5B-Instruct --port 8000 --semblend-options '{EXAMPLE}'"
 _KEY: Final = "kv_connector_config"
 _FLAGS: Final = ("--extra_llm_api_options", "--config")  # the older and the newer name of one flag
 
 
 def parse(words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     """Ours, and what is left for the engine."""
-    parser = CommandParser(
-        prog=PROGRAM,
-        allow_abbrev=False,
-        description="Start TensorRT-LLM (trtllm-serve) with SemBlend's KV cache connector. Experimental: searches and "
+    parser = launcher_parser(
+        PROGRAM,
+        "Start TensorRT-LLM (trtllm-serve) with SemBlend's KV cache connector. Experimental: searches and "
         "reports; loads donor KV only if the options say that you validated it. Every other word is trtllm-serve's "
         "own and is passed on, such as the model and --port.",
-        epilog=f"Needs TensorRT-LLM in the same environment (interface as published with {READ_VERSION}); SemBlend "
-        "never installs or moves an engine.",
+        f"Needs TensorRT-LLM in the same environment (interface as published with {READ_VERSION}); SemBlend never "
+        "installs or moves an engine.",
+        COMMAND_EXAMPLE,
     )
     parser.add_argument(
         "--semblend-options",

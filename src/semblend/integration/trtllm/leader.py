@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from semblend.contract import (
     Decline,
@@ -20,39 +18,24 @@ from semblend.contract import (
     DeclineReason,
     Discovery,
     Event,
+    FaultContained,
     LoadAdvertised,
     LookupFinished,
     Materialized,
     Namespace,
     ReusePlan,
 )
-from semblend.integration.trtllm.donors import Candidate, Donors
-from semblend.integration.trtllm.interface import LlmRequest, RequestData, SchedulerOutput
+from semblend.integration.trtllm.donors import Donors
+from semblend.integration.trtllm.interface import LlmRequest, SchedulerOutput
 from semblend.integration.trtllm.link import Link, Loaded, Saved, SaveFailed
 from semblend.integration.trtllm.namespace import request_namespace
 from semblend.integration.trtllm.options import TrtllmOptions
 from semblend.integration.trtllm.orders import LoadOrder, SaveOrder, StepOrders
-from semblend.integration.trtllm.plan_kinds import LoadPlan, PlanKind, classify, not_loaded, refusal
+from semblend.integration.trtllm.plan_kinds import LoadPlan, classify, refusal
+from semblend.integration.trtllm.record import Record
 from semblend.pipeline.planner import Planner
 
 MAX_RECORDS: Final = 8192
-_NOTHING: Final = not_loaded(PlanKind.DISCOVERY_ONLY)
-
-
-@dataclass(slots=True)
-class Record:
-    """One request between its look-up and its end."""
-
-    tokens: NDArray[np.uint32]
-    namespace: Namespace
-    load: LoadPlan = _NOTHING
-    kind: PlanKind = PlanKind.DISCOVERY_ONLY  # of what was found, loaded or not
-    plan: ReusePlan | None = None
-    decline: Decline | None = None
-    block_ids: tuple[int, ...] = ()
-    is_dispatched: bool = False
-    loaded_tokens: int = 0
-    is_offered: bool = False  # as a donor
 
 
 class Leader:
@@ -77,6 +60,7 @@ class Leader:
         self._obstacle = obstacle
         self._block_tokens = block_tokens
         self._records: OrderedDict[int, Record] = OrderedDict()
+        self._awaiting: dict[int, str] = {}  # requests that were promised a donor and have no pages yet
         self._loads: list[LoadOrder] = []
         self.donors = Donors(planner, emit, options.min_donor_tokens, options.host_bytes)
 
@@ -97,7 +81,8 @@ class Leader:
         self._hear()
         tokens = np.asarray(request.get_tokens(0), dtype=np.uint32)
         namespace = request_namespace(self._deployment, request, require_salt=self._options.require_salt)
-        record = self._records[request.request_id] = Record(tokens, namespace)
+        self._recall(request.request_id)
+        record = self._records[request.request_id] = Record(tokens, namespace, self._block_tokens)
         self._make_room()
         started = time.perf_counter()
         self._answer(record, request, boundary)
@@ -133,6 +118,7 @@ class Leader:
         record.decline = self._refused(load, answer)
         if record.decline is None:
             record.load = load
+            self._awaiting[request.request_id] = load.donor_id
             self.donors.used(load.donor_id)
 
     def _refused(self, load: LoadPlan, plan: ReusePlan) -> Decline | None:
@@ -148,6 +134,12 @@ class Leader:
     def withdraw(self, request_id: int) -> None:
         """Something broke while a request was asked about: nothing of it stays behind."""
         self._records.pop(request_id, None)
+        self._recall(request_id)
+
+    def _recall(self, request_id: int) -> None:
+        """Its pages are no longer its own: an order that has not gone out would write into somebody else's."""
+        self._awaiting.pop(request_id, None)
+        self._loads = [order for order in self._loads if order.request_id != request_id]
 
     def _make_room(self) -> None:
         """A request whose end we never heard of does not stay for ever; one that was promised KV does."""
@@ -162,16 +154,31 @@ class Leader:
     def allocated(self, request: LlmRequest, block_ids: list[int]) -> int:
         """The request has its pages: the promise becomes an order. How many pages will be loaded."""
         record = self._records.get(request.request_id)
-        if record is None or not record.load.tokens or record.is_dispatched:
+        if record is None:
+            return 0
+        record.allocated(block_ids)
+        if not record.load.tokens or record.is_dispatched:
             return 0
         load, size = record.load, self._block_tokens
         first, last = load.boundary // size, (load.boundary + load.tokens) // size
-        pages = tuple(block_ids[first:last])  # an engine that allocates by chunk may take a part of the offer
+        pages = self._real(request.request_id, "load", block_ids[first:last])  # an engine may take a part of the offer
         record.is_dispatched = True
+        self._awaiting.pop(request.request_id, None)
         record.loaded_tokens = len(pages) * size
         if pages:
             self._loads.append(LoadOrder(request.request_id, load.donor_id, first, pages))
+        else:
+            record.decline = Decline(DeclineReason.CAPACITY, "the engine gave no page for what was offered")
         return len(pages)
+
+    def _real(self, request_id: int, stage: str, pages: Sequence[int]) -> tuple[int, ...]:
+        """Those before the first block that has none: it is reported as -1, and nothing behind it can be served."""
+        for n, page in enumerate(pages):
+            if not 0 <= page < self._link.page_count:
+                error = f"page {page} is none of the {self._link.page_count} of the cache"
+                self._emit(FaultContained(str(request_id), stage, error))
+                return tuple(pages[:n])
+        return tuple(pages)
 
     def orders(self, output: SchedulerOutput) -> StepOrders:
         self._hear()
@@ -180,36 +187,41 @@ class Leader:
             record = self._records[order.request_id]
             donors, boundary = (order.donor_id,), record.load.boundary
             self._emit(LoadAdvertised(str(order.request_id), donors, record.loaded_tokens, boundary))
-        saves = tuple(self._saves(output)) if self.loads_pages else ()
-        promised = {r.load.donor_id for r in self._records.values() if r.load.tokens and not r.is_dispatched}
-        return StepOrders(loads, self.donors.take_dropped(promised), saves)
+        is_concerned = self._options.materialization != "off" and self._obstacle is None
+        saves = tuple(self._saves(output)) if is_concerned else ()
+        return StepOrders(loads, self.donors.take_dropped(set(self._awaiting.values())), saves)
 
     def _saves(self, output: SchedulerOutput) -> list[SaveOrder]:
         """Prompts whose prefill ends in this step: whole pages, all of them exact KV."""
         saves = []
         scheduled = [(data, True) for data in output.new_requests] + [(data, False) for data in output.cached_requests]
         for data, is_new in scheduled:
-            if (candidate := self._prefilled(data, is_new)) is None:
+            record = self._records.get(data.request_id)
+            if record is None:
                 continue
-            if self.donors.begin_save(candidate, self._link.page_bytes):
-                pages = self._records[data.request_id].block_ids[: candidate.blocks]
-                saves.append(SaveOrder(candidate.donor_id, pages))
+            is_prefilled = record.reported(data, is_new=is_new)
+            self._count(data.request_id, record)
+            if record.is_offered and data.computed_position < len(record.tokens) - 1:  # it had not ended after all
+                self.donors.withdraw(record.donor_id, "incomplete")
+                record.is_offered = False
+            if is_prefilled and self.loads_pages and (order := self._save(data.request_id, record)) is not None:
+                saves.append(order)
         return saves
 
-    def _prefilled(self, data: RequestData, is_new: bool) -> Candidate | None:
-        record = self._records.get(data.request_id)
-        if record is None or record.is_offered:
-            return None
-        record.block_ids += tuple(data.new_block_ids)
-        computed = data.computed_position + data.num_scheduled_tokens
-        if is_new:
-            computed += record.loaded_tokens  # the engine leaves them out of its first report
+    def _save(self, request_id: int, record: Record) -> SaveOrder | None:
         blocks = len(record.tokens) // self._block_tokens
-        if computed < len(record.tokens) or not 0 < blocks <= len(record.block_ids):
+        if record.is_offered or not 0 < blocks <= len(record.block_ids):
             return None
         record.is_offered = True
+        pages = self._real(request_id, "save", record.block_ids[:blocks])
+        if len(pages) < blocks:
+            return None
         tokens = record.tokens[: blocks * self._block_tokens]
-        return self.donors.candidate(str(data.request_id), tokens, record.namespace, blocks)
+        candidate = self.donors.candidate(str(request_id), tokens, record.namespace, blocks)
+        if candidate is None or not self.donors.begin_save(candidate, self._link.page_bytes):
+            return None
+        record.donor_id = candidate.donor_id
+        return SaveOrder(candidate.donor_id, pages)
 
     def _hear(self) -> None:
         for news in self._link.take():
@@ -220,16 +232,33 @@ class Leader:
                     self.donors.save_failed(donor_id)
                 case Loaded(request_id, load_ms):
                     if (record := self._records.get(request_id)) is not None:
-                        donors = (record.load.donor_id,)
-                        self._emit(Materialized(str(request_id), donors, record.loaded_tokens, 0, 1, load_ms, 0.0))
+                        record.load_ms = load_ms
+                        self._count(request_id, record)
+
+    def _count(self, request_id: int, record: Record) -> None:
+        """Reuse is what the worker has loaded and the engine has shown that it did not compute."""
+        if record.is_counted or record.load_ms is None or record.served_tokens is None:
+            return
+        record.is_counted = True
+        if record.served_tokens > record.loaded_tokens:
+            error = f"{record.served_tokens} tokens were served and {record.loaded_tokens} loaded"
+            self._emit(FaultContained(str(request_id), "load", error))
+        if (reused := min(record.served_tokens, record.loaded_tokens)) > 0:
+            donors = (record.load.donor_id,)
+            self._emit(Materialized(str(request_id), donors, reused, 0, 1, record.load_ms, 0.0))
+        else:
+            record.decline = Decline(DeclineReason.CAPACITY, "the engine computed all of what was offered")
 
     # -- a request ends ----------------------------------------------------------------------------------------------
 
     def finished(self, request: LlmRequest) -> None:
         self._hear()
+        self._recall(request.request_id)
         record = self._records.pop(request.request_id, None)
         if record is None:
             return
+        record.ended(len(request.get_tokens(0)))
+        self._count(request.request_id, record)
         if record.decline is not None:
             self._emit(Declined(str(request.request_id), record.decline.reason.value, record.decline.detail))
         if self._options.materialization == "off" and _unfit(request) is None:

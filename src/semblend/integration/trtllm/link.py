@@ -39,6 +39,7 @@ class Link:
         self.engine_arguments = engine_arguments  # held, so that its id stays its own
         self.fault = "the worker has not registered its KV cache"
         self.page_bytes = 0
+        self.page_count = 0
         self._news: deque[News] = deque()
 
     def say(self, news: News) -> None:

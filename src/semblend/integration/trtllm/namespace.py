@@ -60,6 +60,11 @@ def block_tokens(llm_args: Any) -> int | None:
     return size if type(size) is int and size > 0 else None
 
 
+def has_window(llm_args: Any) -> bool:
+    """Whether the arguments bound attention; a window of the model's own shows in the cache's layout only."""
+    return bool(getattr(getattr(llm_args, "kv_cache_config", None), "max_attention_window", None))
+
+
 def ranks(llm_args: Any) -> int | None:
     """How many processes hold a part of every page; None when the arguments do not say."""
     total = 1

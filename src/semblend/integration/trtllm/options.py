@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from semblend.errors import ConfigurationError
-from semblend.integration.option_table import OptionsOf, flag, json_object, markdown_table, one_of, path, share, whole
+from semblend.integration.option_table import (
+    OptionsOf,
+    flag,
+    json_object,
+    markdown_table,
+    one_of,
+    path,
+    share,
+    text,
+    whole,
+)
 from semblend.integration.settings import TRTLLM_OPTIONS
 from semblend.plan.gates import Gates
 
@@ -34,12 +44,6 @@ class TrtllmOptions:
 _TABLE: Final = OptionsOf(TrtllmOptions(), DEFAULT_GATES)
 
 
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError("write a string")
-    return value.strip()
-
-
 OPTIONS: Final = (
     _TABLE.option(
         "materialization",
@@ -49,7 +53,7 @@ OPTIONS: Final = (
     ),
     _TABLE.option(
         "validated_version",
-        _text,
+        text,
         "Version of TensorRT-LLM on which you have validated loading; with any other every look-up declines as "
         "`validation_failure`.",
     ),

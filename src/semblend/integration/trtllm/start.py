@@ -10,7 +10,7 @@ from typing import Any
 from semblend.contract import Decline, DeclineReason, Event
 from semblend.integration.trtllm.leader import Leader
 from semblend.integration.trtllm.link import link_of
-from semblend.integration.trtllm.namespace import block_tokens, deployment_namespace, ranks
+from semblend.integration.trtllm.namespace import block_tokens, deployment_namespace, has_window, ranks
 from semblend.integration.trtllm.options import TrtllmOptions
 from semblend.pipeline.planner import Planner
 from semblend.settings import Settings
@@ -45,6 +45,11 @@ def find_obstacle(llm_args: Any, options: TrtllmOptions, engine_version: str) ->
         return Decline(
             DeclineReason.UNSUPPORTED_MODE,
             "with more than one rank nobody tells the leader whether every rank has saved or loaded a page",
+        )
+    if has_window(llm_args):
+        return Decline(
+            DeclineReason.UNSUPPORTED_MODE,
+            "max_attention_window is set: blocks behind a sliding window have no page to save or to load",
         )
     return None
 

@@ -61,13 +61,20 @@ class WorkerHalf:
         pages = self._held[order.donor_id][order.first_block : order.first_block + len(order.block_ids)]
         if len(pages) != len(order.block_ids):
             raise RuntimeError(f"donor {order.donor_id} holds {len(pages)} of {len(order.block_ids)} ordered pages")
-        for place, page in zip(order.block_ids, pages, strict=True):
+        for place, page in zip(self._checked(order.block_ids), pages, strict=True):
             _write(self._pool, place, page)
         self._link.say(Loaded(order.request_id, (time.perf_counter() - started) * 1e3))
 
     def _save(self, order: SaveOrder) -> Saved:
-        self._held[order.donor_id] = [_to_host(self._pool[place]) for place in order.block_ids]
+        self._held[order.donor_id] = [_to_host(self._pool[place]) for place in self._checked(order.block_ids)]
         return Saved(order.donor_id)
+
+    def _checked(self, places: tuple[int, ...]) -> tuple[int, ...]:
+        """The engine reports a block without a page as -1, which an array would take for its last page."""
+        for place in places:
+            if not 0 <= place < len(self._pool):
+                raise IndexError(f"page {place} is none of the {len(self._pool)} of the cache")
+        return places
 
     def _self_test(self) -> str:
         """Compared as bytes: an untouched cache may hold anything, numbers that equal nothing included."""
@@ -79,7 +86,7 @@ class WorkerHalf:
             _write(self._pool, last, pattern)
             if not bool((_bytes_of(_to_host(self._pool[last])) == _bytes_of(pattern)).all()):
                 return "a page did not return as it left"
-        self._link.page_bytes = int(before.nbytes)
+        self._link.page_bytes, self._link.page_count = int(before.nbytes), len(self._pool)
         return ""
 
 

@@ -18,7 +18,7 @@ class AttentionCache:
     def __init__(self, layers: Mapping[str, Any], names: Sequence[str], block_tokens: int) -> None:
         self.names = tuple(names)
         self.block_tokens = block_tokens
-        self._layers = [layers[name] for name in names]
+        self.layers = tuple(layers[name] for name in names)
         self._layout: BlockLayout | None = None
 
     @property
@@ -28,17 +28,17 @@ class AttentionCache:
 
     @property
     def blocks(self) -> int:
-        return int(self._layers[0].kv_cache.shape[0])
+        return int(self.layers[0].kv_cache.shape[0])
 
     @property
     def dtype(self) -> torch.dtype:
-        dtype: torch.dtype = self._layers[0].kv_cache.dtype
+        dtype: torch.dtype = self.layers[0].kv_cache.dtype
         return dtype
 
     def probe(self, scratch_block: int, heads: int, head_dim: int) -> BlockLayout:
         """Learn the packing in a block nobody uses; all layers must have the same."""
         layouts = []
-        for index, layer in enumerate(self._layers):
+        for index, layer in enumerate(self.layers):
 
             def write(keys: torch.Tensor, values: torch.Tensor, slots: torch.Tensor, at: int = index) -> None:
                 self.write(at, keys, values, slots + scratch_block * self.block_tokens)
@@ -59,14 +59,14 @@ class AttentionCache:
 
     def read(self, layer: int, block_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """K and V of whole blocks, in token order."""
-        return self.layout.unpack(self._layers[layer].kv_cache[block_ids])
+        return self.layout.unpack(self.layers[layer].kv_cache[block_ids])
 
     def write(self, layer: int, keys: torch.Tensor, values: torch.Tensor, slots: torch.Tensor) -> None:
-        target = self._layers[layer]
+        target = self.layers[layer]
         target.impl.do_kv_cache_update(target, keys, values, target.kv_cache, slots)
 
     def zero(self, block_ids: Sequence[int]) -> None:
-        for layer in self._layers:
+        for layer in self.layers:
             for block_id in block_ids:
                 layer.kv_cache[block_id].zero_()
 

@@ -29,6 +29,7 @@ from semblend.integration.vllm.start import (
     announce,
     make_announcer,
     make_decoder,
+    make_fidelity_gate,
     make_planner,
     make_worker_half,
     start_scheduler_half,
@@ -72,6 +73,7 @@ class SemBlendConnectorV1(KVConnectorBase_V1):
         self._worker: WorkerHalf | None = None
         self._model_runner: Any = None
         if role is KVConnectorRole.SCHEDULER:
+            self._fidelity = make_fidelity_gate(self._options, logger)
             self._planner = make_planner(self._options)
             self._decoder = make_decoder(vllm_config, self._planner, self._border)
             self._announcer = make_announcer(vllm_config, self._planner.settings, self._border)
@@ -142,7 +144,7 @@ class SemBlendConnectorV1(KVConnectorBase_V1):
         verdicts = [verdict for verdict in metadata.values() if isinstance(verdict, Readiness)]
         worst = min(verdicts, key=lambda verdict: (not verdict.fault, verdict.sparse_forward), default=None)
         if worst is not None and len(verdicts) == self._vllm_config.parallel_config.world_size:
-            announce(self._support, worst, logger)
+            announce(self._support, worst, self._options, len(verdicts), logger)
             self._scheduler = self._start_scheduler(worst)
             if self._kv_cache_manager is not None:
                 self._scheduler.bind(self._kv_cache_manager)
@@ -158,6 +160,7 @@ class SemBlendConnectorV1(KVConnectorBase_V1):
             readiness,
             self._report,
             self._announcer,
+            self._fidelity,
         )
 
     def bind_kv_cache_manager(self, kv_cache_manager: KVCacheManager) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from semblend.contract import Decline, DeclineReason, ReusePlan, TokenRange
 from semblend.integration.claims import exact_until, prefix_shaped, within_budget
 from semblend.integration.second_sight import SecondSight, novel_stretches
+from semblend.plan.fidelity import OPEN, FidelityGate
 
 if TYPE_CHECKING:
     from semblend.integration.texts import TextDecoder
@@ -32,18 +33,30 @@ class Capabilities:
     hash_tokens: int
     max_step_tokens: int
     bytes_per_token: int
+    model: str = ""  # as the engine's answers name it
+
+    @property
+    def can_choose(self) -> bool:
+        """Whether loaded tokens can be computed after all. Ranks see different heads and would choose differently."""
+        return self.sparse_forward and self.ranks == 1
 
 
 class LookUp:
     """Planner, semantic path and second sight, asked in this order and under what the workers can do."""
 
     def __init__(
-        self, options: ConnectorOptions, planner: Planner, decoder: TextDecoder | None, capabilities: Capabilities
+        self,
+        options: ConnectorOptions,
+        planner: Planner,
+        decoder: TextDecoder | None,
+        capabilities: Capabilities,
+        fidelity: FidelityGate = OPEN,
     ) -> None:
         self._options = options
         self._planner = planner
         self._decoder = decoder
         self._can = capabilities
+        self._fidelity = fidelity if capabilities.can_choose else fidelity.without_budget()
         self._fills_holes = capabilities.sparse_forward and planner.settings.strict_prefix_boundary
         self._plans_fragments = decoder is not None and not planner.settings.exact_materialization_only
         self._second_sight = SecondSight(options.gates.min_run_tokens) if options.second_sight else None
@@ -66,7 +79,7 @@ class LookUp:
             ratio = self._options.gates.min_reuse_ratio
             answer = prefix_shaped(answer, ratio, may_rotate=self._can.sparse_forward)
         if isinstance(answer, ReusePlan):
-            answer = within_budget(answer, self._can.max_step_tokens)
+            answer = self._fitted(record, answer)
         record.due = self._due(record, answer) if isinstance(answer, ReusePlan) else ()
         if record.due:
             return Decline(DeclineReason.DONOR_REFRESH, "passages seen before have no donor yet", answer.discoveries)
@@ -106,6 +119,27 @@ class LookUp:
         """On the decoder's thread."""
         self._planner.stage(text, record.namespace)
         record.text = text
+
+    def _fitted(self, record: RequestRecord, plan: ReusePlan) -> ReusePlan | Decline:
+        """As many of the leading runs as one step computes, with the share the gate or the deployment asks for.
+
+        Fewer runs may be another class, so the gate is asked about what is left; each round leaves runs out, or ends.
+        """
+        model = self._model_of(record)
+        while True:
+            judged = self._fidelity.judge(plan, model, record.hints.share)
+            if isinstance(judged, Decline):
+                return judged
+            share = self._options.select_share if judged.compute_share is None else judged.compute_share
+            judged = dataclasses.replace(judged, compute_share=share if self._can.can_choose else 0.0)
+            fitting = within_budget(judged, self._can.max_step_tokens)
+            if isinstance(fitting, Decline) or fitting is judged:
+                return fitting
+            plan = dataclasses.replace(fitting, compute_share=None, predicted_kl=None)
+
+    def _model_of(self, record: RequestRecord) -> str:
+        lora = record.request.lora_request
+        return self._can.model if lora is None else lora.lora_name
 
     def _refusal(self, record: RequestRecord) -> Decline | None:
         """Requests the engine or we cannot serve with loaded KV, before any search."""

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 
 from semblend.integration.option_table import (
     OptionsOf,
+    ceiling,
     flag,
     markdown_table,
     one_of,
@@ -20,6 +21,7 @@ from semblend.integration.option_table import (
     whole,
 )
 from semblend.plan.gates import Gates
+from semblend.plan.selection import POLICIES, Selection
 
 CapturePolicy = Literal["all", "sampled", "hinted"]
 
@@ -42,7 +44,18 @@ class ConnectorOptions:
     study: bool = True
     second_sight: bool = True
     recompute_all: bool = False
+    verify_loads: bool = True
+    select: str = "question_or_deviation"
+    select_share: float = 0.0
+    select_bridge_tokens: int = 0
+    calibration: Path | None = None
+    max_predicted_kl: float | None = None
+    guard_verdicts: Path | None = None
     gates: Gates = DEFAULT_GATES
+
+    def selection(self, share: float | None) -> Selection | None:
+        """How ``share`` of the loaded positions is chosen to be computed after all; ``None`` when none are."""
+        return Selection(self.select, share, self.select_bridge_tokens) if share else None
 
 
 _TABLE: Final = OptionsOf(ConnectorOptions(), DEFAULT_GATES)
@@ -85,6 +98,40 @@ OPTIONS: Final = (
         "Diagnosis: claim as planned but load nothing and compute the whole claim by the sparse forward. "
         "Answers must equal those of cold prefill.",
     ),
+    _TABLE.option(
+        "verify_loads",
+        flag,
+        "Compare some positions of every load with the model's own first layer; a load that is off is refused and "
+        "computed by the engine. With one worker only.",
+    ),
+    _TABLE.option(
+        "select",
+        one_of(*POLICIES.names()),
+        "Which loaded tokens are computed after all, within `select_share`: see [fidelity](fidelity.md).",
+    ),
+    _TABLE.option(
+        "select_share", share, "Share of the loaded tokens that is computed after all; 0 computes none of them."
+    ),
+    _TABLE.option(
+        "select_bridge_tokens",
+        whole(0),
+        "Chosen tokens at most this far apart are joined within the same share: fewer, longer groups cost less.",
+    ),
+    _TABLE.option(
+        "calibration",
+        path,
+        "File of `semblend calibrate`: with `max_predicted_kl`, each plan spends the smallest share that keeps its "
+        "predicted KL under that ceiling, or declines as `quality_gate`.",
+    ),
+    _TABLE.option(
+        "max_predicted_kl", ceiling, "Ceiling of the predicted KL, in nats; `null` leaves `select_share` in force."
+    ),
+    _TABLE.option(
+        "guard_verdicts",
+        path,
+        "File the guard writes (`semgate proxy --guard-file`): classes it turned off decline as `guard_off:<class>`; "
+        "`null` reads none.",
+    ),
     _TABLE.gate(
         "min_run_tokens",
         whole(1),
@@ -100,6 +147,11 @@ OPTIONS: Final = (
     ),
     _TABLE.gate("max_context_share", share, "A run whose mean share of differing context is above this is not loaded."),
     _TABLE.gate("min_prompt_tokens", whole(1), "Shorter prompts are not looked up at all."),
+    _TABLE.gate(
+        "boundary_multiple_tokens",
+        whole(1),
+        "Runs begin and end at multiples of this in the recipient, rounded inward: reuse reveals no finer border.",
+    ),
 )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +15,23 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 )
 
 from semblend.contract import Run, TokenRange
+from semblend.plan.selection import Selection
+
+WITNESSES_PER_RUN: Final = 3
+MAX_WITNESSES: Final = 96
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Compute some of the loaded positions after all.
+
+    ``claim_ids`` are the ids of the whole claim, ``question_ids`` those behind it; ``block_ids`` hold both.
+    """
+
+    selection: Selection
+    block_ids: tuple[int, ...]
+    claim_ids: NDArray[np.int64]
+    question_ids: NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +39,8 @@ class LoadOrder:
     """Fill positions ``start <= i < end`` of a request: ``runs`` from donors, ``compute`` by the sparse forward.
 
     ``token_ids`` are the ids at the computed positions, in order. ``broken`` names why the promise cannot be kept: the
-    workers then report the blocks as invalid and the engine computes them itself.
+    workers then report the blocks as invalid and the engine computes them itself. ``witnesses`` are loaded positions
+    that are compared with the model before anybody reads them, ``witness_ids`` their token ids.
     """
 
     request_id: str
@@ -31,6 +51,15 @@ class LoadOrder:
     compute: tuple[TokenRange, ...]
     token_ids: NDArray[np.int64]
     broken: str = ""
+    choice: Choice | None = None
+    witnesses: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    witness_ids: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+
+
+def witnesses_of(runs: Sequence[Run]) -> NDArray[np.int64]:
+    """Head, middle and end of every run, of the first runs if there are too many."""
+    parts = [np.linspace(run.target_start, run.target_end - 1, WITNESSES_PER_RUN).astype(np.int64) for run in runs]
+    return np.unique(np.concatenate([np.empty(0, np.int64), *parts[: MAX_WITNESSES // WITNESSES_PER_RUN]]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +118,8 @@ class LoadReport:
     computed_tokens: int
     load_ms: float
     compute_ms: float
+    choose_ms: float = 0.0
+    groups: int = 0
 
 
 @dataclass(slots=True)

@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from semblend.contract import Decline, DeclineReason, Discovery, Evidence, Namespace, Outcome, ReusePlan, Run
+from semblend.contract import (
+    Decline,
+    DeclineReason,
+    Discovery,
+    Evidence,
+    Namespace,
+    Outcome,
+    ReusePlan,
+    Run,
+    risk_of_runs,
+    shape_of,
+)
 from semblend.integration.hints import KEY, Hints, read_hints
 
 if TYPE_CHECKING:
@@ -40,6 +51,7 @@ class RequestRecord:
     is_confirmed: bool = False  # the workers reported the load
     runs: tuple[Run, ...] = ()  # as ordered
     computed_tokens: int = 0
+    chosen_tokens: int = 0  # of the runs, computed after all: at most so many until the workers report
     fault: str = ""
     donor_id: str | None = None
     discoveries: tuple[Discovery, ...] = ()
@@ -57,7 +69,7 @@ class RequestRecord:
 
     @property
     def reused_tokens(self) -> int:
-        return sum(run.length for run in self.runs)
+        return sum(run.length for run in self.runs) - self.chosen_tokens
 
     @property
     def blend_generation(self) -> int:
@@ -84,6 +96,7 @@ def provenance(record: RequestRecord, *, answered: bool) -> dict[str, Any]:
             "exact_prefix_tokens": record.exact_prefix_tokens,
             "reused_tokens": record.reused_tokens if confirmed else 0,
             "computed_tokens": record.computed_tokens if confirmed else 0,
+            **_fidelity(record.plan, runs),
             "runs": [
                 {
                     "donor_id": run.donor_id,
@@ -101,6 +114,18 @@ def provenance(record: RequestRecord, *, answered: bool) -> dict[str, Any]:
             "donor_id": record.donor_id,
             "blend_generation": record.blend_generation,
         }
+    }
+
+
+def _fidelity(plan: ReusePlan | None, runs: tuple[Run, ...]) -> dict[str, Any]:
+    """What the guard and a calibration need to know of a blend; null where nothing was loaded."""
+    if plan is None or not runs:
+        return {"class": None, "context_risk": None, "compute_share": None, "predicted_kl": None}
+    return {
+        "class": shape_of(runs).value,
+        "context_risk": risk_of_runs(runs),
+        "compute_share": plan.compute_share,
+        "predicted_kl": plan.predicted_kl,
     }
 
 

@@ -29,10 +29,11 @@ from semblend.integration.vllm.donor_keeper import DonorKeeper
 from semblend.integration.vllm.look_up import Capabilities, LookUp
 from semblend.integration.vllm.namespace import request_namespace
 from semblend.integration.vllm.options import ConnectorOptions
-from semblend.integration.vllm.orders import CaptureOrder, LoadOrder, StepNews, StepOrders
+from semblend.integration.vllm.orders import CaptureOrder, Choice, LoadOrder, StepNews, StepOrders, witnesses_of
 from semblend.integration.vllm.private_blocks import PrivateBlocks
 from semblend.integration.vllm.provenance import RequestRecord, provenance, read_hints
 from semblend.integration.vllm.stats import SemBlendStats
+from semblend.plan.fidelity import OPEN, FidelityGate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,6 +58,7 @@ class SchedulerHalf:
         capabilities: Capabilities,
         emit: Callable[[Event], None],
         announcer: Announcer = SILENT,
+        fidelity: FidelityGate = OPEN,
     ) -> None:
         self.stats = SemBlendStats()
         self._options = options
@@ -67,12 +69,12 @@ class SchedulerHalf:
         self._records: dict[str, RequestRecord] = {}
         self._private = PrivateBlocks(capabilities.hash_tokens)
         self._claimed: dict[str, Request] = {}  # claims of this scheduling pass that no order backs yet
-        self._step_tokens = 0  # holes claimed in this scheduling pass
+        self._step_tokens = 0  # holes and chosen tokens claimed in this scheduling pass
         self._loads: list[LoadOrder] = []
         self._releases: list[str] = []
         self._cut: list[CaptureOrder] = []  # slices of this step, and the releases beside them
         self._issued: list[str] = []
-        self._look_up = LookUp(options, planner, decoder, capabilities)
+        self._look_up = LookUp(options, planner, decoder, capabilities, fidelity)
         self.donors = DonorKeeper(
             options,
             planner,
@@ -123,9 +125,10 @@ class SchedulerHalf:
             self._ask(record, boundary)
         if record.plan is None:
             return 0
-        if self._step_tokens and self._step_tokens + record.plan.computed_tokens > self._can.max_step_tokens:
-            return None  # this step has holes enough to compute
-        self._step_tokens += record.plan.computed_tokens
+        tokens = record.plan.computed_tokens + record.plan.chosen_tokens
+        if self._step_tokens and self._step_tokens + tokens > self._can.max_step_tokens:
+            return None  # this step has enough to compute
+        self._step_tokens += tokens
         self._private.claim(request, boundary)
         self._claimed[request.request_id] = request
         return record.plan.claim_end - boundary
@@ -191,29 +194,45 @@ class SchedulerHalf:
         if claimed is None or plan is None or external_tokens != plan.claim_end - plan.exact_prefix_tokens:
             self.break_promise(request, blocks, external_tokens, "the engine took another claim than was made")
             return
-        order = self._order(record, plan, self._claimed_blocks(blocks, plan.claim_end))
+        order = self._order(record, plan, blocks)
         self._loads.append(order)
         record.is_ordered, record.is_confirmed, record.fault = True, False, ""
-        record.runs, record.computed_tokens = order.runs, len(order.token_ids)
+        record.runs, record.chosen_tokens = order.runs, plan.chosen_tokens if order.choice is not None else 0
+        record.computed_tokens = len(order.token_ids) + record.chosen_tokens
         record.outputs_at_order = request.num_output_tokens
         self.donors.used(plan)
         _tell_cached(request, plan.exact_prefix_tokens, record.reused_tokens)
         self._emit(LoadAdvertised(request.request_id, plan.donor_ids, external_tokens, plan.exact_prefix_tokens))
 
-    def _order(self, record: RequestRecord, plan: ReusePlan, block_ids: tuple[int, ...]) -> LoadOrder:
+    def _order(self, record: RequestRecord, plan: ReusePlan, blocks: KVCacheBlocks) -> LoadOrder:
         runs, compute = plan.runs, plan.compute
         if self._options.recompute_all:
             runs, compute = (), tuple(sorted((*plan.compute, *map(_range_of, plan.runs)), key=lambda part: part.start))
         token_ids = [record.tokens[hole.start : hole.end] for hole in compute]
+        witnesses = witnesses_of(runs if self._options.verify_loads else ())
         return LoadOrder(
             record.request_id,
-            block_ids,
+            self._claimed_blocks(blocks, plan.claim_end),
             plan.exact_prefix_tokens,
             plan.claim_end,
             runs,
             compute,
             np.concatenate(token_ids).astype(np.int64) if token_ids else np.empty(0, np.int64),
+            choice=self._choice(record, plan, blocks) if runs else None,
+            witnesses=witnesses,
+            witness_ids=record.tokens[witnesses].astype(np.int64),
         )
+
+    def _choice(self, record: RequestRecord, plan: ReusePlan, blocks: KVCacheBlocks) -> Choice | None:
+        """What the worker needs to choose by itself: the question behind the claim, if its blocks are there by now."""
+        selection = self._options.selection(plan.compute_share)
+        if selection is None:
+            return None
+        prompt = record.tokens.astype(np.int64)
+        block_ids = self._claimed_blocks(blocks, len(prompt))
+        has_room = len(block_ids) * self._can.block_tokens >= len(prompt)
+        question = prompt[plan.claim_end :] if has_room else np.empty(0, np.int64)
+        return Choice(selection, block_ids, prompt[plan.exact_prefix_tokens : plan.claim_end], question)
 
     def break_promise(self, request: Request, blocks: KVCacheBlocks, external_tokens: int, why: str) -> None:
         """A claim that cannot be kept: the workers report its blocks as invalid and the engine computes them."""
@@ -280,6 +299,8 @@ class SchedulerHalf:
             )
             if record is not None and record.plan is not None:
                 record.is_confirmed = True
+                record.chosen_tokens = sum(run.length for run in record.runs) - report.reused_tokens
+                record.computed_tokens = report.computed_tokens
                 self._consider_exact_head(record)
 
     def _consider_exact_head(self, record: RequestRecord) -> None:

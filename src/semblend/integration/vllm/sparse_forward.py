@@ -30,19 +30,27 @@ class SparseForward:
         self._runner = runner
         self._config = vllm_config
         self._cache = cache
-        self._max_tokens = max_tokens
+        self.max_tokens = max_tokens
 
-    def compute(self, block_ids: torch.Tensor, ranges: Sequence[TokenRange], token_ids: NDArray[np.int64]) -> None:
-        """Fill ``ranges`` (in order); ``token_ids`` are the ids at their positions, one after another."""
+    def compute(
+        self, block_ids: torch.Tensor, ranges: Sequence[TokenRange], token_ids: NDArray[np.int64]
+    ) -> torch.Tensor:
+        """Fill ``ranges`` (in order); ``token_ids`` are the ids at their positions, one after another.
+
+        Gives the model's last hidden state of the last batch's positions.
+        """
         taken = 0
-        for batch in _batches(ranges, self._max_tokens):
+        hidden = torch.empty(0)
+        for batch in _batches(ranges, self.max_tokens):
             count = sum(len(part) for part in batch)
-            self._forward(block_ids, batch, torch.from_numpy(token_ids[taken : taken + count]).to(torch.int32))
+            ids = torch.from_numpy(token_ids[taken : taken + count]).to(torch.int32)
+            hidden = self._forward(block_ids, batch, ids)
             taken += count
         if taken != len(token_ids):
             raise ValueError(f"{len(token_ids)} token ids for {taken} positions")
+        return hidden
 
-    def _forward(self, block_ids: torch.Tensor, ranges: Sequence[TokenRange], input_ids: torch.Tensor) -> None:
+    def _forward(self, block_ids: torch.Tensor, ranges: Sequence[TokenRange], input_ids: torch.Tensor) -> torch.Tensor:
         positions = torch.cat([torch.arange(part.start, part.end) for part in ranges])
         slots = torch.cat([self._cache.slots(block_ids, part.start, part.end) for part in ranges])
         lengths = torch.tensor([len(part) for part in ranges], dtype=torch.int32)
@@ -71,9 +79,10 @@ class SparseForward:
         with set_forward_context(
             metadata, self._config, num_tokens=len(positions), slot_mapping=slot_mapping, skip_compiled=True
         ):
-            self._runner.get_model()(
+            hidden: torch.Tensor = self._runner.get_model()(
                 input_ids=input_ids, positions=positions, intermediate_tensors=None, inputs_embeds=None
             )
+        return hidden
 
 
 def _batches(ranges: Sequence[TokenRange], max_tokens: int) -> Iterator[list[TokenRange]]:

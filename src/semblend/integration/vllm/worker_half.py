@@ -15,12 +15,14 @@ import torch
 from semblend.contract import FaultContained, TokenRange
 from semblend.integration.border import Border
 from semblend.integration.vllm.orders import CaptureOrder, LoadOrder, LoadReport, StepNews, StepOrders, StudyOrder
+from semblend.integration.vllm.selective_load import Filled, SelectiveLoad
 from semblend.kv.rope import Rotation, rotate_keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from semblend.integration.vllm.attention_cache import AttentionCache
+    from semblend.integration.vllm.load_check import LoadCheck
     from semblend.integration.vllm.sparse_forward import SparseForward
     from semblend.kv.host_store import HostStore
 
@@ -45,11 +47,14 @@ class WorkerHalf:
         log: logging.Logger,
         *,
         ranks: int = 1,
+        check: LoadCheck | None = None,
     ) -> None:
         self._cache = cache
         self._store = store
         self._rotation = rotation
         self._sparse_forward = sparse_forward
+        self._selective = SelectiveLoad(cache, sparse_forward) if sparse_forward is not None else None
+        self._check = check
         self._border = Border(self._note, log)
         self._faults: dict[str, str] = {}
         self._agree = agree
@@ -114,26 +119,32 @@ class WorkerHalf:
             self._faults.setdefault(order.request_id, "write: another rank could not write the runs")
             return None
         loaded = time.perf_counter()
+        filled: Filled | None
         if self._is_alone:
-            if not self._border.call("compute", order.request_id, partial(self._compute, order), False):
+            filled = self._border.call("compute", order.request_id, partial(self._compute, order), None)
+            if filled is None:
                 return None
         else:
             # The other ranks are in the middle of the same forward: a fault here must end the engine, not pair our
             # next collective with their last one.
-            self._compute(order)
+            filled = self._compute(order)
         done = time.perf_counter()
         return LoadReport(
             donor_ids=tuple(dict.fromkeys(run.donor_id for run in order.runs)),
             runs=len(order.runs),
-            reused_tokens=sum(run.length for run in order.runs),
-            computed_tokens=sum(len(hole) for hole in order.compute),
+            reused_tokens=sum(run.length for run in order.runs) - filled.chosen_tokens,
+            computed_tokens=sum(len(hole) for hole in order.compute) + filled.chosen_tokens,
             load_ms=(loaded - started) * 1e3,
-            compute_ms=(done - loaded) * 1e3,
+            compute_ms=(done - loaded) * 1e3 - filled.choose_ms,
+            choose_ms=filled.choose_ms,
+            groups=filled.groups,
         )
 
     def _write_runs(self, order: LoadOrder) -> bool:
         if order.broken:
             raise BrokenPromiseError(order.broken)
+        if order.choice is not None and not self._is_alone:
+            raise BrokenPromiseError("ranks see different heads and would choose differently")
         if order.compute and self._sparse_forward is None:
             raise BrokenPromiseError("holes to compute, and no model at hand")
         block_ids = torch.tensor(order.block_ids, dtype=torch.int64)
@@ -142,13 +153,19 @@ class WorkerHalf:
             slots = self._cache.slots(block_ids, run.target_start, run.target_end)
             for layer, keys in enumerate(self._moved(kv[:, 0], run.shift)):
                 self._cache.write(layer, keys, kv[layer, 1], slots)
+        if self._check is not None and self._is_alone and len(order.witnesses):
+            complaint = self._check.complaint(block_ids, order.witnesses, order.witness_ids)
+            if complaint is not None:
+                raise BrokenPromiseError(complaint)
         return True
 
-    def _compute(self, order: LoadOrder) -> bool:
+    def _compute(self, order: LoadOrder) -> Filled:
+        if order.choice is not None and self._selective is not None:
+            return self._selective.fill(order)
         if order.compute and self._sparse_forward is not None:
             block_ids = torch.tensor(order.block_ids, dtype=torch.int64)
             self._sparse_forward.compute(block_ids, order.compute, order.token_ids)
-        return True
+        return Filled("none", 0, order.compute, 0.0)
 
     def _study(self, order: StudyOrder) -> None:
         """Compute a stretch of a text of its own. What could not be computed is never copied."""

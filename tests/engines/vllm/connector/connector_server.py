@@ -12,6 +12,7 @@ from pathlib import Path
 
 from scripts.engines.server import EngineServer, launch
 from scripts.engines.specs import EngineOptions, semblend_flags, vllm_spec
+from scripts.private_venv import ROOT
 from tests.engines.vllm.connector.client import Client, Reply
 
 from semblend.contract import DonorRegistered, Event, EventLine, decode_line
@@ -88,7 +89,7 @@ def start(kind: Kind) -> ConnectorServer:
     options = EngineOptions(
         extra=(*COMMON, *_flags(kind, folder, endpoint), *kind.extra),
         environment={
-            "PYTHONPATH": str(HERE),
+            "PYTHONPATH": f"{ROOT / 'src'}:{HERE}",  # this checkout, whichever one the engine was installed from
             "FAULT_FILE": str(fault_path(folder)),
             **kind.environment,
         },

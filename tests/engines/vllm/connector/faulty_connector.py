@@ -2,6 +2,8 @@
 
 ``lookup`` raises before anything happened, ``lookup_late`` after the claim was made; likewise ``allocate`` and
 ``allocate_late``, ``finish`` and ``finish_late``. ``store_missing`` and ``store_truncated`` harm the donor itself.
+``rope:N`` and ``rows_of_others`` raise nothing: keys are moved N positions further than the plan says, or the rows of a
+donor are those of its neighbours. Nobody notices but the check of loads and the guard.
 """
 
 from __future__ import annotations
@@ -48,6 +50,7 @@ class FaultyConnector(SemBlendConnectorV1):
             store, cache = worker._store, worker._cache
             store.read = harming_store(store, store.read)
             store.begin = breaking("capture_begin", store.begin)
+            worker._moved = moving_too_far(worker._moved)
             cache.read = breaking("capture", cache.read)
             cache.write = breaking_at_layer("write", cache.write)
             if worker._sparse_forward is not None:
@@ -84,6 +87,15 @@ def harming_store(store: Any, method: Callable[..., Any]) -> Callable[..., Any]:
         elif injected() == "store_truncated":
             entry = store._entries[donor_id]
             entry.kv = entry.kv[:, :, : entry.declared_tokens // 2]
-        return method(donor_id, start, length)
+        rows = method(donor_id, start, length)
+        return rows.roll(5, dims=2) if injected() == "rows_of_others" else rows
 
     return read
+
+
+def moving_too_far(method: Callable[..., Any]) -> Callable[..., Any]:
+    def moved(keys: Any, shift: int) -> Any:
+        name, _, further = injected().partition(":")
+        return method(keys, shift + int(further) if name == "rope" else shift)
+
+    return moved

@@ -56,6 +56,8 @@ def counted_faults(client: Client, stage: str) -> float:
         ("store_truncated", "load"),
         ("write", "load"),
         ("sparse_forward", "load"),
+        ("rope:1", "load"),
+        ("rows_of_others", "load"),
     ],
 )
 def test_a_blend_that_breaks_gives_the_cold_answer(
@@ -78,7 +80,9 @@ def test_a_blend_that_breaks_gives_the_cold_answer(
     assert first_difference(broken, cold) <= SPLIT_NOISE
     contained = faults(healed, broken)
     assert contained[0].stage == stage  # a broken order is heard of once more from the workers
-    if not fault.startswith("store"):
+    if fault in ("rope:1", "rows_of_others"):  # nothing was raised: what was loaded is not what the model has there
+        assert "of the first layer at position" in contained[0].error
+    elif not fault.startswith("store"):
         assert "InjectedFault" in contained[0].error
 
     # Nothing of the attempt is left behind: neither as exact blocks, beyond those the request itself computed, ...

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -27,12 +28,13 @@ from semblend.contract.donor_event import (
     namespace_digest,
     tenant_of_salt,
 )
-from semblend.errors import ConfigurationError
+from semblend.errors import ConfigurationError, MissingDependencyError
 from semblend.fingerprint.anchors import select_anchors
 from semblend.integration import announce
 from semblend.integration.announce import SILENT, DonorAnnouncer, open_announcer
 from semblend.integration.border import Border
 from semblend.integration.donor_socket import END, DonorSocket
+from semblend.integration.dynamo import nats_socket
 from semblend.settings import Settings
 
 KEY = b"a key for tests only"
@@ -80,7 +82,7 @@ def announcing(heard: Heard) -> Iterator[tuple[DonorAnnouncer, list[FaultContain
         yield announcer, faults
     finally:
         heard.gate.set()
-        announcer.close()
+        announcer.close(patience_s=30)
         assert heard.closed
 
 
@@ -230,6 +232,49 @@ def test_the_engine_is_told_at_once_what_its_user_got_wrong(tmp_path: Path) -> N
     settings = Settings(donor_events="tcp://127.0.0.1:*", donor_events_key_file=tmp_path / "none")
     with pytest.raises(ConfigurationError, match="cannot be read"):
         open_announcer(settings, Border(lambda _: None, LOG))
+
+
+@pytest.fixture
+def on_nats(tmp_path: Path) -> Settings:
+    key_file = tmp_path / "key"
+    key_file.write_bytes(KEY)
+    return Settings(
+        donor_events="nats://127.0.0.1:4222",
+        donor_events_worker=7,
+        donor_events_key_file=key_file,
+        donor_events_buffer=5,
+    )
+
+
+def test_a_nats_server_in_the_settings_is_announced_to(on_nats: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[tuple[object, ...]] = []
+    socket = Heard()
+
+    def open_socket(*given: object) -> Heard:
+        opened.append(given)
+        return socket
+
+    monkeypatch.setattr(nats_socket, "NatsSocket", open_socket)
+    announcer = open_announcer(on_nats, Border(lambda _: None, LOG))
+    announcer.loadable("a", tokens(1), None, None)
+    announcer.close(patience_s=30)
+    assert opened == [("nats://127.0.0.1:4222", "7", 5)]
+    assert [type(event) for event in socket.events] == [GenerationReset, DonorAnnounced, DonorsPurged]
+    assert socket.closed
+
+
+def test_without_the_nats_client_the_engine_is_told_which_extra_it_needs(
+    on_nats: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, nats_socket.__name__)
+    monkeypatch.setitem(sys.modules, "nats.aio.client", None)
+    with pytest.raises(MissingDependencyError, match=r"pip install 'semblend\[dynamo\]'"):
+        open_announcer(on_nats, Border(lambda _: None, LOG))
+
+
+def test_a_rank_among_others_is_no_worker_on_nats(on_nats: Settings) -> None:
+    with pytest.raises(ConfigurationError, match=r"rank 1.*tcp://"):
+        open_announcer(on_nats, Border(lambda _: None, LOG), rank=1)
 
 
 def test_nobody_is_told_where_nothing_is_configured() -> None:

@@ -54,6 +54,16 @@ def test_a_cut_plan_is_the_longest_head_that_fits(gaps: list[tuple[int, int]], b
         assert cut.runs == plan.runs[: fitting[-1]]
 
 
+def test_chosen_tokens_count_into_the_step() -> None:
+    plan = replace(plan_of((10, 100), (200, 300)), compute_share=0.5)
+    assert plan.chosen_tokens == 200
+    assert within_budget(plan, 300) is plan
+    cut = within_budget(plan, 299)
+    assert isinstance(cut, ReusePlan)
+    assert (len(cut.runs), cut.computed_tokens, cut.chosen_tokens) == (1, 10, 50)
+    assert isinstance(within_budget(plan, 59), Decline)
+
+
 def test_prefix_shaped_loads_end_at_the_first_hole_and_move_only_if_rotation_was_proven() -> None:
     plan = plan_of((128, 100), (228, 100), (400, 100), boundary=128)
     cut = prefix_shaped(plan, 0.0, may_rotate=False)

@@ -26,11 +26,19 @@ def test_nothing_given_gives_the_documented_defaults() -> None:
         "study": True,
         "second_sight": True,
         "recompute_all": False,
+        "verify_loads": True,
+        "select": "question_or_deviation",
+        "select_share": 0.0,
+        "select_bridge_tokens": 0,
+        "calibration": None,
+        "max_predicted_kl": None,
+        "guard_verdicts": None,
         "min_run_tokens": 64,
         "min_reuse_ratio": 0.1,
         "boundary_recompute_tokens": 64,
         "max_context_share": 0.35,
         "min_prompt_tokens": 64,
+        "boundary_multiple_tokens": 1,
     }
 
 

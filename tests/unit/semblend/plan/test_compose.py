@@ -63,3 +63,13 @@ def test_what_lies_in_the_exact_prefix_counts_towards_the_length() -> None:
     rows = np.array([[0, 100, 0, 64]], np.int64)
     (piece,) = compose(rows, 60, 99, 64)
     assert piece.tolist() == [0, 160, 60, 4, 60]
+
+
+@given(st.permutations([(0, 30, 900, 80), (1, 700, 900, 80), (2, 1900, 900, 80), (3, 690, 890, 90)]))
+def test_of_equal_reach_the_donor_of_nearest_depth_is_taken(runs: list[tuple[int, int, int, int]]) -> None:
+    """Donor 3 starts earlier: from there on it and donor 1, which reach equally far, move equally little."""
+    (piece,) = compose(np.array(runs, np.int64), 0, 2000, 64)
+    assert piece.tolist() == [3, 690, 890, 90, 0]
+    only = [run for run in runs if run[0] != 3]
+    (piece,) = compose(np.array(only, np.int64), 0, 2000, 64)
+    assert piece.tolist() == [1, 700, 900, 80, 0]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from semblend.contract import Event, Namespace
 from semblend.integration.hints import Hints
 from semblend.integration.second_sight import SecondSight
-from semblend.integration.sglang.desk import Desk, Record
+from semblend.integration.sglang.desk import Desk, Reach, Record
 from semblend.integration.sglang.donors import Donors
 from semblend.integration.sglang.options import SglangOptions
 from semblend.integration.sglang.planner_provider import PlannerProvider
@@ -50,14 +50,14 @@ class Office:
             max_step_tokens=self.max_step_tokens,
         )
 
-    def resident(self, donor: Tokens, needed: int) -> int:
+    def resident(self, donor: Tokens, needed: int) -> Reach:
         whole = min(-(-needed // self.page) * self.page, len(donor))
         best = 0
         for held in self.tree.values():
             length = min(whole, len(held))
             differing = np.flatnonzero(held[:length] != donor[:length])
             best = max(best, int(differing[0]) if len(differing) else length)
-        return best // self.page * self.page
+        return Reach(best // self.page * self.page)
 
     def ask(
         self,
@@ -71,6 +71,7 @@ class Office:
         namespace: Namespace = NAMESPACE,
     ) -> int:
         record = self.desk.open(rid, tokens, namespace, hints or Hints())
+        assert record is not None
         last = len(tokens) - 1
         return self.desk.claim(record, boundary, last if limit is None else limit, obstacle, self.resident)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.semblend.integration.sglang.desks import NAMESPACE, OPEN, Office, words
+from tests.unit.semblend.integration.sglang.desks import NAMESPACE, OPEN, Office, Tokens, words
 
 from semblend.contract import DeclineReason, Namespace
 from semblend.integration.hints import Hints
@@ -13,6 +13,7 @@ from semblend.integration.sglang.options import SglangOptions
 
 DOCUMENT = words(1, 800)
 FRONT, TAIL = words(2, 50), words(3, 40)
+MOVED = np.concatenate([FRONT, DOCUMENT, TAIL])
 
 
 def blended(office: Office, rid: str = "r") -> int:
@@ -50,9 +51,9 @@ def test_what_was_computed_in_another_context_is_never_publishable() -> None:
     assert record.plan is not None
     first = record.plan.runs[0].target_start
     assert record.exact_tokens == first
-    assert [office.desk.publishable("r", n) for n in (10, first, 890, 2000)] == [10, first, first, first]
     assert office.ask("r", record.tokens) == 0, "a request that runs is promised nothing more"
     office.desk.confirmed(record, 1.0, 2.0, recomputed=False)
+    assert [office.desk.publishable("r", n) for n in (10, first, 890, 2000)] == [10, first, first, first]
     assert office.kinds("r") == ["lookup_finished", "load_advertised", "materialized"]
     told = provenance(record)
     assert told["outcome"] == "backend_materialized_reuse"
@@ -202,3 +203,51 @@ def test_every_promise_is_token_identical_and_within_the_prompt(
     for run in plan.runs:
         held = donor[run.donor_start : run.donor_start + run.length]
         assert np.array_equal(held, tokens[run.target_start : run.target_end])
+
+
+class EngineRequest:
+    """Of the engine's request the desk knows its id and that it is this one."""
+
+    def __init__(self, rid: str) -> None:
+        self.rid = rid
+
+
+def loaded_office(owner: EngineRequest) -> Office:
+    office = Office()
+    office.serve_cold("donor", DOCUMENT)
+    record = office.desk.open(owner.rid, MOVED, NAMESPACE, Hints(), owner)
+    assert record is not None
+    assert office.desk.claim(record, 0, len(record.tokens) - 1, "", office.resident) > 0
+    office.desk.loaded(record)
+    return office
+
+
+@pytest.mark.parametrize("other", [MOVED, MOVED[:400], words(9, len(MOVED))])
+def test_a_second_request_of_the_same_id_neither_gets_nor_frees_what_the_first_has(other: Tokens) -> None:
+    first, second = EngineRequest("twice"), EngineRequest("twice")
+    office = loaded_office(first)
+    assert office.desk.open("twice", other, NAMESPACE, Hints(), second) is None
+    assert office.desk.of(second) is None
+    record = office.desk.of(first)
+    assert record is not None
+    assert record.is_loaded
+    office.desk.confirmed(record, 1.0, 1.0, recomputed=False)
+    assert office.desk.publishable("twice", len(record.tokens)) == record.exact_tokens < len(record.tokens)
+
+
+def test_of_one_that_is_not_loaded_yet_the_later_request_takes_the_place() -> None:
+    office = Office()
+    first, second = EngineRequest("twice"), EngineRequest("twice")
+    assert office.desk.open("twice", words(1, 300), NAMESPACE, Hints(), first) is not None
+    taken = office.desk.open("twice", words(2, 300), NAMESPACE, Hints(), second)
+    assert taken is not None
+    assert office.desk.of(first) is None
+    assert office.desk.of(second) is taken
+
+
+def test_what_has_holes_is_not_published() -> None:
+    owner = EngineRequest("r")
+    office = loaded_office(owner)
+    record = office.desk.of(owner)
+    assert record is not None
+    assert office.desk.publishable("r", len(record.tokens)) == record.exact_prefix_tokens

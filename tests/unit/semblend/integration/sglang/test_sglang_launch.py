@@ -1,14 +1,21 @@
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from semblend.errors import ConfigurationError
-from semblend.integration.sglang.launch import engine_words, parse
+from semblend.integration.sglang import launch
+from semblend.integration.sglang.launch import EXAMPLE, engine_words, parse
 from semblend.integration.sglang.missing import EngineMissingError
+from semblend.integration.sglang.options import parse_options
 from semblend.integration.sglang.radix_patcher import patch_radix_cache
+from semblend.integration.sglang.support import VERIFIED_VERSION
 
 WITHOUT_ENGINE = "import sys; sys.modules['sglang'] = None; from semblend.integration.sglang.launch import main; "
 
@@ -36,6 +43,15 @@ def test_help_works_without_the_engine() -> None:
     shown = run("--help")
     assert shown.returncode == 0
     assert "--semblend-options" in shown.stdout
+    assert shown.stdout.endswith(f"example:\n  {EXAMPLE}\n")
+
+
+def test_the_example_of_the_help_is_a_command_line_it_takes() -> None:
+    program, *words = shlex.split(EXAMPLE)
+    ours, rest = parse(words)
+    assert program == "semblend-sglang"
+    assert parse_options(ours.semblend_options).events == Path("events.jsonl")
+    assert engine_words(ours, rest)[:2] == ["--model-path", "Qwen/Qwen2.5-0.5B-Instruct"]
 
 
 def test_started_without_the_engine_it_says_what_to_install() -> None:
@@ -55,3 +71,25 @@ def test_the_programmatic_door_says_what_to_install(monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "sglang", None)
     with pytest.raises(EngineMissingError, match="pip install sglang=="):
         patch_radix_cache()
+
+
+@pytest.fixture
+def engine_without_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As SGLang 0.5.11 is: it loads plug-ins and has no module to register a radix cache in."""
+    for name in ("sglang", "sglang.srt", "sglang.srt.mem_cache"):
+        module = types.ModuleType(name)
+        module.__path__ = []
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setattr(sys.modules["sglang"], "__version__", "0.5.11", raising=False)
+    monkeypatch.delitem(sys.modules, "sglang.srt.mem_cache.registry", raising=False)
+
+
+@pytest.mark.usefixtures("engine_without_registry")
+@pytest.mark.parametrize("door", [patch_radix_cache, launch._verify_registration])
+def test_an_engine_without_the_registry_is_refused_by_name(door: Callable[[], object]) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        door()
+    said = str(refused.value)
+    assert said.startswith("SGLang 0.5.11 has no registry of radix backends (No module named")
+    assert said.endswith(f"pip install sglang=={VERIFIED_VERSION}")
+    assert "\n" not in said

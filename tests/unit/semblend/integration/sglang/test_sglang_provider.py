@@ -5,12 +5,15 @@ import pytest
 from tests.unit.semblend.integration.sglang.desks import NAMESPACE, Office, Tokens, words
 
 from semblend.contract import Namespace, ReusePlan
+from semblend.errors import ConfigurationError
 from semblend.integration.sglang.planner_provider import MAX_STAGED
 from semblend.integration.sglang.provider import (
+    NoProvider,
     SemanticPrefixProvider,
     SemanticPrefixResult,
     StagedRequest,
     TokenIds,
+    load_provider,
 )
 
 DOCUMENT = words(1, 600)
@@ -78,3 +81,58 @@ def test_requests_known_at_a_time_are_bounded() -> None:
         staged(office, f"r{number}", short)
     office.provider.on_request_released(f"r{MAX_STAGED + 4}")
     assert len(office.provider._staged) == MAX_STAGED - 1
+
+
+def test_a_request_that_leaves_before_its_look_up_is_forgotten() -> None:
+    office = Office()
+    office.desk.expect("r", DOCUMENT, NAMESPACE)
+    assert list(office.provider._staged) == ["r"]
+    office.desk.released("r")
+    assert not office.provider._staged
+
+
+class OwnProvider(SemanticPrefixProvider):
+    """The least a provider must write."""
+
+    def on_prefix_miss(self, rid: str, token_ids: TokenIds) -> SemanticPrefixResult | None:
+        return SemanticPrefixResult(alternate_token_ids=DOCUMENT)
+
+    def on_request_cached(self, rid: str, token_ids: TokenIds) -> None:
+        pass
+
+
+class NotOne:
+    pass
+
+
+def test_a_provider_with_two_methods_serves_where_its_tokens_are_equal() -> None:
+    office = Office()
+    office.tree["donor"] = DOCUMENT[:592]
+    provider = load_provider(f"{__name__}:OwnProvider")
+    office.desk.provider = provider
+    tokens = np.concatenate([words(3, 40), DOCUMENT, words(4, 20)])
+    assert office.ask("r", tokens) > 0
+    record = office.record("r")
+    assert record.plan is not None
+    assert all(
+        np.array_equal(
+            DOCUMENT[run.donor_start : run.donor_start + run.length], tokens[run.target_start : run.target_end]
+        )
+        for run in record.plan.runs
+    )
+    office.desk.loaded(record)
+    office.desk.confirmed(record, 1.0, 1.0, recomputed=False)
+    office.desk.released("r")
+
+
+@pytest.mark.parametrize("name", ["no.such.module:Name", f"{__name__}:Missing", f"{__name__}:NotOne", "json"])
+def test_a_provider_that_cannot_be_made_is_the_users_error(name: str) -> None:
+    with pytest.raises(ConfigurationError, match="provider"):
+        load_provider(name)
+
+
+def test_without_a_provider_every_request_is_cold() -> None:
+    office = Office()
+    office.serve_cold("donor", DOCUMENT)
+    office.desk.provider = NoProvider()
+    assert office.ask("r", np.concatenate([words(3, 40), DOCUMENT])) == 0

@@ -6,7 +6,20 @@ from typing import Any
 import pytest
 
 from semblend.integration.sglang.obstacles import obstacle_of
-from semblend.integration.sglang.support import VERIFIED_VERSION, Deployment, examine
+from semblend.integration.sglang.support import (
+    _REFUSED_FLAGS,
+    CONTRACT,
+    HOST_TIER,
+    VERIFIED_VERSION,
+    Deployment,
+    contract_gap,
+    examine,
+)
+
+TIER = HOST_TIER | {"hicache_storage_backend_extra_config": '{"class_name": "SemBlendStorage"}'}
+
+
+PLAIN = {"device": "cpu", "attention_backend": "torch_native"} | {name: unused for name, unused, _ in _REFUSED_FLAGS}
 
 
 class MHATokenToKVPool:
@@ -23,7 +36,7 @@ def deployment(*, args: dict[str, Any] | None = None, model: dict[str, Any] | No
         architectures=["LlamaForCausalLM"], rope_parameters={"rope_type": "default", "rope_theta": 1e4}
     )
     facts: dict[str, Any] = {
-        "server_args": SimpleNamespace(**({"device": "cpu", "attention_backend": "torch_native"} | (args or {}))),
+        "server_args": SimpleNamespace(**(PLAIN | (args or {}))),
         "model_config": SimpleNamespace(**({"hf_config": hf, "is_generation": True} | (model or {}))),
         "pool": MHATokenToKVPool(),
         "is_hybrid": False,
@@ -37,8 +50,23 @@ def deployment(*, args: dict[str, Any] | None = None, model: dict[str, Any] | No
 def test_the_deployment_that_was_verified_is_usable() -> None:
     support = examine(deployment(args={"tp_size": 1, "disaggregation_mode": "null"}), VERIFIED_VERSION)
     assert support.usable
-    assert (support.rope_theta, support.rotary_dim, support.version_note) == (1e4, 64, "")
-    assert "0.6.0" in examine(deployment(), "0.6.0").version_note
+    assert (support.rope_theta, support.rotary_dim) == (1e4, 64)
+    assert examine(deployment(has_host_tier=True, args=dict(TIER)), VERIFIED_VERSION).usable
+
+
+@pytest.mark.parametrize("version", ["0.6.0", None])
+def test_an_engine_nobody_vouched_for_is_refused(version: str | None) -> None:
+    refused = examine(deployment(), version)
+    assert not refused.usable
+    assert (version or "an unknown version") in refused.reason
+    assert examine(deployment(), version, validated_version="0.6.0").usable is (version == "0.6.0")
+    assert examine(deployment(), VERIFIED_VERSION, validated_version="0.6.0").usable
+
+
+def test_a_setting_the_engine_no_longer_has_is_no_setting_that_is_off() -> None:
+    without = deployment()
+    del without.server_args.enable_lora
+    assert "no setting enable_lora" in examine(without, VERIFIED_VERSION).reason
 
 
 @pytest.mark.parametrize(
@@ -47,12 +75,19 @@ def test_the_deployment_that_was_verified_is_usable() -> None:
         ({"is_disabled": True}, "disabled"),
         ({"is_hybrid": True}, "sliding windows"),
         ({"has_host_tier": True}, "host tier"),
+        ({"has_host_tier": True, "args": TIER | {"hicache_mem_layout": "page_first"}}, "page_first"),
+        ({"has_host_tier": True, "args": TIER | {"hicache_write_policy": "write_back"}}, "write_back"),
+        ({"has_host_tier": True, "args": TIER | {"hicache_host_memory_mode": "buffer_only"}}, "buffer_only"),
+        ({"has_host_tier": True, "args": TIER | {"hicache_storage_backend": "file"}}, "not file"),
+        ({"has_host_tier": True, "args": TIER | {"hicache_storage_backend": None}}, "not None"),
+        ({"has_host_tier": True, "args": dict(HOST_TIER)}, "SemBlendStorage"),
         ({"shard_size": 2}, "sharding"),
         ({"args": {"tp_size": 2}}, "Tensor parallelism"),
         ({"args": {"speculative_algorithm": "EAGLE"}}, "Speculative"),
         ({"args": {"enable_mixed_chunk": True}}, "Mixing"),
         ({"args": {"disaggregation_mode": "prefill"}}, "Disaggregated"),
         ({"args": {"enable_lora": True}}, "LoRA"),
+        ({"args": {"tokenizer_worker_num": 2}}, "one id"),
         ({"args": {"device": "cuda"}}, "platform"),
         ({"args": {"attention_backend": "flashinfer"}}, "attention backend flashinfer"),
         ({"model": {"is_multimodal": True}}, "Multimodal"),
@@ -80,3 +115,13 @@ def test_a_plain_request_meets_no_obstacle_and_others_are_told_why() -> None:
     for name in ("multimodal_inputs", "input_embeds", "lora_id", "session", "beam_group", "dllm_config"):
         assert obstacle_of(SimpleNamespace(**{name: object()}))
     assert obstacle_of(SimpleNamespace(return_hidden_states=True))
+
+
+def test_an_engine_whose_cache_lacks_a_method_we_override_is_refused_by_name() -> None:
+    def method() -> None:
+        return None
+
+    whole = type("Cache", (), dict.fromkeys(CONTRACT, method))
+    assert contract_gap(whole) == ""
+    older = type("Cache", (), {name: method for name in CONTRACT if name != "checkpoint"})
+    assert "has no checkpoint:" in contract_gap(older)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from semblend.integration.trtllm.connector import SemBlendConnectorScheduler, SemBlendConnectorWorker
 from semblend.integration.trtllm.interface import ConnectorScheduler, ConnectorWorker
-from semblend.integration.trtllm.leader import Record
+from semblend.integration.trtllm.record import Record
 
 BLOCK = 16
 Tokens = NDArray[np.uint32]
@@ -29,10 +29,11 @@ class StubRequest:
     tokens: list[int]
     cache_salt: str | None = None
     lora_task_id: int | None = None
+    generated: list[int] = field(default_factory=list)
 
     def get_tokens(self, beam: int) -> list[int]:
         assert beam == 0
-        return self.tokens
+        return self.tokens + self.generated
 
 
 @dataclass
@@ -118,6 +119,7 @@ class StubEngine:
             self._step(output, lambda p=position, s=step: self._prefill(request, pages, p, s))
             position, is_first = position + step, False
         kv = self.pool[pages].reshape(-1)[: len(request.tokens)]
+        request.generated.append(7)
         assert np.array_equal(kv, cold_kv(request.tokens)), "the request was served over KV that is not its own"
         self._finish(request, pages)
         return spared

@@ -151,6 +151,11 @@ def test_a_model_whose_rotation_is_not_known_declines_everything(
         ({}, "1.3.0", "validation_failure"),
         ({}, "", "validation_failure"),
         ({"tensor_parallel_size": 2}, VERSION, "unsupported_mode"),
+        (
+            {"kv_cache_config": SimpleNamespace(tokens_per_block=BLOCK, dtype="auto", max_attention_window=[256])},
+            VERSION,
+            "unsupported_mode",
+        ),
     ],
 )
 def test_what_was_not_validated_loads_nothing(
@@ -185,6 +190,15 @@ def test_a_cache_that_is_not_one_pool_is_refused(on: Bench) -> None:
     on.serve(DOCUMENT)
     on.engine.forget_tree()
     on.engine.worker.register_kv_cache_layout(Groups())
+    assert on.serve(DOCUMENT + words(3, 40)) == 0
+    assert on.audit("declined")[-1]["reason"] == "validation_failure"
+
+
+def test_a_cache_behind_a_sliding_window_is_refused(on: Bench) -> None:
+    layout = SimpleNamespace(groups=(SimpleNamespace(window_size=256),), as_single_pool_tensor=lambda: on.engine.pool)
+    on.serve(DOCUMENT)
+    on.engine.forget_tree()
+    on.engine.worker.register_kv_cache_layout(layout)
     assert on.serve(DOCUMENT + words(3, 40)) == 0
     assert on.audit("declined")[-1]["reason"] == "validation_failure"
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 import types
@@ -25,6 +26,15 @@ def test_help_works_without_the_engine() -> None:
     assert done.returncode == 0
     assert "--semblend-options" in done.stdout
     assert "Experimental" in done.stdout
+    assert done.stdout.endswith(f"example:\n  {launch.COMMAND_EXAMPLE}\n")
+
+
+def test_the_example_of_the_help_is_a_command_line_it_takes() -> None:
+    program, *words = shlex.split(launch.COMMAND_EXAMPLE)
+    ours, rest = launch.parse(words)
+    assert program == launch.PROGRAM
+    assert parse_options(ours.semblend_options).audit == Path("audit.jsonl")
+    assert rest[0] == "Qwen/Qwen2.5-0.5B-Instruct"
 
 
 def test_without_the_engine_it_says_what_to_install() -> None:

@@ -29,8 +29,8 @@ def torch_pool(dtype: str) -> Any:
 
 POOLS = [
     pytest.param(numpy_pool, id="numpy"),
-    pytest.param(lambda: torch_pool("bfloat16"), id="bfloat16"),
-    pytest.param(lambda: torch_pool("float8_e4m3fn"), id="float8"),
+    pytest.param(lambda: torch_pool("bfloat16"), id="bfloat16", marks=pytest.mark.models),
+    pytest.param(lambda: torch_pool("float8_e4m3fn"), id="float8", marks=pytest.mark.models),
 ]
 
 
@@ -108,3 +108,20 @@ def test_a_save_that_breaks_is_news_not_a_failed_step() -> None:
     half.save(StepOrders(saves=(SaveOrder("d", (1, 99)),)), None)
     assert link.take() == [SaveFailed("d")]
     assert [fault.stage for fault in faults] == ["save"]
+
+
+@pytest.mark.parametrize("make", POOLS)
+@pytest.mark.parametrize("place", [-1, -8, 8])
+def test_a_block_without_a_page_is_neither_saved_nor_written(make: Any, place: int) -> None:
+    """The engine reports it as -1, which every array reads as its last page: another request's KV."""
+    pool = make()
+    half, link, faults = half_of(pool)
+    half.save(StepOrders(saves=(SaveOrder("d", (1, place)),)), None)
+    assert link.take() == [SaveFailed("d")]
+    assert f"page {place}" in faults[0].error
+    assert len(half) == 0
+    half.save(StepOrders(saves=(SaveOrder("e", (1, 2)),)), None)
+    before = [raw(pool[n]) for n in range(8)]
+    with pytest.raises(IndexError, match=f"page {place}"):
+        half.load(StepOrders(loads=(LoadOrder(1, "e", 0, (3, place)),)), None)
+    assert [raw(pool[n]) for n in range(8)] == before, "checked before anything is written"

@@ -1,0 +1,207 @@
+"""The real engine in this process: its model, its paged cache, and the worker half that fills claims in it.
+
+No scheduler is in between: blocks are ours to use, a request is a list of positions. Runs in the engine's environment.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from benchmarks.fidelity.captures import Captured, Contexts
+from benchmarks.fidelity.inside import STEP_TOKENS
+from benchmarks.fidelity.items import FidelityItem
+from benchmarks.fidelity.readings import POSITIONS, Reading, reading_of
+from benchmarks.vllm.texts import TokenIds
+from semblend.contract import Decline, Namespace, ReusePlan, Run, TokenRange
+from semblend.integration.rotary import read_rope
+from semblend.integration.vllm.attention_cache import AttentionCache
+from semblend.integration.vllm.orders import CaptureOrder, Choice, LoadOrder, LoadReport, StepOrders
+from semblend.integration.vllm.sparse_forward import SparseForward
+from semblend.integration.vllm.worker_half import WorkerHalf
+from semblend.kv.host_store import HostStore
+from semblend.kv.rope import half_split, rotate_keys
+from semblend.pipeline.planner import Planner
+from semblend.plan.gates import Gates
+from semblend.plan.selection import Selection
+from semblend.settings import Settings
+
+NAMESPACE = Namespace(tenant="fidelity", model="model")
+HOST_BYTES = 4 << 30
+ASKED_POSITIONS = 24  # at the prompt's end, where two fills are compared before anything is said
+OPEN_GATES = Gates(boundary_recompute_tokens=0, max_context_share=1.0)
+
+
+class RigError(Exception):
+    """The engine or the worker half did not do what the bench relies on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """``asked`` [positions, vocabulary]: what the model says at the last positions of the prompt itself."""
+
+    reading: Reading
+    first_token_ms: float
+    asked: torch.Tensor
+
+
+class Rig:
+    def __init__(self, engine: Any) -> None:
+        self.config = engine.llm_engine.vllm_config
+        executor: Any = engine.llm_engine.model_executor
+        self.runner: Any = executor.driver_worker.worker.model_runner
+        group = self.runner.kv_cache_config.kv_cache_groups[0]
+        spec = group.kv_cache_spec
+        rope = read_rope(self.config.model_config.hf_text_config, spec.head_size)
+        if isinstance(rope, str):
+            raise RigError(rope)
+        context = self.config.compilation_config.static_forward_context
+        self.cache = AttentionCache(context, group.layer_names, spec.block_size)
+        self.cache.probe(self.cache.blocks - 1, spec.num_kv_heads, spec.head_size)
+        self.forward = SparseForward(self.runner, self.config, self.cache, STEP_TOKENS)
+        self.rotation = half_split(rope.theta, rope.rotary_dim)
+        self._store = HostStore(len(group.layer_names), spec.num_kv_heads, spec.head_size, self.cache.dtype, HOST_BYTES)
+        log = logging.getLogger("fidelity")
+        self.half = WorkerHalf(self.cache, self._store, self.rotation, self.forward, lambda mine: mine, log)
+        per_request = -(-STEP_TOKENS // spec.block_size)
+        if self.cache.blocks < 3 * per_request + 2:
+            raise RigError(f"{self.cache.blocks} blocks do not hold a donor, a recipient and a cold copy of it")
+        self.donor_blocks = tuple(range(1, 1 + per_request))
+        self.blocks = tuple(range(1 + per_request, 1 + 2 * per_request))
+        self.cold_blocks = tuple(range(1 + 2 * per_request, 1 + 3 * per_request))
+
+    # -- cold --------------------------------------------------------------------------------------------------------
+
+    def prefill(self, blocks: tuple[int, ...], ids: NDArray[np.int64], piece: int = STEP_TOKENS) -> torch.Tensor:
+        """Compute a whole prompt, ``piece`` tokens at a time; the last hidden states."""
+        hidden = torch.empty(0)
+        for start in range(0, len(ids), piece):
+            end = min(len(ids), start + piece)
+            hidden = self.forward.compute(torch.tensor(blocks), [TokenRange(start, end)], ids[start:end])
+        return hidden
+
+    def cold(self, item: FidelityItem, piece: int = STEP_TOKENS) -> Timed:
+        ids = np.asarray(item.recipient, np.int64)
+        started = time.perf_counter()
+        hidden = self.prefill(self.cold_blocks, ids, piece)
+        first = self._logprobs(hidden[-1:])
+        spent = (time.perf_counter() - started) * 1e3
+        return Timed(
+            self.along(item, item.reference, self.cold_blocks, first), spent, self._logprobs(hidden[-ASKED_POSITIONS:])
+        )
+
+    # -- ours --------------------------------------------------------------------------------------------------------
+
+    def store(self, item: FidelityItem) -> None:
+        """Donors computed and captured, as the engine would."""
+        for number, donor in enumerate(item.donors):
+            name = f"{item.name}/{number}"
+            ids = np.asarray(donor, np.int64)
+            self.prefill(self.donor_blocks, ids)
+            count = -(-len(ids) // self.cache.block_tokens)
+            order = CaptureOrder(name, name, len(ids), 0, len(ids), self.donor_blocks[:count])
+            self.half.save(StepOrders(captures=[order]))
+        news = self.half.take_news()
+        if news is None or news.capture_faults:
+            raise RigError(f"donors were not stored: {news.capture_faults if news else 'no news'}")
+
+    def plan(self, item: FidelityItem, gates: Gates = OPEN_GATES) -> ReusePlan | Decline:
+        """What the real planner makes of the item's donors."""
+        with Planner(settings=Settings(embedder="none"), gates=gates, budget_bytes=1 << 26) as planner:
+            for number, donor in enumerate(item.donors):
+                planner.register(f"{item.name}/{number}", np.asarray(donor, np.uint32), NAMESPACE)
+            return planner.plan(np.asarray(item.recipient, np.uint32), NAMESPACE)
+
+    def loaded(self, run: Run) -> torch.Tensor:
+        """K and V of a run [layers, 2, tokens, heads, head_dim], as a load writes them."""
+        return self._moved(self._store.read(run.donor_id, run.donor_start, run.length), run.shift)
+
+    def capture(self, contexts: Contexts, kinds: Iterable[str], item: FidelityItem, runs: Sequence[Run]) -> Captured:
+        """Every run of a plan, computed anew in each kind of context."""
+        found = {}
+        for kind in kinds:
+            made = []
+            for place, run in enumerate(runs):
+                prompt = contexts.prompt(kind, item, runs, place)
+                self.prefill(self.donor_blocks, np.asarray(prompt.ids, np.int64))
+                part = slice(prompt.start, prompt.start + run.length)
+                blocks = torch.tensor(self.donor_blocks[: -(-len(prompt.ids) // self.cache.block_tokens)])
+                pairs = (self.cache.read(layer, blocks) for layer in range(len(self.cache.names)))
+                kv = torch.stack([torch.stack([rows[part] for rows in pair]) for pair in pairs])
+                made.append(self._moved(kv, run.target_start - prompt.start))
+            found[kind] = tuple(made)
+        return Captured(found)
+
+    def _moved(self, kv: torch.Tensor, shift: int) -> torch.Tensor:
+        keys = torch.stack([rotate_keys(layer, shift, self.rotation) for layer in kv[:, 0]])
+        return torch.stack([keys, kv[:, 1]], dim=1)
+
+    def write(self, run: Run, kv: torch.Tensor) -> None:
+        slots = self.cache.slots(torch.tensor(self.blocks), run.target_start, run.target_end)
+        for layer, (keys, values) in enumerate(kv):
+            self.cache.write(layer, keys.contiguous(), values.contiguous(), slots)
+
+    def forget(self, item: FidelityItem) -> None:
+        self.half.save(StepOrders(drops=[f"{item.name}/{number}" for number in range(len(item.donors))]))
+
+    def order(self, item: FidelityItem, plan: ReusePlan, selection: Selection) -> LoadOrder:
+        ids = np.asarray(item.recipient, np.int64)
+        start, end = plan.exact_prefix_tokens, plan.claim_end
+        count = -(-len(ids) // self.cache.block_tokens)
+        holes = [ids[hole.start : hole.end] for hole in plan.compute]
+        return LoadOrder(
+            item.name,
+            self.blocks[: -(-end // self.cache.block_tokens)],
+            start,
+            end,
+            plan.runs,
+            plan.compute,
+            np.concatenate([np.empty(0, np.int64), *holes]),
+            choice=Choice(selection, self.blocks[:count], ids[start:end], ids[end:]),
+        )
+
+    def load(self, order: LoadOrder) -> LoadReport:
+        self.half.load(StepOrders(loads=[order]))
+        news = self.half.take_news()
+        if news is None or order.request_id not in news.loaded:
+            raise RigError(f"the load failed: {news.load_faults if news else 'no news'}")
+        return news.loaded[order.request_id]
+
+    def finish(self, item: FidelityItem, plan: ReusePlan, started: float) -> Timed:
+        """What the engine does after the load: the rest of the prompt, the first token; then the text is read."""
+        ids = np.asarray(item.recipient, np.int64)
+        rest = TokenRange(plan.claim_end, len(ids))
+        hidden = self.forward.compute(torch.tensor(self.blocks), [rest], ids[rest.start :])
+        first = self._logprobs(hidden[-1:])
+        spent = (time.perf_counter() - started) * 1e3
+        return Timed(
+            self.along(item, item.reference, self.blocks, first), spent, self._logprobs(hidden[-ASKED_POSITIONS:])
+        )
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def answer(self, item: FidelityItem, timed: Timed) -> TokenIds:
+        """What the model itself says behind the cold prompt, likeliest token by token."""
+        said = [int(timed.asked[-1].argmax())]
+        for at in range(len(item.recipient), len(item.recipient) + POSITIONS - 1):
+            last = np.asarray(said[-1:], np.int64)
+            hidden = self.forward.compute(torch.tensor(self.cold_blocks), [TokenRange(at, at + 1)], last)
+            said.append(int(self._logprobs(hidden).argmax()))
+        return tuple(said)
+
+    def along(self, item: FidelityItem, text: TokenIds, blocks: tuple[int, ...], first: torch.Tensor) -> Reading:
+        """What the model says at each position of a text behind the prompt that ``blocks`` hold."""
+        ids, at = np.asarray(text, np.int64), len(item.recipient)
+        hidden = self.forward.compute(torch.tensor(blocks), [TokenRange(at, at + len(ids) - 1)], ids[:-1])
+        return reading_of(torch.cat([first, self._logprobs(hidden)]).numpy(), ids)
+
+    def _logprobs(self, hidden: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.runner.get_model().compute_logits(hidden)
+        return logits.float().log_softmax(dim=-1)

@@ -1,0 +1,211 @@
+"""Experiments that no deployment has: what would be gained if the chosen positions were exact, or the others corrected.
+
+Each takes a rig whose cold blocks hold the item's cold KV, an order and the captures it asked for; it leaves the claim
+filled. Those on several captures of a passage are in ``benchmarks.fidelity.consensus``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from benchmarks.fidelity.consensus import CONSENSUS, Variant, accounts
+from semblend.contract import TokenRange
+from semblend.integration.vllm.probes import attention_of, layer_deviation, question_attention
+from semblend.integration.vllm.selective_load import SelectiveLoad
+from semblend.plan.selection import POLICIES, Probe, as_ranges, choose, evidence_of, joined, with_probes
+
+if TYPE_CHECKING:
+    from benchmarks.fidelity.rig import Rig
+    from semblend.integration.vllm.orders import LoadOrder
+
+PRIOR_TOKENS = 4.0  # an offset seen on few tokens is believed in part
+
+
+def exact(rig: Rig, order: LoadOrder) -> dict[str, Any]:
+    """The chosen positions get cold KV: what is left is due to those not chosen."""
+    chosen, seen = _filled(rig, order)
+    cold = torch.tensor(rig.cold_blocks)
+    slots = _slots(rig, chosen)
+    for layer in range(len(rig.cache.names)):
+        keys, values = rig.cache.read(layer, cold)
+        rig.cache.write(layer, keys[chosen].contiguous(), values[chosen].contiguous(), slots)
+    return seen
+
+
+def again(rig: Rig, order: LoadOrder) -> dict[str, Any]:
+    """The holes behind the first chosen position once more, now that what they read has changed."""
+    choice = order.choice
+    assert choice is not None
+    computed, seen = _filled(rig, order)
+    holes = _positions(order.compute)
+    chosen = np.setdiff1d(computed, holes)
+    ranges = as_ranges(computed[computed >= chosen[0]]) if len(chosen) else ()
+    rig.forward.compute(torch.tensor(choice.block_ids), ranges, _ids(ranges, order, choice.claim_ids))
+    return seen
+
+
+def offset(rig: Rig, order: LoadOrder) -> dict[str, Any]:
+    """What computing changed at the chosen positions of a run, on average, is done to the others of that run too."""
+    blocks, cold = torch.tensor(rig.blocks), torch.tensor(rig.cold_blocks)
+    rig.load(replace(order, compute=(), choice=None, token_ids=np.empty(0, np.int64)))
+    layers = range(len(rig.cache.names))
+    end = order.end
+    loaded = [tuple(part[:end].clone() for part in rig.cache.read(layer, blocks)) for layer in layers]
+    filled = SelectiveLoad(rig.cache, rig.forward).fill(order)
+    chosen = _positions(filled.ranges)
+    before = after = 0.0
+    for layer in layers:
+        now = rig.cache.read(layer, blocks)
+        true = rig.cache.read(layer, cold)
+        for part in (0, 1):
+            frame = _frame if part == 0 else _as_is
+            old = frame(rig, loaded[layer][part].float(), 1)
+            new = frame(rig, now[part][:end].float(), 1)
+            want = frame(rig, true[part][:end].float(), 1)
+            for run in order.runs:
+                here = np.arange(run.target_start, run.target_end)
+                known = np.intersect1d(here, chosen)
+                rest = np.setdiff1d(here, chosen)
+                if not len(known) or not len(rest):
+                    continue
+                shift = (new[known] - old[known]).sum(dim=0) / (len(known) + PRIOR_TOKENS)
+                before += float((want[rest] - old[rest]).square().sum() / want[rest].square().sum())
+                after += float((want[rest] - old[rest] - shift).square().sum() / want[rest].square().sum())
+                old[rest] += shift
+                new[rest] = old[rest]
+            now[part][:end] = frame(rig, new, -1).to(rig.cache.dtype)
+        here = np.concatenate([np.arange(run.target_start, run.target_end) for run in order.runs])
+        rest = np.setdiff1d(here, chosen)
+        rig.cache.write(layer, now[0][rest].contiguous(), now[1][rest].contiguous(), _slots(rig, rest))
+    seen = {"deviation_before": before, "deviation_after": after}
+    return seen | accounts(order, filled.chosen_tokens, filled.groups)
+
+
+def _filled(rig: Rig, order: LoadOrder) -> tuple[NDArray[np.int64], dict[str, Any]]:
+    rig.load(replace(order, compute=(), choice=None, token_ids=np.empty(0, np.int64)))
+    filled = SelectiveLoad(rig.cache, rig.forward).fill(order)
+    return _positions(filled.ranges), accounts(order, filled.chosen_tokens, filled.groups)
+
+
+def _positions(ranges: Sequence[TokenRange]) -> NDArray[np.int64]:
+    return np.concatenate([np.empty(0, np.int64), *(np.arange(part.start, part.end) for part in ranges)])
+
+
+def _slots(rig: Rig, positions: NDArray[np.int64]) -> torch.Tensor:
+    at = torch.from_numpy(positions)
+    size = rig.cache.block_tokens
+    return torch.tensor(rig.blocks)[at // size] * size + at % size
+
+
+def _as_is(_rig: Rig, rows: torch.Tensor, _direction: int) -> torch.Tensor:
+    return rows.clone()
+
+
+def _frame(rig: Rig, rows: torch.Tensor, direction: int) -> torch.Tensor:
+    """Keys [positions, heads, dim] turned back to position 0 (direction 1), or forth again (-1)."""
+    frequencies = rig.rotation.inverse_frequencies.double()
+    angle = torch.arange(rows.shape[0]).double()[:, None] * frequencies[None] * -direction
+    cosine, sine = angle.cos().float()[:, None], angle.sin().float()[:, None]
+    half = frequencies.shape[0]
+    first, second = rows[..., :half], rows[..., half : 2 * half]
+    turned = [first * cosine - second * sine, second * cosine + first * sine, rows[..., 2 * half :]]
+    return torch.cat(turned, dim=-1)
+
+
+def two_hops(rig: Rig, order: LoadOrder) -> dict[str, Any]:
+    """Half the budget for what the question attends to, half for what those positions attend to themselves."""
+    choice = order.choice
+    assert choice is not None
+    rig.load(replace(order, compute=(), choice=None, token_ids=np.empty(0, np.int64)))
+    blocks = torch.tensor(choice.block_ids)
+    question = TokenRange(order.end, order.end + len(choice.question_ids))
+    ids = np.concatenate([order.token_ids, choice.question_ids])
+    asked = question_attention(rig.cache, rig.forward, blocks, (*order.compute, question), ids)
+    plain = evidence_of(order.runs)
+    half = replace(choice.selection, share=choice.selection.share / 2)
+    first = choose(half, with_probes(plain, asked, None))
+    ranges = as_ranges(first)
+    weights = asked.mean(axis=(0, 1))[first].astype(np.float64)
+    own = _ids(ranges, order, choice.claim_ids)
+    hop = attention_of(rig.cache, rig.forward, blocks, ranges, own, first, weights / weights.sum())
+    hop = np.pad(hop, ((0, 0), (0, 0), (0, asked.shape[2] - hop.shape[2])))
+    scale = asked.mean(axis=(0, 1))[plain.positions].sum() / hop.mean(axis=(0, 1))[plain.positions].sum()
+    chosen = choose(choice.selection, with_probes(plain, asked + hop * scale, None))
+    holes = tuple(hole for hole in order.compute if hole.start > chosen[0])
+    ranges = joined(holes, chosen)
+    own = _ids(ranges, order, choice.claim_ids)
+    rig.forward.compute(blocks, ranges, own)
+    return accounts(order, len(chosen), len(ranges))
+
+
+def readers(rig: Rig, order: LoadOrder, run_ends: int = 16) -> dict[str, Any]:
+    """Asked are all tokens of the question and the last of every run: what later passages read from earlier ones."""
+    choice = order.choice
+    assert choice is not None
+    rig.load(replace(order, compute=(), choice=None, token_ids=np.empty(0, np.int64)))
+    blocks = torch.tensor(choice.block_ids)
+    question = np.arange(order.end, order.end + len(choice.question_ids))
+    ends = np.concatenate([np.arange(run.target_end - run_ends, run.target_end) for run in order.runs])
+    ranges = joined((*order.compute, TokenRange(order.end, int(question[-1]) + 1)), ends)
+    everything = np.concatenate([choice.claim_ids, choice.question_ids])
+    weights = np.full(len(question) + len(ends), 0.5 / len(question))
+    weights[: len(ends)] = 0.5 / max(1, len(ends))
+    asking = np.concatenate([ends, question])
+    asked = attention_of(rig.cache, rig.forward, blocks, ranges, _ids(ranges, order, everything), asking, weights)
+    plain = evidence_of(order.runs)
+    off = None
+    if Probe.DEVIATION in POLICIES.get(choice.selection.policy).needs:
+        claim = TokenRange(order.start, order.end)
+        off = layer_deviation(rig.cache, rig.forward, blocks, claim, choice.claim_ids)
+    chosen = choose(choice.selection, with_probes(plain, asked, off))
+    ranges = joined(order.compute, chosen)
+    rig.forward.compute(blocks, ranges, _ids(ranges, order, everything))
+    # The ends were computed to ask them, and stay: they count besides what was chosen.
+    return accounts(order, len(np.union1d(chosen, ends)), len(ranges))
+
+
+def beyond(rig: Rig, order: LoadOrder, by: float) -> dict[str, Any]:
+    """Computed in a context that is still stale, the chosen positions may have moved too little: move them further."""
+    blocks = torch.tensor(rig.blocks)
+    rig.load(replace(order, compute=(), choice=None, token_ids=np.empty(0, np.int64)))
+    layers = range(len(rig.cache.names))
+    before = [tuple(part[: order.end].clone() for part in rig.cache.read(layer, blocks)) for layer in layers]
+    filled = SelectiveLoad(rig.cache, rig.forward).fill(order)
+    here = np.concatenate([np.arange(run.target_start, run.target_end) for run in order.runs])
+    chosen = np.intersect1d(here, _positions(filled.ranges))
+    for layer in layers:
+        now = [part[chosen].float() for part in rig.cache.read(layer, blocks)]
+        old = [part[chosen].float() for part in before[layer]]
+        keys, values = (
+            (new + by * (new - stale)).to(rig.cache.dtype).contiguous() for new, stale in zip(now, old, strict=True)
+        )
+        rig.cache.write(layer, keys, values, _slots(rig, chosen))
+    return accounts(order, filled.chosen_tokens, filled.groups)
+
+
+def _ids(ranges: Sequence[TokenRange], order: LoadOrder, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+    parts = [ids[part.start - order.start : part.end - order.start] for part in ranges]
+    return np.concatenate([np.empty(0, np.int64), *parts])
+
+
+def _alone(fill: Callable[[Rig, LoadOrder], dict[str, Any]]) -> Variant:
+    return Variant(lambda rig, order, _captured: fill(rig, order))
+
+
+VARIANTS: dict[str, Variant] = {
+    "exact": _alone(exact),
+    "again": _alone(again),
+    "offset": _alone(offset),
+    "hops": _alone(two_hops),
+    "readers": _alone(readers),
+    "queries": _alone(partial(readers, run_ends=0)),
+    **{f"beyond{percent}": _alone(partial(beyond, by=percent / 100)) for percent in (25, 50, 100)},
+    **CONSENSUS,
+}

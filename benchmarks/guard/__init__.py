@@ -1,0 +1,1 @@
+"""What the guard and the predicted KL are worth, on distributions recorded from the real engine."""

@@ -1,0 +1,82 @@
+"""Blended and cold answers of a running server, compared: items in, observations and the noise floor out.
+
+The cold question comes last: it leaves exact blocks, which would serve the others. Everything is asked under a salt of
+this run, so that no tenant's KV is touched and none of an earlier run is found.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from semblend.calibrate.observations import Observation
+from semblend.calibrate.prompts import CalibrationItem
+from semblend.guard.pair import ANSWER_TOKENS, KEY, TOP, Answer, answer_of, divergence
+
+SHARES: Final = (0.0, 0.1, 0.2, 0.4)
+STATISTIC: Final = f"{ANSWER_TOKENS} tokens of the answer, lower bound from the {TOP} likeliest"
+_ATTEMPTS: Final = 5  # a donor is stored a moment after its answer
+Ask = Callable[[bytes], bytes]
+
+
+@dataclass(slots=True)
+class Measured:
+    """``floor_kl`` holds one reading per item: two cold answers to the same question. ``skipped`` were not blended."""
+
+    observations: list[Observation] = field(default_factory=list)
+    floor_kl: list[float] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+
+
+def measure(
+    ask: Ask,
+    model: str,
+    items: Iterable[CalibrationItem],
+    shares: Sequence[float] = SHARES,
+    wait: Callable[[float], None] = time.sleep,
+) -> Measured:
+    found, salt = Measured(), secrets.token_hex(16)
+
+    def answer(prompt: str, **hints: Any) -> Answer:
+        return answer_of(ask(_body(model, prompt, salt, hints)))
+
+    for item in items:
+        for donor in item.donors:
+            answer(donor, reuse=False, capture=True)
+        blended: dict[float, Answer] = {}
+        for share in shares:
+            for attempt in range(_ATTEMPTS):
+                said = answer(item.recipient, share=share, capture=False)
+                if said.shape is not None or blended:
+                    break
+                wait(0.1 * 2**attempt)
+            if said.shape is not None:
+                blended[share] = said
+        if not blended:
+            found.skipped.append(item.name)
+            continue
+        cold, again = (answer(item.recipient, reuse=False, capture=False) for _ in range(2))
+        found.floor_kl.append(divergence(cold, again))
+        for said in blended.values():  # by the engine's word: not every deployment spends what it is asked to
+            if said.shape is not None and said.risk is not None and said.share is not None:
+                kl = divergence(cold, said)
+                found.observations.append(Observation(item.name, said.shape, said.risk, said.share, kl))
+    return found
+
+
+def _body(model: str, prompt: str, salt: str, hints: dict[str, Any]) -> bytes:
+    asked = {
+        "model": model,
+        "prompt": prompt,
+        "max_tokens": ANSWER_TOKENS,
+        "temperature": 0.0,
+        "logprobs": TOP,
+        "return_tokens_as_token_ids": True,
+        "cache_salt": salt,
+        "kv_transfer_params": {KEY: hints},
+    }
+    return json.dumps(asked).encode()

@@ -1,0 +1,57 @@
+"""What a calibration rests on: one JSON object per measured blend, read back strictly. 100 bytes a line."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from semblend.contract import PlanShape
+from semblend.errors import ConfigurationError
+
+_KEYS: Final = {"item", "class", "risk", "share", "kl"}
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One item at one budget: ``share`` of its loaded tokens computed after all, ``kl`` nats from its cold answer."""
+
+    item: str
+    shape: PlanShape
+    risk: float
+    share: float
+    kl: float
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.risk <= 1.0 or not 0.0 <= self.share <= 1.0:
+            raise ValueError("risk and share lie between 0 and 1")
+        if not (math.isfinite(self.kl) and self.kl >= 0.0):
+            raise ValueError("kl is finite and not negative")
+
+
+def encode_observation(seen: Observation) -> str:
+    record = {"item": seen.item, "class": seen.shape.value, "risk": seen.risk, "share": seen.share, "kl": seen.kl}
+    return json.dumps(record, allow_nan=False)
+
+
+def decode_observations(lines: Iterable[str], where: str) -> list[Observation]:
+    found = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            found.append(_observation(json.loads(line)))
+        except (ValueError, TypeError, RecursionError) as error:
+            raise ConfigurationError(f"{where}, line {number}: not an observation: {error}") from None
+    return found
+
+
+def _observation(record: Any) -> Observation:
+    if not isinstance(record, dict) or _KEYS.symmetric_difference(record):
+        raise ValueError(f"write an object with exactly the keys {', '.join(sorted(_KEYS))}")
+    numbers = [record[name] for name in ("risk", "share", "kl")]
+    if any(isinstance(value, bool) or not isinstance(value, int | float) for value in numbers):
+        raise ValueError("risk, share and kl are numbers")
+    return Observation(str(record["item"]), PlanShape(record["class"]), *map(float, numbers))

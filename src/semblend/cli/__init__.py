@@ -1,0 +1,1 @@
+"""The command ``semblend``: one module per command."""

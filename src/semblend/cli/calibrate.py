@@ -1,0 +1,159 @@
+"""``semblend calibrate``: pairs on a running server, or observations of another run, into the file the gates read."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from semblend.calibrate.engine import Engine
+from semblend.calibrate.fit import fit, least_items
+from semblend.calibrate.measure import STATISTIC, measure
+from semblend.calibrate.observations import Observation, decode_observations, encode_observation
+from semblend.calibrate.prompts import CalibrationItem, items_of, passages_of
+from semblend.command_line import ExitCode
+from semblend.contract import PlanShape
+from semblend.errors import ConfigurationError, ContractError, MissingDependencyError
+from semblend.files import replace_atomically
+from semblend.guard.pair import AnswerError
+from semblend.plan.layers import PRESETS, DeviationCurve, decode_calibration, preset_curve
+from semblend.plan.prediction import Calibration, encode_prediction
+from semblend.streams import write_err, write_out
+
+NAME: Final = "calibrate"
+SUMMARY: Final = "Fit predicted KL to measured blends and write the calibration file the gates read."
+EXAMPLES: Final = """\
+  semblend calibrate --model DIR --server http://127.0.0.1:8000 --texts corpus.txt --out calibration.json
+  semblend calibrate --model DIR --server http://127.0.0.1:8000 --texts corpus.txt --measure-curve 8 --out c.json
+  semblend calibrate --model DIR --observations seen.jsonl --kl-floor 0.002 --out calibration.json"""
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--model", type=Path, required=True, metavar="DIR", help="folder with the model's config.json")
+    command.add_argument("--out", type=Path, required=True, metavar="FILE", help="the calibration file to write")
+    command.add_argument("--server", metavar="URL", help="engine with the connector, asked in blended and cold pairs")
+    command.add_argument(
+        "--served-name", metavar="NAME", help="model name the server knows (default: the first it lists)"
+    )
+    command.add_argument("--texts", type=Path, metavar="FILE", help="plain text to make prompts of, best your own")
+    command.add_argument("--items", type=int, default=12, metavar="N", help="items per class (default: %(default)s)")
+    command.add_argument("--timeout-s", type=float, default=300.0, metavar="S", help="time an answer may take")
+    command.add_argument("--observations", type=Path, metavar="FILE", help="measured blends instead of a server")
+    command.add_argument("--keep-observations", type=Path, metavar="FILE", help="write what the server showed here")
+    command.add_argument(
+        "--kl-floor", type=float, metavar="KL", help="KL between two cold answers, with --observations"
+    )
+    command.add_argument("--statistic", default="as observed", metavar="TEXT", help="what KL the observations hold")
+    command.add_argument("--quantile", type=float, default=0.9, metavar="Q", help="share of items to stay below")
+    command.add_argument("--curve", type=Path, metavar="FILE", help="measured deviation by depth (calibration.v1)")
+    command.add_argument(
+        "--measure-curve",
+        type=int,
+        default=0,
+        metavar="N",
+        help="measure it on N pairs of contexts made of --texts, with transformers (0: take the preset and say so)",
+    )
+
+
+def execute(options: argparse.Namespace) -> ExitCode:
+    if (options.server is None) == (options.observations is None):
+        raise ConfigurationError("give --server with --texts, or --observations, not both and not neither")
+    if not options.out.parent.is_dir():
+        raise ConfigurationError(f"--out {options.out}: there is no folder {options.out.parent}")
+    curve = _curve(options)
+    if options.server is not None:
+        observations, floor, statistic = _measured(options)
+    else:
+        observations = decode_observations(_lines(options.observations), str(options.observations))
+        if options.kl_floor is None:
+            raise ConfigurationError("--observations needs --kl-floor: the KL between two cold answers of this model")
+        floor, statistic = options.kl_floor, options.statistic
+    calibration = fit(observations, curve, floor, options.quantile, statistic)
+    with replace_atomically(options.out) as stream:
+        stream.write(encode_prediction(calibration).encode())
+    write_out(_said(calibration, observations))
+    return ExitCode.OK if calibration.laws else ExitCode.GATE_FAILED
+
+
+def _curve(options: argparse.Namespace) -> DeviationCurve:
+    if options.measure_curve > 0:
+        return _measured_curve(options)
+    if options.curve is not None:
+        return decode_calibration("".join(_lines(options.curve)))
+    path = options.model / "config.json"
+    try:
+        config = json.loads("".join(_lines(path)))
+        architecture, layers = str(config["model_type"]), int(config["num_hidden_layers"])
+    except (ValueError, TypeError, KeyError) as error:
+        raise ConfigurationError(f"{path}: no model configuration: {error}") from None
+    return preset_curve(architecture if architecture in PRESETS else "generic", layers)
+
+
+def _measured_curve(options: argparse.Namespace) -> DeviationCurve:
+    if options.curve is not None or options.texts is None:
+        raise ConfigurationError("--measure-curve needs --texts, and no --curve beside it")
+    try:
+        from semblend.integration.depth import measured_curve  # noqa: PLC0415  (optional: torch and transformers)
+    except ImportError as error:
+        purpose = "measuring the deviation by depth"
+        raise MissingDependencyError(error.name or "transformers", "embedder", purpose) from None
+    return measured_curve(options.model, passages_of("".join(_lines(options.texts))), options.measure_curve)
+
+
+def _measured(options: argparse.Namespace) -> tuple[list[Observation], float, str]:
+    if options.texts is None:
+        raise ConfigurationError("--server needs --texts: a file of plain text, best of your own traffic")
+    if options.items < (least := least_items(options.quantile)):
+        raise ConfigurationError(f"--items: at least {least} per class for a quantile of {options.quantile:g}")
+    engine = Engine(options.server, options.timeout_s)
+    items = list(items_of(passages_of("".join(_lines(options.texts))), options.items))
+    try:
+        found = measure(engine.ask, options.served_name or engine.served_name(), _announced(items))
+    except AnswerError as error:
+        raise ContractError(f"{options.server}: its answer shows no log-probabilities ({error})") from None
+    for name in found.skipped:
+        write_out(f"not blended, so not measured: {name}\n")
+    if not found.observations:
+        raise ConfigurationError(f"{options.server} blended nothing: is the connector on, and max_context_share open?")
+    if options.keep_observations is not None:
+        with replace_atomically(options.keep_observations) as stream:
+            stream.writelines(f"{encode_observation(each)}\n".encode() for each in found.observations)
+    return found.observations, statistics.fmean(found.floor_kl), STATISTIC
+
+
+def _announced(items: list[CalibrationItem]) -> Iterator[CalibrationItem]:
+    """A line before each: measuring takes minutes."""
+    for number, item in enumerate(items, 1):
+        write_err(f"{number} of {len(items)}: {item.name}\n")
+        yield item
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8").splitlines(keepends=True)
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{path}: not UTF-8: {error}") from None
+
+
+def _said(calibration: Calibration, observations: list[Observation]) -> str:
+    curve = calibration.curve
+    lines = [
+        f"deviation by depth: {curve.provenance.value} ({curve.model}, {curve.layers} layers)"
+        + ("; nobody measured this model" if curve.provenance.value == "preset" else ""),
+        f"noise floor: KL {calibration.kl_floor:.5f}; statistic: {calibration.statistic}",
+    ]
+    for shape in PlanShape:
+        seen = {each.item for each in observations if each.shape is shape}
+        law = calibration.laws.get(shape)
+        if law is None:
+            lines.append(f"{shape.value}: {len(seen)} items, too few for a law; under a ceiling it is declined")
+        else:
+            lines.append(
+                f"{shape.value}: {law.items} items, KL = floor + {law.scale:.4f} * risk * "
+                f"exp(-{law.decay:.2f} * share), times {law.factor:.2f} for {calibration.quantile:.0%}, "
+                f"up to risk {law.largest_risk:.2f}"
+            )
+    return "\n".join(lines) + "\n"

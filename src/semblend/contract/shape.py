@@ -1,0 +1,43 @@
+"""The workload class of a plan, by its shape alone: runs go in, one of four words comes out.
+
+Gates and the guard keep books per class; classes are few and closed, so the books are bounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from itertools import pairwise
+
+from semblend.contract.outcome import DeclineReason
+from semblend.contract.plan import Run
+
+
+class PlanShape(StrEnum):
+    """What a recipient did to its donors' content."""
+
+    NEW_INSTRUCTION = "new_instruction"  # one run: the same content behind another beginning
+    EDIT = "edit"  # several runs of one donor, in the donor's order
+    REORDER = "reorder"  # runs of one donor, not in its order
+    COMPOSITION = "composition"  # runs of several donors
+
+
+def shape_of(runs: Sequence[Run]) -> PlanShape:
+    if len({run.donor_id for run in runs}) > 1:
+        return PlanShape.COMPOSITION
+    if len(runs) == 1:
+        return PlanShape.NEW_INSTRUCTION
+    ordered = sorted(runs, key=lambda run: run.target_start)
+    in_order = all(first.donor_start < second.donor_start for first, second in pairwise(ordered))
+    return PlanShape.EDIT if in_order else PlanShape.REORDER
+
+
+def risk_of_runs(runs: Sequence[Run]) -> float:
+    """Mean share of differing context over all loaded tokens, between 0 and 1."""
+    tokens = sum(run.length for run in runs)
+    return sum(run.length * run.risk.mean_share for run in runs) / tokens if tokens else 0.0
+
+
+def guard_off(shape: PlanShape) -> DeclineReason:
+    """The refusal of a class that the guard has turned off."""
+    return DeclineReason(f"guard_off:{shape.value}")

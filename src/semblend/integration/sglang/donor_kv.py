@@ -1,0 +1,72 @@
+"""Where a donor's KV is: in slots of the device as far as the tree has it, then in pages of the host's page store.
+
+The radix backend asks how far both reach and, when a request is admitted, holds them together until they are copied.
+Pages are held by reference: what the store evicts meanwhile stays whole until the copy is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from sglang.srt.mem_cache.radix_cache import RadixKey
+from sglang.srt.mem_cache.utils import get_storage_hash_str
+
+from semblend.integration.sglang.hicache_backend import SemBlendStorage
+from semblend.integration.sglang.slots import SlotCopier
+from semblend.kv.rope import Rotation, rotate_keys
+
+
+@dataclass(frozen=True, slots=True)
+class DonorKV:
+    """``slots`` of its first tokens, whole pages of them, and the ``pages`` that follow."""
+
+    slots: torch.Tensor
+    pages: Sequence[torch.Tensor]
+
+
+def store_of(controller: Any) -> SemBlendStorage | None:
+    """The page store behind the engine's host tier, if there is one and it is ours."""
+    storage = getattr(controller, "storage_backend", None)
+    return storage if isinstance(storage, SemBlendStorage) else None
+
+
+def stored_hashes(key: RadixKey, first_token: int, page_tokens: int) -> list[str]:
+    """The engine's hashes of the whole pages from ``first_token`` on, chained from the tenant and the first page."""
+    hashes: list[str] = get_storage_hash_str(key.page_aligned(page_tokens), None, page_size=page_tokens)
+    return hashes[first_token // page_tokens :]
+
+
+class DonorCopier:
+    """Fills a request's slots from both places alike: V as it is, K turned to its new positions."""
+
+    def __init__(self, pool: Any, rotation: Rotation, page_tokens: int) -> None:
+        self._slots = SlotCopier(pool, rotation)
+        self._keys: list[torch.Tensor] = list(pool.k_buffer)
+        self._values: list[torch.Tensor] = list(pool.v_buffer)
+        self._rotation = rotation
+        self._page_tokens = page_tokens
+        self._page_shape = (2, len(self._keys), page_tokens, *self._keys[0].shape[1:])
+
+    def copy(self, donor: DonorKV, start: int, own_slots: torch.Tensor, shift: int) -> None:
+        """The donor's tokens from ``start`` on, as many as there are ``own_slots``."""
+        on_device = max(0, min(len(donor.slots) - start, len(own_slots)))
+        if on_device:
+            self._slots.copy(donor.slots[start : start + on_device], own_slots[:on_device], shift)
+        if on_device < len(own_slots):
+            behind = start + on_device - len(donor.slots)
+            self._copy_pages(donor.pages, behind, own_slots[on_device:], shift)
+
+    def _copy_pages(self, pages: Sequence[torch.Tensor], start: int, own_slots: torch.Tensor, shift: int) -> None:
+        first, offset = divmod(start, self._page_tokens)
+        last = -(-(start + len(own_slots)) // self._page_tokens)
+        if last > len(pages):
+            raise ValueError(f"{last} pages to read, {len(pages)} held")
+        shaped = [page.view(self._page_shape) for page in pages[first:last]]
+        stretch = slice(offset, offset + len(own_slots))
+        for layer, (keys, values) in enumerate(zip(self._keys, self._values, strict=True)):
+            theirs = torch.cat([page[0, layer] for page in shaped])[stretch].to(keys)
+            keys.index_copy_(0, own_slots, rotate_keys(theirs, shift, self._rotation))
+            values.index_copy_(0, own_slots, torch.cat([page[1, layer] for page in shaped])[stretch].to(values))

@@ -1,0 +1,24 @@
+"""Stretches to compute, in forward passes no larger than the engine's own. Numbers only; the hole board calls it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from semblend.contract import TokenRange
+
+
+def passes(ranges: Sequence[TokenRange], max_rows: int, max_tokens: int) -> Iterator[list[TokenRange]]:
+    """The ranges in their order, cut and grouped so that no pass has more rows or tokens than that."""
+    group: list[TokenRange] = []
+    left = max_tokens
+    for part in ranges:
+        start = part.start
+        while start < part.end:
+            piece = TokenRange(start, min(part.end, start + left))
+            group.append(piece)
+            start, left = piece.end, left - len(piece)
+            if not left or len(group) == max_rows:
+                yield group
+                group, left = [], max_tokens
+    if group:
+        yield group

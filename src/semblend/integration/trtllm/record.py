@@ -1,0 +1,95 @@
+"""One request between its look-up and its end: the pages it has, how far the engine says it is, what was served of an
+offer. The engine's reports go in step by step, the leader reads the answers.
+
+An engine may serve less than it was offered and leaves the served part out of its first report, so that alone says
+nothing. What is served is what neither the exact prefix nor the first step computed by the time of the next report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semblend.contract import Decline, Namespace, ReusePlan
+from semblend.integration.trtllm.interface import RequestData
+from semblend.integration.trtllm.plan_kinds import LoadPlan, PlanKind, not_loaded
+
+_NOTHING: Final = not_loaded(PlanKind.DISCOVERY_ONLY)
+
+
+@dataclass(slots=True)
+class Record:
+    """``served_tokens`` and ``load_ms`` are None until the engine and the worker have shown them."""
+
+    tokens: NDArray[np.uint32]
+    namespace: Namespace
+    block_tokens: int
+    load: LoadPlan = _NOTHING
+    kind: PlanKind = PlanKind.DISCOVERY_ONLY  # of what was found, loaded or not
+    plan: ReusePlan | None = None
+    decline: Decline | None = None
+    block_ids: list[int] = field(default_factory=list)
+    is_dispatched: bool = False
+    loaded_tokens: int = 0
+    load_ms: float | None = None
+    served_tokens: int | None = None
+    is_counted: bool = False  # as materialized, or as not
+    is_offered: bool = False  # as a donor
+    donor_id: str = ""  # of its own pages, once they are to be saved
+    _reports: int = 0
+    _first_step_tokens: int = 0
+    _is_replayed: bool = False
+
+    def allocated(self, block_ids: Sequence[int]) -> None:
+        """The pages as they are now; whatever an earlier allocation of the same request was is gone."""
+        self.block_ids = list(block_ids)
+
+    def reported(self, data: RequestData, *, is_new: bool) -> bool:
+        """Take the engine's report of a step. Whether the prefill certainly ends in it."""
+        self._reports += 1
+        if self._reports == 1:
+            return self._first_report(data, is_new=is_new)
+        if not self._is_replayed:
+            self.block_ids += data.new_block_ids
+        if self._reports == 2:
+            self._confirm(data.computed_position)
+        return not self._may_have_holes and self._ends(data.computed_position, data.num_scheduled_tokens)
+
+    @property
+    def _may_have_holes(self) -> bool:
+        """An offer of which nobody knows how much was served, or of which more was served than loaded."""
+        return bool(self.load.tokens) and (self.served_tokens is None or self.served_tokens > self.loaded_tokens)
+
+    def ended(self, tokens: int) -> None:
+        """The request is over with ``tokens`` in all. One that generated any has computed its whole prompt."""
+        if self._reports == 1 and tokens > len(self.tokens):
+            self._confirm(len(self.tokens))
+
+    def _first_report(self, data: RequestData, *, is_new: bool) -> bool:
+        """A replay that is reported as known brings pages counted from a list that is gone: those are never taken."""
+        self._is_replayed = not is_new
+        self._first_step_tokens = data.num_scheduled_tokens
+        if is_new and len(data.new_block_ids) > len(self.block_ids):
+            self.block_ids = list(data.new_block_ids)
+        if not self.load.tokens:
+            return self._ends(data.computed_position, data.num_scheduled_tokens)
+        rest = len(self.tokens) - self.load.boundary - self.load.tokens
+        return self.loaded_tokens == self.load.tokens and data.num_scheduled_tokens == rest
+
+    def _ends(self, position: int, scheduled_tokens: int) -> bool:
+        """Decoding is no prefill: what it reports lies at or beyond the prompt's end."""
+        return position < len(self.tokens) <= position + scheduled_tokens
+
+    def _confirm(self, position: int) -> None:
+        """``position`` after the first step. Before its first token is known, a decoding request stands one short."""
+        length = len(self.tokens)
+        ends = (length, length - 1) if position == length - 1 else (min(position, length),)
+        for end in ends:
+            served = end - self.load.boundary - self._first_step_tokens
+            if 0 <= served <= self.load.tokens and served % self.block_tokens == 0:
+                self.served_tokens = served
+                return

@@ -1,0 +1,132 @@
+"""What a blend will cost in KL, foreseen from its context risk and its budget: one law per workload class.
+
+``floor + scale * risk * exp(-decay * share)``, times a factor that a chosen part of the calibration items stayed below.
+A law is fitted by ``semblend.calibrate`` and read by the gate; see docs/reference/calibration-format.md.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from semblend.contract import PlanShape
+from semblend.errors import ConfigurationError
+from semblend.plan.layers import DeviationCurve, decode_calibration, encode_calibration
+
+SCHEMA: Final = "semblend.calibration.v2"
+_KEYS: Final = {"schema", "curve", "kl_floor", "quantile", "statistic", "laws"}
+_LAW_KEYS: Final = {"scale", "decay", "factor", "items", "largest_risk"}
+
+
+@dataclass(frozen=True, slots=True)
+class Law:
+    """Of one class. ``factor`` is the upper quantile of measured over fitted, ``items`` what it was fitted on.
+
+    Beyond ``largest_risk`` nothing was measured, so nothing is predicted.
+    """
+
+    scale: float
+    decay: float
+    factor: float
+    items: int
+    largest_risk: float
+
+    def __post_init__(self) -> None:
+        if any(not (math.isfinite(value) and value >= 0) for value in (self.scale, self.decay, self.factor)):
+            raise ConfigurationError("calibration: scale, decay and factor are finite and not negative")
+        if self.items < 1 or not 0.0 <= self.largest_risk <= 1.0:
+            raise ConfigurationError("calibration: a law rests on at least one item and a risk between 0 and 1")
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Everything the gates read. ``statistic`` says in words what KL was measured; ``laws`` may be empty."""
+
+    curve: DeviationCurve
+    kl_floor: float
+    quantile: float
+    statistic: str
+    laws: Mapping[PlanShape, Law]
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.kl_floor) and self.kl_floor >= 0):
+            raise ConfigurationError("calibration: kl_floor is finite and not negative")
+        if not 0.0 < self.quantile < 1.0:
+            raise ConfigurationError("calibration: quantile lies between 0 and 1")
+
+    def fitted_kl(self, shape: PlanShape, risk: float, share: float) -> float | None:
+        """The law's middle, without its factor; ``None`` where nothing was measured."""
+        law = self.laws.get(shape)
+        if law is None or risk > law.largest_risk:
+            return None
+        return self.kl_floor + law.scale * risk * math.exp(-law.decay * share)
+
+    def predicted_kl(self, shape: PlanShape, risk: float, share: float) -> float | None:
+        """What ``quantile`` of the items stayed below; ``None`` where nothing was measured."""
+        fitted = self.fitted_kl(shape, risk, share)
+        return None if fitted is None else fitted * self.laws[shape].factor
+
+    def smallest_share(self, shape: PlanShape, risk: float, ceiling: float, most: float) -> float | None:
+        """The least budget that keeps the prediction at or under ``ceiling``, at most ``most``; ``None``: there is
+        none."""
+        none = self.predicted_kl(shape, risk, 0.0)
+        if none is None:
+            return None
+        if none <= ceiling:
+            return 0.0
+        law = self.laws[shape]
+        room = ceiling / law.factor - self.kl_floor
+        if room <= 0.0 or law.decay == 0.0:
+            return None
+        share = math.log(law.scale * risk / room) / law.decay
+        share += 1e-9 * (1.0 + share)  # rounding must not end above the ceiling
+        return share if share <= most else None
+
+
+def encode_prediction(calibration: Calibration) -> str:
+    record = {
+        "schema": SCHEMA,
+        "curve": json.loads(encode_calibration(calibration.curve)),
+        "kl_floor": calibration.kl_floor,
+        "quantile": calibration.quantile,
+        "statistic": calibration.statistic,
+        "laws": {
+            shape.value: {name: getattr(law, name) for name in sorted(_LAW_KEYS)}
+            for shape, law in sorted(calibration.laws.items())
+        },
+    }
+    return json.dumps(record, indent=2, allow_nan=False) + "\n"
+
+
+def decode_prediction(text: str) -> Calibration:
+    """Read a calibration file of either version; one of version 1 has a curve and no law."""
+    try:
+        record = json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ConfigurationError(f"calibration: not JSON: {error}") from None
+    if not isinstance(record, dict) or record.get("schema") != SCHEMA:
+        curve = decode_calibration(text)
+        return Calibration(curve, 0.0, 0.9, "none measured", {})
+    if wrong := sorted(_KEYS.symmetric_difference(record)):
+        raise ConfigurationError(f"calibration: unknown or missing keys: {', '.join(wrong)}")
+    try:
+        laws = {PlanShape(name): _law(each) for name, each in record["laws"].items()}
+        curve = decode_calibration(json.dumps(record["curve"]))
+        return Calibration(curve, float(record["kl_floor"]), float(record["quantile"]), str(record["statistic"]), laws)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ConfigurationError(f"calibration: {error}") from None
+
+
+def _law(record: dict[str, Any]) -> Law:
+    if wrong := sorted(_LAW_KEYS.symmetric_difference(record)):
+        raise ValueError(f"unknown or missing keys of a law: {', '.join(wrong)}")
+    return Law(
+        float(record["scale"]),
+        float(record["decay"]),
+        float(record["factor"]),
+        int(record["items"]),
+        float(record["largest_risk"]),
+    )

@@ -1,0 +1,60 @@
+"""SGLang's host tier on a CPU: stock pins memory through CUDA and copies with compiled kernels that are not here.
+
+On where ``HOST_TIER_ON_CPU`` is set; plain torch memory and index copies in their place, nothing else changes.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Final
+
+import torch
+from sglang.srt.plugins.hook_registry import HookRegistry, HookType
+
+VARIABLE: Final = "HOST_TIER_ON_CPU"
+POOL: Final = "sglang.srt.mem_cache.pool_host.mha.MHATokenToKVPoolHost"
+
+
+def register() -> None:
+    if not os.environ.get(VARIABLE):
+        return
+    HookRegistry.register(f"{POOL}.__init__", unpinned, HookType.BEFORE)
+    HookRegistry.register(f"{POOL}.load_to_device_per_layer", load, HookType.REPLACE)
+    HookRegistry.register(f"{POOL}.backup_from_device_all_layer", back_up, HookType.REPLACE)
+
+
+def unpinned(*given: Any, **named: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    from sglang.srt.mem_cache.pool_host import base, common
+
+    common.ALLOC_MEMORY_FUNCS["cpu"] = allocate
+    base.HICACHE_HOST_MEMORY_RESERVE_BYTES = 0  # stock wants 10 GiB to spare, for pools of many; these have some MB
+    return given, {**named, "pin_memory": False}
+
+
+def allocate(dims: Any, *, dtype: torch.dtype, device: str, **_: Any) -> torch.Tensor:
+    return torch.zeros(dims, dtype=dtype, device=device)
+
+
+def load(
+    pool: Any,
+    device_pool: Any,
+    host_indices: torch.Tensor,
+    device_indices: torch.Tensor,
+    layer_id: int,
+    io_backend: str,
+    *,
+    is_draft: bool = False,
+) -> None:
+    assert pool.layout == "layer_first"
+    assert not is_draft
+    pool.device_k_buffers[layer_id][device_indices] = pool.k_buffer[layer_id][host_indices]
+    pool.device_v_buffers[layer_id][device_indices] = pool.v_buffer[layer_id][host_indices]
+
+
+def back_up(
+    pool: Any, device_pool: Any, host_indices: torch.Tensor, device_indices: torch.Tensor, io_backend: str
+) -> None:
+    assert pool.layout == "layer_first"
+    for layer in range(pool.layer_num):
+        pool.k_buffer[layer][host_indices] = pool.device_k_buffers[layer][device_indices]
+        pool.v_buffer[layer][host_indices] = pool.device_v_buffers[layer][device_indices]

@@ -1,0 +1,302 @@
+"""Guard and calibration against real servers: compared, turned off, reset; measured, written, read, obeyed.
+
+Three minutes on two free cores, most of it the start of two servers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from scripts.engines.specs import SERVED_NAME, vllm_missing
+from scripts.smollm2 import MODEL
+from tests.engines.vllm.connector.client import Ask, Reply, read_reply
+from tests.engines.vllm.connector.connector_server import (
+    ConnectorServer,
+    Kind,
+    events_path,
+    start,
+    wait_until,
+)
+from tests.engines.vllm.connector.prompts import Texts, opening, read_texts
+from tests.unit.semgate.proxy.running_proxy import SRC, play, proxy_process
+
+from semblend.calibrate.observations import decode_observations
+from semblend.contract import Declined, Event, PlanShape
+from semblend.guard.verdicts import Verdicts, decode_tracker
+from semblend.plan.fidelity import MOST_SHARE
+from semblend.plan.prediction import Calibration, decode_prediction
+
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
+
+REUSED = "backend_materialized_reuse"
+DOCUMENT_TOKENS = 500
+SANE_KL = 0.2  # of a sound blend's answer; broken ones have 0.1 to 1.3
+OFF = f"guard_off:{PlanShape.NEW_INSTRUCTION.value}"
+MOST_CHECKS = 16
+# A thread bound to a core waits for whoever else has it; one that is not goes to the other.
+UNBOUND = {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
+COMMAND = ("-c", "import sys; from semblend.cli.main import main; sys.exit(main())")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("guard")
+
+
+def running(options: dict[str, object], *, faulty: bool) -> Iterator[ConnectorServer]:
+    missing = vllm_missing()
+    if missing:
+        pytest.skip(missing)
+    server = start(Kind({"max_context_share": 1.0, **options}, environment=UNBOUND, faulty=faulty))
+    try:
+        yield server
+    finally:
+        server.server.stop()
+        shutil.rmtree(server.folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def guarded(folder: Path) -> Iterator[ConnectorServer]:
+    # Without the check of loads, which would refuse the fault that the guard is to find.
+    yield from running({"guard_verdicts": str(folder / "guard.json"), "verify_loads": False}, faulty=True)
+
+
+@pytest.fixture(scope="module")
+def prose(guarded: ConnectorServer) -> Texts:
+    return read_texts(guarded.client)
+
+
+@pytest.fixture(scope="module")
+def calibrated(guarded: ConnectorServer, folder: Path) -> tuple[Path, str]:
+    """The file ``semblend calibrate`` wrote, and what it said. One item a class: enough to see that it works."""
+    texts, out = folder / "texts.txt", folder / "calibration.json"
+    texts.write_text("\n".join(path.read_text(encoding="utf-8") for path in sorted(DOCUMENTS.glob("*.md"))))
+    said = semblend(
+        *("calibrate", "--model", str(MODEL), "--server", guarded.server.base_url, "--texts", str(texts)),
+        *("--items", "1", "--quantile", "0.5", "--keep-observations", str(folder / "seen.jsonl"), "--out", str(out)),
+    )
+    assert said.returncode == 0, said.stderr
+    return out, said.stdout
+
+
+DOCUMENTS = SRC.parent / "docs" / "guides"
+
+
+def semblend(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *COMMAND, *arguments],
+        env={"PYTHONPATH": str(SRC)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+
+
+class Traffic:
+    """A tenant whose documents are donors already; each recipient has an opening of its own, so no exact prefix."""
+
+    def __init__(self, server: ConnectorServer, prose: Texts, salt: str, documents: int) -> None:
+        self.salt = salt
+        self._prose = prose
+        self._documents = [prose.passage(n * 2 * DOCUMENT_TOKENS, DOCUMENT_TOKENS) for n in range(documents)]
+        for document in self._documents:
+            server.wait_for_donor(server.client.ask(Ask(document, salt=salt)))
+
+    def recipient(self, number: int) -> Ask:
+        document = self._documents[number % len(self._documents)]
+        return Ask(self._prose.question(document, opening(number)), salt=self.salt, capture=False)
+
+    def edited(self, number: int) -> Ask:
+        document = self._documents[number % len(self._documents)]
+        middle = DOCUMENT_TOKENS // 2
+        changed = [*document[:middle], *self._prose.encode(" as was corrected later,"), *document[middle:]]
+        return Ask(self._prose.question(changed, opening(number)), salt=self.salt, capture=False)
+
+
+async def asked(port: int, ask: Ask) -> Reply:
+    async with httpx.AsyncClient(trust_env=False, timeout=120) as client:
+        answer = await client.post(f"http://127.0.0.1:{port}/v1/completions", json=ask.body(stream=False))
+    assert answer.status_code == 200, answer.text
+    return read_reply(answer.json())
+
+
+async def counts(port: int) -> dict[str, float]:
+    """What became of sampled requests, as the proxy's metrics say it."""
+    async with httpx.AsyncClient(trust_env=False) as client:
+        page = (await client.get(f"http://127.0.0.1:{port}/metrics")).text
+    prefix = 'semgate_guard_requests_total{as="'
+    lines = [line.removeprefix(prefix) for line in page.splitlines() if line.startswith(prefix)]
+    return {line.partition('"')[0]: float(line.rpartition(" ")[2]) for line in lines}
+
+
+async def counted(port: int, name: str, number: int) -> dict[str, float]:
+    async with asyncio.timeout(120):
+        while (found := await counts(port))[name] < number:
+            assert not found["failed"], found
+            await asyncio.sleep(0.1)
+    return found
+
+
+def guard_flags(path: Path) -> tuple[str, ...]:
+    return ("--guard-share", "1.0", "--guard-file", str(path), "--guard-pairs-per-minute", "600")
+
+
+def guard_events(path: Path, kind: str) -> list[dict[str, Any]]:
+    lines = path.with_suffix(".events.jsonl").read_text(encoding="utf-8").splitlines()
+    return [line for line in map(json.loads, lines) if line["event"] == kind]
+
+
+def fresh(folder: Path) -> Path:
+    for path in folder.glob("guard*"):
+        path.unlink()
+    return folder / "guard.json"
+
+
+def test_a_blend_is_asked_again_twice_and_what_was_not_blended_once(
+    guarded: ConnectorServer, prose: Texts, folder: Path, tmp_path: Path
+) -> None:
+    path, traffic = fresh(folder), Traffic(guarded, prose, "sound", 2)
+    before = len(request_ids(guarded))
+
+    async def act() -> None:
+        async with proxy_process(guarded.server.base_url, tmp_path, *guard_flags(path)) as (port, _):
+            for number in range(2):
+                reply = await asked(port, traffic.recipient(number))
+                assert reply.outcome == REUSED, reply.semblend
+            found = await counted(port, "checked", 2)
+            stranger = await asked(port, Ask(prose.passage(9_000, 300), salt="nobody", capture=False))
+            assert stranger.outcome != REUSED
+            found = await counted(port, "not_blended", 1)
+        assert found == {"checked": 2, "not_blended": 1, "turned_off": 0, "dropped": 0, "failed": 0, "unwritten": 0}
+
+    play(act)
+    assert len(request_ids(guarded)) - before == 3 + 2 * 2 + 1, "clients' requests, two pairs, one half of a pair"
+    test = decode_tracker(path.read_text()).tests[SERVED_NAME, PlanShape.NEW_INSTRUCTION]
+    assert test.process.count == 2
+    assert 0.0 < test.worst_kl < SANE_KL
+    assert [event["workload_class"] for event in guard_events(path, "guard_checked")] == ["new_instruction"] * 2
+    shown = semblend("guard", str(path))
+    assert shown.stdout.startswith(f"{SERVED_NAME} new_instruction: on: mean KL 0.")
+
+
+def test_wrongly_moved_keys_turn_their_class_off_until_it_is_reset(
+    guarded: ConnectorServer, prose: Texts, folder: Path, tmp_path: Path
+) -> None:
+    """The connector under test moves keys 64 positions too far; nothing but the guard can notice."""
+    path, traffic = fresh(folder), Traffic(guarded, prose, "broken", 4)
+
+    async def act() -> None:
+        async with proxy_process(guarded.server.base_url, tmp_path, *guard_flags(path)) as (port, _):
+            guarded.set_fault("rope:64")
+            for number in range(MOST_CHECKS):
+                assert (await asked(port, traffic.recipient(number))).outcome == REUSED
+                if (await counted(port, "checked", number + 1))["turned_off"]:
+                    break
+            guarded.set_fault()
+
+    try:
+        play(act)
+    finally:
+        guarded.set_fault()
+    why = Verdicts(path).why_off(SERVED_NAME, PlanShape.NEW_INSTRUCTION)
+    assert why is not None, semblend("guard", str(path)).stdout
+    assert [event["workload_class"] for event in guard_events(path, "guard_turned_off")] == ["new_instruction"]
+
+    declined_before = guarded.client.metrics().get(declined_metric(), 0.0)
+    wait_until(lambda: decline(guarded, traffic) == OFF, "the engine has not read the verdict")
+    last = guarded.client.ask(traffic.recipient(70))
+    assert (last.semblend["outcome"], last.semblend["reason"]) == ("cold_fallback", OFF)
+    assert last.semblend["detail"] == why
+    assert [event.detail for event in guarded.events_of(last) if isinstance(event, Declined)] == [why]
+    assert guarded.client.metrics()[declined_metric()] > declined_before
+    explained = semblend("explain", last.request_id, "--events", str(events_path(guarded.folder)))
+    assert "the guard has turned off the class 'new_instruction'" in explained.stdout, explained
+    assert f"{SERVED_NAME} new_instruction: off" in semblend("guard", str(path)).stdout
+    other = guarded.client.ask(traffic.edited(71))
+    assert (other.outcome, other.semblend["class"]) == (REUSED, "edit"), "one class is off, not the others"
+
+    done = semblend("guard", str(path), "--reset", SERVED_NAME, "new_instruction")
+    assert done.returncode == 0, done.stderr
+    wait_until(lambda: decline(guarded, traffic) is None, "the engine has not read the reset")
+
+
+_numbers = iter(range(1_000, 2_000))
+
+
+def decline(server: ConnectorServer, traffic: Traffic) -> str | None:
+    """Why the next recipient was not blended; a prompt of its own each time, or it would be an exact prefix."""
+    said: str | None = server.client.ask(traffic.recipient(next(_numbers))).semblend["reason"]
+    return said
+
+
+def declined_metric() -> str:
+    return f'vllm:semblend_declined_total{{reason="{OFF}"}}'
+
+
+def request_ids(server: ConnectorServer) -> set[str]:
+    def named(event: Event) -> str:
+        return getattr(event, "request_id", "")
+
+    return {name for event in server.events() if (name := named(event))}
+
+
+def test_calibrate_measures_every_class_on_the_server(calibrated: tuple[Path, str], folder: Path) -> None:
+    out, said = calibrated
+    calibration = decode_prediction(out.read_text())
+    assert set(calibration.laws) == set(PlanShape), said
+    assert 0.0 <= calibration.kl_floor < SANE_KL
+    seen = decode_observations((folder / "seen.jsonl").read_text().splitlines(), "seen")
+    assert {each.share for each in seen} == {0.0, 0.1, 0.2, 0.4}
+    assert len(seen) == 4 * len(PlanShape)
+    assert "nobody measured this model" in said, "the curve by depth is a preset, and the command says so"
+
+
+def test_the_gate_spends_the_smallest_budget_or_declines(calibrated: tuple[Path, str]) -> None:
+    calibration = decode_prediction(calibrated[0].read_text())
+    ceiling = ceiling_within_reach(calibration, PlanShape.REORDER)
+    options: dict[str, object] = {"calibration": str(calibrated[0]), "max_predicted_kl": ceiling}
+    for server in running(options, faulty=False):
+        prose = read_texts(server.client)
+        sections = [prose.passage(n * 1_000, 200) for n in range(3)]
+        donor = Ask([*sections[0], *sections[1], *sections[2]], salt="gate")
+        server.wait_for_donor(server.client.ask(donor))
+        turned = [*sections[2], *sections[1], *sections[0]]
+        reply = server.client.ask(Ask(prose.question(turned, opening(1)), salt="gate", capture=False))
+        assert (reply.outcome, reply.semblend["class"]) == (REUSED, "reorder"), reply.semblend
+        risk = reply.semblend["context_risk"]
+        wanted = calibration.smallest_share(PlanShape.REORDER, risk, ceiling, MOST_SHARE)
+        assert wanted is not None
+        assert wanted > 0.0
+        assert reply.semblend["compute_share"] == pytest.approx(wanted)
+        assert reply.semblend["predicted_kl"] <= ceiling
+        loaded = sum(run["length"] for run in reply.semblend["runs"])
+        assert loaded - reply.reused_tokens == pytest.approx(wanted * loaded, abs=2), "what was computed after all"
+
+        # Behind so much foreign text the risk is larger than anything that was measured.
+        far = Ask([*prose.passage(20_000, 600), *sections[0]], salt="gate", capture=False)
+        refused = server.client.ask(far)
+        assert refused.semblend["reason"] == "quality_gate", refused.semblend
+        assert "nothing was measured for it" in refused.semblend["detail"]
+        shown = semblend("explain", refused.request_id, "--events", str(events_path(server.folder)))
+        assert "declined: quality_gate (new_instruction at risk" in shown.stdout, shown
+
+
+def ceiling_within_reach(calibration: Calibration, shape: PlanShape) -> float:
+    """Missed without a budget, kept with a quarter of the loaded tokens computed, at the risk that was measured."""
+    risk = calibration.laws[shape].largest_risk
+    without, ample = (calibration.predicted_kl(shape, risk, share) for share in (0.0, 0.25))
+    assert without is not None
+    assert ample is not None
+    assert ample < without, "computing more did not help: no budget to choose"
+    return math.sqrt(without * ample)

@@ -1,0 +1,286 @@
+"""``semblend calibrate | explain | guard``: files in and out, a scripted engine, errors as one line."""
+
+from __future__ import annotations
+
+import json
+import math
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from semblend.calibrate.measure import measure
+from semblend.calibrate.observations import Observation, encode_observation
+from semblend.calibrate.prompts import items_of, passages_of
+from semblend.cli.main import main
+from semblend.contract import Declined, Event, EventLine, GuardChecked, Materialized, PlanShape, encode_line
+from semblend.errors import ConfigurationError
+from semblend.guard.tracker import GuardLimits, Tracker
+from semblend.guard.verdicts import decode_tracker, write_tracker
+from semblend.plan.layers import DeviationCurve, Provenance
+from semblend.plan.prediction import decode_prediction
+
+TEXT = " ".join(f"word{n}" for n in range(120 * 25 * 3))
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    (tmp_path / "config.json").write_text('{"model_type": "llama", "num_hidden_layers": 4}')
+    return tmp_path
+
+
+def engine(body: bytes) -> bytes:
+    """Drift falls with the share; the risk is that of a class made of 0.5."""
+    asked = json.loads(body)
+    own = asked["kv_transfer_params"]["semblend"]
+    is_blended = own.get("reuse") is not False
+    drift = 0.3 * math.exp(-5 * own.get("share", 0.0)) if is_blended else 0.0
+    shape = "composition" if "colleague" in asked["prompt"] else "edit"
+    said: dict[str, Any] = {"outcome": "cold_fallback"}
+    if is_blended:
+        share = own.get("share", 0.0)
+        said = {
+            "outcome": "backend_materialized_reuse",
+            "class": shape,
+            "context_risk": 0.5,
+            "compute_share": share,
+        }
+    tops = {"token_id:1": math.log(0.9 - drift), "token_id:2": math.log(0.1 + drift)}
+    record = {
+        "model": "m",
+        "choices": [{"logprobs": {"top_logprobs": [tops]}}],
+        "kv_transfer_params": {"semblend": said},
+    }
+    return json.dumps(record).encode()
+
+
+def test_items_share_no_passage_and_name_too_little_text() -> None:
+    items = list(items_of(passages_of(TEXT), 3))
+    assert [item.wanted for item in items[:4]] == list(PlanShape)
+    assert len({item.recipient for item in items}) == 12
+    assert [len(item.donors) for item in items[:4]] == [1, 1, 1, 5]
+    with pytest.raises(ConfigurationError, match="fewer --items"):
+        list(items_of(passages_of(TEXT), 4))
+
+
+def test_the_cold_question_comes_last_and_under_a_salt_of_its_own() -> None:
+    asked: list[dict[str, Any]] = []
+
+    def ask(body: bytes) -> bytes:
+        asked.append(json.loads(body))
+        return engine(body)
+
+    found = measure(ask, "m", list(items_of(passages_of(TEXT), 1))[:1])
+    hints = [each["kv_transfer_params"]["semblend"] for each in asked]
+    assert hints[0] == {"reuse": False, "capture": True}
+    assert [hint.get("share") for hint in hints[1:5]] == [0.0, 0.1, 0.2, 0.4]
+    assert hints[5:] == [{"reuse": False, "capture": False}] * 2
+    assert len({each["cache_salt"] for each in asked}) == 1
+    assert [seen.share for seen in found.observations] == [0.0, 0.1, 0.2, 0.4]
+    assert [seen.kl for seen in found.observations] == sorted((seen.kl for seen in found.observations), reverse=True)
+    assert found.floor_kl == [0.0]
+
+
+def test_a_share_counts_as_spent_when_the_engine_says_so() -> None:
+    def unable(body: bytes) -> bytes:
+        said = json.loads(engine(body))
+        if "compute_share" in (own := said["kv_transfer_params"]["semblend"]):
+            own["compute_share"] = 0.0
+        return json.dumps(said).encode()
+
+    found = measure(unable, "m", list(items_of(passages_of(TEXT), 1))[:1])
+    assert [seen.share for seen in found.observations] == [0.0] * 4
+
+
+def test_what_is_not_blended_is_skipped_after_a_little_patience() -> None:
+    waited: list[float] = []
+    cold = json.loads(engine(b'{"prompt": "", "kv_transfer_params": {"semblend": {"reuse": false}}}'))
+    found = measure(
+        lambda _: json.dumps(cold).encode(), "m", list(items_of(passages_of(TEXT), 1))[:1], (0.0,), waited.append
+    )
+    assert (found.observations, len(found.skipped), len(waited)) == ([], 1, 5)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self._say(200, b'{"data": [{"id": "m"}]}')
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        if json.loads(body)["model"] != "m":
+            self._say(404, b'{"error": {"message": "The model `other` does not exist."}}')
+        else:
+            self._say(200, engine(body))
+
+    def _say(self, status: int, said: bytes) -> None:
+        self.send_response(status)
+        self.send_header("content-length", str(len(said)))
+        self.end_headers()
+        self.wfile.write(said)
+
+    def log_message(self, format: str, *args: object) -> None:
+        return None
+
+
+@pytest.fixture
+def server() -> Iterator[str]:
+    listening = HTTPServer(("127.0.0.1", 0), _Handler)
+    thread = threading.Thread(target=listening.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{listening.server_port}"
+    listening.shutdown()
+    thread.join()
+    listening.server_close()
+
+
+def test_calibrate_against_a_server(model: Path, server: str, capsys: pytest.CaptureFixture[str]) -> None:
+    texts, out, kept = model / "texts.txt", model / "calibration.json", model / "seen.jsonl"
+    texts.write_text(TEXT)
+    flags = ["calibrate", "--model", str(model), "--server", server, "--texts", str(texts), "--items", "3"]
+    assert main([*flags, "--quantile", "0.75", "--out", str(out), "--keep-observations", str(kept)]) == 0
+    written = decode_prediction(out.read_text())
+    law = written.laws[PlanShape.COMPOSITION]
+    assert law.items == 12
+    assert 4.0 < law.decay < 12.0
+    assert written.statistic.startswith("16 tokens of the answer")
+    printed = capsys.readouterr()
+    assert "preset" in printed.out
+    assert "nobody measured this model" in printed.out
+    assert [line.split(":")[0] for line in printed.err.splitlines()] == [f"{n} of 12" for n in range(1, 13)]
+    again = model / "again.json"
+    more = ["--observations", str(kept), "--kl-floor", "0", "--quantile", "0.75", "--statistic", written.statistic]
+    assert main(["calibrate", "--model", str(model), "--out", str(again), *more]) == 0
+    assert decode_prediction(again.read_text()) == written
+
+
+def test_a_server_that_does_not_answer_is_named_with_its_own_words(
+    model: Path, server: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (model / "texts.txt").write_text(TEXT)
+    flags = ["calibrate", "--model", str(model), "--texts", str(model / "texts.txt"), "--items", "1"]
+    flags += ["--quantile", "0.5", "--out", str(model / "c.json")]
+    assert main([*flags, "--server", server, "--served-name", "other"]) == 3
+    assert f"semblend: {server}: 404: The model `other` does not exist." in capsys.readouterr().err
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{nobody.getsockname()[1]}"
+        assert main([*flags, "--server", url]) == 3
+        assert f"semblend: {url}: connection refused; is the server running?" in capsys.readouterr().err
+
+
+def test_what_can_be_refused_before_minutes_of_measuring_is(
+    model: Path, server: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (model / "texts.txt").write_text(TEXT)
+    flags = ["calibrate", "--model", str(model), "--texts", str(model / "texts.txt"), "--server", server]
+    for more, said in (
+        (["--items", "0", "--out", "c.json"], "--items: at least 9"),
+        (["--items", "8", "--out", "c.json"], "--items: at least 9 per class for a quantile of 0.9"),
+        (["--quantile", "2", "--out", "c.json"], "the quantile lies between 0 and 1"),
+        (["--items", "9", "--out", str(model / "none" / "c.json")], "there is no folder"),
+    ):
+        assert main([*flags, *more]) == 2
+        assert said in capsys.readouterr().err
+
+
+def test_the_curve_is_measured_where_asked_for(
+    model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[tuple[Path, int, int]] = []
+
+    def measured_curve(folder: Path, passages: list[str], prompts: int) -> DeviationCurve:
+        asked.append((folder, len(passages), prompts))
+        return DeviationCurve("m", None, (0.0, 0.2), 0.001, Provenance.MEASURED)
+
+    monkeypatch.chdir(model)
+    monkeypatch.setitem(sys.modules, "semblend.integration.depth", SimpleNamespace(measured_curve=measured_curve))
+    (model / "texts.txt").write_text(TEXT)
+    seen = [Observation(str(n), PlanShape.EDIT, 0.1, 0.0, 0.1) for n in range(9)]
+    (model / "seen.jsonl").write_text("".join(f"{encode_observation(each)}\n" for each in seen))
+    flags = ["calibrate", "--model", str(model), "--observations", "seen.jsonl", "--kl-floor", "0", "--out", "c.json"]
+    flags += ["--texts", "texts.txt", "--measure-curve", "2"]
+    assert main(flags) == 0
+    assert asked == [(model, 75, 2)]
+    assert decode_prediction((model / "c.json").read_text()).curve.deviation == (0.0, 0.2)
+    assert "deviation by depth: measured" in capsys.readouterr().out
+    monkeypatch.setitem(sys.modules, "semblend.integration.depth", None)
+    assert main(flags) != 0
+    assert "semblend[embedder]" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ([], "not both and not neither"),
+        (["--observations", "seen.jsonl", "--measure-curve", "2"], "--measure-curve needs --texts"),
+        (["--server", "http://127.0.0.1:9"], "--texts"),
+        (["--observations", "seen.jsonl"], "--kl-floor"),
+        (["--server", "somewhere", "--texts", "texts.txt"], "write a URL"),
+        (["--server", "http://127.0.0.1:9", "--texts", "texts.txt", "--items", "90"], "fewer --items"),
+    ],
+)
+def test_wrong_usage_is_one_line(
+    model: Path, flags: list[str], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(model)
+    (model / "texts.txt").write_text(TEXT * 4)
+    (model / "seen.jsonl").write_text(encode_observation(Observation("a", PlanShape.EDIT, 0.1, 0.0, 0.1)))
+    assert main(["calibrate", "--model", str(model), "--out", "out.json", *flags]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+    assert not (model / "out.json").exists()
+
+
+def test_explain_names_the_guard(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "events.jsonl"
+    events: list[Event] = [
+        Declined("r1", "guard_off:reorder", "off: mean KL 0.3"),
+        Materialized("r2", ("d",), 900, 42, 5),
+        GuardChecked("r2", "m", "edit", 0.0123),
+    ]
+    lines = [encode_line(EventLine(event, "vllm", number, 0.0)) for number, event in enumerate(events)]
+    path.write_text("\n".join([*lines, '{"torn']))
+    assert main(["explain", "r1", "--events", str(path)]) == 0
+    assert "the guard has turned off the class 'reorder' (off: mean KL 0.3)" in capsys.readouterr().out
+    assert main(["explain", "r2", "--events", str(path)]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "blended: 900 tokens loaded, 42 computed",
+        "checked by the guard: KL at least 0.0123 (edit)",
+    ]
+    assert main(["explain", "r3", "--events", str(path)]) == 1
+
+
+def test_explain_takes_the_id_the_client_was_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """vLLM appends the choice and eight digits of its own to it."""
+    path = tmp_path / "events.jsonl"
+    ids = ("cmpl-7f-0-99aabbcc", "chatcmpl-7f-99aabbcc", "cmpl-7f-more-0-99aabbcc", "cmpl-7f0-0-99aabbcc")
+    events: list[Event] = [Materialized(id_, ("d",), 100 + n, 0, 5) for n, id_ in enumerate(ids)]
+    path.write_text("".join(f"{encode_line(EventLine(e, 'vllm', n, 0.0))}\n" for n, e in enumerate(events)))
+    for asked, tokens in (("cmpl-7f", 100), ("chatcmpl-7f", 101), ("cmpl-7f-more", 102), ("cmpl-7f-0-99aabbcc", 100)):
+        assert main(["explain", asked, "--events", str(path)]) == 0
+        assert capsys.readouterr().out == f"blended: {tokens} tokens loaded, 0 computed\n"
+
+
+def test_guard_shows_and_resets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, tracker = tmp_path / "guard.json", Tracker(GuardLimits())
+    for _ in range(20):
+        tracker.observe("m", PlanShape.EDIT, 0.9)
+    tracker.observe("m", PlanShape.REORDER, 0.0)
+    write_tracker(path, tracker)
+    assert main(["guard", str(path)]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith("m edit: off")
+    assert said[1].startswith("m reorder: on")
+    assert main(["guard", str(path), "--reset", "m", "nothing"]) == 2
+    assert "there: m edit, m reorder" in capsys.readouterr().err
+    assert main(["guard", str(path), "--reset", "m", "edit"]) == 0
+    left = decode_tracker(path.read_text())
+    assert list(left.tests) == [("m", PlanShape.REORDER)]
+    assert left.begun == 2

@@ -1,0 +1,174 @@
+"""The NATS feed over a client that never answers for some: who waits, who does not, and who leaves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.semblend.integration.dynamo.fleets import KEY, announced, batch, words
+
+from semblend.contract.donor_event import DonorBatch, DonorEvent, GenerationReset
+from semblend.integration.dynamo import catching_up, nats_feed
+from semblend.integration.dynamo.catching_up import CatchingUp, Room
+from semblend.integration.dynamo.donor_stream import DonorStream
+from semblend.integration.dynamo.nats_feed import NatsDonorFeed
+from semblend.integration.dynamo.nats_subjects import PUBLISHER_HEADER, events_subject, replay_subject
+from semblend.integration.dynamo.packing import END, frame, pack
+from semblend.integration.dynamo.provider import SemanticEvidenceProvider
+
+TOKENS = words(1, 300)
+
+
+class Inbox:
+    def __init__(self) -> None:
+        self.queue: asyncio.Queue[Any] = asyncio.Queue()
+
+    async def next_msg(self, timeout: float) -> Any:
+        return await self.queue.get()
+
+    async def unsubscribe(self) -> None:
+        pass
+
+
+class Client:
+    """Workers in ``said`` are answered for at once; all others are mute."""
+
+    def __init__(self, said: dict[int, list[DonorBatch]]) -> None:
+        self.said = said
+        self.asked: list[str] = []
+        self._inboxes: dict[str, Inbox] = {}
+
+    def new_inbox(self) -> str:
+        return f"inbox{len(self._inboxes)}"
+
+    async def subscribe(self, subject: str) -> Inbox:
+        self._inboxes[subject] = Inbox()
+        return self._inboxes[subject]
+
+    async def publish(self, subject: str, data: bytes, reply: str) -> None:
+        self.asked.append(subject)
+        for worker_id, batches in self.said.items():
+            if subject != replay_subject(str(worker_id)):
+                continue
+            headers = {PUBLISHER_HEADER: str(worker_id)}
+            for number, said in enumerate(batches):
+                self._inboxes[reply].queue.put_nowait(
+                    SimpleNamespace(data=frame(number, pack(said)), headers=headers, subject=reply)
+                )
+            self._inboxes[reply].queue.put_nowait(SimpleNamespace(data=END, headers=headers, subject=reply))
+
+    async def close(self) -> None:
+        pass
+
+
+def message(worker_id: int, sequence: int, *events: DonorEvent) -> Any:
+    return SimpleNamespace(subject=events_subject(str(worker_id)), data=frame(sequence, pack(batch(*events))))
+
+
+def opened(said: dict[int, list[DonorBatch]] | None = None) -> tuple[NatsDonorFeed, SemanticEvidenceProvider]:
+    provider = SemanticEvidenceProvider(KEY)
+    feed = NatsDonorFeed("nats://unused", provider)
+    feed._client = Client(said or {})
+    return feed, provider
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(20):
+            await work
+
+    asyncio.run(bounded())
+
+
+def test_a_mute_publisher_keeps_nobody_waiting() -> None:
+    async def scene() -> None:
+        late = announced("b", words(2, 300))
+        said = [batch(GenerationReset(1)), batch(announced("a", TOKENS)), batch(late)]
+        feed, provider = opened({2: said})
+        try:
+            async with asyncio.timeout(1):
+                await feed._heard(message(1, 5, announced("x", TOKENS)))  # a gap that nobody fills
+                await feed._heard(message(3, 0, GenerationReset(1), announced("c", TOKENS)))
+                assert ((3, 0), "c") in provider.index._donors
+                await feed._heard(message(2, 2, late))  # a gap that is filled
+                while len(provider.index) < 3:
+                    await asyncio.sleep(0)
+            stream = feed.stream_of(2)
+            assert stream is not None
+            assert (stream.expected, stream.is_lost) == (3, False)
+        finally:
+            await feed.close()
+
+    run(scene())
+
+
+def test_as_many_publishers_as_are_followed_may_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nats_feed, "MAX_PUBLISHERS", 3)
+
+    async def scene() -> None:
+        feed, provider = opened()
+        try:
+            for worker_id in range(8):
+                await feed._heard(message(worker_id, 0, GenerationReset(1), announced("d", TOKENS)))
+                await feed._heard(message(0, worker_id + 1, GenerationReset(1), announced("d", TOKENS)))
+            assert {owner[0][0] for owner in provider.index._donors} == {0, 6, 7}, "who speaks stays"
+            assert feed.stream_of(5) is None
+            assert feed.dropped == 5
+        finally:
+            await feed.close()
+
+    run(scene())
+
+
+def test_a_publisher_that_leaves_takes_its_question_with_it() -> None:
+    async def scene() -> None:
+        feed, _ = opened()
+        await feed._heard(message(1, 5, announced("x", TOKENS)))
+        await asyncio.sleep(0)
+        feed.leave(1)
+        await feed.close()
+        assert feed._room.used_bytes == 0
+        assert len(asyncio.all_tasks()) == 1
+
+    run(scene())
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.booleans(), min_size=1, max_size=30), st.integers(1, 6), st.integers(1, 40), st.integers(0, 10))
+def test_whatever_is_missed_and_whoever_waits_all_that_was_said_is_known_in_the_end(
+    arrives: list[bool], max_waiting: int, room_bytes: int, answered_after: int
+) -> None:
+    said = [batch(GenerationReset(1), at=0.0)] + [
+        batch(announced(f"d{n}", TOKENS), at=float(n + 1)) for n in range(len(arrives))
+    ]
+
+    async def scene() -> None:
+        taken: list[DonorBatch] = []
+        told = 0
+
+        async def ask(start: int) -> list[tuple[int, DonorBatch]]:
+            for _ in range(answered_after):
+                await asyncio.sleep(0)
+            return [(n, said[n]) for n in range(start, told)]
+
+        room = Room(room_bytes)
+        publisher = CatchingUp(DonorStream(taken.append, taken.clear, lambda: 0.0), ask, room)
+        for number, arrived in enumerate([*arrives, True]):
+            told = number + 1
+            if arrived:
+                publisher.heard(number, said[number], 10)
+                assert room.used_bytes <= room_bytes
+            await asyncio.sleep(0)
+        while publisher._task is not None:
+            await asyncio.sleep(0)
+        assert taken == said
+        assert room.used_bytes == 0
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(catching_up, "MAX_WAITING", max_waiting)
+        run(scene())

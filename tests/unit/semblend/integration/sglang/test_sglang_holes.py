@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from semblend.contract import TokenRange
+from semblend.integration.sglang.passes import passes
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.integers(1, 40)), max_size=12),
+    st.integers(1, 6),
+    st.integers(1, 50),
+)
+def test_passes_cover_every_position_once_in_order_and_none_is_too_large(
+    gaps_and_lengths: list[tuple[int, int]], max_rows: int, max_tokens: int
+) -> None:
+    ranges, at = [], 0
+    for gap, length in gaps_and_lengths:
+        ranges.append(TokenRange(at + gap, at + gap + length))
+        at += gap + length
+    made = list(passes(ranges, max_rows, max_tokens))
+    positions = [position for group in made for part in group for position in range(part.start, part.end)]
+    assert positions == [position for part in ranges for position in range(part.start, part.end)]
+    for group in made:
+        assert 0 < len(group) <= max_rows
+        assert 0 < sum(len(part) for part in group) <= max_tokens
+
+
+def test_a_claim_as_long_as_four_steps_takes_four() -> None:
+    assert [len(group) for group in passes([TokenRange(16, 416)], 8, 100)] == [1, 1, 1, 1]

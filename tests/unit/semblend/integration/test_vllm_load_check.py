@@ -1,0 +1,94 @@
+"""A load is compared with the model's first layer: sound ones pass, one position off and other texts do not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+
+from semblend.integration.vllm.load_check import LoadCheck
+from semblend.kv.rope import half_split, rotate_keys
+
+pytestmark = pytest.mark.models
+TOKENS, HEADS, DIM, BLOCK = 64, 3, 64, 16
+ROTATION = half_split(1e5, DIM)
+BLOCKS = torch.tensor([5, 2, 7, 1])
+
+
+class Engine:
+    """Keys and values of the first layer by token and position, cached in blocks of 16."""
+
+    def __init__(self, dtype: torch.dtype = torch.bfloat16) -> None:
+        random = torch.Generator().manual_seed(3)
+        self.table = torch.randn(50, 2, HEADS, DIM, generator=random)
+        self.block_tokens = BLOCK
+        self.layers = [torch.nn.Module(), torch.nn.Module()]
+        self.layers[0].forward = lambda *_: pytest.fail("the forward went on behind the first layer")
+        self.max_tokens = 512
+        self.kv = torch.full((2, 8 * BLOCK, HEADS, DIM), 9.0).to(dtype)
+
+    def kv_of(self, token: int, position: int) -> tuple[torch.Tensor, torch.Tensor]:
+        key, value = self.table[token]
+        return rotate_keys(key[None], position, ROTATION)[0], value
+
+    def put(self, ids: list[int], moved_too_far: int = 0) -> None:
+        for position, token in enumerate(ids):
+            slot = int(BLOCKS[position // BLOCK]) * BLOCK + position % BLOCK
+            key, value = self.kv_of(token, position + moved_too_far)
+            self.kv[0, slot], self.kv[1, slot] = key.to(self.kv.dtype), value.to(self.kv.dtype)
+
+    def read(self, layer: int, blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        assert layer == 0
+        rows = (blocks[:, None] * BLOCK + torch.arange(BLOCK)).reshape(-1)
+        return self.kv[0, rows], self.kv[1, rows]
+
+    def compute(self, blocks: torch.Tensor, ranges: Any, ids: Any) -> None:
+        assert torch.equal(blocks, BLOCKS)
+        positions = [at for part in ranges for at in range(part.start, part.end)]
+        pairs = [self.kv_of(token, at) for token, at in zip(ids.tolist(), positions, strict=True)]
+        keys, values = (torch.stack(part).reshape(len(positions), -1) for part in zip(*pairs, strict=True))
+        self.layers[0](keys, keys, values)
+
+
+IDS = np.random.default_rng(1).integers(0, 50, TOKENS).tolist()
+AT = np.array([0, 1, 17, 40, 63])
+
+
+def complaint(engine: Any) -> str | None:
+    return LoadCheck(engine, engine).complaint(BLOCKS, AT, np.asarray(IDS)[AT])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float8_e4m3fn])
+def test_sound_loads_pass_whatever_the_cache_rounds(dtype: torch.dtype) -> None:
+    engine = Engine(dtype)
+    engine.put(IDS)
+    assert complaint(engine) is None
+
+
+@pytest.mark.parametrize("moved", [1, -1, 64, 4000])
+def test_keys_at_another_position_are_refused(moved: int) -> None:
+    engine = Engine()
+    engine.put(IDS, moved)
+    found = complaint(engine)
+    assert found is not None
+    assert found.startswith("K of the first layer at position")
+
+
+def test_one_position_of_another_text_is_refused_and_named() -> None:
+    engine = Engine()
+    engine.put([*IDS[:40], (IDS[40] + 1) % 50, *IDS[41:]])
+    found = complaint(engine)
+    assert found is not None
+    assert "at position 40 " in found
+
+
+def test_what_is_no_number_is_refused() -> None:
+    engine = Engine()
+    engine.put(IDS)
+    engine.kv[1, int(BLOCKS[1]) * BLOCK + 1] = float("nan")
+    assert complaint(engine) is not None

@@ -1,0 +1,129 @@
+"""Laws of choosing: within the budget, only loaded positions; the built-in policies do what they say."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from semblend.contract import ContextRisk, Run, TokenRange
+from semblend.errors import ConfigurationError, ContractError
+from semblend.plan.selection import POLICIES, Evidence, Selection, as_ranges, choose, evidence_of, joined, with_probes
+
+
+def run(start: int, length: int, *, preceding: int = 100, differing: int = 50) -> Run:
+    return Run("donor", start + 7, start, length, ContextRisk(preceding, differing, 0.3))
+
+
+def probed(evidence: Evidence, seed: int) -> Evidence:
+    random = np.random.default_rng(seed)
+    end = int(evidence.positions[-1]) + 1
+    return with_probes(evidence, random.random((3, 2, end), np.float32), random.random(end, np.float32))
+
+
+@st.composite
+def several_runs(draw: st.DrawFn) -> list[Run]:
+    runs, position = [], 0
+    for _ in range(draw(st.integers(1, 5))):
+        position += draw(st.integers(0, 9))
+        length = draw(st.integers(1, 60))
+        runs.append(run(position, length))
+        position += length
+    return runs
+
+
+@given(
+    runs=several_runs(),
+    policy=st.sampled_from(POLICIES.names()),
+    share=st.floats(0, 1),
+    bridge=st.integers(0, 6),
+    seed=st.integers(0, 9),
+)
+def test_a_choice_stays_within_budget_and_among_loaded_positions(
+    runs: list[Run], policy: str, share: float, bridge: int, seed: int
+) -> None:
+    evidence = probed(evidence_of(runs), seed)
+    chosen = choose(Selection(policy, share, bridge), evidence)
+    assert len(chosen) <= share * len(evidence.positions)
+    assert np.isin(chosen, evidence.positions).all()
+    assert (np.diff(chosen) > 0).all()
+    if not bridge:
+        assert len(chosen) == int(share * len(evidence.positions))
+
+
+@given(runs=several_runs(), seed=st.integers(0, 9), bridge=st.integers(1, 6))
+def test_bridging_leaves_no_gap_it_was_to_close(runs: list[Run], seed: int, bridge: int) -> None:
+    evidence = probed(evidence_of(runs), seed)
+    chosen = choose(Selection("question", 0.5, bridge), evidence)
+    for left, right in zip(chosen[:-1].tolist(), chosen[1:].tolist(), strict=True):
+        is_loaded = np.isin(np.arange(left, right), evidence.positions).all()
+        assert not is_loaded or right - left == 1 or right - left > bridge + 1
+
+
+def test_everything_is_chosen_at_share_one() -> None:
+    evidence = evidence_of([run(3, 10), run(20, 5)])
+    assert choose(Selection("first", 1.0), evidence).tolist() == [*range(3, 13), *range(20, 25)]
+
+
+def test_first_takes_the_heads_of_all_runs() -> None:
+    evidence = evidence_of([run(0, 10), run(20, 10)])
+    assert choose(Selection("first", 0.2), evidence).tolist() == [0, 1, 20, 21]
+
+
+def test_question_takes_what_is_attended_to() -> None:
+    attention = np.zeros((2, 1, 30), np.float32)
+    attention[:, 0, [4, 25]] = 1.0
+    attention[:, 0, 15] = 9.0  # not loaded
+    evidence = with_probes(evidence_of([run(0, 10), run(20, 10)]), attention, None)
+    assert choose(Selection("question", 0.1), evidence).tolist() == [4, 25]
+
+
+def read_and_off() -> Evidence:
+    """Position 2 is read most, 7 is most off, 5 is second in both."""
+    attention, off = np.full((1, 1, 10), 0.1, np.float32), np.full(10, 0.1, np.float32)
+    attention[..., [2, 5]] = 0.9, 0.8
+    off[[7, 5]] = 0.9, 0.8
+    return with_probes(evidence_of([run(0, 10)]), attention, off)
+
+
+def test_the_product_takes_what_is_both_read_and_off() -> None:
+    assert choose(Selection("question_by_deviation", 0.1), read_and_off()).tolist() == [5]
+
+
+def test_either_rank_takes_the_best_of_both() -> None:
+    assert choose(Selection("question_or_deviation", 0.2), read_and_off()).tolist() == [2, 7]
+    assert choose(Selection("question_or_deviation", 0.3), read_and_off()).tolist() == [2, 5, 7]
+
+
+def test_a_missing_probe_is_named() -> None:
+    with pytest.raises(ContractError, match="attention"):
+        choose(Selection("question", 0.5), evidence_of([run(0, 10)]))
+
+
+def test_an_unknown_policy_is_refused_by_name() -> None:
+    with pytest.raises(ConfigurationError, match="Did you mean 'question'"):
+        choose(Selection("qestion", 0.5), evidence_of([run(0, 10)]))
+
+
+@pytest.mark.parametrize(("share", "bridge"), [(-0.1, 0), (1.1, 0), (0.5, -1)])
+def test_impossible_selections_are_refused(share: float, bridge: int) -> None:
+    with pytest.raises(ConfigurationError):
+        Selection("first", share, bridge)
+
+
+@given(st.sets(st.integers(0, 80)))
+def test_ranges_are_maximal_and_cover_what_was_given(positions: set[int]) -> None:
+    ranges = as_ranges(np.array(sorted(positions), np.int64))
+    assert sorted(positions) == [i for part in ranges for i in range(part.start, part.end)]
+    assert all(later.start > earlier.end for earlier, later in pairwise(ranges))
+
+
+def test_holes_and_chosen_positions_join() -> None:
+    assert joined([TokenRange(0, 3), TokenRange(8, 9)], np.array([3, 6])) == (
+        TokenRange(0, 4),
+        TokenRange(6, 7),
+        TokenRange(8, 9),
+    )

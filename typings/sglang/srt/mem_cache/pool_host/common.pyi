@@ -1,0 +1,3 @@
+from typing import Any
+
+ALLOC_MEMORY_FUNCS: dict[str, Any]

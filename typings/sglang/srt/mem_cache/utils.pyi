@@ -1,0 +1,3 @@
+from typing import Any
+
+def get_storage_hash_str(key: Any, prior_hash: str | None = ..., page_size: int | None = ...) -> Any: ...
