@@ -48,6 +48,8 @@ class KvPublisher:
     def _bound(self, kind: int, endpoint: str | None) -> zmq.asyncio.Socket:
         socket = self._context.socket(kind)
         socket.setsockopt(zmq.LINGER, 0)
+        if kind == zmq.XPUB:  # every subscriber is told of, also while the one before has not yet been seen to leave
+            socket.setsockopt(zmq.XPUB_VERBOSE, 1)
         deadline = time.monotonic() + 5
         while True:
             try:

@@ -28,8 +28,8 @@ def compiled_loops() -> None:
     warm_up()
 
 
-def run(test: Coroutine[object, object, None]) -> None:
-    asyncio.run(asyncio.wait_for(test, 180))
+def run(test: Coroutine[object, object, None], *, seconds: float = 180) -> None:
+    asyncio.run(asyncio.wait_for(test, seconds))
 
 
 def options_for(publisher: KvPublisher, *, replay: bool = True) -> StreamOptions:
@@ -309,6 +309,22 @@ def test_a_router_that_starts_again_rebuilds_its_index() -> None:
                     assert standing(feed).stream.joined_late == 0
 
     run(scenario())
+
+
+def test_a_second_router_while_the_first_still_listens() -> None:
+    """Also what a restart looks like to an engine that has not yet noticed the old connection's end."""
+
+    async def scenario() -> None:
+        pool = EnginePool()
+        async with KvPublisher() as publisher:
+            await live(pool, publisher, 20)
+            async with listening(publisher) as first, listening(publisher) as second:
+                await live(pool, publisher, 20)
+                for feed in (first, second):
+                    await until(lambda feed=feed: standing(feed).next_seq == 40)
+                    assert equals(feed, pool)
+
+    run(scenario(), seconds=60)
 
 
 def test_a_replay_endpoint_that_does_not_answer_costs_the_index_and_not_the_stream() -> None:
