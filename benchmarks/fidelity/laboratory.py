@@ -99,11 +99,12 @@ class Laboratory:
             if isinstance(plan, Decline):
                 self._append({"item": item.name, "case": item.case, "arm": arm.name, "declined": plan.reason.value})
                 continue
+            selection = arm.selection_for(plan)
             started = time.perf_counter()
-            order = rig.order(item, plan, arm.selection)
+            order = rig.order(item, plan, selection)
             seen = VARIANTS[arm.variant].fill(rig, order, captured) if arm.variant else asdict(rig.load(order))
             timed = rig.finish(item, plan, started)
-            more = _shares(plan) | self._probes(item, plan, arm) | _moved(stale, timed) | seen
+            more = _shares(plan) | self._probes(item, plan, selection) | _moved(stale, timed) | seen
             self._write(item, arm.name, timed, rig.blocks, cold, more)
         rig.forget(item)
 
@@ -161,9 +162,9 @@ class Laboratory:
         }
         self._append(row)
 
-    def _probes(self, item: FidelityItem, plan: ReusePlan, arm: Arm) -> dict[str, Any]:
+    def _probes(self, item: FidelityItem, plan: ReusePlan, selection: Selection) -> dict[str, Any]:
         """What choosing computes beside holes and chosen, over the claim: the question, the first layers of all."""
-        needs = POLICIES.get(arm.selection.policy).needs if arm.selection.share > 0 else frozenset()
+        needs = POLICIES.get(selection.policy).needs if selection.share > 0 else frozenset()
         question = len(item.recipient) - plan.claim_end
         asked = question / plan.claimed_tokens if Probe.ATTENTION in needs else 0.0
         compared = PROBE_LAYER / len(self._rig.cache.names) if Probe.DEVIATION in needs else 0.0

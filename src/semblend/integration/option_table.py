@@ -89,6 +89,15 @@ def share(value: Any) -> float:
     return float(value)
 
 
+def optional_share(value: Any) -> float | None:
+    if value is None:
+        return None
+    try:
+        return share(value)
+    except ValueError as error:
+        raise ValueError(f"{error}, or null for the usual share") from None
+
+
 def ceiling(value: Any) -> float | None:
     if value is None:
         return None

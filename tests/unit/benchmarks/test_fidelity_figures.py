@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from benchmarks.fidelity.__main__ import answer_verdict, target_verdicts
-from benchmarks.fidelity.arm import parse_arm
+from benchmarks.fidelity.arm import Arm, parse_arm
 from benchmarks.fidelity.figures import Figures, Row, answers_of, declined_of, done_in, figures_of, front, wilson
 from benchmarks.fidelity.readings import gap, reading_of
 
 from semblend.errors import ConfigurationError
+from semblend.plan.selection import Selection
 
 
 def logprobs(rows: list[list[float]]) -> np.ndarray:
@@ -107,12 +108,9 @@ def test_no_event_in_a_hundred_may_still_be_four_percent() -> None:
 
 def test_arms_are_read_and_refused() -> None:
     arm = parse_arm("question@0.2+2!exact")
-    assert (arm.selection.policy, arm.selection.share, arm.selection.bridge_tokens, arm.variant) == (
-        "question",
-        0.2,
-        2,
-        "exact",
-    )
+    assert (arm.selection, arm.variant, arm.gated) == (Selection("question", 0.2, 2), "exact", False)
+    assert parse_arm("default").selection is None
+    assert parse_arm("default@0") == Arm("default@0", Selection("question_or_deviation", 0.0), gated=True)
     with pytest.raises(ConfigurationError, match="is no arm"):
         parse_arm("question=0.2")
 

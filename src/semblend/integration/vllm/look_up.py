@@ -130,7 +130,7 @@ class LookUp:
             judged = self._fidelity.judge(plan, model, record.hints.share)
             if isinstance(judged, Decline):
                 return judged
-            share = self._options.select_share if judged.compute_share is None else judged.compute_share
+            share = self._options.share_of(judged.runs) if judged.compute_share is None else judged.compute_share
             judged = dataclasses.replace(judged, compute_share=share if self._can.can_choose else 0.0)
             fitting = within_budget(judged, self._can.max_step_tokens)
             if isinstance(fitting, Decline) or fitting is judged:

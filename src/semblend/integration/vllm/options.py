@@ -5,23 +5,25 @@ Called once per process by the connector; the reference page is generated from t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from semblend.contract import Run
 from semblend.integration.option_table import (
     OptionsOf,
     ceiling,
     flag,
     markdown_table,
     one_of,
+    optional_share,
     path,
     share,
     whole,
 )
 from semblend.plan.gates import Gates
-from semblend.plan.selection import POLICIES, Selection
+from semblend.plan.selection import POLICIES, SHORT_LOAD_SHARE, SHORT_LOAD_TOKENS, Selection, usual_share
 
 CapturePolicy = Literal["all", "sampled", "hinted"]
 
@@ -46,12 +48,16 @@ class ConnectorOptions:
     recompute_all: bool = False
     verify_loads: bool = True
     select: str = "question_or_deviation"
-    select_share: float = 0.0
+    select_share: float | None = None
     select_bridge_tokens: int = 0
     calibration: Path | None = None
     max_predicted_kl: float | None = None
     guard_verdicts: Path | None = None
     gates: Gates = DEFAULT_GATES
+
+    def share_of(self, runs: Sequence[Run]) -> float:
+        """How much of what these runs load is computed after all, where neither the gate nor the request says."""
+        return usual_share(runs) if self.select_share is None else self.select_share
 
     def selection(self, share: float | None) -> Selection | None:
         """How ``share`` of the loaded positions is chosen to be computed after all; ``None`` when none are."""
@@ -110,7 +116,10 @@ OPTIONS: Final = (
         "Which loaded tokens are computed after all, within `select_share`: see [fidelity](fidelity.md).",
     ),
     _TABLE.option(
-        "select_share", share, "Share of the loaded tokens that is computed after all; 0 computes none of them."
+        "select_share",
+        optional_share,
+        f"Share of the loaded tokens that is computed after all; 0 computes none of them. `null`: {SHORT_LOAD_SHARE:g} "
+        f"where fewer than {SHORT_LOAD_TOKENS:,} are loaded, none where more are or all of them are exact.",
     ),
     _TABLE.option(
         "select_bridge_tokens",

@@ -21,6 +21,7 @@ from semblend.plan.fidelity import OPEN, Ceiling, FidelityGate
 from semblend.plan.gates import Gates
 from semblend.plan.layers import preset_curve
 from semblend.plan.prediction import Calibration, Law
+from semblend.plan.selection import usual_share
 from semblend.settings import Settings
 
 DOCUMENT = np.random.default_rng(3).integers(0, 50_000, 600).astype(np.uint32)
@@ -41,7 +42,7 @@ def answered(
     hints: Hints | None = None,
     lora: str | None = None,
     can: Capabilities = ABLE,
-    select_share: float = 0.0,
+    select_share: float | None = 0.0,
 ) -> tuple[Any, RequestRecord]:
     options = ConnectorOptions(second_sight=False, select_share=select_share, gates=Gates())
     planner = Planner(settings=Settings(embedder="none"), gates=options.gates, budget_bytes=1 << 22)
@@ -82,6 +83,7 @@ def test_a_plan_without_a_budget_gets_the_deployments_own() -> None:
     assert answered(select_share=0.3)[0].compute_share == 0.3
     assert answered(hints=Hints(share=0.0), select_share=0.3)[0].compute_share == 0.0
     assert ConnectorOptions().selection(0.0) is None
+    assert answered(select_share=None)[0].compute_share == usual_share(answered()[0].runs) > 0.0
 
 
 @pytest.mark.parametrize("can", [replace(ABLE, ranks=2), replace(ABLE, sparse_forward=False)])

@@ -28,7 +28,7 @@ def test_nothing_given_gives_the_documented_defaults() -> None:
         "recompute_all": False,
         "verify_loads": True,
         "select": "question_or_deviation",
-        "select_share": 0.0,
+        "select_share": None,
         "select_bridge_tokens": 0,
         "calibration": None,
         "max_predicted_kl": None,

@@ -11,11 +11,24 @@ from hypothesis import strategies as st
 
 from semblend.contract import ContextRisk, Run, TokenRange
 from semblend.errors import ConfigurationError, ContractError
-from semblend.plan.selection import POLICIES, Evidence, Selection, as_ranges, choose, evidence_of, joined, with_probes
+from semblend.plan.selection import (
+    POLICIES,
+    SHORT_LOAD_SHARE,
+    SHORT_LOAD_TOKENS,
+    Evidence,
+    Selection,
+    as_ranges,
+    choose,
+    evidence_of,
+    joined,
+    usual_share,
+    with_probes,
+)
 
 
 def run(start: int, length: int, *, preceding: int = 100, differing: int = 50) -> Run:
-    return Run("donor", start + 7, start, length, ContextRisk(preceding, differing, 0.3))
+    share = 0.3 if differing else 0.0
+    return Run("donor", start + 7, start, length, ContextRisk(preceding, differing, share))
 
 
 def probed(evidence: Evidence, seed: int) -> Evidence:
@@ -127,3 +140,11 @@ def test_holes_and_chosen_positions_join() -> None:
         TokenRange(6, 7),
         TokenRange(8, 9),
     )
+
+
+def test_by_default_only_short_and_inexact_loads_choose() -> None:
+    half = SHORT_LOAD_TOKENS // 2
+    assert usual_share([run(0, half)]) == usual_share([run(0, half), run(half, half - 1)]) == SHORT_LOAD_SHARE
+    assert usual_share([run(0, half), run(half, half)]) == 0.0
+    assert usual_share([run(0, half, differing=0)]) == 0.0
+    assert usual_share([]) == 0.0
