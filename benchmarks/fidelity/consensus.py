@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from semblend.integration.vllm.selective_load import SelectiveLoad
+from semblend.integration.filling.selective_fill import fill as fill_claim
 
 if TYPE_CHECKING:
     from benchmarks.fidelity.captures import Captured
@@ -43,7 +43,7 @@ def mean_of(*kinds: str) -> Variant:
             parts = [rig.loaded(run) if kind == DONOR else captured.kinds[kind][place] for kind in kinds]
             mean = torch.stack([part.float() for part in parts]).mean(dim=0) if len(parts) > 1 else parts[0]
             rig.write(run, mean.to(rig.cache.dtype))
-        filled = SelectiveLoad(rig.cache, rig.forward).fill(order)
+        filled = fill_claim(*rig.opened(order))
         return accounts(order, filled.chosen_tokens, filled.groups)
 
     return Variant(fill, tuple(kind for kind in kinds if kind != DONOR))

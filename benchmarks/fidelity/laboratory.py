@@ -43,8 +43,8 @@ from benchmarks.fidelity.rig import Rig, Timed
 from benchmarks.fidelity.variants import VARIANTS
 from benchmarks.vllm.texts import TokenIds, read_texts
 from semblend.contract import Decline, ReusePlan, risk_of_runs, shape_of
+from semblend.integration.filling.probes import PROBE_LAYER
 from semblend.integration.vllm.options import DEFAULT_GATES
-from semblend.integration.vllm.probes import PROBE_LAYER
 from semblend.plan.selection import POLICIES, Probe, Selection
 
 CACHE = ROOT / ".cache" / "fidelity"

@@ -21,11 +21,13 @@ from benchmarks.fidelity.items import FidelityItem
 from benchmarks.fidelity.readings import POSITIONS, Reading, reading_of
 from benchmarks.vllm.texts import TokenIds
 from semblend.contract import Decline, Namespace, ReusePlan, Run, TokenRange
+from semblend.integration.filling.selective_fill import Fill
 from semblend.integration.rotary import read_rope
 from semblend.integration.vllm.attention_cache import AttentionCache
+from semblend.integration.vllm.open_request import PagedRequest
 from semblend.integration.vllm.orders import CaptureOrder, Choice, LoadOrder, LoadReport, StepOrders
 from semblend.integration.vllm.sparse_forward import SparseForward
-from semblend.integration.vllm.worker_half import WorkerHalf
+from semblend.integration.vllm.worker_half import WorkerHalf, opened_for_choice
 from semblend.kv.host_store import HostStore
 from semblend.kv.rope import half_split, rotate_keys
 from semblend.pipeline.planner import Planner
@@ -166,6 +168,10 @@ class Rig:
             np.concatenate([np.empty(0, np.int64), *holes]),
             choice=Choice(selection, self.blocks[:count], ids[start:end], ids[end:]),
         )
+
+    def opened(self, order: LoadOrder) -> tuple[PagedRequest, Fill]:
+        """The request of an order, and what is to be filled in it."""
+        return opened_for_choice(self.cache, self.forward, order)
 
     def load(self, order: LoadOrder) -> LoadReport:
         self.half.load(StepOrders(loads=[order]))

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from benchmarks.fidelity.consensus import CONSENSUS, Variant, accounts
 from semblend.contract import TokenRange
-from semblend.integration.vllm.probes import attention_of, layer_deviation, question_attention
-from semblend.integration.vllm.selective_load import SelectiveLoad
+from semblend.integration.filling.probes import attention_of, layer_deviation, question_attention
+from semblend.integration.filling.selective_fill import fill
 from semblend.plan.selection import POLICIES, Probe, as_ranges, choose, evidence_of, joined, with_probes
 
 if TYPE_CHECKING:
@@ -41,13 +41,11 @@ def exact(rig: Rig, order: LoadOrder) -> dict[str, Any]:
 
 def again(rig: Rig, order: LoadOrder) -> dict[str, Any]:
     """The holes behind the first chosen position once more, now that what they read has changed."""
-    choice = order.choice
-    assert choice is not None
     computed, seen = _filled(rig, order)
     holes = _positions(order.compute)
     chosen = np.setdiff1d(computed, holes)
     ranges = as_ranges(computed[computed >= chosen[0]]) if len(chosen) else ()
-    rig.forward.compute(torch.tensor(choice.block_ids), ranges, _ids(ranges, order, choice.claim_ids))
+    rig.opened(order)[0].compute(ranges)
     return seen
 
 
@@ -58,7 +56,7 @@ def offset(rig: Rig, order: LoadOrder) -> dict[str, Any]:
     layers = range(len(rig.cache.names))
     end = order.end
     loaded = [tuple(part[:end].clone() for part in rig.cache.read(layer, blocks)) for layer in layers]
-    filled = SelectiveLoad(rig.cache, rig.forward).fill(order)
+    filled = fill(*rig.opened(order))
     chosen = _positions(filled.ranges)
     before = after = 0.0
     for layer in layers:
@@ -90,7 +88,7 @@ def offset(rig: Rig, order: LoadOrder) -> dict[str, Any]:
 
 def _filled(rig: Rig, order: LoadOrder) -> tuple[NDArray[np.int64], dict[str, Any]]:
     rig.load(replace(order, compute=(), choice=None, token_ids=np.empty(0, np.int64)))
-    filled = SelectiveLoad(rig.cache, rig.forward).fill(order)
+    filled = fill(*rig.opened(order))
     return _positions(filled.ranges), accounts(order, filled.chosen_tokens, filled.groups)
 
 
@@ -124,24 +122,21 @@ def two_hops(rig: Rig, order: LoadOrder) -> dict[str, Any]:
     choice = order.choice
     assert choice is not None
     rig.load(replace(order, compute=(), choice=None, token_ids=np.empty(0, np.int64)))
-    blocks = torch.tensor(choice.block_ids)
-    question = TokenRange(order.end, order.end + len(choice.question_ids))
-    ids = np.concatenate([order.token_ids, choice.question_ids])
-    asked = question_attention(rig.cache, rig.forward, blocks, (*order.compute, question), ids)
+    request, whole = rig.opened(order)
+    assert whole.question is not None
+    asked = question_attention(request, (*order.compute, whole.question))
     plain = evidence_of(order.runs)
     half = replace(choice.selection, share=choice.selection.share / 2)
     first = choose(half, with_probes(plain, asked, None))
     ranges = as_ranges(first)
     weights = asked.mean(axis=(0, 1))[first].astype(np.float64)
-    own = _ids(ranges, order, choice.claim_ids)
-    hop = attention_of(rig.cache, rig.forward, blocks, ranges, own, first, weights / weights.sum())
+    hop = attention_of(request, ranges, first, weights / weights.sum())
     hop = np.pad(hop, ((0, 0), (0, 0), (0, asked.shape[2] - hop.shape[2])))
     scale = asked.mean(axis=(0, 1))[plain.positions].sum() / hop.mean(axis=(0, 1))[plain.positions].sum()
     chosen = choose(choice.selection, with_probes(plain, asked + hop * scale, None))
     holes = tuple(hole for hole in order.compute if hole.start > chosen[0])
     ranges = joined(holes, chosen)
-    own = _ids(ranges, order, choice.claim_ids)
-    rig.forward.compute(blocks, ranges, own)
+    request.compute(ranges)
     return accounts(order, len(chosen), len(ranges))
 
 
@@ -150,23 +145,21 @@ def readers(rig: Rig, order: LoadOrder, run_ends: int = 16) -> dict[str, Any]:
     choice = order.choice
     assert choice is not None
     rig.load(replace(order, compute=(), choice=None, token_ids=np.empty(0, np.int64)))
-    blocks = torch.tensor(choice.block_ids)
+    request, whole = rig.opened(order)
     question = np.arange(order.end, order.end + len(choice.question_ids))
     ends = np.concatenate([np.arange(run.target_end - run_ends, run.target_end) for run in order.runs])
     ranges = joined((*order.compute, TokenRange(order.end, int(question[-1]) + 1)), ends)
-    everything = np.concatenate([choice.claim_ids, choice.question_ids])
     weights = np.full(len(question) + len(ends), 0.5 / len(question))
     weights[: len(ends)] = 0.5 / max(1, len(ends))
     asking = np.concatenate([ends, question])
-    asked = attention_of(rig.cache, rig.forward, blocks, ranges, _ids(ranges, order, everything), asking, weights)
+    asked = attention_of(request, ranges, asking, weights)
     plain = evidence_of(order.runs)
     off = None
     if Probe.DEVIATION in POLICIES.get(choice.selection.policy).needs:
-        claim = TokenRange(order.start, order.end)
-        off = layer_deviation(rig.cache, rig.forward, blocks, claim, choice.claim_ids)
+        off = layer_deviation(request, whole.claim)
     chosen = choose(choice.selection, with_probes(plain, asked, off))
     ranges = joined(order.compute, chosen)
-    rig.forward.compute(blocks, ranges, _ids(ranges, order, everything))
+    request.compute(ranges)
     # The ends were computed to ask them, and stay: they count besides what was chosen.
     return accounts(order, len(np.union1d(chosen, ends)), len(ranges))
 
@@ -177,7 +170,7 @@ def beyond(rig: Rig, order: LoadOrder, by: float) -> dict[str, Any]:
     rig.load(replace(order, compute=(), choice=None, token_ids=np.empty(0, np.int64)))
     layers = range(len(rig.cache.names))
     before = [tuple(part[: order.end].clone() for part in rig.cache.read(layer, blocks)) for layer in layers]
-    filled = SelectiveLoad(rig.cache, rig.forward).fill(order)
+    filled = fill(*rig.opened(order))
     here = np.concatenate([np.arange(run.target_start, run.target_end) for run in order.runs])
     chosen = np.intersect1d(here, _positions(filled.ranges))
     for layer in layers:
@@ -188,11 +181,6 @@ def beyond(rig: Rig, order: LoadOrder, by: float) -> dict[str, Any]:
         )
         rig.cache.write(layer, keys, values, _slots(rig, chosen))
     return accounts(order, filled.chosen_tokens, filled.groups)
-
-
-def _ids(ranges: Sequence[TokenRange], order: LoadOrder, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-    parts = [ids[part.start - order.start : part.end - order.start] for part in ranges]
-    return np.concatenate([np.empty(0, np.int64), *parts])
 
 
 def _alone(fill: Callable[[Rig, LoadOrder], dict[str, Any]]) -> Variant:

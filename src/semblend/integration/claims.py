@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
-from semblend.contract import Decline, DeclineReason, ReusePlan, Run, TokenRange
+from semblend.contract import Decline, DeclineReason, ReusePlan, Run, TokenRange, risk_of_runs, shape_of
 
 
 def exact_until(plan: ReusePlan, shared_prefix: Callable[[str], int]) -> int:
@@ -35,6 +36,43 @@ def within_budget(plan: ReusePlan, max_computed_tokens: int) -> ReusePlan | Decl
             DeclineReason.CAPACITY, "more to compute for the first run than one step computes", plan.discoveries
         )
     return plan if len(runs) == len(plan.runs) else _cut(plan, tuple(runs))
+
+
+def with_share(
+    plan: ReusePlan,
+    judge: Callable[[ReusePlan], ReusePlan | Decline],
+    usual: Callable[[Sequence[Run]], float] | None,
+    max_computed_tokens: int,
+) -> ReusePlan | Decline:
+    """As many of the leading runs as one step computes, with the share that ``judge``, the last gate, asks for, or else
+    the ``usual`` one; 0 where nobody can choose.
+
+    Fewer runs may be another class, so the gate is asked about what is left; each round leaves runs out, or ends.
+    """
+    while True:
+        judged = judge(plan)
+        if isinstance(judged, Decline):
+            return judged
+        share = 0.0
+        if usual is not None:
+            share = usual(judged.runs) if judged.compute_share is None else judged.compute_share
+        judged = replace(judged, compute_share=share)
+        fitting = within_budget(judged, max_computed_tokens)
+        if isinstance(fitting, Decline) or fitting is judged:
+            return fitting
+        plan = replace(fitting, compute_share=None, predicted_kl=None)
+
+
+def fidelity_of(plan: ReusePlan | None, runs: tuple[Run, ...]) -> dict[str, Any]:
+    """What the guard and a calibration need to know of a blend; null where nothing was loaded."""
+    if plan is None or not runs:
+        return {"class": None, "context_risk": None, "compute_share": None, "predicted_kl": None}
+    return {
+        "class": shape_of(runs).value,
+        "context_risk": risk_of_runs(runs),
+        "compute_share": plan.compute_share,
+        "predicted_kl": plan.predicted_kl,
+    }
 
 
 def _cut(plan: ReusePlan, runs: tuple[Run, ...]) -> ReusePlan:

@@ -19,6 +19,7 @@ from scripts.engines.specs import EngineOptions, sglang_missing, sglang_spec
 
 PAGE_TOKENS: Final = 16
 KEY: Final = b"a key for tests only"
+WRONG_KEYS: Final = "wrong-keys"  # beside the events of the shared server; see the plug-in of that name
 # Small gates: the tests' passages are short, and whatever is found is to be served.
 OPEN: Final = {"min_reuse_ratio": 0.0, "max_context_share": 1.0, "boundary_recompute_tokens": 16, "second_sight": False}
 
@@ -67,9 +68,8 @@ def shared() -> Shared:
         folder = tempfile.TemporaryDirectory(prefix="sglang-shared-")
         endpoint, environment = announcing(Path(folder.name))
         events = Path(folder.name) / "events.jsonl"
-        server = start(
-            events, "--max-total-tokens", "8192", environment={**environment, "SEMBLEND_EMBEDDER": "jaccard"}
-        )
+        environment |= {"SEMBLEND_EMBEDDER": "jaccard", "WRONG_KEYS_FILE": str(Path(folder.name) / WRONG_KEYS)}
+        server = start(events, "--max-total-tokens", "8192", environment=environment)
         _shared.append(Shared(server, events, endpoint, folder))
     return _shared[0]
 

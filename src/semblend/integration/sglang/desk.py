@@ -9,6 +9,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -28,9 +29,10 @@ from semblend.contract import (
     ReusePlan,
 )
 from semblend.contract.donor_event import Tier
-from semblend.integration.claims import cut_at, exact_until, within_budget, within_holes
+from semblend.integration.claims import cut_at, exact_until, fidelity_of, with_share, within_holes
 from semblend.integration.sglang.alternates import shared_prefix, verified
 from semblend.integration.sglang.provider import StagedRequest
+from semblend.plan.fidelity import OPEN, FidelityGate
 
 if TYPE_CHECKING:
     from semblend.integration.hints import Hints
@@ -65,6 +67,7 @@ class Record:
     decline: Decline | None = None
     exact_tokens: int = 0  # up to here its KV is that of cold prefill
     exact_prefix_tokens: int = 0
+    chosen_tokens: int = 0  # of the runs, computed after all
     skip_insert: bool = False
     is_loaded: bool = False
     is_confirmed: bool = False
@@ -83,12 +86,19 @@ class Desk:
         *,
         page_tokens: int,
         max_step_tokens: int,
+        fidelity: FidelityGate = OPEN,
+        model: str = "",
+        can_choose: bool = False,
     ) -> None:
+        """``model`` is the name the engine's answers carry; ``can_choose``: loaded tokens can be computed after all."""
         self.provider = provider
         self._options = options
         self._emit = emit
         self._page = page_tokens
         self._max_step_tokens = max_step_tokens
+        self._fidelity = fidelity if can_choose else fidelity.without_budget()
+        self._model = model
+        self._can_choose = can_choose
         self._records: OrderedDict[str, Record] = OrderedDict()
 
     def __len__(self) -> int:
@@ -185,7 +195,7 @@ class Desk:
             if self._lost(answer, donors, resident):
                 continue
             record.donors, record.skip_insert = donors, result.skip_insert
-            return self._served(answer, limit)
+            return self._served(record, answer, limit)
         return Decline(DeclineReason.STALE, "the donors' KV left the tree while they were being planned")
 
     def _lost(self, plan: ReusePlan, donors: dict[str, NDArray[np.uint32]], resident: Resident) -> bool:
@@ -200,12 +210,13 @@ class Desk:
                 self.provider.on_donor_seen(donor_id, reach.tier)
         return lost
 
-    def _served(self, plan: ReusePlan, limit: int) -> ReusePlan | Decline:
+    def _served(self, record: Record, plan: ReusePlan, limit: int) -> ReusePlan | Decline:
         """What the engine can take of a plan: whole pages, a bounded step, few enough holes, and still worth it."""
         cut = cut_at(within_holes(plan, self._options.max_holes), limit, self._page)
         if cut is None:
             return Decline(DeclineReason.CAPACITY, "no whole page can be claimed", plan.discoveries)
-        bounded = within_budget(cut, self._max_step_tokens)
+        judge = partial(self._fidelity.judge, model=self._model, asked_share=record.hints.share)
+        bounded = with_share(cut, judge, self._options.share_of if self._can_choose else None, self._max_step_tokens)
         if isinstance(bounded, Decline):
             return bounded
         served = cut_at(bounded, bounded.claim_end, self._page)
@@ -234,16 +245,20 @@ class Desk:
         if record is not None and not record.is_loaded:
             record.plan = record.asked_at = None
 
-    def confirmed(self, record: Record, load_ms: float, compute_ms: float, *, recomputed: bool) -> None:
-        """A forward pass has run over the claim. ``recomputed``: nothing of it was loaded in the end."""
+    def confirmed(
+        self, record: Record, load_ms: float, compute_ms: float, *, recomputed: bool, chosen_tokens: int = 0
+    ) -> None:
+        """A forward pass has run over the claim. ``recomputed``: nothing of it was loaded in the end; otherwise
+        ``chosen_tokens`` of what was loaded have been computed after all."""
         plan = record.plan
         if plan is None or record.is_confirmed:
             return
         record.is_confirmed = True
-        reused, computed = (0, plan.claimed_tokens) if recomputed else (plan.reused_tokens, plan.computed_tokens)
         if recomputed:
             record.exact_tokens = len(record.tokens)
             return
+        record.chosen_tokens = chosen_tokens
+        reused, computed = plan.reused_tokens - chosen_tokens, plan.computed_tokens + chosen_tokens
         self._emit(Materialized(record.rid, plan.donor_ids, reused, computed, len(plan.runs), load_ms, compute_ms))
         self.provider.on_request_blended(record.rid, plan, record.exact_tokens)
 
@@ -300,8 +315,9 @@ def provenance(record: Record) -> dict[str, Any]:
         "evidence": Evidence.BACKEND_CONFIRMED.value,
         "prompt_tokens": len(record.tokens),
         "exact_prefix_tokens": record.exact_prefix_tokens,
-        "reused_tokens": plan.reused_tokens if plan is not None and reused else 0,
-        "computed_tokens": plan.computed_tokens if plan is not None and reused else 0,
+        "reused_tokens": plan.reused_tokens - record.chosen_tokens if plan is not None and reused else 0,
+        "computed_tokens": plan.computed_tokens + record.chosen_tokens if plan is not None and reused else 0,
+        **fidelity_of(plan, plan.runs if plan is not None and reused else ()),
         "donor_ids": list(plan.donor_ids) if plan is not None and reused else [],
         "exact_tokens": record.exact_tokens,
     }

@@ -1,4 +1,5 @@
-"""The positions between loaded runs, computed by the engine's own model just before the pass that needs them.
+"""The positions between loaded runs, and those chosen of them, computed by the engine's own model just before the pass
+that needs them.
 
 Each contiguous stretch is a row of one extra forward pass on the request's own table of slots, whose context ends at
 its last position. Every layer writes K and V before it attends, so one pass equals the stretches in their order. The
@@ -17,28 +18,43 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from semblend.contract import TokenRange
-from semblend.integration.sglang.passes import passes
+from semblend.contract import Run, TokenRange
+from semblend.integration.filling.load_check import complaint
+from semblend.integration.filling.selective_fill import Fill, Filled, fill
+from semblend.integration.sglang.open_request import Limits, PooledRequest
 
 if TYPE_CHECKING:
     from semblend.integration.border import Border
+    from semblend.plan.selection import Selection
 
 Forward = Callable[[Any], Any]
 
 
+class BrokenLoadError(Exception):
+    """What was loaded is not what the model would have put there."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class HoleOrder:
-    """``ranges`` of a request to compute; ``claimed`` if they cannot be: then all of it is, and nothing was reused."""
+    """``ranges`` of a request to compute, and by ``selection`` some of its ``runs`` after all.
+
+    If they cannot be, all that was ``claimed`` is, and nothing was reused. ``witnesses`` are loaded positions that are
+    compared with the model first.
+    """
 
     rid: str
     tokens: NDArray[np.uint32]
     ranges: tuple[TokenRange, ...]
     claimed: TokenRange
     load_ms: float
+    runs: tuple[Run, ...] = ()
+    selection: Selection | None = None
+    witnesses: NDArray[np.int64] = dataclasses.field(default_factory=lambda: np.empty(0, np.int64))
 
     @property
     def tokens_due(self) -> int:
-        return sum(len(part) for part in self.ranges)
+        chosen = 0 if self.selection is None else int(self.selection.share * sum(run.length for run in self.runs))
+        return sum(len(part) for part in self.ranges) + chosen
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -50,25 +66,32 @@ class Row:
     part: TokenRange
 
 
-class HoleBoard:
-    """Orders between admission and the pass that fills them. ``done`` hears of each, with what it took."""
+Done = Callable[[HoleOrder, float, "Filled | None"], None]
 
-    def __init__(
-        self, border: Border, done: Callable[[HoleOrder, float, bool], None], max_rows: int, max_step_tokens: int
-    ) -> None:
+
+class HoleBoard:
+    """Orders between admission and the pass that fills them. ``done`` hears of each, with the time it took and what was
+    computed of it; None when that was all of it, because the load could not be kept."""
+
+    def __init__(self, border: Border, done: Done, layers: Sequence[Any], limits: Limits) -> None:
         self._border = border
         self._done = done
-        self._max_rows = max_rows
-        self._max_step_tokens = max_step_tokens
+        self._layers = layers
+        self._limits = limits
         self._orders: dict[str, HoleOrder] = {}
 
     def __len__(self) -> int:
         return len(self._orders)
 
+    @property
+    def can_choose(self) -> bool:
+        """Whether the model's attention can be listened to."""
+        return bool(self._layers)
+
     def has_room(self, tokens: int) -> bool:
         """Whether so many tokens more may be computed before the next step; one request alone always may."""
         waiting = sum(order.tokens_due for order in self._orders.values())
-        return not waiting or waiting + tokens <= self._max_step_tokens
+        return not waiting or waiting + tokens <= self._limits.tokens
 
     def post(self, order: HoleOrder) -> None:
         self._orders[order.rid] = order
@@ -87,30 +110,39 @@ class HoleBoard:
             raise RuntimeError("the engine's batch names no requests: loaded KV would be read with holes in it")
         due = [(row, self._orders.pop(rid)) for row, rid in enumerate(batch.rids) if rid in self._orders]
         for batch_row, order in due:
-            limits = self._max_rows, self._max_step_tokens
-            self._fill_one(partial(_compute, runner, batch, forward, limits, batch_row, order), order)
+            self._fill_one(
+                self._opened(runner, batch, forward, batch_row, order), order, _question(batch, batch_row, order)
+            )
         return [order for _, order in due]
 
-    def _fill_one(self, compute: Callable[[Sequence[TokenRange]], bool], order: HoleOrder) -> None:
+    def _opened(self, runner: Any, batch: Any, forward: Forward, batch_row: int, order: HoleOrder) -> PooledRequest:
+        def compute_pass(parts: Sequence[TokenRange]) -> None:
+            forward(hole_batch(runner, batch, [Row(batch_row, order, part) for part in parts]))
+
+        slots = runner.req_to_token_pool.req_to_token[batch.req_pool_indices[batch_row]]
+        return PooledRequest(self._layers, runner.token_to_kv_pool, slots, self._limits, compute_pass)
+
+    def _fill_one(self, request: PooledRequest, order: HoleOrder, question: TokenRange | None) -> None:
         started = time.perf_counter()
-        filled = self._border.call("holes", order.rid, partial(compute, order.ranges), False)
-        if not filled:
-            compute((order.claimed,))
-        self._done(order, (time.perf_counter() - started) * 1e3, not filled)
+        filled = self._border.call("holes", order.rid, partial(_served, request, order, question), None)
+        if filled is None:
+            request.compute((order.claimed,))
+        self._done(order, (time.perf_counter() - started) * 1e3, filled)
 
 
-def _compute(
-    runner: Any,
-    batch: Any,
-    forward: Forward,
-    limits: tuple[int, int],
-    batch_row: int,
-    order: HoleOrder,
-    ranges: Sequence[TokenRange],
-) -> bool:
-    for parts in passes(ranges, *limits):
-        forward(hole_batch(runner, batch, [Row(batch_row, order, part) for part in parts]))
-    return True
+def _served(request: PooledRequest, order: HoleOrder, question: TokenRange | None) -> Filled:
+    if len(order.witnesses) and (found := complaint(request, order.witnesses)) is not None:
+        raise BrokenLoadError(found)
+    if order.selection is not None:
+        return fill(request, Fill(order.claimed, order.runs, order.ranges, question, order.selection))
+    request.compute(order.ranges)
+    return Filled("none", 0, order.ranges, 0.0)
+
+
+def _question(batch: Any, batch_row: int, order: HoleOrder) -> TokenRange | None:
+    """The prompt behind the claim, if the engine's own pass reaches its end: only then has all of it its slots."""
+    end = int(batch.seq_lens_cpu[batch_row])
+    return TokenRange(order.claimed.end, end) if end == len(order.tokens) > order.claimed.end else None
 
 
 def hole_batch(runner: Any, batch: Any, rows: Sequence[Row]) -> Any:

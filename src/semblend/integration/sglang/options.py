@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from semblend.integration.fidelity_options import FidelityOptions, fidelity_rows
 from semblend.integration.option_table import OptionsOf, flag, json_object, markdown_table, path, share, text, whole
 from semblend.integration.settings import SGLANG_OPTIONS
 from semblend.integration.sglang.support import VERIFIED_VERSION
@@ -18,7 +19,7 @@ EXAMPLE: Final = '{"min_run_tokens": 64}'
 
 
 @dataclass(frozen=True, slots=True)
-class SglangOptions:
+class SglangOptions(FidelityOptions):
     """What a deployment may choose. Every field but ``gates`` is a key; the gate keys fill ``gates``."""
 
     index_bytes: int = 256 << 20
@@ -64,6 +65,7 @@ OPTIONS: Final = (
         "Diagnosis: claim as planned but load nothing and compute the whole claim in rows of the same forward pass. "
         "Answers must equal those of cold prefill.",
     ),
+    *fidelity_rows(_TABLE),
     _TABLE.option(
         "provider",
         text,

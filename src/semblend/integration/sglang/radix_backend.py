@@ -20,6 +20,7 @@ from sglang.srt.mem_cache.radix_cache import RadixKey
 from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
 
 from semblend.contract import DeclineReason, TokenRange
+from semblend.integration.filling.witnesses import witnesses_of
 from semblend.integration.hints import read_hints
 from semblend.integration.sglang.desk import Reach, needed_tokens
 from semblend.integration.sglang.donor_kv import DonorKV, store_of, stored_hashes
@@ -161,7 +162,7 @@ class SemBlendRadixCache(UnifiedRadixCache):
         promised = record.plan.claim_end - record.exact_prefix_tokens
         if params.host_hit_length != promised or params.best_match_node != req.last_node:
             return super().init_load_back(params)
-        if not parts.board.has_room(record.plan.computed_tokens):
+        if not parts.board.has_room(record.plan.computed_tokens + record.plan.chosen_tokens):
             return None  # the next step computes what was admitted before; the engine asks again
         self._load_is_ours = True
         slots = parts.border.call("load", req.rid, partial(self._load, parts, req, record), None)
@@ -212,9 +213,16 @@ class SemBlendRadixCache(UnifiedRadixCache):
                 self.unlock(lock)
         parts.desk.loaded(record)
         claimed = TokenRange(plan.exact_prefix_tokens, plan.claim_end)
-        ranges = (claimed,) if parts.options.recompute_all else plan.compute
         load_ms = (time.perf_counter() - started) * 1e3
-        parts.board.post(HoleOrder(req.rid, record.tokens, ranges, claimed, load_ms))
+        if parts.options.recompute_all:
+            order = HoleOrder(req.rid, record.tokens, (claimed,), claimed, load_ms)
+        else:
+            selection = parts.options.selection(plan.compute_share)
+            checked = plan.runs if parts.options.verify_loads and parts.board.can_choose else ()
+            order = HoleOrder(
+                req.rid, record.tokens, plan.compute, claimed, load_ms, plan.runs, selection, witnesses_of(checked)
+            )
+        parts.board.post(order)
         return slots
 
     def _hold(self, key: RadixKey, needed: int, locks: list[Any]) -> tuple[DonorKV | None, int]:

@@ -25,6 +25,7 @@ from semblend.integration.sglang.donor_kv import DonorCopier
 from semblend.integration.sglang.donors import Donors
 from semblend.integration.sglang.holes import HoleBoard, HoleOrder
 from semblend.integration.sglang.namespace import deployment_namespace
+from semblend.integration.sglang.open_request import Limits, attention_layers
 from semblend.integration.sglang.options import WHERE, parse_options
 from semblend.integration.sglang.planner_provider import PlannerProvider
 from semblend.integration.sglang.provider import SemanticPrefixProvider, load_provider
@@ -39,7 +40,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from semblend.contract import Namespace
+    from semblend.integration.filling.selective_fill import Filled
     from semblend.integration.sglang.options import SglangOptions
+    from semblend.plan.fidelity import FidelityGate
     from semblend.settings import Settings
 
 logger = logging.getLogger("sglang.semblend")
@@ -79,9 +82,10 @@ def build_cache(context: TreeCacheBuildContext) -> Any:
     border = Border(sink.write, logger)
     # What the user got wrong ends the start.
     own = load_provider(options.provider) if options.provider else None
+    fidelity = options.fidelity_gate(logger.warning)
     announcer = make_announcer(context.server_args, planner.settings, border)
     cache = create_unified_radix_cache(context, cache_class=SemBlendRadixCache)
-    make = partial(_parts, context, support, options, planner, border, sink, announcer, own)
+    make = partial(_parts, context, support, options, planner, border, sink, announcer, own, fidelity)
     parts = border.call("start", "", make, None)
     if parts is None:
         announcer.close()
@@ -101,6 +105,7 @@ def _parts(
     sink: EventSink,
     announcer: Announcer,
     own: SemanticPrefixProvider | None,
+    fidelity: FidelityGate,
 ) -> Parts:
     runner = context.tp_worker.model_runner
     allocator = context.params.token_to_kv_pool_allocator
@@ -115,9 +120,21 @@ def _parts(
     planned = PlannerProvider(planner, donors, make_decoder(context.server_args, planner, border), second_sight)
     provider = own or planned
     step_tokens = _step_tokens(context, allocator.size)
-    desk = Desk(provider, options, emit, page_tokens=page, max_step_tokens=step_tokens)
+    layers = attention_layers(runner.model, len(pool.k_buffer))
+    if not layers:
+        logger.warning("SemBlend checks no load and computes no loaded token after all: unknown attention layers")
+    desk = Desk(
+        provider,
+        options,
+        emit,
+        page_tokens=page,
+        max_step_tokens=step_tokens,
+        fidelity=fidelity,
+        model=context.server_args.served_model_name,
+        can_choose=bool(layers),
+    )
     filled = partial(_filled, desk, options.recompute_all)
-    board = HoleBoard(border, filled, max_rows=runner.max_running_requests, max_step_tokens=step_tokens)
+    board = HoleBoard(border, filled, layers, Limits(step_tokens, runner.max_running_requests))
     if not forward_hook.install():
         raise RuntimeError(f"the engine did not take the hook on {forward_hook.TARGET}")
     forward_hook.HOOK.serve(runner, board, partial(_told, desk), border)
@@ -164,9 +181,11 @@ def _emit(sink: EventSink, event: Event) -> None:
     sink.write(event)
 
 
-def _filled(desk: Desk, recompute_all: bool, order: HoleOrder, compute_ms: float, failed: bool) -> None:
+def _filled(desk: Desk, recompute_all: bool, order: HoleOrder, compute_ms: float, filled: Filled | None) -> None:
     if (record := desk.known(order.rid)) is not None:
-        desk.confirmed(record, order.load_ms, compute_ms, recomputed=recompute_all or failed)
+        chosen = 0 if filled is None else filled.chosen_tokens
+        recomputed = recompute_all or filled is None
+        desk.confirmed(record, order.load_ms, compute_ms, recomputed=recomputed, chosen_tokens=chosen)
 
 
 def _told(desk: Desk, rid: str) -> dict[str, Any] | None:

@@ -29,7 +29,6 @@ from semblend.integration.vllm.start import (
     announce,
     make_announcer,
     make_decoder,
-    make_fidelity_gate,
     make_planner,
     make_worker_half,
     start_scheduler_half,
@@ -73,7 +72,7 @@ class SemBlendConnectorV1(KVConnectorBase_V1):
         self._worker: WorkerHalf | None = None
         self._model_runner: Any = None
         if role is KVConnectorRole.SCHEDULER:
-            self._fidelity = make_fidelity_gate(self._options, logger)
+            self._fidelity = self._options.fidelity_gate(logger.warning)
             self._planner = make_planner(self._options)
             self._decoder = make_decoder(vllm_config, self._planner, self._border)
             self._announcer = make_announcer(vllm_config, self._planner.settings, self._border)

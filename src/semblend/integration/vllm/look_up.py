@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from semblend.contract import Decline, DeclineReason, ReusePlan, TokenRange
-from semblend.integration.claims import exact_until, prefix_shaped, within_budget
+from semblend.integration.claims import exact_until, prefix_shaped, with_share
 from semblend.integration.second_sight import SecondSight, novel_stretches
 from semblend.plan.fidelity import OPEN, FidelityGate
 
@@ -121,21 +121,9 @@ class LookUp:
         record.text = text
 
     def _fitted(self, record: RequestRecord, plan: ReusePlan) -> ReusePlan | Decline:
-        """As many of the leading runs as one step computes, with the share the gate or the deployment asks for.
-
-        Fewer runs may be another class, so the gate is asked about what is left; each round leaves runs out, or ends.
-        """
-        model = self._model_of(record)
-        while True:
-            judged = self._fidelity.judge(plan, model, record.hints.share)
-            if isinstance(judged, Decline):
-                return judged
-            share = self._options.share_of(judged.runs) if judged.compute_share is None else judged.compute_share
-            judged = dataclasses.replace(judged, compute_share=share if self._can.can_choose else 0.0)
-            fitting = within_budget(judged, self._can.max_step_tokens)
-            if isinstance(fitting, Decline) or fitting is judged:
-                return fitting
-            plan = dataclasses.replace(fitting, compute_share=None, predicted_kl=None)
+        judge = partial(self._fidelity.judge, model=self._model_of(record), asked_share=record.hints.share)
+        usual = self._options.share_of if self._can.can_choose else None
+        return with_share(plan, judge, usual, self._can.max_step_tokens)
 
     def _model_of(self, record: RequestRecord) -> str:
         lora = record.request.lora_request

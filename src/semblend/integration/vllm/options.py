@@ -5,25 +5,22 @@ Called once per process by the connector; the reference page is generated from t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from semblend.contract import Run
+from semblend.integration.fidelity_options import FidelityOptions, fidelity_rows
 from semblend.integration.option_table import (
     OptionsOf,
-    ceiling,
     flag,
     markdown_table,
     one_of,
-    optional_share,
     path,
     share,
     whole,
 )
 from semblend.plan.gates import Gates
-from semblend.plan.selection import POLICIES, SHORT_LOAD_SHARE, SHORT_LOAD_TOKENS, Selection, usual_share
 
 CapturePolicy = Literal["all", "sampled", "hinted"]
 
@@ -32,7 +29,7 @@ DEFAULT_GATES: Final = Gates(boundary_recompute_tokens=64, max_context_share=0.3
 
 
 @dataclass(frozen=True, slots=True)
-class ConnectorOptions:
+class ConnectorOptions(FidelityOptions):
     """What a deployment may choose. Every field but ``gates`` is a key; the gate keys fill ``gates``."""
 
     host_bytes: int = 2 << 30
@@ -46,22 +43,7 @@ class ConnectorOptions:
     study: bool = True
     second_sight: bool = True
     recompute_all: bool = False
-    verify_loads: bool = True
-    select: str = "question_or_deviation"
-    select_share: float | None = None
-    select_bridge_tokens: int = 0
-    calibration: Path | None = None
-    max_predicted_kl: float | None = None
-    guard_verdicts: Path | None = None
     gates: Gates = DEFAULT_GATES
-
-    def share_of(self, runs: Sequence[Run]) -> float:
-        """How much of what these runs load is computed after all, where neither the gate nor the request says."""
-        return usual_share(runs) if self.select_share is None else self.select_share
-
-    def selection(self, share: float | None) -> Selection | None:
-        """How ``share`` of the loaded positions is chosen to be computed after all; ``None`` when none are."""
-        return Selection(self.select, share, self.select_bridge_tokens) if share else None
 
 
 _TABLE: Final = OptionsOf(ConnectorOptions(), DEFAULT_GATES)
@@ -104,43 +86,7 @@ OPTIONS: Final = (
         "Diagnosis: claim as planned but load nothing and compute the whole claim by the sparse forward. "
         "Answers must equal those of cold prefill.",
     ),
-    _TABLE.option(
-        "verify_loads",
-        flag,
-        "Compare some positions of every load with the model's own first layer; a load that is off is refused and "
-        "computed by the engine. With one worker only.",
-    ),
-    _TABLE.option(
-        "select",
-        one_of(*POLICIES.names()),
-        "Which loaded tokens are computed after all, within `select_share`: see [fidelity](fidelity.md).",
-    ),
-    _TABLE.option(
-        "select_share",
-        optional_share,
-        f"Share of the loaded tokens that is computed after all; 0 computes none of them. `null`: {SHORT_LOAD_SHARE:g} "
-        f"where fewer than {SHORT_LOAD_TOKENS:,} are loaded, none where more are or all of them are exact.",
-    ),
-    _TABLE.option(
-        "select_bridge_tokens",
-        whole(0),
-        "Chosen tokens at most this far apart are joined within the same share: fewer, longer groups cost less.",
-    ),
-    _TABLE.option(
-        "calibration",
-        path,
-        "File of `semblend calibrate`: with `max_predicted_kl`, each plan spends the smallest share that keeps its "
-        "predicted KL under that ceiling, or declines as `quality_gate`.",
-    ),
-    _TABLE.option(
-        "max_predicted_kl", ceiling, "Ceiling of the predicted KL, in nats; `null` leaves `select_share` in force."
-    ),
-    _TABLE.option(
-        "guard_verdicts",
-        path,
-        "File the guard writes (`semgate proxy --guard-file`): classes it turned off decline as `guard_off:<class>`; "
-        "`null` reads none.",
-    ),
+    *fidelity_rows(_TABLE),
     _TABLE.gate(
         "min_run_tokens",
         whole(1),

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +14,6 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 
 from semblend.contract import Run, TokenRange
 from semblend.plan.selection import Selection
-
-WITNESSES_PER_RUN: Final = 3
-MAX_WITNESSES: Final = 96
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +49,6 @@ class LoadOrder:
     choice: Choice | None = None
     witnesses: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     witness_ids: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-
-
-def witnesses_of(runs: Sequence[Run]) -> NDArray[np.int64]:
-    """Head, middle and end of every run, of the first runs if there are too many."""
-    parts = [np.linspace(run.target_start, run.target_end - 1, WITNESSES_PER_RUN).astype(np.int64) for run in runs]
-    return np.unique(np.concatenate([np.empty(0, np.int64), *parts[: MAX_WITNESSES // WITNESSES_PER_RUN]]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,8 @@ from semblend.contract import (
     Outcome,
     ReusePlan,
     Run,
-    risk_of_runs,
-    shape_of,
 )
+from semblend.integration.claims import fidelity_of
 from semblend.integration.hints import KEY, Hints, read_hints
 
 if TYPE_CHECKING:
@@ -96,7 +95,7 @@ def provenance(record: RequestRecord, *, answered: bool) -> dict[str, Any]:
             "exact_prefix_tokens": record.exact_prefix_tokens,
             "reused_tokens": record.reused_tokens if confirmed else 0,
             "computed_tokens": record.computed_tokens if confirmed else 0,
-            **_fidelity(record.plan, runs),
+            **fidelity_of(record.plan, runs),
             "runs": [
                 {
                     "donor_id": run.donor_id,
@@ -114,18 +113,6 @@ def provenance(record: RequestRecord, *, answered: bool) -> dict[str, Any]:
             "donor_id": record.donor_id,
             "blend_generation": record.blend_generation,
         }
-    }
-
-
-def _fidelity(plan: ReusePlan | None, runs: tuple[Run, ...]) -> dict[str, Any]:
-    """What the guard and a calibration need to know of a blend; null where nothing was loaded."""
-    if plan is None or not runs:
-        return {"class": None, "context_risk": None, "compute_share": None, "predicted_kl": None}
-    return {
-        "class": shape_of(runs).value,
-        "context_risk": risk_of_runs(runs),
-        "compute_share": plan.compute_share,
-        "predicted_kl": plan.predicted_kl,
     }
 
 

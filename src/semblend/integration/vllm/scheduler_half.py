@@ -25,11 +25,12 @@ from semblend.contract import (
     TokenRange,
 )
 from semblend.integration.announce import SILENT, Announcer
+from semblend.integration.filling.witnesses import witnesses_of
 from semblend.integration.vllm.donor_keeper import DonorKeeper
 from semblend.integration.vllm.look_up import Capabilities, LookUp
 from semblend.integration.vllm.namespace import request_namespace
 from semblend.integration.vllm.options import ConnectorOptions
-from semblend.integration.vllm.orders import CaptureOrder, Choice, LoadOrder, StepNews, StepOrders, witnesses_of
+from semblend.integration.vllm.orders import CaptureOrder, Choice, LoadOrder, StepNews, StepOrders
 from semblend.integration.vllm.private_blocks import PrivateBlocks
 from semblend.integration.vllm.provenance import RequestRecord, provenance, read_hints
 from semblend.integration.vllm.stats import SemBlendStats

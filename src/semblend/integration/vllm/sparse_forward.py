@@ -15,6 +15,7 @@ from vllm.forward_context import set_forward_context
 from vllm.v1.attention.backend import CommonAttentionMetadata
 
 from semblend.contract import TokenRange
+from semblend.integration.filling.passes import in_passes
 from semblend.integration.vllm.attention_cache import AttentionCache
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class SparseForward:
         """
         taken = 0
         hidden = torch.empty(0)
-        for batch in _batches(ranges, self.max_tokens):
+        for batch in self.passes(ranges):
             count = sum(len(part) for part in batch)
             ids = torch.from_numpy(token_ids[taken : taken + count]).to(torch.int32)
             hidden = self._forward(block_ids, batch, ids)
@@ -49,6 +50,10 @@ class SparseForward:
         if taken != len(token_ids):
             raise ValueError(f"{len(token_ids)} token ids for {taken} positions")
         return hidden
+
+    def passes(self, ranges: Sequence[TokenRange]) -> Iterator[list[TokenRange]]:
+        """Consecutive ranges as one forward takes them; what is longer is cut. The order is causal order."""
+        return in_passes(ranges, self.max_tokens)
 
     def _forward(self, block_ids: torch.Tensor, ranges: Sequence[TokenRange], input_ids: torch.Tensor) -> torch.Tensor:
         positions = torch.cat([torch.arange(part.start, part.end) for part in ranges])
@@ -83,21 +88,3 @@ class SparseForward:
                 input_ids=input_ids, positions=positions, intermediate_tensors=None, inputs_embeds=None
             )
         return hidden
-
-
-def _batches(ranges: Sequence[TokenRange], max_tokens: int) -> Iterator[list[TokenRange]]:
-    """Consecutive ranges of at most ``max_tokens`` together; what is longer is cut. The order is causal order."""
-    batch: list[TokenRange] = []
-    room = max_tokens
-    for part in ranges:
-        start = part.start
-        while start < part.end:
-            end = min(part.end, start + room)
-            batch.append(TokenRange(start, end))
-            room -= end - start
-            start = end
-            if not room:
-                yield batch
-                batch, room = [], max_tokens
-    if batch:
-        yield batch

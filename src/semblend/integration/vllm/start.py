@@ -9,13 +9,10 @@ import torch
 from vllm.distributed.parallel_state import get_tp_group
 from vllm.tokenizers.registry import cached_tokenizer_from_config
 
-from semblend.errors import ConfigurationError
-from semblend.guard.verdicts import Verdicts
 from semblend.integration.announce import SILENT, Announcer, open_announcer
 from semblend.integration.border import Border
 from semblend.integration.texts import TextDecoder
 from semblend.integration.vllm.attention_cache import AttentionCache
-from semblend.integration.vllm.load_check import LoadCheck
 from semblend.integration.vllm.look_up import Capabilities
 from semblend.integration.vllm.namespace import deployment_namespace
 from semblend.integration.vllm.orders import Readiness
@@ -26,8 +23,7 @@ from semblend.integration.vllm.worker_half import WorkerHalf
 from semblend.kv.host_store import HostStore
 from semblend.kv.rope import Rotation, half_split
 from semblend.pipeline.planner import Planner
-from semblend.plan.fidelity import OPEN, Ceiling, FidelityGate
-from semblend.plan.prediction import decode_prediction
+from semblend.plan.fidelity import OPEN, FidelityGate
 
 if TYPE_CHECKING:
     import logging
@@ -93,23 +89,6 @@ def start_scheduler_half(
     return SchedulerHalf(options, planner, decoder, deployment, capabilities, emit, announcer, fidelity)
 
 
-def make_fidelity_gate(options: ConnectorOptions, log: logging.Logger) -> FidelityGate:
-    """What the calibration and the guard decide; a file that cannot be read stops the start-up."""
-    limit = None
-    if options.max_predicted_kl is not None:
-        if options.calibration is None:
-            raise ConfigurationError("max_predicted_kl needs a calibration: run `semblend calibrate` and name its file")
-        try:
-            text = options.calibration.read_text(encoding="utf-8")
-        except OSError as error:
-            raise ConfigurationError(f"calibration {options.calibration}: {error.strerror or error}") from None
-        limit = Ceiling(decode_prediction(text), options.max_predicted_kl)
-        if not limit.calibration.laws:
-            log.warning("SemBlend: %s holds no measured law, so every blend is declined", options.calibration)
-    verdicts = Verdicts(options.guard_verdicts, complain=log.warning) if options.guard_verdicts is not None else None
-    return FidelityGate(verdicts, limit)
-
-
 def announce(
     support: Support, readiness: Readiness, options: ConnectorOptions, ranks: int, log: logging.Logger
 ) -> None:
@@ -156,8 +135,7 @@ def make_worker_half(
             return Readiness(f"self-test failed: {faults[0]}", False, "", 1), None
     store = HostStore(support.layers, support.kv_heads, support.head_dim, cache.dtype, options.host_bytes)
     ranks = vllm_config.parallel_config.world_size
-    check = LoadCheck(cache, sparse_forward) if sparse_forward is not None else None
-    half = WorkerHalf(cache, store, rotation, sparse_forward, agree_in_group, log, ranks=ranks, check=check)
+    half = WorkerHalf(cache, store, rotation, sparse_forward, agree_in_group, log, ranks=ranks)
     return Readiness("", sparse_forward is not None, cache.layout.digest(), store.bytes_per_token), half
 
 

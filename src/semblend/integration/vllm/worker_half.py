@@ -10,19 +10,21 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
 import torch
 
 from semblend.contract import FaultContained, TokenRange
 from semblend.integration.border import Border
+from semblend.integration.filling.load_check import complaint
+from semblend.integration.filling.selective_fill import Fill, Filled, fill
+from semblend.integration.vllm.open_request import PagedRequest
 from semblend.integration.vllm.orders import CaptureOrder, LoadOrder, LoadReport, StepNews, StepOrders, StudyOrder
-from semblend.integration.vllm.selective_load import Filled, SelectiveLoad
 from semblend.kv.rope import Rotation, rotate_keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from semblend.integration.vllm.attention_cache import AttentionCache
-    from semblend.integration.vllm.load_check import LoadCheck
     from semblend.integration.vllm.sparse_forward import SparseForward
     from semblend.kv.host_store import HostStore
 
@@ -47,14 +49,11 @@ class WorkerHalf:
         log: logging.Logger,
         *,
         ranks: int = 1,
-        check: LoadCheck | None = None,
     ) -> None:
         self._cache = cache
         self._store = store
         self._rotation = rotation
         self._sparse_forward = sparse_forward
-        self._selective = SelectiveLoad(cache, sparse_forward) if sparse_forward is not None else None
-        self._check = check
         self._border = Border(self._note, log)
         self._faults: dict[str, str] = {}
         self._agree = agree
@@ -153,15 +152,17 @@ class WorkerHalf:
             slots = self._cache.slots(block_ids, run.target_start, run.target_end)
             for layer, keys in enumerate(self._moved(kv[:, 0], run.shift)):
                 self._cache.write(layer, keys, kv[layer, 1], slots)
-        if self._check is not None and self._is_alone and len(order.witnesses):
-            complaint = self._check.complaint(block_ids, order.witnesses, order.witness_ids)
-            if complaint is not None:
-                raise BrokenPromiseError(complaint)
+        if self._sparse_forward is not None and self._is_alone and len(order.witnesses):
+            ids = np.zeros(order.end, np.int64)
+            ids[order.witnesses] = order.witness_ids
+            opened = PagedRequest(self._cache, self._sparse_forward, block_ids, ids)
+            if (found := complaint(opened, order.witnesses)) is not None:
+                raise BrokenPromiseError(found)
         return True
 
     def _compute(self, order: LoadOrder) -> Filled:
-        if order.choice is not None and self._selective is not None:
-            return self._selective.fill(order)
+        if order.choice is not None and self._sparse_forward is not None:
+            return fill(*opened_for_choice(self._cache, self._sparse_forward, order))
         if order.compute and self._sparse_forward is not None:
             block_ids = torch.tensor(order.block_ids, dtype=torch.int64)
             self._sparse_forward.compute(block_ids, order.compute, order.token_ids)
@@ -219,3 +220,17 @@ class WorkerHalf:
             self._store.commit(order.donor_id)
             self._news.stored[order.donor_id] = 1
         return True
+
+
+def opened_for_choice(
+    cache: AttentionCache, sparse_forward: SparseForward, order: LoadOrder
+) -> tuple[PagedRequest, Fill]:
+    """The request of an order whose worker is to choose, and what it is to fill."""
+    choice = order.choice
+    assert choice is not None, "asked only for orders with a choice"
+    ids = np.concatenate([choice.claim_ids, choice.question_ids])
+    blocks = torch.tensor(choice.block_ids, dtype=torch.int64)
+    opened = PagedRequest(cache, sparse_forward, blocks, ids, order.start)
+    asked = len(choice.question_ids)
+    question = TokenRange(order.end, order.end + asked) if asked else None
+    return opened, Fill(TokenRange(order.start, order.end), order.runs, order.compute, question, choice.selection)

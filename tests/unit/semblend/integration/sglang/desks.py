@@ -15,6 +15,8 @@ from semblend.integration.sglang.donors import Donors
 from semblend.integration.sglang.options import SglangOptions
 from semblend.integration.sglang.planner_provider import PlannerProvider
 from semblend.pipeline.planner import Planner
+from semblend.plan.fidelity import OPEN as NO_GATE
+from semblend.plan.fidelity import FidelityGate
 from semblend.plan.gates import Gates
 from semblend.settings import Settings
 
@@ -34,6 +36,8 @@ class Office:
     options: SglangOptions = field(default_factory=lambda: SglangOptions(gates=OPEN, second_sight=False))
     page: int = 16
     max_step_tokens: int = 4096
+    fidelity: FidelityGate = NO_GATE
+    can_choose: bool = False
     tree: dict[str, Tokens] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
 
@@ -48,6 +52,9 @@ class Office:
             self.events.append,
             page_tokens=self.page,
             max_step_tokens=self.max_step_tokens,
+            fidelity=self.fidelity,
+            model="base",
+            can_choose=self.can_choose,
         )
 
     def resident(self, donor: Tokens, needed: int) -> Reach:

@@ -1,4 +1,4 @@
-"""Stretches to compute, in forward passes no larger than the engine's own. Numbers only; the hole board calls it."""
+"""Stretches to compute, in forward passes no larger than the engine's own. Numbers only; the adapters call it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from semblend.contract import TokenRange
 
 
-def passes(ranges: Sequence[TokenRange], max_rows: int, max_tokens: int) -> Iterator[list[TokenRange]]:
-    """The ranges in their order, cut and grouped so that no pass has more rows or tokens than that."""
+def in_passes(ranges: Sequence[TokenRange], max_tokens: int, max_rows: int | None = None) -> Iterator[list[TokenRange]]:
+    """The ranges in their order, cut and grouped so that no pass has more tokens or rows than that."""
     group: list[TokenRange] = []
     left = max_tokens
     for part in ranges:

@@ -11,7 +11,8 @@ pytest.importorskip("torch")
 
 import torch
 
-from semblend.integration.vllm.load_check import LoadCheck
+from semblend.contract import TokenRange
+from semblend.integration.filling import load_check
 from semblend.kv.rope import half_split, rotate_keys
 
 pytestmark = pytest.mark.models
@@ -26,10 +27,8 @@ class Engine:
     def __init__(self, dtype: torch.dtype = torch.bfloat16) -> None:
         random = torch.Generator().manual_seed(3)
         self.table = torch.randn(50, 2, HEADS, DIM, generator=random)
-        self.block_tokens = BLOCK
         self.layers = [torch.nn.Module(), torch.nn.Module()]
         self.layers[0].forward = lambda *_: pytest.fail("the forward went on behind the first layer")
-        self.max_tokens = 512
         self.kv = torch.full((2, 8 * BLOCK, HEADS, DIM), 9.0).to(dtype)
 
     def kv_of(self, token: int, position: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -42,15 +41,18 @@ class Engine:
             key, value = self.kv_of(token, position + moved_too_far)
             self.kv[0, slot], self.kv[1, slot] = key.to(self.kv.dtype), value.to(self.kv.dtype)
 
-    def read(self, layer: int, blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def read(self, layer: int, part: TokenRange) -> tuple[torch.Tensor, torch.Tensor]:
         assert layer == 0
-        rows = (blocks[:, None] * BLOCK + torch.arange(BLOCK)).reshape(-1)
+        positions = torch.arange(part.start, part.end)
+        rows = BLOCKS[positions // BLOCK] * BLOCK + positions % BLOCK
         return self.kv[0, rows], self.kv[1, rows]
 
-    def compute(self, blocks: torch.Tensor, ranges: Any, ids: Any) -> None:
-        assert torch.equal(blocks, BLOCKS)
+    def passes(self, ranges: Any) -> Any:
+        return ([part] for part in ranges)
+
+    def compute(self, ranges: Any) -> None:
         positions = [at for part in ranges for at in range(part.start, part.end)]
-        pairs = [self.kv_of(token, at) for token, at in zip(ids.tolist(), positions, strict=True)]
+        pairs = [self.kv_of(IDS[at], at) for at in positions]
         keys, values = (torch.stack(part).reshape(len(positions), -1) for part in zip(*pairs, strict=True))
         self.layers[0](keys, keys, values)
 
@@ -60,7 +62,7 @@ AT = np.array([0, 1, 17, 40, 63])
 
 
 def complaint(engine: Any) -> str | None:
-    return LoadCheck(engine, engine).complaint(BLOCKS, AT, np.asarray(IDS)[AT])
+    return load_check.complaint(engine, AT)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float8_e4m3fn])

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semblend.contract import TokenRange
-from semblend.integration.sglang.passes import passes
+from semblend.integration.filling.passes import in_passes
 
 
 @given(
@@ -19,7 +19,7 @@ def test_passes_cover_every_position_once_in_order_and_none_is_too_large(
     for gap, length in gaps_and_lengths:
         ranges.append(TokenRange(at + gap, at + gap + length))
         at += gap + length
-    made = list(passes(ranges, max_rows, max_tokens))
+    made = list(in_passes(ranges, max_tokens, max_rows))
     positions = [position for group in made for part in group for position in range(part.start, part.end)]
     assert positions == [position for part in ranges for position in range(part.start, part.end)]
     for group in made:
@@ -28,4 +28,9 @@ def test_passes_cover_every_position_once_in_order_and_none_is_too_large(
 
 
 def test_a_claim_as_long_as_four_steps_takes_four() -> None:
-    assert [len(group) for group in passes([TokenRange(16, 416)], 8, 100)] == [1, 1, 1, 1]
+    assert [len(group) for group in in_passes([TokenRange(16, 416)], 100, 8)] == [1, 1, 1, 1]
+
+
+def test_without_a_limit_of_rows_every_pass_but_the_last_is_full() -> None:
+    ranges = [TokenRange(at, at + 3) for at in range(0, 40, 4)]
+    assert [sum(map(len, group)) for group in in_passes(ranges, 7)] == [7, 7, 7, 7, 2]

@@ -1,0 +1,40 @@
+"""Loaded KV against the model itself, before anybody reads it: positions of a load in, how far they are off out.
+
+In the first layer K and V depend on the token and its position alone. A key that was moved by a wrong distance, or KV
+of another text under a donor's name, shows there at once, whatever it would do to an answer. Some positions of each run
+are computed up to that layer in one short forward; nothing is written.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from semblend.integration.filling.probes import first_layer
+from semblend.plan.selection import as_ranges
+
+if TYPE_CHECKING:
+    from semblend.integration.filling.open_request import OpenRequest
+
+# Squared, relative. bf16 rounds by 1e-5, an 8-bit cache by 1e-3; keys one position off differ by 0.03 and more.
+TOLERANCE: Final = 0.005
+
+
+def complaint(request: OpenRequest, positions: NDArray[np.int64]) -> str | None:
+    """None when the cache holds at ``positions`` what the model would put there; else where and how far it is not."""
+    ranges = as_ranges(positions)
+    parts = [request.read(0, part) for part in ranges]
+    held = (torch.cat([keys for keys, _ in parts]), torch.cat([values for _, values in parts]))
+    for name, loaded, expected in zip(("K", "V"), held, first_layer(request, ranges), strict=True):
+        found = loaded.float().reshape(len(positions), -1)
+        wanted = expected.float().reshape(len(positions), -1)
+        energy = wanted.square().sum(dim=1)
+        off = (found - wanted).square().sum(dim=1) / torch.maximum(energy, 1e-3 * energy.mean())
+        worst = int(off.argmax())
+        if not float(off[worst]) <= TOLERANCE:  # what is no number is off, too
+            at, by = int(positions[worst]), float(off[worst])
+            return f"{name} of the first layer at position {at} is off by {by:.3g} of its square"
+    return None

@@ -1,0 +1,146 @@
+"""What can be found out about loaded KV: what the end of the prompt attends to, how far a layer's K and V are off.
+
+Both listen to the engine's own attention layers during a forward; no model's code is known here. Results are indexed by
+prompt position: 4 bytes x layers x heads per position for attention, 4 bytes for deviation.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from semblend.contract import TokenRange
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from semblend.integration.filling.open_request import OpenRequest
+
+QUERIES: Final = 24
+PROBE_LAYER: Final = 1
+_UNHEARD: Final = "the engine does not call its attention layers as modules, with the positions it was given"
+
+
+class UnheardError(Exception):
+    """The engine computes in a way that cannot be listened to."""
+
+
+class _EnoughSeenError(Exception):
+    """Ends a forward whose later layers nobody needs."""
+
+
+@contextmanager
+def listening(layers: Sequence[Any], hear: Callable[[int, Any, Any, Any], None]) -> Iterator[None]:
+    """``hear(layer, query, key, value)`` before each attention layer attends or writes; K and Q are rotated by then."""
+    handles = []
+    for index, layer in enumerate(layers):
+
+        def hook(_module: Any, arguments: tuple[Any, ...], at: int = index) -> None:
+            hear(at, *arguments[:3])
+
+        handles.append(layer.register_forward_pre_hook(hook))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def question_attention(request: OpenRequest, ranges: Sequence[TokenRange]) -> NDArray[np.float32]:
+    """Compute ``ranges``, the last of which ends with the question, and see what its last queries attend to.
+
+    Gives [layers, heads, positions up to the end of the last range], mean over the queries.
+    """
+    wanted = min(QUERIES, len(ranges[-1]))
+    asking = np.arange(ranges[-1].end - wanted, ranges[-1].end)
+    return attention_of(request, ranges, asking, np.full(wanted, 1 / wanted))
+
+
+def attention_of(
+    request: OpenRequest, ranges: Sequence[TokenRange], asking: NDArray[np.int64], weights: NDArray[np.float64]
+) -> NDArray[np.float32]:
+    """Compute ``ranges`` and see what the positions ``asking`` among them attend to, as a weighted sum."""
+    end = ranges[-1].end
+    computed = np.concatenate([np.arange(part.start, part.end) for part in ranges])
+    rows = np.searchsorted(computed, asking)
+    queries: list[list[torch.Tensor]] = [[] for _ in request.layers]
+    heard = [0] * len(request.layers)  # one call may be several forwards, each with the rows that follow
+
+    def hear(layer: int, query: torch.Tensor, _key: torch.Tensor, _value: torch.Tensor) -> None:
+        here = rows[(rows >= heard[layer]) & (rows < heard[layer] + len(query))] - heard[layer]
+        queries[layer].append(query[torch.from_numpy(here).to(query.device)])
+        heard[layer] += len(query)
+
+    with listening(request.layers, hear):
+        request.compute(ranges)
+    if heard != [len(computed)] * len(request.layers):
+        raise UnheardError(_UNHEARD)
+    later = torch.arange(end)[None, :] > torch.from_numpy(asking)[:, None]
+    shares = torch.from_numpy(weights).float()
+    seen = []
+    for index in range(len(request.layers)):
+        keys = request.read(index, TokenRange(0, end))[0].float().cpu()
+        asked = torch.cat(queries[index]).float().cpu()
+        seen.append(weighted_attention(asked, keys, request.scale(index), later, shares))
+    attention: NDArray[np.float32] = torch.stack(seen).numpy()
+    return attention
+
+
+def weighted_attention(
+    queries: torch.Tensor, keys: torch.Tensor, scale: float, later: torch.Tensor, weights: torch.Tensor
+) -> torch.Tensor:
+    """Attention of queries [q, heads x dim] over keys [positions, KV heads, dim], summed by weight: [heads, positions].
+
+    ``later`` [q, positions] marks what a query may not see.
+    """
+    heads, dim = keys.shape[1], keys.shape[2]
+    grouped = queries.view(queries.shape[0], heads, -1, dim).permute(1, 2, 0, 3)  # [KV heads, group, q, dim]
+    group, count = grouped.shape[1], grouped.shape[2]
+    scores = torch.bmm(grouped.reshape(heads, group * count, dim), keys.permute(1, 2, 0)) * scale
+    scores = scores.view(heads, group, count, -1).masked_fill(later, float("-inf"))
+    return torch.einsum("hgqt,q->hgt", scores.softmax(dim=-1), weights).reshape(heads * group, -1)
+
+
+def first_layer(request: OpenRequest, ranges: Sequence[TokenRange]) -> tuple[torch.Tensor, torch.Tensor]:
+    """K and V that the model has for ``ranges`` in its first layer. It ends before anything is attended or written."""
+    return _up_to(request, ranges, 0)
+
+
+def layer_deviation(request: OpenRequest, claim: TokenRange, layer: int = PROBE_LAYER) -> NDArray[np.float32]:
+    """Compute the claim up to ``layer`` and compare its K and V there with the loaded ones, relative to their size.
+
+    The layers before it keep what was computed, which is exact.
+    """
+    true = _up_to(request, [claim], layer)
+    off = np.zeros(claim.end, np.float32)
+    total = torch.zeros(len(claim))
+    for found, computed in zip(request.read(layer, claim), true, strict=True):
+        expected = computed.float().reshape(len(claim), -1).cpu()
+        held = found.float().reshape(len(claim), -1).cpu()
+        total += (held - expected).square().sum(dim=1) / expected.square().sum(dim=1).mean()
+    off[claim.start :] = total.sqrt().numpy()
+    return off
+
+
+def _up_to(request: OpenRequest, ranges: Sequence[TokenRange], layer: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """K and V of ``layer`` for ``ranges``: each forward ends there, and the layers before it have written theirs."""
+    keys: list[torch.Tensor] = []
+    values: list[torch.Tensor] = []
+
+    def hear(at: int, _query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
+        if at == layer:
+            keys.append(key.clone())
+            values.append(value.clone())
+            raise _EnoughSeenError
+
+    with listening(request.layers[: layer + 1], hear):
+        for portion in request.passes(ranges):
+            with suppress(_EnoughSeenError):
+                request.compute(portion)
+    if sum(map(len, keys)) != sum(map(len, ranges)):
+        raise UnheardError(_UNHEARD)
+    return torch.cat(keys), torch.cat(values)

@@ -1,0 +1,82 @@
+"""Fills a claim whose runs are loaded: probes what the policy asks for, chooses, computes holes and chosen together.
+
+Called by the adapters between writing the runs and the engine's own step.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semblend.contract import Run, TokenRange
+from semblend.integration.filling.probes import layer_deviation, question_attention
+from semblend.plan.selection import POLICIES, Probe, Selection, choose, evidence_of, joined, with_probes
+
+if TYPE_CHECKING:
+    from semblend.integration.filling.open_request import OpenRequest
+
+# A longer end of the prompt is new text, not a question: asking it would cost as much as it could save.
+MAX_QUESTION_TOKENS: Final = 512
+# Where a policy cannot be asked.
+FALLBACK: Final = "first"
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """A claim whose ``runs`` are loaded and whose ``holes`` are not; ``question`` is the rest of the prompt, None where
+    it cannot be computed yet."""
+
+    claim: TokenRange
+    runs: tuple[Run, ...]
+    holes: tuple[TokenRange, ...]
+    question: TokenRange | None
+    selection: Selection
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """What was computed: holes and chosen. ``policy`` is the one that chose, which may be the fallback."""
+
+    policy: str
+    chosen_tokens: int
+    ranges: tuple[TokenRange, ...]
+    choose_ms: float
+
+    @property
+    def groups(self) -> int:
+        """Stretches of computed positions, each a virtual sequence: what a choice costs beyond its tokens."""
+        return len(self.ranges)
+
+
+def fill(request: OpenRequest, order: Fill) -> Filled:
+    """Leaves every position of the claim in the cache."""
+    started = time.perf_counter()
+    selection = order.selection
+    has_question = order.question is not None and len(order.question) <= MAX_QUESTION_TOKENS
+    if Probe.ATTENTION in POLICIES.get(selection.policy).needs and not has_question:
+        selection = replace(selection, policy=FALLBACK)
+    chosen, holes = _choose(request, order, selection)
+    ranges = joined(holes, chosen)
+    choose_ms = (time.perf_counter() - started) * 1e3
+    if ranges:
+        request.compute(ranges)
+    return Filled(selection.policy, len(chosen), joined(order.holes, chosen), choose_ms)
+
+
+def _choose(
+    request: OpenRequest, order: Fill, selection: Selection
+) -> tuple[NDArray[np.int64], tuple[TokenRange, ...]]:
+    """Positions to compute, and the holes that are still to be filled with them."""
+    needs = POLICIES.get(selection.policy).needs if selection.share > 0 else frozenset()
+    attention = deviation = None
+    holes = order.holes
+    if Probe.DEVIATION in needs:
+        deviation = layer_deviation(request, order.claim)
+    if Probe.ATTENTION in needs and order.question is not None:
+        attention = question_attention(request, (*holes, order.question))
+        holes = ()  # the question needed them; computing them again behind what is chosen buys little
+    return choose(selection, with_probes(evidence_of(order.runs), attention, deviation)), holes

@@ -1,0 +1,98 @@
+"""Each position is computed once: holes by the probe that needs them, then the chosen. Who cannot ask falls back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+
+from semblend.contract import ContextRisk, Run, TokenRange
+from semblend.integration.filling.passes import in_passes
+from semblend.integration.filling.probes import UnheardError
+from semblend.integration.filling.selective_fill import MAX_QUESTION_TOKENS, Fill, Filled
+from semblend.integration.filling.selective_fill import fill as fill_claim
+from semblend.plan.selection import Selection
+
+pytestmark = pytest.mark.models
+LAYERS, HEADS, DIM, END = 3, 2, 8, 60
+HOLES = (TokenRange(4, 10), TokenRange(30, 36))
+RUNS = tuple(Run("d", start, start, length, ContextRisk(10, 5, 0.4)) for start, length in ((10, 20), (36, 24)))
+
+
+class Engine:
+    """A request whose layers only listen, whose keys say which position they are of; ``rows`` in one forward."""
+
+    def __init__(self, rows: int = 99) -> None:
+        self.rows = rows
+        self.layers = [torch.nn.Module() for _ in range(LAYERS)]
+        for layer in self.layers:
+            layer.forward = lambda query, key, value: query
+        self.keys = torch.randn(2048, HEADS, DIM, generator=torch.Generator().manual_seed(1))
+        self.computed: list[list[int]] = []
+
+    def scale(self, _layer: int) -> float:
+        return 1.0
+
+    def read(self, _layer: int, part: TokenRange) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.keys[part.start : part.end], self.keys[part.start : part.end]
+
+    def passes(self, ranges: Any) -> Any:
+        return in_passes(ranges, 40, self.rows)
+
+    def compute(self, ranges: Any) -> None:
+        self.computed.append([at for part in ranges for at in range(part.start, part.end)])
+        for portion in self.passes(ranges):
+            positions = [at for part in portion for at in range(part.start, part.end)]
+            rows = self.keys[positions].reshape(len(positions), -1)
+            for layer in self.layers:
+                layer(rows, rows + 1, rows + 1)
+
+
+def fill(policy: str, share: float, question_tokens: int = 9, rows: int = 99) -> tuple[Engine, Filled]:
+    question = TokenRange(END, END + question_tokens) if question_tokens else None
+    engine = Engine(rows)
+    return engine, fill_claim(engine, Fill(TokenRange(4, END), RUNS, HOLES, question, Selection(policy, share)))
+
+
+@pytest.mark.parametrize("policy", ["first", "deviation", "question", "question_by_deviation", "question_or_deviation"])
+def test_every_hole_and_chosen_position_is_computed_once(policy: str) -> None:
+    engine, filled = fill(policy, 0.25)
+    probes = [list(range(4, 44)), list(range(44, END))]  # of the claim's first layers, in two forwards
+    whole = [positions for positions in engine.computed if positions not in probes]
+    in_claim = [at for positions in whole for at in positions if at < END]
+    assert len(in_claim) == len(set(in_claim)) == 12 + 11
+    assert set(in_claim) >= {at for hole in HOLES for at in range(hole.start, hole.end)}
+    assert filled.chosen_tokens == 11
+    assert {at for part in filled.ranges for at in range(part.start, part.end)} == set(in_claim)
+
+
+@pytest.mark.parametrize("policy", ["question", "question_or_deviation"])
+def test_few_rows_in_a_forward_change_no_choice(policy: str) -> None:
+    assert fill(policy, 0.25, rows=1)[1].ranges == fill(policy, 0.25)[1].ranges
+
+
+def test_an_engine_that_cannot_be_listened_to_is_told_from_one_that_says_nothing() -> None:
+    engine = Engine()
+    engine.compute = lambda ranges: None  # type: ignore[method-assign]
+    for policy in ("question", "deviation"):
+        order = Fill(TokenRange(4, END), RUNS, HOLES, TokenRange(END, END + 9), Selection(policy, 0.25))
+        with pytest.raises(UnheardError):
+            fill_claim(engine, order)
+
+
+@pytest.mark.parametrize("question_tokens", [0, MAX_QUESTION_TOKENS + 1])
+def test_without_a_question_the_heads_of_runs_are_computed_in_one_pass(question_tokens: int) -> None:
+    engine, filled = fill("question", 0.25, question_tokens)
+    assert filled.policy == "first"
+    assert len(engine.computed) == 1
+    assert set(range(10, 15)) <= set(engine.computed[0])
+
+
+def test_a_share_of_nothing_probes_nothing() -> None:
+    engine, filled = fill("question_by_deviation", 0.0)
+    assert len(engine.computed) == 1
+    assert (filled.chosen_tokens, filled.ranges) == (0, HOLES)

@@ -1,0 +1,82 @@
+"""The SGLang desk asks the last gate, and what is computed after all is never counted as reused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.unit.semblend.integration.sglang.desks import OPEN, Office, words
+
+from semblend.contract import DeclineReason, Materialized, PlanShape
+from semblend.integration.hints import Hints
+from semblend.integration.sglang.desk import provenance
+from semblend.integration.sglang.options import SglangOptions
+from semblend.plan.fidelity import Ceiling, FidelityGate
+from semblend.plan.layers import preset_curve
+from semblend.plan.prediction import Calibration, Law
+from semblend.plan.selection import SHORT_LOAD_SHARE
+
+LAW = Law(scale=0.2, decay=5.0, factor=1.0, items=20, largest_risk=1.0)
+CALIBRATION = Calibration(preset_curve("llama", 4), 0.001, 0.9, "test", {PlanShape.NEW_INSTRUCTION: LAW})
+
+
+class Off:
+    def why_off(self, model: str, shape: PlanShape) -> str | None:
+        return f"{model} drifts" if shape is PlanShape.NEW_INSTRUCTION else None
+
+
+def office(gate: FidelityGate | None = None, *, can_choose: bool = True, share: float | None = None) -> Office:
+    options = SglangOptions(gates=OPEN, second_sight=False, select_share=share)
+    made = Office(options=options, fidelity=gate or FidelityGate(), can_choose=can_choose)
+    made.serve_cold("donor", np.concatenate([words(9, 30), words(1, 800), words(8, 20)]))
+    return made
+
+
+PROMPT = np.concatenate([words(2, 150), words(1, 800), words(3, 40)])
+
+
+def test_hint_calibration_option_and_the_usual_share_in_this_order() -> None:
+    ceiling = FidelityGate(ceiling=Ceiling(CALIBRATION, 0.02))
+    for made, hints, expected in (
+        (office(), Hints(), SHORT_LOAD_SHARE),
+        (office(share=0.3), Hints(), 0.3),
+        (office(share=0.3), Hints(share=0.1), 0.1),
+        (office(can_choose=False, share=0.3), Hints(share=0.1), 0.0),
+    ):
+        assert made.ask("r", PROMPT, hints=hints) > 0
+        plan = made.record("r").plan
+        assert plan is not None
+        assert plan.compute_share == expected
+    made = office(ceiling, share=0.3)
+    assert made.ask("r", PROMPT) > 0
+    plan = made.record("r").plan
+    assert plan is not None
+    assert plan.predicted_kl == pytest.approx(0.02)
+    assert plan.compute_share not in (None, 0.0, 0.3)
+
+
+def test_what_cannot_stay_under_the_ceiling_or_was_turned_off_is_declined() -> None:
+    for gate, can_choose, reason in (
+        (FidelityGate(ceiling=Ceiling(CALIBRATION, 0.02)), False, DeclineReason.QUALITY_GATE),
+        (FidelityGate(Off()), True, DeclineReason.GUARD_OFF_NEW_INSTRUCTION),
+    ):
+        made = office(gate, can_choose=can_choose)
+        assert made.ask("r", PROMPT) == 0
+        decline = made.record("r").decline
+        assert decline is not None
+        assert decline.reason is reason
+
+
+def test_chosen_tokens_are_computed_and_not_reused() -> None:
+    made = office(share=0.25)
+    made.ask("r", PROMPT)
+    record = made.record("r")
+    plan = record.plan
+    assert plan is not None
+    made.desk.loaded(record)
+    made.desk.confirmed(record, 1.0, 2.0, recomputed=False, chosen_tokens=plan.chosen_tokens)
+    told = provenance(record)
+    assert told["reused_tokens"] == plan.reused_tokens - int(0.25 * plan.reused_tokens)
+    assert told["reused_tokens"] + told["computed_tokens"] == plan.claimed_tokens
+    assert (told["class"], told["compute_share"]) == ("new_instruction", 0.25)
+    event = next(event for event in made.events if isinstance(event, Materialized))
+    assert (event.reused_tokens, event.computed_tokens) == (told["reused_tokens"], told["computed_tokens"])
