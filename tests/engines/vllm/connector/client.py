@@ -73,6 +73,16 @@ class Reply:
     def reused_tokens(self) -> int:
         return int(self.semblend["reused_tokens"])
 
+    @property
+    def loaded_tokens(self) -> int:
+        """What the runs brought, including what was computed after all."""
+        return sum(int(run["length"]) for run in self.semblend["runs"])
+
+    @property
+    def kept_tokens(self) -> int:
+        """What is left of it beside the share that was to be computed after all: what must be told as reused."""
+        return self.loaded_tokens - int((self.semblend["compute_share"] or 0.0) * self.loaded_tokens)
+
 
 class RequestFailedError(Exception):
     """The server answered with something else than 200."""

@@ -74,7 +74,8 @@ def check(reply: Reply, recipient: Document, donors: dict[str, Document]) -> int
         assert len(here) == run["length"]
         assert there == here
         copied += run["length"]
-    assert copied == reply.reused_tokens
+    assert copied == reply.loaded_tokens
+    assert reply.kept_tokens == reply.reused_tokens
     return copied
 
 

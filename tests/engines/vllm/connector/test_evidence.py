@@ -20,6 +20,7 @@ from semblend.contract import (
     LookupFinished,
     Materialized,
 )
+from semblend.plan.selection import SHORT_LOAD_SHARE
 
 pytestmark = [
     pytest.mark.engine,
@@ -63,7 +64,7 @@ def test_events_come_in_the_order_in_which_things_happened(server: ConnectorServ
     everything = server.events()
     assert everything.index(registered) < everything.index(lookup)
     assert lookup.donor_ids == advertised.donor_ids == materialized.donor_ids == (registered.donor_id,)
-    assert lookup.reusable_tokens == materialized.reused_tokens
+    assert lookup.reusable_tokens == recipient.loaded_tokens
     assert advertised.tokens == materialized.reused_tokens + materialized.computed_tokens
     assert advertised.boundary == lookup.exact_prefix_tokens == 0
     assert lookup.prompt_tokens == recipient.prompt_tokens
@@ -75,7 +76,8 @@ def test_the_client_is_told_what_the_backend_confirmed(server: ConnectorServer, 
     materialized = server.events_of(recipient)[-1]
     assert isinstance(materialized, Materialized)
     assert said["evidence"] == "backend_confirmed"
-    assert said["reused_tokens"] == materialized.reused_tokens == sum(run["length"] for run in said["runs"])
+    assert said["compute_share"] == SHORT_LOAD_SHARE, "by default, of so little"
+    assert said["reused_tokens"] == materialized.reused_tokens == recipient.kept_tokens
     assert said["computed_tokens"] == materialized.computed_tokens
     assert said["prompt_tokens"] == recipient.prompt_tokens
     assert said["reason"] is None
