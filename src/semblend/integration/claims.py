@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from semblend.contract import Decline, DeclineReason, ReusePlan, Run, TokenRange, risk_of_runs, shape_of
+
+if TYPE_CHECKING:
+    from semblend.integration.fidelity_options import FidelityOptions
+    from semblend.plan.fidelity import FidelityGate
 
 
 def exact_until(plan: ReusePlan, shared_prefix: Callable[[str], int]) -> int:
@@ -40,38 +44,45 @@ def within_budget(plan: ReusePlan, max_computed_tokens: int) -> ReusePlan | Decl
 
 def with_share(
     plan: ReusePlan,
-    judge: Callable[[ReusePlan], ReusePlan | Decline],
-    usual: Callable[[Sequence[Run]], float] | None,
+    gate: FidelityGate,
+    model: str,
+    asked_share: float | None,
+    options: FidelityOptions,
+    *,
+    can_choose: bool,
     max_computed_tokens: int,
 ) -> ReusePlan | Decline:
-    """As many of the leading runs as one step computes, with the share that ``judge``, the last gate, asks for, or else
-    the ``usual`` one; 0 where nobody can choose.
+    """As many of the leading runs as one step computes, with the share that gate, request or deployment ask for; 0
+    where nobody can choose. A budget that would be spent blindly promises nothing, so the gate counts on none.
 
     Fewer runs may be another class, so the gate is asked about what is left; each round leaves runs out, or ends.
     """
+    blind = gate.without_budget()
     while True:
-        judged = judge(plan)
+        judged = (gate if can_choose and options.can_ask(plan) else blind).judge(plan, model, asked_share)
         if isinstance(judged, Decline):
             return judged
-        share = 0.0
-        if usual is not None:
-            share = usual(judged.runs) if judged.compute_share is None else judged.compute_share
-        judged = replace(judged, compute_share=share)
+        share = judged.compute_share if judged.compute_share is not None else options.share_of(judged)
+        judged = replace(judged, compute_share=share if can_choose else 0.0)
         fitting = within_budget(judged, max_computed_tokens)
         if isinstance(fitting, Decline) or fitting is judged:
             return fitting
         plan = replace(fitting, compute_share=None, predicted_kl=None)
 
 
-def fidelity_of(plan: ReusePlan | None, runs: tuple[Run, ...]) -> dict[str, Any]:
-    """What the guard and a calibration need to know of a blend; null where nothing was loaded."""
+def fidelity_of(plan: ReusePlan | None, runs: tuple[Run, ...], selected_by: str | None, select: str) -> dict[str, Any]:
+    """What the guard and a calibration need to know of a blend; null where nothing was loaded.
+
+    ``selected_by`` chose what was computed after all. If it is not ``select``, nothing was predicted for it.
+    """
     if plan is None or not runs:
-        return {"class": None, "context_risk": None, "compute_share": None, "predicted_kl": None}
+        return dict.fromkeys(("class", "context_risk", "compute_share", "selected_by", "predicted_kl"))
     return {
         "class": shape_of(runs).value,
         "context_risk": risk_of_runs(runs),
         "compute_share": plan.compute_share,
-        "predicted_kl": plan.predicted_kl,
+        "selected_by": selected_by,
+        "predicted_kl": plan.predicted_kl if selected_by in (None, select) else None,
     }
 
 

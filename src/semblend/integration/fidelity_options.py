@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from semblend.contract import Run
+from semblend.contract import ReusePlan
 from semblend.errors import ConfigurationError
 from semblend.guard.verdicts import Verdicts
 from semblend.integration.option_table import Option, OptionsOf, ceiling, flag, one_of, optional_share, path, whole
 from semblend.plan.fidelity import Ceiling, FidelityGate
 from semblend.plan.prediction import decode_prediction
-from semblend.plan.selection import POLICIES, SHORT_LOAD_SHARE, SHORT_LOAD_TOKENS, Selection, usual_share
+from semblend.plan.selection import (
+    MAX_QUESTION_TOKENS,
+    POLICIES,
+    SHORT_PROMPT_SHARE,
+    SHORT_PROMPT_TOKENS,
+    Selection,
+    needs_question,
+    usual_share,
+)
 
 if TYPE_CHECKING:
     from typing import Any
@@ -29,9 +37,21 @@ class FidelityOptions:
     max_predicted_kl: float | None = None
     guard_verdicts: Path | None = None
 
-    def share_of(self, runs: Sequence[Run]) -> float:
-        """How much of what these runs load is computed after all, where neither the gate nor the request says."""
-        return usual_share(runs) if self.select_share is None else self.select_share
+    def can_ask(self, plan: ReusePlan) -> bool:
+        """Whether the policy can see what it reads: some need a question behind the claim, not too long."""
+        return not needs_question(self.select) or 0 < plan.prompt_tokens - plan.claim_end <= MAX_QUESTION_TOKENS
+
+    def share_of(self, plan: ReusePlan) -> float:
+        """How much of what a plan loads is computed after all, where neither the gate nor the request says."""
+        if self.select_share is not None:
+            return self.select_share
+        return usual_share(plan.runs) if self.can_ask(plan) else 0.0
+
+    def step_tokens(self, plan: ReusePlan) -> int:
+        """What a plan adds to a step: holes, chosen tokens, and the question where it is asked before."""
+        is_asked = plan.compute_share and needs_question(self.select) and self.can_ask(plan)
+        asked = plan.prompt_tokens - plan.claim_end if is_asked else 0
+        return plan.computed_tokens + plan.chosen_tokens + asked
 
     def selection(self, share: float | None) -> Selection | None:
         """How ``share`` of the loaded positions is chosen to be computed after all; ``None`` when none are."""
@@ -62,8 +82,8 @@ def fidelity_rows(table: OptionsOf[Any]) -> tuple[Option, ...]:
         table.option(
             "verify_loads",
             flag,
-            "Compare some positions of every load with the model's own first layer; a load that is off is refused and "
-            "computed by the engine. With one worker only.",
+            "Compare some positions of every load with the model's own first layer; what is off is computed "
+            "instead. With one worker only.",
         ),
         table.option(
             "select",
@@ -74,8 +94,8 @@ def fidelity_rows(table: OptionsOf[Any]) -> tuple[Option, ...]:
             "select_share",
             optional_share,
             "Share of the loaded tokens that is computed after all; 0 computes none of them. "
-            f"`null`: {SHORT_LOAD_SHARE:g} where fewer than {SHORT_LOAD_TOKENS:,} are loaded, none where more are or "
-            "all of them are exact.",
+            f"`null`: {SHORT_PROMPT_SHARE:g} where they stand in the prompt's first {SHORT_PROMPT_TOKENS:,} tokens, "
+            "none where they reach further or all of them are exact.",
         ),
         table.option(
             "select_bridge_tokens",
@@ -89,7 +109,10 @@ def fidelity_rows(table: OptionsOf[Any]) -> tuple[Option, ...]:
             "predicted KL under that ceiling, or declines as `quality_gate`.",
         ),
         table.option(
-            "max_predicted_kl", ceiling, "Ceiling of the predicted KL, in nats; `null` leaves `select_share` in force."
+            "max_predicted_kl",
+            ceiling,
+            "Ceiling of the predicted KL, in nats; `null` leaves `select_share` in force. A request that names a "
+            "`share` of its own is not judged by it.",
         ),
         table.option(
             "guard_verdicts",

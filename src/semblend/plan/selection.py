@@ -44,16 +44,20 @@ class Selection:
             raise ConfigurationError("bridge_tokens is not negative")
 
 
-# Where a deployment says nothing. The shorter the text, the more of it stands near a seam, and the less a choice costs:
-# at 1K a twentieth halves the KL of a new instruction, at 4K it changes nothing and takes twice the time.
-SHORT_LOAD_TOKENS: Final = 1536
-SHORT_LOAD_SHARE: Final = 0.05
+# A longer end of the prompt is new text, not a question: asking it would cost as much as it could save.
+MAX_QUESTION_TOKENS: Final = 512
+# Where a policy cannot be asked.
+FALLBACK: Final = "first"
+# Where a deployment says nothing. In a short prompt more of the text stands near a seam, and a choice costs less, for
+# each chosen stretch walks all that precedes it.
+SHORT_PROMPT_TOKENS: Final = 1536
+SHORT_PROMPT_SHARE: Final = 0.05
 
 
 def usual_share(runs: Sequence[Run]) -> float:
-    """The share of the loaded tokens that is computed after all, by default: none of what is long or exact."""
-    is_short = sum(run.length for run in runs) < SHORT_LOAD_TOKENS
-    return SHORT_LOAD_SHARE if is_short and risk_of_runs(runs) > 0.0 else 0.0
+    """The share of the loaded tokens that is computed after all, by default: none of what is exact or far back."""
+    is_short = bool(runs) and max(run.target_end for run in runs) < SHORT_PROMPT_TOKENS
+    return SHORT_PROMPT_SHARE if is_short and risk_of_runs(runs) > 0.0 else 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,6 +91,11 @@ class Policy:
 
     score: Score
     needs: frozenset[Probe] = frozenset()
+
+
+def needs_question(policy: str) -> bool:
+    """Whether it reads what the end of the prompt attends to."""
+    return Probe.ATTENTION in POLICIES.get(policy).needs
 
 
 POLICIES: Final[Registry[Policy]] = Registry("selection policy", "semblend.selection")

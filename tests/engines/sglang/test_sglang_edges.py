@@ -54,6 +54,12 @@ def test_single_tokens_and_chunks_before_and_behind_loaded_kv(server: EngineServ
     assert blended.semblend is not None
     assert again.cached_tokens <= blended.semblend["exact_tokens"]
     assert again.tokens == cold.tokens
+    # What follows is no question and not computed in one step: who would ask it cannot, and the answer says so.
+    other = [*texts.encode("Once more.\n\n"), *prompt]
+    chosen = generate(server.base_url, other, max_new_tokens=1, semblend={"share": 0.1, "capture": False})
+    assert chosen.semblend is not None
+    assert chosen.semblend["selected_by"] == "first"
+    assert 0 < chosen.reused_tokens < blended.reused_tokens
 
 
 def test_more_holes_than_one_step_computes_are_not_promised(server: EngineServer, texts: Texts) -> None:

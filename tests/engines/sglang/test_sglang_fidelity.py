@@ -70,17 +70,20 @@ def test_a_share_of_the_loaded_tokens_is_computed_after_all(
         # the exact head of those before is in the tree by now, which moves the claim's end by less than a page
         assert one["reused_tokens"] == pytest.approx((1 - share) * loaded, abs=PAGE_TOKENS)
         assert materialized(events, f"share-{share}")["reused_tokens"] == one["reused_tokens"]
-    # With everything computed nothing is left of the other contexts.
+    chosen_by = {share: one["selected_by"] for share, one in told.items() if one is not None}
+    assert chosen_by == {0.0: None, 0.25: "question_or_deviation", 1.0: "question_or_deviation"}
+    # With everything computed nothing is left of the other contexts; with a quarter of it, little.
     kl = {share: divergence(cold, reply) for share, reply in replies.items()}
     print(f"KL of the first token by share: { {share: round(value, 4) for share, value in kl.items()} }")
     assert abs(kl[1.0]) < 0.005
-    assert kl[0.0] > abs(kl[1.0])
+    assert kl[0.0] > 2 * max(abs(kl[0.25]), abs(kl[1.0]))
 
 
-def test_by_default_a_short_load_computes_some_of_it(blending: EngineServer, composed: tuple[list[int], Reply]) -> None:
+def test_by_default_nothing_is_chosen(blending: EngineServer, composed: tuple[list[int], Reply]) -> None:
+    """The engine's own CPU attention would pay for each chosen stretch as for a whole prompt."""
     reply = ask(blending, composed[0], semblend={"capture": False})
     assert reply.semblend is not None
-    assert reply.semblend["compute_share"] == 0.05
+    assert (reply.semblend["compute_share"], reply.semblend["selected_by"]) == (0.0, None)
     assert reply.reused_tokens > PASSAGE_TOKENS
 
 

@@ -7,22 +7,28 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from semblend.contract import Run, TokenRange
 from semblend.integration.filling.probes import layer_deviation, question_attention
-from semblend.plan.selection import POLICIES, Probe, Selection, choose, evidence_of, joined, with_probes
+from semblend.plan.selection import (
+    FALLBACK,
+    MAX_QUESTION_TOKENS,
+    POLICIES,
+    Probe,
+    Selection,
+    choose,
+    evidence_of,
+    joined,
+    needs_question,
+    with_probes,
+)
 
 if TYPE_CHECKING:
     from semblend.integration.filling.open_request import OpenRequest
-
-# A longer end of the prompt is new text, not a question: asking it would cost as much as it could save.
-MAX_QUESTION_TOKENS: Final = 512
-# Where a policy cannot be asked.
-FALLBACK: Final = "first"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +45,12 @@ class Fill:
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """What was computed: holes and chosen. ``policy`` is the one that chose, which may be the fallback."""
+    """What was computed: holes and chosen. ``policy`` is the one that chose, which may be the fallback; None: nobody.
 
-    policy: str
+    ``choose_ms`` went into finding out, the holes included where the question needed them.
+    """
+
+    policy: str | None
     chosen_tokens: int
     ranges: tuple[TokenRange, ...]
     choose_ms: float
@@ -57,7 +66,7 @@ def fill(request: OpenRequest, order: Fill) -> Filled:
     started = time.perf_counter()
     selection = order.selection
     has_question = order.question is not None and len(order.question) <= MAX_QUESTION_TOKENS
-    if Probe.ATTENTION in POLICIES.get(selection.policy).needs and not has_question:
+    if needs_question(selection.policy) and not has_question:
         selection = replace(selection, policy=FALLBACK)
     chosen, holes = _choose(request, order, selection)
     ranges = joined(holes, chosen)
@@ -71,7 +80,11 @@ def _choose(
     request: OpenRequest, order: Fill, selection: Selection
 ) -> tuple[NDArray[np.int64], tuple[TokenRange, ...]]:
     """Positions to compute, and the holes that are still to be filled with them."""
-    needs = POLICIES.get(selection.policy).needs if selection.share > 0 else frozenset()
+    evidence = evidence_of(order.runs)
+    budget = int(selection.share * len(evidence.positions))
+    if budget in (0, len(evidence.positions)):  # nothing to find out
+        return evidence.positions[:budget], order.holes
+    needs = POLICIES.get(selection.policy).needs
     attention = deviation = None
     holes = order.holes
     if Probe.DEVIATION in needs:
@@ -79,4 +92,4 @@ def _choose(
     if Probe.ATTENTION in needs and order.question is not None:
         attention = question_attention(request, (*holes, order.question))
         holes = ()  # the question needed them; computing them again behind what is chosen buys little
-    return choose(selection, with_probes(evidence_of(order.runs), attention, deviation)), holes
+    return choose(selection, with_probes(evidence, attention, deviation)), holes

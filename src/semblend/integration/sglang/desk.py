@@ -9,7 +9,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -68,6 +67,7 @@ class Record:
     exact_tokens: int = 0  # up to here its KV is that of cold prefill
     exact_prefix_tokens: int = 0
     chosen_tokens: int = 0  # of the runs, computed after all
+    selected_by: str | None = None
     skip_insert: bool = False
     is_loaded: bool = False
     is_confirmed: bool = False
@@ -96,7 +96,7 @@ class Desk:
         self._emit = emit
         self._page = page_tokens
         self._max_step_tokens = max_step_tokens
-        self._fidelity = fidelity if can_choose else fidelity.without_budget()
+        self._fidelity = fidelity
         self._model = model
         self._can_choose = can_choose
         self._records: OrderedDict[str, Record] = OrderedDict()
@@ -215,8 +215,15 @@ class Desk:
         cut = cut_at(within_holes(plan, self._options.max_holes), limit, self._page)
         if cut is None:
             return Decline(DeclineReason.CAPACITY, "no whole page can be claimed", plan.discoveries)
-        judge = partial(self._fidelity.judge, model=self._model, asked_share=record.hints.share)
-        bounded = with_share(cut, judge, self._options.share_of if self._can_choose else None, self._max_step_tokens)
+        bounded = with_share(
+            cut,
+            self._fidelity,
+            self._model,
+            record.hints.share,
+            self._options,
+            can_choose=self._can_choose,
+            max_computed_tokens=self._max_step_tokens,
+        )
         if isinstance(bounded, Decline):
             return bounded
         served = cut_at(bounded, bounded.claim_end, self._page)
@@ -246,7 +253,14 @@ class Desk:
             record.plan = record.asked_at = None
 
     def confirmed(
-        self, record: Record, load_ms: float, compute_ms: float, *, recomputed: bool, chosen_tokens: int = 0
+        self,
+        record: Record,
+        load_ms: float,
+        compute_ms: float,
+        *,
+        recomputed: bool,
+        chosen_tokens: int = 0,
+        selected_by: str | None = None,
     ) -> None:
         """A forward pass has run over the claim. ``recomputed``: nothing of it was loaded in the end; otherwise
         ``chosen_tokens`` of what was loaded have been computed after all."""
@@ -257,7 +271,7 @@ class Desk:
         if recomputed:
             record.exact_tokens = len(record.tokens)
             return
-        record.chosen_tokens = chosen_tokens
+        record.chosen_tokens, record.selected_by = chosen_tokens, selected_by
         reused, computed = plan.reused_tokens - chosen_tokens, plan.computed_tokens + chosen_tokens
         self._emit(Materialized(record.rid, plan.donor_ids, reused, computed, len(plan.runs), load_ms, compute_ms))
         self.provider.on_request_blended(record.rid, plan, record.exact_tokens)
@@ -305,7 +319,7 @@ def needed_tokens(plan: ReusePlan) -> dict[str, int]:
     return needed
 
 
-def provenance(record: Record) -> dict[str, Any]:
+def provenance(record: Record, select: str) -> dict[str, Any]:
     """What a client is told with its first token, under ``meta_info.semblend``."""
     plan = record.plan if record.is_loaded else None
     reused = plan is not None and record.exact_tokens < len(record.tokens)
@@ -317,7 +331,7 @@ def provenance(record: Record) -> dict[str, Any]:
         "exact_prefix_tokens": record.exact_prefix_tokens,
         "reused_tokens": plan.reused_tokens - record.chosen_tokens if plan is not None and reused else 0,
         "computed_tokens": plan.computed_tokens + record.chosen_tokens if plan is not None and reused else 0,
-        **fidelity_of(plan, plan.runs if plan is not None and reused else ()),
+        **fidelity_of(plan, plan.runs if plan is not None and reused else (), record.selected_by, select),
         "donor_ids": list(plan.donor_ids) if plan is not None and reused else [],
         "exact_tokens": record.exact_tokens,
     }

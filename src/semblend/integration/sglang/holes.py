@@ -49,12 +49,8 @@ class HoleOrder:
     load_ms: float
     runs: tuple[Run, ...] = ()
     selection: Selection | None = None
+    tokens_due: int = 0  # what it adds to the step
     witnesses: NDArray[np.int64] = dataclasses.field(default_factory=lambda: np.empty(0, np.int64))
-
-    @property
-    def tokens_due(self) -> int:
-        chosen = 0 if self.selection is None else int(self.selection.share * sum(run.length for run in self.runs))
-        return sum(len(part) for part in self.ranges) + chosen
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -136,7 +132,7 @@ def _served(request: PooledRequest, order: HoleOrder, question: TokenRange | Non
     if order.selection is not None:
         return fill(request, Fill(order.claimed, order.runs, order.ranges, question, order.selection))
     request.compute(order.ranges)
-    return Filled("none", 0, order.ranges, 0.0)
+    return Filled(None, 0, order.ranges, 0.0)
 
 
 def _question(batch: Any, batch_row: int, order: HoleOrder) -> TokenRange | None:

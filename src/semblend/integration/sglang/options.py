@@ -22,6 +22,8 @@ EXAMPLE: Final = '{"min_run_tokens": 64}'
 class SglangOptions(FidelityOptions):
     """What a deployment may choose. Every field but ``gates`` is a key; the gate keys fill ``gates``."""
 
+    # Each chosen stretch is a row, which the engine's own CPU attention pads to the whole context: not by default.
+    select_share: float | None = 0.0
     index_bytes: int = 256 << 20
     min_donor_tokens: int = 128
     events: Path | None = None

@@ -162,7 +162,7 @@ class SemBlendRadixCache(UnifiedRadixCache):
         promised = record.plan.claim_end - record.exact_prefix_tokens
         if params.host_hit_length != promised or params.best_match_node != req.last_node:
             return super().init_load_back(params)
-        if not parts.board.has_room(record.plan.computed_tokens + record.plan.chosen_tokens):
+        if not parts.board.has_room(parts.options.step_tokens(record.plan)):
             return None  # the next step computes what was admitted before; the engine asks again
         self._load_is_ours = True
         slots = parts.border.call("load", req.rid, partial(self._load, parts, req, record), None)
@@ -215,12 +215,20 @@ class SemBlendRadixCache(UnifiedRadixCache):
         claimed = TokenRange(plan.exact_prefix_tokens, plan.claim_end)
         load_ms = (time.perf_counter() - started) * 1e3
         if parts.options.recompute_all:
-            order = HoleOrder(req.rid, record.tokens, (claimed,), claimed, load_ms)
+            order = HoleOrder(req.rid, record.tokens, (claimed,), claimed, load_ms, tokens_due=len(claimed))
         else:
             selection = parts.options.selection(plan.compute_share)
             checked = plan.runs if parts.options.verify_loads and parts.board.can_choose else ()
             order = HoleOrder(
-                req.rid, record.tokens, plan.compute, claimed, load_ms, plan.runs, selection, witnesses_of(checked)
+                req.rid,
+                record.tokens,
+                plan.compute,
+                claimed,
+                load_ms,
+                plan.runs,
+                selection,
+                parts.options.step_tokens(plan),
+                witnesses_of(checked),
             )
         parts.board.post(order)
         return slots

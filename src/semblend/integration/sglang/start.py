@@ -137,7 +137,7 @@ def _parts(
     board = HoleBoard(border, filled, layers, Limits(step_tokens, runner.max_running_requests))
     if not forward_hook.install():
         raise RuntimeError(f"the engine did not take the hook on {forward_hook.TARGET}")
-    forward_hook.HOOK.serve(runner, board, partial(_told, desk), border)
+    forward_hook.HOOK.serve(runner, board, partial(_told, desk, options.select), border)
     if provider is planned and planned.wants_texts and not arrival_hook.install():
         logger.warning(
             "SemBlend: texts are embedded too late, the engine did not take the hook on %s", arrival_hook.TARGET
@@ -183,14 +183,14 @@ def _emit(sink: EventSink, event: Event) -> None:
 
 def _filled(desk: Desk, recompute_all: bool, order: HoleOrder, compute_ms: float, filled: Filled | None) -> None:
     if (record := desk.known(order.rid)) is not None:
-        chosen = 0 if filled is None else filled.chosen_tokens
+        chosen, by = (0, None) if filled is None else (filled.chosen_tokens, filled.policy)
         recomputed = recompute_all or filled is None
-        desk.confirmed(record, order.load_ms, compute_ms, recomputed=recomputed, chosen_tokens=chosen)
+        desk.confirmed(record, order.load_ms, compute_ms, recomputed=recomputed, chosen_tokens=chosen, selected_by=by)
 
 
-def _told(desk: Desk, rid: str) -> dict[str, Any] | None:
+def _told(desk: Desk, select: str, rid: str) -> dict[str, Any] | None:
     record = desk.known(rid)
-    return None if record is None else provenance(record)
+    return None if record is None else provenance(record, select)
 
 
 def _step_tokens(context: TreeCacheBuildContext, pool_tokens: int) -> int:

@@ -56,7 +56,7 @@ class LookUp:
         self._planner = planner
         self._decoder = decoder
         self._can = capabilities
-        self._fidelity = fidelity if capabilities.can_choose else fidelity.without_budget()
+        self._fidelity = fidelity
         self._fills_holes = capabilities.sparse_forward and planner.settings.strict_prefix_boundary
         self._plans_fragments = decoder is not None and not planner.settings.exact_materialization_only
         self._second_sight = SecondSight(options.gates.min_run_tokens) if options.second_sight else None
@@ -121,9 +121,15 @@ class LookUp:
         record.text = text
 
     def _fitted(self, record: RequestRecord, plan: ReusePlan) -> ReusePlan | Decline:
-        judge = partial(self._fidelity.judge, model=self._model_of(record), asked_share=record.hints.share)
-        usual = self._options.share_of if self._can.can_choose else None
-        return with_share(plan, judge, usual, self._can.max_step_tokens)
+        return with_share(
+            plan,
+            self._fidelity,
+            self._model_of(record),
+            record.hints.share,
+            self._options,
+            can_choose=self._can.can_choose,
+            max_computed_tokens=self._can.max_step_tokens,
+        )
 
     def _model_of(self, record: RequestRecord) -> str:
         lora = record.request.lora_request

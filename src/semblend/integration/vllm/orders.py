@@ -99,7 +99,7 @@ class StepOrders(KVConnectorMetadata):
 
 @dataclass(frozen=True, slots=True)
 class LoadReport:
-    """A kept promise, with what it took."""
+    """A kept promise, with what it took; ``choose_ms`` is a part of ``compute_ms``."""
 
     donor_ids: tuple[str, ...]
     runs: int
@@ -108,6 +108,7 @@ class LoadReport:
     load_ms: float
     compute_ms: float
     choose_ms: float = 0.0
+    selected_by: str | None = None
     groups: int = 0
 
 

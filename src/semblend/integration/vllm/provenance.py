@@ -51,6 +51,7 @@ class RequestRecord:
     runs: tuple[Run, ...] = ()  # as ordered
     computed_tokens: int = 0
     chosen_tokens: int = 0  # of the runs, computed after all: at most so many until the workers report
+    selected_by: str | None = None  # the policy that chose them, as the workers report it
     fault: str = ""
     donor_id: str | None = None
     discoveries: tuple[Discovery, ...] = ()
@@ -80,8 +81,9 @@ class RequestRecord:
         return self.is_ordered and not self.fault
 
 
-def provenance(record: RequestRecord, *, answered: bool) -> dict[str, Any]:
-    """``answered``: the request produced tokens, so a load it was given cannot have failed unnoticed."""
+def provenance(record: RequestRecord, *, answered: bool, select: str) -> dict[str, Any]:
+    """``answered``: the request produced tokens, so a load it was given cannot have failed unnoticed. ``select`` is the
+    deployment's policy."""
     confirmed = record.is_blended and (record.is_confirmed or answered)
     outcome, reason, detail = _verdict(record, confirmed)
     runs = record.runs if confirmed else ()
@@ -95,7 +97,7 @@ def provenance(record: RequestRecord, *, answered: bool) -> dict[str, Any]:
             "exact_prefix_tokens": record.exact_prefix_tokens,
             "reused_tokens": record.reused_tokens if confirmed else 0,
             "computed_tokens": record.computed_tokens if confirmed else 0,
-            **fidelity_of(record.plan, runs),
+            **fidelity_of(record.plan, runs, record.selected_by, select),
             "runs": [
                 {
                     "donor_id": run.donor_id,

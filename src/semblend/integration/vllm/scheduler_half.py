@@ -126,7 +126,7 @@ class SchedulerHalf:
             self._ask(record, boundary)
         if record.plan is None:
             return 0
-        tokens = record.plan.computed_tokens + record.plan.chosen_tokens
+        tokens = self._options.step_tokens(record.plan)
         if self._step_tokens and self._step_tokens + tokens > self._can.max_step_tokens:
             return None  # this step has enough to compute
         self._step_tokens += tokens
@@ -301,7 +301,7 @@ class SchedulerHalf:
             if record is not None and record.plan is not None:
                 record.is_confirmed = True
                 record.chosen_tokens = sum(run.length for run in record.runs) - report.reused_tokens
-                record.computed_tokens = report.computed_tokens
+                record.computed_tokens, record.selected_by = report.computed_tokens, report.selected_by
                 self._consider_exact_head(record)
 
     def _consider_exact_head(self, record: RequestRecord) -> None:
@@ -345,7 +345,7 @@ class SchedulerHalf:
         if record.decline is not None and not record.is_ordered:
             self.stats.record_decline(record.decline.reason.value)
             self._emit(Declined(request.request_id, record.decline.reason.value, record.decline.detail))
-        return holds, provenance(record, answered=answered)
+        return holds, provenance(record, answered=answered, select=self._options.select)
 
     def give_up_captures(self) -> list[str]:
         """Orders could not be handed out: the finished requests whose blocks must be released without a copy."""

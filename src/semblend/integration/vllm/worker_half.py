@@ -134,8 +134,9 @@ class WorkerHalf:
             reused_tokens=sum(run.length for run in order.runs) - filled.chosen_tokens,
             computed_tokens=sum(len(hole) for hole in order.compute) + filled.chosen_tokens,
             load_ms=(loaded - started) * 1e3,
-            compute_ms=(done - loaded) * 1e3 - filled.choose_ms,
+            compute_ms=(done - loaded) * 1e3,
             choose_ms=filled.choose_ms,
+            selected_by=filled.policy,
             groups=filled.groups,
         )
 
@@ -166,7 +167,7 @@ class WorkerHalf:
         if order.compute and self._sparse_forward is not None:
             block_ids = torch.tensor(order.block_ids, dtype=torch.int64)
             self._sparse_forward.compute(block_ids, order.compute, order.token_ids)
-        return Filled("none", 0, order.compute, 0.0)
+        return Filled(None, 0, order.compute, 0.0)
 
     def _study(self, order: StudyOrder) -> None:
         """Compute a stretch of a text of its own. What could not be computed is never copied."""

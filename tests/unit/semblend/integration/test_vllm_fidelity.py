@@ -21,7 +21,7 @@ from semblend.plan.fidelity import OPEN, Ceiling, FidelityGate
 from semblend.plan.gates import Gates
 from semblend.plan.layers import preset_curve
 from semblend.plan.prediction import Calibration, Law
-from semblend.plan.selection import usual_share
+from semblend.plan.selection import MAX_QUESTION_TOKENS, usual_share
 from semblend.settings import Settings
 
 DOCUMENT = np.random.default_rng(3).integers(0, 50_000, 600).astype(np.uint32)
@@ -34,6 +34,7 @@ class Off:
         return f"{model} drifts" if (model, shape) == ("adapter", PlanShape.NEW_INSTRUCTION) else None
 
 
+POLICY = ConnectorOptions().select
 ABLE = Capabilities("", True, 1, 16, 16, 4096, 100, "base")
 
 
@@ -43,6 +44,7 @@ def answered(
     lora: str | None = None,
     can: Capabilities = ABLE,
     select_share: float | None = 0.0,
+    tail_tokens: int = 9,
 ) -> tuple[Any, RequestRecord]:
     options = ConnectorOptions(second_sight=False, select_share=select_share, gates=Gates())
     planner = Planner(settings=Settings(embedder="none"), gates=options.gates, budget_bytes=1 << 22)
@@ -58,7 +60,7 @@ def answered(
         skip_reading_prefix_cache=False,
         lora_request=None if lora is None else SimpleNamespace(lora_name=lora),
     )
-    tokens = np.concatenate([np.arange(100, 200, dtype=np.uint32), DOCUMENT, np.arange(9, dtype=np.uint32)])
+    tokens = np.concatenate([np.arange(100, 200, dtype=np.uint32), DOCUMENT, np.arange(tail_tokens, dtype=np.uint32)])
     record = RequestRecord(request, tokens, namespace, hints or Hints())
     with planner:
         return look_up.answer(record, 0), record
@@ -72,7 +74,7 @@ def test_the_budget_of_the_calibration_becomes_that_of_the_plan() -> None:
     assert selection is not None
     assert selection.share == plan.compute_share > 0.0
     record.plan, record.runs, record.is_ordered, record.is_confirmed = plan, plan.runs, True, True
-    told = provenance(record, answered=True)["semblend"]
+    told = provenance(record, answered=True, select=POLICY)["semblend"]
     assert told["class"] == "new_instruction"
     assert 0.0 < told["context_risk"] < 1.0
     assert (told["compute_share"], told["predicted_kl"]) == (plan.compute_share, pytest.approx(0.02))
@@ -84,6 +86,26 @@ def test_a_plan_without_a_budget_gets_the_deployments_own() -> None:
     assert answered(hints=Hints(share=0.0), select_share=0.3)[0].compute_share == 0.0
     assert ConnectorOptions().selection(0.0) is None
     assert answered(select_share=None)[0].compute_share == usual_share(answered()[0].runs) > 0.0
+
+
+def test_where_the_policy_cannot_be_asked_no_budget_is_counted_on() -> None:
+    """Where a long new text follows the claim there is no question, and another policy would choose."""
+    gate = FidelityGate(ceiling=Ceiling(CALIBRATION, 0.02))
+    assert isinstance(answered(gate)[0], ReusePlan)
+    declined = answered(gate, tail_tokens=MAX_QUESTION_TOKENS + 1)[0]
+    assert isinstance(declined, Decline)
+    assert declined.reason is DeclineReason.QUALITY_GATE
+    assert answered(select_share=None, tail_tokens=MAX_QUESTION_TOKENS + 1)[0].compute_share == 0.0
+    assert answered(select_share=0.3, tail_tokens=MAX_QUESTION_TOKENS + 1)[0].compute_share == 0.3
+
+
+def test_what_another_policy_chose_has_no_prediction() -> None:
+    plan, record = answered(FidelityGate(ceiling=Ceiling(CALIBRATION, 0.02)))
+    record.plan, record.runs, record.is_ordered, record.is_confirmed = plan, plan.runs, True, True
+    for chose, predicted in ((POLICY, plan.predicted_kl), ("first", None), (None, plan.predicted_kl)):
+        record.selected_by = chose
+        told = provenance(record, answered=True, select=POLICY)["semblend"]
+        assert (told["selected_by"], told["predicted_kl"]) == (chose, predicted)
 
 
 @pytest.mark.parametrize("can", [replace(ABLE, ranks=2), replace(ABLE, sparse_forward=False)])
@@ -105,7 +127,7 @@ def test_chosen_tokens_are_computed_not_reused() -> None:
     plan, record = answered(select_share=0.25)
     record.plan, record.runs, record.is_ordered, record.is_confirmed = plan, plan.runs, True, True
     record.chosen_tokens, record.computed_tokens = plan.chosen_tokens, plan.computed_tokens + plan.chosen_tokens
-    told = provenance(record, answered=True)["semblend"]
+    told = provenance(record, answered=True, select=POLICY)["semblend"]
     assert told["reused_tokens"] + told["computed_tokens"] == plan.claimed_tokens
     assert told["reused_tokens"] == plan.reused_tokens - int(0.25 * plan.reused_tokens)
 

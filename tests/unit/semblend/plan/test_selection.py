@@ -13,8 +13,8 @@ from semblend.contract import ContextRisk, Run, TokenRange
 from semblend.errors import ConfigurationError, ContractError
 from semblend.plan.selection import (
     POLICIES,
-    SHORT_LOAD_SHARE,
-    SHORT_LOAD_TOKENS,
+    SHORT_PROMPT_SHARE,
+    SHORT_PROMPT_TOKENS,
     Evidence,
     Selection,
     as_ranges,
@@ -143,8 +143,9 @@ def test_holes_and_chosen_positions_join() -> None:
 
 
 def test_by_default_only_short_and_inexact_loads_choose() -> None:
-    half = SHORT_LOAD_TOKENS // 2
-    assert usual_share([run(0, half)]) == usual_share([run(0, half), run(half, half - 1)]) == SHORT_LOAD_SHARE
+    half = SHORT_PROMPT_TOKENS // 2
+    assert usual_share([run(0, half)]) == usual_share([run(0, half), run(half, half - 1)]) == SHORT_PROMPT_SHARE
     assert usual_share([run(0, half), run(half, half)]) == 0.0
+    assert usual_share([run(30 * half, half)]) == 0.0, "short, but each stretch would walk a long context"
     assert usual_share([run(0, half, differing=0)]) == 0.0
     assert usual_share([]) == 0.0

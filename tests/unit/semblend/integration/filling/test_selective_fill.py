@@ -13,9 +13,9 @@ import torch
 from semblend.contract import ContextRisk, Run, TokenRange
 from semblend.integration.filling.passes import in_passes
 from semblend.integration.filling.probes import UnheardError
-from semblend.integration.filling.selective_fill import MAX_QUESTION_TOKENS, Fill, Filled
+from semblend.integration.filling.selective_fill import Fill, Filled
 from semblend.integration.filling.selective_fill import fill as fill_claim
-from semblend.plan.selection import Selection
+from semblend.plan.selection import MAX_QUESTION_TOKENS, Selection
 
 pytestmark = pytest.mark.models
 LAYERS, HEADS, DIM, END = 3, 2, 8, 60
@@ -92,7 +92,14 @@ def test_without_a_question_the_heads_of_runs_are_computed_in_one_pass(question_
     assert set(range(10, 15)) <= set(engine.computed[0])
 
 
-def test_a_share_of_nothing_probes_nothing() -> None:
-    engine, filled = fill("question_by_deviation", 0.0)
+@pytest.mark.parametrize("share", [0.0, 0.02])  # of 44 tokens less than one
+def test_a_share_of_nothing_probes_nothing(share: float) -> None:
+    engine, filled = fill("question_by_deviation", share)
     assert len(engine.computed) == 1
     assert (filled.chosen_tokens, filled.ranges) == (0, HOLES)
+
+
+def test_everything_is_computed_in_one_pass_and_in_its_order() -> None:
+    engine, filled = fill("question_or_deviation", 1.0)
+    assert engine.computed == [list(range(4, END))]
+    assert filled.chosen_tokens == 44

@@ -55,7 +55,7 @@ def test_what_was_computed_in_another_context_is_never_publishable() -> None:
     office.desk.confirmed(record, 1.0, 2.0, recomputed=False)
     assert [office.desk.publishable("r", n) for n in (10, first, 890, 2000)] == [10, first, first, first]
     assert office.kinds("r") == ["lookup_finished", "load_advertised", "materialized"]
-    told = provenance(record)
+    told = provenance(record, "question_or_deviation")
     assert told["outcome"] == "backend_materialized_reuse"
     assert told["reused_tokens"] + told["computed_tokens"] == record.plan.claimed_tokens
     office.desk.cached("r", len(record.tokens), first)
@@ -73,7 +73,7 @@ def test_holes_that_could_not_be_computed_make_it_cold_and_exact() -> None:
     office.desk.confirmed(record, 1.0, 2.0, recomputed=True)
     assert "materialized" not in office.kinds("r")
     assert office.desk.publishable("r", 900) == 900
-    assert provenance(record)["reused_tokens"] == 0
+    assert provenance(record, "question_or_deviation")["reused_tokens"] == 0
 
 
 def test_a_donor_the_tree_let_go_of_is_forgotten_and_nothing_is_promised() -> None:

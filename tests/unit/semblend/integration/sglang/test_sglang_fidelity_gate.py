@@ -13,7 +13,7 @@ from semblend.integration.sglang.options import SglangOptions
 from semblend.plan.fidelity import Ceiling, FidelityGate
 from semblend.plan.layers import preset_curve
 from semblend.plan.prediction import Calibration, Law
-from semblend.plan.selection import SHORT_LOAD_SHARE
+from semblend.plan.selection import SHORT_PROMPT_SHARE
 
 LAW = Law(scale=0.2, decay=5.0, factor=1.0, items=20, largest_risk=1.0)
 CALIBRATION = Calibration(preset_curve("llama", 4), 0.001, 0.9, "test", {PlanShape.NEW_INSTRUCTION: LAW})
@@ -37,7 +37,7 @@ PROMPT = np.concatenate([words(2, 150), words(1, 800), words(3, 40)])
 def test_hint_calibration_option_and_the_usual_share_in_this_order() -> None:
     ceiling = FidelityGate(ceiling=Ceiling(CALIBRATION, 0.02))
     for made, hints, expected in (
-        (office(), Hints(), SHORT_LOAD_SHARE),
+        (office(), Hints(), SHORT_PROMPT_SHARE),
         (office(share=0.3), Hints(), 0.3),
         (office(share=0.3), Hints(share=0.1), 0.1),
         (office(can_choose=False, share=0.3), Hints(share=0.1), 0.0),
@@ -73,10 +73,11 @@ def test_chosen_tokens_are_computed_and_not_reused() -> None:
     plan = record.plan
     assert plan is not None
     made.desk.loaded(record)
-    made.desk.confirmed(record, 1.0, 2.0, recomputed=False, chosen_tokens=plan.chosen_tokens)
-    told = provenance(record)
+    made.desk.confirmed(record, 1.0, 2.0, recomputed=False, chosen_tokens=plan.chosen_tokens, selected_by="first")
+    told = provenance(record, "question_or_deviation")
     assert told["reused_tokens"] == plan.reused_tokens - int(0.25 * plan.reused_tokens)
     assert told["reused_tokens"] + told["computed_tokens"] == plan.claimed_tokens
     assert (told["class"], told["compute_share"]) == ("new_instruction", 0.25)
+    assert (told["selected_by"], told["predicted_kl"]) == ("first", None)
     event = next(event for event in made.events if isinstance(event, Materialized))
     assert (event.reused_tokens, event.computed_tokens) == (told["reused_tokens"], told["computed_tokens"])
