@@ -14,6 +14,7 @@ from semblend.integration.option_table import Option, OptionsOf, ceiling, flag, 
 from semblend.plan.fidelity import Ceiling, FidelityGate
 from semblend.plan.prediction import decode_prediction
 from semblend.plan.selection import (
+    LEAST_TO_CHOOSE_FROM,
     MAX_QUESTION_TOKENS,
     POLICIES,
     SHORT_PROMPT_SHARE,
@@ -94,8 +95,8 @@ def fidelity_rows(table: OptionsOf[Any]) -> tuple[Option, ...]:
             "select_share",
             optional_share,
             "Share of the loaded tokens that is computed after all; 0 computes none of them. "
-            f"`null`: {SHORT_PROMPT_SHARE:g} where they stand in the prompt's first {SHORT_PROMPT_TOKENS:,} tokens, "
-            "none where they reach further or all of them are exact.",
+            f"`null`: {SHORT_PROMPT_SHARE:g} of at least {LEAST_TO_CHOOSE_FROM} in the prompt's first "
+            f"{SHORT_PROMPT_TOKENS:,}, none of fewer, of those further back, or where all are exact.",
         ),
         table.option(
             "select_bridge_tokens",

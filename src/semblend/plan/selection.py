@@ -49,14 +49,16 @@ MAX_QUESTION_TOKENS: Final = 512
 # Where a policy cannot be asked.
 FALLBACK: Final = "first"
 # Where a deployment says nothing. In a short prompt more of the text stands near a seam, and a choice costs less, for
-# each chosen stretch walks all that precedes it.
+# each chosen stretch walks all that precedes it. To choose from little takes as long as to compute it.
+LEAST_TO_CHOOSE_FROM: Final = 768
 SHORT_PROMPT_TOKENS: Final = 1536
 SHORT_PROMPT_SHARE: Final = 0.05
 
 
 def usual_share(runs: Sequence[Run]) -> float:
-    """The share of the loaded tokens that is computed after all, by default: none of what is exact or far back."""
-    is_short = bool(runs) and max(run.target_end for run in runs) < SHORT_PROMPT_TOKENS
+    """The share of the loaded tokens that is computed after all by default: none of little, exact or far KV."""
+    is_worth_it = sum(run.length for run in runs) >= LEAST_TO_CHOOSE_FROM
+    is_short = is_worth_it and max(run.target_end for run in runs) < SHORT_PROMPT_TOKENS
     return SHORT_PROMPT_SHARE if is_short and risk_of_runs(runs) > 0.0 else 0.0
 
 

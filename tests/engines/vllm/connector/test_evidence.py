@@ -20,7 +20,6 @@ from semblend.contract import (
     LookupFinished,
     Materialized,
 )
-from semblend.plan.selection import SHORT_PROMPT_SHARE
 
 pytestmark = [
     pytest.mark.engine,
@@ -76,7 +75,7 @@ def test_the_client_is_told_what_the_backend_confirmed(server: ConnectorServer, 
     materialized = server.events_of(recipient)[-1]
     assert isinstance(materialized, Materialized)
     assert said["evidence"] == "backend_confirmed"
-    assert said["compute_share"] == SHORT_PROMPT_SHARE, "by default, of so little"
+    assert said["compute_share"] == 0.0, "by default, of so little"
     assert said["reused_tokens"] == materialized.reused_tokens == recipient.kept_tokens
     assert said["computed_tokens"] == materialized.computed_tokens
     assert said["prompt_tokens"] == recipient.prompt_tokens

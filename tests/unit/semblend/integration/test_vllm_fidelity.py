@@ -24,7 +24,7 @@ from semblend.plan.prediction import Calibration, Law
 from semblend.plan.selection import MAX_QUESTION_TOKENS, usual_share
 from semblend.settings import Settings
 
-DOCUMENT = np.random.default_rng(3).integers(0, 50_000, 600).astype(np.uint32)
+DOCUMENT = np.random.default_rng(3).integers(0, 50_000, 900).astype(np.uint32)
 LAW = Law(scale=0.2, decay=5.0, factor=1.0, items=20, largest_risk=1.0)
 CALIBRATION = Calibration(preset_curve("llama", 4), 0.001, 0.9, "test", {PlanShape.NEW_INSTRUCTION: LAW})
 

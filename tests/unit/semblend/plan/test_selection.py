@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from semblend.contract import ContextRisk, Run, TokenRange
 from semblend.errors import ConfigurationError, ContractError
 from semblend.plan.selection import (
+    LEAST_TO_CHOOSE_FROM,
     POLICIES,
     SHORT_PROMPT_SHARE,
     SHORT_PROMPT_TOKENS,
@@ -142,10 +143,13 @@ def test_holes_and_chosen_positions_join() -> None:
     )
 
 
-def test_by_default_only_short_and_inexact_loads_choose() -> None:
-    half = SHORT_PROMPT_TOKENS // 2
-    assert usual_share([run(0, half)]) == usual_share([run(0, half), run(half, half - 1)]) == SHORT_PROMPT_SHARE
-    assert usual_share([run(0, half), run(half, half)]) == 0.0
-    assert usual_share([run(30 * half, half)]) == 0.0, "short, but each stretch would walk a long context"
-    assert usual_share([run(0, half, differing=0)]) == 0.0
+def test_by_default_only_short_inexact_loads_worth_it_choose() -> None:
+    least, short = LEAST_TO_CHOOSE_FROM, SHORT_PROMPT_TOKENS
+    half = least // 2
+    assert usual_share([run(0, least)]) == usual_share([run(0, half), run(half + 9, half)]) == SHORT_PROMPT_SHARE
+    assert usual_share([run(0, least - 1)]) == 0.0
+    assert usual_share([run(0, short - 1)]) == SHORT_PROMPT_SHARE
+    assert usual_share([run(0, short)]) == usual_share([run(short - least, least)]) == 0.0
+    assert usual_share([run(30 * short, least)]) == 0.0, "short, but each stretch would walk a long context"
+    assert usual_share([run(0, least, differing=0)]) == 0.0
     assert usual_share([]) == 0.0
