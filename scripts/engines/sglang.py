@@ -36,6 +36,7 @@ def _silence_torchvision(recipe: VenvRecipe) -> None:
     """The registry's torchvision is a CUDA build: beside CPU torch its import dies on the operators it registers."""
     for place in folder_of(recipe).glob("lib/python*/site-packages/torchvision/_meta_registrations.py"):
         if place.stat().st_size:
+            place.unlink()  # the file is shared with other environments: a new one, not a shorter one
             place.write_text("")
 
 

@@ -14,12 +14,15 @@ from scripts.private_venv import ROOT, python_of
 from scripts.smollm2 import MODEL, TOKENIZER_FILES, WEIGHT_FILES
 
 SERVED_NAME = "smollm2"
+# Asked not to compile, the engines still have torch compile a helper or two at their first request, for half a minute.
+EAGER = {"TORCH_COMPILE_DISABLE": "1"}
 CONNECTOR = "semblend.integration.vllm.connector_v1:SemBlendConnectorV1"
 
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """What callers choose. ``cores`` (``"0"``, ``"0-1"``) binds the compute threads, for engines side by side."""
+    """What callers choose. ``cores`` (``"0"``, ``"0-1"``) binds the compute threads, for engines side by side;
+    ``threads`` is their number when they are to be bound to none."""
 
     model: Path = MODEL
     port: int | None = None
@@ -28,6 +31,7 @@ class EngineOptions:
     kv_cache_gib: int = 2
     dev_mode: bool = False
     cores: str | None = None
+    threads: int | None = None
     startup_timeout_s: float = 300.0
 
 
@@ -41,11 +45,14 @@ def vllm_spec(options: EngineOptions | None = None) -> ServerSpec:
         "DO_NOT_TRACK": "1",
         # The engine brings its own numba; sharing a cache with another version would compile at every start.
         "NUMBA_CACHE_DIR": str(ROOT / ".cache" / "engines" / "compiled"),
+        **EAGER,
     }
     if chosen.dev_mode:
         environment["VLLM_SERVER_DEV_MODE"] = "1"
     if chosen.cores is not None:
         environment |= {"VLLM_CPU_OMP_THREADS_BIND": chosen.cores, "OMP_NUM_THREADS": str(count_cores(chosen.cores))}
+    elif chosen.threads is not None:
+        environment |= {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": str(chosen.threads)}
     command = (
         *(str(python_of(vllm.RECIPE)), "-P", "-m", "vllm.entrypoints.openai.api_server"),
         *("--model", str(chosen.model), "--served-model-name", SERVED_NAME, "--enforce-eager"),
@@ -93,6 +100,7 @@ def sglang_spec(options: EngineOptions | None = None, *, semblend: Mapping[str, 
         "SGLANG_CPU_OMP_THREADS_BIND": chosen.cores or "0-1",
         "SEMBLEND_EMBEDDER": "none",
         "NUMBA_CACHE_DIR": str(ROOT / ".cache" / "engines" / "compiled-sglang"),  # another numba than vLLM's
+        **EAGER,
         "PYTHONPATH": sglang.CODE_PATH,
     }
     launcher: tuple[str, ...] = ("sglang.launch_server",)

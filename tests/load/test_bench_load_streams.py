@@ -71,10 +71,9 @@ def test_what_the_client_adds_to_a_ttft_beside_bare_sockets(capsys: pytest.Captu
             p50, p99 = lates[STREAMS // 2], lates[STREAMS * 99 // 100]
             print(f"{name}: p50 {p50:.2f} ms, p99 {p99:.2f} ms; CPU {cpu_ms:.2f} ms per stream of {TOKENS} tokens")
     assert len(bare) == len(ours) == STREAMS
-    # CPU time says the same on a busy machine: 46 ms with httpcore's pool, about 2 ms without.
-    assert ours_cpu_ms < 8.0
-    if busy < (os.cpu_count() or 1):
-        assert ours[STREAMS // 2] - bare[STREAMS // 2] < 20.0
+    # Lateness is told, processor time is judged: another tenant of the machine delays a stream, but computes nothing
+    # in it. Measured: three to four times bare sockets; with httpcore's pool seventy times.
+    assert ours_cpu_ms < 12 * bare_cpu_ms
 
 
 def _measured(streams: Coroutine[Any, Any, list[float]]) -> tuple[list[float], float]:

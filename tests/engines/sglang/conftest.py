@@ -17,25 +17,25 @@ from tests.engines.sglang.running import Shared, shared, stop_shared
 from tests.engines.sglang.texts import Texts, read_texts
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def texts() -> Texts:
     if sglang_missing():
         pytest.skip("no engine, no model")
     return read_texts(MODEL / "tokenizer.json")
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def running() -> Iterator[Shared]:
-    """Maybe started by other tests; ended here, for nobody behind this folder asks for it."""
+    """Maybe started by other tests, maybe used by others yet: ended with the session."""
     yield shared()
     stop_shared()
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def events(running: Shared) -> Path:
     return running.events
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def blending(running: Shared) -> EngineServer:
     return running.server

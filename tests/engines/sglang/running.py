@@ -63,7 +63,7 @@ def announcing(folder: Path) -> tuple[str, dict[str, str]]:
 
 
 def shared() -> Shared:
-    """Started by whoever asks first; ended by the folder of its tests, or with the session."""
+    """Started by whoever asks first; ended with the session."""
     if not _shared:
         folder = tempfile.TemporaryDirectory(prefix="sglang-shared-")
         endpoint, environment = announcing(Path(folder.name))

@@ -34,9 +34,8 @@ def vllm_server() -> Iterator[EngineServer]:
     missing = vllm_missing()
     if missing:
         pytest.skip(missing)
-    server = launch(
-        vllm_spec(EngineOptions(extra=("--enable-prompt-tokens-details",), dev_mode=True, startup_timeout_s=600.0))
-    )
+    flags = ("--enable-prompt-tokens-details",)
+    server = launch(vllm_spec(EngineOptions(extra=flags, dev_mode=True, threads=1, startup_timeout_s=600.0)))
     try:
         assert len(group_members(server.pid)) > 1, "the engine's workers belong to the group that is ended"
         yield server

@@ -14,6 +14,7 @@ from scripts.engines.ports import free_port
 from scripts.engines.specs import vllm_missing
 from tests.engines.vllm.connector.client import Ask, Reply
 from tests.engines.vllm.connector.connector_server import ConnectorServer, Kind, start
+from tests.engines.vllm.connector.kinds import BYTES_PER_TOKEN
 
 from semblend.contract import DonorEvicted, DonorRegistered
 from semgate.donors.anchors import DonorIndex
@@ -22,7 +23,6 @@ from semgate.donors.subscriber import DonorFeed
 pytestmark = pytest.mark.engine
 
 KEY = b"a key for tests only"
-BYTES_PER_TOKEN = 30 * 2 * 3 * 64 * 2
 SLOT = np.zeros(1, np.int32)
 
 

@@ -77,12 +77,11 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EventServer]:
         "--enable-prompt-tokens-details",
     )
     environment = {"PYTHONPATH": str(HERE), "KV_LISTING_PATH": str(listing)}
-    server = launch(
-        vllm_spec(EngineOptions(extra=extra, environment=environment, dev_mode=True, startup_timeout_s=900.0))
-    )
-    options = StreamOptions(f"tcp://127.0.0.1:{ports[0]}", f"tcp://127.0.0.1:{ports[1]}", check_seconds=1.0)
+    options = EngineOptions(extra=extra, environment=environment, dev_mode=True, threads=1, startup_timeout_s=900.0)
+    server = launch(vllm_spec(options))
+    streams = StreamOptions(f"tcp://127.0.0.1:{ports[0]}", f"tcp://127.0.0.1:{ports[1]}", check_seconds=1.0)
     try:
-        yield EventServer(server, options, listing)
+        yield EventServer(server, streams, listing)
     finally:
         server.stop()
 

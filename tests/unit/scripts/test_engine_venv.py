@@ -24,7 +24,7 @@ def installs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]
     monkeypatch.setattr(private_venv, "ENGINES", tmp_path / "engines")
     monkeypatch.setattr(engine_venv, "ensure_venv", folder_of)
     monkeypatch.setattr(engine_venv, "run_python", lambda _recipe, _code: "")
-    monkeypatch.setattr(engine_venv, "pip_install", note)
+    monkeypatch.setattr(engine_venv, "install_into", note)
     return asked
 
 

@@ -29,11 +29,17 @@ def test_vllm_is_told_to_stay_offline_and_how_much_memory_and_which_cores_it_has
         "VLLM_CPU_KVCACHE_SPACE": "3",
         "VLLM_CPU_OMP_THREADS_BIND": "0-1",
         "OMP_NUM_THREADS": "2",
+        "TORCH_COMPILE_DISABLE": "1",
         "EXTRA": "1",
     }
     assert {name: spec.environment[name] for name in wanted} == wanted
     assert set(spec.environment) - set(wanted) == {"NUMBA_CACHE_DIR"}
     assert "VLLM_SERVER_DEV_MODE" in vllm_spec(EngineOptions(dev_mode=True)).environment
+
+
+def test_threads_that_are_bound_to_no_core() -> None:
+    environment = vllm_spec(EngineOptions(threads=1)).environment
+    assert (environment["VLLM_CPU_OMP_THREADS_BIND"], environment["OMP_NUM_THREADS"]) == ("nobind", "1")
 
 
 @pytest.mark.parametrize(("cores", "count"), [("0", 1), ("0-1", 2), ("0-1,4", 3), ("2,3", 2)])

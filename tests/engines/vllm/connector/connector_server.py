@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import tempfile
 import time
@@ -19,12 +20,15 @@ from semblend.contract import DonorRegistered, Event, EventLine, decode_line
 
 HERE = Path(__file__).parent
 COMMON = ("--enable-prompt-tokens-details",)
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How one server differs from the default deployment. ``options`` go into ``kv_connector_extra_config``."""
+    """How one server differs from the default deployment. ``options`` go into ``kv_connector_extra_config``.
+
+    ``dtype``: where the processor has no instructions for bfloat16, that is more than twice as slow as float32.
+    """
 
     options: Mapping[str, object] = field(default_factory=dict)
     extra: tuple[str, ...] = ()
@@ -32,6 +36,7 @@ class Kind:
     worker: bool = True
     faulty: bool = False
     kv_events: bool = False
+    dtype: str = "float32"
 
 
 @dataclass(slots=True)
@@ -75,6 +80,13 @@ class ConnectorServer:
         """Which fault the faulty connector injects from now on; none without a name."""
         fault_path(self.folder).write_text(name, encoding="utf-8")
 
+    def processor_seconds(self) -> float:
+        """Spent by all processes of the server's group so far."""
+        stats = [
+            (Path("/proc") / pid / "stat").read_text().rpartition(")")[2].split() for pid in _members(self.server.pid)
+        ]
+        return sum(int(fields[11]) + int(fields[12]) for fields in stats) / os.sysconf("SC_CLK_TCK")
+
     def resident_bytes(self) -> int:
         """Memory of the largest process of the server's group: the one that holds model, cache and donors."""
         pages = [
@@ -87,7 +99,7 @@ def start(kind: Kind) -> ConnectorServer:
     folder = Path(tempfile.mkdtemp(prefix="connector-"))
     endpoint = f"ipc://{folder}/kv-events"  # the engine binds such an address, so no listener hears of the past
     options = EngineOptions(
-        extra=(*COMMON, *_flags(kind, folder, endpoint), *kind.extra),
+        extra=(*COMMON, "--dtype", kind.dtype, *_flags(kind, folder, endpoint), *kind.extra),
         environment={
             "PYTHONPATH": f"{ROOT / 'src'}:{HERE}",  # this checkout, whichever one the engine was installed from
             "FAULT_FILE": str(fault_path(folder)),
@@ -95,6 +107,7 @@ def start(kind: Kind) -> ConnectorServer:
         },
         kv_cache_gib=1,
         dev_mode=True,
+        threads=1,
         startup_timeout_s=600.0,
     )
     server = launch(vllm_spec(options))

@@ -7,15 +7,16 @@ from typing import Final
 
 from tests.engines.vllm.connector.connector_server import Kind
 
-BYTES_PER_TOKEN: Final = 23_040  # SmolLM2-135M in bfloat16: 30 layers of 3 heads of 64, K and V
+BYTES_PER_TOKEN: Final = 46_080  # SmolLM2-135M in float32: 30 layers of 3 heads of 64, K and V
 
 MAIN: Final = "main"
 
 FAULTY: Final = "faulty"
+FAULTY_BLOCKS: Final = 12  # few enough that somebody else's KV is soon in blocks that were given back
 
 CROWDED: Final = "crowded"
-CROWDED_HOST_BYTES: Final = 64 << 20
-CROWDED_BLOCKS: Final = 32  # fewer than the crowd's long answers need at once
+CROWDED_HOST_BYTES: Final = 128 << 20
+CROWDED_BLOCKS: Final = 24  # fewer than the crowd's long answers need at once
 
 SMALL: Final = "small"  # a store for two donors, hinted only, and no worker class
 SMALL_DONOR_TOKENS: Final = 400
@@ -39,7 +40,11 @@ SEMANTIC: Final = {
 KINDS: Final[Mapping[str, Kind]] = {
     # Gates open: these tests are about safety, which must not rest on what the default gates decline.
     MAIN: Kind({"max_context_share": 1.0}, kv_events=True),
-    FAULTY: Kind({"max_context_share": 1.0}, faulty=True),
+    FAULTY: Kind(
+        {"max_context_share": 1.0},
+        extra=("--max-model-len", "1024", "--num-gpu-blocks-override", str(FAULTY_BLOCKS)),
+        faulty=True,
+    ),
     CROWDED: Kind(
         {"host_bytes": CROWDED_HOST_BYTES},
         extra=(
@@ -61,5 +66,6 @@ KINDS: Final[Mapping[str, Kind]] = {
     FRAGMENTS: Kind({"boundary_recompute_tokens": 0}, environment={**SEMANTIC, "SEMBLEND_FUZZY_CHUNKS": "1"}),
     SEGMENTS: Kind(
         environment={**SEMANTIC, "SEMBLEND_MIN_SIMILARITY": "1.0", "SEMBLEND_STRICT_PREFIX_BOUNDARY": "0"},
+        dtype="auto",  # the model's own, bfloat16
     ),
 }

@@ -2,7 +2,7 @@
 
 What must hold afterwards: nobody got an error, no block and no byte is left behind, and whoever was not blended got
 what the same engine says when asked alone. (Not the engine without any connector: vLLM computes other last bits as soon
-as one is configured, its own example connector included.) Batches are composed by chance, and bfloat16 sums of decoding
+as one is configured, its own example connector included.) Batches are composed by chance, and sums of decoding
 depend on them, so texts are held together token by token: at the first difference the engine's own two candidates must
 be nearly tied, and up to there the likelihoods agree as far as a crowd without any reuse agrees with itself alone.
 """
@@ -32,10 +32,11 @@ pytestmark = [
 
 REQUESTS = 200
 DOCUMENTS = 6
-DOCUMENT_TOKENS = 300
+DOCUMENT_TOKENS = 200
 PLAIN_CROWD = 16
-LOGIT_STEP = 0.25  # nats: two steps of a bfloat16 logit of the usual size
-WRONG_ANSWER = 2.0  # nats: what a foreign block in the context does to an answer begins above
+COMPARED = 40
+ROUNDING = 0.01  # nats; measured: 0.000
+WRONG_ANSWER = 0.5  # nats: what a foreign block in the context does to an answer begins above
 MEMORY_SLACK_BYTES = 400 << 20
 
 
@@ -67,7 +68,7 @@ def requests(texts: Texts, chance: random.Random) -> list[tuple[Ask, bool]]:
             case 8:
                 ask = Ask(new, max_tokens=6, salt="crowd", n=2)
             case _:
-                ask = Ask(new, max_tokens=120, salt="crowd" if number % 20 == 9 else f"long-{number}")
+                ask = Ask(new, max_tokens=90, salt="crowd" if number % 20 == 9 else f"long-{number}")
         asks.append((ask, chance.random() < 0.15))
     return asks
 
@@ -149,7 +150,7 @@ def test_no_block_and_no_byte_is_left_behind(crowd: Crowd, server: ConnectorServ
 def test_memory_does_not_grow_with_the_crowd(crowd: Crowd, server: ConnectorServer, texts: Texts) -> None:
     assert crowd.replies
     before = server.resident_bytes()
-    again = let_loose(server.client, requests(texts, random.Random(0))[: REQUESTS // 4], seed=2)
+    again = let_loose(server.client, requests(texts, random.Random(0))[: REQUESTS // 5], seed=2)
     assert again.errors == []
     assert server.resident_bytes() - before < MEMORY_SLACK_BYTES
 
@@ -158,7 +159,8 @@ def test_who_was_not_blended_got_what_the_engine_says_when_asked_alone(crowd: Cr
     """As near to it as a crowd without any reuse is, and one step more."""
     client = server.client
     served = [(ask, reply) for ask, reply in crowd.replies if not reply.reused_tokens and ask.n == 1]
-    assert len(served) >= 40
+    assert len(served) >= COMPARED
+    served = served[:COMPARED]
     plain = [replace(ask, salt=f"plain-{n}", reuse=False, capture=False) for n, (ask, _) in enumerate(served)]
     with ThreadPoolExecutor(PLAIN_CROWD) as pool:
         crowded = list(pool.map(client.ask, plain))
@@ -167,7 +169,7 @@ def test_who_was_not_blended_got_what_the_engine_says_when_asked_alone(crowd: Cr
     for measure in (first_difference, furthest):
         noise, seen = ordered(measure, crowded, alone), ordered(measure, ours, alone)
         said = f"{measure.__name__}: {middle(seen):.3f}..{seen[-1]:.3f}, plain {middle(noise):.3f}..{noise[-1]:.3f}"
-        assert middle(seen) <= middle(noise) + LOGIT_STEP, said
+        assert middle(seen) <= middle(noise) + ROUNDING, said
         assert seen[-1] < WRONG_ANSWER, said
 
 

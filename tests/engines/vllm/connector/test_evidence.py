@@ -35,7 +35,7 @@ def told(server: ConnectorServer, texts: Texts) -> tuple[Reply, Reply]:
     """A donor and the recipient blended from it; asked once per test, in the same tenant but behind new openings."""
     client = server.client
     seed = len(server.event_lines())
-    document = texts.passage(0, 600)
+    document = texts.passage(0, 400)
     donor = client.ask(Ask(document, salt=f"evidence-{seed}"))
     server.wait_for_donor(donor)
     recipient = client.ask(Ask(texts.question(document, opening(seed)), max_tokens=4, salt=f"evidence-{seed}"))
@@ -87,18 +87,18 @@ def test_the_client_is_told_what_the_backend_confirmed(server: ConnectorServer, 
 
 def test_a_stream_carries_usage_but_no_provenance(server: ConnectorServer, texts: Texts) -> None:
     """This engine puts ``kv_transfer_params`` into whole bodies only: streaming clients read usage and the events."""
-    document = texts.passage(0, 600)
+    document = texts.passage(0, 400)
     server.wait_for_donor(server.client.ask(Ask(document, salt="streamed")))
     ask = Ask(texts.question(document, opening(21)), max_tokens=4, salt="streamed", capture=False)
     chunks = list(server.client.stream(ask))
     assert "kv_transfer_params" not in json.dumps(chunks)
     materialized = server.events_of(chunks[0]["id"])[-1]
     assert isinstance(materialized, Materialized)
-    assert cached_tokens(chunks[-1]["usage"]) == materialized.reused_tokens > 400
+    assert cached_tokens(chunks[-1]["usage"]) == materialized.reused_tokens > 250
 
 
 def test_several_choices_are_several_recipients(server: ConnectorServer, texts: Texts) -> None:
-    document = texts.passage(0, 600)
+    document = texts.passage(0, 400)
     server.wait_for_donor(server.client.ask(Ask(document, salt="choices")))
     prompt = texts.question(document, opening(22))
     reply = server.client.ask(Ask(prompt, max_tokens=4, salt="choices", n=3, capture=False))
@@ -112,11 +112,11 @@ def test_several_choices_are_several_recipients(server: ConnectorServer, texts: 
 
 
 def test_the_exact_cache_is_preferred(server: ConnectorServer, texts: Texts) -> None:
-    document = texts.passage(0, 600)
+    document = texts.passage(0, 400)
     server.wait_for_donor(server.client.ask(Ask(document, salt="repeated")))
     again = server.client.ask(Ask(document, salt="repeated"))
     assert again.outcome == "exact_prefix"
-    assert again.cached_tokens == again.semblend["exact_prefix_tokens"] == 512
+    assert again.cached_tokens == again.semblend["exact_prefix_tokens"] == 384
     assert again.reused_tokens == 0
 
 
@@ -129,7 +129,7 @@ def test_the_documented_lines_are_in_the_log(server: ConnectorServer, told: tupl
     assert isinstance(materialized, Materialized)
     for line in (
         f"SemBlend donor registered request_id={registered.request_id} namespace={registered.namespace} "
-        "tokens=600 blocks=5",
+        "tokens=400 blocks=4",
         f"SemBlend semantic lookup hit request_id={materialized.request_id} donor_id={donor_id} similarity=",
         f"SemBlend request-local experimental load advertised request_id={materialized.request_id} "
         f"donor_id={donor_id} tokens={materialized.reused_tokens + materialized.computed_tokens}",
@@ -168,7 +168,7 @@ def test_the_figures_on_metrics_are_the_sums_of_the_events(server: ConnectorServ
         pairs = {name: (shown.get(f"vllm:semblend_{name}", 0.0), value) for name, value in expected.items()}
         return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
-    deadline = time.monotonic() + 10.0
+    deadline = time.monotonic() + 60.0
     while left := differing():
         assert time.monotonic() < deadline, left
         time.sleep(0.2)

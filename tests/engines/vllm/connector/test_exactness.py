@@ -24,8 +24,8 @@ pytestmark = [
 ]
 
 # Largest difference of a log probability between two computations of the same prompt that split it differently (a
-# cached prefix, another chunk): bfloat16 sums in another order. Equal splits give equal bits.
-SPLIT_NOISE = 0.15
+# cached prefix, another chunk): float32 sums in another order. Equal splits give equal bits.
+SPLIT_NOISE = 0.01
 REUSED = "backend_materialized_reuse"
 
 
@@ -35,7 +35,7 @@ def test_after_a_blend_the_prompt_has_no_exact_tokens_and_the_cold_answer(
 ) -> None:
     salt = f"after-{generated}"
     client = server.client
-    document = texts.passage(0, 900)
+    document = texts.passage(0, 900 if generated > 1 else 400)
     server.wait_for_donor(client.ask(Ask(document, salt=salt)))
     recipient = texts.question(document, opening(generated))
     cold = client.ask(Ask(recipient, salt=salt + "-cold", reuse=False, capture=False))
@@ -43,9 +43,9 @@ def test_after_a_blend_the_prompt_has_no_exact_tokens_and_the_cold_answer(
 
     blended = client.ask(Ask(recipient, max_tokens=generated, salt=salt, capture=False))
     assert blended.outcome == REUSED
-    assert blended.cached_tokens == blended.reused_tokens == blended.kept_tokens > 700
-    assert blended.semblend["compute_share"] == SHORT_PROMPT_SHARE, "by default, of so much in a short prompt"
-    assert blended.semblend["selected_by"] == "question_or_deviation"
+    assert blended.cached_tokens == blended.reused_tokens == blended.kept_tokens > len(document) * 3 // 4
+    by_default = (SHORT_PROMPT_SHARE, "question_or_deviation") if generated > 1 else (0.0, None)
+    assert (blended.semblend["compute_share"], blended.semblend["selected_by"]) == by_default, "of a long document some"
     # All of it as a prompt: had a block of the blend been cached under its public name, also one filled while
     # generating, it would be found here.
     whole = [*recipient, *blended.tokens, *texts.encode(" And then?")]
@@ -59,23 +59,25 @@ def test_after_a_blend_the_prompt_has_no_exact_tokens_and_the_cold_answer(
 
 def test_while_a_blend_is_generating_nobody_sees_its_blocks(server: ConnectorServer, texts: Texts) -> None:
     salt, client = "during", server.client
-    document = texts.passage(0, 900)
+    document = texts.passage(0, 400)
+    over = len(texts.question(document, opening(3))) % BLOCK_TOKENS
+    document = document[: len(document) - over]  # the first generated token begins a block
     server.wait_for_donor(client.ask(Ask(document, salt=salt)))
     recipient = texts.question(document, opening(3))
-    stream = client.stream(Ask(recipient, max_tokens=400, salt=salt, capture=False))
+    stream = client.stream(Ask(recipient, max_tokens=BLOCK_TOKENS + 100, salt=salt, capture=False))
     said: list[int] = []
-    while len(said) < 2 * BLOCK_TOKENS:
+    while len(said) < BLOCK_TOKENS + 2:
         said += [token_id(name) for choice in next(stream)["choices"] for name in choice["logprobs"]["tokens"]]
     probe = client.ask(Ask([*recipient, *said], salt=salt, reuse=False, capture=False))
     assert probe.cached_tokens == 0
     rest = list(stream)
-    assert cached_tokens(rest[-1]["usage"]) > 700, "it was a blend"
+    assert cached_tokens(rest[-1]["usage"]) > len(document) * 3 // 4, "it was a blend"
     assert len(rest) > 10, "it was still generating when the other was answered"
 
 
 def test_a_blend_behind_a_true_prefix_leaves_exactly_that_prefix(server: ConnectorServer, texts: Texts) -> None:
     salt, client = "prefix", server.client
-    document = texts.passage(0, 1000)
+    document = texts.passage(0, 600)
     server.wait_for_donor(client.ask(Ask(document, salt=salt)))
     recipient = texts.question([*document[:300], *texts.encode(" (A remark in between.) "), *document[300:]])
     truly_shared = shared_prefix(document, recipient)
@@ -94,7 +96,7 @@ def test_the_cold_answer_is_the_same_to_the_last_bit_before_and_after_blends(
     server: ConnectorServer, texts: Texts
 ) -> None:
     client = server.client
-    document = texts.passage(0, 700)
+    document = texts.passage(0, 400)
     recipient = texts.question(document, opening(5))
     before = client.ask(Ask(recipient, max_tokens=4, salt="bits-1", reuse=False, capture=False))
     server.wait_for_donor(client.ask(Ask(document, salt="bits")))
@@ -107,7 +109,7 @@ def test_the_cold_answer_is_the_same_to_the_last_bit_before_and_after_blends(
 def test_a_blended_request_is_no_donor_of_what_it_copied(server: ConnectorServer, texts: Texts) -> None:
     """Generation one is never copied again: the donors of a second recipient are the exact ones."""
     salt, client = "generations", server.client
-    document = texts.passage(0, 700)
+    document = texts.passage(0, 400)
     donor_id = server.wait_for_donor(client.ask(Ask(document, salt=salt)))
     for seed in (6, 7):
         reply = client.ask(Ask(texts.question(document, opening(seed)), max_tokens=4, salt=salt))
@@ -118,7 +120,7 @@ def test_a_blended_request_is_no_donor_of_what_it_copied(server: ConnectorServer
 
 def test_the_engine_announces_no_block_of_a_blend(server: ConnectorServer, texts: Texts) -> None:
     salt, client = "announced", server.client
-    document = texts.passage(0, 900)
+    document = texts.passage(0, 400)
     recipient = texts.question(document, opening(8))
     client.reset()  # from here on, every block in the cache is announced to the listener
     with listening(server.kv_events_endpoint) as heard:

@@ -7,8 +7,8 @@ import itertools
 import pytest
 from tests.engines.vllm.connector.client import Ask, Client, Reply, first_difference
 from tests.engines.vllm.connector.connector_server import ConnectorServer, wait_until
-from tests.engines.vllm.connector.kinds import FAULTY
-from tests.engines.vllm.connector.prompts import Texts, opening
+from tests.engines.vllm.connector.kinds import FAULTY, FAULTY_BLOCKS
+from tests.engines.vllm.connector.prompts import BLOCK_TOKENS, Texts, opening
 
 from semblend.contract import FaultContained
 
@@ -19,7 +19,7 @@ pytestmark = [
 ]
 
 REUSED = "backend_materialized_reuse"
-SPLIT_NOISE = 0.15  # see test_exactness.py
+SPLIT_NOISE = 0.01  # see test_exactness.py
 _seeds = itertools.count(100)
 
 
@@ -64,7 +64,7 @@ def test_a_blend_that_breaks_gives_the_cold_answer(
     healed: ConnectorServer, texts: Texts, fault: str, stage: str
 ) -> None:
     client, salt = healed.client, f"broken-{fault}"
-    document = texts.passage(0, 600)
+    document = texts.passage(0, 300)
     healed.wait_for_donor(client.ask(Ask(document, salt=salt)))
     prompt = recipient_of(texts, document)
     cold = cold_answer(client, prompt)
@@ -100,7 +100,7 @@ def test_a_blend_that_breaks_gives_the_cold_answer(
 @pytest.mark.parametrize("fault", ["capture", "capture_begin"])
 def test_a_capture_that_breaks_leaves_no_donor(healed: ConnectorServer, texts: Texts, fault: str) -> None:
     client, salt = healed.client, f"uncaptured-{fault}"
-    document = texts.passage(700, 500)
+    document = texts.passage(700, 300)
     before = counted_faults(client, "capture")
     healed.set_fault(fault)
     reply = client.ask(Ask(document, max_tokens=4, salt=salt))
@@ -120,7 +120,7 @@ def test_a_capture_that_breaks_leaves_no_donor(healed: ConnectorServer, texts: T
 @pytest.mark.parametrize("fault", ["arrive", "finish", "finish_late", "orders", "news"])
 def test_a_fault_beside_the_load_costs_at_most_the_reuse(healed: ConnectorServer, texts: Texts, fault: str) -> None:
     client, salt = healed.client, f"beside-{fault}"
-    document = texts.passage(1300, 500)
+    document = texts.passage(1300, 300)
     healed.wait_for_donor(client.ask(Ask(document, salt=salt)))
     prompt = recipient_of(texts, document)
     before = len([e for e in healed.events() if isinstance(e, FaultContained)])
@@ -142,12 +142,12 @@ def test_a_fault_beside_the_load_costs_at_most_the_reuse(healed: ConnectorServer
 def test_a_donor_whose_end_breaks_is_either_whole_or_gone(healed: ConnectorServer, texts: Texts, fault: str) -> None:
     """The engine takes the blocks back at once: a copy made of them later would be of somebody else's KV."""
     client, salt = healed.client, f"donor-{fault}"
-    document = texts.passage(1900, 600)
+    document = texts.passage(1900, 300)
     healed.set_fault(fault)
     client.ask(Ask(document, salt=salt))
     healed.set_fault()
-    for number in range(3):  # new owners of those blocks
-        client.ask(Ask(texts.passage(2500, 900), salt=f"{salt}-{number}", capture=False))
+    for number in range(FAULTY_BLOCKS // 4):  # new owners of those blocks
+        client.ask(Ask(texts.passage(2500, 4 * BLOCK_TOKENS), salt=f"{salt}-{number}", capture=False))
     prompt = recipient_of(texts, document)
     cold = cold_answer(client, prompt)
     missed = client.ask(Ask(prompt, max_tokens=4, salt=salt, capture=False))

@@ -43,8 +43,6 @@ DOCUMENT_TOKENS = 500
 SANE_KL = 0.2  # of a sound blend's answer; broken ones have 0.1 to 1.3
 OFF = f"guard_off:{PlanShape.NEW_INSTRUCTION.value}"
 MOST_CHECKS = 16
-# A thread bound to a core waits for whoever else has it; one that is not goes to the other.
-UNBOUND = {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
 COMMAND = ("-c", "import sys; from semblend.cli.main import main; sys.exit(main())")
 
 
@@ -57,7 +55,7 @@ def running(options: dict[str, object], *, faulty: bool) -> Iterator[ConnectorSe
     missing = vllm_missing()
     if missing:
         pytest.skip(missing)
-    server = start(Kind({"max_context_share": 1.0, **options}, environment=UNBOUND, faulty=faulty))
+    server = start(Kind({"max_context_share": 1.0, **options}, faulty=faulty))
     try:
         yield server
     finally:

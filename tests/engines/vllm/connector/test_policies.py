@@ -20,7 +20,7 @@ from semblend.contract import DonorEvicted, DonorRegistered
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
 REUSED = "backend_materialized_reuse"
-SPLIT_NOISE = 0.15  # see test_exactness.py
+SPLIT_NOISE = 0.01  # see test_exactness.py
 
 
 @pytest.mark.parametrize("server", [SMALL], indirect=True)

@@ -7,6 +7,7 @@ comes of them is the semantic path's doing.
 from __future__ import annotations
 
 import subprocess
+import time
 
 import pytest
 from scripts.engines import vllm
@@ -22,7 +23,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
 REUSED = "backend_materialized_reuse"
 DOCUMENT_TOKENS = 1000
-ATTEMPTS = 4
+ATTEMPTS = 12
 LONG_TOKENS = 4300  # beyond this product of lengths, alignment does without edit scripts
 
 
@@ -57,6 +58,7 @@ def ask_edited(
         reply = server.client.ask(Ask(recipient, salt=salt, capture=False))
         if reply.reused_tokens or (reply.semblend["discoveries"] and not until_reused):
             break
+        time.sleep(0.2)
     return reply
 
 

@@ -1,4 +1,4 @@
-"""Tenants share nothing: no tokens, no exact blocks, no names of donors, no time saved that would tell of another."""
+"""Tenants share nothing: no tokens, no exact blocks, no names of donors, no work saved that would tell of another."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 
 import pytest
-from tests.engines.vllm.connector.client import Ask, first_difference
+from tests.engines.vllm.connector.client import Ask, Reply, first_difference
 from tests.engines.vllm.connector.connector_server import ConnectorServer
 from tests.engines.vllm.connector.kinds import MAIN
 from tests.engines.vllm.connector.prompts import Texts, opening
@@ -18,7 +18,7 @@ pytestmark = [
 ]
 
 REUSED = "backend_materialized_reuse"
-COLD_CLASS = 0.5  # the least share of a cold request's time that still counts as cold
+COLD_CLASS = 0.5  # the least share of a cold request's work that still counts as cold
 
 
 @pytest.mark.parametrize(
@@ -31,14 +31,14 @@ def test_equal_text_of_another_tenant_is_cold(
 ) -> None:
     client = server.client
     start = {"tenant-a": 0, None: 1000, "tenant-d": 2000}[owner]
-    document = texts.passage(start, 1000)
+    document = texts.passage(start, 700)
     donor_id = server.wait_for_donor(client.ask(Ask(document, salt=owner)))
     recipient = texts.question(document, opening(start))
-    own = client.ask(Ask(recipient, salt=owner, capture=False))
+    own, own_s = worked(server, Ask(recipient, salt=owner, capture=False))
     assert own.outcome == REUSED, "the owner's own donor is found"
 
-    cold = client.ask(Ask(recipient, salt="nobody-before-" + str(owner), reuse=False, capture=False))
-    foreign = client.ask(Ask(recipient, salt=stranger, capture=False))
+    cold, cold_s = worked(server, Ask(recipient, salt=f"nobody-before-{owner}", reuse=False, capture=False))
+    foreign, foreign_s = worked(server, Ask(recipient, salt=stranger, capture=False))
     same_again = client.ask(Ask(document, salt=stranger, capture=False))
     for reply in (foreign, same_again):
         assert reply.cached_tokens == 0
@@ -50,8 +50,14 @@ def test_equal_text_of_another_tenant_is_cold(
         assert told, "the stream has the stranger's look-up"
         assert donor_id not in json.dumps(told)
     assert first_difference(foreign, cold) == 0.0, "computed as if nobody had been there before"
-    assert foreign.total_s > COLD_CLASS * cold.total_s, (foreign.total_s, cold.total_s, own.total_s)
-    assert own.total_s < COLD_CLASS * cold.total_s, (own.total_s, cold.total_s)
+    assert foreign_s > COLD_CLASS * cold_s, (foreign_s, cold_s, own_s)
+    assert own_s < COLD_CLASS * cold_s, (own_s, cold_s)
+
+
+def worked(server: ConnectorServer, ask: Ask) -> tuple[Reply, float]:
+    """The reply and the server's processor time for it: other tenants of the machine change what a clock says."""
+    before = server.processor_seconds()
+    return server.client.ask(ask), server.processor_seconds() - before
 
 
 def test_a_tenants_namespace_does_not_show_its_salt(server: ConnectorServer, texts: Texts) -> None:

@@ -1,0 +1,57 @@
+"""Tests that share a server go to one worker, so that two workers start each server once and use two cores.
+
+Servers of these tests compute with one thread that is bound to no core: two threads that wait for each other at every
+step stand still whenever the machine gives one of its cores to somebody else.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from tests.engines.vllm.connector.kinds import KINDS
+
+# Begun when the others are under way: what they show is shown in part by tests inside the engine as well.
+LAST = {"vllm small", "vllm suggesting", "vllm disabled", "vllm fragments", "vllm segments"}
+STOCK_VLLM = {"test_server", "test_vllm_proxied"}
+SHARED_SGLANG = {
+    "test_sglang_blending",
+    "test_sglang_donor_events",
+    "test_sglang_edges",
+    "test_sglang_fidelity",
+    "test_sglang_proxied",
+    "test_conformance",
+}
+
+
+class ByServer(LoadScopeScheduling):
+    def _split_scope(self, nodeid: str) -> str:
+        return server_of(nodeid)
+
+
+# Not by marks ("loadgroup"): they travel in the ids of tests, which pytest 9 no longer lets be changed.
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByServer:
+    return ByServer(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: server_of(item.nodeid) in LAST)
+
+
+def server_of(nodeid: str) -> str:
+    """Which server a test talks to, by its id; tests of a file that starts one of its own share that."""
+    file = Path(nodeid.partition("::")[0])
+    if file.stem in SHARED_SGLANG:
+        return "sglang"
+    if file.stem in STOCK_VLLM:
+        return "vllm"
+    chosen = re.search(r"\[(.*)\]$", nodeid)
+    kinds = KINDS.keys() & (chosen.group(1).split("-") if chosen else ())
+    return f"vllm {kinds.pop()}" if kinds else str(file)
