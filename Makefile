@@ -62,7 +62,7 @@ test-models: models  ## tests with real model weights
 test-inside: engine-vllm  ## tests in a real engine's own process
 	TORCH_COMPILE_DISABLE=1 VLLM_CPU_OMP_THREADS_BIND=nobind OMP_NUM_THREADS=1 .engines/vllm/bin/python -m pytest -n 2 -m engine tests/engines/vllm_inside tests/conformance
 
-# Two servers at a time, each on a thread of its own; those with the longest tests first.
+# Two servers at a time, each on a thread of its own.
 test-engines: engine-vllm engine-sglang engine-dynamo engine-nats  ## tests with real serving engines
 	$(BIN)/pytest -n 2 --no-loadscope-reorder --durations=12 -m engine tests/engines/vllm tests/engines/sglang tests/engines/dynamo tests/conformance tests/contract/test_documents_run.py
 

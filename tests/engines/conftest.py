@@ -18,8 +18,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.engines.vllm.connector.kinds import KINDS
 
-# Begun when the others are under way: what they show is shown in part by tests inside the engine as well.
-LAST = {"vllm small", "vllm suggesting", "vllm disabled", "vllm fragments", "vllm segments"}
+# On a slow day not all of it may be begun (see tests/conftest.py): what matters most comes first.
+SOON, USUAL, LATE = range(3)
+WHEN = {
+    **dict.fromkeys(("vllm main", "vllm faulty", "sglang"), SOON),
+    **dict.fromkeys(("vllm small", "vllm suggesting", "vllm disabled", "vllm fragments", "vllm segments"), LATE),
+}
 STOCK_VLLM = {"test_server", "test_vllm_proxied"}
 SHARED_SGLANG = {
     "test_sglang_blending",
@@ -42,7 +46,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByServe
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: server_of(item.nodeid) in LAST)
+    items.sort(key=lambda item: WHEN.get(server_of(item.nodeid), USUAL))
 
 
 def server_of(nodeid: str) -> str:

@@ -16,7 +16,7 @@ FAULTY_BLOCKS: Final = 12  # few enough that somebody else's KV is soon in block
 
 CROWDED: Final = "crowded"
 CROWDED_HOST_BYTES: Final = 128 << 20
-CROWDED_BLOCKS: Final = 24  # fewer than the crowd's long answers need at once
+CROWDED_BLOCKS: Final = 32  # fewer than the crowd's long answers need at once
 
 SMALL: Final = "small"  # a store for two donors, hinted only, and no worker class
 SMALL_DONOR_TOKENS: Final = 400
