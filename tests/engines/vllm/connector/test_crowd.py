@@ -124,7 +124,7 @@ def test_it_was_a_crowd(crowd: Crowd, server: ConnectorServer) -> None:
     assert server.client.metrics()["vllm:num_preemptions_total"] > 0
     outcomes = [reply.outcome for _, reply in crowd.replies]
     assert outcomes.count("backend_materialized_reuse") >= 20
-    assert outcomes.count("exact_prefix") >= 1  # the pool is so small that most exact blocks are soon gone
+    assert outcomes.count("exact_prefix") >= 5
     assert outcomes.count("cold_fallback") >= 10
 
 
@@ -150,7 +150,7 @@ def test_no_block_and_no_byte_is_left_behind(crowd: Crowd, server: ConnectorServ
 def test_memory_does_not_grow_with_the_crowd(crowd: Crowd, server: ConnectorServer, texts: Texts) -> None:
     assert crowd.replies
     before = server.resident_bytes()
-    again = let_loose(server.client, requests(texts, random.Random(0))[: REQUESTS // 5], seed=2)
+    again = let_loose(server.client, requests(texts, random.Random(0))[: REQUESTS // 4], seed=2)
     assert again.errors == []
     assert server.resident_bytes() - before < MEMORY_SLACK_BYTES
 
@@ -159,7 +159,7 @@ def test_who_was_not_blended_got_what_the_engine_says_when_asked_alone(crowd: Cr
     """As near to it as a crowd without any reuse is, and one step more."""
     client = server.client
     served = [(ask, reply) for ask, reply in crowd.replies if not reply.reused_tokens and ask.n == 1]
-    assert len(served) >= COMPARED
+    assert len(served) >= 40
     served = served[:COMPARED]
     plain = [replace(ask, salt=f"plain-{n}", reuse=False, capture=False) for n, (ask, _) in enumerate(served)]
     with ThreadPoolExecutor(PLAIN_CROWD) as pool:
