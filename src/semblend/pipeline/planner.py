@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,14 @@ class PlannerCounters:
     evicted: int = 0
     planned: int = 0
     declined: dict[DeclineReason, int] = field(default_factory=dict)
+
+
+class _Search(NamedTuple):
+    """What was found for a prompt, and the least length of a run to take from it."""
+
+    found: FoundRuns
+    least: int
+    discoveries: tuple[Discovery, ...]
 
 
 class Planner:
@@ -198,30 +206,42 @@ class Planner:
         if floor >= limit:
             return Decline(DeclineReason.EXACT_PREFIX_COVERS, f"{floor} of {len(tokens)} tokens")
 
-        for _ in range(_ATTEMPTS):
-            with self._index.reading():
-                answer, donors = self._search(tokens, namespace, floor, limit, text)
-                if not isinstance(answer, ReusePlan) or self._index.confirm(donors):
+        for attempt in range(1, _ATTEMPTS + 1):
+            with self._index.reading():  # one for all that is read of a slot
+                search = self._search(tokens, namespace, floor, limit, text)
+                answer, gone = self._answer(search, tokens, floor, limit)
+                if not gone:
+                    return answer
+                while gone and attempt == _ATTEMPTS:  # make do with the donors that stayed; fewer each time
+                    search = search._replace(found=search.found.without(gone))
+                    answer, gone = self._answer(search, tokens, floor, limit)
+                if not gone and isinstance(answer, ReusePlan):
                     return answer
         return Decline(DeclineReason.STALE, "donors were forgotten while they were being planned")
 
     def _search(
         self, tokens: NDArray[np.uint32], namespace: Namespace, floor: int, limit: int, text: str | None
-    ) -> tuple[ReusePlan | Decline, list[tuple[str, int]]]:
-        """One try: the answer, and the donors with the slots it was read from."""
+    ) -> _Search:
+        """What the token path finds and, where that leaves much of the prompt, what similarity suggests besides."""
         found = self._find(tokens, namespace, floor)
         least = self.gates.min_run_tokens
-        pieces = compose(found.rows, floor, limit, least)
-        discoveries: tuple[Discovery, ...] = ()
-        if self._finder is not None and text is not None and pieces[:, LENGTH].sum() < ENOUGH * (limit - floor):
-            discoveries = self.discover(text, namespace, self._semantic_wait_s)
-            found = self._with_aligned(found, tokens, discoveries)
-            if not self.settings.exact_materialization_only:
-                least = min(least, self.gates.min_fragment_tokens)
-            pieces = compose(found.rows, floor, limit, least)
-        donors = [(found.donor_ids[d], found.slots[d]) for d in dict.fromkeys(pieces[:, DONOR].tolist())]
+        if self._finder is None or text is None:
+            return _Search(found, least, ())
+        if compose(found.rows, floor, limit, least)[:, LENGTH].sum() >= ENOUGH * (limit - floor):
+            return _Search(found, least, ())
+        discoveries = self.discover(text, namespace, self._semantic_wait_s)
+        if not self.settings.exact_materialization_only:
+            least = min(least, self.gates.min_fragment_tokens)
+        return _Search(self._with_aligned(found, tokens, discoveries), least, discoveries)
+
+    def _answer(
+        self, search: _Search, tokens: NDArray[np.uint32], floor: int, limit: int
+    ) -> tuple[ReusePlan | Decline, frozenset[str]]:
+        """What the gates make of a search, and which donors of a plan were forgotten meanwhile."""
+        found = search.found
+        pieces = compose(found.rows, floor, limit, search.least)
         if self.settings.discovery_only:
-            return self._discovery_only(found, pieces, discoveries, limit - floor), donors
+            return self._discovery_only(found, pieces, search.discoveries, limit - floor), frozenset()
         risks = context_risks(pieces, self._shared_prefixes(tokens, found, pieces, floor))
         share = max((risk.mean_share for risk in risks), default=0.0)
         answer = decide(
@@ -232,10 +252,13 @@ class Planner:
             self.gates,
             strict_prefix_boundary=self.settings.strict_prefix_boundary,
             recompute_layers=self._layers(share) if self._layers is not None else (),
-            discoveries=discoveries,
+            discoveries=search.discoveries,
             truncated=found.truncated,
         )
-        return answer, donors
+        if isinstance(answer, Decline):
+            return answer, frozenset()
+        donors = dict.fromkeys(pieces[:, DONOR].tolist())
+        return answer, self._index.confirm([(found.donor_ids[donor], found.slots[donor]) for donor in donors])
 
     def _find(self, tokens: NDArray[np.uint32], namespace: Namespace, floor: int) -> FoundRuns:
         """Every run the token path guarantees. One that begins in the exact prefix is found whole, and cut later."""

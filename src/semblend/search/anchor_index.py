@@ -80,6 +80,11 @@ class FoundRuns(NamedTuple):
     slots: tuple[int, ...]
     truncated: bool
 
+    def without(self, gone: frozenset[str]) -> FoundRuns:
+        """The runs of all other donors."""
+        left = [i for i, donor_id in enumerate(self.donor_ids) if donor_id not in gone]
+        return self._replace(rows=self.rows[np.isin(self.rows[:, RUN_SLOT], left)])
+
 
 class AnchorIndex:
     """``fingerprint`` maps donor tokens to the anchors to index; it must be deterministic, as removal asks it again."""
@@ -227,11 +232,11 @@ class AnchorIndex:
     def slot_of(self, donor_id: str) -> int | None:
         return self._slots.get(donor_id)
 
-    def confirm(self, donors: Sequence[tuple[str, int]]) -> bool:
-        """Whether each of these donors is still the one in its slot; if so, remember that a plan used them."""
-        slots = [slot for donor_id, slot in donors if self._slots.get(donor_id) == slot]
-        self._store.used[slots] = 1  # a plain store: readers never wait
-        return len(slots) == len(donors)
+    def confirm(self, donors: Sequence[tuple[str, int]]) -> frozenset[str]:
+        """Which of these donors are no longer the one in their slot; of the others, remember that a plan used them."""
+        gone = frozenset(donor_id for donor_id, slot in donors if self._slots.get(donor_id) != slot)
+        self._store.used[[slot for donor_id, slot in donors if donor_id not in gone]] = 1  # readers never wait
+        return gone
 
     # -- writers, under the lock ------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ import time
 import numpy as np
 from numpy.typing import NDArray
 
-from semblend import Gates, Namespace, Planner, ReusePlan, Settings
+from semblend import Decline, DeclineReason, Gates, Namespace, Planner, ReusePlan, Settings
 
 TENANT = Namespace(tenant="a", model="m")
 HEAD = np.random.default_rng(7).integers(0, 50, 200).astype(np.uint32)  # common to all: keeps the tries busy
@@ -25,7 +25,7 @@ def test_concurrent_register_plan_forget() -> None:
     forgotten: set[str] = set()
     stop = threading.Event()
     faults: list[str] = []
-    plans = [0]
+    plans, stale = [0], [0]
     reused_from_moving = [0]
 
     def write() -> None:
@@ -49,8 +49,10 @@ def test_concurrent_register_plan_forget() -> None:
             gone_before = set(forgotten)
             answer = planner.plan(recipient, TENANT)
             plans[0] += 1
-            if not isinstance(answer, ReusePlan):
-                faults.append(f"the head is in every donor, yet {answer}")
+            if isinstance(answer, Decline):
+                stale[0] += answer.reason == DeclineReason.STALE
+                if answer.reason != DeclineReason.STALE:
+                    faults.append(f"the head is in every donor, yet {answer}")
                 continue
             for run in answer.runs:
                 donor = content(0 if run.donor_id == "stays" else int(run.donor_id[1:]))
@@ -72,6 +74,7 @@ def test_concurrent_register_plan_forget() -> None:
     assert not any(thread.is_alive() for thread in threads)
     assert not faults, faults[:3]
     assert plans[0] > 100
+    assert stale[0] <= plans[0] / 100, "every donor of a plan left while it was planned, three times in a row"
     assert reused_from_moving[0] > 10
     assert planner.memory_bytes() <= 1 << 20
 
@@ -88,6 +91,36 @@ def test_an_id_registered_again_is_planned_with_its_new_tokens_only() -> None:
             assert isinstance(older, ReusePlan)
             assert older.reused_tokens < len(HEAD) + 32
     assert len(planner) == 1
+
+
+def forgetting_planner(leave: list[str]) -> Planner:
+    """Four donors, and before each answer is confirmed the next of ``leave`` is forgotten."""
+
+    def forget_one(_: float) -> tuple[int, ...]:
+        if leave:
+            planner.forget(leave.pop(0))
+        return ()
+
+    planner = Planner(
+        settings=Settings(embedder="none"), gates=Gates(min_reuse_ratio=0.0), budget_bytes=1 << 20, layers=forget_one
+    )
+    for number in range(4):
+        planner.register(f"d{number}", content(number)[len(HEAD) :], TENANT)
+    return planner
+
+
+def test_a_plan_of_several_donors_does_not_fall_when_they_are_forgotten_one_by_one() -> None:
+    prompt = np.concatenate([content(number)[len(HEAD) :] for number in range(4)])
+    answer = forgetting_planner(["d0", "d1", "d2"]).plan(prompt, TENANT)
+    assert isinstance(answer, ReusePlan)
+    assert [(run.donor_id, run.target_start, run.length) for run in answer.runs] == [("d3", 1200, 399)]
+
+
+def test_a_plan_whose_donors_have_all_been_forgotten_meanwhile_is_stale() -> None:
+    prompt = np.concatenate([content(number)[len(HEAD) :] for number in range(3)])
+    answer = forgetting_planner(["d0", "d1", "d2"]).plan(prompt, TENANT)
+    assert isinstance(answer, Decline)
+    assert answer.reason == DeclineReason.STALE
 
 
 def test_a_lookup_does_not_wait_for_a_writer() -> None:
