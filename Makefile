@@ -59,8 +59,9 @@ test-load: setup  ## load on loopback, alone and bounded
 test-models: models  ## tests with real model weights
 	$(BIN)/pytest -n 0 -m models
 
+# What is compiled here, the servers of test-engines find compiled (see scripts/engines/specs.py).
 test-inside: engine-vllm  ## tests in a real engine's own process
-	TORCH_COMPILE_DISABLE=1 VLLM_CPU_OMP_THREADS_BIND=nobind OMP_NUM_THREADS=1 .engines/vllm/bin/python -m pytest -n 2 -m engine tests/engines/vllm_inside tests/conformance
+	NUMBA_CACHE_DIR=$(CURDIR)/.cache/engines/compiled TORCH_COMPILE_DISABLE=1 VLLM_CPU_OMP_THREADS_BIND=nobind OMP_NUM_THREADS=1 .engines/vllm/bin/python -m pytest -n 2 -m engine tests/engines/vllm_inside tests/conformance
 
 # Two servers at a time, each on a thread of its own.
 test-engines: engine-vllm engine-sglang engine-dynamo engine-nats  ## tests with real serving engines
