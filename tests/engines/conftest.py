@@ -18,11 +18,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.engines.vllm.connector.kinds import KINDS
 
-# On a slow day not all of it may be begun (see tests/conftest.py): what matters most comes first, what takes longest
-# soon, so that little is under way at the end.
+# On a slow day not all of it may be begun (see tests/conftest.py): what matters most comes first.
 SOON, USUAL, LATE = range(3)
 WHEN = {
-    **dict.fromkeys(("vllm main", "vllm crowded", "vllm faulty", "sglang"), SOON),
+    **dict.fromkeys(("vllm main", "vllm faulty", "sglang"), SOON),
     **dict.fromkeys(("vllm small", "vllm suggesting", "vllm disabled", "vllm fragments", "vllm segments"), LATE),
 }
 STOCK_VLLM = {"test_server", "test_vllm_proxied"}

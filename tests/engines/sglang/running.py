@@ -46,8 +46,11 @@ def start(
         pytest.skip(missing)
     # Whenever two requests decode, every few steps one is sent back to the queue: retraction is part of the tests.
     retracting = {"SGLANG_TEST_RETRACT": "1", "SGLANG_TEST_RETRACT_INTERVAL": "5"}
+    # Every test caps its pool in tokens. The share of free memory is only not to cap it lower, or refuse to start,
+    # because servers of other tests come up meanwhile.
+    flags = ("--page-size", str(PAGE_TOKENS), "--enable-cache-report", "--mem-fraction-static", "0.9")
     chosen = EngineOptions(
-        extra=("--page-size", str(PAGE_TOKENS), "--enable-cache-report", *extra),
+        extra=(*flags, *extra),
         environment={**retracting, **(environment or {})},
         startup_timeout_s=900.0,
     )
