@@ -50,8 +50,9 @@ def test_concurrent_register_plan_forget() -> None:
             answer = planner.plan(recipient, TENANT)
             plans[0] += 1
             if isinstance(answer, Decline):
-                stale[0] += answer.reason == DeclineReason.STALE
-                if answer.reason != DeclineReason.STALE:
+                if answer.reason == DeclineReason.STALE:
+                    stale[0] += 1
+                else:
                     faults.append(f"the head is in every donor, yet {answer}")
                 continue
             for run in answer.runs:
