@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 
 import pytest
@@ -10,6 +11,9 @@ from hypothesis import HealthCheck, settings
 
 settings.register_profile("shared_machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared_machine")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # inherited from a shell's background, and by what tests start
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ENGINE_TESTS_END_AT = "ENGINE_TESTS_END_AT"  # seconds since the epoch
 
