@@ -38,17 +38,10 @@ class Refusal:
 class Resets:
     """All of ``urls``, in order, each until it succeeds or patience ends."""
 
-    def __init__(
-        self,
-        poster: Poster,
-        urls: tuple[str, ...],
-        nudge: Callable[[], Awaitable[object]],
-        patience_s: float = _PATIENCE_S,
-    ) -> None:
+    def __init__(self, poster: Poster, urls: tuple[str, ...], nudge: Callable[[], Awaitable[object]]) -> None:
         self._poster = poster
         self._urls = urls
         self._nudge = nudge
-        self._patience_s = patience_s
 
     def __bool__(self) -> bool:
         return bool(self._urls)
@@ -69,7 +62,7 @@ class Resets:
             )
 
     async def _clear_one(self, url: str) -> Refusal | None:
-        deadline = time.monotonic() + self._patience_s
+        deadline = time.monotonic() + _PATIENCE_S
         tries = 0
         while (refusal := await self._try(url)) is not None:
             if refusal.is_final or time.monotonic() >= deadline:

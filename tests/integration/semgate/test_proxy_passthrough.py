@@ -204,8 +204,9 @@ def test_an_upstream_that_is_away_or_silent(tmp_path: Path) -> None:
         call.transport.abort()
 
     async def act() -> None:
-        for script, code, status in ((silent, "upstream_timeout", 504), (torn, "upstream_reset", 502)):
-            async with proxying(script, tmp_path / code, proxy_timeout_seconds=0.1) as running:
+        cases = ((silent, 0.1, "upstream_timeout", 504), (torn, 20.0, "upstream_reset", 502))
+        for script, seconds, code, status in cases:
+            async with proxying(script, tmp_path / code, proxy_timeout_seconds=seconds) as running:
                 answer = await ask(running.port, "POST", CHAT, chat_body("hello"))
             assert (answer.status, error_of(answer.body)["code"]) == (status, code)
             (record,) = running.records()

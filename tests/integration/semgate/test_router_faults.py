@@ -43,7 +43,7 @@ def test_a_fault_before_the_first_byte_goes_unnoticed(mode: Mode, tmp_path: Path
 @pytest.mark.parametrize("mode", ["hang", "hang_after_head"])
 def test_a_hung_replica_is_left_and_told(mode: Mode, tmp_path: Path) -> None:
     async def work() -> None:
-        async with router_rig(tmp_path, first_byte_seconds=0.3) as rig:
+        async with router_rig(tmp_path, first_byte_seconds=2.0) as rig:
             rig.replica("a").mode = mode
             replies = await asyncio.gather(*(ask(rig.port, body=chat()) for _ in range(4)))
             assert all(is_whole_answer(reply) for reply in replies)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from sembench.http.reply import LiveReply
 from sembench.http.request import LiveRequest
+from sembench.live import resets
 from sembench.live.arms import answered, arm_row
 from sembench.live.audit import ConnectorAudit
 from sembench.live.messages import Messages
@@ -77,8 +80,8 @@ def session(
         server,
         server,
         Messages(chosen, "m", by_tenant=by_tenant),
-        Resets(server, () if by_tenant else ("/all",), nudge, patience_s=0.4),
-        Resets(server, () if by_tenant else ("/exact",), nudge, patience_s=0.4),
+        Resets(server, () if by_tenant else ("/all",), nudge),
+        Resets(server, () if by_tenant else ("/exact",), nudge),
         PromptSizes(None, chosen.block_size),
         chosen,
         audit,
@@ -154,7 +157,11 @@ def test_a_reset_that_says_no_is_repeated_and_then_believed() -> None:
 
 
 @pytest.mark.parametrize("answer", [(200, b'{"success": false}'), (503, b""), (400, b"busy")])
-def test_an_arm_whose_reset_never_succeeds_is_not_asked(answer: tuple[int, bytes]) -> None:
+def test_an_arm_whose_reset_never_succeeds_is_not_asked(
+    answer: tuple[int, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks_at_the_clock = itertools.count()  # each a second later than the one before
+    monkeypatch.setattr(resets, "time", SimpleNamespace(monotonic=lambda: next(looks_at_the_clock)))
     server = Recorder()
     server.resets["/all"] = [answer] * 1000
     chosen = session(server, arms="cold")

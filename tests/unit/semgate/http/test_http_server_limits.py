@@ -10,6 +10,7 @@ from collections.abc import MutableMapping
 from typing import Any
 
 import pytest
+from tests.pace import at_some_pace
 from tests.unit.semgate.http.scripted_upstream import connected
 from tests.unit.semgate.http.test_http_server import echo, play, serving
 
@@ -43,7 +44,7 @@ def test_a_trailer_is_no_header_of_this_request_or_the_next(trailers: bytes) -> 
 @pytest.mark.parametrize("piece", [b"G", b"GET / HTTP/1.1\r\nhost: ", b"\r\n"])
 def test_every_head_of_a_connection_has_its_time_limit(piece: bytes) -> None:
     async def act() -> None:
-        async with serving(echo, Limits(head_seconds=0.5)) as port, connected(port) as client:
+        async with serving(echo, Limits(head_seconds=2.0)) as port, connected(port) as client:
             client.send("GET", "/")
             assert (await client.answer()).status == 200
             client.writer.write(piece)
@@ -54,44 +55,50 @@ def test_every_head_of_a_connection_has_its_time_limit(piece: bytes) -> None:
 
 
 def test_a_quiet_kept_connection_is_no_slow_head() -> None:
-    async def act() -> None:
-        async with serving(echo, Limits(head_seconds=0.3)) as port, connected(port) as client:
-            for _ in range(2):
-                client.send("POST", "/", b"{}")
-                assert (await client.answer()).status == 200
-                await asyncio.sleep(0.5)
+    def attempt(pace: float) -> None:
+        async def act() -> None:
+            async with serving(echo, Limits(head_seconds=0.3 * pace)) as port, connected(port) as client:
+                for _ in range(2):
+                    client.send("POST", "/", b"{}")
+                    assert (await client.answer()).status == 200
+                    await asyncio.sleep(0.5 * pace)
 
-    play(act)
+        play(act)
+
+    at_some_pace(attempt)
 
 
 @pytest.mark.parametrize("late", [b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\n\r\nab", b"GET / HT"])
 def test_a_late_request_behind_a_stream_does_not_cut_the_stream(late: bytes) -> None:
-    begun, release = asyncio.Event(), asyncio.Event()
+    def attempt(pace: float) -> None:
+        begun, release = asyncio.Event(), asyncio.Event()
 
-    async def app(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        if scope["path"] != "/stream":
-            await read_body(receive, ())
-            return
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": b"a", "more_body": True})
-        begun.set()
-        await release.wait()
-        await send({"type": "http.response.body", "body": b"b"})
+        async def app(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+            if scope["path"] != "/stream":
+                await read_body(receive, ())
+                return
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b"a", "more_body": True})
+            begun.set()
+            await release.wait()
+            await send({"type": "http.response.body", "body": b"b"})
 
-    async def act() -> None:
-        limits = Limits(head_seconds=0.3, body_seconds=0.3)
-        async with serving(app, limits) as port, connected(port) as client:
-            client.send("GET", "/stream")
-            await begun.wait()
-            client.writer.write(late)
-            await asyncio.sleep(0.8)
-            release.set()
-            answer = await client.answer()
-            assert (answer.body, answer.complete) == (b"ab", True)
-            with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
-                await asyncio.wait_for(client.reader.readexactly(1), 10.0)
+        async def act() -> None:
+            limits = Limits(head_seconds=0.3 * pace, body_seconds=0.3 * pace)
+            async with serving(app, limits) as port, connected(port) as client:
+                client.send("GET", "/stream")
+                await begun.wait()
+                client.writer.write(late)
+                await asyncio.sleep(0.8 * pace)
+                release.set()
+                answer = await client.answer()
+                assert (answer.body, answer.complete) == (b"ab", True)
+                with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+                    await asyncio.wait_for(client.reader.readexactly(1), 10.0)
 
-    play(act)
+        play(act)
+
+    at_some_pace(attempt)
 
 
 async def flood(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
@@ -112,17 +119,22 @@ async def _stalled(server: HttpServer) -> None:
 
 
 def test_a_client_that_does_not_read_does_not_double_the_shutdown() -> None:
-    async def act() -> None:
-        server = HttpServer(flood, host="127.0.0.1", port=0, shutdown_seconds=3.0)
-        async with connected(await server.start()) as client:
-            client.writer.transport.pause_reading()  # type: ignore[attr-defined]
-            client.send("GET", "/")
-            await _stalled(server)
-            began_s = time.perf_counter()
-            await server.stop()
-            assert 2.9 < time.perf_counter() - began_s < 5.9
+    def attempt(pace: float) -> None:
+        limit_s = 0.6 * pace
 
-    play(act)
+        async def act() -> None:
+            server = HttpServer(flood, host="127.0.0.1", port=0, shutdown_seconds=limit_s)
+            async with connected(await server.start()) as client:
+                client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+                client.send("GET", "/")
+                await _stalled(server)
+                began_s = time.perf_counter()
+                await server.stop()
+                assert 0.95 < (time.perf_counter() - began_s) / limit_s < 1.95
+
+        play(act)
+
+    at_some_pace(attempt)
 
 
 @pytest.mark.parametrize("reads", [True, False])

@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+from tests.pace import at_some_pace
 from tests.unit.semgate.http.scripted_upstream import EVENTS_HEAD, Call, Script, ScriptedUpstream, scripted
 
 from semgate.http.reply import PAUSE_BYTES
@@ -209,7 +210,7 @@ def test_waiting_for_a_connection_ends_with_the_connect_time_limit() -> None:
         first.cancel()
         await asyncio.gather(first, return_exceptions=True)
 
-    play(script, act, max_connections_per_origin=1, connect_seconds=0.05)
+    play(script, act, max_connections_per_origin=1, connect_seconds=1.0)
 
 
 def test_a_place_given_to_somebody_who_left_goes_to_the_next() -> None:
@@ -276,21 +277,24 @@ def test_a_stream_that_stops_is_ended_after_the_idle_time() -> None:
             await anext(chunks)
         await left.wait()
 
-    play(script, act, idle_seconds=0.05)
+    play(script, act, idle_seconds=1.0)
 
 
 def test_a_slow_stream_is_not_idle() -> None:
-    async def script(call: Call) -> None:
-        call.write(EVENTS_HEAD)
-        for _ in range(6):
-            call.chunk(b"x")
-            await asyncio.sleep(0.1)
-        call.end()
+    def attempt(pace: float) -> None:
+        async def script(call: Call) -> None:
+            call.write(EVENTS_HEAD)
+            for _ in range(6):
+                call.chunk(b"x")
+                await asyncio.sleep(0.1 * pace)
+            call.end()
 
-    async def act(upstream: Upstream, server: ScriptedUpstream) -> None:
-        assert await body_of(await get(upstream, server)) == b"x" * 6
+        async def act(upstream: Upstream, server: ScriptedUpstream) -> None:
+            assert await body_of(await get(upstream, server)) == b"x" * 6
 
-    play(script, act, idle_seconds=0.4)
+        play(script, act, idle_seconds=0.4 * pace)
+
+    at_some_pace(attempt)
 
 
 @pytest.mark.parametrize("when", ["before the head", "in the stream"])

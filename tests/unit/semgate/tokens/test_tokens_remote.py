@@ -51,7 +51,7 @@ class Engine:
 
 
 def tokens_of(engine: Engine, path: str, body: dict[str, Any], origin: str | None = "http://one") -> list[int] | None:
-    source = EngineTokens(cast(Upstream, engine), lambda: origin, seconds=0.05)
+    source = EngineTokens(cast(Upstream, engine), lambda: origin, seconds=0.05 if engine.answer is None else 20.0)
     raw = json.dumps(body).encode()
     found = asyncio.run(source.tokens_of(read_request(path, (), raw), raw))
     asyncio.run(source.close())
