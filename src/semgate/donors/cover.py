@@ -85,6 +85,8 @@ def find_runs(
             elif scratch.last[donor] != position:
                 count = _close(store, scratch, donor, shape, runs, count)
                 _begin(store, scratch, post, position)
+            elif scratch.start[donor] == position:  # begun just now: from its first place in the donor it goes farthest
+                scratch.shift[donor] = min(scratch.shift[donor], store.posts[post, POSITION] - position)
             post = int(store.posts[post, NEXT])
     for i in range(seen):
         count = _close(store, scratch, scratch.seen[i], shape, runs, count)

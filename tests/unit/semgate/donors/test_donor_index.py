@@ -131,6 +131,14 @@ def test_an_anchor_that_everybody_holds_costs_a_bounded_walk(monkeypatch: pytest
     assert index.expected(document, None, None, slots(0, 0)).sum() == 0
 
 
+@pytest.mark.parametrize(("length", "copies"), [(41, 4), (55, 3), (80, 3), (81, 2), (170, 2)])
+def test_text_that_stands_several_times_in_a_donor_is_followed_from_its_first_place(length: int, copies: int) -> None:
+    index = DonorIndex(KEY, model=OPEN)
+    document = np.concatenate([text(3, length)] * copies)
+    index.add(0, announced("d", document))
+    assert index.expected(document, None, None, slots(0))[0] >= len(document) - 2 * 33
+
+
 def brute_force(donors: dict[tuple[int, str], Tokens], asked: Tokens, count: int) -> list[int]:
     """Positions of runs of at least 64 equal tokens, by comparing everything with everything."""
     covered = np.zeros((count, len(asked)), bool)
