@@ -9,7 +9,14 @@ import time
 import pytest
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("shared_machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FIXED_EXAMPLES = "FIXED_EXAMPLES"  # the same examples in every run, as in CI; at a desk each run looks elsewhere
+
+settings.register_profile(
+    "shared_machine",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=FIXED_EXAMPLES in os.environ,
+)
 settings.load_profile("shared_machine")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # inherited from a shell's background, and by what tests start
