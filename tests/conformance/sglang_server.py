@@ -16,7 +16,7 @@ from tests.engines.sglang.running import shared
 
 from semblend.contract import Declined, Event, LookupFinished, Materialized, decode_line
 
-EVENTS_S: Final = 20.0
+EVENTS_S: Final = 60.0
 
 
 class SglangServer:

@@ -18,11 +18,22 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.engines.vllm.connector.kinds import KINDS
 
-# On a slow day not all of it may be begun (see tests/conftest.py): what matters most comes first.
-SOON, USUAL, LATE = range(3)
+# On a slow day not all of it may be begun (see tests/conftest.py): what matters most comes first, then what is brief;
+# late comes what costs minutes for a few tests, the crowd first of it.
+SOON, BRIEF, USUAL, LATE = range(4)
+BRIEF_FILES = {
+    "test_dynamo_router",
+    "test_nats_events",
+    "test_sglang_surface",
+    "test_stats",
+    "test_stubs",
+    "test_support",
+}
 WHEN = {
     **dict.fromkeys(("vllm main", "vllm faulty", "sglang"), SOON),
-    **dict.fromkeys(("vllm small", "vllm suggesting", "vllm disabled", "vllm fragments", "vllm segments"), LATE),
+    **dict.fromkeys(
+        ("vllm crowded", "vllm small", "vllm suggesting", "vllm disabled", "vllm fragments", "vllm segments"), LATE
+    ),
 }
 STOCK_VLLM = {"test_server", "test_vllm_proxied"}
 SHARED_SGLANG = {
@@ -46,7 +57,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByServe
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: WHEN.get(server_of(item.nodeid), USUAL))
+    items.sort(key=lambda item: WHEN.get(server_of(item.nodeid), BRIEF if item.path.stem in BRIEF_FILES else USUAL))
 
 
 def server_of(nodeid: str) -> str:

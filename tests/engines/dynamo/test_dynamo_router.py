@@ -34,7 +34,7 @@ def prompt(*parts: NDArray[np.uint32]) -> list[int]:
 
 
 def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.01)

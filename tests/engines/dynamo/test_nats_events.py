@@ -35,7 +35,7 @@ def words(seed: int, length: int) -> NDArray[np.uint32]:
     return np.random.default_rng(seed).integers(100, 40_000, length).astype(np.uint32)
 
 
-async def until(holds: Callable[[], bool], seconds: float = 40.0) -> None:
+async def until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
     async with asyncio.timeout(seconds):
         while not holds():
             await asyncio.sleep(0.02)
@@ -124,7 +124,7 @@ def test_a_server_that_is_away_is_a_fault_and_ends_in_time() -> None:
     faults: list[FaultContained] = []
     announcer = opened(f"nats://127.0.0.1:{free_port()}", faults)
     announcer.loadable("a", words(1, 300), None, None)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not faults:
         assert time.monotonic() < deadline
         threading.Event().wait(0.05)
