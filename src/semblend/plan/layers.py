@@ -95,7 +95,7 @@ def recompute_layers(curve: DeviationCurve, context_share: float, threshold: flo
             raise ValueError(f"{name} must lie between 0 and 1, not {value}")
     excess = [(value - curve.noise_floor) * context_share for value in curve.deviation]
     reaching = [layer for layer, over in enumerate(excess) if over > 0 and curve.noise_floor + over >= threshold]
-    reaching.sort(key=lambda layer: (-excess[layer], layer))
+    reaching.sort(key=lambda layer: (-curve.deviation[layer], layer))
     return tuple(sorted(reaching[: math.floor(cap * curve.layers)]))
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from semblend.errors import ConfigurationError
@@ -49,6 +49,7 @@ def record(**changes: Any) -> dict[str, Any]:
 
 
 @given(curves, shares, shares, shares)
+@example(DeviationCurve("m", None, (0.75, 1.0), 0.0, Provenance.MEASURED), 5e-324, 0.0, 0.5)  # too small to multiply
 def test_choice_is_ascending_in_range_and_within_the_cap(
     curve: DeviationCurve, share: float, threshold: float, cap: float
 ) -> None:
