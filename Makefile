@@ -50,15 +50,16 @@ docs: setup  ## regenerate the reference pages
 docs-check: setup  ## generated pages are up to date
 	$(PY) -m scripts.generate_docs --check
 
+ALONE := -m "not models and not engine and not load"
 test: setup  ## unit, contract and integration tests that need no model and no engine
-	$(BIN)/pytest -n 2 --durations=12 -m "not models and not engine and not load"
+	$(BIN)/pytest -n 2 --durations=12 $(ALONE)
 
 # In slices of half a second, as a crowded host does it: what judges by the clock shows. Needs root and Debian's stress-ng.
 STARVED := tests/integration tests/unit/semgate tests/unit/semblend tests/unit/sembench
 test-starved: setup  ## tests of sockets, threads and processes while more than half of the processors is taken away
 	@command -v stress-ng > /dev/null && test "$$(id -u)" = 0 || { echo "run as root, after: apt-get install stress-ng"; exit 3; }
 	stress-ng --quiet --cpu 0 --cpu-load 60 --cpu-load-slice 500 --sched fifo --sched-prio 50 --timeout 3600 & \
-	trap "kill $$!" EXIT; $(BIN)/pytest -n 2 --durations=12 -m "not models and not engine and not load" $(STARVED)
+	trap "kill $$!" EXIT; $(BIN)/pytest -n 2 --durations=12 $(ALONE) $(STARVED)
 
 test-load: setup  ## load on loopback, alone and bounded
 	$(BIN)/pytest -n 0 -m load

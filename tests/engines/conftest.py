@@ -21,16 +21,19 @@ from tests.engines.vllm.connector.kinds import KINDS
 # On a slow day not all of it may be begun (see tests/conftest.py): what matters most comes first, then what is brief;
 # late comes what costs minutes for a few tests, the crowd first of it.
 SOON, BRIEF, USUAL, LATE = range(4)
-BRIEF_FILES = {
-    "test_dynamo_router",
-    "test_nats_events",
-    "test_sglang_surface",
-    "test_stats",
-    "test_stubs",
-    "test_support",
-}
 WHEN = {
     **dict.fromkeys(("vllm main", "vllm faulty", "sglang"), SOON),
+    **dict.fromkeys(
+        (
+            "tests/engines/dynamo/test_dynamo_router.py",
+            "tests/engines/dynamo/test_nats_events.py",
+            "tests/engines/sglang/test_sglang_surface.py",
+            "tests/engines/vllm/test_stats.py",
+            "tests/engines/vllm/test_stubs.py",
+            "tests/engines/vllm/test_support.py",
+        ),
+        BRIEF,
+    ),
     **dict.fromkeys(
         ("vllm crowded", "vllm small", "vllm suggesting", "vllm disabled", "vllm fragments", "vllm segments"), LATE
     ),
@@ -57,7 +60,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByServe
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: WHEN.get(server_of(item.nodeid), BRIEF if item.path.stem in BRIEF_FILES else USUAL))
+    items.sort(key=lambda item: WHEN.get(server_of(item.nodeid), USUAL))
 
 
 def server_of(nodeid: str) -> str:
