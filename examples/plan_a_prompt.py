@@ -2,8 +2,8 @@
 
 import sys
 
+from sembase.compiled import HAS_COMPILER
 from semblend import Decline, Namespace, Planner, ReusePlan, Settings
-from semblend.compiled import HAS_COMPILER
 
 DOCUMENT = [(i * 7919) % 50_000 for i in range(2_000)]  # stands for a tokenized document
 OLD_INSTRUCTION = list(range(100, 130))

@@ -11,7 +11,7 @@ from typing import Final
 from semantic_kv.api import create_app
 from semantic_kv.experiment.config_file import load_config
 from semantic_kv.policy.registry import ADMISSION, EVICTION, admission, eviction
-from semblend.errors import SemBlendError
+from sembase.errors import SemBlendError
 
 CONFIGS: Final = Path(__file__).parent.parent / "configs" / "experiments"
 PACKAGES: Final = ("semblend", "onepage", "sembench", "semantic_kv")

@@ -1,6 +1,6 @@
 """``uvicorn apps.proxy.main:app``: the proxy, set up by SEMANTICKV_* and SEMGATE_* variables alone."""
 
-from semblend.errors import SemBlendError
+from sembase.errors import SemBlendError
 from semgate.proxy.service import ProxyService
 from semgate.settings import ProxySettings, load
 

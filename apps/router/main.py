@@ -3,7 +3,7 @@
 One worker only: two would not know of each other's load. The admin surface is the business of ``semgate router``.
 """
 
-from semblend.errors import SemBlendError
+from sembase.errors import SemBlendError
 from semgate.router.app import RouterApp
 from semgate.router.service import build_gateway
 from semgate.settings import RouterSettings, config_path, load

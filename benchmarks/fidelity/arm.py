@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 
 import benchmarks.fidelity.trial_policies  # noqa: F401 - registers the policies on trial
+from sembase.errors import ConfigurationError
 from semblend.contract import ReusePlan
-from semblend.errors import ConfigurationError
 from semblend.integration.vllm.options import ConnectorOptions
 from semblend.plan.selection import POLICIES, Selection
 

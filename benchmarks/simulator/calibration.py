@@ -23,8 +23,8 @@ from benchmarks.targets import Verdict
 from semantic_kv.calibrate import Calibration, FitOptions, calibrate_records, summarize, write_calibration
 from semantic_kv.collect import CollectOptions, CollectSummary, PlanOptions, Served, collect_from_server
 from semantic_kv.latency import Engine
-from semantic_kv.trace.load import read_records
-from semblend.errors import ContractError
+from sembase.errors import ContractError
+from sembase.trace.load import read_records
 
 CORES = "0-1"
 TARGET_MDAPE = 0.20

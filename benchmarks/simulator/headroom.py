@@ -17,8 +17,8 @@ from benchmarks.targets import Verdict
 from semantic_kv.bound import clairvoyant, greedy_clairvoyant, infinite
 from semantic_kv.cache.result import Replay
 from semantic_kv.simulate import simulate
-from semantic_kv.trace.columns import BlockTrace
-from semantic_kv.trace.load import load_trace
+from sembase.trace.columns import BlockTrace
+from sembase.trace.load import load_trace
 
 DATA = ROOT.parent / "shared" / "data"
 OURS = "return_time"

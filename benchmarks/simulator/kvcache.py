@@ -24,8 +24,8 @@ from benchmarks.console import RESULTS, exit_code, progress, show_table, show_ve
 from benchmarks.simulator.speed import DATA, claude_code
 from benchmarks.targets import Verdict
 from semantic_kv.simulate import simulate
-from semantic_kv.trace.columns import BlockTrace
-from semantic_kv.trace.load import load_trace
+from sembase.trace.columns import BlockTrace
+from sembase.trace.load import load_trace
 
 RECIPE = VenvRecipe("rivals/kvcache-simulator-0.1.3", ("kvcache-simulator==0.1.3",))
 POLICY = "lru"

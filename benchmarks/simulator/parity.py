@@ -16,8 +16,8 @@ from benchmarks.console import exit_code, progress, show_table, show_verdicts, w
 from benchmarks.documents import ROOT
 from benchmarks.targets import Verdict
 from semantic_kv.simulate import simulate
-from semantic_kv.trace.columns import BlockTrace
-from semantic_kv.trace.load import load_trace
+from sembase.trace.columns import BlockTrace
+from sembase.trace.load import load_trace
 
 DATA = ROOT.parent / "shared" / "data"
 POLICIES = ("lru", "fifo", "s3fifo", "sieve", "arc")

@@ -21,8 +21,8 @@ from benchmarks.targets import Verdict
 from semantic_kv.cache.replay import CompiledReplay
 from semantic_kv.cache.result import Model
 from semantic_kv.cache.spec import cache_spec
-from semantic_kv.trace.columns import BlockTrace
-from semantic_kv.trace.load import load_trace
+from sembase.trace.columns import BlockTrace
+from sembase.trace.load import load_trace
 
 DATA = ROOT.parent / "shared" / "data"
 POLICIES = ("lru", "s3fifo", "sieve")

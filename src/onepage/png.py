@@ -8,8 +8,8 @@ from itertools import pairwise
 from typing import Any, Final
 
 from onepage.chart import Axis, Bars, Chart, Curve, Dots, Layer, Mark, Rule, Whiskers, named
-from semblend.errors import MissingDependencyError
-from semblend.registry import Registry
+from sembase.errors import MissingDependencyError
+from sembase.registry import Registry
 
 FigureClass = Callable[..., Any]
 _FIGURES: Final[Registry[Any]] = Registry("figure library")

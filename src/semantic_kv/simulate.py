@@ -8,7 +8,7 @@ from semantic_kv.cache.reference import ReferenceReplay
 from semantic_kv.cache.replay import CompiledReplay
 from semantic_kv.cache.result import Model, Replay, Unit
 from semantic_kv.cache.spec import Options, cache_spec
-from semantic_kv.trace.columns import BlockTrace
+from sembase.trace.columns import BlockTrace
 
 
 def simulate(

@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from semblend.errors import ContractError
-from semblend.files import replace_atomically
+from sembase.errors import ContractError
+from sembase.files import replace_atomically
 
 MANIFEST_VERSION: Final = "sembench.manifest.v1"
 _ITEM_REQUIRED: Final = ("item_id", "dataset", "source_id", "transform", "recipient_prompt")

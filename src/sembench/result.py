@@ -9,14 +9,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from sembase.errors import ContractError
+from sembase.files import replace_atomically
 from sembench.environment import describe_environment
 from sembench.metrics import aggregate, aggregate_by_transform
 from sembench.metrics.rows import RequestRow, row_from_json
 from sembench.paired import summarize_pairs
 from sembench.paired.clean import pairs_of
 from semblend.contract import Evidence
-from semblend.errors import ContractError
-from semblend.files import replace_atomically
 
 RESULT_VERSION: Final = "sembench.result.v2"
 _KEYS: Final = frozenset(

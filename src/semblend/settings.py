@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
 
 PREFIX: Final = "SEMBLEND_"
 NATS: Final = "nats://"

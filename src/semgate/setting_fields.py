@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Final
 
-from semgate.setting_values import (
+from sembase.values import (
     DEFAULT_PATHS,
     flag,
     log_level,

@@ -15,7 +15,7 @@ from dataclasses import Field, fields
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
 from semgate.setting_fields import KINDS, ProxySettings, RouterSettings, ServerSettings
 
 __all__ = [

@@ -8,8 +8,8 @@ from pathlib import Path
 
 SRC = Path(__file__).parents[2] / "src"
 FOUNDATION = (
-    *("semblend.contract", "semblend.errors", "semblend.registry", "semblend._version"),
-    *("semblend.streams", "semblend.files", "semblend.command_line"),
+    *("semblend.contract", "sembase.errors", "sembase.registry", "semblend._version"),
+    *("sembase.streams", "sembase.files", "sembase.command_line"),
 )
 OPTIONAL = {
     "rich": {"sembench/console/rich_table.py", "sembench/replay/progress_bar.py"},

@@ -14,11 +14,11 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SRC = ROOT / "src"
 ALLOWED = (
-    *("semblend.registry", "semblend.compiled", "semblend.errors", "semblend.contract", "semblend.streams"),
+    *("sembase.registry", "sembase.compiled", "sembase.errors", "semblend.contract", "sembase.streams"),
     *("semblend.guard", "semblend.outcome"),  # the guard runs beside the engine, which is where the proxy is
-    *("semblend.command_line", "semblend.files", "semblend.fingerprint", "semblend._version"),
-    *("semantic_kv.labels", "semantic_kv.segment", "semantic_kv.trace.record", "semantic_kv.trace.writing"),
-    *("semantic_kv.trace.tokens", "semantic_kv.latency", "semantic_kv.calibrate"),
+    *("sembase.command_line", "sembase.files", "semblend.fingerprint", "semblend._version"),
+    *("sembase.labels", "sembase.segment", "sembase.trace.record", "sembase.trace.writing"),
+    *("sembase.tokenizer", "semantic_kv.latency", "semantic_kv.calibrate"),
 )
 
 

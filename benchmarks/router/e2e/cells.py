@@ -26,8 +26,7 @@ from scripts.smollm2 import MODEL
 
 from benchmarks.console import progress
 from benchmarks.documents import ROOT
-from semantic_kv.calibrate.result import SCHEMA as CALIBRATION_SCHEMA
-from semantic_kv.latency.model import LatencyModel
+from sembase.latency import CALIBRATION_SCHEMA, LatencyModel
 
 BLOCK_TOKENS = 128
 BYTES_PER_TOKEN = 30 * 2 * 3 * 64 * 2  # SmolLM2-135M in bfloat16

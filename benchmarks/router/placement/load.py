@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from semblend.compiled import kernel
+from sembase.compiled import kernel
 
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]

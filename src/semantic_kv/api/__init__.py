@@ -14,8 +14,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from semantic_kv.api.settings import Limits, ServiceSettings
-from semblend.errors import ConfigurationError, MissingDependencyError
-from semblend.registry import Registry
+from sembase.errors import ConfigurationError, MissingDependencyError
+from sembase.registry import Registry
 
 _PARTS: Final[Registry[Any]] = Registry("service part")
 _PARTS.register("application", "semantic_kv.api.app:create_app")

@@ -26,11 +26,11 @@ from semantic_kv.api.schemas import (
     SimulateTraceIn,
 )
 from semantic_kv.api.settings import ServiceSettings
-from semantic_kv.labels import LABELS
 from semantic_kv.policy.registry import ADMISSION, EVICTION
-from semantic_kv.segment import Message, record_from_messages
+from sembase.errors import ContractError
+from sembase.labels import LABELS
+from sembase.segment import Message, record_from_messages
 from semblend import __version__
-from semblend.errors import ContractError
 
 _DESCRIPTION: Final = "Simulates prefix and KV caches. Every TTFT is modelled; none is measured, no cache is steered."
 _REFUSALS: Final[dict[int | str, dict[str, Any]]] = {

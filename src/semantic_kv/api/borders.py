@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from semblend.errors import SemBlendError
+from sembase.errors import SemBlendError
 
 _SHOWN_CHARS: Final = 300
 _SHOWN_FAULTS: Final = 3

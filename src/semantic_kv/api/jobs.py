@@ -14,13 +14,13 @@ from semantic_kv.api.schemas import ExperimentIn, FiguresOut, PolicyFigures, Pol
 from semantic_kv.api.settings import Limits
 from semantic_kv.cache.result import Model, Replay, Unit
 from semantic_kv.latency.estimate import model_ttft
-from semantic_kv.latency.model import LatencyModel
 from semantic_kv.simulate import simulate
-from semantic_kv.trace.build import build_trace, in_time_order
-from semantic_kv.trace.columns import BlockTrace
-from semantic_kv.trace.record import parse_record
 from semantic_kv.workload import BASIC, STRESS, make_workload
-from semblend.errors import ContractError
+from sembase.errors import ContractError
+from sembase.latency import LatencyModel
+from sembase.trace.build import build_trace, in_time_order
+from sembase.trace.columns import BlockTrace
+from sembase.trace.record import parse_record
 
 EXPERIMENTS: Final = (*STRESS, *BASIC)
 # The compiled core pays off when it has work; below, plain Python decides the same without compiling a policy first.

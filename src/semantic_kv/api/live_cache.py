@@ -12,11 +12,11 @@ from semantic_kv.api.settings import ServiceSettings
 from semantic_kv.cache.replay import CompiledReplay
 from semantic_kv.cache.result import Replay
 from semantic_kv.cache.spec import cache_spec
-from semantic_kv.labels import label_index
-from semantic_kv.trace.build import Names, content_key
-from semantic_kv.trace.columns import TreeInterner, block_trace
-from semantic_kv.trace.record import TraceBlock, TraceRecord
-from semblend.errors import ContractError
+from sembase.errors import ContractError
+from sembase.labels import label_index
+from sembase.trace.build import Names, content_key
+from sembase.trace.columns import TreeInterner, block_trace
+from sembase.trace.record import TraceBlock, TraceRecord
 
 
 @dataclass(frozen=True, slots=True)

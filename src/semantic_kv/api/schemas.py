@@ -6,9 +6,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
-from semantic_kv.labels import LABELS
 from semantic_kv.policy.registry import ADMISSION, EVICTION
 from semantic_kv.workload import BASIC, STRESS
+from sembase.labels import LABELS
 
 
 def _whole(value: object) -> object:

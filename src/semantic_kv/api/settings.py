@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from semantic_kv.latency.batching import Engine
-from semantic_kv.latency.model import LatencyModel
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
+from sembase.latency import Engine, LatencyModel
 
 
 @dataclass(frozen=True, slots=True)

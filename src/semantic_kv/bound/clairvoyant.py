@@ -18,8 +18,8 @@ from semantic_kv.bound.next_use import NEVER, next_uses
 from semantic_kv.bound.result import Bound, Standing
 from semantic_kv.cache.result import Model, Unit
 from semantic_kv.policy.structure.heap import Heap, drop, make_heap, put, smallest
-from semantic_kv.trace.columns import BlockTrace
-from semblend.compiled import kernel
+from sembase.compiled import kernel
+from sembase.trace.columns import BlockTrace
 
 
 def clairvoyant(trace: BlockTrace, *, capacity: int, unit: Unit = "blocks", model: Model = "prefix_tree") -> Bound:

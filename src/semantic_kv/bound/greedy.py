@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from semantic_kv.bound.next_use import NEVER, next_uses
 from semantic_kv.bound.result import Bound
 from semantic_kv.policy.structure.heap import Heap, drop, make_heap, put, smallest
-from semantic_kv.trace.columns import BlockTrace
-from semblend.compiled import kernel
-from semblend.errors import ConfigurationError
+from sembase.compiled import kernel
+from sembase.errors import ConfigurationError
+from sembase.trace.columns import BlockTrace
 
 
 def greedy_clairvoyant(trace: BlockTrace, *, capacity: int) -> Bound:

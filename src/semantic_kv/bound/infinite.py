@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from semantic_kv.bound.result import Bound
 from semantic_kv.cache.result import Model
-from semantic_kv.trace.columns import BlockTrace
-from semblend.compiled import kernel
+from sembase.compiled import kernel
+from sembase.trace.columns import BlockTrace
 
 
 def infinite(trace: BlockTrace, *, model: Model = "prefix_tree") -> Bound:

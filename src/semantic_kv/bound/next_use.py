@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from semblend.compiled import kernel
+from sembase.compiled import kernel
 
 NEVER: Final = np.iinfo(np.int32).max
 

@@ -10,7 +10,7 @@ from types import FunctionType
 from typing import Any
 
 from semantic_kv.policy.interface import no_op, no_op_after, worth_nothing
-from semblend.compiled import HAS_COMPILER
+from sembase.compiled import HAS_COMPILER
 
 Part = Callable[..., Any]
 # Without the runtime no array is reference-counted: a field of a tuple of arrays costs a load, not two atomic writes.

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from semantic_kv.cache.result import Replay
 from semantic_kv.cache.spec import CacheSpec
 from semantic_kv.cache.timeline import Timeline
-from semantic_kv.labels import LABELS
-from semantic_kv.trace.columns import BlockTrace
+from sembase.labels import LABELS
+from sembase.trace.columns import BlockTrace
 
 
 class ReferenceCache:

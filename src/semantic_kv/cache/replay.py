@@ -17,10 +17,10 @@ from semantic_kv.cache.loop import Tally
 from semantic_kv.cache.result import Replay
 from semantic_kv.cache.spec import CacheSpec
 from semantic_kv.cache.timeline import Timeline
-from semantic_kv.labels import LABELS
 from semantic_kv.policy.interface import BY_TOKENS, CAPACITY, IS_TREE, REQUEST, RESIDENT, Cache
-from semantic_kv.trace.columns import BlockTrace
-from semblend.errors import ConfigurationError, ContractError
+from sembase.errors import ConfigurationError, ContractError
+from sembase.labels import LABELS
+from sembase.trace.columns import BlockTrace
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from semantic_kv.cache.result import Model, Unit
 from semantic_kv.policy.interface import AdmissionPolicy, EvictionPolicy, Setting
 from semantic_kv.policy.registry import admission, eviction, merged_options
-from semantic_kv.trace.columns import BlockTrace
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
+from sembase.trace.columns import BlockTrace
 
 Options = Mapping[str, Mapping[str, float]]
 _MODELS = ("prefix_tree", "block_set")

@@ -9,7 +9,7 @@ import numpy as np
 from semantic_kv.calibrate.observations import Observations
 from semantic_kv.calibrate.rungs import Rung, alone_matrix
 from semantic_kv.calibrate.solve import unexplained_share
-from semblend.errors import ContractError
+from sembase.errors import ContractError
 
 LEAST_FITTED: Final = 20
 LEAST_HELD_OUT: Final = 8

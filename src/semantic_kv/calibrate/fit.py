@@ -13,9 +13,8 @@ from semantic_kv.calibrate.observations import Observations
 from semantic_kv.calibrate.result import Calibration, Interval, RungResult
 from semantic_kv.calibrate.rungs import RUNGS, Rung, fit_rung, predict_ttft_ms
 from semantic_kv.calibrate.score import score
-from semantic_kv.latency.batching import Engine
-from semantic_kv.latency.model import Floats, LatencyModel
-from semblend.errors import ConfigurationError, ContractError
+from sembase.errors import ConfigurationError, ContractError
+from sembase.latency import Engine, Floats, LatencyModel
 
 _SIMPLER_MAY_LOSE: Final = 1.05
 _CONFIDENCE: Final = (0.025, 0.975)

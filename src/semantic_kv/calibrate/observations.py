@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from semantic_kv.latency.model import Floats
-from semantic_kv.trace.columns import BlockTrace
-from semantic_kv.trace.record import TraceRecord
+from sembase.latency import Floats
+from sembase.trace.columns import BlockTrace
+from sembase.trace.record import TraceRecord
 
 NO_TTFT = "no observed TTFT"
 NO_CACHED = "the server did not say how many tokens were cached"

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from semantic_kv.calibrate.score import Scores
-from semantic_kv.latency.batching import Engine
-from semantic_kv.latency.model import Floats, LatencyModel, latency_model_from_record
-from semblend.errors import ConfigurationError, ContractError
-
-SCHEMA: Final = "semantic_kv.calibration.v1"
+from sembase.latency import CALIBRATION_SCHEMA, Engine, Floats, LatencyModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +82,7 @@ class Calibration:
 
     def as_record(self) -> dict[str, Any]:
         return {
-            "schema": SCHEMA,
+            "schema": CALIBRATION_SCHEMA,
             "trace": self.trace,
             "rung": self.rung,
             "model": self.model.as_record(),
@@ -107,23 +101,3 @@ class Calibration:
                 for seen, said, out in zip(self.observed_ms, self.predicted_ms, self.held_out, strict=True)
             ],
         }
-
-
-def read_latency_model(path: Path) -> tuple[LatencyModel, Engine | None]:
-    """The model of a written calibration, and the engine it was fitted with, if it has a queue."""
-    try:
-        record = json.loads(path.read_bytes())
-    except OSError as error:
-        raise ConfigurationError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except ValueError:
-        raise ContractError(f"{path.name} is not JSON; give the calibration.json of semantic-kv calibrate") from None
-    if not isinstance(record, dict) or record.get("schema") != SCHEMA or not isinstance(record.get("model"), dict):
-        raise ContractError(f"{path.name} is no {SCHEMA}; give the calibration.json of semantic-kv calibrate")
-    engine = record.get("engine")
-    if engine is None:
-        return latency_model_from_record(record["model"]), None
-    try:
-        limits = Engine(int(engine["pass_tokens"]), int(engine["slots"]))
-    except (KeyError, TypeError, ValueError):
-        raise ContractError(f"{path.name}: 'engine' must hold pass_tokens and slots") from None
-    return latency_model_from_record(record["model"]), limits

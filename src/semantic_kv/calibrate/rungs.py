@@ -9,8 +9,8 @@ import numpy as np
 
 from semantic_kv.calibrate.observations import Observations
 from semantic_kv.calibrate.solve import robust_non_negative
-from semantic_kv.latency.batching import WORK, Engine, batched_times
-from semantic_kv.latency.model import PAIRS_PER_UNIT, Floats, LatencyModel, attended_pairs
+from semantic_kv.latency.batching import WORK, batched_times
+from sembase.latency import PAIRS_PER_UNIT, Engine, Floats, LatencyModel, attended_pairs
 
 _ROUNDS: Final = 40
 _ROUNDS_FROM_NEAR: Final = 10

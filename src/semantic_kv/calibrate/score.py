@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from semantic_kv.latency.model import Floats
+from sembase.latency import Floats
 
 
 @dataclass(frozen=True, slots=True)

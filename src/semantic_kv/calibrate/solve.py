@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from semantic_kv.latency.model import Floats
+from sembase.latency import Floats
 
 _TOLERANCE: Final = 1e-10
 _HUBER: Final = 1.345  # 95 % as efficient as least squares where the noise is normal

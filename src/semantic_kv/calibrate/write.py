@@ -13,9 +13,9 @@ from semantic_kv.calibrate.observations import observations_from_records, observ
 from semantic_kv.calibrate.plot import scatter_png
 from semantic_kv.calibrate.result import Calibration
 from semantic_kv.calibrate.summary import summarize
-from semantic_kv.trace.columns import BlockTrace
-from semantic_kv.trace.record import TraceRecord
-from semblend.errors import ConfigurationError, MissingDependencyError
+from sembase.errors import ConfigurationError, MissingDependencyError
+from sembase.trace.columns import BlockTrace
+from sembase.trace.record import TraceRecord
 
 FILES: Final = ("calibration.json", "calibration.md", "observed_vs_modelled_ttft.png")
 

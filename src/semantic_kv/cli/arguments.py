@@ -11,7 +11,7 @@ from semantic_kv.experiment.config import PolicyChoice
 from semantic_kv.experiment.config_file import policy_choice
 from semantic_kv.experiment.run import RunOptions
 from semantic_kv.experiment.runners import runner_named
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
 
 _SUFFIXES: Final = {"k": 1_000, "m": 1_000_000, "g": 1_000_000_000}
 

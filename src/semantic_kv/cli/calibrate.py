@@ -17,12 +17,12 @@ from semantic_kv.calibrate import (
     write_calibration,
 )
 from semantic_kv.cli.arguments import positive_int, share
-from semantic_kv.latency.batching import Engine
-from semantic_kv.trace.formats import FORMATS
-from semantic_kv.trace.load import load_trace, read_records, sniff_format
-from semblend.command_line import ExitCode, existing_file
-from semblend.errors import ConfigurationError
-from semblend.streams import write_out
+from sembase.command_line import ExitCode, existing_file
+from sembase.errors import ConfigurationError
+from sembase.latency import Engine
+from sembase.streams import write_out
+from sembase.trace.formats import FORMATS
+from sembase.trace.load import load_trace, read_records, sniff_format
 
 NAME: Final = "calibrate"
 SUMMARY: Final = (

@@ -10,8 +10,8 @@ from semantic_kv.cli.arguments import amount, positive_int
 from semantic_kv.collect import CollectOptions, CollectSummary, PlanOptions, collect_from_mock, collect_from_server
 from semantic_kv.collect.request import Served
 from semantic_kv.experiment.progress import progress
-from semblend.command_line import ExitCode, existing_file
-from semblend.streams import write_out
+from sembase.command_line import ExitCode, existing_file
+from sembase.streams import write_out
 
 NAME: Final = "collect"
 SUMMARY: Final = "Collect a trace with observed TTFT from an OpenAI-compatible server, or from a mock. Steers no cache."

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from semantic_kv.experiment.cells import code_digest
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
 
 
 def new_folder(output: Path, name: str) -> Path:

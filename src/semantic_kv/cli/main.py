@@ -8,8 +8,8 @@ from typing import Final
 
 from semantic_kv.cli import calibrate, collect, mrc, replay, run, run_all, serve
 from semantic_kv.cli.termination import interrupted_by_sigterm
+from sembase.command_line import CommandParser, add_commands, run_program
 from semblend import __version__
-from semblend.command_line import CommandParser, add_commands, run_program
 
 COMMAND_MODULES: Final = (run, run_all, replay, collect, calibrate, mrc, serve)
 _CODES: Final = (

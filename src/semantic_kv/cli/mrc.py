@@ -13,8 +13,8 @@ from semantic_kv.experiment.run import run_study_on
 from semantic_kv.experiment.sources import open_source
 from semantic_kv.report.curve_outputs import curve_text, write_curves
 from semantic_kv.sampling.capacities import capacity_ladder
-from semblend.command_line import ExitCode, existing_file
-from semblend.streams import write_out
+from sembase.command_line import ExitCode, existing_file
+from sembase.streams import write_out
 
 NAME: Final = "mrc"
 SUMMARY: Final = "Miss-ratio curves of a trace: exact by many capacities, and from samples with their error shown."

@@ -14,12 +14,12 @@ from semantic_kv.experiment.observed import compare_observed
 from semantic_kv.experiment.run import run_study_on
 from semantic_kv.experiment.sources import open_source
 from semantic_kv.experiment.verdict import MODELLED, verdict_of
-from semantic_kv.latency.model import LatencyModel
 from semantic_kv.report.replay_outputs import write_replay
-from semantic_kv.trace.columns import BlockTrace
-from semblend.command_line import ExitCode, existing_file
-from semblend.errors import ConfigurationError
-from semblend.streams import write_out
+from sembase.command_line import ExitCode, existing_file
+from sembase.errors import ConfigurationError
+from sembase.latency import LatencyModel
+from sembase.streams import write_out
+from sembase.trace.columns import BlockTrace
 
 NAME: Final = "replay"
 SUMMARY: Final = "Replay one recorded trace through several policies, optionally with a latency model calibrated on it."

@@ -12,8 +12,8 @@ from semantic_kv.experiment.config_file import load_config
 from semantic_kv.experiment.run import run_study
 from semantic_kv.experiment.verdict import MODELLED, verdict_of
 from semantic_kv.report.outputs import write_study
-from semblend.command_line import ExitCode, existing_file, existing_folder
-from semblend.streams import write_out
+from sembase.command_line import ExitCode, existing_file, existing_folder
+from sembase.streams import write_out
 
 NAME: Final = "run"
 SUMMARY: Final = "Run one experiment: all its policies, models, capacities and seeds, with bounds and a report."

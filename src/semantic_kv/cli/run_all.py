@@ -14,9 +14,9 @@ from semantic_kv.experiment.run import run_study
 from semantic_kv.experiment.study import Study
 from semantic_kv.experiment.verdict import verdict_of
 from semantic_kv.report.outputs import write_aggregate, write_study
-from semblend.command_line import ExitCode, existing_folder
-from semblend.errors import ConfigurationError
-from semblend.streams import write_err, write_out
+from sembase.command_line import ExitCode, existing_folder
+from sembase.errors import ConfigurationError
+from sembase.streams import write_err, write_out
 
 NAME: Final = "run-all"
 SUMMARY: Final = (

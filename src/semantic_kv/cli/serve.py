@@ -9,9 +9,9 @@ from semantic_kv.api import ServiceSettings, serve
 from semantic_kv.calibrate import read_latency_model
 from semantic_kv.cli.arguments import capacity, policy, positive_int
 from semantic_kv.experiment.config import BASELINE, MODELS, UNITS, PolicyChoice
-from semantic_kv.latency.model import LatencyModel
-from semblend.command_line import ExitCode, existing_file
-from semblend.streams import write_err
+from sembase.command_line import ExitCode, existing_file
+from sembase.latency import LatencyModel
+from sembase.streams import write_err
 
 NAME: Final = "serve"
 SUMMARY: Final = "Serve the simulator over HTTP with OpenAPI (extra: service). No authentication: local by default."

@@ -16,12 +16,12 @@ from semantic_kv.collect.plan import PlanOptions, Step, plan_requests
 from semantic_kv.collect.prompts import read_prompts
 from semantic_kv.collect.recorder import TraceRecorder
 from semantic_kv.collect.run import Collection, CollectSummary, Progress, warm_up_requests
-from semantic_kv.segment import Message
-from semantic_kv.trace.anonymise import MIN_KEY_BYTES, new_key
-from semantic_kv.trace.tokens import open_tokenizer
-from semantic_kv.trace.writing import write_atomically
-from semblend.errors import ConfigurationError, MissingDependencyError
-from semblend.registry import Registry
+from sembase.errors import ConfigurationError, MissingDependencyError
+from sembase.registry import Registry
+from sembase.segment import Message
+from sembase.tokenizer import open_tokenizer
+from sembase.trace.anonymise import MIN_KEY_BYTES, new_key
+from sembase.trace.writing import write_atomically
 
 _SERVERS: Final[Registry[Any]] = Registry("server client")
 _SERVERS.register("httpx", "semantic_kv.collect.http_server:HttpServer")

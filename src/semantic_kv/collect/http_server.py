@@ -13,7 +13,7 @@ import httpx
 
 from semantic_kv.collect.chunks import AnswerStream
 from semantic_kv.collect.request import OK, PromptRequest, Served
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
 
 _PATH: Final = "/v1/chat/completions"
 _ERROR_BYTES: Final = 300

@@ -11,7 +11,8 @@ from semantic_kv.collect.mock_server import MockServer
 from semantic_kv.collect.plan import Step
 from semantic_kv.collect.recorder import TraceRecorder
 from semantic_kv.collect.request import OK, Served
-from semantic_kv.latency.batching import Engine, batched_times
+from semantic_kv.latency.batching import batched_times
+from sembase.latency import Engine
 
 
 def run_mock(steps: Sequence[Step], server: MockServer, recorder: TraceRecorder, engine: Engine | None = None) -> int:

@@ -13,8 +13,8 @@ from typing import Final
 import numpy as np
 
 from semantic_kv.collect.request import OK, PromptRequest, Served
-from semantic_kv.latency.model import LatencyModel
-from semantic_kv.trace.tokens import TextTokenizer, WordTokenizer
+from sembase.latency import LatencyModel
+from sembase.tokenizer import TextTokenizer, WordTokenizer
 
 MOCK_MODEL: Final = LatencyModel(
     base_ms=12.0,

@@ -15,8 +15,8 @@ from typing import Final, Literal
 import numpy as np
 
 from semantic_kv.collect.request import PromptRequest
-from semantic_kv.segment import Message
-from semblend.errors import ConfigurationError, ContractError
+from sembase.errors import ConfigurationError, ContractError
+from sembase.segment import Message
 
 Pace = Literal["alone", "paced", "burst"]
 MOST_REQUESTS: Final = 10_000

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from semantic_kv.segment import Message, parse_message
-from semantic_kv.trace.lines import iter_json_lines, open_bytes
-from semblend.errors import ConfigurationError, ContractError
+from sembase.errors import ConfigurationError, ContractError
+from sembase.segment import Message, parse_message
+from sembase.trace.lines import iter_json_lines, open_bytes
 
 _TEXT_FIELDS: Final = ("prompt", "text", "input", "context", "content")
 _MOST_PROMPTS: Final = 10_000

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from typing import IO
 
 from semantic_kv.collect.request import OK, PromptRequest, Served
-from semantic_kv.segment import record_from_messages
-from semantic_kv.trace.anonymise import anonymise
-from semantic_kv.trace.record import TraceRecord, record_as_json
-from semantic_kv.trace.tokens import TextTokenizer, open_tokenizer
+from sembase.segment import record_from_messages
+from sembase.tokenizer import TextTokenizer, open_tokenizer
+from sembase.trace.anonymise import anonymise
+from sembase.trace.record import TraceRecord, record_as_json
 
 
 @dataclass(slots=True)

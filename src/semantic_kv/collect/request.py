@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from semantic_kv.segment import Message
+from sembase.segment import Message
 
 OK: Final = "ok"
 

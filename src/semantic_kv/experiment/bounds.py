@@ -8,8 +8,8 @@ from semantic_kv.bound import clairvoyant, infinite
 from semantic_kv.cache.result import Model, Unit
 from semantic_kv.experiment.cells import BoundName
 from semantic_kv.experiment.figures import BoundFigures
-from semantic_kv.latency.model import LatencyModel
-from semantic_kv.trace.columns import BlockTrace
+from sembase.latency import LatencyModel
+from sembase.trace.columns import BlockTrace
 
 
 def run_bound(

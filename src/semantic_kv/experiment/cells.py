@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 
 import semantic_kv
 from semantic_kv.experiment.config import ExperimentConfig, Model, PolicyChoice, Unit, WorkloadSource
-from semantic_kv.latency.model import LatencyModel
+from sembase.latency import LatencyModel
 
 BoundName = Literal["ceiling", "clairvoyant"]
 BOUNDS: Final[tuple[BoundName, ...]] = ("ceiling", "clairvoyant")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal
 
-from semantic_kv.latency.model import LatencyModel
+from sembase.latency import LatencyModel
 
 Model = Literal["prefix_tree", "block_set"]
 Unit = Literal["blocks", "tokens"]

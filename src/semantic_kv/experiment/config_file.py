@@ -33,11 +33,11 @@ from semantic_kv.experiment.fields import (
     text,
     whole,
 )
-from semantic_kv.latency.model import COEFFICIENTS, LatencyModel, latency_model_from_record
 from semantic_kv.policy.registry import ADMISSION, EVICTION
 from semantic_kv.workload import WORKLOADS
-from semblend.errors import ConfigurationError, MissingDependencyError
-from semblend.registry import Registry
+from sembase.errors import ConfigurationError, MissingDependencyError
+from sembase.latency import COEFFICIENTS, LatencyModel, latency_model_from_record
+from sembase.registry import Registry
 
 T = TypeVar("T")
 _YAML: Final[Registry[Callable[[str], object]]] = Registry("YAML reader")

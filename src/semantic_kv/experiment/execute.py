@@ -13,9 +13,9 @@ from semantic_kv.experiment.bounds import run_bound
 from semantic_kv.experiment.cells import Cell
 from semantic_kv.experiment.figures import CellFigures, Figures, LabelFigures, Tally, TenantFigures, WeightSeries
 from semantic_kv.experiment.shelf import ShelvedTrace
-from semantic_kv.labels import LABELS
-from semantic_kv.latency.model import LatencyModel, attended_pairs
 from semantic_kv.simulate import simulate
+from sembase.labels import LABELS
+from sembase.latency import LatencyModel, attended_pairs
 
 _BATCHES: Final = 48  # contiguous stretches of the trace that intervals resample
 _PLAIN_PYTHON: Final = 5_000  # references up to which the reference simulator is done before the core is compiled

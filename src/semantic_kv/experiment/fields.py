@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
 
 T = TypeVar("T")
 

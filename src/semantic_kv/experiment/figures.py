@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from semantic_kv.cache.result import Unit
-from semblend.errors import ContractError
+from sembase.errors import ContractError
 
 
 @dataclass(frozen=True, slots=True)

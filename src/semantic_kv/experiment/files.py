@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from semblend.errors import ContractError
-from semblend.files import replace_atomically
+from sembase.errors import ContractError
+from sembase.files import replace_atomically
 
 
 def write_bytes(path: Path, content: bytes) -> None:

@@ -9,9 +9,9 @@ import numpy.typing as npt
 
 from semantic_kv.experiment.config import Model, PolicyChoice, Unit
 from semantic_kv.experiment.shelf import prompt_tokens_of
-from semantic_kv.latency.model import LatencyModel
 from semantic_kv.simulate import simulate
-from semantic_kv.trace.columns import BlockTrace
+from sembase.latency import LatencyModel
+from sembase.trace.columns import BlockTrace
 
 Floats = npt.NDArray[np.float64]
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from semblend.registry import Registry
-from semblend.streams import write_err
+from sembase.registry import Registry
+from sembase.streams import write_err
 
 Advance = Callable[[int], None]
 _PARTS: Final[Registry[Any]] = Registry("progress part")

@@ -16,7 +16,7 @@ from semantic_kv.experiment.execute import run_cell
 from semantic_kv.experiment.figures import Figures
 from semantic_kv.experiment.runners import Processes
 from semantic_kv.experiment.shelf import MemoryShelf, Shelf, ShelvedTrace
-from semantic_kv.latency.model import LatencyModel
+from sembase.latency import LatencyModel
 
 
 class RayWorkers(Processes):

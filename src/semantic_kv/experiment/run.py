@@ -18,7 +18,7 @@ from semantic_kv.experiment.sources import open_source
 from semantic_kv.experiment.store import CellStore
 from semantic_kv.experiment.study import Study, TraceFacts
 from semantic_kv.sampling.draw import sample_trace
-from semantic_kv.trace.columns import BlockTrace
+from sembase.trace.columns import BlockTrace
 
 
 @dataclass(frozen=True, slots=True)

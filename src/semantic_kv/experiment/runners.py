@@ -12,9 +12,9 @@ from semantic_kv.experiment.cells import Cell
 from semantic_kv.experiment.execute import run_cell
 from semantic_kv.experiment.figures import Figures
 from semantic_kv.experiment.shelf import DiskShelf, MemoryShelf, Shelf
-from semantic_kv.latency.model import LatencyModel
-from semblend.errors import ConfigurationError, MissingDependencyError
-from semblend.registry import Registry
+from sembase.errors import ConfigurationError, MissingDependencyError
+from sembase.latency import LatencyModel
+from sembase.registry import Registry
 
 Done = tuple[Cell, Figures]
 _WAITING_PER_WORKER: Final = 4

@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from semantic_kv.trace.columns import BlockTrace
+from sembase.trace.columns import BlockTrace
 
 _DESCRIPTION: Final = "trace.json"
 _REFERENCES_AT_ONCE: Final = 4_000_000

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from semantic_kv.experiment.config import FileSource, WorkloadSource
-from semantic_kv.trace.columns import BlockTrace
-from semantic_kv.trace.load import load_trace
 from semantic_kv.workload import make_workload
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
+from sembase.trace.columns import BlockTrace
+from sembase.trace.load import load_trace
 
 
 def open_source(source: WorkloadSource | FileSource, seed: int, traces: Path) -> BlockTrace:

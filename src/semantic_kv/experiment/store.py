@@ -7,7 +7,7 @@ from typing import Final
 
 from semantic_kv.experiment.figures import Figures, figures_from_json
 from semantic_kv.experiment.files import read_json, write_json
-from semblend.errors import ContractError
+from sembase.errors import ContractError
 
 FOLDER: Final = ".cells"
 

@@ -7,12 +7,12 @@
 - ``model_ttft``: a replay's hits -> modelled TTFT per request with its summary, alone or with a queue.
 """
 
-from semantic_kv.latency.batching import BatchedTimes, Engine, batched_times
+from semantic_kv.latency.batching import BatchedTimes, batched_times
 from semantic_kv.latency.estimate import ModelledTtft, model_ttft
-from semantic_kv.latency.model import LatencyModel, attended_pairs, latency_model_from_record
 from semantic_kv.latency.queue import QueueTimes, fifo_queue
 from semantic_kv.latency.tiered import TieredReplay, tiered_replay
 from semantic_kv.latency.tiers import Tier, cheaper_to_load, load_ms
+from sembase.latency import Engine, LatencyModel, attended_pairs, latency_model_from_record
 
 __all__ = [
     "BatchedTimes",

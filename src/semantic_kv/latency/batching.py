@@ -12,9 +12,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from semantic_kv.latency.model import PAIRS_PER_UNIT, Floats, LatencyModel, Numbers
-from semblend.compiled import kernel, kernel_part
-from semblend.errors import ContractError
+from sembase.compiled import kernel, kernel_part
+from sembase.errors import ContractError
+from sembase.latency import PAIRS_PER_UNIT, Engine, Floats, LatencyModel, Numbers
 
 Longs = npt.NDArray[np.int64]
 WORK: Final = (
@@ -24,18 +24,6 @@ WORK: Final = (
     "ms_per_cached_token",
     "ms_per_decoding_stream",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Engine:
-    """The limits of the modelled engine: tokens of one pass (``max_num_batched_tokens``), requests at a time."""
-
-    pass_tokens: int = 2_048
-    slots: int = 256
-
-    def __post_init__(self) -> None:
-        if self.pass_tokens < 1 or not 1 <= self.slots <= 65_536:
-            raise ContractError("an engine has pass_tokens >= 1 and 1 to 65,536 slots")
 
 
 @dataclass(frozen=True, slots=True)

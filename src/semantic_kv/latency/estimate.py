@@ -7,11 +7,11 @@ from typing import Literal
 
 import numpy as np
 
-from semantic_kv.latency.batching import Engine, batched_times
-from semantic_kv.latency.model import Floats, LatencyModel, Numbers
+from semantic_kv.latency.batching import batched_times
 from semantic_kv.latency.queue import fifo_queue
-from semantic_kv.trace.columns import BlockTrace
-from semblend.errors import ContractError
+from sembase.errors import ContractError
+from sembase.latency import Engine, Floats, LatencyModel, Numbers
+from sembase.trace.columns import BlockTrace
 
 Queueing = Literal["alone", "fifo", "engine"]
 

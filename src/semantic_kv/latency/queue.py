@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from semantic_kv.latency.model import Floats
-from semblend.compiled import kernel
-from semblend.errors import ContractError
+from sembase.compiled import kernel
+from sembase.errors import ContractError
+from sembase.latency import Floats
 
 _MOST_SLOTS = 1_000_000
 

@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from semantic_kv.latency.tiers import Counts, Tier, check_tiers
-from semantic_kv.trace.columns import BlockTrace
-from semblend.compiled import kernel, kernel_part
-from semblend.errors import ContractError
+from sembase.compiled import kernel, kernel_part
+from sembase.errors import ContractError
+from sembase.trace.columns import BlockTrace
 
 Ints = npt.NDArray[np.int32]
 Longs = npt.NDArray[np.int64]

@@ -13,8 +13,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from semantic_kv.latency.model import Floats, LatencyModel
-from semblend.errors import ContractError
+from sembase.errors import ContractError
+from sembase.latency import Floats, LatencyModel
 
 Counts = npt.NDArray[np.int32]
 BYTES_PER_GIB: Final = float(1 << 30)

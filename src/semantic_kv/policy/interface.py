@@ -28,7 +28,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from semblend.compiled import kernel_part
+from sembase.compiled import kernel_part
 
 # positions in `Cache.counts`
 REQUEST, USED, CAPACITY, RESIDENT, BY_TOKENS, IS_TREE = range(6)

@@ -14,8 +14,8 @@ from semantic_kv.policy.interface import (
     Setting,
     View,
 )
-from semblend.errors import ConfigurationError
-from semblend.registry import Registry
+from sembase.errors import ConfigurationError
+from sembase.registry import Registry
 
 EvictionTarget = EvictionPolicy | Callable[[Setting, View], ReferenceEviction]
 AdmissionTarget = AdmissionPolicy | Callable[[Setting, View], ReferenceAdmission]

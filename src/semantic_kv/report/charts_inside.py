@@ -10,10 +10,10 @@ from onepage.ticks import category_axis, linear_axis
 from semantic_kv.experiment.config import BASELINE, PolicyChoice
 from semantic_kv.experiment.figures import CellFigures, WeightSeries
 from semantic_kv.experiment.study import Study
-from semantic_kv.labels import LABELS
 from semantic_kv.report.charts_policy import primary_place, shown
 from semantic_kv.report.formats import percent, tick_count, tick_share
 from semantic_kv.report.tones import CYCLE
+from sembase.labels import LABELS
 
 _MOST_CURVES: Final = 6
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from semantic_kv.cache.result import Unit
-from semantic_kv.trace.columns import BlockTrace
+from sembase.trace.columns import BlockTrace
 
 
 def capacity_ladder(trace: BlockTrace, unit: Unit, steps: int = 12) -> tuple[int, ...]:

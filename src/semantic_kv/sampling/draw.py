@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from semantic_kv.sampling.units import sampling_units
-from semantic_kv.trace.columns import BlockTrace
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
+from sembase.trace.columns import BlockTrace
 
 _GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
 _STEPS: Final = ((30, np.uint64(0xBF58476D1CE4E5B9)), (27, np.uint64(0x94D049BB133111EB)))

@@ -11,8 +11,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from semantic_kv.trace.columns import BlockTrace
-from semblend.compiled import kernel
+from sembase.compiled import kernel
+from sembase.trace.columns import BlockTrace
 
 _LARGEST_SHARE: Final = 0.002  # of all references; a larger subtree is split into those of its children
 Ints = npt.NDArray[np.int64]

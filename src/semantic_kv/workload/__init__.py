@@ -6,7 +6,7 @@ from typing import Final
 
 from semantic_kv.workload.interface import Workload, WorkloadKind
 from semantic_kv.workload.make import draw_workload
-from semblend.registry import Registry
+from sembase.registry import Registry
 
 WORKLOADS: Final[Registry[WorkloadKind]] = Registry("workload", "semantic_kv.workload")
 STRESS: Final = (

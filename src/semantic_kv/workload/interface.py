@@ -6,9 +6,9 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from semantic_kv.trace.columns import BlockTrace
-from semantic_kv.trace.record import TraceRecord
 from semantic_kv.workload.texts import Writer
+from sembase.trace.columns import BlockTrace
+from sembase.trace.record import TraceRecord
 
 Part = tuple[str, str]  # label, text
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import random
 
-from semantic_kv.trace.build import build_trace
-from semantic_kv.trace.record import TraceBlock, TraceRecord
-from semantic_kv.trace.tokens import WordTokenizer
 from semantic_kv.workload.interface import DrawnRequest, Plan, Workload, WorkloadKind
 from semantic_kv.workload.texts import Writer
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
+from sembase.tokenizer import WordTokenizer
+from sembase.trace.build import build_trace
+from sembase.trace.record import TraceBlock, TraceRecord
 
 
 def draw_workload(

@@ -9,6 +9,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Final
 
+from sembase.command_line import ExitCode, existing_file
+from sembase.streams import write_out
 from sembench.cli.arguments import count, number, positive_int, share
 from sembench.gates.calibration import read_noise_floor
 from sembench.gates.engine_summary import read_engine_summaries
@@ -17,8 +19,6 @@ from sembench.gates.manifest_match import match_manifest
 from sembench.gates.request import MOST_LOST_PAIRS, GateRequest
 from sembench.gates.stock_gate import StockRun
 from sembench.result import read_result
-from semblend.command_line import ExitCode, existing_file
-from semblend.streams import write_out
 
 NAME: Final = "assert-result-gates"
 SUMMARY: Final = (

@@ -8,6 +8,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
+from sembase.command_line import ExitCode
+from sembase.errors import ConfigurationError
+from sembase.streams import write_out
 from sembench.cli.arguments import count, positive_int
 from sembench.cli.output import require_writable
 from sembench.manifest import manifest_digest, write_manifest
@@ -15,9 +18,6 @@ from sembench.workload.build import build_items
 from sembench.workload.readers.files import is_source
 from sembench.workload.sources import BUILT_IN, SOURCES, SourceRequest
 from sembench.workload.transforms import PAIRED, TransformContext
-from semblend.command_line import ExitCode
-from semblend.errors import ConfigurationError
-from semblend.streams import write_out
 
 NAME: Final = "build"
 SUMMARY: Final = "Build a manifest of donors and recipients, or of a stream, from a corpus."

@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any, Final
 
+from sembase.command_line import ExitCode, existing_file
+from sembase.streams import write_err, write_out
 from sembench.cli.arguments import count, positive_int
 from sembench.cli.live_arguments import add_header_argument, add_logprobs_argument, add_patience_arguments, live_run
 from sembench.cli.output import require_other_file, require_writable
@@ -16,8 +18,6 @@ from sembench.live.calibrate import calibrate
 from sembench.live.interruption import InterruptedRunError
 from sembench.live.options import LiveOptions
 from sembench.replay.partial import partial_path
-from semblend.command_line import ExitCode, existing_file
-from semblend.streams import write_err, write_out
 
 NAME: Final = "calibrate-noise-floor"
 SUMMARY: Final = "Ask every prompt cold twice: the KL, TTFT spread and greedy agreement of requests that are equal."

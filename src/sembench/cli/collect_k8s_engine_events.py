@@ -6,14 +6,14 @@ import argparse
 from pathlib import Path
 from typing import BinaryIO, Final, cast
 
+from sembase.command_line import ExitCode
+from sembase.errors import ConfigurationError
+from sembase.files import replace_atomically
+from sembase.streams import write_err, write_out
 from sembench.cli.arguments import number
 from sembench.cli.summarize_engine_events import add_engine_argument, encode, tell
 from sembench.engine_events.kubectl import PodLog, fetch
 from sembench.engine_events.summarize import lines_of, summarize
-from semblend.command_line import ExitCode
-from semblend.errors import ConfigurationError
-from semblend.files import replace_atomically
-from semblend.streams import write_err, write_out
 
 NAME: Final = "collect-k8s-engine-events"
 SUMMARY: Final = "Fetch an engine's log from Kubernetes (kubectl logs), keep it, and summarize it."

@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any, Final
 
+from sembase.command_line import ExitCode, existing_file
+from sembase.streams import write_err, write_out
 from sembench.cli.arguments import count, header, number, positive_int, positive_share, share
 from sembench.cli.output import require_other_file, require_writable
 from sembench.console import show
@@ -14,8 +16,6 @@ from sembench.live.interruption import InterruptedRunError
 from sembench.live.options import Arms, LiveOptions, LiveRun
 from sembench.live.run import run_live
 from sembench.replay.partial import partial_path
-from semblend.command_line import ExitCode, existing_file
-from semblend.streams import write_err, write_out
 
 _LOGPROBS: Final = 20
 _LEAST_LOGPROBS: Final = 5

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import Final
 
+from sembase.command_line import CommandParser, add_commands, run_program
 from sembench import __version__
 from sembench.cli import (
     assert_result_gates,
@@ -22,7 +23,6 @@ from sembench.cli import (
     run_offline,
     summarize_engine_events,
 )
-from semblend.command_line import CommandParser, add_commands, run_program
 
 COMMAND_MODULES: Final = (
     build,

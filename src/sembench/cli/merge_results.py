@@ -6,13 +6,13 @@ import argparse
 from pathlib import Path
 from typing import Final
 
+from sembase.command_line import ExitCode, existing_file
+from sembase.streams import write_out
 from sembench.cli.output import require_other_file, require_writable
 from sembench.console import show
 from sembench.console.live import live_tables
 from sembench.live.merge import merge
 from sembench.result import write_result
-from semblend.command_line import ExitCode, existing_file
-from semblend.streams import write_out
 
 NAME: Final = "merge-results"
 SUMMARY: Final = "Join a cold-only and a warm-only live run of the same manifest and settings into a paired result."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
 
 
 def require_writable(output: Path) -> None:

@@ -6,13 +6,13 @@ import argparse
 from pathlib import Path
 from typing import Final
 
+from sembase.command_line import ExitCode, existing_file
+from sembase.errors import ConfigurationError
+from sembase.files import replace_atomically
+from sembase.streams import write_out
 from sembench.cli.output import require_other_file, require_writable
 from sembench.report.build import Sources, build_page
 from sembench.report.png import write_pngs
-from semblend.command_line import ExitCode, existing_file
-from semblend.errors import ConfigurationError
-from semblend.files import replace_atomically
-from semblend.streams import write_out
 
 NAME: Final = "report"
 SUMMARY: Final = (

@@ -7,6 +7,10 @@ import json
 from pathlib import Path
 from typing import Final
 
+from sembase.command_line import ExitCode, existing_file
+from sembase.errors import ConfigurationError
+from sembase.files import replace_atomically
+from sembase.streams import write_out
 from sembench.cli.arguments import count, positive_int, share
 from sembench.cli.output import require_other_file, require_writable
 from sembench.console import show
@@ -15,10 +19,6 @@ from sembench.roi.estimate import RoiOptions, estimate
 from sembench.roi.lengths import read_lengths
 from sembench.roi.rate import ReuseRate, counted, parse_rate
 from sembench.roi.record import as_record, tables
-from semblend.command_line import ExitCode, existing_file
-from semblend.errors import ConfigurationError
-from semblend.files import replace_atomically
-from semblend.streams import write_out
 
 NAME: Final = "roi"
 SUMMARY: Final = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
+from sembase.command_line import ExitCode
 from sembench.cli.arguments import positive_int
 from sembench.cli.live_arguments import (
     add_measuring_arguments,
@@ -13,7 +14,6 @@ from sembench.cli.live_arguments import (
     live_run,
     measuring_options,
 )
-from semblend.command_line import ExitCode
 
 NAME: Final = "run-live-gateway"
 SUMMARY: Final = (

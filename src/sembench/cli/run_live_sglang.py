@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
+from sembase.command_line import ExitCode
+from sembase.errors import ConfigurationError
 from sembench.cli.arguments import positive_int
 from sembench.cli.live_arguments import (
     add_measuring_arguments,
@@ -14,8 +16,6 @@ from sembench.cli.live_arguments import (
     live_run,
     measuring_options,
 )
-from semblend.command_line import ExitCode
-from semblend.errors import ConfigurationError
 
 NAME: Final = "run-live-sglang"
 SUMMARY: Final = "Replay a manifest against a running SGLang server by /generate, with /flush_cache before each arm."

@@ -8,6 +8,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from sembase.command_line import ExitCode, existing_file
+from sembase.errors import ConfigurationError
+from sembase.streams import write_err, write_out
 from sembench.cli.arguments import count, number, positive_int, positive_number
 from sembench.cli.live_arguments import add_header_argument
 from sembench.cli.output import require_other_file, require_writable
@@ -20,9 +23,6 @@ from sembench.load.summary import Slo
 from sembench.load.tables import tables
 from sembench.load.workload import DEFAULT_MAX_TOKENS, DEFAULT_PROMPT_TOKENS, WorkloadWish, open_workload
 from sembench.result import write_result
-from semblend.command_line import ExitCode, existing_file
-from semblend.errors import ConfigurationError
-from semblend.streams import write_err, write_out
 
 NAME: Final = "run-load"
 SUMMARY: Final = (

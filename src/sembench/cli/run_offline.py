@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Final
 
+from sembase.command_line import ExitCode, existing_file
+from sembase.streams import write_err, write_out
 from sembench.cli.arguments import positive_int, share
 from sembench.cli.output import require_other_file, require_writable
 from sembench.console import show
@@ -15,8 +17,6 @@ from sembench.replay.offline import OfflineRun, run_offline
 from sembench.replay.partial import partial_path
 from sembench.replay.session import ReplayConfig
 from sembench.tokenize import BUILT_IN, NOT_A_MODEL
-from semblend.command_line import ExitCode, existing_file
-from semblend.streams import write_err, write_out
 
 NAME: Final = "run-offline"
 SUMMARY: Final = "Replay a manifest offline: exact cache against planner, candidates and eligible blocks, no engine."

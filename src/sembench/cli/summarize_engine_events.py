@@ -9,13 +9,13 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Final
 
+from sembase.command_line import ExitCode, existing_file
+from sembase.files import replace_atomically
+from sembase.streams import write_err, write_out
 from sembench.cli.output import require_other_file, require_writable
 from sembench.engine_events.dialects import DIALECTS
 from sembench.engine_events.summarize import lines_of, summarize
 from sembench.engine_events.summary import EngineSummary
-from semblend.command_line import ExitCode, existing_file
-from semblend.files import replace_atomically
-from semblend.streams import write_err, write_out
 
 NAME: Final = "summarize-engine-events"
 SUMMARY: Final = "Count what an engine's log or event stream confirms, joined per request."

@@ -7,9 +7,9 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
+from sembase.registry import Registry
+from sembase.streams import write_out
 from sembench.console.table import Table, narrow_text, plain_text, widths_of
-from semblend.registry import Registry
-from semblend.streams import write_out
 
 _DRAWERS: Final[Registry[Callable[[Table], None]]] = Registry("table drawer")
 _DRAWERS.register("rich", "sembench.console.rich_table:draw")

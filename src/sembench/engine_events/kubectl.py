@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import BinaryIO, Final
 
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
 
 _LABEL: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _MAX_NAME_CHARACTERS: Final = 253

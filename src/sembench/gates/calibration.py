@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from sembase.errors import ContractError
 from sembench.gates.cold_readings import figures_of_readings
-from semblend.errors import ContractError
 
 CALIBRATION_VERSION: Final = "sembench.calibration.v1"
 _SETTINGS: Final = ("model", "endpoint", "recipient_max_tokens", "top_logprobs")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeGuard
 
-from semblend.errors import ContractError
+from sembase.errors import ContractError
 
 HIT: Final = "semantic_hit"
 MATERIALIZED: Final = "materialized"

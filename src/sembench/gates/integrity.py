@@ -9,13 +9,13 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from sembase.errors import ContractError
 from sembench.gates.row_laws import row_failures
 from sembench.gates.verdict import number
 from sembench.metrics import aggregate, aggregate_by_transform
 from sembench.metrics.rows import RequestRow
 from sembench.result import paired_block
 from semblend.contract import Evidence
-from semblend.errors import ContractError
 
 _RELATIVE_TOLERANCE: Final = 1e-9
 _ABSOLUTE_TOLERANCE: Final = 1e-12

@@ -13,12 +13,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 from urllib.parse import urlsplit
 
+from sembase.errors import ConfigurationError, MissingDependencyError
+from sembase.registry import Registry
 from sembench.http.decode import decode
 from sembench.http.event_stream import EventStream
 from sembench.http.reply import BROKEN_STREAM, OK, LiveReply, TokenLogprobs
 from sembench.http.request import PATHS, Endpoint, LiveRequest, encode_body, encode_headers
-from semblend.errors import ConfigurationError, MissingDependencyError
-from semblend.registry import Registry
 
 if TYPE_CHECKING:
     from sembench.http.transport import HttpxTransport

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from semblend.errors import ConfigurationError, MissingDependencyError
-from semblend.registry import Registry
+from sembase.errors import ConfigurationError, MissingDependencyError
+from sembase.registry import Registry
 
 Labels = tuple[tuple[str, str], ...]
 Sample = tuple[str, str, dict[str, str], float]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from semblend.errors import ContractError
+from sembase.errors import ContractError
 
 Endpoint = Literal["chat", "completions", "sglang_generate"]
 PATHS: Final[Mapping[Endpoint, str]] = {

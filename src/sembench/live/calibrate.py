@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from sembase.files import replace_atomically
 from sembench.environment import describe_environment
 from sembench.gates.calibration import CALIBRATION_VERSION
 from sembench.live.options import LiveRun
@@ -19,7 +20,6 @@ from sembench.metrics.percentile import percentile
 from sembench.metrics.rows import RequestRow
 from sembench.paired.interval import median_interval
 from sembench.workload.seeded import Draws
-from semblend.files import replace_atomically
 
 
 def calibrate(run: LiveRun) -> dict[str, Any]:

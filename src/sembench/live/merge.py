@@ -7,13 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from sembase.errors import ContractError
 from sembench.gates.integrity import LIVE
 from sembench.live.flips import is_flipped
 from sembench.live.scores import is_kept, score
 from sembench.metrics.rows import ArmRow, PairRow, RequestRow
 from sembench.result import RunFacts, assemble, read_result
 from semblend.contract import Evidence
-from semblend.errors import ContractError
 
 # What must be equal for the arms to differ by the cache alone.
 _SETTINGS: Final = (

@@ -7,6 +7,8 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
 
+from sembase.errors import ConfigurationError
+from sembase.streams import write_err
 from sembench.http.client import LiveClient
 from sembench.http.reply import OK
 from sembench.live.audit import ConnectorAudit
@@ -16,8 +18,6 @@ from sembench.live.options import LiveRun
 from sembench.live.prompt_size import PromptSizes
 from sembench.live.resets import Resets
 from sembench.live.session import Session
-from semblend.errors import ConfigurationError
-from semblend.streams import write_err
 
 
 @dataclass(frozen=True, slots=True)

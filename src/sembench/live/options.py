@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from sembase.errors import ConfigurationError
 from sembench.http.request import Endpoint
-from semblend.errors import ConfigurationError
 
 Arms = Literal["warm", "cold", "paired", "cold_twice"]
 

@@ -7,8 +7,8 @@ import sys
 import time
 from typing import Final
 
+from sembase.streams import write_err
 from sembench.metrics.rows import ArmRow, RequestRow
-from semblend.streams import write_err
 
 _SECONDS_BETWEEN_LINES: Final = 5.0
 

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
 
 _PATIENCE_S: Final = 10.0
 _PAUSE_S: Final = 0.05

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from sembase.errors import ConfigurationError
+from sembase.streams import write_err
 from sembench.http.reply import OK
 from sembench.live.interruption import run_interruptibly
 from sembench.live.opening import OpenRun, open_run
@@ -24,8 +26,6 @@ from sembench.metrics.rows import RequestRow
 from sembench.replay.partial import PartialWriter, partial_path
 from sembench.result import RunFacts, assemble, write_result
 from semblend.contract import Evidence
-from semblend.errors import ConfigurationError
-from semblend.streams import write_err
 
 _LABEL: Final = "live replay"
 _FAILURES_IN_A_ROW: Final = 5

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any, Protocol
 
+from sembase.errors import ConfigurationError
+from sembase.streams import write_err
 from sembench.http.prometheus import Scrape, difference, parse_scrape
-from semblend.errors import ConfigurationError
-from semblend.streams import write_err
 
 
 class Getter(Protocol):

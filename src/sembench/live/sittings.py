@@ -13,10 +13,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from sembase.errors import ConfigurationError
 from sembench.http.reply import OK
 from sembench.metrics.rows import RequestRow
 from sembench.replay.partial import read_partial
-from semblend.errors import ConfigurationError
 
 
 def statuses_of(row: RequestRow) -> list[str]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
 
 _FILES_OF_OUR_OWN: Final = 64
 _MOST_SOCKETS: Final = 60_000  # ports of one client address towards one server

@@ -6,10 +6,10 @@ import asyncio
 import sys
 from typing import Final
 
+from sembase.streams import write_err
 from sembench.load.collect import Collector
 from sembench.load.percentiles import summarize, value_of
 from sembench.load.sender import Sender
-from semblend.streams import write_err
 
 _SECONDS_BETWEEN_LINES: Final = 5.0
 _SECONDS_ON_A_TERMINAL: Final = 1.0

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from sembase.errors import ConfigurationError
+from sembase.streams import write_err
 from sembench.http.client import Endpoint, LiveClient, LiveRequest
 from sembench.http.prometheus import Scrape, difference, parse_scrape
 from sembench.http.reply import OK
@@ -25,8 +27,6 @@ from sembench.load.prompts import PreparedPrompts, Prompt, PromptSource
 from sembench.load.result import load_result
 from sembench.load.sender import Sender
 from sembench.load.summary import Slo, summarize_load
-from semblend.errors import ConfigurationError
-from semblend.streams import write_err
 
 _WARM_UP_AT_A_TIME: Final = 8
 _OUR_OWN_CONNECTIONS: Final = 2

@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
 
 _AZURE: Final = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 _MOONCAKE: Final = ("timestamp", "input_length", "output_length")

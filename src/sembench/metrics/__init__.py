@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+from sembase.registry import Registry
 from sembench.metrics.base import Metric
 from sembench.metrics.rows import RequestRow
-from semblend.registry import Registry
 
 METRICS: Final[Registry[Metric]] = Registry("metric", group="sembench.metrics")
 

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, fields
 from types import NoneType, UnionType
 from typing import Any, Final, get_args, get_type_hints
 
-from semblend.errors import ContractError
+from sembase.errors import ContractError
 
 
 @dataclass(frozen=True, slots=True)

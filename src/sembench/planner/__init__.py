@@ -9,8 +9,8 @@ from typing import Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from sembase.registry import Registry
 from semblend.contract import Decline, Namespace, ReusePlan
-from semblend.registry import Registry
 
 
 @dataclass(frozen=True, slots=True)

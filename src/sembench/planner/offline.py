@@ -12,10 +12,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from sembase.errors import ConfigurationError
 from sembench.planner import DonorPlanner, PlannerConfig
 from sembench.planner.single_donor import SingleDonorPlanner
 from semblend import Decline, Gates, Namespace, Planner, ReusePlan, Settings
-from semblend.errors import ConfigurationError
 from semblend.fingerprint.embed import build_embedder
 from semblend.pipeline.semantic import SemanticFinder
 

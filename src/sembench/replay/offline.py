@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from sembase.errors import ConfigurationError
+from sembase.streams import write_err
 from sembench.manifest import manifest_digest, read_manifest
 from sembench.replay.partial import PartialWriter, partial_path, read_partial
 from sembench.replay.progress import watch
@@ -15,8 +17,6 @@ from sembench.replay.units import replay_units, units_of
 from sembench.result import RunFacts, assemble, write_result
 from sembench.tokenize import NOT_A_MODEL, open_tokenizer
 from semblend.contract import Evidence
-from semblend.errors import ConfigurationError
-from semblend.streams import write_err
 
 _LABEL: Final = "offline replay"
 

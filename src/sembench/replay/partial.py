@@ -8,8 +8,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from sembase.errors import ConfigurationError, ContractError
 from sembench.metrics.rows import RequestRow, row_from_json
-from semblend.errors import ConfigurationError, ContractError
 
 PARTIAL_VERSION: Final = "sembench.partial.v1"
 

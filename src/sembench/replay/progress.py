@@ -7,8 +7,8 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Final, Protocol, TypeVar
 
-from semblend.registry import Registry
-from semblend.streams import write_err
+from sembase.registry import Registry
+from sembase.streams import write_err
 
 T = TypeVar("T")
 _SECONDS_BETWEEN_LINES: Final = 5.0

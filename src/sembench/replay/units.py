@@ -9,10 +9,10 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from typing import Final
 
+from sembase.errors import ConfigurationError
 from sembench.manifest import WorkloadItem
 from sembench.metrics.rows import RequestRow
 from sembench.replay.session import ReplayConfig, Session, Tools
-from semblend.errors import ConfigurationError
 
 _ITEMS_PER_UNIT: Final = 8
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from onepage.section import Section
+from sembase.errors import ConfigurationError
 from sembench.report import compare, engine, load, overview, saving
 from sembench.report.page import Chapter, Page, chapter_of, page_of
 from sembench.report.subject import Subject, read_object, read_subjects
-from semblend.errors import ConfigurationError
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from onepage.formats import NOT_MEASURED, plural, tick_ms
 from onepage.markup import Safe
 from onepage.section import Section, card, columns, figure, missing, table
 from onepage.ticks import category_axis, log_axis
+from sembase.errors import ContractError
 from sembench.console.table import NOT_MEASURED as DASH
 from sembench.console.table import Table
 from sembench.load.percentiles import PERCENTS, value_of
@@ -17,7 +18,6 @@ from sembench.load.result import LOAD_VERSION
 from sembench.load.tables import tables
 from sembench.report.formats import milliseconds
 from sembench.report.tones import Tone
-from semblend.errors import ContractError
 
 _SERIES: Final[tuple[tuple[str, str, Tone], ...]] = (
     ("TTFT", "ttft", "reuse"),

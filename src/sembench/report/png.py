@@ -8,10 +8,10 @@ from typing import Final
 
 from onepage.chart import Chart
 from onepage.png import drawn, figure_class, png_bytes
+from sembase.files import replace_atomically
 from sembench.report.funnel import FunnelRow
 from sembench.report.funnel_png import drawn_funnel
 from sembench.report.tones import COLOURS
-from semblend.files import replace_atomically
 
 _DPI: Final = 200
 

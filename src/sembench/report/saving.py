@@ -10,9 +10,9 @@ from onepage.formats import NOT_MEASURED, tick_ms
 from onepage.markup import tag
 from onepage.section import Section, card, columns, figure, table
 from onepage.ticks import category_axis, linear_axis
+from sembase.errors import ContractError
 from sembench.report.formats import milliseconds, percent, tick_share
 from sembench.report.lengths import tokens
-from semblend.errors import ContractError
 
 _VERSION: Final = "sembench.roi.v1"
 

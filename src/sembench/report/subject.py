@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from sembase.errors import ConfigurationError, ContractError
 from sembench.gates.calibration import NoiseFloor, read_noise_floor
 from sembench.gates.integrity import integrity_failures
 from sembench.metrics.rows import RequestRow
 from sembench.report.pairs import PairSet, pairs_of
 from sembench.result import read_result
-from semblend.errors import ConfigurationError, ContractError
 
 
 @dataclass(frozen=True, slots=True)

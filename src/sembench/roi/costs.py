@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from sembase.errors import ContractError
 from sembench.paired.clean import is_clean, is_reused, pairs_of, timed
 from sembench.result import RESULT_VERSION, read_result
-from semblend.errors import ContractError
 
 _REUSED: Final = "backend_materialized_reuse"
 _STOCK, _MISS, _CAPTURE = "stock", "miss", "capture"

@@ -13,10 +13,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from sembase.errors import ConfigurationError, ContractError
 from sembench.roi.costs import MeasuredCosts, ReusedRequest
 from sembench.roi.lengths import LengthHistogram
 from sembench.roi.rate import ReuseRate
-from semblend.errors import ConfigurationError, ContractError
 
 Floats = NDArray[np.float64]
 _LEAST_REQUESTS: Final = 6

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from sembase.errors import ContractError
 from sembench.manifest import decode_item
 from sembench.tokenize import open_tokenizer
-from semblend.errors import ContractError
 
 _LENGTH_NAMES: Final = ("prompt_tokens", "tokens", "length", "input_length", "contexttokens", "input_tokens")
 _COUNT_NAMES: Final = ("count", "requests", "weight")

@@ -10,8 +10,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from sembase.errors import ConfigurationError
 from sembench.report.estimates import wilson
-from semblend.errors import ConfigurationError
 
 _Z95: Final = 1.959964
 _COUNTED: Final = re.compile(r"^\s*(\d+)\s*/\s*(\d+)\s*$")

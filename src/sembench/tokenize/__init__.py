@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from sembase.errors import MissingDependencyError
+from sembase.registry import Registry
 from sembench.tokenize.base import Tokenized, Tokenizer
-from semblend.errors import MissingDependencyError
-from semblend.registry import Registry
 
 BUILT_IN: Final = "builtin"
 NOT_A_MODEL: Final = (

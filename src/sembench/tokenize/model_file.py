@@ -9,8 +9,8 @@ from typing import Any, Final
 import numpy as np
 import tokenizers
 
+from sembase.errors import ConfigurationError
 from sembench.tokenize.base import Tokenized
-from semblend.errors import ConfigurationError
 
 _FILE_NAME: Final = "tokenizer.json"
 

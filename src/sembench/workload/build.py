@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sembase.errors import ConfigurationError
 from sembench.manifest import WorkloadItem
 from sembench.workload.record import SourceRecord
 from sembench.workload.transforms import TRANSFORMS, Skipped, TransformContext
-from semblend.errors import ConfigurationError
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import urllib.error
 import urllib.request
 from typing import Any, Final
 
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
 from semblend.guard.pair import TEXT
 
 MAX_REPLY_BYTES: Final = 4 << 20

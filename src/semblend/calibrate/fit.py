@@ -15,9 +15,9 @@ from typing import Final
 
 import numpy as np
 
+from sembase.errors import ConfigurationError
 from semblend.calibrate.observations import Observation
 from semblend.contract import PlanShape
-from semblend.errors import ConfigurationError
 from semblend.plan.layers import DeviationCurve
 from semblend.plan.prediction import Calibration, Law
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from sembase.errors import ConfigurationError
 from semblend.contract import PlanShape
-from semblend.errors import ConfigurationError
 
 _KEYS: Final = {"item", "class", "risk", "share", "kl"}
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from sembase.errors import ConfigurationError
 from semblend.contract import PlanShape
-from semblend.errors import ConfigurationError
 
 PASSAGES: Final = 5
 PASSAGE_WORDS: Final = 120

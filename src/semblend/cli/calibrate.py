@@ -9,19 +9,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from sembase.command_line import ExitCode
+from sembase.errors import ConfigurationError, ContractError, MissingDependencyError
+from sembase.files import replace_atomically
+from sembase.streams import write_err, write_out
 from semblend.calibrate.engine import Engine
 from semblend.calibrate.fit import fit, least_items
 from semblend.calibrate.measure import STATISTIC, measure
 from semblend.calibrate.observations import Observation, decode_observations, encode_observation
 from semblend.calibrate.prompts import CalibrationItem, items_of, passages_of
-from semblend.command_line import ExitCode
 from semblend.contract import PlanShape
-from semblend.errors import ConfigurationError, ContractError, MissingDependencyError
-from semblend.files import replace_atomically
 from semblend.guard.pair import AnswerError
 from semblend.plan.layers import PRESETS, DeviationCurve, decode_calibration, preset_curve
 from semblend.plan.prediction import Calibration, encode_prediction
-from semblend.streams import write_err, write_out
 
 NAME: Final = "calibrate"
 SUMMARY: Final = "Fit predicted KL to measured blends and write the calibration file the gates read."

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from semblend.command_line import ExitCode
+from sembase.command_line import ExitCode
+from sembase.streams import write_out
 from semblend.contract import (
     Declined,
     DonorRegistered,
@@ -21,7 +22,6 @@ from semblend.contract import (
     Materialized,
     decode_line,
 )
-from semblend.streams import write_out
 
 NAME: Final = "explain"
 SUMMARY: Final = "Say what became of a request and why: found, loaded, declined, turned off by the guard."

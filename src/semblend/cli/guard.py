@@ -6,11 +6,11 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-from semblend.command_line import ExitCode
+from sembase.command_line import ExitCode
+from sembase.errors import ConfigurationError
+from sembase.streams import write_out
 from semblend.contract import PlanShape
-from semblend.errors import ConfigurationError
 from semblend.guard.verdicts import decode_tracker, write_tracker
-from semblend.streams import write_out
 
 NAME: Final = "guard"
 SUMMARY: Final = "Show which classes the guard watches or has turned off; --reset turns one on again."

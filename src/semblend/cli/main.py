@@ -6,9 +6,9 @@ import argparse
 from collections.abc import Sequence
 from typing import Final
 
+from sembase.command_line import add_commands, exit_code_of
 from semblend import __version__
 from semblend.cli import calibrate, explain, guard
-from semblend.command_line import add_commands, exit_code_of
 
 _CODES: Final = (
     "exit codes: 0 ok, 1 nothing found, 2 wrong usage or file, 3 environment (server, disk), 130 interrupted"

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from semblend.compiled import HAS_COMPILER, kernel, kernel_part
+from sembase.compiled import HAS_COMPILER, kernel, kernel_part
 
 GRAM: Final = 32
 WINDOW: Final = 33

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from sembase.errors import ConfigurationError
+from sembase.files import replace_atomically
 from semblend.contract import PlanShape
-from semblend.errors import ConfigurationError
-from semblend.files import replace_atomically
 from semblend.guard.e_process import EProcess
 from semblend.guard.tracker import ClassTest, GuardLimits, Key, Tracker
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from sembase.errors import ConfigurationError
 from semblend.contract.donor_event import (
     MAX_ANCHORS,
     DonorAnnounced,
@@ -35,7 +36,6 @@ from semblend.contract.donor_event import (
     read_key,
     replay_endpoint,
 )
-from semblend.errors import ConfigurationError
 from semblend.fingerprint.anchors import GRAM, select_anchors, thin_periodic
 from semblend.fingerprint.keyed import keyed_anchors
 from semblend.settings import NATS

@@ -13,7 +13,7 @@ from typing import Any, Final
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
 from semblend.integration.rotary import read_rope
 from semblend.kv.rope import Rotation, half_split, rotate_keys
 from semblend.plan.layers import DeviationCurve, Provenance

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from sembase.errors import MissingDependencyError
 from semblend.contract.donor_event import TOPIC, DonorBatch, encode_batch
-from semblend.errors import MissingDependencyError
 from semblend.integration.replay_buffer import ReplayBuffer
 
 try:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sembase.errors import ConfigurationError
 from semblend.contract import ReusePlan
-from semblend.errors import ConfigurationError
 from semblend.guard.verdicts import Verdicts
 from semblend.integration.option_table import Option, OptionsOf, ceiling, flag, one_of, optional_share, path, whole
 from semblend.plan.fidelity import Ceiling, FidelityGate

@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
 from semblend.plan.gates import Gates
 
 if TYPE_CHECKING:

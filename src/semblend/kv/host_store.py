@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from semblend.errors import SemBlendError
+from sembase.errors import SemBlendError
 
 
 class StoreError(SemBlendError, LookupError):

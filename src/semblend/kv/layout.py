@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from semblend.errors import SemBlendError
+from sembase.errors import SemBlendError
 
 Write = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], None]
 

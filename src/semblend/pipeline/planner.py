@@ -9,9 +9,9 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sembase.errors import ContractError, DonorError
 from semblend.align.pair import align_pair
 from semblend.contract import Decline, DeclineReason, Discovery, Namespace, ReusePlan
-from semblend.errors import ContractError, DonorError
 from semblend.fingerprint.anchors import GRAM, GUARANTEE, select_anchors, thin_periodic
 from semblend.pipeline.semantic import SemanticFinder, start_finder
 from semblend.pipeline.tokens import TokenIds, as_count, as_donor_id, as_tokens

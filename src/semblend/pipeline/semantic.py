@@ -16,8 +16,8 @@ from typing import Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from sembase.errors import MissingDependencyError
 from semblend.contract import Discovery, Namespace
-from semblend.errors import MissingDependencyError
 from semblend.fingerprint.embed import Embedder, WeightsNotFoundError, build_embedder
 from semblend.search.vectors import WindowIndex
 

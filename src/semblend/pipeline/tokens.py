@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from semblend.errors import ContractError
+from sembase.errors import ContractError
 
 TokenIds = Sequence[int] | NDArray[np.integer]
 _LIMIT: Final = 1 << 31

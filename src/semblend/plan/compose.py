@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from semblend.compiled import kernel
+from sembase.compiled import kernel
 
 DONOR, DONOR_START, TARGET_START, LENGTH, LEAD = range(5)
 COLUMNS: Final = 5

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
+from sembase.errors import ConfigurationError
 from semblend.contract import Decline, DeclineReason, PlanShape, ReusePlan, guard_off, risk_of_runs, shape_of
-from semblend.errors import ConfigurationError
 from semblend.plan.prediction import Calibration
 
 MOST_SHARE: Final = 0.5  # beyond it the scattered forward costs more than cold prefill

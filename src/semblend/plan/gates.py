@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from sembase.errors import ConfigurationError
 from semblend.contract import ContextRisk, Decline, DeclineReason, Discovery, ReusePlan, Run, TokenRange
-from semblend.errors import ConfigurationError
 from semblend.plan.compose import DONOR, DONOR_START, LENGTH, TARGET_START
 from semblend.plan.risk import risk_of
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
 
 SCHEMA: Final = "semblend.calibration.v1"
 _KEYS: Final = {"schema", "model", "revision", "layers", "deviation", "noise_floor", "provenance"}

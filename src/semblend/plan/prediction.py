@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from sembase.errors import ConfigurationError
 from semblend.contract import PlanShape
-from semblend.errors import ConfigurationError
 from semblend.plan.layers import DeviationCurve, decode_calibration, encode_calibration
 
 SCHEMA: Final = "semblend.calibration.v2"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from semblend.compiled import kernel
+from sembase.compiled import kernel
 from semblend.contract import ContextRisk
 from semblend.plan.compose import DONOR, DONOR_START, LENGTH, TARGET_START
 

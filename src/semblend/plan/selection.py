@@ -14,9 +14,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from sembase.errors import ConfigurationError, ContractError
+from sembase.registry import Registry
 from semblend.contract import Run, TokenRange, risk_of_runs
-from semblend.errors import ConfigurationError, ContractError
-from semblend.registry import Registry
 
 
 class Probe(StrEnum):

@@ -17,8 +17,8 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sembase.errors import ConfigurationError, DonorError
 from semblend.contract import Namespace
-from semblend.errors import ConfigurationError, DonorError
 from semblend.search.context_trie import CHAIN, release_nodes
 from semblend.search.donors import read_tokens, release_tokens, shared_prefix
 from semblend.search.epochs import Epochs

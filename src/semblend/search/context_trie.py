@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from semblend.compiled import kernel, kernel_part
+from sembase.compiled import kernel, kernel_part
 from semblend.search.donors import token_at
 from semblend.search.layout import (
     DONOR_LENGTH,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from semblend.compiled import HAS_COMPILER, kernel, kernel_part
+from sembase.compiled import HAS_COMPILER, kernel, kernel_part
 from semblend.search.layout import (
     DONOR_LENGTH,
     DONOR_PAGES,

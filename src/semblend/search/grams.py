@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from semblend.compiled import kernel_part
+from sembase.compiled import kernel_part
 from semblend.search.context_trie import (
     AFTER,
     BEFORE,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from semblend.compiled import kernel, kernel_part
+from sembase.compiled import kernel, kernel_part
 from semblend.search.layout import (
     DONOR_POSTS,
     POST_DONOR,

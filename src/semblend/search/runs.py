@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from semblend.compiled import kernel, kernel_part
+from sembase.compiled import kernel, kernel_part
 from semblend.search.context_trie import AFTER, CHAIN, DEPTH, leaf_towards
 from semblend.search.donors import equal_ahead, equal_behind, write_tokens
 from semblend.search.grams import find_gram, insert_posting, remove_posting

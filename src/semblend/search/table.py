@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from semblend.compiled import kernel, kernel_part
+from sembase.compiled import kernel, kernel_part
 from semblend.search.layout import SEGMENT_EXTENT, SEGMENT_GONE, SEGMENT_USED, STATE_CROWDED, Store
 
 TAG_BITS: Final = 33

@@ -14,8 +14,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from sembase.errors import DonorError, MissingDependencyError
 from semblend.contract import Namespace
-from semblend.errors import DonorError, MissingDependencyError
 
 try:
     import usearch.index as usearch_index

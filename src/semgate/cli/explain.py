@@ -7,9 +7,9 @@ import json
 from pathlib import Path
 from typing import Final
 
-from semblend.command_line import ExitCode
-from semblend.errors import ConfigurationError
-from semblend.streams import write_out
+from sembase.command_line import ExitCode
+from sembase.errors import ConfigurationError
+from sembase.streams import write_out
 from semgate.router.admin_key import read_admin_key
 from semgate.router.decision_log import find_decisions
 from semgate.router.decision_record import DecisionRecord

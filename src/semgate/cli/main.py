@@ -6,9 +6,9 @@ import argparse
 from collections.abc import Sequence
 from typing import Any, Final
 
+from sembase.command_line import CommandParser, add_commands, run_program
+from sembase.errors import MissingDependencyError
 from semblend import __version__
-from semblend.command_line import CommandParser, add_commands, run_program
-from semblend.errors import MissingDependencyError
 
 _CODES: Final = (
     "exit codes: 0 ok (also a server stopped by SIGTERM or Ctrl-C), 2 wrong usage or setting, 3 environment (missing "

@@ -6,8 +6,8 @@ import argparse
 import sys
 from typing import Final
 
-from semblend.command_line import ExitCode
-from semblend.streams import write_err
+from sembase.command_line import ExitCode
+from sembase.streams import write_err
 from semgate.cli.arguments import add_settings, settings_from
 from semgate.http.server import run
 from semgate.logs import start_logs

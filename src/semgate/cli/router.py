@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Final
 
-from semblend.command_line import ExitCode
+from sembase.command_line import ExitCode
 from semgate.cli.arguments import add_settings, given_flags, settings_from
 from semgate.http.server import run
 from semgate.logs import start_logs

@@ -13,8 +13,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from sembase.errors import ConfigurationError
 from semblend.contract.donor_event import DonorAnnounced, anchor_salts, namespace_digest, tenant_of_salt
-from semblend.errors import ConfigurationError
 from semblend.fingerprint.anchors import GRAM, select_anchors
 from semblend.fingerprint.keyed import keyed_anchors
 from semgate.donors.cover import ReuseModel, covered, find_runs, new_scratch

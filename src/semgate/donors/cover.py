@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from semblend.compiled import kernel, kernel_part
+from sembase.compiled import kernel, kernel_part
 from semgate.donors.postings import DONOR, NEXT, POSITION, SLOT, Store, place_of
 
 # Columns of a run.

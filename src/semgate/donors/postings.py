@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from semblend.compiled import kernel, kernel_part
+from sembase.compiled import kernel, kernel_part
 
 # Columns of ``posts``; row 0 is nobody.
 DONOR: Final = 0

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from semblend.errors import ContractError
+from sembase.errors import ContractError
 from semgate.events.subscriber import ResetReason
 from semgate.events.wire import Removed, Stored, decode_batch
 from semgate.index.blocks import BlockIndex

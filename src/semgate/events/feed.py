@@ -13,7 +13,7 @@ from typing import Final
 import zmq
 import zmq.asyncio
 
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
 from semgate.events.apply import ApplyCounters, ReplicaSink
 from semgate.events.kept_task import KeptTask
 from semgate.events.subscriber import EventStream, StreamCounters, StreamOptions

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from semblend.compiled import kernel, kernel_part
+from sembase.compiled import kernel, kernel_part
 
 _HEAD_BYTES: Final = {0xDC: 3, 0xDD: 5}
 _FIX_ARRAY: Final = range(0x90, 0xA0)

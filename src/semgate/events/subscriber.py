@@ -17,7 +17,7 @@ import zmq
 import zmq.asyncio
 from zmq.utils.monitor import recv_monitor_message
 
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
 from semgate.events.replay import SEQ_BYTES, Message, ReplayError, replay
 from semgate.events.sequence import SequencePosition
 from semgate.events.wire import published_s

@@ -15,8 +15,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from semblend.compiled import HAS_COMPILER
-from semblend.errors import ContractError
+from sembase.compiled import HAS_COMPILER
+from sembase.errors import ContractError
 from semgate.events.numbers import read_hashes, read_tokens
 from semgate.index.keys import extra_key
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
 
 BreakerState = Literal["closed", "open", "half_open"]
 

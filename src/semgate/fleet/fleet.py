@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
 from semgate.fleet.breaker import BreakerOptions
 from semgate.fleet.endpoint import Endpoint
 from semgate.fleet.replica import Replica

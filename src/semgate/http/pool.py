@@ -12,7 +12,7 @@ from collections import deque
 from typing import Final
 from urllib.parse import urlsplit
 
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
 from semgate.http.connection import UpstreamConnection
 from semgate.http.faults import UpstreamFault
 

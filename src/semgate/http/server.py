@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar
 import uvicorn
 from uvicorn.server import ServerState
 
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
 from semgate.http.server_protocol import Limits, ServerProtocol
 
 App = Callable[

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
 from semgate.index.held import LET_GO, forget_older, keep
 from semgate.index.slots import SlotTable
 

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from semblend.errors import ContractError
+from sembase.errors import ContractError
 from semgate.index.held import (
     COUNT,
     LET_GO,

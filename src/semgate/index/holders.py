@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from semblend.compiled import kernel, kernel_part
+from sembase.compiled import kernel, kernel_part
 from semgate.index.pages import zeros
 
 WORD_BITS: Final = 64

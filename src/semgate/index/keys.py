@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from semblend.compiled import kernel, kernel_part
+from sembase.compiled import kernel, kernel_part
 
 SECRET_BYTES: Final = 16
 _secret: Final = secrets.token_bytes(SECRET_BYTES)

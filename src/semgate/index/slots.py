@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
 from semgate.index.held import COUNT, Held, grown, held_bytes, move_places, new_held, release_some, settled
 from semgate.index.holders import (
     SMALLEST_ROWS,

@@ -10,7 +10,7 @@ import hashlib
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
 
 
 @dataclass(frozen=True, slots=True)

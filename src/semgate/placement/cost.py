@@ -8,8 +8,7 @@ from typing import Final, Literal
 
 import numpy as np
 
-from semantic_kv.calibrate.result import read_latency_model
-from semantic_kv.latency.model import PAIRS_PER_UNIT, LatencyModel
+from sembase.latency import PAIRS_PER_UNIT, LatencyModel, read_latency_model
 from semgate.placement.view import Floats
 
 # A stream that decodes makes every pass a little longer. Without a calibration this is an assumption, and small: its

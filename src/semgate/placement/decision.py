@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from semblend.errors import SemBlendError
+from sembase.errors import SemBlendError
 
 # exact_route: leading blocks, announced or remembered by their keys. semantic_placement: announced donors or remembered
 # content, a belief. cold_route: neither (a session may still go home).

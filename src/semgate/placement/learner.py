@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
 from semgate.placement.cost import Price
 from semgate.placement.view import Observed
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
 from semgate.placement.view import Content, Floats
 
 

@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 
-from semantic_kv.latency.model import LatencyModel
+from sembase.latency import LatencyModel
 from semgate.placement.affinity import SessionHomes
 from semgate.placement.border import guarded, without_evidence
 from semgate.placement.case import Case, Choice, at_slots, build_case

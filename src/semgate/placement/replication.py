@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final
 
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
 
 _RESCALE_AT: Final = 1e100
 

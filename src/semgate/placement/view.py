@@ -42,7 +42,7 @@ class ReplicaView:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """One labelled block of text: a keyed digest of it, the index of its label in ``semantic_kv.labels``, its size."""
+    """One labelled block of text: a keyed digest of it, the index of its label in ``sembase.labels``, its size."""
 
     key: int
     label: int

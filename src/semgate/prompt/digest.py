@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final, Literal
 
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
 
 MIN_SECRET_BYTES: Final = 32
 SECRET_NAME: Final = "digest-secret"

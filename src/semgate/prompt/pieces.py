@@ -16,9 +16,9 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from semantic_kv.segment import Message, segment_messages, segment_prompt
-from semantic_kv.segment.messages import ROLE_LABELS
-from semantic_kv.segment.rules import LABEL_LINE
+from sembase.segment import Message, segment_messages, segment_prompt
+from sembase.segment.messages import ROLE_LABELS
+from sembase.segment.rules import LABEL_LINE
 from semgate.http.request_body import Asked
 
 TOKEN_BLOCK: Final = 128

@@ -14,8 +14,8 @@ from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from sembase.errors import ConfigurationError
 from semblend.contract import PlanShape
-from semblend.errors import ConfigurationError
 from semblend.guard.desk import AskError, GuardDesk, GuardOptions
 from semblend.guard.tracker import GuardLimits
 from semblend.outcome.event_log import EventLog

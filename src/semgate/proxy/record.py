@@ -8,8 +8,8 @@ from __future__ import annotations
 import secrets
 from typing import Any, Final
 
-from semantic_kv.trace.record import TraceBlock, TraceRecord
-from semantic_kv.trace.tokens import TextTokenizer, open_tokenizer
+from sembase.tokenizer import TextTokenizer, open_tokenizer
+from sembase.trace.record import TraceBlock, TraceRecord
 from semgate.http.event_stream import ReplyFacts
 from semgate.http.request_body import Asked, read_request
 from semgate.prompt.digest import Digests

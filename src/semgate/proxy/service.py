@@ -10,7 +10,8 @@ from collections.abc import Callable, MutableMapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
+from sembase.values import DEFAULT_PATHS
 from semgate.http.faults import Send
 from semgate.http.request_body import Receive
 from semgate.http.server import HttpServer
@@ -25,7 +26,6 @@ from semgate.proxy.spans import SpanMaker, open_provider
 from semgate.proxy.telemetry import ProxyTelemetry
 from semgate.proxy.trace_file import TraceFiles, mend_torn_files
 from semgate.proxy.writer import TraceWriter
-from semgate.setting_values import DEFAULT_PATHS
 from semgate.settings import ProxySettings
 
 

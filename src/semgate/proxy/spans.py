@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from semantic_kv.trace.record import TraceRecord
-from semblend.errors import MissingDependencyError
-from semblend.registry import Registry
+from sembase.errors import MissingDependencyError
+from sembase.registry import Registry
+from sembase.trace.record import TraceRecord
 from semgate.http.headers import find_text
 from semgate.proxy.exchange import Exchange
 

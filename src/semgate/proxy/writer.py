@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from semantic_kv.trace.record import TraceRecord, record_as_json
+from sembase.trace.record import TraceRecord, record_as_json
 from semgate.proxy.exchange import Exchange
 from semgate.proxy.trace_file import TraceFiles
 

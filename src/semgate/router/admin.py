@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
 from urllib.parse import parse_qs, unquote
 
-from semblend.errors import ConfigurationError, SemBlendError
+from sembase.errors import ConfigurationError, SemBlendError
 from semgate.http.faults import NO_METHOD, NOT_FOUND, TOO_LARGE, Fault, Send, send_fault, send_json
 from semgate.http.headers import ADMIN_KEY, Headers, find
 from semgate.http.request_body import BodyTooLarge, ClientGone, Receive, read_body

@@ -10,7 +10,7 @@ import fnmatch
 from collections.abc import MutableMapping
 from typing import Any, Final
 
-from semblend.errors import SemBlendError
+from sembase.errors import SemBlendError
 from semgate.http.departure import ClientWatch
 from semgate.http.faults import (
     BODIES_FULL,

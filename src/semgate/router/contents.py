@@ -11,7 +11,7 @@ import hashlib
 import secrets
 from typing import Final
 
-from semantic_kv.labels import label_index
+from sembase.labels import label_index
 from semgate.http.request_body import Asked
 from semgate.placement.view import Content
 from semgate.prompt.pieces import prompt_pieces

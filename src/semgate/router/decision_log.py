@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Final
 
-from semblend.errors import ConfigurationError, ContractError
+from sembase.errors import ConfigurationError, ContractError
 from semgate.router.decision_record import DecisionRecord, record_from_json
 
 PATTERN: Final = "decisions-*.jsonl"

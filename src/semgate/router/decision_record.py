@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from semblend.errors import ContractError
+from sembase.errors import ContractError
 
 SCHEMA: Final = "semgate.decision.v1"
 MAX_SCORES: Final = 16

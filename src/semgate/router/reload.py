@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 
-from semblend.errors import ConfigurationError, SemBlendError
+from sembase.errors import ConfigurationError, SemBlendError
 from semgate.logs import log
 from semgate.router.metrics import RouterMetrics
 from semgate.router.roster import Change, Roster

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote, urlsplit
 
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
 from semgate.router.decision_record import DecisionRecord, record_from_json
 
 TIMEOUT_SECONDS: Final = 10.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from semblend.streams import write_err
+from sembase.streams import write_err
 from semgate.settings import RouterSettings
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from sembase.errors import ConfigurationError
 from semblend.contract.donor_event import read_key
-from semblend.errors import ConfigurationError
 from semgate.fleet import Endpoint
 from semgate.fleet.discovery.static import parse_replicas
 from semgate.placement.policy.registry import POLICIES

@@ -19,7 +19,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from semblend.errors import ConfigurationError, MissingDependencyError
+from sembase.errors import ConfigurationError, MissingDependencyError
 
 try:
     import tokenizers

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from semblend.errors import ConfigurationError, MissingDependencyError
+from sembase.errors import ConfigurationError, MissingDependencyError
 
 try:
     import jinja2.ext

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from tests.fakes.kv_publisher import BLOCK, CuttableLink, EnginePool, KvPublisher, until
 
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
 from semgate.events.feed import EventFeed, Standing
 from semgate.events.subscriber import StreamOptions
 from semgate.events.wire import BlockStored, encode_batch

@@ -25,7 +25,7 @@ from tests.unit.semgate.proxy.running_proxy import (
 )
 
 from semantic_kv.cli.main import main as semantic_kv
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
 from semgate.proxy.service import ProxyService
 from semgate.settings import ProxySettings
 

@@ -16,7 +16,7 @@ from tests.fakes.fault_replica import FaultReplica
 from tests.fakes.raw_client import Reply, ask, chat
 from tests.fakes.router_rig import Rig, router_rig
 
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
 from semgate.http.server import HttpServer
 from semgate.router.admin import AdminApp
 from semgate.router.admin_key import read_admin_key

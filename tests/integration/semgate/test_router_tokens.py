@@ -14,7 +14,7 @@ from tests.fakes.model_folder import text_of, write_model_folder
 from tests.fakes.raw_client import Reply, ask
 from tests.fakes.router_rig import Rig, router_rig
 
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
 from semgate.events.wire import BlockStored
 from semgate.tokens.encoder import Encoder
 

@@ -13,7 +13,7 @@ from benchmarks.fidelity.arm import Arm, parse_arm
 from benchmarks.fidelity.figures import Figures, Row, answers_of, declined_of, done_in, figures_of, front, wilson
 from benchmarks.fidelity.readings import gap, reading_of
 
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
 from semblend.plan.selection import Selection
 
 

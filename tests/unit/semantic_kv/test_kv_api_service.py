@@ -13,7 +13,7 @@ httpx = pytest.importorskip("httpx")
 
 from semantic_kv.api import Limits, ServiceSettings, create_app, serve  # noqa: E402
 from semantic_kv.latency import LatencyModel  # noqa: E402
-from semblend.errors import ConfigurationError  # noqa: E402
+from sembase.errors import ConfigurationError  # noqa: E402
 
 LATENCY = LatencyModel(base_ms=10.0, ms_per_uncached_token=1.0, source="given")
 LIMITS = Limits(body_bytes=20_000, trace_requests=20, trace_blocks=60, known_blocks=40, requests_per_epoch=6)

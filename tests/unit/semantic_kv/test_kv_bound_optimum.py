@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from semantic_kv.bound import clairvoyant, greedy_clairvoyant, infinite
 from semantic_kv.bound.next_use import NEVER, next_uses
 from semantic_kv.simulate import simulate
-from semantic_kv.trace.columns import BlockTrace, TreeInterner, block_trace
+from sembase.trace.columns import BlockTrace, TreeInterner, block_trace
 
 Paths = list[list[int]]
 # up to seven requests over a tree of at most three levels and two or three keys a level

@@ -22,9 +22,9 @@ from semantic_kv.calibrate import (
     write_calibration,
 )
 from semantic_kv.latency import Engine, LatencyModel, batched_times
-from semantic_kv.trace.build import build_trace
-from semantic_kv.trace.record import TraceBlock, TraceRecord
-from semblend.errors import ConfigurationError, ContractError
+from sembase.errors import ConfigurationError, ContractError
+from sembase.trace.build import build_trace
+from sembase.trace.record import TraceBlock, TraceRecord
 
 TRUE = LatencyModel(20.0, 0.55, 8.0, 0.0, 0.0, 18.0, 4.0, source="given")
 QUICK = FitOptions(resamples=0)

@@ -15,7 +15,7 @@ import pytest
 from semantic_kv.cli.arguments import capacity
 from semantic_kv.cli.folders import new_folder
 from semantic_kv.cli.main import COMMAND_MODULES, main, parser
-from semantic_kv.trace.load import load_trace
+from sembase.trace.load import load_trace
 
 CONFIG = """\
 experiment: tiny

@@ -13,9 +13,9 @@ from semantic_kv.calibrate import FitOptions, calibrate_records
 from semantic_kv.collect import CollectOptions, MockServer, PlanOptions, collect_from_mock, plan_requests, read_prompts
 from semantic_kv.collect.commands import BUILT_IN_TEXT
 from semantic_kv.collect.mock_server import MOCK_MODEL
-from semantic_kv.segment import Message
-from semantic_kv.trace.load import load_trace, read_records
-from semblend.errors import ConfigurationError, ContractError
+from sembase.errors import ConfigurationError, ContractError
+from sembase.segment import Message
+from sembase.trace.load import load_trace, read_records
 
 
 def test_a_plan_has_everything_a_fit_needs() -> None:

@@ -26,9 +26,9 @@ from semantic_kv.collect.commands import BUILT_IN_TEXT
 from semantic_kv.collect.plan import Step
 from semantic_kv.collect.request import OK
 from semantic_kv.collect.run import warm_up_requests
-from semantic_kv.segment import Message
-from semantic_kv.trace.load import read_records
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
+from sembase.segment import Message
+from sembase.trace.load import read_records
 
 pytest.importorskip("httpx")
 

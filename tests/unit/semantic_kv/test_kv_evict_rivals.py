@@ -10,8 +10,8 @@ import pytest
 from numpy.typing import NDArray
 
 from semantic_kv.simulate import simulate
-from semantic_kv.trace.columns import BlockTrace, TreeInterner, block_trace
-from semantic_kv.trace.load import load_trace
+from sembase.trace.columns import BlockTrace, TreeInterner, block_trace
+from sembase.trace.load import load_trace
 
 libcachesim: Any = pytest.importorskip("libcachesim", reason="libcachesim is a development tool, not installed here")
 

@@ -10,8 +10,8 @@ import pytest
 from semantic_kv.cache.replay import CompiledReplay
 from semantic_kv.cache.spec import cache_spec
 from semantic_kv.simulate import simulate
-from semantic_kv.trace.columns import BlockTrace, TreeInterner, block_trace
-from semantic_kv.trace.load import load_trace
+from sembase.trace.columns import BlockTrace, TreeInterner, block_trace
+from sembase.trace.load import load_trace
 
 MOONCAKE = Path(__file__).resolve().parents[4] / "shared" / "data" / "traces" / "mooncake_conversation_trace.jsonl.gz"
 # SIMULATOR.md, "Reference figures": capacity in blocks to hit blocks over all blocks

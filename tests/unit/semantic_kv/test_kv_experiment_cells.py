@@ -17,10 +17,10 @@ from semantic_kv.experiment.run import RunOptions, run_study
 from semantic_kv.experiment.runners import InProcess
 from semantic_kv.experiment.shelf import DiskShelf, MemoryShelf, Shelf, shelved, trace_digest
 from semantic_kv.experiment.store import FOLDER, CellStore
-from semantic_kv.latency.model import LatencyModel
 from semantic_kv.simulate import simulate
 from semantic_kv.workload import make_workload
-from semblend.errors import ContractError
+from sembase.errors import ContractError
+from sembase.latency import LatencyModel
 
 LRU = PolicyChoice("lru")
 CONFIG = ExperimentConfig(

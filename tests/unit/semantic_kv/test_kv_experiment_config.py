@@ -11,7 +11,7 @@ import pytest
 from semantic_kv.experiment.config import FileSource, PolicyChoice, WorkloadSource
 from semantic_kv.experiment.config_file import load_config, parse_config
 from semantic_kv.workload import STRESS, WORKLOADS
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
 
 CONFIGS = Path(__file__).parents[3] / "configs" / "experiments"
 SMALL: dict[str, Any] = {

@@ -11,7 +11,7 @@ from semantic_kv.experiment.figures import CellFigures
 from semantic_kv.experiment.run import RunOptions, run_study
 from semantic_kv.experiment.runners import InProcess, Processes, runner_named
 from semantic_kv.experiment.study import Study
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
 
 CONFIG = ExperimentConfig(
     experiment="small",

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from semantic_kv.latency import Engine, LatencyModel, batched_times, fifo_queue
 from semantic_kv.latency.batching import WORK
-from semblend.errors import ContractError
+from sembase.errors import ContractError
 
 Floats = npt.NDArray[np.float64]
 _jobs = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20), st.integers(0, 20)), min_size=1, max_size=12)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from semantic_kv.latency import LatencyModel, Tier, cheaper_to_load, load_ms, tiered_replay
 from semantic_kv.simulate import simulate
-from semantic_kv.trace.columns import BlockTrace, TreeInterner, block_trace
-from semblend.errors import ContractError
+from sembase.errors import ContractError
+from sembase.trace.columns import BlockTrace, TreeInterner, block_trace
 
 _paths = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=5), min_size=1, max_size=25)
 _capacities = st.lists(st.integers(1, 8), min_size=1, max_size=3)

@@ -11,7 +11,7 @@ from semantic_kv.cache.reference import ReferenceReplay
 from semantic_kv.cache.replay import CompiledReplay
 from semantic_kv.cache.result import Model, Unit
 from semantic_kv.cache.spec import CacheSpec, cache_spec
-from semantic_kv.trace.columns import BlockTrace, TreeInterner, block_trace
+from sembase.trace.columns import BlockTrace, TreeInterner, block_trace
 
 POLICIES = ("fifo", "lru", "lfu", "s3fifo", "sieve", "arc")
 

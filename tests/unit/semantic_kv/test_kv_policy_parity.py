@@ -11,9 +11,9 @@ from semantic_kv.cache.reference import ReferenceReplay
 from semantic_kv.cache.replay import CompiledReplay
 from semantic_kv.cache.result import Model, Unit
 from semantic_kv.cache.spec import cache_spec
-from semantic_kv.labels import LABELS
 from semantic_kv.policy.registry import ADMISSION, EVICTION, eviction, merged_options
-from semantic_kv.trace.columns import BlockTrace
+from sembase.labels import LABELS
+from sembase.trace.columns import BlockTrace
 
 EVICTIONS = EVICTION.names()  # every one, whoever adds it
 ADMISSIONS = ADMISSION.names()

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from semantic_kv.cache.reference import ReferenceReplay
 from semantic_kv.cache.spec import CacheSpec, cache_spec
-from semantic_kv.labels import label_index
 from semantic_kv.policy.interface import EvictionPolicy
 from semantic_kv.policy.registry import merged_options
-from semantic_kv.trace.columns import BlockTrace, TreeInterner, block_trace
+from sembase.labels import label_index
+from sembase.trace.columns import BlockTrace, TreeInterner, block_trace
 
 Block = tuple[int, str, int]  # content, label, tokens
 

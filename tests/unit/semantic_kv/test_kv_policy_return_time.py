@@ -17,8 +17,8 @@ from semantic_kv.policy.registry import merged_options
 from semantic_kv.policy.structure.ages import AGE_STARTS, AGES, age_bucket
 from semantic_kv.policy.structure.return_model import ROWS, make_return_model, refresh_densities
 from semantic_kv.simulate import simulate
-from semantic_kv.trace.columns import BlockTrace, TreeInterner, block_trace
-from semantic_kv.trace.load import load_trace
+from sembase.trace.columns import BlockTrace, TreeInterner, block_trace
+from sembase.trace.load import load_trace
 
 
 def spec_of(capacity: int, **options: float) -> CacheSpec:

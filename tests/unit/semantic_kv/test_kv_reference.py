@@ -11,8 +11,8 @@ from semantic_kv.cache.spec import cache_spec
 from semantic_kv.policy.interface import ReferenceAdmission, ReferenceEviction
 from semantic_kv.policy.registry import ADMISSION, EVICTION
 from semantic_kv.simulate import simulate
-from semantic_kv.trace.columns import BlockTrace, TreeInterner, block_trace
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
+from sembase.trace.columns import BlockTrace, TreeInterner, block_trace
 
 
 def build(requests: list[list[int]]) -> BlockTrace:

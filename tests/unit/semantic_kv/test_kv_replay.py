@@ -11,8 +11,8 @@ from semantic_kv.cache.replay import CompiledReplay
 from semantic_kv.cache.result import Model, Unit
 from semantic_kv.cache.spec import cache_spec
 from semantic_kv.simulate import simulate
-from semantic_kv.trace.columns import BlockTrace, TreeInterner, block_trace
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
+from sembase.trace.columns import BlockTrace, TreeInterner, block_trace
 
 POLICIES = ("fifo", "lru", "lfu", "s3fifo", "sieve", "arc")
 

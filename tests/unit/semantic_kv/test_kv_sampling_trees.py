@@ -11,9 +11,9 @@ from semantic_kv.sampling.capacities import capacity_ladder
 from semantic_kv.sampling.draw import sample_trace, take_requests
 from semantic_kv.sampling.units import sampling_units
 from semantic_kv.simulate import simulate
-from semantic_kv.trace.columns import BlockTrace, TreeInterner, block_trace
 from semantic_kv.workload import make_workload
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
+from sembase.trace.columns import BlockTrace, TreeInterner, block_trace
 
 Requests = list[list[int]]
 

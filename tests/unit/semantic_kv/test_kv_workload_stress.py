@@ -8,12 +8,12 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from semantic_kv.labels import LABELS
-from semantic_kv.trace.build import build_trace
-from semantic_kv.trace.tokens import WordTokenizer
-from semantic_kv.trace.what_if import any_position_reuse_of
 from semantic_kv.workload import BASIC, STRESS, WORKLOADS, Workload, make_workload
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
+from sembase.labels import LABELS
+from sembase.tokenizer import WordTokenizer
+from sembase.trace.build import build_trace
+from sembase.trace.what_if import any_position_reuse_of
 
 PUBLISHED = {
     "low_memory_rag_stress": (101, 36, 7, 2700),

@@ -20,6 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sembase.errors import ConfigurationError
 from sembench.engine_events import tally as tally_module
 from sembench.engine_events.dialects import DIALECTS
 from sembench.engine_events.log_message import message_of
@@ -37,7 +38,6 @@ from semblend.contract import (
     Materialized,
     encode_line,
 )
-from semblend.errors import ConfigurationError
 from semblend.outcome.log_lines import log_line
 
 GOLDEN = Path(__file__).parent / "golden" / "engine_events"

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from sembase.errors import ContractError
 from sembench.cli.main import main
 from sembench.gates.engine_summary import read_engine_summaries
 from sembench.gates.judge import judge
@@ -24,7 +25,6 @@ from sembench.manifest import WorkloadItem, manifest_digest, write_manifest
 from sembench.metrics.rows import ArmRow, BackendRow, PairRow, RequestRow
 from sembench.result import RunFacts, assemble, read_result, write_result
 from semblend.contract import Evidence
-from semblend.errors import ContractError
 
 BLOCK = 16
 PROMPT = 640

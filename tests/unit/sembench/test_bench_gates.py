@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from sembase.errors import ContractError
 from sembench.gates.calibration import NoiseFloor, read_noise_floor, read_noise_floor_kl
 from sembench.gates.engine_summary import EngineEvidence, Load, read_engine_summaries
 from sembench.gates.judge import judge
@@ -21,7 +22,6 @@ from sembench.paired.interval import median_interval
 from sembench.result import RunFacts, assemble, read_result, write_result
 from sembench.workload.seeded import Draws
 from semblend.contract import Evidence
-from semblend.errors import ContractError
 
 PLAN = PlanRow(8, 6, 140, 0, 2, 1, 0, None, 0.5, 1.0)
 ROW = RequestRow(

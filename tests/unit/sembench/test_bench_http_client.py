@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from tests.fakes.openai_server import WORDS, running
 
+from sembase.errors import ConfigurationError, ContractError
 from sembench.http.client import Endpoint, LiveClient, LiveReply, LiveRequest
-from semblend.errors import ConfigurationError, ContractError
 
 ENDPOINTS: tuple[Endpoint, ...] = ("chat", "completions", "sglang_generate")
 TTFT_MS, ITL_MS = 30.0, 10.0
@@ -219,7 +219,7 @@ def test_importing_the_client_needs_no_httpx_but_making_one_names_the_extra() ->
 import sys
 sys.modules["httpx"] = None
 from sembench.http.client import LiveClient
-from semblend.errors import MissingDependencyError
+from sembase.errors import MissingDependencyError
 try:
     LiveClient("http://x", timeout_s=1, max_connections=1)
 except MissingDependencyError as error:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sembase.errors import ConfigurationError
 from sembench.http.prometheus import ScrapeDelta, difference, parse_scrape
-from semblend.errors import ConfigurationError
 
 
 def scrape_text(

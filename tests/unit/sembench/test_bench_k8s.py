@@ -19,9 +19,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sembase.errors import ConfigurationError, SemBlendError
 from sembench.cli import collect_k8s_engine_events, summarize_engine_events
 from sembench.engine_events.kubectl import PodLog
-from semblend.errors import ConfigurationError, SemBlendError
 
 STAND_IN = Path(__file__).parents[2] / "fakes" / "kubectl"
 LOG = Path(__file__).parent / "golden" / "engine_events" / "vllm.log"

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from sembase.errors import ConfigurationError
 from sembench.http.reply import LiveReply
 from sembench.http.request import LiveRequest
 from sembench.live import resets
@@ -28,7 +29,6 @@ from sembench.live.units import live_units
 from sembench.manifest import DonorPrompt, WorkloadItem
 from sembench.metrics.rows import RequestRow
 from semblend.contract import DonorRegistered, Event, EventLine, LoadAdvertised, Materialized, encode_line
-from semblend.errors import ConfigurationError
 
 ITEM = WorkloadItem(
     "i1",

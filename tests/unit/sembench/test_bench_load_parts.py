@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sembase.errors import ConfigurationError
 from sembench.http.client import LiveReply
 from sembench.load.arrivals import gamma_offsets, ramp_offsets
 from sembench.load.percentiles import confidence_ranks, summarize
@@ -23,7 +24,6 @@ from sembench.load.trace_file import TraceEntry, read_trace
 from sembench.load.workload import WorkloadWish, open_workload
 from sembench.manifest import WorkloadItem
 from sembench.tokenize import open_tokenizer
-from semblend.errors import ConfigurationError
 
 
 @pytest.mark.parametrize(("burstiness", "spread"), [(1.0, 1.0), (0.25, 2.0), (4.0, 0.5)])

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sembase.errors import ContractError
 from sembench.manifest import (
     DonorPrompt,
     ManifestFormatError,
@@ -22,7 +23,6 @@ from sembench.manifest import (
     segment_donor_id_for,
     write_manifest,
 )
-from semblend.errors import ContractError
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 VALUES = st.recursive(

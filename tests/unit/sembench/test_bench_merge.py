@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from tests.fakes.blending_server import running
 
+from sembase.errors import ContractError
 from sembench.cli.main import main
 from sembench.live.merge import merge
 from sembench.manifest import WorkloadItem, write_manifest
 from sembench.result import read_result
-from semblend.errors import ContractError
 
 
 @pytest.fixture(scope="module")

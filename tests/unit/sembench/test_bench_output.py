@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from sembase.files import replace_atomically
 from sembench.cli.main import main
-from semblend.files import replace_atomically
 
 ROW = {"context": "A paragraph about ferries. " * 60, "question": "Why?", "id": "k"}
 

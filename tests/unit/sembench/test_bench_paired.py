@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sembase.errors import ContractError
 from sembench.metrics.rows import ArmRow, BackendRow, PairRow, RequestRow
 from sembench.paired import summarize_pairs
 from sembench.paired.clean import speedup
 from sembench.paired.interval import RESAMPLES, median_interval, resampled_medians
 from sembench.result import RunFacts, assemble
 from semblend.contract import Evidence
-from semblend.errors import ContractError
 
 BLOCK = 16
 FROZEN = [6.5, 14.5]

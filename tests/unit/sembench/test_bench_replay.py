@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from sembase.errors import ConfigurationError
 from sembench.cli.main import main
 from sembench.manifest import DonorPrompt, WorkloadItem, read_manifest, write_manifest
 from sembench.metrics.rows import RequestRow
@@ -18,7 +19,6 @@ from sembench.replay.partial import partial_path
 from sembench.replay.session import ReplayConfig, Tools
 from sembench.replay.units import replay_unit, replay_units, units_of
 from semblend.contract import ContextRisk, Decline, DeclineReason, Namespace, ReusePlan, Run, TokenRange
-from semblend.errors import ConfigurationError
 
 TIMES = ("plan_ms", "plan_latency_ms_p50", "plan_latency_ms_p99")
 

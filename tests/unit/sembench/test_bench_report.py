@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from onepage.formats import MINUS
+from sembase.errors import ConfigurationError, ContractError, MissingDependencyError
 from sembench.cli.main import main
 from sembench.metrics.rows import ArmRow, BackendRow, PairRow, PlanRow, RequestRow
 from sembench.replay.offline import OfflineRun, run_offline
@@ -30,7 +31,6 @@ from sembench.report.png import write_pngs
 from sembench.report.subject import name_of
 from sembench.result import RunFacts, assemble, write_result
 from semblend.contract import Evidence
-from semblend.errors import ConfigurationError, ContractError, MissingDependencyError
 
 TRANSFORMS = {
     "exact_repeat": 0.97,

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sembase.errors import ConfigurationError, ContractError
 from sembench.cli.main import main
 from sembench.metrics.rows import ArmRow, BackendRow, RequestRow
 from sembench.report.build import Sources, build_page
@@ -22,7 +23,6 @@ from sembench.roi.estimate import RoiEstimate, RoiOptions, estimate
 from sembench.roi.lengths import LengthHistogram, read_lengths
 from sembench.roi.rate import ReuseRate, counted, parse_rate
 from semblend.contract import Evidence
-from semblend.errors import ConfigurationError, ContractError
 
 
 def costs(

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from sembase.errors import ConfigurationError, MissingDependencyError
 from sembench.workload.record import SourceRecord
 from sembench.workload.sources import BUILT_IN, SOURCES, SourceRequest
-from semblend.errors import ConfigurationError, MissingDependencyError
 
 V1 = {"input": "Why?", "context": "Because.", "answers": ["So"], "_id": "x1", "language": "en", "length": 1}
 V2 = {

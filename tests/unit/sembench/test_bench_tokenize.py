@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sembase.errors import ConfigurationError
 from sembench.tokenize import open_tokenizer
-from semblend.errors import ConfigurationError
 
 
 @given(st.text())

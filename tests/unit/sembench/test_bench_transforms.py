@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sembase.errors import ConfigurationError
 from sembench.manifest import WorkloadItem, donor_id_for, item_id_for, segment_donor_id_for
 from sembench.workload.build import build_items
 from sembench.workload.record import SourceRecord
 from sembench.workload.seeded import Draws
 from sembench.workload.segment import segments_of, split_losslessly
 from sembench.workload.transforms import PAIRED, TRANSFORMS, Skipped, TransformContext
-from semblend.errors import ConfigurationError
 
 EDITED = ("fuzzy_edit", "fuzzy_edit_1pct", "fuzzy_edit_5pct", "entity_swap", "number_swap", "negation")
 HARD = ("entity_swap", "number_swap", "negation")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
 from semblend.settings import VARIABLES, Settings
 
 SOURCE = Path(__file__).parents[3] / "src" / "semblend"

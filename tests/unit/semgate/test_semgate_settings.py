@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semblend.errors import ConfigurationError
-from semgate.setting_values import flag, origin, port, seconds, whole
+from sembase.errors import ConfigurationError
+from sembase.values import flag, origin, port, seconds, whole
 from semgate.settings import (
     KINDS,
     ProxySettings,

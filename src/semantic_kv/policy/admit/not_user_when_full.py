@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from semantic_kv.labels import OTHER, label_index
 from semantic_kv.policy.interface import AdmissionHooks, AdmissionPolicy, Cache, ReferenceAdmission, Setting
-from semblend.compiled import kernel_part
+from sembase.compiled import kernel_part
+from sembase.labels import OTHER, label_index
 
 _USER = label_index("user")
 _DEFAULTS = {"other": 0.0}  # 1: refuse blocks labelled `other` too, as the adaptive policy of the original does

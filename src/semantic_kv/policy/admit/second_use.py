@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semantic_kv.policy.interface import AdmissionHooks, AdmissionPolicy, Cache, ReferenceAdmission, Setting, View
-from semblend.compiled import kernel_part
+from sembase.compiled import kernel_part
 
 
 class Reference(ReferenceAdmission):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from semantic_kv.policy.interface import AdmissionHooks, AdmissionPolicy, Cache, ReferenceAdmission, Setting, View
 from semantic_kv.policy.structure.sketch import Sketch, add_to, count_of, make_sketch
-from semblend.compiled import kernel_part
+from sembase.compiled import kernel_part
 
 
 class Reference(ReferenceAdmission):

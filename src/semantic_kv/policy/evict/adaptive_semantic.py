@@ -15,13 +15,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from semantic_kv.labels import OTHER, label_index
 from semantic_kv.policy.interface import Cache, EvictionPolicy, Setting, View
 from semantic_kv.policy.structure.clock import Clock, PlainClock, clock_ms, make_clock
 from semantic_kv.policy.structure.label_weights import PUBLISHED_WEIGHTS
 from semantic_kv.policy.structure.leaves import Leaves, add_leaf, drop_leaf, make_leaves
 from semantic_kv.policy.structure.sampled import Pool, SampledReference, make_pool, sampled_hooks
-from semblend.compiled import kernel_part
+from sembase.compiled import kernel_part
+from sembase.labels import OTHER, label_index
 
 _DEFAULTS = {"ms_per_token": 0.08}
 _USER = label_index("user")

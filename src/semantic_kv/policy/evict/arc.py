@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from semantic_kv.policy.evict.arc_reference import Reference
 from semantic_kv.policy.interface import CAPACITY, Cache, EvictionHooks, EvictionPolicy, Setting, size_of
 from semantic_kv.policy.structure.links import Links, make_links, push_head, tail, unlink
-from semblend.compiled import kernel_part
+from sembase.compiled import kernel_part
 
 T1, T2, B1, B2, NOWHERE = range(5)  # lists of `lists`, positions in `used`
 RETURNING, FROM, PLANNED, ON_LEAVE = range(4)  # positions in `now`

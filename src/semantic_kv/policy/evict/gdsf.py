@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from semantic_kv.policy.interface import Cache, EvictionPolicy, Setting, View
 from semantic_kv.policy.structure.ranked import Order, RankedReference, make_order, ranked_hooks
-from semblend.compiled import kernel_part
+from sembase.compiled import kernel_part
 
 _DEFAULTS = {"fixed_cost_tokens": 64.0}
 

@@ -18,7 +18,7 @@ from semantic_kv.policy.interface import (
     freed_parent,
 )
 from semantic_kv.policy.structure.heap import Heap, drop, make_heap, put, smallest
-from semblend.compiled import kernel_part
+from sembase.compiled import kernel_part
 
 
 class Reference(ReferenceEviction):

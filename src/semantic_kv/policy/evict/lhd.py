@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from semantic_kv.policy.interface import REQUEST, Cache, EvictionPolicy, Setting, View, size_of
 from semantic_kv.policy.structure.ages import AGE_STARTS, AGES, age_bucket
 from semantic_kv.policy.structure.sampled import Pool, SampledReference, make_pool, sampled_hooks
-from semblend.compiled import kernel_part
+from sembase.compiled import kernel_part
 
 _DEFAULTS = {"sample": 64.0, "refresh": 64.0, "fade": 0.9}
 _CLASSES = 16

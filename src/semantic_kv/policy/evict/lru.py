@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from semantic_kv.policy.interface import Cache, EvictionHooks, EvictionPolicy, ReferenceEviction, Setting, View
 from semantic_kv.policy.structure.links import Links, make_links, push_head, tail, unlink
-from semblend.compiled import kernel_part
+from sembase.compiled import kernel_part
 
 
 class Reference(ReferenceEviction):

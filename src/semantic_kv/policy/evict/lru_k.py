@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from semantic_kv.policy.interface import REQUEST, Cache, EvictionPolicy, Setting, View
 from semantic_kv.policy.structure.ranked import Order, RankedReference, make_order, ranked_hooks
-from semblend.compiled import kernel_part
+from sembase.compiled import kernel_part
 
 
 class Reference(RankedReference):

@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from semantic_kv.labels import LABELS
 from semantic_kv.policy.interface import (
     Cache,
     EvictionHooks,
@@ -23,7 +22,8 @@ from semantic_kv.policy.interface import (
 )
 from semantic_kv.policy.structure.heap import Heap, drop, make_heap, put, smallest
 from semantic_kv.policy.structure.ranked import RankedReference
-from semblend.compiled import kernel_part
+from sembase.compiled import kernel_part
+from sembase.labels import LABELS
 
 _DEFAULT_PRIORITY = 35.0
 _DEFAULTS = {

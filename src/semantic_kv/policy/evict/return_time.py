@@ -29,7 +29,7 @@ from semantic_kv.policy.structure.return_model import (
     refresh_densities,
 )
 from semantic_kv.policy.structure.sampled import Pool, make_pool, sampled_hooks
-from semblend.compiled import kernel_part
+from sembase.compiled import kernel_part
 
 # learn_first: requests to see before departing from LRU. learn_every 4 looks at every fourth block: a quarter of the
 # cost, for traces with very long requests.

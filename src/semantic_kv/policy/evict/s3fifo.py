@@ -25,7 +25,7 @@ from semantic_kv.policy.structure.links import (
     take_place,
     unlink,
 )
-from semblend.compiled import kernel_part
+from sembase.compiled import kernel_part
 
 SMALL, MAIN, GHOST, NOWHERE = range(4)  # lists of `queues`, positions in `used` and the first two in `limits`
 PROMOTE_AT, MOST_USES = 3, 4  # further positions in `limits`

@@ -31,7 +31,7 @@ from semantic_kv.policy.structure.links import (
     take_place,
     unlink,
 )
-from semblend.compiled import kernel_part
+from sembase.compiled import kernel_part
 
 
 class Reference(ReferenceEviction):

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from semantic_kv.policy.interface import Cache, EvictionPolicy, Setting, View
 from semantic_kv.policy.structure.clock import Clock, PlainClock, clock_ms, make_clock
 from semantic_kv.policy.structure.ranked import Order, RankedReference, make_order, ranked_hooks
-from semblend.compiled import kernel_part
+from sembase.compiled import kernel_part
 
 
 class Reference(RankedReference):

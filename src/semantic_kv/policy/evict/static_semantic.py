@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from semantic_kv.policy.interface import Cache, EvictionPolicy, Setting, View
 from semantic_kv.policy.structure.label_weights import PUBLISHED_WEIGHTS
 from semantic_kv.policy.structure.ranked import Order, RankedReference, make_order, ranked_hooks
-from semblend.compiled import kernel_part
+from sembase.compiled import kernel_part
 
 _DEFAULTS = {"ms_per_token": 0.08}
 

@@ -24,7 +24,7 @@ from semantic_kv.policy.interface import (
 )
 from semantic_kv.policy.structure.links import Links, ahead_of, make_links, push_head, tail, unlink
 from semantic_kv.policy.structure.sketch import Sketch, add_to, count_of, make_sketch
-from semblend.compiled import kernel_part
+from sembase.compiled import kernel_part
 
 _DEFAULTS = {"window": 0.01, "protected": 0.8}
 WINDOW, PROBATION, PROTECTED = range(3)

@@ -14,10 +14,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from semantic_kv.labels import LABELS
 from semantic_kv.policy.interface import CAPACITY, REQUEST, Cache, EvictionPolicy, Setting, View, size_of
 from semantic_kv.policy.structure.sampled import Pool, SampledReference, make_pool, sampled_hooks
-from semblend.compiled import kernel_part
+from sembase.compiled import kernel_part
+from sembase.labels import LABELS
 
 _DEFAULTS = {"sample": 64.0}
 _CATEGORIES = 4 * len(LABELS)

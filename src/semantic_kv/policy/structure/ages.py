@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from semblend.compiled import kernel_part
+from sembase.compiled import kernel_part
 
 
 def _starts() -> NDArray[np.int64]:

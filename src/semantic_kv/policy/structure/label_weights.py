@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from semantic_kv.labels import LABELS
+from sembase.labels import LABELS
 
 _WEIGHTS: Final = {
     "system": 2.4,

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semantic_kv.policy.interface import Cache, freed_parent, is_evictable
-from semblend.compiled import kernel_part
+from sembase.compiled import kernel_part
 
 _MASK = 0xFFFFFFFF
 

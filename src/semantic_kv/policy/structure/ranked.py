@@ -26,7 +26,7 @@ from semantic_kv.policy.interface import (
 )
 from semantic_kv.policy.structure.heap import Heap, drop, make_heap, put, smallest
 from semantic_kv.policy.structure.template import filled
-from semblend.compiled import kernel_part
+from sembase.compiled import kernel_part
 
 
 class Order(NamedTuple):

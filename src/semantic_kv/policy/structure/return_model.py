@@ -13,9 +13,9 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from semantic_kv.labels import LABELS
 from semantic_kv.policy.structure.ages import AGE_STARTS, AGES, age_bucket
-from semblend.compiled import kernel_part
+from sembase.compiled import kernel_part
+from sembase.labels import LABELS
 
 USES: Final = 10
 COARSE: Final = 1  # first row of (label, uses); row 0 is all blocks

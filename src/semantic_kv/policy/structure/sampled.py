@@ -33,7 +33,7 @@ from semantic_kv.policy.structure.leaves import (
     make_leaves,
 )
 from semantic_kv.policy.structure.template import filled
-from semblend.compiled import kernel_part
+from sembase.compiled import kernel_part
 
 
 class Pool(NamedTuple):

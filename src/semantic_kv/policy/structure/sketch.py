@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from semblend.compiled import kernel_part
+from sembase.compiled import kernel_part
 
 
 class Sketch(NamedTuple):

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
-from semblend.compiled import kernel_part
+from sembase.compiled import kernel_part
 
 Part = Callable[..., Any]
 

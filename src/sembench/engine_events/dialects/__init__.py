@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from sembase.registry import Registry
 from sembench.engine_events.dialects.base import Dialect, Heard
-from semblend.registry import Registry
 
 DIALECTS: Final[Registry[type[Dialect]]] = Registry("engine dialect", group="sembench.engine_dialects")
 DIALECTS.register("vllm", "sembench.engine_events.dialects.vllm:VllmDialect")

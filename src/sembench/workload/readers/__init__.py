@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from sembase.errors import ConfigurationError
+from sembase.registry import Registry
 from sembench.workload.readers.files import DataFile
 from sembench.workload.record import SourceRecord
-from semblend.errors import ConfigurationError
-from semblend.registry import Registry
 
 Rows = Iterable[Mapping[str, Any]]
 Reader = Callable[[Rows, str], Iterator[SourceRecord]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
 
 
 def text_of(row: Mapping[str, Any], key: str, where: str, default: str | None = None) -> str:

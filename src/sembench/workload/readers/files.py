@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, Final
 
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
 
 _BROKEN: Final = ""
 _ENDINGS: Final = (".jsonl.gz", ".json.gz", ".jsonl", ".json")

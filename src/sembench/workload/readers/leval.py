@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from sembase.errors import ConfigurationError
 from sembench.workload.readers.fields import text_of, texts_of
 from sembench.workload.record import SourceRecord
-from semblend.errors import ConfigurationError
 
 
 def read_leval(rows: Iterable[Mapping[str, Any]], dataset: str) -> Iterator[SourceRecord]:

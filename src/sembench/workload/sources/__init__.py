@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from sembase.registry import Registry
 from sembench.workload.sources.base import Source, SourceRequest
-from semblend.registry import Registry
 
 SOURCES: Final[Registry[Source]] = Registry("profile", group="sembench.sources")
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from sembase.errors import ConfigurationError
 from sembench.workload.readers import read_records, recognise
 from sembench.workload.readers.files import data_files
 from sembench.workload.record import SourceRecord
 from sembench.workload.sources.base import SourceRequest
 from sembench.workload.sources.local import choose_file, readable_files, require_data_dir
-from semblend.errors import ConfigurationError
 
 
 def read_agent_traces(request: SourceRequest) -> list[SourceRecord]:

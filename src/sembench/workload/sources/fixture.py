@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from sembase.errors import ConfigurationError
 from sembench.workload.record import SourceRecord
 from sembench.workload.seeded import Draws
 from sembench.workload.sources.base import SourceRequest
-from semblend.errors import ConfigurationError
 
 DATASETS: Final = ("fixture_reports", "fixture_records")
 _PARAGRAPHS: Final = 9

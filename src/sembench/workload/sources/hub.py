@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from datasets import load_dataset
 
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
 
 
 def load_rows(repository: str, subset: str | None) -> Iterable[Mapping[str, Any]]:

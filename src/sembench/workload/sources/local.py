@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from sembase.errors import ConfigurationError
 from sembench.workload.readers import accepted_keys, read_records, why_not
 from sembench.workload.readers.files import DataFile, data_files
 from sembench.workload.record import SourceRecord
 from sembench.workload.sources.base import SourceRequest, Unread
-from semblend.errors import ConfigurationError
 
 _SHOWN: Final = 5
 

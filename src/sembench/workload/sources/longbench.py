@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from sembase.errors import MissingDependencyError
+from sembase.registry import Registry
 from sembench.workload.readers.files import data_files
 from sembench.workload.readers.longbench import from_longbench_v1, from_longbench_v2
 from sembench.workload.record import SourceRecord
 from sembench.workload.sources.base import SourceRequest
 from sembench.workload.sources.local import choose_file, require_data_dir
-from semblend.errors import MissingDependencyError
-from semblend.registry import Registry
 
 V1_DATASETS: Final = (
     "qasper",

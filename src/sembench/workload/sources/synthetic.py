@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from sembase.errors import ConfigurationError
 from sembench.workload.record import SourceRecord
 from sembench.workload.seeded import Draws
 from sembench.workload.sources.base import SourceRequest
-from semblend.errors import ConfigurationError
 
 _WORDS_PER_DOCUMENT: Final = {"synthetic_short": 600, "synthetic_long": 4000}
 _DEFAULT_DOCUMENTS: Final = 20

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from sembase.registry import Registry
 from sembench.workload.transforms.base import Skipped, Transform, TransformContext
-from semblend.registry import Registry
 
 TRANSFORMS: Final[Registry[Transform]] = Registry("transform", group="sembench.transforms")
 

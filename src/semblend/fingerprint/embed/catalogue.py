@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from semblend.errors import MissingDependencyError
+from sembase.errors import MissingDependencyError
+from sembase.registry import Registry
 from semblend.fingerprint.embed.base import Embedder
-from semblend.registry import Registry
 
 GROUP: Final = "semblend.embedders"
 

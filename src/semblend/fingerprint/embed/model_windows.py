@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
 from semblend.fingerprint.embed.windows import MAX_WINDOWS, overlapping_windows
 
 

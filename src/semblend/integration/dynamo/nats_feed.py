@@ -11,8 +11,8 @@ from collections import OrderedDict
 from functools import partial
 from typing import Any, Final
 
+from sembase.errors import MissingDependencyError
 from semblend.contract.donor_event import DonorBatch, DonorEventError
-from semblend.errors import MissingDependencyError
 from semblend.integration.dynamo.catching_up import Answer, CatchingUp, Room
 from semblend.integration.dynamo.donor_stream import DonorStream
 from semblend.integration.dynamo.nats_subjects import (

@@ -12,8 +12,8 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import Any, Final, TypeVar
 
+from sembase.errors import MissingDependencyError
 from semblend.contract.donor_event import DonorBatch
-from semblend.errors import MissingDependencyError
 from semblend.integration.announce import DonorAnnouncer
 from semblend.integration.border import Border
 from semblend.integration.dynamo.nats_subjects import (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from sembase.errors import ConfigurationError
 from semblend.contract.donor_event import TOPIC
-from semblend.errors import ConfigurationError
 
 EVERYBODY: Final = f"{TOPIC}.*"
 REPLAY_OF_ALL: Final = f"{TOPIC}-replay"

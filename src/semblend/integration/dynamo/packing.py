@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from sembase.errors import MissingDependencyError
 from semblend.contract.donor_event import DonorBatch, DonorEventError, decode_batch, encode_batch
-from semblend.errors import MissingDependencyError
 
 try:
     import msgspec

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sembase.errors import ConfigurationError
 from semblend.contract import Decline, Outcome
-from semblend.errors import ConfigurationError
 from semblend.integration.dynamo.evidence_index import Worker
 from semblend.integration.dynamo.provider import PlacementEvidence, WorkerEvidence
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Final, Literal
 
+from sembase.errors import ConfigurationError
 from semblend.contract import Decline, DeclineReason, FaultContained
 from semblend.contract.donor_event import (
     DonorAnnounced,
@@ -25,7 +26,6 @@ from semblend.contract.donor_event import (
     tenant_of_salt,
 )
 from semblend.contract.namespace import UNKNOWN, Unknown
-from semblend.errors import ConfigurationError
 from semblend.fingerprint.anchors import select_anchors
 from semblend.fingerprint.keyed import keyed_anchors
 from semblend.integration.border import Border

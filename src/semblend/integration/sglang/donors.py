@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from sembase.errors import DonorError
 from semblend.contract import DonorEvicted, DonorRegistered, Event, Namespace, ReusePlan
 from semblend.contract.donor_event import Tier
-from semblend.errors import DonorError
 from semblend.integration.announce import SILENT, Announcer
 from semblend.pipeline.planner import Planner
 

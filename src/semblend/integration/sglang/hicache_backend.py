@@ -16,7 +16,7 @@ from sglang.srt.mem_cache.hicache_storage import HiCacheStorage, HiCacheStorageC
 from sglang.srt.mem_cache.radix_cache import RadixKey
 from sglang.srt.mem_cache.utils import get_storage_hash_str
 
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
 from semblend.integration.sglang.page_store import PageNamespace, PageStore, StoreStats
 
 logger = logging.getLogger("sglang.semblend")

@@ -11,8 +11,8 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from semblend.command_line import exit_code_of, launcher_parser
-from semblend.errors import ConfigurationError
+from sembase.command_line import exit_code_of, launcher_parser
+from sembase.errors import ConfigurationError
 from semblend.integration.settings import hand_on
 from semblend.integration.sglang.missing import EngineMissingError, without_registry
 from semblend.integration.sglang.options import WHERE, parse_options

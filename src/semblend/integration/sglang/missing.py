@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from semblend.errors import ConfigurationError, MissingDependencyError, SemBlendError
+from sembase.errors import ConfigurationError, MissingDependencyError, SemBlendError
 from semblend.integration.sglang.support import VERIFIED_VERSION
 
 

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sembase.errors import ConfigurationError
+from sembase.registry import Registry
 from semblend.contract import Decline, Namespace, ReusePlan
 from semblend.contract.donor_event import Tier
-from semblend.errors import ConfigurationError
-from semblend.registry import Registry
 
 TokenIds = Sequence[int] | NDArray[np.uint32]
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from sembase.errors import DonorError
 from semblend.contract import DonorEvicted, DonorRegistered, Event, Namespace, ReusePlan
-from semblend.errors import DonorError
 from semblend.pipeline.planner import Planner
 
 

@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from semblend.command_line import exit_code_of, launcher_parser
-from semblend.errors import ConfigurationError
+from sembase.command_line import exit_code_of, launcher_parser
+from sembase.errors import ConfigurationError
+from sembase.streams import write_out
 from semblend.integration.settings import hand_on
 from semblend.integration.trtllm.missing import READ_VERSION, EngineMissingError
 from semblend.integration.trtllm.options import EXAMPLE, WHERE, parse_options
-from semblend.streams import write_out
 
 PROGRAM: Final = "semblend-trtllm"
 CONNECTOR: Final = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from semblend.errors import MissingDependencyError, SemBlendError
+from sembase.errors import MissingDependencyError, SemBlendError
 
 READ_VERSION: Final = "1.2.1"  # newest stable version whose published interface we follow; none could be run
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
 from semblend.integration.option_table import (
     OptionsOf,
     flag,

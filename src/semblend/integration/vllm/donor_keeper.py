@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from sembase.errors import DonorError
 from semblend.contract import (
     DeclineReason,
     DonorEvicted,
@@ -20,7 +21,6 @@ from semblend.contract import (
     ReusePlan,
     TokenRange,
 )
-from semblend.errors import DonorError
 from semblend.integration.announce import SILENT, Announcer
 from semblend.integration.vllm.capture import CaptureDesk
 from semblend.integration.vllm.donors import Donor, DonorBook

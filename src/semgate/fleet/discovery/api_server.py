@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
 
 _MOST_LINE_BYTES: Final = 8 << 20
 _MOST_HEADERS: Final = 200

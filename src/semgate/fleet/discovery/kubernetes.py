@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
 from semgate.fleet.discovery.api_server import ApiServer, ApiServerFaultError
 from semgate.fleet.discovery.slices import SliceOptions, endpoints_of
 from semgate.fleet.endpoint import Endpoint

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 from urllib.parse import urlsplit
 
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
 from semgate.fleet.endpoint import Endpoint
 
 _PARTS: Final = ("name", "events", "replay", "donors")

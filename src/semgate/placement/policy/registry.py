@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from semblend.registry import Registry
+from sembase.registry import Registry
 from semgate.placement.policy.interface import Policy, PolicyOptions
 
 POLICIES: Final = Registry[Callable[[PolicyOptions], Policy]]("placement policy", "semgate.placement")

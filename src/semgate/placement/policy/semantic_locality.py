@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from semantic_kv.labels import LABELS
+from sembase.labels import LABELS
 from semgate.placement.case import Case, Choice, best_in_turn
 from semgate.placement.evidence import SESSION_HOME, add_session_home
 from semgate.placement.policy.interface import PolicyOptions

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sembase.errors import ConfigurationError
 from semblend.calibrate.fit import fit, judge_held
 from semblend.calibrate.observations import Observation, decode_observations, encode_observation
 from semblend.contract import PlanShape
-from semblend.errors import ConfigurationError
 from semblend.plan.layers import preset_curve
 
 CURVE = preset_curve("llama", 4)

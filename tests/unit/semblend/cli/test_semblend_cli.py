@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
+from sembase.errors import ConfigurationError
 from semblend.calibrate.measure import measure
 from semblend.calibrate.observations import Observation, encode_observation
 from semblend.calibrate.prompts import items_of, passages_of
 from semblend.cli.main import main
 from semblend.contract import Declined, Event, EventLine, GuardChecked, Materialized, PlanShape, encode_line
-from semblend.errors import ConfigurationError
 from semblend.guard.tracker import GuardLimits, Tracker
 from semblend.guard.verdicts import decode_tracker, write_tracker
 from semblend.plan.layers import DeviationCurve, Provenance

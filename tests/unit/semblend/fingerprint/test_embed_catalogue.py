@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from semblend.errors import ConfigurationError, MissingDependencyError
+from sembase.errors import ConfigurationError, MissingDependencyError
+from sembase.registry import Registry
 from semblend.fingerprint.embed import EMBEDDERS, Embedder, WeightsNotFoundError, build_embedder
 from semblend.fingerprint.embed.weights import find_minilm
-from semblend.registry import Registry
 
 
 def test_built_in_names() -> None:

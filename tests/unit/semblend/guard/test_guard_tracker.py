@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sembase.errors import ConfigurationError
 from semblend.contract import PlanShape
-from semblend.errors import ConfigurationError
 from semblend.guard.sampler import is_sampled
 from semblend.guard.tracker import LEAST_CEILING_KL, MAX_MODELS, GuardLimits, Tracker
 from semblend.guard.verdicts import Verdicts, decode_tracker, encode_tracker, read_tracker, write_tracker

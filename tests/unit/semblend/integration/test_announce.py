@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import zmq
 
+from sembase.errors import ConfigurationError, MissingDependencyError
 from semblend.contract import FaultContained
 from semblend.contract.donor_event import (
     TOPIC,
@@ -28,7 +29,6 @@ from semblend.contract.donor_event import (
     namespace_digest,
     tenant_of_salt,
 )
-from semblend.errors import ConfigurationError, MissingDependencyError
 from semblend.fingerprint.anchors import select_anchors
 from semblend.integration import announce
 from semblend.integration.announce import SILENT, DonorAnnouncer, open_announcer

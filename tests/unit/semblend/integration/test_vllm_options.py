@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
 from semblend.integration.vllm.options import DEFAULT_GATES, OPTIONS, ConnectorOptions, parse_options, reference_table
 from semblend.plan.gates import Gates
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from sembase.errors import ContractError
 from semblend import Decline, Gates, Namespace, Planner, ReusePlan, Settings
-from semblend.errors import ContractError
 from semblend.fingerprint import anchors
 from semblend.search.layout import STATE_MAP_HIGH, STATE_NODE_HIGH
 

@@ -10,7 +10,7 @@ SCRIPT = """
 import sys
 sys.modules["numba"] = None
 import random
-from semblend.compiled import HAS_COMPILER
+from sembase.compiled import HAS_COMPILER
 from tests.unit.semblend.pipeline import test_planner_laws as laws
 assert not HAS_COMPILER
 complete = laws.test_every_equal_run_is_planned_and_every_planned_token_is_equal.hypothesis.inner_test

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from sembase.errors import ConfigurationError, MissingDependencyError
 from semblend.contract import UNKNOWN, Discovery, Namespace
-from semblend.errors import ConfigurationError, MissingDependencyError
 from semblend.fingerprint.embed import WeightsNotFoundError
 from semblend.fingerprint.embed.jaccard import JaccardEmbedder
 from semblend.pipeline import semantic

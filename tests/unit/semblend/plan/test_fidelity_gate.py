@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sembase.errors import ConfigurationError
 from semblend.contract import (
     ContextRisk,
     Decline,
@@ -21,7 +22,6 @@ from semblend.contract import (
     risk_of_runs,
     shape_of,
 )
-from semblend.errors import ConfigurationError
 from semblend.plan.fidelity import Ceiling, FidelityGate
 from semblend.plan.gates import Gates, Prompt, decide
 from semblend.plan.layers import encode_calibration, preset_curve

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from sembase.errors import ConfigurationError, ContractError, DonorError
 from semblend import Decline, DeclineReason, Gates, Namespace, Planner, ReusePlan, Settings
 from semblend.contract import UNKNOWN, Outcome
-from semblend.errors import ConfigurationError, ContractError, DonorError
 from semblend.plan.layers import LayerPolicy, preset_curve
 from semblend.plan.risk import context_risks
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
 from semblend.plan.layers import (
     PRESETS,
     DeviationCurve,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sembase.errors import ConfigurationError, ContractError
 from semblend.contract import ContextRisk, Run, TokenRange
-from semblend.errors import ConfigurationError, ContractError
 from semblend.plan.selection import (
     LEAST_TO_CHOOSE_FROM,
     POLICIES,

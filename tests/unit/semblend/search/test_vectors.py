@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from sembase.errors import DonorError, MissingDependencyError
 from semblend.contract import UNKNOWN, Namespace
-from semblend.errors import DonorError, MissingDependencyError
 from semblend.search import vectors
 from semblend.search.vectors import WindowIndex, bytes_per_window
 

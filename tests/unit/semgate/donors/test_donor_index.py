@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sembase.errors import ConfigurationError
 from semblend.contract.donor_event import DonorAnnounced, anchor_salts, namespace_digest, tenant_of_salt
-from semblend.errors import ConfigurationError
 from semblend.fingerprint.anchors import GRAM, select_anchors
 from semblend.fingerprint.keyed import keyed_anchors
 from semgate.donors import anchors as index_module

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
 from semgate.events.sequence import REMEMBERED, SequencePosition
 from semgate.events.subscriber import StreamOptions
 

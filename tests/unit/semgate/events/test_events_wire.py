@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semblend.errors import ContractError
+from sembase.errors import ContractError
 from semgate.events.wire import (
     AllBlocksCleared,
     Batch,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
 from semgate.fleet import Breaker, BreakerOptions, Endpoint, Replica
 
 OPTIONS = BreakerOptions(

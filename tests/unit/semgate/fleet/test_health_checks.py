@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
 from semgate.fleet import Endpoint, Fleet, HealthChecks, HealthOptions
 
 

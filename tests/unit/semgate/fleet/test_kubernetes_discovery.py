@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
 from semgate.fleet import Endpoint
 from semgate.fleet.discovery.api_server import ApiServer
 from semgate.fleet.discovery.kubernetes import EndpointSliceWatch, Service, WatchOptions, in_cluster, own_namespace

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from tests.unit.semgate.http.scripted_upstream import ask, connected
 
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
 from semgate.http.departure import ClientWatch
 from semgate.http.faults import Send, send_json
 from semgate.http.request_body import ClientGone, Receive, read_body

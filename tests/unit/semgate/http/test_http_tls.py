@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tests.unit.semgate.http.scripted_upstream import PlainClient
 
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
 from semgate.http.faults import Send, send_json
 from semgate.http.request_body import Receive
 from semgate.http.server import HttpServer

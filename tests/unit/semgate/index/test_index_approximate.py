@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
 from semgate.index.approximate import TICK_SECONDS, ApproximateIndex
 
 TTL_SECONDS = 5.0

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from tests.unit.semgate.index.plain_index import PlainIndex
 
-from semblend.errors import ConfigurationError, ContractError
+from sembase.errors import ConfigurationError, ContractError
 from semgate.index.blocks import BlockIndex
 from semgate.index.keys import request_keys, root_key
 

@@ -10,7 +10,7 @@ SCRIPT = """
 import sys, warnings
 warnings.simplefilter("error")
 sys.modules["numba"] = None
-from semblend.compiled import HAS_COMPILER
+from sembase.compiled import HAS_COMPILER
 from tests.unit.semgate.index import test_index_approximate as approximate
 from tests.unit.semgate.index import test_index_blocks as blocks
 from tests.unit.semgate.index import test_index_keys as keys

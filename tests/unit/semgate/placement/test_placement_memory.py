@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
 from semgate.placement.affinity import SessionHomes
 from semgate.placement.overlap import ContentHistory
 from semgate.placement.replication import HotPrefixes

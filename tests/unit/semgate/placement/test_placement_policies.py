@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from semantic_kv.labels import LABELS
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
+from sembase.labels import LABELS
 from semgate.placement import Content, PlacementRequest, Placer, PolicyOptions, Price, ReplicaView
 from semgate.placement.policy.prefix_hash import PrefixHash
 from semgate.placement.policy.semantic_locality import WEIGHTS, SemanticLocality

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semantic_kv.latency.model import LatencyModel
-from semblend.errors import ContractError
+from sembase.errors import ContractError
+from sembase.latency import LatencyModel
 from semgate.placement import price_from_calibration, price_of
 from semgate.placement.cost import PRIOR_MS_PER_STREAM
 

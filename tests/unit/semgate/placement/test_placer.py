@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
 from semgate.placement import NoUsableReplicaError, Observed, PlacementRequest, Placer, Price, ReplicaView, SessionHomes
 from semgate.placement.case import Case, Choice
 from semgate.placement.evidence import SESSION_HOME

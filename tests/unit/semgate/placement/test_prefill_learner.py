@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
 from semgate.placement import Observed, Price
 from semgate.placement.learner import PrefillLearner
 

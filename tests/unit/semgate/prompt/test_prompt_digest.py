@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
 from semgate.prompt.digest import SECRET_NAME, Digests, open_secret
 
 SECRET = b"k" * 32

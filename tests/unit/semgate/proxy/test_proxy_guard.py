@@ -13,8 +13,8 @@ from tests.unit.semblend.guard.test_guard_desk import BODY, reply
 from tests.unit.semgate.http.scripted_upstream import Call
 from tests.unit.semgate.proxy.running_proxy import CHAT, chat_body, play, proxying, stream_three_tokens
 
+from sembase.errors import ConfigurationError
 from semblend.contract import PlanShape
-from semblend.errors import ConfigurationError
 from semblend.guard.verdicts import Verdicts
 from semgate.proxy.guard import class_ceilings
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semantic_kv.trace.record import TraceRecord, parse_record, record_as_json
+from sembase.trace.record import TraceRecord, parse_record, record_as_json
 from semgate.http.event_stream import ReplyScan
 from semgate.prompt.digest import Digests
 from semgate.proxy.exchange import Exchange

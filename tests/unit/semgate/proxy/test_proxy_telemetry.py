@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from prometheus_client.parser import text_string_to_metric_families
 
-from semblend.errors import MissingDependencyError
+from sembase.errors import MissingDependencyError
 from semgate.http.event_stream import ReplyScan
 from semgate.prompt.digest import Digests
 from semgate.proxy.exchange import Exchange

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from semantic_kv.trace.record import TraceBlock, TraceRecord
+from sembase.trace.record import TraceBlock, TraceRecord
 from semgate.proxy.exchange import Exchange
 from semgate.proxy.trace_file import TraceFiles, mend_torn_files
 from semgate.proxy.writer import TraceWriter

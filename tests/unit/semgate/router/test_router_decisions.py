@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semblend.errors import ConfigurationError, ContractError
+from sembase.errors import ConfigurationError, ContractError
 from semgate.router.decision_log import DecisionLog, find_decisions
 from semgate.router.decision_record import MAX_SCORES, Attempt, DecisionRecord, record_from_json
 from semgate.router.explain import OUTCOMES, ROUTES, explain

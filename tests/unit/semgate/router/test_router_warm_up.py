@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import semgate
-from semblend.compiled import HAS_COMPILER
+from sembase.compiled import HAS_COMPILER
 from semgate.fleet import Endpoint, Replica
 from semgate.index.keys import request_keys
 from semgate.router.known_blocks import KnownBlocks, sent_root

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
 from semgate.http.request_body import read_request
 from semgate.tokens.encoder import Encoder
 from semgate.tokens.local import LocalTokens, given_tokens

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.semblend.integration.dynamo.fleets import KEY, announced, batch, words
 
+from sembase.errors import ConfigurationError
 from semblend.contract import Decline, DeclineReason, FaultContained, Outcome
 from semblend.contract.donor_event import DonorRelocated, DonorsPurged, DonorWithdrawn, GenerationReset
 from semblend.contract.namespace import UNKNOWN
-from semblend.errors import ConfigurationError
 from semblend.integration.dynamo.evidence_index import CROWD, EvidenceIndex
 from semblend.integration.dynamo.placement import Placement, PlacementRule, place
 from semblend.integration.dynamo.provider import (

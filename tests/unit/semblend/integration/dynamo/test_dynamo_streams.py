@@ -8,8 +8,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.unit.semblend.integration.dynamo.fleets import KEY, announced, batch, words
 
+from sembase.errors import ConfigurationError
 from semblend.contract.donor_event import DonorAnnounced, DonorBatch, DonorEventError, DonorWithdrawn, GenerationReset
-from semblend.errors import ConfigurationError
 from semblend.integration.announce import DonorAnnouncer
 from semblend.integration.border import Border
 from semblend.integration.donor_socket import DonorSocket

@@ -23,7 +23,7 @@ from tests.unit.semblend.integration.sglang.hicache_doubles import (
     install,
 )
 
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
 from semblend.kv.rope import half_split
 
 pytestmark = pytest.mark.models

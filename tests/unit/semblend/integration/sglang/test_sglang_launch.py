@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
 from semblend.integration.sglang import launch
 from semblend.integration.sglang.launch import EXAMPLE, engine_words, parse
 from semblend.integration.sglang.missing import EngineMissingError

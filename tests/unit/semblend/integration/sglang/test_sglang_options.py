@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from semblend.errors import ConfigurationError
+from sembase.errors import ConfigurationError
 from semblend.integration.settings import hand_on, handed_on
 from semblend.integration.sglang.options import (
     DEFAULT_GATES,

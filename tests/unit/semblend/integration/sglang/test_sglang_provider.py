@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from tests.unit.semblend.integration.sglang.desks import NAMESPACE, Office, Tokens, words
 
+from sembase.errors import ConfigurationError
 from semblend.contract import Namespace, ReusePlan
-from semblend.errors import ConfigurationError
 from semblend.integration.sglang.planner_provider import MAX_STAGED
 from semblend.integration.sglang.provider import (
     NoProvider,

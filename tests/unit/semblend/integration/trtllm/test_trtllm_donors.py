@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sembase.errors import DonorError
 from semblend.contract import Namespace
-from semblend.errors import DonorError
 from semblend.integration.trtllm.donors import Candidate, Donors
 
 PAGE_BYTES = 10

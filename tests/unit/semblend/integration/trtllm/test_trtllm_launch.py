@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from semblend.command_line import ExitCode
-from semblend.errors import ConfigurationError
+from sembase.command_line import ExitCode
+from sembase.errors import ConfigurationError
 from semblend.integration.trtllm import connector, launch
 from semblend.integration.trtllm.options import WHERE, TrtllmOptions, parse_options, reference_table
 

@@ -1,0 +1,68 @@
+"""Traces that may leave a machine: digests under a secret key instead of text, ids and names, and no one's metadata.
+
+Each tenant has a key of its own, derived from the secret: equal content of two tenants cannot be seen to be equal, and
+without the secret no guess at a short text can be tried. Kept: labels, token counts, order, time differences, timings.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Final
+
+from sembase.errors import ConfigurationError
+from sembase.trace.build import content_key
+from sembase.trace.record import TraceBlock, TraceRecord
+
+MIN_KEY_BYTES: Final = 16
+DIGEST_BYTES: Final = 16  # as 32 hex digits: no collision to be expected among 2^60 blocks
+KEPT_METADATA: Final = ("warm_up",)  # switches of ours, and only where they are true or false
+
+
+def new_key() -> bytes:
+    return secrets.token_bytes(32)
+
+
+def anonymise(records: Iterable[TraceRecord], key: bytes) -> Iterator[TraceRecord]:
+    """The same cache behaviour under other names; time counts from the first request. Holds one record at a time."""
+    if len(key) < MIN_KEY_BYTES:
+        raise ConfigurationError(f"the key has {len(key)} bytes; use at least {MIN_KEY_BYTES} random ones")
+    start_ms: float | None = None
+    for record in records:
+        start_ms = record.timestamp_ms if start_ms is None else start_ms
+        yield _anonymise_record(record, key, start_ms)
+
+
+def _anonymise_record(record: TraceRecord, key: bytes, start_ms: float) -> TraceRecord:
+    # A request without a tenant is in a namespace of its own, not in that of a tenant called "".
+    tenant = b"\x00" if record.tenant_id is None else b"\x01" + record.tenant_id.encode("utf-8", "surrogatepass")
+    tenant_key = hmac.new(key, b"tenant key" + tenant, hashlib.sha256).digest()
+    kept = {name: value for name in KEPT_METADATA if isinstance(value := record.metadata.get(name), bool)}
+    return replace(
+        record,
+        request_id=_digest(tenant_key, "request", record.request_id),
+        timestamp_ms=record.timestamp_ms - start_ms,
+        blocks=tuple(_anonymise_block(block, tenant_key) for block in record.blocks),
+        session_id=None if record.session_id is None else _digest(tenant_key, "session", record.session_id),
+        tenant_id=None if record.tenant_id is None else _digest(tenant_key, "tenant", record.tenant_id),
+        model_name=None if record.model_name is None else _digest(key, "model", record.model_name),
+        metadata=kept,
+    )
+
+
+def _anonymise_block(block: TraceBlock, tenant_key: bytes) -> TraceBlock:
+    identity, tokens = content_key(block)
+    return TraceBlock(
+        semantic_type=block.semantic_type,
+        token_count=block.token_count,
+        content_hash=_digest(tenant_key, "content", f"{tokens} {identity}"),
+        position=block.position,
+    )
+
+
+def _digest(key: bytes, purpose: str, value: str) -> str:
+    message = purpose.encode() + b"\x00" + value.encode("utf-8", "surrogatepass")
+    return hmac.new(key, message, hashlib.sha256).digest()[:DIGEST_BYTES].hex()

@@ -1,0 +1,24 @@
+"""Trace formats, one file each, behind one registry; third parties join through entry points ``semantic_kv.trace``."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sembase.registry import Registry
+from sembase.trace.formats.interface import TraceFormat
+
+FORMATS: Final[Registry[TraceFormat]] = Registry("trace format", "semantic_kv.trace")
+for _name, _module in (
+    ("parquet", "parquet_file"),
+    ("claude_code", "claude_code"),
+    ("mooncake", "mooncake"),
+    ("agent_text", "agent_text"),
+    ("trace_v1", "record_lines"),
+    ("json", "record_document"),
+    ("csv", "record_rows"),
+    ("azure", "azure"),
+    ("cloudphysics", "cloudphysics"),
+):
+    FORMATS.register(_name, f"sembase.trace.formats.{_module}:FORMAT")
+
+__all__ = ["FORMATS", "TraceFormat"]

@@ -1,0 +1,113 @@
+"""Agent calls with their full prompt text: tokenized and cut into chained blocks of 16 (or as you say) tokens.
+
+``{"timestamp": us, "session_id"?, "input": prompt, "output": answer}``, one call a line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sembase.errors import ConfigurationError, ContractError
+from sembase.tokenizer import TextTokenizer, open_tokenizer
+from sembase.trace.build import Names
+from sembase.trace.columns import BlockTrace, TreeInterner, block_trace
+from sembase.trace.formats.interface import Options, TraceFormat, parse_options
+from sembase.trace.grow import Column
+from sembase.trace.lines import iter_json_lines
+from sembase.trace.naming import trace_name
+
+_FIELDS: Final = {"timestamp", "session_id", "input", "output"}
+
+
+@dataclass(frozen=True, slots=True)
+class AgentTextOptions:
+    """``tokenizer``: a tokenizer.json, else the built-in rule. ``tail``: keep or drop a last, partial block."""
+
+    block_tokens: int = 16
+    tokenizer: str | None = None
+    tail: str = "keep"
+
+
+@dataclass(frozen=True, slots=True)
+class AgentCall:
+    at_ms: float
+    session_id: str | None
+    prompt: str
+    output: str
+
+
+def load(path: Path, given: Options) -> BlockTrace:
+    options = parse_options(AgentTextOptions, given, "agent_text")
+    if options.block_tokens < 1 or options.tail not in ("keep", "drop"):
+        raise ConfigurationError("agent_text: block_tokens must be at least 1, tail one of keep, drop")
+    tokenizer = open_tokenizer(options.tokenizer)
+    interner, contents, sessions = TreeInterner(), Names(), Names()
+    nodes, offsets = Column(np.int32), Column(np.int64)
+    arrival_ms, session, output_tokens = Column(np.float64), Column(np.int32), Column(np.int32)
+    offsets.append(0)
+    for call in read_calls(path):
+        blocks = cut_into_blocks(tokenizer.encode(call.prompt), options.block_tokens, keep_tail=options.tail == "keep")
+        keys = np.array([contents.id_of(block.tobytes()) for block in blocks], np.int64)
+        nodes.extend(interner.add(-1, keys, np.array([len(block) for block in blocks], np.int32)))
+        offsets.append(len(nodes))
+        arrival_ms.append(call.at_ms)
+        session.append(sessions.id_of(call.session_id))
+        output_tokens.append(tokenizer.count(call.output))
+    return block_trace(
+        trace_name(path),
+        offsets.array(),
+        nodes.array(),
+        interner,
+        block_tokens=options.block_tokens,
+        arrival_ms=arrival_ms.array(),
+        session=session.array(),
+        output_tokens=output_tokens.array(),
+    )
+
+
+def token_rows(path: Path, tokenizer: TextTokenizer | None = None) -> list[NDArray[np.int32]]:
+    """The prompts as token ids in time order: what the any-position what-if reads. 4 bytes a token."""
+    encoder = tokenizer or open_tokenizer(None)
+    return [encoder.encode(call.prompt) for call in read_calls(path)]
+
+
+def read_calls(path: Path) -> list[AgentCall]:
+    """In time order: session files stand one after another in the published sets. Times count from the first call."""
+    calls = sorted(_iter_calls(path), key=lambda call: call.at_ms)
+    if not calls:
+        raise ContractError(f"{path.name}: holds no calls")
+    start_ms = calls[0].at_ms
+    return [AgentCall(call.at_ms - start_ms, call.session_id, call.prompt, call.output) for call in calls]
+
+
+def cut_into_blocks(tokens: NDArray[np.int32], block_tokens: int, *, keep_tail: bool) -> list[NDArray[np.int32]]:
+    stop = len(tokens) if keep_tail else len(tokens) - len(tokens) % block_tokens
+    return [tokens[start : min(start + block_tokens, stop)] for start in range(0, stop, block_tokens)]
+
+
+def _iter_calls(path: Path) -> Iterator[AgentCall]:
+    for where, value in iter_json_lines(path):
+        if not isinstance(value, dict) or not {"timestamp", "input"} <= set(value) <= _FIELDS:
+            raise ContractError(f"{where}: an agent call has timestamp and input, and may have session_id and output")
+        timestamp, session = value["timestamp"], value.get("session_id")
+        prompt, output = value["input"], value.get("output") or ""
+        is_number = isinstance(timestamp, int | float) and not isinstance(timestamp, bool)
+        if not is_number or not 0 <= timestamp < 2**63:
+            raise ContractError(f"{where}: timestamp must be a number of microseconds >= 0")
+        if not isinstance(prompt, str) or not isinstance(output, str) or not isinstance(session, str | None):
+            raise ContractError(f"{where}: input, output and session_id must be text")
+        yield AgentCall(timestamp / 1000.0, session, prompt, output)
+
+
+FORMAT = TraceFormat(
+    name="agent_text",
+    summary="agent calls with prompt text (timestamp in us, input, output, session_id?), tokenized into chained blocks",
+    looks_like=lambda head: head.lstrip().startswith(b"{") and b'"input"' in head and b'"timestamp"' in head,
+    load=load,
+)

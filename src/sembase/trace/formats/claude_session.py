@@ -1,0 +1,146 @@
+"""One line of a Claude Code trace to one session in arrays.
+
+The block ids are nearly all of the line, so compiled code lifts them out first and JSON is parsed without them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sembase.errors import ContractError
+from sembase.labels import label_index
+from sembase.trace.formats.lifted_ids import lift_ids
+from sembase.trace.lines import iter_lines, parse_json
+
+_SYSTEM: Final = label_index("system")
+_ASSISTANT: Final = label_index("assistant")
+_TOOL_OUTPUT: Final = label_index("tool_output")
+_USER: Final = label_index("user")
+_MOST: Final = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """Requests in time order. ``bounds`` are the places of a request's ids in ``ids``."""
+
+    number: int
+    block_tokens: int
+    ids: NDArray[np.int64]
+    bounds: NDArray[np.int64]  # [requests, 2]
+    at_ms: NDArray[np.float64]
+    output_tokens: NDArray[np.int32]
+    ttft_ms: NDArray[np.float64]
+    system_blocks: NDArray[np.int32]
+    earlier_blocks: NDArray[np.int32]  # blocks the conversation's request before this one had, 0 at its first
+    earlier_output_blocks: NDArray[np.int32]
+    brings_tool_output: NDArray[np.bool_]
+
+    def ids_of(self, request: int) -> NDArray[np.int64]:
+        return self.ids[self.bounds[request, 0] : self.bounds[request, 1]]
+
+    def labels_of(self, request: int) -> NDArray[np.uint8]:
+        """Inferred, the trace has no labels: tools and system prompt first, then what each turn added.
+
+        A turn adds the answer before it (assistant) and then a tool's result or the user's text. Nodes keep the label
+        of their first sight, so each turn's labels stay.
+        """
+        start, stop = self.bounds[request]
+        news = _TOOL_OUTPUT if self.brings_tool_output[request] else _USER
+        labels = np.full(int(stop - start), news, np.uint8)
+        answer = int(self.earlier_blocks[request])
+        labels[answer : answer + int(self.earlier_output_blocks[request])] = _ASSISTANT
+        labels[: self.system_blocks[request]] = _SYSTEM
+        return labels
+
+
+def iter_sessions(path: Path, most: int) -> Iterator[Session]:
+    """One session in memory at a time."""
+    for number, (line_number, line) in enumerate(iter_lines(path)):
+        if number >= most:
+            return
+        where = f"{path.name} line {line_number}"
+        rest, ids, bounds = lift_ids(line, where)
+        yield _session(parse_json(rest, where), number, ids, bounds, where)
+
+
+def _session(value: object, number: int, ids: NDArray[np.int64], bounds: NDArray[np.int64], where: str) -> Session:
+    if not isinstance(value, dict) or not isinstance(value.get("requests"), list):
+        raise ContractError(f"{where}: expected a session with a list of requests")
+    block_tokens = value.get("block_size")
+    if not isinstance(block_tokens, int) or isinstance(block_tokens, bool) or block_tokens < 1:
+        raise ContractError(f"{where}: block_size must be a whole number of at least 1")
+    rows: list[tuple[float, int, int, float, int, int, int, bool]] = []
+    _collect(value, 0.0, block_tokens, bounds, rows, where)
+    if not rows:
+        raise ContractError(f"{where}: the session holds no requests")
+    rows.sort(key=lambda row: row[0])
+    at_ms, place, output, ttft, system, earlier, earlier_output, tool = zip(*rows, strict=True)
+    return Session(
+        number=number,
+        block_tokens=block_tokens,
+        ids=ids,
+        bounds=bounds[np.array(place)],
+        at_ms=np.array(at_ms, np.float64),
+        output_tokens=np.array(output, np.int32),
+        ttft_ms=np.array(ttft, np.float64),
+        system_blocks=np.array(system, np.int32),
+        earlier_blocks=np.array(earlier, np.int32),
+        earlier_output_blocks=np.array(earlier_output, np.int32),
+        brings_tool_output=np.array(tool, np.bool_),
+    )
+
+
+def _collect(
+    conversation: dict[str, Any],
+    start_ms: float,
+    block_tokens: int,
+    bounds: NDArray[np.int64],
+    rows: list[tuple[float, int, int, float, int, int, int, bool]],
+    where: str,
+) -> None:
+    """The requests of a session or of a subagent, whose times count from its start, into ``rows``."""
+    system_tokens = sum(_number(conversation, name, where, 0.0) for name in ("tool_tokens", "system_tokens"))
+    system = int(system_tokens) // block_tokens
+    earlier = earlier_output = 0
+    for request in conversation["requests"]:
+        if not isinstance(request, dict):
+            raise ContractError(f"{where}: a request is no JSON object")
+        at_ms = start_ms + 1000.0 * _number(request, "t", where)
+        if isinstance(request.get("requests"), list):
+            _collect(request, at_ms, block_tokens, bounds, rows, where)
+            continue
+        place = request.get("hash_ids")
+        if not isinstance(place, list) or len(place) != 1:
+            raise ContractError(f"{where}: the request at {at_ms / 1000:g} s has no hash_ids")
+        blocks = int(bounds[place[0], 1] - bounds[place[0], 0])
+        output = int(_number(request, "out", where, -1.0))
+        ttft_ms = 1000.0 * _number(request, "ttft", where, math.nan)
+        brings_tool_output = "tool_result" in (request.get("input_types") or ())
+        row = (
+            at_ms,
+            place[0],
+            output,
+            ttft_ms,
+            system,
+            earlier,
+            -(-earlier_output // block_tokens),
+            brings_tool_output,
+        )
+        rows.append(row)
+        earlier, earlier_output = blocks, max(0, output)
+
+
+def _number(given: dict[str, Any], name: str, where: str, default: float | None = None) -> float:
+    value = given.get(name)
+    if value is None and default is not None:
+        return default
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= _MOST:
+        raise ContractError(f"{where}: '{name}' must be a number from 0 to {_MOST}, found {value!r:.40}")
+    return float(value)

@@ -1,0 +1,93 @@
+"""Mooncake traces: one request a line, ids of 512-token blocks chained with everything in front of them.
+
+``{"timestamp": ms, "input_length": n, "output_length": tokens, "hash_ids": [...]}``; the last block can be partial.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from sembase.errors import ConfigurationError, ContractError
+from sembase.trace.chain import require_chained
+from sembase.trace.columns import BlockTrace, TreeInterner, block_trace
+from sembase.trace.formats.interface import Options, TraceFormat, parse_options
+from sembase.trace.grow import Column
+from sembase.trace.lines import iter_json_lines
+from sembase.trace.naming import trace_name
+
+_FIELDS = {"timestamp", "input_length", "output_length", "hash_ids"}
+
+
+@dataclass(frozen=True, slots=True)
+class MooncakeOptions:
+    block_tokens: int = 512
+    unchained: str = "reject"
+
+
+def load(path: Path, given: Options) -> BlockTrace:
+    options = parse_options(MooncakeOptions, given, "mooncake")
+    if options.block_tokens < 1 or options.unchained not in ("reject", "by_path"):
+        raise ConfigurationError("mooncake: block_tokens must be at least 1, unchained one of reject, by_path")
+    interner = TreeInterner()
+    nodes, offsets = Column(np.int32), Column(np.int64)
+    arrival_ms, output_tokens = Column(np.float64), Column(np.int32)
+    offsets.append(0)
+    for where, value in iter_json_lines(path):
+        arrival, prompt_tokens, output, keys = _parse(value, where)
+        tokens = _tokens_of_blocks(prompt_tokens, len(keys), options.block_tokens, where)
+        nodes.extend(interner.add(-1, keys, tokens))
+        offsets.append(len(nodes))
+        arrival_ms.append(arrival)
+        output_tokens.append(output)
+    if len(offsets) == 1:
+        raise ContractError(f"{path.name}: holds no requests")
+    trace = block_trace(
+        trace_name(path),
+        offsets.array(),
+        nodes.array(),
+        interner,
+        block_tokens=options.block_tokens,
+        arrival_ms=arrival_ms.array(),
+        output_tokens=output_tokens.array(),
+    )
+    if options.unchained == "reject":
+        require_chained(trace)
+    return trace
+
+
+def _parse(value: object, where: str) -> tuple[float, int, int, np.ndarray[tuple[int], np.dtype[np.int64]]]:
+    if not isinstance(value, dict) or set(value) != _FIELDS:
+        raise ContractError(f"{where}: a Mooncake request has exactly the fields {', '.join(sorted(_FIELDS))}")
+    ids, timestamp = value["hash_ids"], value["timestamp"]
+    lengths = [value["input_length"], value["output_length"]]
+    if not isinstance(timestamp, int | float) or isinstance(timestamp, bool) or not 0 <= timestamp < 2**53:
+        raise ContractError(f"{where}: timestamp must be a number of milliseconds >= 0")
+    if any(type(length) is not int or not 0 <= length < 2**31 for length in lengths):
+        raise ContractError(f"{where}: input_length and output_length must be whole numbers >= 0")
+    if not isinstance(ids, list) or not ids or any(type(i) is not int or not 0 <= i < 2**63 for i in ids):
+        raise ContractError(f"{where}: hash_ids must be a list of at least one whole number from 0 to 2^63 - 1")
+    return float(timestamp), lengths[0], lengths[1], np.array(ids, np.int64)
+
+
+def _tokens_of_blocks(
+    prompt_tokens: int, blocks: int, block_tokens: int, where: str
+) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+    tail = prompt_tokens - (blocks - 1) * block_tokens
+    if not 0 < tail <= block_tokens:
+        raise ContractError(
+            f"{where}: {prompt_tokens} tokens do not fill {blocks} blocks of {block_tokens}; is block_tokens another?"
+        )
+    tokens = np.full(blocks, block_tokens, np.int32)
+    tokens[-1] = tail
+    return tokens
+
+
+FORMAT = TraceFormat(
+    name="mooncake",
+    summary="Mooncake requests: timestamp, lengths and chained hash_ids of 512-token blocks, one JSON object a line",
+    looks_like=lambda head: head.lstrip().startswith(b"{") and b'"hash_ids"' in head and b'"input_length"' in head,
+    load=load,
+)

@@ -1,0 +1,143 @@
+"""A columnar trace in one Parquet file, and back, byte for byte.
+
+One row a request. A node's columns stand in the row of the request that saw it first, so a reader can stop or stream
+anywhere: the rows read so far name every node they refer to.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sembase.errors import ContractError
+from sembase.trace.arrow import ABOUT_KEY, TRACE_KIND, about_file, open_parquet, pa, pq, require_pyarrow
+from sembase.trace.columns import BlockTrace
+from sembase.trace.grow import Column
+from sembase.trace.writing import write_atomically
+
+ROW_GROUP_REFERENCES: Final = 4_000_000
+_PER_REQUEST: Final = (
+    "arrival_ms",
+    "session",
+    "tenant",
+    "output_tokens",
+    "observed_ttft_ms",
+    "observed_prefill_tokens",
+    "observed_hit_tokens",
+)
+_NODE_KINDS: Final[dict[str, Any]] = {
+    "parent": np.int32,
+    "content": np.int32,
+    "node_tokens": np.int32,
+    "node_label": np.uint8,
+}
+_PER_NODE: Final = tuple(_NODE_KINDS)
+
+
+def save_parquet(trace: BlockTrace, path: Path) -> None:
+    """Written beside and then moved: a reader never sees half a file."""
+    require_pyarrow()
+    node_offsets = _first_sight_offsets(trace)
+    about = {"kind": TRACE_KIND, "name": trace.name, "block_tokens": trace.block_tokens, "tree": trace.is_tree}
+    with write_atomically(path) as stream:
+        writer = None
+        for start, stop in _row_groups(trace.offsets):
+            table = _table(trace, node_offsets, start, stop)
+            if writer is None:
+                schema = table.schema.with_metadata({ABOUT_KEY: json.dumps(about).encode()})
+                writer = pq.ParquetWriter(stream, schema, compression="zstd")
+            writer.write_table(table.replace_schema_metadata(schema.metadata), row_group_size=max(1, stop - start))
+        if writer is None:
+            raise ContractError(f"trace '{trace.name}' holds no requests")
+        writer.close()
+
+
+def load_parquet(path: Path) -> BlockTrace:
+    """The whole trace in memory."""
+    offsets, nodes = [np.zeros(1, np.int64)], [np.empty(0, np.int32)]
+    columns: dict[str, list[Any]] = {name: [] for name in _PER_REQUEST}
+    for chunk in iter_parquet(path):
+        offsets.append(chunk.offsets[1:] + offsets[-1][-1])
+        nodes.append(chunk.nodes)
+        for name, parts in columns.items():
+            parts.append(getattr(chunk, name))
+    if len(nodes) == 1:
+        raise ContractError(f"{path.name}: holds no requests")
+    joined: dict[str, Any] = {name: np.concatenate(parts) for name, parts in columns.items()}
+    return replace(chunk, offsets=np.concatenate(offsets), nodes=np.concatenate(nodes), **joined)
+
+
+def iter_parquet(path: Path) -> Iterator[BlockTrace]:
+    """Chunks of the trace, each with the node columns so far. Holds one row group, and 13 bytes for each node."""
+    with open_parquet(path) as file:
+        about = about_file(file, path, TRACE_KIND)
+        names = [name for name in _PER_NODE if name != "parent" or about["tree"]]
+        so_far: dict[str, Column[Any]] = {name: Column(_NODE_KINDS[name]) for name in names}
+        for number in range(file.num_row_groups):
+            table = file.read_row_group(number)
+            offsets, nodes = _lists(table, "nodes")
+            for name in names:
+                so_far[name].extend(_lists(table, f"new_{name}")[1])
+            node_columns: dict[str, Any] = {name: column.array() for name, column in so_far.items()}
+            chunk = BlockTrace(
+                name=about["name"],
+                block_tokens=about["block_tokens"],
+                offsets=offsets,
+                nodes=nodes,
+                parent=node_columns.pop("parent", None),
+                **node_columns,
+                **{name: table[name].to_numpy().copy() for name in _PER_REQUEST},
+            )
+            chunk.check()
+            yield chunk
+
+
+def _table(trace: BlockTrace, node_offsets: NDArray[np.int64], start: int, stop: int) -> Any:
+    references = slice(trace.offsets[start], trace.offsets[stop])
+    fresh = slice(node_offsets[start], node_offsets[stop])
+    columns: dict[str, Any] = {name: pa.array(getattr(trace, name)[start:stop]) for name in _PER_REQUEST}
+    columns["nodes"] = _list_array(trace.offsets[start : stop + 1], trace.nodes[references])
+    for name in _PER_NODE:
+        column = getattr(trace, name)
+        if column is not None:
+            columns[f"new_{name}"] = _list_array(node_offsets[start : stop + 1], column[fresh])
+    return pa.table(columns)
+
+
+def _list_array(offsets: NDArray[np.int64], values: NDArray[Any]) -> Any:
+    return pa.LargeListArray.from_arrays(pa.array(offsets - offsets[0]), pa.array(values))
+
+
+def _lists(table: Any, name: str) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    column = table[name]
+    lists = column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
+    offsets = lists.offsets.to_numpy()
+    return offsets - offsets[0], lists.flatten().to_numpy().copy()  # Arrow's own memory is read-only
+
+
+def _first_sight_offsets(trace: BlockTrace) -> NDArray[np.int64]:
+    """How many nodes were seen before each request; ids must be dense in order of first sight."""
+    highest = np.maximum.accumulate(np.concatenate([np.array([-1], np.int32), trace.nodes]))
+    steps = np.diff(highest)
+    if trace.node_count != highest[-1] + 1 or (steps.size and steps.max() > 1):
+        raise ContractError(
+            f"trace '{trace.name}': node ids are not dense in order of first sight (a window of a trace?); "
+            "save the whole trace"
+        )
+    seen: NDArray[np.int64] = highest[trace.offsets].astype(np.int64) + 1
+    return seen
+
+
+def _row_groups(offsets: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    start, requests = 0, len(offsets) - 1
+    while start < requests:
+        stop = int(np.searchsorted(offsets, offsets[start] + ROW_GROUP_REFERENCES, side="right")) - 1
+        stop = min(max(stop, start + 1), requests)
+        yield start, stop
+        start = stop

@@ -1,0 +1,45 @@
+"""A trace in chunks for a replay that must not hold all of it: records and columnar Parquet files of any length.
+
+Each chunk carries the node columns so far, so ids keep their meaning from chunk to chunk. Formats that are neither can
+be loaded once and saved with ``save_parquet``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from sembase.errors import ConfigurationError, ContractError
+from sembase.trace.arrow import TRACE_KIND, parquet_kind
+from sembase.trace.build import TraceBuilder, in_time_order
+from sembase.trace.columns import BlockTrace
+from sembase.trace.load import read_records, sniff_format
+from sembase.trace.naming import trace_name
+from sembase.trace.parquet import iter_parquet
+
+CHUNK_REQUESTS: Final = 8192
+
+
+def stream_trace(
+    path: Path | str, format: str | None = None, *, chunk_requests: int = CHUNK_REQUESTS
+) -> Iterator[BlockTrace]:
+    """Parquet traces come in the row groups they were saved in, records in chunks of ``chunk_requests``."""
+    if chunk_requests < 1:
+        raise ConfigurationError("chunk_requests must be at least 1")
+    file = Path(path)
+    name = format or sniff_format(file)
+    if name == "parquet" and parquet_kind(file) == TRACE_KIND:
+        yield from iter_parquet(file)
+        return
+    builder = TraceBuilder(trace_name(file))
+    is_empty = True
+    for record in in_time_order(read_records(file, name), file.name):
+        builder.add(record)
+        if len(builder) == chunk_requests:
+            yield builder.take()
+        is_empty = False
+    if len(builder):
+        yield builder.take()
+    if is_empty:
+        raise ContractError(f"{file.name}: holds no requests")

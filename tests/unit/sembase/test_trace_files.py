@@ -1,0 +1,294 @@
+"""Records in files: every format gives back what was saved, finds itself by its first bytes, and names bad lines."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sembase.errors import ConfigurationError, ContractError
+from sembase.labels import LABELS
+from sembase.trace import build
+from sembase.trace.build import build_trace, in_time_order
+from sembase.trace.columns import BlockTrace
+from sembase.trace.formats import FORMATS
+from sembase.trace.load import load_trace, read_records, sniff_format
+from sembase.trace.record import TraceBlock, TraceRecord
+from sembase.trace.save import save_records
+from sembase.trace.stream import stream_trace
+
+UNDER_LOAD = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+NAMES = ["trace.jsonl", "trace.jsonl.gz", "trace.json", "trace.json.gz", "trace.csv", "trace.csv.gz", "trace.parquet"]
+# Surrogates cannot be written as UTF-8; a lone carriage return is a line end to every CSV reader.
+texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00\r"), min_size=1, max_size=12)
+numbers = st.floats(0, 1e9, allow_nan=False)
+counts = st.integers(0, 2**31 - 1)
+metadata = st.dictionaries(texts, st.one_of(texts, st.integers(-5, 5), st.booleans()), max_size=2)
+
+
+@st.composite
+def blocks(draw: st.DrawFn) -> TraceBlock:
+    return TraceBlock(
+        semantic_type=draw(st.sampled_from(LABELS)),
+        token_count=draw(st.integers(1, 2**20)),
+        content_hash=draw(texts),
+        text=draw(st.none() | texts),
+        block_id=draw(st.none() | texts),
+        position=draw(st.none() | counts),
+        metadata=draw(metadata),
+    )
+
+
+@st.composite
+def traces(draw: st.DrawFn) -> list[TraceRecord]:
+    """At least one record, in order of time, under different ids (rows of a CSV belong together by their id)."""
+    ids = draw(st.lists(texts, min_size=1, max_size=4, unique=True))
+    times = sorted(draw(st.lists(numbers, min_size=len(ids), max_size=len(ids))))
+    return [
+        TraceRecord(
+            request_id=request_id,
+            timestamp_ms=at_ms,
+            blocks=tuple(draw(st.lists(blocks(), min_size=1, max_size=3))),
+            session_id=draw(st.none() | texts),
+            tenant_id=draw(st.none() | texts),
+            model_name=draw(st.none() | texts),
+            output_tokens=draw(st.none() | counts),
+            observed_ttft_ms=draw(st.none() | numbers),
+            observed_total_latency_ms=draw(st.none() | numbers),
+            observed_prefix_hit_tokens=draw(st.none() | counts),
+            observed_prefill_tokens=draw(st.none() | counts),
+            metadata=draw(metadata),
+        )
+        for request_id, at_ms in zip(ids, times, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(saved=traces())
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+def test_records_come_back_as_they_were(tmp_path: Path, name: str, saved: list[TraceRecord]) -> None:
+    path = tmp_path / name
+    assert save_records(saved, path) == len(saved)
+    assert list(read_records(path)) == saved
+
+
+def some_records(count: int = 10) -> list[TraceRecord]:
+    shared = TraceBlock("system", 10, content_hash="s")
+    return [
+        TraceRecord(
+            f"r{number}",
+            number * 10.0,
+            (
+                shared,
+                TraceBlock("retrieved_context", 20, text=f"document {number % 3}"),
+                TraceBlock("user", 5, block_id=f"u{number}"),
+            ),
+            session_id=f"s{number % 2}",
+            tenant_id="a" if number % 5 else "b",
+            observed_ttft_ms=float(number),
+        )
+        for number in range(count)
+    ]
+
+
+def same(left: BlockTrace, right: BlockTrace) -> bool:
+    assert left.parent is not None
+    assert right.parent is not None
+    columns = ("offsets", "nodes", "parent", "content", "node_tokens", "node_label", "arrival_ms", "session", "tenant")
+    return all(np.array_equal(getattr(left, name), getattr(right, name)) for name in columns)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_format_loads_to_the_same_columns(tmp_path: Path, name: str) -> None:
+    records = some_records()
+    save_records(records, tmp_path / name)
+    trace = load_trace(tmp_path / name)
+    trace.check()
+    assert trace.name == "trace"
+    assert same(trace, build_trace(records, "trace"))
+    assert list(trace.observed_ttft_ms) == [float(number) for number in range(10)]
+    assert np.isnan(trace.observed_hit_tokens).all()
+
+
+def test_a_node_is_a_tenants_content_behind_its_prefix_whatever_its_label() -> None:
+    def record(tenant: str | None, *parts: tuple[str, str]) -> TraceRecord:
+        return TraceRecord("r", 0, tuple(TraceBlock(label, 4, text=text) for label, text in parts), tenant_id=tenant)
+
+    trace = build_trace(
+        [
+            record("a", ("system", "x"), ("user", "y")),
+            record("a", ("other", "x"), ("code", "y")),  # labels are no part of what a block holds
+            record("b", ("system", "x"), ("user", "y")),  # another tenant shares nothing
+            record(None, ("system", "x"), ("user", "y")),  # nor does the one without a name
+            record("a", ("user", "y"), ("system", "x")),  # same contents, other prefixes
+        ],
+        "t",
+    )
+    assert trace.nodes.tolist() == [0, 1, 0, 1, 2, 3, 4, 5, 6, 7]
+    assert trace.content.tolist() == [0, 1, 2, 3, 4, 5, 1, 0]
+    assert trace.tenant.tolist() == [0, 0, 1, -1, 0]
+
+
+def test_equal_text_and_its_digest_are_one_content_but_other_lengths_are_not() -> None:
+    import hashlib
+
+    digest = hashlib.sha256(b"x").hexdigest()
+    pieces = (
+        TraceBlock("user", 4, text="x"),
+        TraceBlock("user", 4, content_hash=digest),
+        TraceBlock("user", 5, text="x"),
+    )
+    trace = build_trace([TraceRecord("r", 0, (piece,)) for piece in pieces], "t")
+    assert trace.nodes.tolist() == [0, 0, 1]
+
+
+@pytest.mark.parametrize("name", ["trace.jsonl", "trace.parquet", "trace.csv.gz"])
+def test_a_stream_of_chunks_is_the_trace(tmp_path: Path, name: str) -> None:
+    records = some_records(25)
+    save_records(records, tmp_path / name)
+    whole = build_trace(records, "trace")
+    chunks = list(stream_trace(tmp_path / name, chunk_requests=7))
+    assert [chunk.request_count for chunk in chunks] == [7, 7, 7, 4]
+    assert np.array_equal(np.concatenate([chunk.nodes for chunk in chunks]), whole.nodes)
+    assert np.array_equal(np.concatenate([chunk.session for chunk in chunks]), whole.session)
+    assert np.array_equal(chunks[-1].content, whole.content)
+    for chunk in chunks:
+        chunk.check()
+        assert np.array_equal(chunk.content, whole.content[: chunk.node_count])
+
+
+def test_reading_records_holds_one_of_them(tmp_path: Path) -> None:
+    """A bad line at the end is met only when the reader gets there."""
+    path = tmp_path / "trace.jsonl"
+    save_records(some_records(3), path)
+    with path.open("a") as stream:
+        stream.write("{broken\n")
+    reader = read_records(path)
+    assert [next(reader).request_id for _ in range(3)] == ["r0", "r1", "r2"]
+    with pytest.raises(ContractError, match=r"trace\.jsonl line 4: not JSON"):
+        next(reader)
+
+
+def test_records_written_as_they_finished_are_put_in_order_of_arrival(monkeypatch: pytest.MonkeyPatch) -> None:
+    records = some_records(6)
+    mixed = [records[number] for number in (1, 0, 3, 2, 5, 4)]
+    assert list(in_time_order(mixed, "t")) == records
+    monkeypatch.setattr(build, "REORDERED_RECORDS", 2)
+    assert list(in_time_order(mixed, "t")) == records
+    with pytest.raises(ContractError, match=r"request 5 \(r0\) arrived before .* sort the trace"):
+        list(in_time_order([*records[1:], records[0]], "t"))
+
+
+def lines(*values: Any) -> bytes:
+    return b"".join(json.dumps(value).encode() + b"\n" for value in values)
+
+
+GOOD = {"request_id": "r", "timestamp_ms": 0, "blocks": [{"semantic_type": "user", "token_count": 1, "text": "x"}]}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("t.jsonl", lines(GOOD, {**GOOD, "color": 1}), r"t\.jsonl line 2: unknown name color"),
+        ("t.jsonl", lines(GOOD) + b"\n\n" + b"[1]\n", r"t\.jsonl line 4: expected a JSON object"),
+        ("t.jsonl", lines(GOOD) + b'{"request_id": "\xff"}\n', r"t\.jsonl line 2: not UTF-8"),
+        ("t.jsonl", lines(GOOD) + b'{"request_id": ' + b"9" * 5000 + b"}\n", r"t\.jsonl line 2: "),
+        ("t.json", json.dumps({"requests": [GOOD, 3]}).encode(), r"t\.json request 1: expected a JSON object"),
+        ("t.json", json.dumps({"requests": [GOOD], "extra": 1}).encode(), r"t\.json: not a semantic_kv\.trace\.v1"),
+        ("t.csv", b"request_id,token_count\nr,1\n", r"t\.csv line 1: the header lacks semantic_type"),
+        ("t.csv", b"request_id,semantic_type,token_count,x\n", r"unknown columns x"),
+        (
+            "t.csv",
+            b"request_id,semantic_type,token_count,text\nr,user,1,a\nr,user,one,a\n",
+            r"line 3: column token_count",
+        ),
+        ("t.csv", b"request_id,semantic_type,token_count,text\nr,user,1\n", r"line 2: 3 values for 4 columns"),
+        ("t.csv", b"request_id,semantic_type,token_count,text\n,user,1,a\n", r"line 2: 'request_id' is missing"),
+        ("t.csv", b"request_id,semantic_type,token_count,text\n", r"t: holds no requests"),
+    ],
+)
+def test_bad_records_say_where(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ContractError, match=message):
+        load_trace(tmp_path / name)
+
+
+def test_a_csv_of_the_three_required_columns_and_a_text_is_enough(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes(b"request_id,semantic_type,token_count,text\na,system,3,x\na,user,2,y\nb,system,3,x\n")
+    first, second = read_records(path)
+    assert [block.text for block in first.blocks] == ["x", "y"]
+    assert first.timestamp_ms < second.timestamp_ms
+    assert load_trace(path).nodes.tolist() == [0, 1, 0]
+
+
+def test_what_cannot_be_read_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="cannot be read: No such file"):
+        load_trace(tmp_path / "absent.jsonl")
+    (tmp_path / "x").write_bytes(b"nothing we know")
+    with pytest.raises(ConfigurationError, match="name one with --format: agent_text, azure"):
+        load_trace(tmp_path / "x")
+    with pytest.raises(ConfigurationError, match=r"unknown trace format 'moncake'.*Did you mean 'mooncake'"):
+        load_trace(tmp_path / "x", "moncake")
+    with pytest.raises(ConfigurationError, match=r"saved as \.jsonl, \.json, \.csv, \.parquet"):
+        save_records(some_records(), tmp_path / "t.xml")
+
+
+def test_a_damaged_gzip_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl.gz"
+    path.write_bytes(gzip.compress(lines(*[GOOD] * 500))[:-20])
+    with pytest.raises(ContractError, match=r"t\.jsonl\.gz: damaged gzip"):
+        load_trace(path, "trace_v1")
+
+
+def test_a_failed_save_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    save_records(some_records(2), path)
+    before = path.read_bytes()
+
+    def failing() -> Iterator[TraceRecord]:
+        yield some_records(1)[0]
+        raise RuntimeError("in the middle")
+
+    with pytest.raises(RuntimeError, match="in the middle"):
+        save_records(failing(), path)
+    assert path.read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == ["t.jsonl"]
+
+
+def test_options_of_other_formats_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    save_records(some_records(2), path)
+    with pytest.raises(ConfigurationError, match="'trace_v1' has no option 'seed'"):
+        load_trace(path, options={"seed": 1})
+
+
+def test_every_format_knows_itself_only(tmp_path: Path) -> None:
+    """The first bytes of each published kind of file lead to its own loader."""
+    heads = {
+        "mooncake": b'{"timestamp": 0, "input_length": 6758, "output_length": 500, "hash_ids": [0, 1]}\n',
+        "claude_code": b'{"id":"trace_0001","models":["m"],"block_size":64,"requests":[{"t":0.0}]}',
+        "azure": b"TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.9799600,4808,10\n",
+        "cloudphysics": b"version,time,op,size,lbn\n1,5633898,2a,512,42932745\n",
+        "agent_text": b'{"timestamp": 1760428436442742, "input": "<pr_description>", "output": ""}\n',
+        "trace_v1": lines(GOOD),
+        "json": b'{"trace_id": "x", "requests": []}',
+        "csv": b"request_id,semantic_type,token_count\n",
+        "parquet": b"PAR1\x15\x04",
+    }
+    assert set(heads) == set(FORMATS.names())
+    for name, head in heads.items():
+        path = tmp_path / name
+        path.write_bytes(head)
+        assert sniff_format(path) == name
+        path.write_bytes(gzip.compress(head))
+        assert sniff_format(path) == name
