@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from benchmarks.fidelity.captures import Captured, Contexts
-from benchmarks.fidelity.inside import STEP_TOKENS
+from benchmarks.fidelity.engine import STEP_TOKENS
 from benchmarks.fidelity.items import FidelityItem
 from benchmarks.fidelity.readings import POSITIONS, Reading, reading_of
 from benchmarks.vllm.texts import TokenIds

@@ -1,9 +1,9 @@
-"""The process inside the engine's environment: starts the engine, then the recorder on it. See its fidelity twin."""
+"""The process inside the engine's environment: as ``benchmarks.fidelity.inside``, with the recorder."""
 
 from __future__ import annotations
 
 from benchmarks.corpus import TOKENIZER
-from benchmarks.fidelity.inside import start
+from benchmarks.fidelity.engine import start
 
 
 def main() -> int:
