@@ -1,4 +1,4 @@
-"""One small registry with lazy targets: built-ins and third parties (entry points) come in by the same door."""
+"""Lazy imports by name: one target, or a registry of targets that third parties extend through entry points."""
 
 from __future__ import annotations
 
@@ -6,15 +6,21 @@ import difflib
 import importlib
 from collections.abc import Iterator
 from importlib.metadata import entry_points
-from typing import Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from sembase.errors import ConfigurationError
 
 T = TypeVar("T")
 
 
+def load_target(target: str) -> Any:
+    """The attribute that ``"package.module:attribute"`` names; its module is imported now, on first use."""
+    module, _, attribute = target.partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
 class Registry(Generic[T]):
-    """Names to things. A target is ``"package.module:attribute"`` and is imported only when asked for."""
+    """Names to objects. A target is ``"package.module:attribute"`` and is imported only when it is requested."""
 
     def __init__(self, kind: str, group: str | None = None) -> None:
         self.kind = kind
@@ -44,8 +50,7 @@ class Registry(Generic[T]):
             near = difflib.get_close_matches(name, self.names(), n=1)
             hint = f" Did you mean '{near[0]}'?" if near else ""
             raise ConfigurationError(f"unknown {self.kind} '{name}'; known: {', '.join(self.names())}.{hint}")
-        module, _, attribute = target.partition(":")
-        self._loaded[name] = cast(T, getattr(importlib.import_module(module), attribute))
+        self._loaded[name] = cast(T, load_target(target))
         return self._loaded[name]
 
     def __iter__(self) -> Iterator[str]:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from sembase.errors import ConfigurationError
-from sembase.registry import Registry
+from sembase.registry import Registry, load_target
 
 
 def test_targets_are_loaded_only_when_asked_for() -> None:
@@ -16,6 +16,12 @@ def test_targets_are_loaded_only_when_asked_for() -> None:
     assert registry.get("dumps")([1]) == "[1]"
     with pytest.raises(ModuleNotFoundError):
         registry.get("broken")
+
+
+def test_a_single_target_is_imported_on_use() -> None:
+    assert load_target("json:dumps")([1]) == "[1]"
+    with pytest.raises(ModuleNotFoundError):
+        load_target("no.such.module:nothing")
 
 
 def test_a_name_is_taken_once_and_a_wrong_one_is_explained() -> None:
