@@ -57,11 +57,9 @@ def test_a_healthy_engine_answers_and_is_gone_after_the_block(fake_engine: FakeE
 
 
 def test_an_engine_that_dies_early_is_reported_with_its_last_lines(fake_engine: FakeEngine) -> None:
-    spec = fake_engine("dies")
-    started = time.monotonic()
+    spec = fake_engine("dies", 3_600.0)  # its death ends the wait, not the time limit
     with pytest.raises(EngineStartError, match="exited with code 7") as caught:
         launch(spec)
-    assert time.monotonic() - started < 15, "death is noticed, not waited for"
     shown = str(caught.value)
     assert "out of memory, said the engine" in shown
     assert "line 61\n" in shown

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -319,12 +318,10 @@ def test_what_an_earlier_run_left_in_the_file_is_not_ours(tmp_path: Path) -> Non
 def test_a_file_nobody_writes_is_not_waited_for(tmp_path: Path) -> None:
     async def nudge() -> None: ...
 
-    audit = ConnectorAudit((tmp_path / "nowhere.jsonl",), 60.0, nudge)
+    audit = ConnectorAudit((tmp_path / "nowhere.jsonl",), 3_600.0, nudge)
     audit.expect(("donor.d1", "i1"))
-    started = time.monotonic()
     assert asyncio.run(audit.unregistered(("donor.d1",))) == {"donor.d1"}
     assert asyncio.run(audit.fate("i1")) is None
-    assert time.monotonic() - started < 10
 
 
 def test_behind_a_router_the_engine_that_served_a_request_speaks_for_it(tmp_path: Path) -> None:

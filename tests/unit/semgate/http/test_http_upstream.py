@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from tests.pace import at_some_pace
+from tests.clock import LONG_S, MovableClock, run_with_clock
 from tests.unit.semgate.http.scripted_upstream import EVENTS_HEAD, Call, Script, ScriptedUpstream, scripted
 
 from semgate.http.reply import PAUSE_BYTES
@@ -281,20 +281,31 @@ def test_a_stream_that_stops_is_ended_after_the_idle_time() -> None:
 
 
 def test_a_slow_stream_is_not_idle() -> None:
-    def attempt(pace: float) -> None:
+    """Each chunk comes within the idle time, all of them together take several times as long."""
+
+    async def act(clock: MovableClock) -> None:
+        more: asyncio.Queue[None] = asyncio.Queue()
+
         async def script(call: Call) -> None:
             call.write(EVENTS_HEAD)
             for _ in range(6):
+                await more.get()
                 call.chunk(b"x")
-                await asyncio.sleep(0.1 * pace)
+            await more.get()
             call.end()
 
-        async def act(upstream: Upstream, server: ScriptedUpstream) -> None:
-            assert await body_of(await get(upstream, server)) == b"x" * 6
+        async with scripted(script) as server:
+            upstream = client(idle_seconds=LONG_S)
+            chunks = (await get(upstream, server)).chunks()
+            for _ in range(6):
+                more.put_nowait(None)
+                assert await anext(chunks) == b"x"
+                await clock.skip(0.7 * LONG_S)
+            more.put_nowait(None)
+            assert [chunk async for chunk in chunks] == []
+            await upstream.close()
 
-        play(script, act, idle_seconds=0.4 * pace)
-
-    at_some_pace(attempt)
+    run_with_clock(act)
 
 
 @pytest.mark.parametrize("when", ["before the head", "in the stream"])
