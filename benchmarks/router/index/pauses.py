@@ -17,8 +17,8 @@ from benchmarks.router.index.world import BLOCK_TOKENS, EVENT_BLOCKS, VOCABULARY
 from semgate.index.approximate import ApproximateIndex
 from semgate.index.blocks import BlockIndex
 from semgate.index.keys import root_key
-from semgate.router.known_blocks import TIDY_BLOCKS
-from semgate.router.warm_up import warm_up
+from semgate.router.operations.warm_up import warm_up
+from semgate.router.state.known_blocks import TIDY_BLOCKS
 
 ROOT_KEY = root_key("model", None, None)
 REQUEST_BLOCKS = 256

@@ -27,7 +27,7 @@ from semgate.events.feed import EventFeed
 from semgate.events.subscriber import StreamOptions
 from semgate.index.blocks import BlockIndex
 from semgate.index.keys import request_keys
-from semgate.router.warm_up import warm_up
+from semgate.router.operations.warm_up import warm_up
 
 LIMIT_SECONDS = 300.0
 

@@ -10,11 +10,11 @@ from typing import Final
 from sembase.command_line import ExitCode
 from sembase.errors import ConfigurationError
 from sembase.streams import write_out
-from semgate.router.admin_key import read_admin_key
-from semgate.router.decision_log import find_decisions
-from semgate.router.decision_record import DecisionRecord
-from semgate.router.explain import explain
-from semgate.router.remote import fetch_decision
+from semgate.router.operations.explain import explain
+from semgate.router.operations.remote import fetch_decision
+from semgate.router.operations.settings_check import read_admin_key
+from semgate.router.state.decision_log import find_decisions
+from semgate.router.state.decisions import DecisionRecord
 
 NAME: Final = "explain"
 SUMMARY: Final = "Say why a request was placed where it was: evidence, scores, attempts, outcome."

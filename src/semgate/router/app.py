@@ -1,6 +1,6 @@
 """The router as an ASGI callable: clients' requests in, answers of replicas out; health and metrics on the same port.
 
-Served by ``semgate router`` and by ``uvicorn apps.router.main:app``; starting and stopping is the lifespan's work.
+Served by ``semgate router`` and by ``uvicorn apps.router.main:app``; the lifespan events start and stop it.
 """
 
 from __future__ import annotations
@@ -27,21 +27,22 @@ from semgate.http.headers import Headers, for_upstream
 from semgate.http.held_body import BodiesFull, BodyBudget, HeldBody
 from semgate.http.request_body import BodyTooLarge, ClientGone, Receive, read_body
 from semgate.http.tenant import AmbiguousTenant
-from semgate.router.answer import Client
-from semgate.router.forward import Errand
 from semgate.router.gateway import Gateway
-from semgate.router.inbound import Inbound
-from semgate.router.journey import Journey
-from semgate.router.response_headers import REQUEST_ID, request_id_of, routing_headers
-from semgate.router.salt import keeps_apart
-from semgate.router.status_pages import send_status_page
+from semgate.router.operations.admin import send_status_page
+from semgate.router.request.answer import REQUEST_ID, Client, Inbound, request_id_of, routing_headers
+from semgate.router.request.forward import ForwardJob
+from semgate.router.request.inspection import isolates_tenants
+from semgate.router.request.trace import RequestTrace
 
 Scope = MutableMapping[str, Any]
 METHODS: Final = frozenset({"GET", "HEAD", "POST", "OPTIONS"})
 BODY_SECONDS: Final = 60.0
-UNSALTED: Final = Fault(400, "invalid_request_error", "not_json", "The body must be a JSON object in UTF-8.")
-NO_SALT_HERE: Final = Fault(
-    400, "invalid_request_error", "path_not_isolated", "Tenants cannot be kept apart here; use /v1/chat/completions."
+NOT_JSON: Final = Fault(400, "invalid_request_error", "not_json", "The body must be a JSON object in UTF-8.")
+NOT_ISOLATED: Final = Fault(
+    400,
+    "invalid_request_error",
+    "path_not_isolated",
+    "Tenants cannot be isolated on this path; use /v1/chat/completions.",
 )
 
 
@@ -51,9 +52,9 @@ class RouterApp:
         self._paths = gateway.settings.pass_paths
         self._max_body_bytes = gateway.settings.max_body_bytes
         self.bodies = BodyBudget(self._max_body_bytes)
-        # A tenant nobody vouched for must not be believed further up either.
-        unbelieved = () if gateway.settings.trust_tenant_header else (b"x-tenant-id",)
-        self._dropped = frozenset({REQUEST_ID, *unbelieved})
+        # An unverified tenant header must not reach the replicas, which might trust it.
+        untrusted = () if gateway.settings.trust_tenant_header else (b"x-tenant-id",)
+        self._dropped = frozenset({REQUEST_ID, *untrusted})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -84,7 +85,7 @@ class RouterApp:
                 held.drop()
                 await self._refuse(send, fault, request_id)
                 return
-            await self._routed(scope, headers, request_id, held, receive, send)
+            await self._route(scope, headers, request_id, held, receive, send)
         except ClientGone:
             return
         finally:
@@ -103,55 +104,55 @@ class RouterApp:
         return None
 
     def _refusal(self, method: str, path: str) -> Fault | None:
-        """Only paths that are meant for clients go up: engines have others that stop, empty or change them."""
+        """Only paths meant for clients are forwarded: engines have others that stop, flush or reconfigure them."""
         pattern = self._pattern(path)
         if pattern is None or ".." in path:
             return NOT_FOUND
         if method not in METHODS:
             return NO_METHOD
-        if self.gateway.settings.inject_cache_salt and not keeps_apart(path):
-            return NO_SALT_HERE
+        if self.gateway.settings.inject_cache_salt and not isolates_tenants(path):
+            return NOT_ISOLATED
         return None
 
     def _pattern(self, path: str) -> str | None:
-        """The setting that lets a path through: unlike the path it holds no word of the client."""
+        """The setting that admits a path. Unlike the path it contains no text of the client."""
         if path in self._paths:
             return path
         return next((pattern for pattern in self._paths if fnmatch.fnmatchcase(path, pattern)), None)
 
-    async def _routed(
+    async def _route(
         self, scope: Scope, headers: Headers, request_id: str, held: HeldBody, receive: Receive, send: Send
     ) -> None:
-        gateway, journey = self.gateway, Journey(request_id, self._pattern(scope["path"]) or "")
+        gateway, trace = self.gateway, RequestTrace(request_id, self._pattern(scope["path"]) or "")
         try:
-            looked_at = await gateway.looked_at(scope["path"], headers, held.data)
+            inspected = await gateway.inspector.inspect_request(scope["path"], headers, held.data)
         except AmbiguousTenant:
             await self._refuse(send, TWO_TENANTS, request_id)
             return
-        if looked_at is None:
-            await self._refuse(send, UNSALTED, request_id)
+        if inspected is None:
+            await self._refuse(send, NOT_JSON, request_id)
             return
-        asked, held.data = looked_at
-        del looked_at  # it would keep the prompt as long as the answer streams
+        asked, held.data = inspected
+        del inspected  # it would keep the prompt in memory while the answer streams
         gateway.metrics.in_flight.inc()
         try:
             with ClientWatch(receive) as watch:
-                journey.request = await gateway.evidence.gather(asked, held.data)
+                trace.request = await gateway.evidence.collect(asked, held.data)
                 asked = asked.without_prompt()
-                take = gateway.seats(journey.request)
+                place = gateway.placements(trace.request)
                 inbound = self._inbound(scope, headers, request_id, held)
-                await gateway.forwarder.run(Errand(inbound, take, Client(send, watch), journey))
+                await gateway.forwarder.run(ForwardJob(inbound, place, Client(send, watch), trace))
         except ClientGone:
-            journey.outcome = "client_left"
+            trace.outcome = "client_left"
         except asyncio.CancelledError:  # the shutdown's limit
-            journey.outcome = "refused" if journey.first_byte_s is None else "cut"
+            trace.outcome = "refused" if trace.first_byte_s is None else "cut"
             raise
         finally:
             gateway.metrics.in_flight.dec()
-            gateway.finished(asked, journey)
+            gateway.finished(asked, trace)
 
     def _inbound(self, scope: Scope, headers: Headers, request_id: str, held: HeldBody) -> Inbound:
-        """The client's bytes and those of its headers that are the replica's business, under our request id."""
+        """The client's bytes and the headers that may reach the replica, under our request id."""
         forwarded = self.gateway.settings.forward_authorization
         allowed = for_upstream(headers, forward_authorization=forwarded, drop=self._dropped)
         query = scope["query_string"].decode("latin-1")

@@ -8,39 +8,35 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from semgate.events.kept_task import KeptTask
 from semgate.fleet import HealthChecks, HealthOptions
-from semgate.http.headers import Headers
-from semgate.http.request_body import Asked, read_request
-from semgate.http.tenant import UNKNOWN_TENANT, TenantRule
+from semgate.http.request_body import Asked
+from semgate.http.tenant import UNKNOWN_TENANT
 from semgate.http.upstream import Upstream, UpstreamFault
 from semgate.logs import LOGGER, log
 from semgate.placement.cost import price_from_calibration
 from semgate.placement.placer import Placer
 from semgate.placement.view import PlacementRequest
 from semgate.prompt.digest import Digests
-from semgate.router.beside import beside_the_loop
-from semgate.router.decision_log import DecisionLog
-from semgate.router.discovery import kubernetes_watch
-from semgate.router.evidence import Evidence, EvidenceOptions
-from semgate.router.forward import Forwarder
-from semgate.router.journey import Journey
-from semgate.router.known_blocks import KnownBlocks
-from semgate.router.known_donors import KnownDonors
-from semgate.router.metrics import RouterMetrics, Sample
-from semgate.router.reload import ReadSettings, Reloader
-from semgate.router.ring import DecisionRing
-from semgate.router.roster import Roster
-from semgate.router.salt import SALTED_PATHS, tenant_salt, with_cache_salt
-from semgate.router.seat import TakeSeat, seats_for
-from semgate.router.settings_check import check_settings
-from semgate.router.token_source import open_tokens
-from semgate.router.warm_up import warm_up
+from semgate.router.operations.replicas import ReadSettings, Reloader, kubernetes_watch
+from semgate.router.operations.settings_check import check_settings, donors_key
+from semgate.router.operations.warm_up import warm_up
+from semgate.router.request.evidence import EvidenceCollector, EvidenceOptions
+from semgate.router.request.forward import Forwarder
+from semgate.router.request.inspection import RequestInspector
+from semgate.router.request.placement import PlaceRequest, placements_for
+from semgate.router.request.token_source import open_tokens
+from semgate.router.request.trace import RequestTrace
+from semgate.router.state.decision_log import DecisionLog
+from semgate.router.state.decisions import DecisionRing
+from semgate.router.state.known_blocks import KnownBlocks
+from semgate.router.state.known_donors import KnownDonors
+from semgate.router.state.metrics import RouterMetrics, Sample
+from semgate.router.state.roster import Roster
 from semgate.settings import RouterSettings
 
 PROBE_SECONDS: Final = 2.0
@@ -59,7 +55,11 @@ class Gateway:
         self.settings = settings
         self.metrics = RouterMetrics()
         self.ring = DecisionRing(settings.decision_ring)
-        self.tenants = TenantRule(secret, trust_tenant_header=settings.trust_tenant_header)
+        self.inspector = RequestInspector(
+            secret,
+            trust_tenant_header=settings.trust_tenant_header,
+            inject_cache_salt=settings.inject_cache_salt,
+        )
         self._upstream = Upstream(
             connect_seconds=settings.connect_seconds,
             first_byte_seconds=settings.first_byte_seconds,
@@ -68,11 +68,11 @@ class Gateway:
         )
         price = None if settings.latency_model is None else price_from_calibration(settings.latency_model)
         self.placer = Placer(settings.routing_policy, price=price)
-        self.evidence = Evidence(
+        self.evidence = EvidenceCollector(
             self.placer,
             open_tokens(settings, self._upstream, lambda: self.roster),
             KnownBlocks(settings.index_blocks, settings.history_seconds),
-            KnownDonors(settings.donors_key_file),
+            KnownDonors(None if settings.donors_key_file is None else donors_key(settings.donors_key_file)),
             EvidenceOptions(
                 settings.block_tokens,
                 settings.model_tokens,
@@ -85,7 +85,6 @@ class Gateway:
         self._is_warm = False
         self._has_checked = settings.health_seconds <= 0
         self._config = config
-        self._secret = secret
         self._digests = Digests(secret)
         self._log = DecisionLog(
             settings.routing_output_dir, files=settings.decision_files, file_bytes=settings.decision_file_bytes
@@ -99,7 +98,7 @@ class Gateway:
         self.forwarder = Forwarder(
             self._upstream,
             max_attempts=max(settings.max_attempts, 1),
-            retry_share=settings.retry_share,
+            retry_fraction=settings.retry_share,
             min_first_byte_s=settings.min_first_byte_ms / 1e3,
         )
         self.metrics.observe(self._samples)
@@ -145,27 +144,14 @@ class Gateway:
             return "no replica is ready"
         return None
 
-    def seats(self, request: PlacementRequest) -> TakeSeat:
-        return seats_for(request, self.placer, self.roster, self.evidence)
+    def placements(self, request: PlacementRequest) -> PlaceRequest:
+        return placements_for(request, self.placer, self.roster, self.evidence)
 
-    async def looked_at(self, path: str, headers: Headers, body: bytes) -> tuple[Asked, bytes] | None:
-        """What is asked for, and the body to send; None where a salt is due that the body cannot carry."""
-        return await beside_the_loop(len(body), self._looked_at, path, headers, body)
-
-    def _looked_at(self, path: str, headers: Headers, body: bytes) -> tuple[Asked, bytes] | None:
-        """May run in another thread: reads the request only."""
-        asked = read_request(path, headers, body, self.tenants.tenant_of(headers))
-        if not self.settings.inject_cache_salt or path not in SALTED_PATHS or not body:
-            return asked, body
-        salt = tenant_salt(self._secret, asked.tenant or UNKNOWN_TENANT, asked.cache_salt)
-        rewritten = with_cache_salt(body, salt)
-        return None if rewritten is None else (replace(asked, cache_salt=salt), rewritten)
-
-    def finished(self, asked: Asked, journey: Journey) -> None:
+    def finished(self, asked: Asked, trace: RequestTrace) -> None:
         """Every request that reached placement ends here, however it went."""
         tenant = asked.tenant or UNKNOWN_TENANT
         session = asked.session
-        record = journey.record(
+        record = trace.record(
             asked,
             tenant_digest=self._digests.of(tenant, "tenant", b""),
             session_digest=None if session is None else self._digests.of(tenant, "session", session.encode()),

@@ -1,23 +1,24 @@
-"""Runs a router until it is told to stop: the clients' port, the admin port, signals. Called by `semgate router`."""
+"""Runs a router until a signal stops it: the clients' port, the admin port, the banner. Called by `semgate router`."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import signal
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
+from sembase.streams import write_err
 from semgate.http.server import HttpServer
 from semgate.http.server_protocol import Limits
 from semgate.logs import log
 from semgate.prompt.digest import open_secret
-from semgate.router.admin import AdminApp
-from semgate.router.admin_key import read_admin_key
 from semgate.router.app import RouterApp
 from semgate.router.gateway import Gateway
-from semgate.router.reload import ReadSettings
-from semgate.router.said import Said
-from semgate.router.settings_check import check_settings
+from semgate.router.operations.admin import AdminApp
+from semgate.router.operations.replicas import ReadSettings
+from semgate.router.operations.settings_check import check_settings, read_admin_key
 from semgate.settings import RouterSettings
 
 
@@ -33,8 +34,8 @@ async def serve(
     settings: RouterSettings, *, read_again: ReadSettings | None = None, config: Path | None = None
 ) -> None:
     gateway = build_gateway(settings, read_again, config)
-    said = Said(settings)
-    said.starting()
+    banner = StartupBanner(settings)
+    banner.starting()
     server = HttpServer(
         RouterApp(gateway),
         host=settings.host,
@@ -48,7 +49,7 @@ async def serve(
     loop = asyncio.get_running_loop()
     try:
         admin = admin_server(gateway)
-        server.bind()  # a port in use is told before the warm-up; nothing is accepted before it ended
+        server.bind()  # a port in use is reported before the warm-up; connections are accepted after it
         if admin is not None:
             admin.bind()
         await gateway.start()
@@ -64,7 +65,7 @@ async def serve(
             policy=gateway.placer.policy,
             replicas=[replica.name for replica in gateway.roster.fleet],
         )
-        said.started(port, [replica.name for replica in gateway.roster.fleet])
+        banner.started(port, [replica.name for replica in gateway.roster.fleet])
         await server.serve_until_signal()
         log(logging.INFO, "router stops", open_connections=server.open_connections)
     finally:
@@ -76,7 +77,7 @@ async def serve(
 
 
 def admin_server(gateway: Gateway) -> HttpServer | None:
-    """None where the operator asked for none. The admin surface never shares the clients' port."""
+    """None if ``admin_port`` is 0. The admin surface never shares the clients' port."""
     settings = gateway.settings
     if settings.admin_port == 0:
         return None
@@ -90,3 +91,24 @@ def admin_server(gateway: Gateway) -> HttpServer | None:
         limits=Limits(max_connections=64),
         flags=("--admin-host", "--admin-port"),
     )
+
+
+class StartupBanner:
+    """Two lines for a person at a terminal; silent if stderr is not one, since the JSON log lines say the same."""
+
+    def __init__(self, settings: RouterSettings) -> None:
+        self._settings = settings
+        self._is_terminal = sys.stderr.isatty()
+
+    def starting(self) -> None:
+        if self._is_terminal:
+            write_err("semgate: starting (the first start compiles for up to half a minute)\n")
+
+    def started(self, port: int, replicas: Sequence[str]) -> None:
+        if not self._is_terminal:
+            return
+        settings = self._settings
+        scheme = "https" if settings.tls_cert_file is not None else "http"
+        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        to = ", ".join(replicas) or "the replicas that Kubernetes names"
+        write_err(f"semgate: router on {scheme}://{host}:{port}, policy {settings.routing_policy}, to {to}\n")

@@ -17,7 +17,7 @@ from semgate.events.subscriber import StreamOptions
 from semgate.events.wire import BlockStored, encode_batch
 from semgate.index.blocks import BlockIndex
 from semgate.index.keys import request_keys
-from semgate.router.warm_up import warm_up
+from semgate.router.operations.warm_up import warm_up
 
 REPLICA = "replica-0"
 PATIENCE_SECONDS = 60.0

@@ -13,8 +13,8 @@ from tests.fakes.raw_client import ask, chat
 from tests.fakes.router_rig import Rig, router_rig
 
 from semgate.http.faults import UpstreamFault
-from semgate.router.forward import _ending
-from semgate.router.seat import FleetSeat, Seat
+from semgate.router.request.forward import _ending
+from semgate.router.request.placement import FleetPlacement, Placement
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
@@ -79,7 +79,7 @@ def test_with_every_breaker_open_one_replica_is_tried_and_may_recover(tmp_path: 
 
 
 def test_only_a_refused_connection_says_that_nobody_is_there() -> None:
-    assert _ending(UpstreamFault("no_connection", sent=False)) == "left"
+    assert _ending(UpstreamFault("no_connection", sent=False)) == "unknown"
     assert _ending(UpstreamFault("connect", sent=False, refused=True)) == "gone"
     assert _ending(UpstreamFault("connect", sent=False, detail="timed out")) == "failed"
     assert _ending(UpstreamFault("connect", sent=False, detail="OSError")) == "failed"
@@ -92,12 +92,12 @@ def noted_losses(rig: Rig) -> list[int]:
     return lost
 
 
-async def seat_on(rig: Rig, name: str) -> Seat:
-    asked = await rig.gateway.looked_at("/v1/chat/completions", (), b"{}")
+async def placement_on(rig: Rig, name: str) -> Placement:
+    asked = await rig.gateway.inspector.inspect_request("/v1/chat/completions", (), b"{}")
     assert asked is not None
-    take = rig.gateway.seats(await rig.gateway.evidence.gather(*asked))
+    place = rig.gateway.placements(await rig.gateway.evidence.collect(*asked))
     others = frozenset(each.name for each in rig.replicas if each.name != name)
-    return take(others)
+    return place(others)
 
 
 def test_a_lost_cache_is_forgotten_once_until_the_replica_answers(tmp_path: Path) -> None:
@@ -105,13 +105,13 @@ def test_a_lost_cache_is_forgotten_once_until_the_replica_answers(tmp_path: Path
         async with router_rig(tmp_path, "a") as rig:
             lost = noted_losses(rig)
             for _ in range(3):
-                (await seat_on(rig, "a")).end("gone")
+                (await placement_on(rig, "a")).end("gone")
             assert lost == [0]
-            seat = await seat_on(rig, "a")
-            seat.first_byte(200)
-            seat.end("answered")
+            placement = await placement_on(rig, "a")
+            placement.first_byte(200)
+            placement.end("answered")
             for _ in range(3):
-                (await seat_on(rig, "a")).end("gone")
+                (await placement_on(rig, "a")).end("gone")
             assert lost == [0, 0]
 
     run(work())
@@ -120,11 +120,11 @@ def test_a_lost_cache_is_forgotten_once_until_the_replica_answers(tmp_path: Path
 def test_a_late_fault_does_not_empty_the_successor_of_a_slot(tmp_path: Path) -> None:
     async def work() -> None:
         async with router_rig(tmp_path, "a") as rig:
-            seat = await seat_on(rig, "a")
-            assert isinstance(seat, FleetSeat)
+            placement = await placement_on(rig, "a")
+            assert isinstance(placement, FleetPlacement)
             rig.gateway.reloader.set_replicas((f"{rig.replicas[0].origin};name=later",), "test")
             lost = noted_losses(rig)
-            seat.end("gone")
+            placement.end("gone")
             assert lost == []
 
     run(work())

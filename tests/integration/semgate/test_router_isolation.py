@@ -101,7 +101,7 @@ def test_a_request_whose_evidence_fails_is_placed_by_load_and_says_why(tmp_path:
             async def broken(*_: object) -> None:
                 raise RecursionError("canary")
 
-            rig.gateway.evidence._gather = broken  # type: ignore[method-assign,assignment]
+            rig.gateway.evidence._collect = broken  # type: ignore[method-assign,assignment]
             assert (await ask(rig.port, body=chat())).status == 200
             record = rig.gateway.ring.latest(1)[0]
             assert record.route == "error_fallback"

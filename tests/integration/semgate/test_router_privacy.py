@@ -16,7 +16,7 @@ from tests.fakes.raw_client import Exchange, Reply, ask, chat
 from tests.fakes.router_rig import Rig, router_rig
 
 from semgate.logs import JsonLines
-from semgate.router.salt import tenant_salt
+from semgate.router.request.inspection import tenant_salt
 
 CANARIES = {
     "prompt": "canary-prompt-7f3a",

@@ -19,7 +19,7 @@ from semgate.index import holders, slots
 from semgate.index.approximate import ApproximateIndex
 from semgate.index.blocks import BlockIndex
 from semgate.index.keys import request_keys
-from semgate.router.warm_up import warm_up
+from semgate.router.operations.warm_up import warm_up
 
 LONGEST_CALL_SECONDS = 0.05  # half a second and more where a call did the whole of it; a busy machine is slow
 BLOCKS = 1 << 20

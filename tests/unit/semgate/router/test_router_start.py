@@ -1,4 +1,4 @@
-"""A router that starts: not ready before it is warm and has looked at its replicas; a line for who watches it."""
+"""Start-up: the router is not ready before it is warm and has checked its replicas; a terminal shows a banner."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from semgate.router.gateway import Gateway
-from semgate.router.said import Said
+from semgate.router.service import StartupBanner
 from semgate.settings import RouterSettings
 
 
@@ -49,9 +49,9 @@ def test_it_is_not_ready_before_it_is_warm_and_has_looked_once(health_seconds: f
 
 
 @pytest.mark.parametrize("stream", [Terminal(), io.StringIO()])
-def test_a_terminal_is_told_address_policy_and_replicas(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_shows_address_policy_and_replicas(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stderr", stream)
-    said = Said(RouterSettings(routing_policy="least_loaded"))
-    said.started(8020, ["a", "b"])
+    banner = StartupBanner(RouterSettings(routing_policy="least_loaded"))
+    banner.started(8020, ["a", "b"])
     expected = "semgate: router on http://127.0.0.1:8020, policy least_loaded, to a, b\n"
     assert stream.getvalue() == (expected if stream.isatty() else "")

@@ -1,0 +1,1 @@
+"""What an operator needs: start-up checks, replicas reloaded, the admin surface, decisions explained, warm-up."""

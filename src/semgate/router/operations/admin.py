@@ -1,0 +1,167 @@
+"""The admin surface, on its own port and behind a key, and the status pages that both ports serve.
+
+Replicas are listed, set, drained and reloaded; decisions are read.
+Every answer is JSON. The key comes as ``Authorization: Bearer KEY`` or ``X-Semgate-Admin-Key: KEY`` and is compared in
+constant time; nothing of a request is logged or forwarded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, Final, Protocol
+from urllib.parse import parse_qs, unquote
+
+from sembase.errors import ConfigurationError, SemBlendError
+from semgate.http.faults import NO_METHOD, NOT_FOUND, TOO_LARGE, Fault, Send, send_fault, send_json
+from semgate.http.headers import ADMIN_KEY, Headers, find
+from semgate.http.request_body import BodyTooLarge, ClientGone, Receive, read_body
+from semgate.placement.placer import Placer
+from semgate.router.operations.replicas import Reloader
+from semgate.router.state.decisions import DecisionRing
+from semgate.router.state.metrics import CONTENT_TYPE, RouterMetrics
+from semgate.router.state.roster import Roster
+
+UNAUTHORIZED: Final = Fault(401, "invalid_request_error", "unauthorized", "The admin key is missing or wrong.")
+MAX_BODY_BYTES: Final = 1 << 20
+MAX_LISTED: Final = 1_000
+
+
+class Administered(Protocol):
+    """What the pages of this module read of a running router; ``semgate.router.gateway.Gateway`` is one."""
+
+    placer: Placer
+    roster: Roster
+    reloader: Reloader
+    ring: DecisionRing
+    metrics: RouterMetrics
+
+    def not_ready_because(self) -> str | None:
+        """A reason for people; None if the router can place requests."""
+
+
+async def send_status_page(router: Administered, path: str, send: Send) -> bool:
+    """/healthz (the process answers), /readyz (it can place requests), /metrics. False for any other path."""
+    if path == "/healthz":
+        await send_json(send, 200, b'{"status": "alive"}')
+    elif path == "/readyz":
+        reason = router.not_ready_because()
+        status = {"status": "ready"} if reason is None else {"status": "not ready", "reason": reason}
+        await send_json(send, 200 if reason is None else 503, json.dumps(status).encode())
+    elif path == "/metrics":
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", CONTENT_TYPE)]})
+        await send({"type": "http.response.body", "body": router.metrics.text()})
+    else:
+        return False
+    return True
+
+
+class AdminApp:
+    def __init__(self, router: Administered, key: str) -> None:
+        self._router = router
+        self._key_digest = hashlib.sha256(key.encode()).digest()
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        headers: Headers = tuple(scope["headers"])
+        if scope["path"] == "/healthz" and await send_status_page(self._router, "/healthz", send):
+            return
+        if not self._has_key(headers):
+            await send_fault(send, UNAUTHORIZED, ((b"www-authenticate", b"Bearer"),))
+            return
+        if await send_status_page(self._router, scope["path"], send):
+            return
+        try:
+            body = await read_body(receive, headers, MAX_BODY_BYTES)
+            found = await self._answer(scope, body)
+            await send_json(send, 200, json.dumps(found, indent=1).encode() + b"\n")
+        except _RefusedError as refused:
+            await send_fault(send, refused.fault)
+        except BodyTooLarge:
+            await send_fault(send, TOO_LARGE)
+        except ClientGone:
+            return
+        except SemBlendError as error:
+            await send_fault(send, Fault(400, "invalid_request_error", "refused", str(error)))
+
+    def _has_key(self, headers: Headers) -> bool:
+        given = find(headers, ADMIN_KEY)
+        if given is None:
+            scheme, _, given = (find(headers, b"authorization") or b"").partition(b" ")
+            given = given.strip() if scheme.lower() == b"bearer" else b""
+        return hmac.compare_digest(hashlib.sha256(given).digest(), self._key_digest)
+
+    async def _answer(self, scope: MutableMapping[str, Any], body: bytes) -> Any:
+        parts = tuple(unquote(part) for part in scope["path"].strip("/").split("/"))
+        if len(parts) < 2 or parts[0] != "admin":
+            raise _RefusedError(NOT_FOUND)
+        handler = _HANDLERS.get((scope["method"], parts[1], len(parts)))
+        if handler is None:
+            known = {(noun, count) for _, noun, count in _HANDLERS}
+            raise _RefusedError(NO_METHOD if (parts[1], len(parts)) in known else NOT_FOUND)
+        return await handler(self._router, parts, parse_qs(scope["query_string"].decode("latin-1")), body)
+
+
+class _RefusedError(Exception):
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(fault.code)
+        self.fault = fault
+
+
+Handler = Callable[[Administered, tuple[str, ...], dict[str, list[str]], bytes], Awaitable[Any]]
+
+
+async def _list_replicas(router: Administered, parts: tuple[str, ...], query: dict[str, list[str]], body: bytes) -> Any:
+    return {"policy": router.placer.policy, "replicas": router.roster.listed()}
+
+
+async def _set_replicas(router: Administered, parts: tuple[str, ...], query: dict[str, list[str]], body: bytes) -> Any:
+    try:
+        given = json.loads(body)
+    except (ValueError, RecursionError):
+        given = None
+    wanted = given.get("replicas") if isinstance(given, dict) else None
+    if not isinstance(wanted, list) or not all(isinstance(each, str) for each in wanted):
+        raise ConfigurationError('send {"replicas": ["http://host:port", ...]}')
+    return router.reloader.set_replicas(tuple(wanted), "admin").as_record()
+
+
+async def _drain(router: Administered, parts: tuple[str, ...], query: dict[str, list[str]], body: bytes) -> Any:
+    name, verb = parts[2], parts[3]
+    if verb not in ("drain", "undrain"):
+        raise _RefusedError(NOT_FOUND)
+    router.roster.set_draining(name, draining=verb == "drain")
+    return {"replica": name, "draining": verb == "drain"}
+
+
+async def _reload(router: Administered, parts: tuple[str, ...], query: dict[str, list[str]], body: bytes) -> Any:
+    return router.reloader.reload("admin").as_record()
+
+
+async def _decisions(router: Administered, parts: tuple[str, ...], query: dict[str, list[str]], body: bytes) -> Any:
+    limit = query.get("limit", ["100"])[0]
+    if not limit.isascii() or not limit.isdigit() or not 1 <= int(limit) <= MAX_LISTED:
+        raise ConfigurationError(f"limit must be an integer from 1 to {MAX_LISTED}")
+    return {"decisions": [record.as_record() for record in router.ring.latest(int(limit))]}
+
+
+async def _decision(router: Administered, parts: tuple[str, ...], query: dict[str, list[str]], body: bytes) -> Any:
+    record = router.ring.get(parts[2])
+    if record is None:
+        raise _RefusedError(
+            Fault(404, "invalid_request_error", "not_found", "No decision with this request id is in memory.")
+        )
+    return record.as_record()
+
+
+_HANDLERS: Final[dict[tuple[str, str, int], Handler]] = {
+    ("GET", "replicas", 2): _list_replicas,
+    ("PUT", "replicas", 2): _set_replicas,
+    ("POST", "replicas", 4): _drain,
+    ("POST", "reload", 2): _reload,
+    ("GET", "decisions", 2): _decisions,
+    ("GET", "decisions", 3): _decision,
+}

@@ -1,0 +1,117 @@
+"""A placement: one request on one replica, made by a decision and ended exactly once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final, Literal, Protocol
+
+from semgate.fleet import Replica
+from semgate.fleet.load import Outcome
+from semgate.http.event_stream import ReplyFacts
+from semgate.placement.decision import Decision, NoUsableReplicaError
+from semgate.placement.placer import Placer
+from semgate.placement.view import PlacementRequest
+from semgate.router.state.roster import Roster
+
+# answered: the replica did its work. failed: counted by its breaker. gone: nothing listens on its port any more, so
+# its cache is lost too. unknown: the attempt says nothing about the replica (the client left, no connection was free,
+# or the request itself may be at fault).
+Ending = Literal["answered", "failed", "gone", "unknown"]
+_OUTCOMES: Final[dict[Ending, Outcome]] = {
+    "answered": "ok",
+    "failed": "fault",
+    "gone": "fault",
+    "unknown": "cancelled",
+}
+
+
+class Placement(Protocol):
+    @property
+    def decision(self) -> Decision: ...
+
+    @property
+    def origin(self) -> str: ...
+
+    def first_byte(self, status: int) -> None:
+        """The prefill is over, or the replica refused."""
+
+    def blame(self) -> None:
+        """Called after the end, when another replica answered the request: this replica was at fault."""
+
+    def end(self, ending: Ending, facts: ReplyFacts | None = None) -> None:
+        """The request is no longer on the replica; later calls do nothing."""
+
+
+# Names of the replicas that have failed this request -> a placement on another one. Raises NoUsableReplicaError if
+# there is none.
+PlaceRequest = Callable[[frozenset[str]], Placement]
+
+
+class PlacementListener(Protocol):
+    """Receives what was sent to and answered by which slot of the fleet, to predict which blocks a replica holds."""
+
+    def sent(self, slot: int, request: PlacementRequest) -> None: ...
+
+    def answered(self, slot: int, request: PlacementRequest) -> None: ...
+
+
+class FleetPlacement:
+    def __init__(
+        self,
+        decision: Decision,
+        replica: Replica,
+        request: PlacementRequest,
+        placer: Placer,
+        roster: Roster,
+        listener: PlacementListener,
+    ) -> None:
+        reused_tokens = max(decision.expected_tokens, decision.exact_blocks * request.block_tokens)
+        self.decision = decision
+        self.origin = replica.endpoint.origin
+        self._replica = replica
+        self._request = request
+        self._placer = placer
+        self._roster = roster
+        self._listener = listener
+        self._ticket = replica.begin(max(request.prompt_tokens - reused_tokens, 1))
+        self._began_s = time.perf_counter()
+        self._is_over = False
+
+    def first_byte(self, status: int) -> None:
+        if self._is_over:
+            return
+        self._ticket.first_token()
+        if self._roster.note_answer(self._replica) and status < 400:
+            self._listener.answered(self._replica.slot, self._request)
+
+    def blame(self) -> None:
+        self._replica.fault()
+
+    def end(self, ending: Ending, facts: ReplyFacts | None = None) -> None:
+        if self._is_over:
+            return
+        self._is_over = True
+        self._ticket.end(_OUTCOMES[ending])
+        if ending == "gone":
+            self._roster.cache_lost(self._replica)
+        elif ending == "answered" and facts is not None and facts.first_token_s is not None:
+            prompt_tokens = facts.prompt_tokens or self._request.prompt_tokens
+            ttft_ms = (facts.first_token_s - self._began_s) * 1e3
+            self._placer.observe(self._ticket.observed(prompt_tokens, facts.cached_tokens, ttft_ms))
+
+
+def placements_for(
+    request: PlacementRequest, placer: Placer, roster: Roster, listener: PlacementListener
+) -> PlaceRequest:
+    def place(tried: frozenset[str]) -> Placement:
+        untried = replace(request, tried=tried) if tried else request
+        decision = placer.decide(untried, roster.fleet.views())
+        replica = roster.fleet.find(decision.replica)
+        if replica is None:
+            raise NoUsableReplicaError(f"the policy chose '{decision.replica}', which is not in the fleet")
+        listener.sent(replica.slot, request)
+        return FleetPlacement(decision, replica, request, placer, roster, listener)
+
+    return place

@@ -1,0 +1,67 @@
+"""Where a request's token ids come from: the model's own files, an engine's /tokenize, or the request itself."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, is_dataclass
+from typing import Any, Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semgate.http.request_body import Asked
+from semgate.http.upstream import Upstream
+from semgate.logs import log
+from semgate.router.state.metrics import Sample
+from semgate.router.state.roster import Roster
+from semgate.settings import RouterSettings
+from semgate.tokens.local import LocalTokens, given_tokens
+from semgate.tokens.remote import EngineTokens
+
+NEEDS_TOKENS: Final = frozenset({"precise_prefix", "semantic_placement"})
+
+
+class TokenSource(Protocol):
+    async def tokens_of(self, asked: Asked, body: bytes) -> NDArray[np.uint32] | None:
+        """The token ids the engine will see, or None."""
+
+    async def close(self) -> None: ...
+
+
+class GivenTokens:
+    """Without a tokenizer: the ids of requests that bring them."""
+
+    async def tokens_of(self, asked: Asked, body: bytes) -> NDArray[np.uint32] | None:
+        return None if asked.prompt_tokens is None else given_tokens(asked.prompt_tokens)
+
+    async def close(self) -> None:
+        return None
+
+
+def open_tokens(settings: RouterSettings, upstream: Upstream, roster: Callable[[], Roster]) -> TokenSource:
+    if settings.tokenizer is not None:
+        return LocalTokens(settings.tokenizer)
+    if settings.engine_tokenize:
+        return EngineTokens(upstream, lambda: least_busy_origin(roster()))
+    if settings.routing_policy in NEEDS_TOKENS:
+        log(
+            logging.WARNING,
+            "no tokens: requests that bring no token ids are placed by load alone",
+            policy=settings.routing_policy,
+            do="give --tokenizer the model's folder, or --engine-tokenize true",
+        )
+    return GivenTokens()
+
+
+def least_busy_origin(roster: Roster) -> str | None:
+    """Of the replica that is asked to tokenize; None where none is ready."""
+    ready = [each for each in roster.fleet if each.state() == "ready"]
+    return min(ready, key=lambda each: each.in_flight).endpoint.origin if ready else None
+
+
+def token_samples(source: TokenSource) -> Iterable[Sample]:
+    counters: Any = getattr(source, "counters", None)
+    if is_dataclass(counters) and not isinstance(counters, type):
+        for result, value in asdict(counters).items():
+            yield "counter", "semgate_tokenized", "Requests by how their token ids were had.", {"result": result}, value

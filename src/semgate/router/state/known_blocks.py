@@ -1,0 +1,230 @@
+"""Which replica holds which leading blocks: announced by the engines, or believed because we sent them there.
+
+In: replicas that come and go, block keys of requests; out: leading blocks held, by the fleet's slot. Every replica is
+believed for ``ANNOUNCE_SECONDS`` for what it was just sent; after that one that publishes KV events for what it
+publishes, one that does not for what it answered in the last ``history_seconds``. Announced blocks are keyed as the
+engine keys them, sent ones by tenant too. About 30 bytes per block and replica, bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semgate.events.feed import EventFeed, Standing
+from semgate.events.kept_task import KeptTask
+from semgate.events.subscriber import StreamOptions
+from semgate.fleet import Replica
+from semgate.http.request_body import Asked
+from semgate.index.approximate import ApproximateIndex
+from semgate.index.blocks import BlockIndex
+from semgate.index.keys import root_key
+from semgate.placement.view import BySlot, Keys
+from semgate.router.state.metrics import Sample
+
+# A prefix that is being computed is not announced before it is done.
+ANNOUNCE_SECONDS: Final = 5.0
+
+# What tables have outstanding is done in steps of this size: below a millisecond each.
+TIDY_BLOCKS: Final = 256
+TIDY_SECONDS: Final = 0.1
+BETWEEN_STEPS_SECONDS: Final = 0.002
+
+
+class KnownBlocks:
+    """Every index numbers replicas by itself; here they are told apart by the fleet's slots. One loop, one thread."""
+
+    def __init__(self, blocks_per_replica: int, history_seconds: float) -> None:
+        self._feed = EventFeed(BlockIndex(blocks_per_replica))
+        self._announced = _Slots()
+        self._history = _Sent(ApproximateIndex(blocks_per_replica, history_seconds))
+        self._recent = _Sent(ApproximateIndex(blocks_per_replica, ANNOUNCE_SECONDS))
+        self._names: dict[int, str] = {}
+        self._added = 0
+        self._leaving: set[asyncio.Task[None]] = set()
+        self._tidying: KeptTask | None = None
+
+    def add(self, replica: Replica) -> None:
+        endpoint, slot = replica.endpoint, replica.slot
+        if self._tidying is None:
+            self._tidying = KeptTask("tidy block indexes", self._keep_tidy, lambda: None)
+        self._recent.add(slot)
+        if endpoint.events is None:
+            self._history.add(slot)
+            return
+        self._added += 1
+        name = self._names[slot] = f"{replica.name}#{self._added}"  # its old stream may still be closing
+        self._announced.add(slot, self._feed.add(name, StreamOptions(endpoint.events, endpoint.replay)))
+
+    def remove(self, replica: Replica) -> None:
+        slot = replica.slot
+        self._history.remove(slot)
+        self._recent.remove(slot)
+        name = self._names.pop(slot, None)
+        if name is not None:
+            self._announced.remove(slot)
+            task = asyncio.get_running_loop().create_task(self._feed.remove(name))
+            self._leaving.add(task)
+            task.add_done_callback(self._leaving.discard)
+
+    def lose(self, replica: Replica) -> None:
+        """Its cache is gone. What it announces next says itself that it began anew."""
+        self._history.clear(replica.slot)
+        self._recent.clear(replica.slot)
+
+    @property
+    def are_announced(self) -> bool:
+        return bool(self._announced)
+
+    def resolved(self, asked: Asked) -> Asked:
+        """The request with model and adapter as the engines name them: once, for blocks and donors alike."""
+        model, lora = self._feed.resolve(asked.model, asked.lora)
+        return replace(asked, model=model, lora=lora)
+
+    def announced(self, keys: Keys) -> BySlot | None:
+        """Leading blocks by slot as the engines told; keys from ``announced_root``. None where no engine tells."""
+        return self._announced.by_slot(self._feed.index.longest(keys)) if self._announced else None
+
+    def believed(self, keys: Keys) -> BySlot | None:
+        """Leading blocks by slot as we sent them; keys from ``sent_root``."""
+        return _most([each.look_up(keys) for each in (self._history, self._recent) if each])
+
+    def announced_root(self, asked: Asked) -> int:
+        """Of a request with the engines' names (``resolved``)."""
+        return self._feed.request_root(asked.model, asked.cache_salt, asked.lora)
+
+    def sent(self, slot: int, keys: Keys) -> None:
+        """The request is on its way: believed for the time a prefill takes, as it may be refused."""
+        self._recent.note(slot, keys)
+
+    def answered(self, slot: int, keys: Keys) -> None:
+        """The replica computed it."""
+        self._history.note(slot, keys)
+
+    def announced_block_tokens(self) -> int | None:
+        """The engines' block size by their own word; None before the first block."""
+        return next((each.block_tokens for each in self._feed.standings() if each.block_tokens is not None), None)
+
+    def samples(self, replicas: Iterable[Replica]) -> Iterable[Sample]:
+        by_name = {name: slot for slot, name in self._names.items()}
+        of_slot = {replica.slot: replica.name for replica in replicas}
+        for each in self._feed.standings():
+            slot = by_name.get(each.replica)
+            if slot is None or slot not in of_slot:
+                continue
+            labels = {"replica": of_slot[slot]}
+            yield "gauge", "semgate_index_blocks", "KV blocks a replica announced.", labels, each.blocks
+            yield "gauge", "semgate_events_connected", "1 while events come in.", labels, float(each.connected)
+            counted = each.stream
+            for name, value in (
+                ("messages", counted.messages),
+                ("gaps", counted.gaps),
+                ("resyncs", counted.resyncs),
+                ("restarts", counted.restarts),
+                ("replayed", counted.replayed),
+                ("unreadable", _unreadable(each)),
+                ("deaths", each.deaths),
+            ):
+                yield "counter", f"semgate_events_{name}", f"KV-event {name}.", labels, value
+        counters = self._feed.index.counters
+        orphans, evicted = counters.orphan_blocks, counters.evicted_blocks
+        yield "counter", "semgate_index_orphan_blocks", "Blocks behind a parent nobody told of.", {}, orphans
+        yield "counter", "semgate_index_evicted_blocks", "Blocks forgotten at the bound of the index.", {}, evicted
+
+    async def _keep_tidy(self) -> None:
+        """Expiry and what clears and growth left to do, also while no request comes."""
+        while True:
+            is_behind = [each.tidy(TIDY_BLOCKS) for each in (self._feed.index, self._history, self._recent)]
+            await asyncio.sleep(BETWEEN_STEPS_SECONDS if any(is_behind) else TIDY_SECONDS)
+
+    async def close(self) -> None:
+        if self._tidying is not None:
+            await self._tidying.stop()
+            self._tidying = None
+        await asyncio.gather(*self._leaving, return_exceptions=True)
+        await self._feed.close()
+
+
+def sent_root(tenant: str, model: str | None, salt: str | None, lora: str | None) -> int:
+    """What one tenant sent says nothing about another's, even where the engine would share the blocks."""
+    own = f"{len(tenant)}:{tenant}" + ("" if salt is None else f"={salt}")
+    return root_key(model or "", own, lora)
+
+
+class _Slots:
+    """An index's slots beside the fleet's."""
+
+    def __init__(self) -> None:
+        self._of_fleet: dict[int, int] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._of_fleet)
+
+    def add(self, slot: int, inner: int) -> None:
+        self._of_fleet[slot] = inner
+
+    def remove(self, slot: int) -> int | None:
+        return self._of_fleet.pop(slot, None)
+
+    def inner(self, slot: int) -> int | None:
+        return self._of_fleet.get(slot)
+
+    def by_slot(self, found: NDArray[np.int32]) -> BySlot:
+        placed = np.zeros(max(self._of_fleet) + 1, np.int32)
+        for slot, inner in self._of_fleet.items():
+            placed[slot] = found[inner]
+        return placed
+
+
+class _Sent:
+    """What was sent where, in one approximate index."""
+
+    def __init__(self, index: ApproximateIndex) -> None:
+        self._index = index
+        self._slots = _Slots()
+
+    def __bool__(self) -> bool:
+        return bool(self._slots)
+
+    def add(self, slot: int) -> None:
+        self._slots.add(slot, self._index.add_slot())
+
+    def remove(self, slot: int) -> None:
+        inner = self._slots.remove(slot)
+        if inner is not None:
+            self._index.remove_slot(inner)
+
+    def clear(self, slot: int) -> None:
+        inner = self._slots.inner(slot)
+        if inner is not None:
+            self._index.cleared(inner)
+
+    def note(self, slot: int, keys: Keys) -> None:
+        inner = self._slots.inner(slot)
+        if inner is not None and keys.size:
+            self._index.routed(inner, keys)
+
+    def tidy(self, blocks: int) -> bool:
+        return self._index.tidy(blocks)
+
+    def look_up(self, keys: Keys) -> BySlot:
+        return self._slots.by_slot(self._index.longest(keys))
+
+
+def _unreadable(standing: Standing) -> int:
+    applied = standing.applied
+    return standing.stream.malformed_frames + applied.malformed_batches + applied.malformed_events
+
+
+def _most(found: list[BySlot]) -> BySlot | None:
+    if len(found) < 2:
+        return found[0] if found else None
+    longest = np.zeros(max(each.size for each in found), np.int32)
+    for each in found:
+        longest[: each.size] = np.maximum(longest[: each.size], each)
+    return longest

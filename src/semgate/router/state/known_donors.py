@@ -1,0 +1,63 @@
+"""Donors announced by the connectors of the engines: which replica could spare how many tokens of a request.
+
+In: replicas that come and go, token ids; out: tokens by the fleet's slot. Bounded by the index of donors.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import zmq.asyncio
+from numpy.typing import NDArray
+
+from semgate.donors.anchors import DonorIndex
+from semgate.donors.subscriber import DonorFeed
+from semgate.events.feed import new_context
+from semgate.fleet import Replica
+from semgate.http.request_body import Asked
+from semgate.placement.view import BySlot
+
+
+class KnownDonors:
+    """Without a key nothing is followed: announcements could not be read."""
+
+    def __init__(self, key: bytes | None) -> None:
+        self._index: DonorIndex | None = None
+        self._feed: DonorFeed | None = None
+        self._context: zmq.asyncio.Context | None = None
+        self._followed: set[int] = set()
+        if key is not None:
+            self._context = new_context()
+            self._index = DonorIndex(key)
+            self._feed = DonorFeed(self._index, self._context)
+
+    def add(self, replica: Replica) -> None:
+        address = replica.endpoint.donors
+        if address is not None and self._feed is not None:
+            self._feed.follow(replica.slot, address)
+            self._followed.add(replica.slot)
+
+    def remove(self, replica: Replica) -> None:
+        if self._feed is not None and replica.slot in self._followed:
+            self._followed.discard(replica.slot)
+            self._feed.leave(replica.slot)
+
+    def look_up(
+        self, asked: Asked, tokens: NDArray[np.uint32], exact: BySlot | None, block_tokens: int
+    ) -> BySlot | None:
+        """Tokens beyond its exact prefix; None where no replica announces donors.
+
+        ``asked`` with its adapter as ``KnownBlocks.resolved`` gives it: donors are announced under the adapter's name.
+        """
+        if self._index is None or not self._followed:
+            return None
+        held = np.zeros(max(self._followed) + 1, np.int32)
+        if exact is not None:
+            shared = min(held.size, exact.size)
+            held[:shared] = exact[:shared] * block_tokens
+        return self._index.expected(tokens, asked.cache_salt, asked.lora, held)
+
+    async def close(self) -> None:
+        if self._feed is not None:
+            await self._feed.close()
+        if self._context is not None:
+            self._context.destroy(linger=0)

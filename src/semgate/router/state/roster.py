@@ -1,0 +1,111 @@
+"""The fleet as the operator sees it: replicas set as a whole, drained by name, listed; listeners hear of each change.
+
+In: endpoints of the settings, the admin surface or Kubernetes; out: what was added and removed. A replica drained by
+name stays drained when the list is loaded again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from sembase.errors import ConfigurationError
+from semgate.fleet import Endpoint, Fleet, Replica
+
+
+class Listener(Protocol):
+    """What keeps state per replica: indexes, event feeds, the policy. Slots are the fleet's, lowest free one first."""
+
+    def replica_added(self, replica: Replica) -> None: ...
+
+    def replica_removed(self, replica: Replica) -> None: ...
+
+    def cache_lost(self, replica: Replica) -> None:
+        """The process behind the replica is gone; whatever comes back under its name begins empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+    needs_restart: tuple[str, ...] = ()
+
+    def as_record(self) -> dict[str, Any]:
+        return {
+            "added": list(self.added),
+            "removed": list(self.removed),
+            "needs_restart": list(self.needs_restart),
+        }
+
+
+class Roster:
+    def __init__(self, listeners: Iterable[Listener] = (), most_replicas: int = 256) -> None:
+        self._listeners = tuple(listeners)
+        self._drained: set[str] = set()
+        self._was_healthy: set[str] = set()
+        self._lost: set[str] = set()  # not heard from since its cache was lost
+        self.fleet = Fleet(most_replicas=most_replicas, on_add=self._added, on_remove=self._removed)
+
+    def apply(self, endpoints: Iterable[Endpoint]) -> Change:
+        added, removed = self.fleet.apply(endpoints)
+        self._drained &= {replica.name for replica in self.fleet}
+        return Change(added, removed)
+
+    def set_draining(self, name: str, *, draining: bool) -> None:
+        replica = self.fleet.find(name)
+        if replica is None:
+            known = ", ".join(each.name for each in self.fleet) or "none"
+            raise ConfigurationError(f"there is no replica '{name}'; known: {known}")
+        replica.draining = draining
+        (self._drained.add if draining else self._drained.discard)(name)
+
+    def note_health(self) -> None:
+        """After a round of health checks: one that stopped answering has lost its cache."""
+        for replica in self.fleet:
+            if replica.healthy:
+                self._was_healthy.add(replica.name)
+            elif replica.name in self._was_healthy:
+                self._was_healthy.discard(replica.name)
+                self.cache_lost(replica)
+
+    def cache_lost(self, replica: Replica) -> None:
+        """Told once until the replica is heard from again; a late fault of one that left says nothing of its slot."""
+        if self.fleet.find(replica.name) is not replica or replica.name in self._lost:
+            return
+        self._lost.add(replica.name)
+        for listener in self._listeners:
+            listener.cache_lost(replica)
+
+    def note_answer(self, replica: Replica) -> bool:
+        """It answered; False where it is no longer of the fleet."""
+        if self.fleet.find(replica.name) is not replica:
+            return False
+        self._lost.discard(replica.name)
+        return True
+
+    def listed(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "name": replica.name,
+                "origin": replica.endpoint.origin,
+                "state": replica.state(),
+                "in_flight": replica.in_flight,
+                "queued_prefill_tokens": replica.queued_prefill_tokens,
+                "breaker_opened": replica.breaker.opened,
+                "events": replica.endpoint.events,
+                "donors": replica.endpoint.donors,
+            }
+            for replica in self.fleet
+        ]
+
+    def _added(self, replica: Replica) -> None:
+        replica.draining = replica.name in self._drained
+        for listener in self._listeners:
+            listener.replica_added(replica)
+
+    def _removed(self, replica: Replica) -> None:
+        self._was_healthy.discard(replica.name)
+        self._lost.discard(replica.name)
+        for listener in self._listeners:
+            listener.replica_removed(replica)

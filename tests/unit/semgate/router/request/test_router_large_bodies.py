@@ -1,0 +1,95 @@
+"""One large body does not stop the others: what is looked at is bounded, and a long look happens in a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from semgate.http.request_body import MOST_VALUES, Asked, read_request
+from semgate.prompt.contents import (
+    MAX_CONTENT_BYTES,
+    MAX_CONTENTS,
+    MAX_GUESSED_TOKENS,
+    MEDIA_TOKENS,
+    contents_of,
+    guessed_tokens,
+)
+from semgate.prompt.pieces import prompt_pieces
+from semgate.router.request.inspection import INLINE_BYTES, STRICT_BYTES, run_off_loop, with_cache_salt
+
+
+def chat_of(content: object) -> tuple[Asked, bytes]:
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": content}]}).encode()
+    return read_request("/v1/chat/completions", (), body, "t"), body
+
+
+def test_only_as_many_pieces_are_cut_as_are_kept() -> None:
+    asked, body = chat_of("a\n\n" * 800_000)
+    began_s = time.thread_time()
+    assert len(contents_of(asked, body)) == MAX_CONTENTS
+    assert time.thread_time() - began_s < 0.7, "1.9 s when all of it was segmented"
+
+
+def test_only_so_many_bytes_are_looked_at() -> None:
+    asked, body = chat_of(["x" * MAX_CONTENT_BYTES] * 8)
+    assert len(contents_of(asked, body)) == 1
+
+
+@given(
+    st.lists(st.sampled_from(["a", "b c", "CONTEXT: d", "\n", "\n\n", " ", "\n \n", "\nUSER: e"]), max_size=40),
+    st.integers(1, 6),
+    st.booleans(),
+)
+def test_a_bounded_look_sees_the_same_pieces(parts: list[str], most: int, as_prompt: bool) -> None:
+    text = "".join(parts)
+    given_body = {"prompt": text} if as_prompt else {"messages": [{"role": "system", "content": text}]}
+    body = json.dumps(given_body).encode()
+    asked = read_request("/v1/completions", (), body)
+    whole = [(each.label, each.content) for each in prompt_pieces(asked, body)]
+    bounded = [(each.label, each.content) for each in prompt_pieces(asked, body, most)]
+    assert bounded[:most] == whole[:most]
+
+
+def test_a_body_of_too_many_values_is_passed_on_unread() -> None:
+    raw = b'{"model":"m","prompt":[' + b",".join([b"1"] * (MOST_VALUES + 2)) + b"]}"
+    assert read_request("/v1/completions", (), raw).prompt_tokens is None
+    assert len(read_request("/v1/completions", (), raw[: 2 * MOST_VALUES] + b"1]}").prompt_tokens or ()) > 1_000_000
+
+
+@given(st.lists(st.one_of(st.integers(-2, 2**33), st.booleans(), st.floats(allow_nan=False)), max_size=5))
+def test_token_ids_are_whole_numbers_of_32_bits(values: list[object]) -> None:
+    found = read_request("/v1/completions", (), json.dumps({"prompt": values}).encode()).prompt_tokens
+    are_ids = bool(values) and all(type(value) is int and 0 <= value < 2**32 for value in values)
+    assert found == (tuple(values) if are_ids else None)
+
+
+def test_a_large_body_is_salted_without_being_read_into_objects() -> None:
+    raw = b'{"prompt":[' + b",".join([b"1"] * STRICT_BYTES) + b'],"cache_salt":"theirs"}\n'
+    salted = with_cache_salt(raw, "ours")
+    assert salted is not None
+    assert json.loads(salted)["cache_salt"] == "ours"
+    assert with_cache_salt(raw[:-3], "ours") is None
+    assert with_cache_salt(b"[" + raw + b"]", "ours") is None
+
+
+def test_a_large_body_is_worked_on_run_off_loop() -> None:
+    async def work() -> None:
+        here = threading.get_ident()
+        assert await run_off_loop(INLINE_BYTES, threading.get_ident) == here
+        assert await run_off_loop(INLINE_BYTES + 1, threading.get_ident) != here
+
+    asyncio.run(work())
+
+
+def test_a_picture_has_a_fixed_size() -> None:
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 4_000_000}}
+    asked, body = chat_of([{"type": "text", "text": "What is this?" * 4}, picture])
+    assert guessed_tokens(asked) == 13 + MEDIA_TOKENS
+    assert sum(each.tokens for each in contents_of(asked, body)) == 13 + MEDIA_TOKENS
+    unread = read_request("/v1/responses", (), json.dumps({"input": [picture]}).encode())
+    assert guessed_tokens(unread) == MAX_GUESSED_TOKENS
