@@ -6,7 +6,7 @@ PY := $(BIN)/python
 # Engines and rivals import faster with byte code; some shells switch it off.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup pins models engine-vllm fmt lint types imports docs docs-check test test-starved test-load test-models test-inside test-engines check build smoke bench-planner bench-discovery bench-offline bench-vllm bench-fidelity bench-guard e2e-vllm bench-clients bench-simulator bench-calibration bench clean engine-nats engine-sglang bench-sglang e2e-sglang engine-dynamo rival-routers e2e-router load-router bench-router demo-router
+.PHONY: help setup pins models engine-vllm fmt lint types imports docs docs-check test test-starved test-uvicorn test-load test-models test-inside test-engines check build smoke bench-planner bench-discovery bench-offline bench-vllm bench-fidelity bench-guard e2e-vllm bench-clients bench-simulator bench-calibration bench clean engine-nats engine-sglang bench-sglang e2e-sglang engine-dynamo rival-routers e2e-router load-router bench-router demo-router
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -60,6 +60,15 @@ test-starved: setup  ## tests of sockets, threads and processes while more than 
 	@command -v stress-ng > /dev/null && test "$$(id -u)" = 0 || { echo "run as root, after: apt-get install stress-ng"; exit 3; }
 	stress-ng --quiet --cpu 0 --cpu-load 60 --cpu-load-slice 500 --sched fifo --sched-prio 50 --timeout 3600 & \
 	trap "kill $$!" EXIT; $(BIN)/pytest -n 2 --durations=12 $(ALONE) $(STARVED)
+
+# `make test` runs the highest version, which the pins name; the lowest is installed beside it and found first.
+UVICORN ?= $(shell $(PY) -c "from semgate.http.server_protocol import *; print(UVICORN_LOWEST, UVICORN_HIGHEST)")
+UVICORN_TESTS := tests/unit/semgate/http tests/integration/semgate/test_proxy_passthrough.py tests/integration/semgate/test_router_padding.py
+test-uvicorn: setup  ## the gateway's HTTP and streaming tests with the lowest and the highest uvicorn it accepts (UVICORN=version ...)
+	@for version in $(UVICORN); do folder=.cache/uvicorn/$$version; echo "uvicorn $$version"; \
+	test -d $$folder/uvicorn || $(PY) -m scripts.install --no-deps --target $$folder uvicorn==$$version || exit 1; \
+	test "$$(PYTHONPATH=$$folder $(PY) -c 'import uvicorn; print(uvicorn.__version__)')" = $$version || exit 1; \
+	PYTHONPATH=$$folder$${PYTHONPATH:+:$$PYTHONPATH} $(BIN)/pytest -n 2 -q $(ALONE) $(UVICORN_TESTS) || exit 1; done
 
 test-load: setup  ## load on loopback, alone and bounded
 	$(BIN)/pytest -n 0 -m load

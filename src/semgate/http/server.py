@@ -20,7 +20,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from sembase.errors import ConfigurationError
-from semgate.http.server_protocol import Limits, ServerProtocol
+from semgate.http.server_protocol import Limits, ServerProtocol, check_uvicorn
 
 App = Callable[
     [
@@ -58,6 +58,7 @@ class HttpServer:
         limits: Limits | None = None,
         flags: tuple[str, str] = ("--host", "--port"),
     ) -> None:
+        check_uvicorn()
         self._config = uvicorn.Config(
             app,
             http="httptools",

@@ -8,17 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
+import uvicorn
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from sembase.errors import MissingDependencyError
 from semgate.http.departure import NotesDeparture
 from semgate.http.faults import BAD_REQUEST, BUSY, INTERNAL, Fault, send_fault
 
+# The versions the tests were run with, from the first to the last; the same bounds are in the extra `gateway`.
+# Below 0.45 uvicorn has no `_start_asgi_task`, so `ServerProtocol` would take every stream for a slow request head.
+UVICORN_LOWEST: Final = "0.45.0"
+UVICORN_HIGHEST: Final = "0.54.0"
 _LOGGER: Final = logging.getLogger("semgate")
 _REASONS: Final = {400: b"Bad Request", 503: b"Service Unavailable"}
 
@@ -32,6 +39,20 @@ class Limits:
     head_seconds: float = 20.0
     body_seconds: float = 60.0
     stall_seconds: float = 120.0
+
+
+def check_uvicorn() -> None:
+    """Refuses a uvicorn whose internals this module has not been run with. Called before the server listens."""
+    installed = uvicorn.__version__
+    if not _release(UVICORN_LOWEST) <= _release(installed) <= _release(UVICORN_HIGHEST):
+        supported = f"uvicorn>={UVICORN_LOWEST},<={UVICORN_HIGHEST}"
+        raise MissingDependencyError(supported, "gateway", f"the gateway cannot use uvicorn {installed}: it")
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """The leading numbers of a version; a suffix such as ``rc1`` or ``.post1`` does not count."""
+    found = re.match(r"\d+(?:\.\d+)*", version)
+    return tuple(map(int, found.group().split("."))) if found else ()
 
 
 class ServerProtocol(HttpToolsProtocol):

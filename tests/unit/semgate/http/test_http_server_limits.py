@@ -101,6 +101,26 @@ def test_a_late_request_behind_a_stream_does_not_cut_the_stream(late: bytes) -> 
     run_with_clock(act)
 
 
+def test_a_stream_outlives_the_time_limits_of_its_request() -> None:
+    """The timers below belong to one loop, so the limits have passed when the app continues, on any machine."""
+    limits = Limits(head_seconds=0.05, body_seconds=0.05)
+
+    async def app(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        await read_body(receive, tuple(scope["headers"]))
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"a", "more_body": True})
+        await asyncio.sleep(0.25)
+        await send({"type": "http.response.body", "body": b"b"})
+
+    async def act() -> None:
+        async with serving(app, limits) as port, connected(port) as client:
+            client.send("POST", "/", b"{}")
+            answer = await client.answer()
+            assert (answer.body, answer.complete) == (b"ab", True)
+
+    play(act)
+
+
 async def flood(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
     """Says goodbye when it is cut, as the router does."""
     await send({"type": "http.response.start", "status": 200, "headers": []})
