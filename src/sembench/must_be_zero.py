@@ -8,8 +8,7 @@ from typing import Final
 
 from sembench.metrics import METRICS
 from sembench.metrics.base import Figure
-from sembench.metrics.rows import RequestRow
-from sembench.paired.clean import is_reused
+from sembench.metrics.rows import RequestRow, is_reused
 
 CONFIRMED_NEGATIVES: Final = "negative_control_backend_confirmed_rate"
 REUSING_NEGATIVES: Final = "negative_control_confirmed_reuse_rate"

@@ -13,9 +13,8 @@ from sembase.errors import ContractError
 from sembase.files import replace_atomically
 from sembench.environment import describe_environment
 from sembench.metrics import aggregate, aggregate_by_transform
-from sembench.metrics.rows import RequestRow, row_from_json
+from sembench.metrics.rows import RequestRow, pairs_of, row_from_json
 from sembench.paired import summarize_pairs
-from sembench.paired.clean import pairs_of
 from semblend.contract import Evidence
 
 RESULT_VERSION: Final = "sembench.result.v2"

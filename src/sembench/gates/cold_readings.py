@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping
 from typing import Any
 
-from sembench.paired.interval import median_interval
+from sembench.paired import median_interval
 from sembench.workload.seeded import Draws
 
 _ARMS = ("first", "second")

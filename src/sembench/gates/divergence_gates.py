@@ -13,8 +13,7 @@ from typing import Any, Final
 from sembench.gates.calibration import NoiseFloor
 from sembench.gates.paired_figures import count_in
 from sembench.gates.verdict import Measured, Verdict, number
-from sembench.metrics.rows import RequestRow
-from sembench.paired.clean import is_clean, is_reused, pairs_of
+from sembench.metrics.rows import RequestRow, is_clean, is_reused, pairs_of
 
 KL: Final = "warm_vs_cold_mean_kl_topk"
 WORST_KL: Final = "warm_vs_cold_worst_kl_topk"

@@ -8,8 +8,7 @@ from typing import Any
 from sembench.gates.engine_summary import Load
 from sembench.gates.request_ids import requests_of_result
 from sembench.gates.verdict import Measured, Verdict
-from sembench.metrics.rows import RequestRow
-from sembench.paired.clean import is_reused
+from sembench.metrics.rows import RequestRow, is_reused
 
 
 def judge_negative_controls(

@@ -16,8 +16,7 @@ from sembench.gates.integrity import LIVE
 from sembench.gates.negative_gates import judge_negative_controls
 from sembench.gates.request_ids import requests_of_result
 from sembench.gates.verdict import Measured, Verdict
-from sembench.metrics.rows import RequestRow
-from sembench.paired.clean import is_contaminated, is_reused
+from sembench.metrics.rows import RequestRow, is_contaminated, is_reused
 from semblend.contract import Outcome
 
 _UNLISTED: Final = "cannot be told: no engine summary lists its events per request, so nothing joins"

@@ -8,8 +8,7 @@ from typing import Any, Final
 from sembench.gates.calibration import NoiseFloor
 from sembench.gates.paired_figures import BLENDED, MISS, NEGATIVE, count_in, decide_ratio, speedup_in
 from sembench.gates.verdict import Measured, Verdict
-from sembench.metrics.rows import RequestRow
-from sembench.paired.clean import is_clean, is_reused, pairs_of, speedup
+from sembench.metrics.rows import RequestRow, is_clean, is_reused, pairs_of, speedup
 
 GATE: Final = "min_blended_ttft_speedup"
 _TOLERANCE: Final = 0.05

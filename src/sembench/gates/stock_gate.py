@@ -10,9 +10,8 @@ from typing import Any, Final
 from sembench.gates.integrity import LIVE, integrity_failures
 from sembench.gates.paired_figures import decide_ratio
 from sembench.gates.verdict import Measured, Verdict
-from sembench.metrics.rows import RequestRow
-from sembench.paired.clean import is_contaminated, is_reused, timed
-from sembench.paired.interval import median_interval
+from sembench.metrics.rows import RequestRow, is_contaminated, is_reused, timed
+from sembench.paired import median_interval
 
 GATE: Final = "max_cold_arm_overhead"
 METRIC: Final = "cold_arm_overhead_median"

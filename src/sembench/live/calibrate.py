@@ -16,9 +16,9 @@ from sembench.environment import describe_environment
 from sembench.gates.calibration import CALIBRATION_VERSION
 from sembench.live.options import LiveRun
 from sembench.live.run import Replayed, replay_manifest
-from sembench.metrics.percentile import percentile
+from sembench.metrics.base import percentile
 from sembench.metrics.rows import RequestRow
-from sembench.paired.interval import median_interval
+from sembench.paired import median_interval
 from sembench.workload.seeded import Draws
 
 

@@ -1,4 +1,4 @@
-"""Metrics: one file each, declared and found by name. Aggregates are functions of rows and of nothing else."""
+"""Metrics by family, declared and found by name. Aggregates are functions of rows and of nothing else."""
 
 from __future__ import annotations
 
@@ -8,113 +8,29 @@ from typing import Any, Final
 
 from sembase.registry import Registry
 from sembench.metrics.base import Metric
+from sembench.metrics.live import LIVE_METRICS
+from sembench.metrics.negative_control import NEGATIVE_CONTROL_METRICS
+from sembench.metrics.planning import PLANNING_METRICS
+from sembench.metrics.reuse import REUSE_METRICS
 from sembench.metrics.rows import RequestRow
 
 METRICS: Final[Registry[Metric]] = Registry("metric", group="sembench.metrics")
 
-ORDER: Final = (
-    "total_blocks",
-    "prompt_tokens",
-    "exact_block_hit_rate",
-    "exact_prefix_block_rate",
-    "any_position_token_rate",
-    "semantic_candidate_block_rate",
-    "semantic_eligible_block_rate",
-    "semantic_eligible_lift",
-    "beyond_prefix_planned_token_rate",
-    "plan_rate_by_request",
-    "discovery_rate_by_request",
-    "mean_context_share",
-    "unverified_planned_token_rate",
-    "changed_token_planned_rate",
-    "semantic_path_extra_candidate_blocks",
-    "semantic_path_extra_eligible_blocks",
-    "semantic_path_extra_discoveries",
-    "plan_latency_ms_p50",
-    "plan_latency_ms_p99",
-    "backend_confirmed_block_rate",
-    "backend_confirmed_lift",
-    "confirmed_reuse_rate_by_request",
-    "confirmed_reused_token_rate",
-    "boundary_alignment_rate",
-    "materialized_reuse_rate",
-    "materialized_reuse_token_rate",
-    "propagation_contamination_rate",
-    "semantic_placement_rate_by_request",
-    "failed_request_rate",
-    "contaminated_cold_arm_rate",
-    "cold_ttft_ms_p50",
-    "cold_ttft_ms_p95",
-    "cold_ttft_ms_p99",
-    "warm_ttft_ms_p50",
-    "warm_ttft_ms_p95",
-    "warm_ttft_ms_p99",
-    "blended_ttft_speedup_median",
-    "hit_only_ttft_speedup_median",
-    "quality_pass_rate",
-    "reused_quality_pass_rate",
-    "cold_token_recall",
-    "cold_f1",
-    "cold_rouge_l",
-    "cold_exact_match",
-    "warm_token_recall",
-    "warm_f1",
-    "warm_rouge_l",
-    "warm_exact_match",
-    "answer_flip_rate",
-    "reused_answer_flip_rate",
-    "negative_control_count",
-    "negative_control_exact_block_hit_rate",
-    "negative_control_any_position_token_rate",
-    "negative_control_semantic_candidate_block_rate",
-    "negative_control_semantic_eligible_block_rate",
-    "negative_control_discovery_rate",
-    "negative_control_backend_confirmed_rate",
-    "negative_control_confirmed_reuse_rate",
-    "negative_control_semantic_placement_rate",
-)
+_BUILT_IN: Final = (*PLANNING_METRICS, *REUSE_METRICS, *LIVE_METRICS, *NEGATIVE_CONTROL_METRICS)
+ORDER: Final = tuple(metric.name for metric in _BUILT_IN)
 """The order in which metrics are written and documented."""
 
-# Metrics that share a file with others of their kind; every other has a file of its own name.
-_HOMES: Final = {
-    "cold_ttft_ms_p50": "ttft:COLD_P50",
-    "cold_ttft_ms_p95": "ttft:COLD_P95",
-    "cold_ttft_ms_p99": "ttft:COLD_P99",
-    "warm_ttft_ms_p50": "ttft:WARM_P50",
-    "warm_ttft_ms_p95": "ttft:WARM_P95",
-    "warm_ttft_ms_p99": "ttft:WARM_P99",
-    "cold_token_recall": "answer_quality:COLD_TOKEN_RECALL",
-    "cold_f1": "answer_quality:COLD_F1",
-    "cold_rouge_l": "answer_quality:COLD_ROUGE_L",
-    "cold_exact_match": "answer_quality:COLD_EXACT_MATCH",
-    "warm_token_recall": "answer_quality:WARM_TOKEN_RECALL",
-    "warm_f1": "answer_quality:WARM_F1",
-    "warm_rouge_l": "answer_quality:WARM_ROUGE_L",
-    "warm_exact_match": "answer_quality:WARM_EXACT_MATCH",
-    "answer_flip_rate": "answer_flips:ALL",
-    "reused_answer_flip_rate": "answer_flips:REUSED",
-    "negative_control_count": "negative_control:COUNT",
-    "negative_control_exact_block_hit_rate": "negative_control:EXACT_BLOCKS",
-    "negative_control_any_position_token_rate": "negative_control:ANY_POSITION_TOKENS",
-    "negative_control_semantic_candidate_block_rate": "negative_control:CANDIDATE_BLOCKS",
-    "negative_control_semantic_eligible_block_rate": "negative_control:ELIGIBLE_BLOCKS",
-    "negative_control_discovery_rate": "negative_control:DISCOVERIES",
-    "negative_control_backend_confirmed_rate": "negative_control:CONFIRMED_BLOCKS",
-    "negative_control_confirmed_reuse_rate": "negative_control:REUSED_REQUESTS",
-    "negative_control_semantic_placement_rate": "negative_control:PLACEMENTS",
-}
-
-for _name in ORDER:
-    METRICS.register(_name, f"sembench.metrics.{_HOMES.get(_name, f'{_name}:METRIC')}")
+for _metric in _BUILT_IN:
+    METRICS.register(_metric.name, _metric)
 
 
 def metric_names() -> tuple[str, ...]:
-    """Our own in their order, then those of third parties."""
+    """Built-in metrics in their order, then those of third parties."""
     return (*ORDER, *(name for name in METRICS.names() if name not in ORDER))
 
 
 def aggregate(rows: Sequence[RequestRow]) -> dict[str, Any]:
-    """Every metric's value by name, and under ``parts`` what it was made of and what kind of evidence that is."""
+    """Every metric's value by name; ``parts`` holds numerator, denominator, n, unit and kind of evidence."""
     values: dict[str, Any] = {"requests": len(rows)}
     parts: dict[str, Any] = {}
     for name in metric_names():

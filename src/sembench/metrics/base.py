@@ -29,7 +29,7 @@ class Needs(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A value, for rates what was divided by what, and ``n``: on how many requests it rests."""
+    """A value; for rates also numerator and denominator. ``n`` is the number of requests behind it."""
 
     value: float
     numerator: float | None = None
@@ -40,12 +40,12 @@ class Figure:
 Unit = Literal["share", "blocks", "tokens", "requests", "ms", "ratio"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """``measure`` returns None when nothing of what it needs was recorded. None is not 0.
+    """``measure`` returns None when none of the evidence it needs was recorded. None is not 0.
 
-    ``companion`` is the metric without which this one may not be shown: a figure of the requests that reused says
-    nothing about the traffic it was picked from.
+    ``companion`` names the metric that must be shown next to this one: a figure over requests with reuse says nothing
+    about the traffic they were selected from.
     """
 
     name: str
@@ -58,29 +58,49 @@ class Metric:
     companion: str | None = None
 
 
-def share(numerator: float, denominator: float, n: int | None = None) -> Figure | None:
-    """A rate over nothing has no value."""
+def fraction(numerator: float, denominator: float, n: int | None = None) -> Figure | None:
+    """None if the denominator is 0: a rate over nothing has no value."""
     return Figure(numerator / denominator, numerator, denominator, n) if denominator else None
 
 
 def total(values: Iterable[float | None]) -> Figure | None:
-    """The sum of what was measured, None if nothing was."""
+    """The sum of the measured values, None if there are none."""
     measured = [value for value in values if value is not None]
     return Figure(sum(measured), n=len(measured)) if measured else None
 
 
-def share_of_blocks(rows: Iterable[RequestRow], count: Callable[[RequestRow], int | None]) -> Figure | None:
-    """Counted blocks over the blocks of exactly those rows in which the count was measured."""
-    measured = [(counted, row.total_blocks) for row in rows if (counted := count(row)) is not None]
-    return share(sum(counted for counted, _ in measured), sum(blocks for _, blocks in measured), len(measured))
-
-
-def share_of_requests(rows: Sequence[RequestRow], holds: Callable[[RequestRow], bool | None]) -> Figure | None:
-    measured = [held for row in rows if (held := holds(row)) is not None]
-    return share(sum(measured), len(measured), len(measured))
-
-
 def mean(values: Iterable[float | None]) -> Figure | None:
-    """Over what was measured; the parts are the sum and the number of values."""
+    """The mean of the measured values; its parts are their sum and their number."""
     measured = [value for value in values if value is not None]
-    return share(math.fsum(measured), len(measured), len(measured))
+    return fraction(math.fsum(measured), len(measured), len(measured))
+
+
+def ratio_of_sums(
+    rows: Iterable[RequestRow], parts: Callable[[RequestRow], tuple[float, float] | None]
+) -> Figure | None:
+    """``parts`` gives numerator and denominator of one row, or None for a row in which they were not measured."""
+    measured = [found for row in rows if (found := parts(row)) is not None]
+    return fraction(sum(top for top, _ in measured), sum(bottom for _, bottom in measured), len(measured))
+
+
+def fraction_of_blocks(rows: Iterable[RequestRow], count: Callable[[RequestRow], int | None]) -> Figure | None:
+    """Counted blocks over all blocks of the rows in which the count was measured."""
+    return ratio_of_sums(rows, lambda row: None if (blocks := count(row)) is None else (blocks, row.total_blocks))
+
+
+def fraction_of_tokens(rows: Iterable[RequestRow], count: Callable[[RequestRow], int | None]) -> Figure | None:
+    """Counted tokens over the prompt tokens of the rows in which the count was measured."""
+    return ratio_of_sums(rows, lambda row: None if (tokens := count(row)) is None else (tokens, row.prompt_tokens))
+
+
+def fraction_of_requests(rows: Iterable[RequestRow], holds: Callable[[RequestRow], bool | None]) -> Figure | None:
+    measured = [held for row in rows if (held := holds(row)) is not None]
+    return fraction(sum(measured), len(measured), len(measured))
+
+
+def percentile(values: Iterable[float], percent: float) -> Figure | None:
+    """Nearest rank: always a value that occurred, never an interpolated one."""
+    ordered = sorted(values)
+    if not ordered:
+        return None
+    return Figure(ordered[max(0, math.ceil(percent / 100 * len(ordered)) - 1)], n=len(ordered))

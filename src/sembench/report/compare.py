@@ -10,7 +10,7 @@ from onepage.formats import NOT_MEASURED, plural, tick_ms
 from onepage.markup import Safe, tag
 from onepage.section import Section, card, columns, figure, missing, table
 from onepage.ticks import category_axis, linear_axis, log_axis
-from sembench.paired.clean import is_reused, timed
+from sembench.metrics.rows import is_reused, timed
 from sembench.report.differences import (
     RATES,
     Flip,

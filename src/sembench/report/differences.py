@@ -9,8 +9,7 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from sembench.metrics.rows import RequestRow
-from sembench.paired.clean import is_clean, is_reused, speedup, timed
+from sembench.metrics.rows import RequestRow, is_clean, is_reused, speedup, timed
 from sembench.report.estimates import Estimate, bootstrap, median_estimate
 
 Twins = Sequence[tuple[RequestRow, RequestRow]]

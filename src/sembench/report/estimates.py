@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sembench.paired.interval import LEAST_VALUES, median_interval
+from sembench.paired import LEAST_VALUES, median_interval
 from sembench.report.formats import TIMES
 
 Floats = NDArray[np.float64]

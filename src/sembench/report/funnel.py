@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sembench.metrics import METRICS
-from sembench.metrics.base import Figure, share
+from sembench.metrics.base import Figure, fraction
 from sembench.metrics.rows import RequestRow
 
 Measure = Callable[[Sequence[RequestRow]], "StageFigure | None"]
@@ -50,7 +50,7 @@ def _tokens(source: str, count: Callable[[RequestRow], int | None]) -> Measure:
 
     def measure(rows: Sequence[RequestRow]) -> StageFigure | None:
         counted = [(tokens, row.prompt_tokens) for row in rows if (tokens := count(row)) is not None]
-        figure = share(sum(tokens for tokens, _ in counted), sum(prompt for _, prompt in counted))
+        figure = fraction(sum(tokens for tokens, _ in counted), sum(prompt for _, prompt in counted))
         return None if figure is None else StageFigure(figure, "tokens", source)
 
     return measure

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from sembench.metrics.rows import RequestRow
-from sembench.paired.clean import is_checked, is_clean, is_failed, is_reused, timed
-from sembench.paired.clean import pairs_of as rows_with_both_arms
+from sembench.metrics.rows import RequestRow, is_checked, is_clean, is_failed, is_reused, timed
+from sembench.metrics.rows import pairs_of as rows_with_both_arms
 
 Kind = Literal["reuse", "miss", "unknown", "negative"]
 KIND_NAMES: Final[dict[Kind, str]] = {

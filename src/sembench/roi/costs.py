@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sembase.errors import ContractError
-from sembench.paired.clean import is_clean, is_reused, pairs_of, timed
+from sembench.metrics.rows import is_clean, is_reused, pairs_of, timed
 from sembench.result import RESULT_VERSION, read_result
 
 _REUSED: Final = "backend_materialized_reuse"

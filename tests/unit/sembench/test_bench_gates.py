@@ -18,7 +18,7 @@ from sembench.gates.request_ids import carries_nonce
 from sembench.gates.stock_gate import StockRun
 from sembench.gates.verdict import Measured, Verdict
 from sembench.metrics.rows import ArmRow, BackendRow, PairRow, PlanRow, RequestRow
-from sembench.paired.interval import median_interval
+from sembench.paired import median_interval
 from sembench.result import RunFacts, assemble, read_result, write_result
 from sembench.workload.seeded import Draws
 from semblend.contract import Evidence

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sembase.errors import ContractError
 from sembench.metrics import METRICS, ORDER, aggregate, aggregate_by_transform, metric_names, reference_table
-from sembench.metrics.percentile import percentile
+from sembench.metrics.base import percentile
 from sembench.metrics.rows import ArmRow, BackendRow, PairRow, PlanRow, RequestRow, row_from_json
 from semblend.contract import Evidence
 

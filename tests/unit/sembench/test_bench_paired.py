@@ -13,10 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sembase.errors import ContractError
-from sembench.metrics.rows import ArmRow, BackendRow, PairRow, RequestRow
-from sembench.paired import summarize_pairs
-from sembench.paired.clean import speedup
-from sembench.paired.interval import RESAMPLES, median_interval, resampled_medians
+from sembench.metrics.rows import ArmRow, BackendRow, PairRow, RequestRow, speedup
+from sembench.paired import RESAMPLES, median_interval, resampled_medians, summarize_pairs
 from sembench.result import RunFacts, assemble
 from semblend.contract import Evidence
 
