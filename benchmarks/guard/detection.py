@@ -23,7 +23,7 @@ from semblend.calibrate.fit import fit
 from semblend.contract import PlanShape
 from semblend.guard.sampler import is_sampled
 from semblend.guard.tracker import LEAST_CEILING_KL, GuardLimits, Tracker
-from semblend.plan.layers import preset_curve
+from semblend.plan.deviation_curve import preset_curve
 
 SAMPLED = 0.05
 CLEAN_REQUESTS = 2000

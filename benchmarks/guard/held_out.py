@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from semblend.calibrate.fit import Held, fit, judge_held
 from semblend.calibrate.observations import Observation
 from semblend.contract import PlanShape
-from semblend.plan.layers import preset_curve
+from semblend.plan.deviation_curve import preset_curve
 from semblend.plan.prediction import Calibration
 
 CEILING = 0.02

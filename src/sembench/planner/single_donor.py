@@ -55,7 +55,6 @@ class SingleDonorPlanner:
             claimed=single.claimed,
             runs=runs,
             compute=single.compute,
-            recompute_layers=single.recompute_layers,
             discoveries=answer.discoveries,
             truncated=single.truncated,
         )

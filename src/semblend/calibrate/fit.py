@@ -18,7 +18,7 @@ import numpy as np
 from sembase.errors import ConfigurationError
 from semblend.calibrate.observations import Observation
 from semblend.contract import PlanShape
-from semblend.plan.layers import DeviationCurve
+from semblend.plan.deviation_curve import DeviationCurve
 from semblend.plan.prediction import Calibration, Law
 
 _LEAST: Final = 1e-6  # a KL at or under the floor still has a logarithm

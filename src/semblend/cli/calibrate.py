@@ -20,7 +20,7 @@ from semblend.calibrate.observations import Observation, decode_observations, en
 from semblend.calibrate.prompts import CalibrationItem, items_of, passages_of
 from semblend.contract import PlanShape
 from semblend.guard.pair import AnswerError
-from semblend.plan.layers import PRESETS, DeviationCurve, decode_calibration, preset_curve
+from semblend.plan.deviation_curve import PRESETS, DeviationCurve, decode_calibration, preset_curve
 from semblend.plan.prediction import Calibration, encode_prediction
 
 NAME: Final = "calibrate"

@@ -91,7 +91,6 @@ class ReusePlan:
     claimed: tuple[TokenRange, ...]
     runs: tuple[Run, ...]
     compute: tuple[TokenRange, ...]
-    recompute_layers: tuple[int, ...] = ()
     discoveries: tuple[Discovery, ...] = ()
     truncated: bool = False
     compute_share: float | None = None

@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from sembase.errors import ConfigurationError
 from semblend.integration.rotary import read_rope
 from semblend.kv.rope import Rotation, half_split, rotate_keys
-from semblend.plan.layers import DeviationCurve, Provenance
+from semblend.plan.deviation_curve import DeviationCurve, Provenance
 
 PASSAGES_EACH: Final = 4  # one donor context, a recipient context of two, and what both hold
 _Layers = list[tuple[torch.Tensor, torch.Tensor]]  # K and V [tokens, heads, head size] of each layer

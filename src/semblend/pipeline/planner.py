@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import warnings
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -53,8 +53,8 @@ class Planner:
     Thread-safe. ``plan`` never waits for ``register`` or ``forget``. Nothing is ever planned from a donor of another
     namespace, from a forgotten donor, or at a position where the tokens differ.
 
-    ``layers`` maps the largest mean share of differing context in a plan to the layers an adapter should recompute (see
-    ``semblend.plan.layers``). ``semantic_wait_s`` bounds how long ``plan`` waits for the semantic path.
+    ``semantic_wait_s`` bounds how long ``plan`` waits for the semantic path. ``layers`` is deprecated and ignored: no
+    engine adapter recomputes single layers (ADR 0006).
     """
 
     def __init__(
@@ -63,14 +63,19 @@ class Planner:
         settings: Settings | None = None,
         gates: Gates | None = None,
         budget_bytes: int = DEFAULT_BUDGET_BYTES,
-        layers: Callable[[float], tuple[int, ...]] | None = None,
+        layers: object = None,
         semantic_wait_s: float = DEFAULT_SEMANTIC_WAIT_S,
         finder: SemanticFinder | None = None,
     ) -> None:
         self.settings = settings if settings is not None else Settings.from_environment()
         self.gates = gates if gates is not None else Gates()
         self.counters = PlannerCounters()
-        self._layers = layers
+        if layers is not None:
+            warnings.warn(
+                "Planner(layers=...) has no effect and will be removed: positions are recomputed, not layers",
+                DeprecationWarning,
+                stacklevel=2,
+            )
         self._semantic_wait_s = semantic_wait_s
         self._index = AnchorIndex(budget_bytes, _donor_anchors, GRAM, GUARANTEE)
         self._finder = finder
@@ -243,7 +248,6 @@ class Planner:
         if self.settings.discovery_only:
             return self._discovery_only(found, pieces, search.discoveries, limit - floor), frozenset()
         risks = context_risks(pieces, self._shared_prefixes(tokens, found, pieces, floor))
-        share = max((risk.mean_share for risk in risks), default=0.0)
         answer = decide(
             Prompt(len(tokens), floor),
             pieces,
@@ -251,7 +255,6 @@ class Planner:
             found.donor_ids,
             self.gates,
             strict_prefix_boundary=self.settings.strict_prefix_boundary,
-            recompute_layers=self._layers(share) if self._layers is not None else (),
             discoveries=search.discoveries,
             truncated=found.truncated,
         )

@@ -1,1 +1,1 @@
-"""Verified runs become a plan or a refusal: composition, context risk, gates, layer policy."""
+"""Verified runs become a plan or a refusal: composition, context risk, gates, predicted KL."""

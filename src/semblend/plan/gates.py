@@ -65,7 +65,6 @@ def decide(
     gates: Gates,
     *,
     strict_prefix_boundary: bool,
-    recompute_layers: tuple[int, ...] = (),
     discoveries: tuple[Discovery, ...] = (),
     truncated: bool = False,
 ) -> ReusePlan | Decline:
@@ -97,7 +96,6 @@ def decide(
         claimed=claimed,
         runs=runs,
         compute=compute,
-        recompute_layers=recompute_layers,
         discoveries=discoveries,
         truncated=truncated,
     )

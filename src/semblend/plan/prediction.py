@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from sembase.errors import ConfigurationError
 from semblend.contract import PlanShape
-from semblend.plan.layers import DeviationCurve, decode_calibration, encode_calibration
+from semblend.plan.deviation_curve import DeviationCurve, decode_calibration, encode_calibration
 
 SCHEMA: Final = "semblend.calibration.v2"
 _KEYS: Final = {"schema", "curve", "kl_floor", "quantile", "statistic", "laws"}

@@ -13,7 +13,7 @@ from sembase.errors import ConfigurationError
 from semblend.calibrate.fit import fit, judge_held
 from semblend.calibrate.observations import Observation, decode_observations, encode_observation
 from semblend.contract import PlanShape
-from semblend.plan.layers import preset_curve
+from semblend.plan.deviation_curve import preset_curve
 
 CURVE = preset_curve("llama", 4)
 SHARES = (0.0, 0.1, 0.2, 0.4)

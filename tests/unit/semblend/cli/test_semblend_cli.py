@@ -23,7 +23,7 @@ from semblend.cli.main import main
 from semblend.contract import Declined, Event, EventLine, GuardChecked, Materialized, PlanShape, encode_line
 from semblend.guard.tracker import GuardLimits, Tracker
 from semblend.guard.verdicts import decode_tracker, write_tracker
-from semblend.plan.layers import DeviationCurve, Provenance
+from semblend.plan.deviation_curve import DeviationCurve, Provenance
 from semblend.plan.prediction import decode_prediction
 
 TEXT = " ".join(f"word{n}" for n in range(120 * 25 * 3))

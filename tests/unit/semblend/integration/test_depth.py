@@ -14,7 +14,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from sembase.errors import ConfigurationError
 from semblend.integration import depth
-from semblend.plan.layers import Provenance
+from semblend.plan.deviation_curve import Provenance
 
 pytestmark = pytest.mark.models
 PASSAGES = [f"passage {number} " * 12 for number in range(8)]

@@ -17,9 +17,9 @@ from semblend.integration.vllm.namespace import deployment_namespace, request_na
 from semblend.integration.vllm.options import ConnectorOptions
 from semblend.integration.vllm.provenance import RequestRecord, provenance
 from semblend.pipeline.planner import Planner
+from semblend.plan.deviation_curve import preset_curve
 from semblend.plan.fidelity import OPEN, Ceiling, FidelityGate
 from semblend.plan.gates import Gates
-from semblend.plan.layers import preset_curve
 from semblend.plan.prediction import Calibration, Law
 from semblend.plan.selection import MAX_QUESTION_TOKENS, usual_share
 from semblend.settings import Settings

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from sembase.errors import ContractError
 from semblend import Decline, Gates, Namespace, Planner, ReusePlan, Settings
 from semblend.fingerprint import anchors
+from semblend.search.anchor_index import FoundRuns
 from semblend.search.layout import STATE_MAP_HIGH, STATE_NODE_HIGH
 
 NS = Namespace(tenant="a", model="m")
@@ -169,18 +170,16 @@ def ended(child: int, seconds: float) -> bool:
     return False
 
 
-def test_registering_from_inside_a_lookup_fails_instead_of_hanging() -> None:
+def test_registering_from_inside_a_lookup_fails_instead_of_hanging(monkeypatch: pytest.MonkeyPatch) -> None:
     built = planner(1 << 18)
-    count = 0
+    find = built._find
 
-    def layers(_: float) -> tuple[int, ...]:
-        nonlocal count
-        for _ in range(20):
-            count += 1
-            built.register(f"n{count}", noise(count, 4000), NS)
-        return ()
+    def find_and_register(*arguments: Any) -> FoundRuns:
+        for number in range(20):
+            built.register(f"n{number}", noise(number, 4000), NS)
+        return find(*arguments)
 
-    built._layers = layers
+    monkeypatch.setattr(built, "_find", find_and_register)
     built.register("d", noise(0, 2000), NS)
     with pytest.raises(RuntimeError, match="inside a look-up"):
         built.plan(noise(0, 2000), NS)
@@ -199,7 +198,7 @@ def test_what_is_not_a_sequence_of_ids_is_refused(tokens: Any) -> None:
 
 
 @pytest.mark.parametrize("prefix", [1.0, None, "3"])
-def test_a_prefix_that_is_no_count_is_refused(prefix: Any) -> None:
+def test_a_prefix_that_is_not_a_count_is_refused(prefix: Any) -> None:
     with pytest.raises(ContractError, match="exact_prefix_tokens"):
         planner().plan(noise(1, 200), NS, exact_prefix_tokens=prefix)
 

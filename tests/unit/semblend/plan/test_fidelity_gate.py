@@ -22,9 +22,9 @@ from semblend.contract import (
     risk_of_runs,
     shape_of,
 )
+from semblend.plan.deviation_curve import encode_calibration, preset_curve
 from semblend.plan.fidelity import Ceiling, FidelityGate
 from semblend.plan.gates import Gates, Prompt, decide
-from semblend.plan.layers import encode_calibration, preset_curve
 from semblend.plan.prediction import Calibration, Law, decode_prediction, encode_prediction
 
 CURVE = preset_curve("llama", 4)

@@ -10,8 +10,8 @@ from semblend.contract import DeclineReason, Materialized, PlanShape
 from semblend.integration.hints import Hints
 from semblend.integration.sglang.desk import provenance
 from semblend.integration.sglang.options import SglangOptions
+from semblend.plan.deviation_curve import preset_curve
 from semblend.plan.fidelity import Ceiling, FidelityGate
-from semblend.plan.layers import preset_curve
 from semblend.plan.prediction import Calibration, Law
 from semblend.plan.selection import SHORT_PROMPT_SHARE
 

@@ -1,7 +1,7 @@
-"""Which layers to recompute when KV comes from another context. In: a deviation curve and a share. Out: layer numbers.
+"""How far each layer's KV deviates when the whole context before it differs, and the file format of such a curve.
 
-A curve says how far each layer's KV moves when the whole context before it differs. It is measured per model and kept
-in a calibration file, or it is a preset: a plausible shape nobody measured on that model, and it says so.
+A curve is measured per model and kept in the calibration file, or it is a preset: a plausible shape that was not
+measured on that model, and is marked as such. It describes a model; nothing is recomputed by layer (ADR 0006).
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ PRESETS: Final = {
 
 
 def preset_curve(architecture: str, layers: int) -> DeviationCurve:
-    """The preset of an architecture for an explicit number of layers. ``generic`` must be asked for by that name."""
+    """The preset of an architecture for an explicit number of layers. ``generic`` is used only when named."""
     shape = PRESETS.get(architecture)
     if shape is None:
         raise ConfigurationError(f"no preset for architecture '{architecture}'; known: {', '.join(sorted(PRESETS))}")
@@ -79,36 +79,6 @@ def preset_curve(architecture: str, layers: int) -> DeviationCurve:
         raise ConfigurationError(f"a model has at least one layer, not {layers}")
     deviation = tuple(shape.at(layer, layers) for layer in range(layers))
     return DeviationCurve(f"preset:{architecture}", None, deviation, 0.0, Provenance.PRESET)
-
-
-def recompute_layers(curve: DeviationCurve, context_share: float, threshold: float, cap: float) -> tuple[int, ...]:
-    """The layers, ascending, whose expected deviation reaches ``threshold``, at most ``cap`` (a share) of all layers.
-
-    ``context_share`` is the share of the preceding context that differs; what a layer deviates above the noise floor is
-    taken to grow in proportion to it. Layers not above the noise floor are never named: recomputing them changes
-    nothing that can be measured. If the cap bites, the layers that deviate most stay, lower ones first among equals.
-
-    This names layers and nothing more. An adapter that cannot recompute single layers ignores them or declines.
-    """
-    for name, value in (("context_share", context_share), ("cap", cap)):
-        if not 0.0 <= value <= 1.0:
-            raise ValueError(f"{name} must lie between 0 and 1, not {value}")
-    excess = [(value - curve.noise_floor) * context_share for value in curve.deviation]
-    reaching = [layer for layer, over in enumerate(excess) if over > 0 and curve.noise_floor + over >= threshold]
-    reaching.sort(key=lambda layer: (-curve.deviation[layer], layer))
-    return tuple(sorted(reaching[: math.floor(cap * curve.layers)]))
-
-
-@dataclass(frozen=True, slots=True)
-class LayerPolicy:
-    """A curve with the limits to apply it by."""
-
-    curve: DeviationCurve
-    threshold: float = 0.30
-    cap: float = 0.25
-
-    def recompute(self, context_share: float) -> tuple[int, ...]:
-        return recompute_layers(self.curve, context_share, self.threshold, self.cap)
 
 
 def encode_calibration(curve: DeviationCurve) -> str:
@@ -125,7 +95,7 @@ def encode_calibration(curve: DeviationCurve) -> str:
 
 
 def decode_calibration(text: str) -> DeviationCurve:
-    """Read a calibration file. Anything unknown, missing or of the wrong type is refused by name."""
+    """Read a calibration file. An unknown or missing key, or a value of the wrong type, is an error that names it."""
     try:
         record = json.loads(text)
     except (json.JSONDecodeError, RecursionError) as error:
@@ -154,9 +124,9 @@ def decode_calibration(text: str) -> DeviationCurve:
     )
 
 
-def _require(holds: bool, complaint: str) -> None:
+def _require(holds: bool, problem: str) -> None:
     if not holds:
-        raise ConfigurationError(f"calibration: {complaint}")
+        raise ConfigurationError(f"calibration: {problem}")
 
 
 def _is_number(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""The layer policy: laws of the choice, presets that say what they are, and a strict calibration file."""
+"""Deviation curves: presets are marked as presets, and the calibration file is read strictly."""
 
 from __future__ import annotations
 
@@ -9,22 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sembase.errors import ConfigurationError
-from semblend.plan.layers import (
+from semblend.plan.deviation_curve import (
     PRESETS,
     DeviationCurve,
-    LayerPolicy,
     Provenance,
     decode_calibration,
     encode_calibration,
     preset_curve,
-    recompute_layers,
 )
 
-shares = st.floats(0, 1)
 curves = st.builds(
     DeviationCurve,
     model=st.text(min_size=1),
@@ -46,43 +43,6 @@ def record(**changes: Any) -> dict[str, Any]:
         "provenance": "measured",
     }
     return {**values, **changes}
-
-
-@given(curves, shares, shares, shares)
-@example(DeviationCurve("m", None, (0.75, 1.0), 0.0, Provenance.MEASURED), 5e-324, 0.0, 0.5)  # too small to multiply
-def test_choice_is_ascending_in_range_and_within_the_cap(
-    curve: DeviationCurve, share: float, threshold: float, cap: float
-) -> None:
-    chosen = recompute_layers(curve, share, threshold, cap)
-    assert list(chosen) == sorted(set(chosen))
-    assert all(0 <= layer < curve.layers for layer in chosen)
-    assert len(chosen) <= cap * curve.layers
-    left_out = set(range(curve.layers)) - set(chosen)
-    if chosen and left_out:
-        assert min(curve.deviation[layer] for layer in chosen) >= max(curve.deviation[layer] for layer in left_out)
-
-
-@given(curves, shares, shares, shares, shares)
-def test_more_context_difference_and_a_lower_threshold_never_drop_a_layer(
-    curve: DeviationCurve, share: float, other_share: float, threshold: float, other_threshold: float
-) -> None:
-    fewer = recompute_layers(curve, min(share, other_share), max(threshold, other_threshold), 1.0)
-    more = recompute_layers(curve, max(share, other_share), min(threshold, other_threshold), 1.0)
-    assert set(fewer) <= set(more)
-
-
-@given(curves, shares)
-def test_same_context_and_layers_in_the_noise_need_nothing(curve: DeviationCurve, share: float) -> None:
-    assert recompute_layers(curve, 0.0, 0.0, 1.0) == ()
-    for layer in recompute_layers(curve, share, 0.0, 1.0):
-        assert curve.deviation[layer] > curve.noise_floor
-
-
-def test_the_cap_keeps_the_layers_that_deviate_most() -> None:
-    curve = DeviationCurve("m", None, (0.9, 0.1, 0.5, 0.8), 0.0, Provenance.MEASURED)
-    assert recompute_layers(curve, 1.0, 0.05, 0.5) == (0, 3)
-    assert LayerPolicy(curve, threshold=0.5, cap=1.0).recompute(1.0) == (0, 2, 3)
-    assert LayerPolicy(curve, threshold=0.5, cap=1.0).recompute(0.6) == (0,)
 
 
 @pytest.mark.parametrize("architecture", sorted(PRESETS))
@@ -131,7 +91,7 @@ def test_calibration_files_round_trip(curve: DeviationCurve) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "complaint"),
+    ("text", "problem"),
     [
         ("{", "not JSON"),
         ("[]", "not a JSON object"),
@@ -154,12 +114,6 @@ def test_calibration_files_round_trip(curve: DeviationCurve) -> None:
         (json.dumps(record(provenance=[])), "provenance"),
     ],
 )
-def test_what_is_not_a_calibration_is_refused_by_name(text: str, complaint: str) -> None:
-    with pytest.raises(ConfigurationError, match=complaint):
+def test_what_is_not_a_calibration_is_refused_by_name(text: str, problem: str) -> None:
+    with pytest.raises(ConfigurationError, match=problem):
         decode_calibration(text)
-
-
-@pytest.mark.parametrize(("share", "cap"), [(1.1, 0.5), (0.5, -0.1)])
-def test_shares_lie_between_zero_and_one(share: float, cap: float) -> None:
-    with pytest.raises(ValueError, match="between 0 and 1"):
-        recompute_layers(preset_curve("generic", 4), share, 0.3, cap)
