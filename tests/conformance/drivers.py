@@ -12,7 +12,7 @@ from tests.conformance.adapter import Driver
 DRIVERS: Final = (
     "vllm_look_up",
     pytest.param("vllm_scheduler", marks=pytest.mark.engine),
-    "sglang_desk",
+    "sglang_tracker",
     pytest.param("sglang_server", marks=[pytest.mark.engine, pytest.mark.slow]),
     "trtllm_discovery",
     "trtllm_exact_prefix",
@@ -33,10 +33,10 @@ def open_driver(name: str, folder: Path, **options: Any) -> Driver | str:
             from tests.conformance.vllm_scheduler import VllmScheduler
 
             return VllmScheduler(folder, **options)
-        case "sglang_desk":
-            from tests.conformance.sglang_desk import SglangDesk
+        case "sglang_tracker":
+            from tests.conformance.sglang_tracker import SglangTracker
 
-            return SglangDesk(**options)
+            return SglangTracker(**options)
         case "sglang_server":
             from scripts.engines.specs import sglang_missing
 
@@ -45,7 +45,7 @@ def open_driver(name: str, folder: Path, **options: Any) -> Driver | str:
             if (why := sglang_missing()) is not None:
                 return why
             if options:
-                return "a server of its own for one option is too dear; the desk is asked"
+                return "a server of its own for one option is too dear; the tracker is asked"
             from tests.conformance.sglang_server import SglangServer
 
             return SglangServer()

@@ -1,6 +1,6 @@
 """A real SGLang server with our radix backend, asked over HTTP; the one its own tests use, flushed between drivers.
 
-It tells sums of runs, not their places, and takes no injected fault: the tests of those ask the desk instead.
+It tells sums of runs, not their places, and takes no injected fault: the tests of those ask the tracker instead.
 """
 
 from __future__ import annotations

@@ -15,10 +15,11 @@ from tests.unit.semblend.integration.vllm_fakes import config
 
 from semblend.contract import Decline, DeclineReason, Event, ReusePlan
 from semblend.integration.border import Border
+from semblend.integration.hints import Hints
 from semblend.integration.vllm.look_up import Capabilities, LookUp
 from semblend.integration.vllm.namespace import deployment_namespace, request_namespace
 from semblend.integration.vllm.options import ConnectorOptions
-from semblend.integration.vllm.provenance import Hints, RequestRecord
+from semblend.integration.vllm.request_record import VllmRequest
 from semblend.pipeline.planner import Planner
 from semblend.plan.gates import Gates
 from semblend.settings import Settings
@@ -55,7 +56,7 @@ class VllmLookUp:
             skip_reading_prefix_cache=False,
             lora_request=None,
         )
-        record = RequestRecord(request, np.asarray(tokens, np.uint32), namespace, Hints())
+        record = VllmRequest(request.request_id, np.asarray(tokens, np.uint32), namespace, Hints(), request=request)
         boundary = self._cache.match(tokens, salt)
         look_up = partial(self._answer, record, boundary)
         answer = self._border.call("lookup", record.request_id, look_up, Decline(DeclineReason.INTERNAL_ERROR))
@@ -70,7 +71,7 @@ class VllmLookUp:
             self._donors[donor_id] = list(tokens)
         return Answer(boundary, found=bool(answer.discoveries), reason=answer.reason.value)
 
-    def _answer(self, record: RequestRecord, boundary: int) -> ReusePlan | Decline:
+    def _answer(self, record: VllmRequest, boundary: int) -> ReusePlan | Decline:
         """The scheduler half asks only where a full block lies behind the boundary."""
         if len(record.tokens) // BLOCK <= boundary // BLOCK:
             return Decline(DeclineReason.EXACT_PREFIX_COVERS)

@@ -30,7 +30,7 @@ class FileTokenizer:
         try:
             # The library raises its own bare Exception type for a file it cannot parse.
             self._tokenizer: Any = tokenizers.Tokenizer.from_buffer(content)
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:  # noqa: BLE001 - tokenizers raises plain Exception
             raise ConfigurationError(f"--tokenizer {file}: not a tokenizer.json: {error}") from None
         # Truncation or padding saved with the file would silently change every count.
         self._tokenizer.no_truncation()

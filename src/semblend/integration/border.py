@@ -1,6 +1,7 @@
-"""Where an adapter meets its engine: whatever breaks on our side becomes a fallback and an event, not a failed request.
+"""Where an adapter meets its engine: a fault of ours becomes a fallback and an event, not a failed request.
 
-The one broad ``except`` of the code base lives here. Called by the engine adapters around everything they do.
+The only broad ``except`` of the engine adapters; the few others in ``src`` each state their reason. Adapters wrap every
+call of the engine in it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class _Broken:
 
 
 class Border:
-    """Runs actions and contains what they raise. ``faults`` counts per stage since the start of the process."""
+    """Runs actions and contains what they raise. ``faults`` counts faults by stage since the start of the process."""
 
     def __init__(self, report: Callable[[FaultContained], None], log: logging.Logger) -> None:
         self.faults: dict[str, int] = {}
@@ -34,7 +35,7 @@ class Border:
         self._lock = threading.Lock()
 
     def call(self, stage: str, request_id: str, action: Callable[[], T], fallback: T | Callable[[], T]) -> T:
-        """What ``action`` gives, or ``fallback`` (called if it can be called) when it raises.
+        """The result of ``action``, or of ``fallback`` (called if it is callable) when the action raises.
 
         A fallback that raises is the caller's error and is not contained: there would be nothing left to return.
         """
@@ -51,13 +52,13 @@ class Border:
             times = self._seen[key] = self._seen.get(key, 0) + 1
         text = _attempt(lambda: f"{type(error).__name__}: {error}"[:MAX_ERROR_CHARACTERS])
         if isinstance(text, _Broken):
-            text = f"{type(error).__name__}: (its message cannot be read)"
+            text = f"{type(error).__name__}: (message unreadable)"
         fault = FaultContained(request_id, stage, text)
         _attempt(lambda: self._write_log(fault, error, times))
         _attempt(lambda: self._report(fault))
 
     def _write_log(self, fault: FaultContained, error: Exception, times: int) -> None:
-        """The first of its kind with its traceback, then one line whenever the count has doubled: no log is flooded."""
+        """Log the first fault of a kind with its traceback, later ones each time their count has doubled."""
         if times == 1:
             self._log.warning(
                 "SemBlend contained a fault in %s (request %s): %s",
@@ -67,11 +68,11 @@ class Border:
                 exc_info=error,
             )
         elif times & (times - 1) == 0:
-            self._log.warning("SemBlend contained a fault in %s, %d times by now: %s", fault.stage, times, fault.error)
+            self._log.warning("SemBlend contained a fault in %s (%d times so far): %s", fault.stage, times, fault.error)
 
 
 def _attempt(action: Callable[[], T]) -> T | _Broken:
     try:
         return action()
-    except Exception as error:  # noqa: BLE001 - the border: a bug of ours must not take a request down
+    except Exception as error:  # noqa: BLE001 - a bug of ours must not fail a request
         return _Broken(error)

@@ -227,7 +227,7 @@ class SemanticFinder:
                 version = self._index_version
             try:
                 self._do(retired, question, registration, version)
-            except Exception as error:  # noqa: BLE001 - an embedder of anybody's making must not end this thread
+            except Exception as error:  # noqa: BLE001 - a third-party embedder must not kill this thread
                 with self._changed:
                     self._errors += 1
                     self._last_error = error

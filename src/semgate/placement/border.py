@@ -17,7 +17,7 @@ def guarded(
     """Fail open. The exception's own text may quote a prompt, so only its type is told."""
     try:
         return choose()
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:  # noqa: BLE001 - placement fails open
         case, choice = least_loaded()
         reason = f"{type(error).__name__} while placing; least loaded instead"
         return case, Choice(choice.place, "error_fallback", choice.scores_ms, reason)
@@ -27,7 +27,7 @@ async def gathered(gather: Awaitable[PlacementRequest], bare: PlacementRequest) 
     """Fail open: a request whose evidence cannot be had is placed by load, and says why."""
     try:
         return await gather
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:  # noqa: BLE001 - placement fails open
         return replace(bare, trouble=f"{type(error).__name__} while gathering evidence")
 
 

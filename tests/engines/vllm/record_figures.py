@@ -8,8 +8,9 @@ from typing import Any
 
 from vllm.config import VllmConfig
 
-from semblend.contract import DeclineReason
-from semblend.integration.vllm.stats import MAX_SAMPLES, SemBlendPromMetrics, SemBlendStats
+from semblend.contract import Declined, DeclineReason, FaultContained
+from semblend.integration.core.metrics import MAX_SAMPLES, MetricsRecorder
+from semblend.integration.vllm.stats import SemBlendPromMetrics, SemBlendStats
 
 # Both come with the engine and are no development tools of ours.
 msgspec: Any = importlib.import_module("msgspec")
@@ -17,10 +18,11 @@ prometheus: Any = importlib.import_module("prometheus_client")
 TYPES: Any = {kind: kind for kind in (prometheus.Gauge, prometheus.Counter, prometheus.Histogram)}
 
 
-def carried(stats: SemBlendStats | None) -> dict[str, Any]:
+def carried(recorder: MetricsRecorder) -> dict[str, Any]:
     """Over the wire the engine uses between its processes."""
-    assert stats is not None
-    return dict(msgspec.msgpack.decode(msgspec.msgpack.encode(stats.to_dict())))
+    taken = recorder.take()
+    assert taken is not None
+    return dict(msgspec.msgpack.decode(msgspec.msgpack.encode(SemBlendStats(data=taken).to_dict())))
 
 
 def metrics() -> SemBlendPromMetrics:
@@ -28,22 +30,21 @@ def metrics() -> SemBlendPromMetrics:
     return SemBlendPromMetrics(config, TYPES, ["model_name", "engine"], {0: ["m", "0"], 1: ["m", "1"]})
 
 
-scheduler, worker = SemBlendStats(), SemBlendStats()
-empty_at_first = scheduler.is_empty() and scheduler.take() is None
+scheduler, worker = MetricsRecorder(), MetricsRecorder()
+empty_at_first = SemBlendStats().is_empty() and scheduler.take() is None
 scheduler.record_lookup(0.0002)
 scheduler.record_lookup(0.0004)
-scheduler.record_decline("no_candidate")
-scheduler.record_decline(DeclineReason.STALE)
-scheduler.record_evictions(3)
+scheduler.record(Declined("r", "no_candidate"))
+scheduler.record(Declined("r", DeclineReason.STALE))
+scheduler.add("evicted_donors", 3)
 scheduler.set_gauges(donors=7)
 worker.record_load(reused=900, computed=100, load_s=0.02, compute_s=0.3)
 worker.record_load(reused=50, computed=0, load_s=0.01, compute_s=0.0)
 worker.record_capture(tokens=2048, seconds=0.004)
-worker.record_fault("load")
+worker.record(FaultContained("r", "load", "broken"))
 worker.set_gauges(host_bytes=4096)
 
-taken = worker.take()
-both = SemBlendStats(data=carried(taken)).aggregate(SemBlendStats(data=carried(scheduler.take())))
+both = SemBlendStats(data=carried(worker)).aggregate(SemBlendStats(data=carried(scheduler)))
 line = both.reduce()
 
 shown = metrics()
@@ -51,7 +52,7 @@ shown.observe(both.to_dict(), engine_idx=1)
 again = metrics()
 again.observe(both.to_dict(), engine_idx=1)
 
-flood = SemBlendStats()
+flood = MetricsRecorder()
 for _ in range(MAX_SAMPLES + 5):
     flood.record_lookup(0.001)
 
@@ -64,7 +65,7 @@ print(
     + json.dumps(
         {
             "empty_at_first": empty_at_first,
-            "empty_after_take": worker.is_empty(),
+            "empty_after_take": worker.take() is None,
             "line": line,
             "samples": samples,
             "flood": [len(flood.data["samples"]["lookup_seconds"]), flood.data["counters"]],

@@ -63,7 +63,7 @@ def check_requests(world: World) -> None:
         for rank in world.ranks:
             row = rank.cache.row(table, done).tolist()
             assert [rank.cache.token_of[value] for value in row] == tokens
-            if not records[request.request_id].is_ordered:
+            if not records[request.request_id].is_accepted:
                 assert row == exact_traces(tokens)
 
 
@@ -96,7 +96,7 @@ def check_silence(world: World, public: PublicBlocks) -> None:
 
 
 def check_faults(world: World) -> None:
-    faults = world.half.stats.data["labelled"].get("faults", {})
+    faults = world.half.metrics.data["labelled"].get("faults", {})
     assert set(faults) <= CONTAINED, f"something of ours broke: {faults}"
 
 

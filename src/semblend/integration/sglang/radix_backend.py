@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from array import array
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -22,20 +23,41 @@ from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
 from semblend.contract import DeclineReason, TokenRange
 from semblend.integration.filling.witnesses import witnesses_of
 from semblend.integration.hints import read_hints
-from semblend.integration.sglang.desk import Reach, needed_tokens
-from semblend.integration.sglang.donor_kv import DonorKV, store_of, stored_hashes
-from semblend.integration.sglang.holes import HoleOrder
+from semblend.integration.sglang.donor_kv import DonorCopier, DonorKV, store_of, stored_hashes
+from semblend.integration.sglang.holes import HoleBoard, HoleOrder
 from semblend.integration.sglang.namespace import request_namespace
 from semblend.integration.sglang.obstacles import obstacle_of
 from semblend.integration.sglang.provider import NoProvider
+from semblend.integration.sglang.request_tracker import Reach, RequestTracker, SglangRequest, needed_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from semblend.contract import Namespace
-    from semblend.integration.sglang.desk import Record
+    from semblend.integration.announce import Announcer
+    from semblend.integration.border import Border
+    from semblend.integration.event_sink import EventSink
+    from semblend.integration.sglang.options import SglangOptions
     from semblend.integration.sglang.provider import SemanticPrefixProvider
-    from semblend.integration.sglang.start import Parts
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the cache needs to serve more than the stock one."""
+
+    options: SglangOptions
+    deployment: Namespace
+    tracker: RequestTracker
+    board: HoleBoard
+    copier: DonorCopier
+    border: Border
+    sink: EventSink
+    announcer: Announcer
+
+    def close(self) -> None:
+        self.announcer.close()
+        self.tracker.provider.on_shutdown()
+        self.sink.close()
 
 
 class SemBlendRadixCache(UnifiedRadixCache):
@@ -54,9 +76,9 @@ class SemBlendRadixCache(UnifiedRadixCache):
         """Another provider from now on; None leaves every request to the engine. Look-ups begun stay as they are."""
         if self._parts is None:
             raise RuntimeError("SemBlend serves nothing here; the log of the start says why")
-        self._parts.desk.provider.on_shutdown()
-        self._parts.desk.provider = provider or NoProvider()
-        self._parts.desk.provider.on_init()
+        self._parts.tracker.provider.on_shutdown()
+        self._parts.tracker.provider = provider or NoProvider()
+        self._parts.tracker.provider.on_init()
 
     # -- look-up -----------------------------------------------------------------------------------------------------
 
@@ -66,7 +88,7 @@ class SemBlendRadixCache(UnifiedRadixCache):
             return result
         if result.host_hit_length:  # the engine loads by itself, and exactly
             if not self._is_of_another(params.req):
-                self._parts.desk.overtaken(params.req.rid)
+                self._parts.tracker.overtaken(params.req.rid)
             return result
         look_up = partial(self._beyond, self._parts, params, result)
         return self._parts.border.call("look_up", params.req.rid, look_up, result)
@@ -81,9 +103,9 @@ class SemBlendRadixCache(UnifiedRadixCache):
             self._parts.border.call("arrival", req.rid, partial(self._expect, self._parts, req), None)
 
     def _expect(self, parts: Parts, req: Any) -> None:
-        if not parts.desk.known(req.rid) and read_hints(req.sampling_params.custom_params).reuse:
+        if not parts.tracker.known(req.rid) and read_hints(req.sampling_params.custom_params).reuse:
             tokens = np.asarray(req.origin_input_ids, np.int64).astype(np.uint32)
-            parts.desk.expect(req.rid, tokens, self._namespace(parts, req))
+            parts.tracker.expect(req.rid, tokens, self._namespace(parts, req))
 
     def _namespace(self, parts: Parts, of: Any) -> Namespace:
         """``of``: a request or a key of the tree."""
@@ -92,16 +114,16 @@ class SemBlendRadixCache(UnifiedRadixCache):
     def _beyond(self, parts: Parts, params: MatchPrefixParams, result: MatchResult) -> MatchResult:
         req, boundary = params.req, result.device_prefix_len
         tokens = np.asarray(params.key.token_ids, np.int64)
-        record = parts.desk.of(req)
+        record = parts.tracker.of(req)
         if record is None or len(record.tokens) != len(tokens):
             hints = read_hints(req.sampling_params.custom_params)
             own, namespace = tokens.astype(np.uint32), self._namespace(parts, params.key)
-            record = parts.desk.open(req.rid, own, namespace, hints, req)
+            record = parts.tracker.open(req.rid, own, namespace, hints, req)
         if record is None:
             return result
         limit = min(len(params.key), len(tokens) - 1)
         obstacle = obstacle_of(req) or ("it already holds KV" if req.kv.holds_kv else "")
-        promised = parts.desk.claim(record, boundary, limit, obstacle, partial(self._resident, params.key))
+        promised = parts.tracker.claim(record, boundary, limit, obstacle, partial(self._resident, params.key))
         if not promised:
             return result
         return result._replace(
@@ -139,7 +161,7 @@ class SemBlendRadixCache(UnifiedRadixCache):
         **named: Any,
     ) -> bool | None:
         """Storage continues the exact match: what we promised behind it is no prefix, as the scheduler takes it."""
-        record = self._parts.desk.known(request.rid) if self._parts is not None else None
+        record = self._parts.tracker.known(request.rid) if self._parts is not None else None
         owner: Any = record.owner if record is not None and record.plan is not None else None
         if record is not None and owner is not None and matched_prefix_tokens is not None:
             exact = record.exact_prefix_tokens
@@ -156,8 +178,8 @@ class SemBlendRadixCache(UnifiedRadixCache):
     def init_load_back(self, params: InitLoadBackParams) -> tuple[int, Any] | None:
         self._load_is_ours = False
         req, parts = params.req, self._parts
-        record = parts.desk.of(req) if parts is not None and req is not None else None
-        if parts is None or record is None or record.plan is None or record.is_loaded:
+        record = parts.tracker.of(req) if parts is not None and req is not None else None
+        if parts is None or record is None or record.plan is None or record.is_accepted:
             return super().init_load_back(params)
         promised = record.plan.claim_end - record.exact_prefix_tokens
         if params.host_hit_length != promised or params.best_match_node != req.last_node:
@@ -171,26 +193,26 @@ class SemBlendRadixCache(UnifiedRadixCache):
             return 0, req.last_node
         return len(slots), req.last_node
 
-    def _take_back(self, parts: Parts, record: Record) -> None:
+    def _take_back(self, parts: Parts, record: SglangRequest) -> None:
         """Whatever a load that did not end well has left behind."""
-        parts.board.withdraw(record.rid)
-        if (slots := self._slots.pop(record.rid, None)) is not None:
+        parts.board.withdraw(record.request_id)
+        if (slots := self._slots.pop(record.request_id, None)) is not None:
             self.token_to_kv_pool_allocator.free(slots)
         if record.plan is not None:
-            parts.desk.broken(record, DeclineReason.INTERNAL_ERROR, "the load failed")
+            parts.tracker.withdrawn(record, DeclineReason.INTERNAL_ERROR, "the load failed")
 
     def load_back_is_cache_owned(self) -> bool:
         """False leaves the loaded slots to the request, which frees them like those it computed."""
         return False if self._load_is_ours else super().load_back_is_cache_owned()
 
-    def _load(self, parts: Parts, req: Any, record: Record) -> torch.Tensor | None:
+    def _load(self, parts: Parts, req: Any, record: SglangRequest) -> torch.Tensor | None:
         """All or nothing: own slots, filled with the donors' KV but for the holes."""
         plan = record.plan
         assert plan is not None
         started = time.perf_counter()
         key = RadixKey(array("q"), req.extra_key, cache_salt=req.cache_salt)
         if self.ongoing_load_back:
-            parts.desk.broken(record, DeclineReason.CAPACITY, "slots of the tree are being filled from the host")
+            parts.tracker.withdrawn(record, DeclineReason.CAPACITY, "slots of the tree are being filled from the host")
             return None
         locks: list[Any] = []
         kv_of: dict[str, DonorKV] = {}
@@ -198,20 +220,20 @@ class SemBlendRadixCache(UnifiedRadixCache):
             for donor_id, needed in needed_tokens(plan).items():
                 held, reach = self._hold(self._donor_key(key, record.donors[donor_id], needed), needed, locks)
                 if held is None:
-                    parts.desk.provider.on_donor_lost(donor_id, reach)
-                    parts.desk.broken(record, DeclineReason.STALE, "the donor's KV left the tree")
+                    parts.tracker.provider.on_donor_lost(donor_id, reach)
+                    parts.tracker.withdrawn(record, DeclineReason.STALE, "the donor's KV left the tree")
                     return None
                 kv_of[donor_id] = held
             slots = self._allocate(plan.claim_end - plan.exact_prefix_tokens)
             if slots is None:
-                parts.desk.broken(record, DeclineReason.CAPACITY, "no room for the loaded tokens")
+                parts.tracker.withdrawn(record, DeclineReason.CAPACITY, "no room for the loaded tokens")
                 return None
             self._slots[req.rid] = slots
             self._fill(parts, record, slots, kv_of)
         finally:
             for lock in locks:
                 self.unlock(lock)
-        parts.desk.loaded(record)
+        parts.tracker.loaded(record)
         claimed = TokenRange(plan.exact_prefix_tokens, plan.claim_end)
         load_ms = (time.perf_counter() - started) * 1e3
         if parts.options.recompute_all:
@@ -254,7 +276,7 @@ class SemBlendRadixCache(UnifiedRadixCache):
             slots = allocator.alloc(tokens)
         return slots
 
-    def _fill(self, parts: Parts, record: Record, slots: torch.Tensor, kv_of: Mapping[str, DonorKV]) -> None:
+    def _fill(self, parts: Parts, record: SglangRequest, slots: torch.Tensor, kv_of: Mapping[str, DonorKV]) -> None:
         plan = record.plan
         if plan is None or parts.options.recompute_all:
             return
@@ -270,7 +292,7 @@ class SemBlendRadixCache(UnifiedRadixCache):
 
     def prefix_device_indices(self, req: Any) -> torch.Tensor:
         slots = self._slots.get(req.rid)
-        if slots is None or (self._parts is not None and self._parts.desk.of(req) is None):
+        if slots is None or (self._parts is not None and self._parts.tracker.of(req) is None):
             return super().prefix_device_indices(req)
         exact = req.prefix_len - len(slots)
         path = self._path(req.last_node, req.extra_key)
@@ -285,9 +307,9 @@ class SemBlendRadixCache(UnifiedRadixCache):
         if self._parts is None or self._is_of_another(req):
             super().checkpoint(req, up_to=up_to, **kwargs)
             return
-        allowed = self._parts.desk.publishable(req.rid, up_to)
+        allowed = self._parts.tracker.publishable(req.rid, up_to)
         super().checkpoint(req, up_to=allowed, **kwargs)
-        published = self._parts.desk.cached
+        published = self._parts.tracker.cached
         self._parts.border.call("donor", req.rid, partial(published, req.rid, len(req.origin_input_ids), allowed), None)
 
     def on_release(self, req: Any, *, checkpointed: bool) -> None:
@@ -297,7 +319,7 @@ class SemBlendRadixCache(UnifiedRadixCache):
 
     def _is_of_another(self, req: Any) -> bool:
         """Whether what is known under this id belongs to another request."""
-        record = self._parts.desk.known(req.rid) if self._parts is not None else None
+        record = self._parts.tracker.known(req.rid) if self._parts is not None else None
         return record is not None and record.owner is not req
 
     def release_aborted_request(self, handle: Any) -> None:
@@ -309,7 +331,7 @@ class SemBlendRadixCache(UnifiedRadixCache):
         self._slots.pop(rid, None)
         if self._parts is not None:
             self._parts.board.withdraw(rid)
-            self._parts.border.call("release", rid, partial(self._parts.desk.released, rid), None)
+            self._parts.border.call("release", rid, partial(self._parts.tracker.released, rid), None)
 
     def reset(self) -> None:
         super().reset()
@@ -318,7 +340,7 @@ class SemBlendRadixCache(UnifiedRadixCache):
                 store.clear()  # the engine resets after new weights as well, and then no old page may come back
             self._slots.clear()
             self._parts.board.clear()
-            self._parts.border.call("reset", "", self._parts.desk.reset, None)
+            self._parts.border.call("reset", "", self._parts.tracker.reset, None)
 
     def release_host_resources(self) -> None:
         super().release_host_resources()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import sys
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,16 +19,17 @@ from semblend.integration.event_sink import EventSink
 from semblend.integration.second_sight import SecondSight
 from semblend.integration.settings import handed_on
 from semblend.integration.sglang import arrival_hook, forward_hook
-from semblend.integration.sglang.desk import Desk, provenance
 from semblend.integration.sglang.donor_kv import DonorCopier
 from semblend.integration.sglang.donors import Donors
 from semblend.integration.sglang.holes import HoleBoard, HoleOrder
+from semblend.integration.sglang.metrics import EngineMetrics
 from semblend.integration.sglang.namespace import deployment_namespace
 from semblend.integration.sglang.open_request import Limits, attention_layers
 from semblend.integration.sglang.options import WHERE, parse_options
 from semblend.integration.sglang.planner_provider import PlannerProvider
 from semblend.integration.sglang.provider import SemanticPrefixProvider, load_provider
-from semblend.integration.sglang.radix_backend import SemBlendRadixCache
+from semblend.integration.sglang.radix_backend import Parts, SemBlendRadixCache
+from semblend.integration.sglang.request_tracker import RequestTracker, meta_info
 from semblend.integration.sglang.self_test import check_rotation
 from semblend.integration.sglang.support import Deployment, Support, contract_gap, examine
 from semblend.integration.texts import TextDecoder
@@ -39,32 +39,12 @@ from semblend.pipeline.planner import Planner
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from semblend.contract import Namespace
     from semblend.integration.filling.selective_fill import Filled
     from semblend.integration.sglang.options import SglangOptions
     from semblend.plan.fidelity import FidelityGate
     from semblend.settings import Settings
 
 logger = logging.getLogger("sglang.semblend")
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """What a cache needs to serve more than the stock one."""
-
-    options: SglangOptions
-    deployment: Namespace
-    desk: Desk
-    board: HoleBoard
-    copier: DonorCopier
-    border: Border
-    sink: EventSink
-    announcer: Announcer
-
-    def close(self) -> None:
-        self.announcer.close()
-        self.desk.provider.on_shutdown()
-        self.sink.close()
 
 
 def build_cache(context: TreeCacheBuildContext) -> Any:
@@ -79,13 +59,15 @@ def build_cache(context: TreeCacheBuildContext) -> Any:
         logger.warning("SemBlend serves nothing, every request is computed by the engine alone: %s", reason)
         return create_unified_radix_cache(context)
     sink = EventSink(options.events, logger, "sglang")
-    border = Border(sink.write, logger)
+    metrics = EngineMetrics(context.server_args)
+    emit = partial(_emit, sink, metrics)
+    border = Border(emit, logger)
     # What the user got wrong ends the start.
     own = load_provider(options.provider) if options.provider else None
     fidelity = options.fidelity_gate(logger.warning)
     announcer = make_announcer(context.server_args, planner.settings, border)
     cache = create_unified_radix_cache(context, cache_class=SemBlendRadixCache)
-    make = partial(_parts, context, support, options, planner, border, sink, announcer, own, fidelity)
+    make = partial(_parts, context, support, options, planner, border, sink, emit, announcer, own, fidelity, metrics)
     parts = border.call("start", "", make, None)
     if parts is None:
         announcer.close()
@@ -103,9 +85,11 @@ def _parts(
     planner: Planner,
     border: Border,
     sink: EventSink,
+    emit: Callable[[Event], None],
     announcer: Announcer,
     own: SemanticPrefixProvider | None,
     fidelity: FidelityGate,
+    metrics: EngineMetrics,
 ) -> Parts:
     runner = context.tp_worker.model_runner
     allocator = context.params.token_to_kv_pool_allocator
@@ -114,8 +98,8 @@ def _parts(
     with torch.inference_mode():
         check_rotation(runner.model, rotation, pool.dtype)
     Planner.warm_up()
-    emit = partial(_emit, sink)
     donors = Donors(planner, emit, options.min_donor_tokens, page, announcer)
+    metrics.count_donors = donors.__len__
     second_sight = SecondSight(options.gates.min_run_tokens) if options.second_sight else None
     planned = PlannerProvider(planner, donors, make_decoder(context.server_args, planner, border), second_sight)
     provider = own or planned
@@ -123,7 +107,7 @@ def _parts(
     layers = attention_layers(runner.model, len(pool.k_buffer))
     if not layers:
         logger.warning("SemBlend checks no load and computes no loaded token after all: unknown attention layers")
-    desk = Desk(
+    tracker = RequestTracker(
         provider,
         options,
         emit,
@@ -133,11 +117,11 @@ def _parts(
         model=context.server_args.served_model_name,
         can_choose=bool(layers),
     )
-    filled = partial(_filled, desk, options.recompute_all)
+    filled = partial(_filled, tracker, options.recompute_all)
     board = HoleBoard(border, filled, layers, Limits(step_tokens, runner.max_running_requests))
     if not forward_hook.install():
         raise RuntimeError(f"the engine did not take the hook on {forward_hook.TARGET}")
-    forward_hook.HOOK.serve(runner, board, partial(_told, desk, options.select), border)
+    forward_hook.HOOK.serve(runner, board, partial(_provenance_of, tracker, options.select), border)
     if provider is planned and planned.wants_texts and not arrival_hook.install():
         logger.warning(
             "SemBlend: texts are embedded too late, the engine did not take the hook on %s", arrival_hook.TARGET
@@ -150,7 +134,7 @@ def _parts(
         kv_dtype=str(pool.dtype).removeprefix("torch."),
         page=page,
     )
-    return Parts(options, deployment, desk, board, DonorCopier(pool, rotation, page), border, sink, announcer)
+    return Parts(options, deployment, tracker, board, DonorCopier(pool, rotation, page), border, sink, announcer)
 
 
 def make_decoder(server_args: Any, planner: Planner, border: Border) -> TextDecoder | None:
@@ -177,20 +161,32 @@ def make_announcer(server_args: Any, settings: Settings, border: Border) -> Anno
     return open_announcer(settings, border, getattr(server_args, "dp_rank", None) or 0)
 
 
-def _emit(sink: EventSink, event: Event) -> None:
+def _emit(sink: EventSink, metrics: EngineMetrics, event: Event) -> None:
     sink.write(event)
+    metrics.record(event)
 
 
-def _filled(desk: Desk, recompute_all: bool, order: HoleOrder, compute_ms: float, filled: Filled | None) -> None:
-    if (record := desk.known(order.rid)) is not None:
-        chosen, by = (0, None) if filled is None else (filled.chosen_tokens, filled.policy)
-        recomputed = recompute_all or filled is None
-        desk.confirmed(record, order.load_ms, compute_ms, recomputed=recomputed, chosen_tokens=chosen, selected_by=by)
+def _filled(
+    tracker: RequestTracker, recompute_all: bool, order: HoleOrder, compute_ms: float, filled: Filled | None
+) -> None:
+    if (record := tracker.known(order.rid)) is not None:
+        if filled is None:
+            tracker.computed_whole(record, "the loaded KV could not be kept; the fault event says why")
+        elif recompute_all:
+            tracker.computed_whole(record)
+        else:
+            tracker.confirmed(
+                record,
+                order.load_ms,
+                compute_ms,
+                recomputed_tokens=filled.chosen_tokens,
+                selected_by=filled.policy,
+            )
 
 
-def _told(desk: Desk, select: str, rid: str) -> dict[str, Any] | None:
-    record = desk.known(rid)
-    return None if record is None else provenance(record, select)
+def _provenance_of(tracker: RequestTracker, select: str, rid: str) -> dict[str, Any] | None:
+    record = tracker.known(rid)
+    return None if record is None else meta_info(record, select)
 
 
 def _step_tokens(context: TreeCacheBuildContext, pool_tokens: int) -> int:

@@ -255,12 +255,13 @@ class SemBlendConnectorV1(KVConnectorBase_V1):
         self._sink.close()
 
     def _fault(self, stage: str) -> None:
-        self._half.stats.record_fault(stage)
+        self._half.metrics.count("faults", stage)
 
     # -- figures -----------------------------------------------------------------------------------------------------
 
     def get_kv_connector_stats(self) -> KVConnectorStats | None:
-        return self._scheduler.stats.take() if self._scheduler is not None else None
+        taken = self._scheduler.metrics.take() if self._scheduler is not None else None
+        return SemBlendStats(data=taken) if taken is not None else None
 
     @classmethod
     def build_kv_connector_stats(cls, data: dict[str, Any] | None = None) -> KVConnectorStats | None:

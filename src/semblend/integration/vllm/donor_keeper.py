@@ -22,13 +22,13 @@ from semblend.contract import (
     TokenRange,
 )
 from semblend.integration.announce import SILENT, Announcer
+from semblend.integration.core.metrics import MetricsRecorder
 from semblend.integration.vllm.capture import CaptureDesk
 from semblend.integration.vllm.donors import Donor, DonorBook
 from semblend.integration.vllm.namespace import announced_names
 from semblend.integration.vllm.options import ConnectorOptions
 from semblend.integration.vllm.orders import CaptureOrder, StepNews, StudyOrder
-from semblend.integration.vllm.provenance import RequestRecord
-from semblend.integration.vllm.stats import SemBlendStats
+from semblend.integration.vllm.request_record import VllmRequest
 from semblend.integration.vllm.study import HEAD_TOKENS, MAX_HELD_SHARE, StudyDesk, StudyJob, study_text
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ DECISIONS_PER_STEP: Final = 4  # each costs a look-up on the scheduler's thread
 class _Capture:
     """A donor on its way: nobody can find it yet."""
 
-    record: RequestRecord
+    record: VllmRequest
     tokens: NDArray[np.uint32]
 
     @property
@@ -65,7 +65,7 @@ class DonorKeeper:
         options: ConnectorOptions,
         planner: Planner,
         decoder: TextDecoder | None,
-        stats: SemBlendStats,
+        metrics: MetricsRecorder,
         emit: Callable[[Event], None],
         *,
         block_tokens: int,
@@ -76,7 +76,7 @@ class DonorKeeper:
         self._options = options
         self._planner = planner
         self._decoder = decoder
-        self._stats = stats
+        self._metrics = metrics
         self._emit = emit
         self._announcer = announcer
         self._block_tokens = block_tokens
@@ -85,9 +85,9 @@ class DonorKeeper:
         self._desk = CaptureDesk(options, self._book, block_tokens, self._evicted, self._given_up)
         self._studies = StudyDesk()
         self._copying: dict[str, StudyJob] = {}  # studied, and on their way into the store
-        self._unstudied: list[tuple[RequestRecord, list[TokenRange]]] = []
+        self._unstudied: list[tuple[VllmRequest, list[TokenRange]]] = []
         self._unheld: list[str] = []
-        self._candidates: dict[str, tuple[RequestRecord, int]] = {}
+        self._candidates: dict[str, tuple[VllmRequest, int]] = {}
         self._capturing: dict[str, _Capture] = {}
         self._ranks_stored: dict[str, int] = {}
         self.version = 0  # of the set of donors that can be found
@@ -118,7 +118,7 @@ class DonorKeeper:
         for donor_id in plan.donor_ids:
             self._book.touch(donor_id)
 
-    def consider(self, record: RequestRecord, tokens: int) -> None:
+    def consider(self, record: VllmRequest, tokens: int) -> None:
         """The first ``tokens`` of this request are computed exactly; whether to keep them is decided once they are."""
         is_wanted = self._planner.settings.enabled and record.donor_id is None and record.namespace.is_known
         if is_wanted and tokens >= self._options.min_capture_tokens:
@@ -158,7 +158,7 @@ class DonorKeeper:
                 self._end_study(study)
 
     def offer_study(
-        self, record: RequestRecord, novel: list[TokenRange], block_ids: list[int], total_blocks: int
+        self, record: VllmRequest, novel: list[TokenRange], block_ids: list[int], total_blocks: int
     ) -> bool:
         """A blended request is over. True when its blocks must wait until its ``novel`` passages were studied."""
         room = sum(len(part) for part in novel) + HEAD_TOKENS
@@ -217,7 +217,7 @@ class DonorKeeper:
         self._unheld.append(job.request_id)
         self._unstudied.append((job.record, job.novel))
 
-    def take_unstudied(self) -> list[tuple[RequestRecord, list[TokenRange]]]:
+    def take_unstudied(self) -> list[tuple[VllmRequest, list[TokenRange]]]:
         """Passages that have no donor after all."""
         taken, self._unstudied = self._unstudied, []
         return taken
@@ -239,7 +239,7 @@ class DonorKeeper:
             self._decide(record, tokens)
         return self._desk.slices(block_ids_of)
 
-    def finished(self, record: RequestRecord, block_ids: list[int], total_blocks: int) -> bool:
+    def finished(self, record: VllmRequest, block_ids: list[int], total_blocks: int) -> bool:
         """The request is over. True when its blocks must wait until their copy is done."""
         if (candidate := self._candidates.get(record.request_id)) is not None:
             if record.request.num_computed_tokens >= candidate[1]:
@@ -253,9 +253,9 @@ class DonorKeeper:
 
     def heard(self, news: StepNews) -> None:
         if news.studied_tokens:
-            self._stats.record_study(news.studied_tokens, news.study_ms / 1e3)
+            self._metrics.record_study(news.studied_tokens, news.study_ms / 1e3)
         if news.captured_tokens:
-            self._stats.record_capture(news.captured_tokens, news.capture_ms / 1e3)
+            self._metrics.record_capture(news.captured_tokens, news.capture_ms / 1e3)
         for donor_id, error in news.study_faults.items():  # the cause, if the copy failed, too
             self._lost(donor_id, "study", error)
         for donor_id, error in news.capture_faults.items():
@@ -273,7 +273,7 @@ class DonorKeeper:
         size = (len(self._book), self._book.bytes_held)
         if size != self._told:
             self._told = size
-            self._stats.set_gauges(*size)
+            self._metrics.set_gauges(*size)
 
     def forget_all(self) -> list[str]:
         """Drop every donor; the finished requests whose blocks were waiting and must be released without a copy."""
@@ -289,7 +289,7 @@ class DonorKeeper:
         self._tell_size()
         return held
 
-    def _decide(self, record: RequestRecord, tokens: int) -> None:
+    def _decide(self, record: VllmRequest, tokens: int) -> None:
         del self._candidates[record.request_id]
         if not self._is_wanted(record, record.tokens[:tokens]):
             return
@@ -302,20 +302,20 @@ class DonorKeeper:
         self._serial += 1
         return f"{self._session}-{self._serial}"
 
-    def _is_wanted(self, record: RequestRecord, tokens: NDArray[np.uint32]) -> bool:
+    def _is_wanted(self, record: VllmRequest, tokens: NDArray[np.uint32]) -> bool:
         """Wanted by the policy, and new."""
         refresh = record.decline is not None and record.decline.reason is DeclineReason.DONOR_REFRESH
         if not refresh and not self._desk.wants(record.hints.capture, len(tokens)):
             return False
         return self._is_new(record, tokens)
 
-    def _is_new(self, record: RequestRecord, tokens: NDArray[np.uint32]) -> bool:
+    def _is_new(self, record: VllmRequest, tokens: NDArray[np.uint32]) -> bool:
         """Not already stored in a context as good as its own, or asked for by name."""
         if record.hints.capture:
             return True
         return len(tokens) - self._known_tokens(record, tokens) >= self._options.min_capture_tokens
 
-    def _known_tokens(self, record: RequestRecord, tokens: NDArray[np.uint32]) -> float:
+    def _known_tokens(self, record: VllmRequest, tokens: NDArray[np.uint32]) -> float:
         answer = self._planner.plan(tokens, record.namespace)
         if isinstance(answer, ReusePlan):
             return answer.reused_tokens
@@ -367,7 +367,6 @@ class DonorKeeper:
         self._desk.cancel_donor(donor_id)
         self._give_up([donor_id])
         if capture is not None:
-            self._stats.record_fault(stage)
             self._emit(FaultContained(capture.request_id, stage, error))
 
     def _given_up(self, donor_id: str) -> None:
@@ -392,6 +391,5 @@ class DonorKeeper:
     def _gone(self, donor: Donor, reason: str) -> None:
         self.version += 1
         self._planner.forget(donor.donor_id)
-        self._stats.record_evictions(1)
         self._emit(DonorEvicted(donor.donor_id, donor.namespace.digest(), reason))
         self._announcer.withdrawn(donor.donor_id, reason)

@@ -15,7 +15,7 @@ from semblend.plan.fidelity import OPEN, FidelityGate
 if TYPE_CHECKING:
     from semblend.integration.texts import TextDecoder
     from semblend.integration.vllm.options import ConnectorOptions
-    from semblend.integration.vllm.provenance import RequestRecord
+    from semblend.integration.vllm.request_record import VllmRequest
     from semblend.pipeline.planner import Planner
 
 # Fragments come from the semantic path, which needs the prompt's text; a request waits this long for it, no longer.
@@ -61,15 +61,15 @@ class LookUp:
         self._plans_fragments = decoder is not None and not planner.settings.exact_materialization_only
         self._second_sight = SecondSight(options.gates.min_run_tokens) if options.second_sight else None
 
-    def stage(self, record: RequestRecord) -> None:
+    def stage(self, record: VllmRequest) -> None:
         """A prompt has arrived: let the semantic path begin, elsewhere."""
         if self._decoder is not None and record.is_plain and record.namespace.is_known:
             self._decoder.decode(record.request_id, record.tokens, partial(self._staged, record))
 
-    def needs_time(self, record: RequestRecord) -> bool:
+    def needs_time(self, record: VllmRequest) -> bool:
         return self._plans_fragments and record.text is None and time.monotonic() - record.arrived_s < TEXT_WAIT_S
 
-    def answer(self, record: RequestRecord, boundary: int) -> ReusePlan | Decline:
+    def answer(self, record: VllmRequest, boundary: int) -> ReusePlan | Decline:
         refusal = self._refusal(record)
         if refusal is not None:
             return refusal
@@ -88,39 +88,39 @@ class LookUp:
             record.exact_tokens = exact_until(answer, lambda donor_id: self._planner.shared_prefix(donor_id, tokens))
         return answer
 
-    def served(self, record: RequestRecord) -> None:
+    def served(self, record: VllmRequest) -> None:
         """The engine took the answer."""
         if self._second_sight is not None and (record.due or record.plan is not None):
             self._second_sight.served(record.due)
             record.due = ()
 
-    def novel(self, record: RequestRecord) -> list[TokenRange]:
+    def novel(self, record: VllmRequest) -> list[TokenRange]:
         """Passages that a blended request computed behind inexact KV, long enough to be found again."""
         if not record.is_blended or record.plan is None:
             return []
         least = self._options.gates.min_run_tokens
         return [part for part in novel_stretches(record.plan, record.exact_tokens) if len(part) >= least]
 
-    def remember(self, record: RequestRecord, novel: list[TokenRange]) -> None:
+    def remember(self, record: VllmRequest, novel: list[TokenRange]) -> None:
         """Nobody keeps the KV of these passages; when they come again they are worth a cold request."""
         if self._second_sight is not None:
             self._second_sight.remember(record.tokens, record.namespace, novel)
 
-    def finish(self, record: RequestRecord) -> None:
+    def finish(self, record: VllmRequest) -> None:
         """What is known only at the end: discoveries that came too late for the request."""
-        if record.text is not None and not record.discoveries and not record.is_ordered:
+        if record.text is not None and not record.discoveries and not record.is_accepted:
             record.discoveries = self._planner.discover(record.text, record.namespace)
 
     def forget_all(self) -> None:
         if self._second_sight is not None:
             self._second_sight.clear()
 
-    def _staged(self, record: RequestRecord, text: str) -> None:
+    def _staged(self, record: VllmRequest, text: str) -> None:
         """On the decoder's thread."""
         self._planner.stage(text, record.namespace)
         record.text = text
 
-    def _fitted(self, record: RequestRecord, plan: ReusePlan) -> ReusePlan | Decline:
+    def _fitted(self, record: VllmRequest, plan: ReusePlan) -> ReusePlan | Decline:
         return with_share(
             plan,
             self._fidelity,
@@ -131,11 +131,11 @@ class LookUp:
             max_computed_tokens=self._can.max_step_tokens,
         )
 
-    def _model_of(self, record: RequestRecord) -> str:
+    def _model_of(self, record: VllmRequest) -> str:
         lora = record.request.lora_request
         return self._can.model if lora is None else lora.lora_name
 
-    def _refusal(self, record: RequestRecord) -> Decline | None:
+    def _refusal(self, record: VllmRequest) -> Decline | None:
         """Requests the engine or we cannot serve with loaded KV, before any search."""
         request = record.request
         if self._can.fault:
@@ -148,7 +148,7 @@ class LookUp:
             return Decline(DeclineReason.UNSUPPORTED_MODE, "the request does not read the cache (prompt_logprobs?)")
         return None
 
-    def _due(self, record: RequestRecord, plan: ReusePlan) -> tuple[str, ...]:
+    def _due(self, record: VllmRequest, plan: ReusePlan) -> tuple[str, ...]:
         if self._second_sight is None or record.hints.capture is False or self._options.capture == "hinted":
             return ()
         return self._second_sight.due(record.tokens, record.namespace, plan)

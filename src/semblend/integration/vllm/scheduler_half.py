@@ -17,7 +17,6 @@ from semblend.contract import (
     Event,
     FaultContained,
     LoadAdvertised,
-    LookupFinished,
     Materialized,
     Namespace,
     ReusePlan,
@@ -25,15 +24,17 @@ from semblend.contract import (
     TokenRange,
 )
 from semblend.integration.announce import SILENT, Announcer
+from semblend.integration.core.metrics import MetricsRecorder
+from semblend.integration.core.provenance import provenance
 from semblend.integration.filling.witnesses import witnesses_of
+from semblend.integration.hints import KEY, read_hints
 from semblend.integration.vllm.donor_keeper import DonorKeeper
 from semblend.integration.vllm.look_up import Capabilities, LookUp
 from semblend.integration.vllm.namespace import request_namespace
 from semblend.integration.vllm.options import ConnectorOptions
 from semblend.integration.vllm.orders import CaptureOrder, Choice, LoadOrder, StepNews, StepOrders
 from semblend.integration.vllm.private_blocks import PrivateBlocks
-from semblend.integration.vllm.provenance import RequestRecord, provenance, read_hints
-from semblend.integration.vllm.stats import SemBlendStats
+from semblend.integration.vllm.request_record import VllmRequest
 from semblend.plan.fidelity import OPEN, FidelityGate
 
 if TYPE_CHECKING:
@@ -61,13 +62,13 @@ class SchedulerHalf:
         announcer: Announcer = SILENT,
         fidelity: FidelityGate = OPEN,
     ) -> None:
-        self.stats = SemBlendStats()
+        self.metrics = MetricsRecorder()
         self._options = options
         self._deployment = deployment
         self._can = capabilities
-        self._emit = emit
+        self._write_event = emit
         self._blocks: KVCacheManager | None = None
-        self._records: dict[str, RequestRecord] = {}
+        self._records: dict[str, VllmRequest] = {}
         self._private = PrivateBlocks(capabilities.hash_tokens)
         self._claimed: dict[str, Request] = {}  # claims of this scheduling pass that no order backs yet
         self._step_tokens = 0  # holes and chosen tokens claimed in this scheduling pass
@@ -80,8 +81,8 @@ class SchedulerHalf:
             options,
             planner,
             decoder,
-            self.stats,
-            emit,
+            self.metrics,
+            self._emit,
             block_tokens=capabilities.block_tokens,
             bytes_per_token=capabilities.bytes_per_token,
             ranks=capabilities.ranks,
@@ -91,6 +92,10 @@ class SchedulerHalf:
     @property
     def _pool(self) -> BlockPool | None:
         return self._blocks.block_pool if self._blocks is not None else None
+
+    def _emit(self, event: Event) -> None:
+        self.metrics.record(event)
+        self._write_event(event)
 
     def bind(self, blocks: KVCacheManager) -> None:
         self._blocks = blocks
@@ -105,7 +110,9 @@ class SchedulerHalf:
         tokens = np.asarray(request.prompt_token_ids or (), dtype=np.uint32)
         hints = read_hints(request.kv_transfer_params)
         self.donors.leave(request.request_id)
-        self._records[request.request_id] = record = RequestRecord(request, tokens, namespace, hints)
+        self._records[request.request_id] = record = VllmRequest(
+            request.request_id, tokens, namespace, hints, request=request
+        )
         self._look_up.stage(record)
 
     def matched_tokens(self, request: Request, boundary: int) -> int | None:
@@ -121,7 +128,7 @@ class SchedulerHalf:
                 return 0  # preempted after a blend: what is left of it serves, the engine computes the rest
             self._private.uncache(request, self._pool)
             self._withdraw(request)
-            record.is_ordered = False
+            record.is_accepted = False
         if record.asked_at != (boundary, self.donors.version):
             self._ask(record, boundary)
         if record.plan is None:
@@ -142,7 +149,7 @@ class SchedulerHalf:
             record.plan, record.asked_at = None, None
             record.decline = Decline(DeclineReason.INTERNAL_ERROR)
 
-    def _ask(self, record: RequestRecord, boundary: int) -> None:
+    def _ask(self, record: VllmRequest, boundary: int) -> None:
         started = time.perf_counter()
         if self._private.can_claim(record.request, boundary):
             answer = self._look_up.answer(record, boundary)
@@ -151,26 +158,8 @@ class SchedulerHalf:
             answer = Decline(too_little, "no full block behind the exact prefix")
         seconds = time.perf_counter() - started
         record.asked_at = (boundary, self.donors.version)
-        record.exact_prefix_tokens = boundary
-        record.plan = plan = answer if isinstance(answer, ReusePlan) else None
-        record.decline = answer if isinstance(answer, Decline) else None
-        record.discoveries = answer.discoveries
-        reason = record.decline.reason.value if record.decline is not None else None
-        self.stats.record_lookup(seconds)
-        self._emit(
-            LookupFinished(
-                record.request_id,
-                record.namespace.digest(),
-                len(record.tokens),
-                boundary,
-                plan.reused_tokens if plan is not None else 0,
-                len(plan.runs) if plan is not None else 0,
-                plan.donor_ids if plan is not None else (),
-                max((found.similarity for found in answer.discoveries), default=None),
-                reason,
-                seconds * 1e6,
-            )
-        )
+        record.answered(answer, boundary)
+        self._emit(record.lookup_event(seconds))
 
     def _withdraw(self, request: Request) -> None:
         self._claimed.pop(request.request_id, None)
@@ -187,7 +176,7 @@ class SchedulerHalf:
         if not external_tokens:
             if claimed is not None:
                 self._private.restore(request)
-            if record.is_plain and not record.is_ordered and not self._can.fault:
+            if record.is_plain and not record.is_accepted and not self._can.fault:
                 self.donors.consider(record, len(record.tokens))
             return
         self.donors.leave(request.request_id)
@@ -197,15 +186,16 @@ class SchedulerHalf:
             return
         order = self._order(record, plan, blocks)
         self._loads.append(order)
-        record.is_ordered, record.is_confirmed, record.fault = True, False, ""
-        record.runs, record.chosen_tokens = order.runs, plan.chosen_tokens if order.choice is not None else 0
-        record.computed_tokens = len(order.token_ids) + record.chosen_tokens
-        record.outputs_at_order = request.num_output_tokens
+        record.is_accepted, record.is_confirmed, record.backend_decline = True, False, None
+        record.runs = order.runs
+        record.recomputed_tokens = plan.chosen_tokens if order.choice is not None else 0
+        record.computed_tokens = len(order.token_ids) + record.recomputed_tokens
+        record.outputs_at_load = request.num_output_tokens
         self.donors.used(plan)
         _tell_cached(request, plan.exact_prefix_tokens, record.reused_tokens)
         self._emit(LoadAdvertised(request.request_id, plan.donor_ids, external_tokens, plan.exact_prefix_tokens))
 
-    def _order(self, record: RequestRecord, plan: ReusePlan, blocks: KVCacheBlocks) -> LoadOrder:
+    def _order(self, record: VllmRequest, plan: ReusePlan, blocks: KVCacheBlocks) -> LoadOrder:
         runs, compute = plan.runs, plan.compute
         if self._options.recompute_all:
             runs, compute = (), tuple(sorted((*plan.compute, *map(_range_of, plan.runs)), key=lambda part: part.start))
@@ -224,7 +214,7 @@ class SchedulerHalf:
             witness_ids=record.tokens[witnesses].astype(np.int64),
         )
 
-    def _choice(self, record: RequestRecord, plan: ReusePlan, blocks: KVCacheBlocks) -> Choice | None:
+    def _choice(self, record: VllmRequest, plan: ReusePlan, blocks: KVCacheBlocks) -> Choice | None:
         """What the worker needs to choose by itself: the question behind the claim, if its blocks are there by now."""
         selection = self._options.selection(plan.compute_share)
         if selection is None:
@@ -246,7 +236,7 @@ class SchedulerHalf:
                 request.request_id, block_ids, start, start + external_tokens, (), (), np.empty(0, np.int64), broken=why
             )
         )
-        record.is_ordered, record.fault = True, why
+        record.is_accepted, record.backend_decline = True, Decline(DeclineReason.INTERNAL_ERROR, why)
         _tell_cached(request, start, 0)
 
     def _claimed_blocks(self, blocks: KVCacheBlocks, end: int) -> tuple[int, ...]:
@@ -284,9 +274,6 @@ class SchedulerHalf:
             record = self._records.get(request_id)
             if request_id in news.load_faults:
                 continue  # another rank could not keep it
-            self.stats.record_load(
-                report.reused_tokens, report.computed_tokens, report.load_ms / 1e3, report.compute_ms / 1e3
-            )
             self._emit(
                 Materialized(
                     request_id,
@@ -300,11 +287,11 @@ class SchedulerHalf:
             )
             if record is not None and record.plan is not None:
                 record.is_confirmed = True
-                record.chosen_tokens = sum(run.length for run in record.runs) - report.reused_tokens
+                record.recomputed_tokens = sum(run.length for run in record.runs) - report.reused_tokens
                 record.computed_tokens, record.selected_by = report.computed_tokens, report.selected_by
                 self._consider_exact_head(record)
 
-    def _consider_exact_head(self, record: RequestRecord) -> None:
+    def _consider_exact_head(self, record: VllmRequest) -> None:
         """What stands before the first inexact run is exact, and worth keeping if it is new."""
         self.donors.consider(record, record.exact_tokens)
 
@@ -312,9 +299,8 @@ class SchedulerHalf:
         if (record := self._records.get(request_id)) is not None:
             # A preempted request would find its unwritten blocks again under its private hashes.
             self._private.uncache(record.request, self._pool)
-            record.fault = error
+            record.backend_decline = Decline(DeclineReason.INTERNAL_ERROR, error)
             _tell_cached(record.request, record.exact_prefix_tokens, 0)
-        self.stats.record_fault("load")
         self._emit(FaultContained(request_id, "load", error))
 
     def _block_ids(self, request_id: str) -> list[int]:
@@ -331,7 +317,7 @@ class SchedulerHalf:
         self._claimed.pop(request.request_id, None)
         pool = self._pool
         self._private.release(request, pool)
-        answered = request.num_output_tokens > record.outputs_at_order
+        answered = request.num_output_tokens > record.outputs_at_load
         if record.is_blended and answered and not record.is_confirmed and record.plan is not None:
             self._consider_exact_head(record)  # a load that failed would have kept it from answering
         total_blocks = pool.num_gpu_blocks if pool is not None else 0
@@ -342,10 +328,10 @@ class SchedulerHalf:
         elif novel:
             self._look_up.remember(record, novel)
         self._look_up.finish(record)
-        if record.decline is not None and not record.is_ordered:
-            self.stats.record_decline(record.decline.reason.value)
+        if record.decline is not None and not record.is_accepted:
             self._emit(Declined(request.request_id, record.decline.reason.value, record.decline.detail))
-        return holds, provenance(record, answered=answered, select=self._options.select)
+        is_confirmed = record.is_blended and (record.is_confirmed or answered)  # a failed load keeps it from answering
+        return holds, {KEY: provenance(record, is_confirmed=is_confirmed, select=self._options.select)}
 
     def give_up_captures(self) -> list[str]:
         """Orders could not be handed out: the finished requests whose blocks must be released without a copy."""

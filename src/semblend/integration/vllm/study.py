@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from semblend.contract import TokenRange
 from semblend.integration.vllm.capture import CaptureJob
 from semblend.integration.vllm.orders import StudyOrder
-from semblend.integration.vllm.provenance import RequestRecord
+from semblend.integration.vllm.request_record import VllmRequest
 
 # The prompt's own beginning stands before the passages, so that none of them starts a sequence.
 HEAD_TOKENS: Final = 32
@@ -43,7 +43,7 @@ class StudyJob:
     ``block_ids`` are scratch space; ``held_blocks`` counts all the request's, which the engine frees together.
     """
 
-    record: RequestRecord
+    record: VllmRequest
     novel: list[TokenRange]
     tokens: NDArray[np.uint32]
     block_ids: tuple[int, ...]

@@ -74,7 +74,7 @@ def test_a_long_or_unreadable_message_is_still_told() -> None:
 
     it.call("load", "r2", unreadable, None)
     assert len(told[0].error) == MAX_ERROR_CHARACTERS
-    assert told[1].error == "UnreadableError: (its message cannot be read)"
+    assert told[1].error == "UnreadableError: (message unreadable)"
 
 
 def test_reporting_that_fails_is_contained_too() -> None:

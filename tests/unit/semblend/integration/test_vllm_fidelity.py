@@ -11,11 +11,12 @@ import pytest
 from tests.unit.semblend.integration.vllm_fakes import config
 
 from semblend.contract import Decline, DeclineReason, PlanShape, ReusePlan
+from semblend.integration.core.provenance import provenance
 from semblend.integration.hints import Hints, read_hints
 from semblend.integration.vllm.look_up import Capabilities, LookUp
 from semblend.integration.vllm.namespace import deployment_namespace, request_namespace
 from semblend.integration.vllm.options import ConnectorOptions
-from semblend.integration.vllm.provenance import RequestRecord, provenance
+from semblend.integration.vllm.request_record import VllmRequest
 from semblend.pipeline.planner import Planner
 from semblend.plan.deviation_curve import preset_curve
 from semblend.plan.fidelity import OPEN, Ceiling, FidelityGate
@@ -45,7 +46,7 @@ def answered(
     can: Capabilities = ABLE,
     select_share: float | None = 0.0,
     tail_tokens: int = 9,
-) -> tuple[Any, RequestRecord]:
+) -> tuple[Any, VllmRequest]:
     options = ConnectorOptions(second_sight=False, select_share=select_share, gates=Gates())
     planner = Planner(settings=Settings(embedder="none"), gates=options.gates, budget_bytes=1 << 22)
     namespace = request_namespace(deployment_namespace(config(), "layout"), None, None, require_salt=False)
@@ -61,7 +62,7 @@ def answered(
         lora_request=None if lora is None else SimpleNamespace(lora_name=lora),
     )
     tokens = np.concatenate([np.arange(100, 200, dtype=np.uint32), DOCUMENT, np.arange(tail_tokens, dtype=np.uint32)])
-    record = RequestRecord(request, tokens, namespace, hints or Hints())
+    record = VllmRequest("r", tokens, namespace, hints or Hints(), request=request)
     with planner:
         return look_up.answer(record, 0), record
 
@@ -73,8 +74,8 @@ def test_the_budget_of_the_calibration_becomes_that_of_the_plan() -> None:
     selection = ConnectorOptions().selection(plan.compute_share)
     assert selection is not None
     assert selection.share == plan.compute_share > 0.0
-    record.plan, record.runs, record.is_ordered, record.is_confirmed = plan, plan.runs, True, True
-    told = provenance(record, answered=True, select=POLICY)["semblend"]
+    record.plan, record.runs, record.is_accepted, record.is_confirmed = plan, plan.runs, True, True
+    told = provenance(record, is_confirmed=True, select=POLICY)
     assert told["class"] == "new_instruction"
     assert 0.0 < told["context_risk"] < 1.0
     assert (told["compute_share"], told["predicted_kl"]) == (plan.compute_share, pytest.approx(0.02))
@@ -101,10 +102,10 @@ def test_where_the_policy_cannot_be_asked_no_budget_is_counted_on() -> None:
 
 def test_what_another_policy_chose_has_no_prediction() -> None:
     plan, record = answered(FidelityGate(ceiling=Ceiling(CALIBRATION, 0.02)))
-    record.plan, record.runs, record.is_ordered, record.is_confirmed = plan, plan.runs, True, True
+    record.plan, record.runs, record.is_accepted, record.is_confirmed = plan, plan.runs, True, True
     for chose, predicted in ((POLICY, plan.predicted_kl), ("first", None), (None, plan.predicted_kl)):
         record.selected_by = chose
-        told = provenance(record, answered=True, select=POLICY)["semblend"]
+        told = provenance(record, is_confirmed=True, select=POLICY)
         assert (told["selected_by"], told["predicted_kl"]) == (chose, predicted)
 
 
@@ -125,9 +126,9 @@ def test_a_share_that_does_not_fit_into_a_step_is_declined() -> None:
 
 def test_chosen_tokens_are_computed_not_reused() -> None:
     plan, record = answered(select_share=0.25)
-    record.plan, record.runs, record.is_ordered, record.is_confirmed = plan, plan.runs, True, True
-    record.chosen_tokens, record.computed_tokens = plan.chosen_tokens, plan.computed_tokens + plan.chosen_tokens
-    told = provenance(record, answered=True, select=POLICY)["semblend"]
+    record.plan, record.runs, record.is_accepted, record.is_confirmed = plan, plan.runs, True, True
+    record.recomputed_tokens, record.computed_tokens = plan.chosen_tokens, plan.computed_tokens + plan.chosen_tokens
+    told = provenance(record, is_confirmed=True, select=POLICY)
     assert told["reused_tokens"] + told["computed_tokens"] == plan.claimed_tokens
     assert told["reused_tokens"] == plan.reused_tokens - int(0.25 * plan.reused_tokens)
 

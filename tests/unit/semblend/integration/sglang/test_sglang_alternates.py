@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.semblend.integration.sglang.desks import OPEN, words
+from tests.unit.semblend.integration.sglang.trackers import OPEN, words
 
 from semblend.contract import ContextRisk, Decline, DeclineReason, ReusePlan, Run, TokenRange
 from semblend.integration.sglang.alternates import UNNAMED, shared_prefix, verified

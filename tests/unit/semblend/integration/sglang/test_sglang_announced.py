@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.unit.semblend.integration.sglang.desks import NAMESPACE, OPEN, words
+from tests.unit.semblend.integration.sglang.trackers import NAMESPACE, OPEN, words
 
 from semblend.contract import Namespace
 from semblend.contract.donor_event import Tier

@@ -1,15 +1,15 @@
-"""The SGLang desk asks the last gate, and what is computed after all is never counted as reused."""
+"""The SGLang tracker asks the last gate, and what is computed after all is never counted as reused."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.unit.semblend.integration.sglang.desks import OPEN, Office, words
+from tests.unit.semblend.integration.sglang.trackers import OPEN, TrackerBench, words
 
 from semblend.contract import DeclineReason, Materialized, PlanShape
 from semblend.integration.hints import Hints
-from semblend.integration.sglang.desk import provenance
 from semblend.integration.sglang.options import SglangOptions
+from semblend.integration.sglang.request_tracker import meta_info
 from semblend.plan.deviation_curve import preset_curve
 from semblend.plan.fidelity import Ceiling, FidelityGate
 from semblend.plan.prediction import Calibration, Law
@@ -24,9 +24,9 @@ class Off:
         return f"{model} drifts" if shape is PlanShape.NEW_INSTRUCTION else None
 
 
-def office(gate: FidelityGate | None = None, *, can_choose: bool = True, share: float | None = None) -> Office:
+def bench(gate: FidelityGate | None = None, *, can_choose: bool = True, share: float | None = None) -> TrackerBench:
     options = SglangOptions(gates=OPEN, second_sight=False, select_share=share)
-    made = Office(options=options, fidelity=gate or FidelityGate(), can_choose=can_choose)
+    made = TrackerBench(options=options, fidelity=gate or FidelityGate(), can_choose=can_choose)
     made.serve_cold("donor", np.concatenate([words(9, 30), words(1, 800), words(8, 20)]))
     return made
 
@@ -37,16 +37,16 @@ PROMPT = np.concatenate([words(2, 150), words(1, 800), words(3, 40)])
 def test_hint_calibration_option_and_the_usual_share_in_this_order() -> None:
     ceiling = FidelityGate(ceiling=Ceiling(CALIBRATION, 0.02))
     for made, hints, expected in (
-        (office(), Hints(), SHORT_PROMPT_SHARE),
-        (office(share=0.3), Hints(), 0.3),
-        (office(share=0.3), Hints(share=0.1), 0.1),
-        (office(can_choose=False, share=0.3), Hints(share=0.1), 0.0),
+        (bench(), Hints(), SHORT_PROMPT_SHARE),
+        (bench(share=0.3), Hints(), 0.3),
+        (bench(share=0.3), Hints(share=0.1), 0.1),
+        (bench(can_choose=False, share=0.3), Hints(share=0.1), 0.0),
     ):
         assert made.ask("r", PROMPT, hints=hints) > 0
         plan = made.record("r").plan
         assert plan is not None
         assert plan.compute_share == expected
-    made = office(ceiling, share=0.3)
+    made = bench(ceiling, share=0.3)
     assert made.ask("r", PROMPT) > 0
     plan = made.record("r").plan
     assert plan is not None
@@ -59,7 +59,7 @@ def test_what_cannot_stay_under_the_ceiling_or_was_turned_off_is_declined() -> N
         (FidelityGate(ceiling=Ceiling(CALIBRATION, 0.02)), False, DeclineReason.QUALITY_GATE),
         (FidelityGate(Off()), True, DeclineReason.GUARD_OFF_NEW_INSTRUCTION),
     ):
-        made = office(gate, can_choose=can_choose)
+        made = bench(gate, can_choose=can_choose)
         assert made.ask("r", PROMPT) == 0
         decline = made.record("r").decline
         assert decline is not None
@@ -67,14 +67,14 @@ def test_what_cannot_stay_under_the_ceiling_or_was_turned_off_is_declined() -> N
 
 
 def test_chosen_tokens_are_computed_and_not_reused() -> None:
-    made = office(share=0.25)
+    made = bench(share=0.25)
     made.ask("r", PROMPT)
     record = made.record("r")
     plan = record.plan
     assert plan is not None
-    made.desk.loaded(record)
-    made.desk.confirmed(record, 1.0, 2.0, recomputed=False, chosen_tokens=plan.chosen_tokens, selected_by="first")
-    told = provenance(record, "question_or_deviation")
+    made.tracker.loaded(record)
+    made.tracker.confirmed(record, 1.0, 2.0, recomputed_tokens=plan.chosen_tokens, selected_by="first")
+    told = meta_info(record, "question_or_deviation")
     assert told["reused_tokens"] == plan.reused_tokens - int(0.25 * plan.reused_tokens)
     assert told["reused_tokens"] + told["computed_tokens"] == plan.claimed_tokens
     assert (told["class"], told["compute_share"]) == ("new_instruction", 0.25)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.unit.semblend.integration.sglang.desks import NAMESPACE, Office, Tokens, words
+from tests.unit.semblend.integration.sglang.trackers import NAMESPACE, Tokens, TrackerBench, words
 
 from sembase.errors import ConfigurationError
 from semblend.contract import Namespace, ReusePlan
@@ -19,8 +19,8 @@ from semblend.integration.sglang.provider import (
 DOCUMENT = words(1, 600)
 
 
-def staged(office: Office, rid: str, tokens: Tokens, namespace: Namespace = NAMESPACE, boundary: int = 0) -> None:
-    office.provider.on_request_staged(StagedRequest(rid, tokens, namespace, boundary))
+def staged(bench: TrackerBench, rid: str, tokens: Tokens, namespace: Namespace = NAMESPACE, boundary: int = 0) -> None:
+    bench.provider.on_request_staged(StagedRequest(rid, tokens, namespace, boundary))
 
 
 def test_the_interface_asks_for_two_methods_and_gives_the_rest() -> None:
@@ -42,11 +42,11 @@ def test_the_interface_asks_for_two_methods_and_gives_the_rest() -> None:
 
 
 def test_a_find_suggests_the_donors_tokens_and_brings_its_plan() -> None:
-    office = Office()
-    office.serve_cold("donor", DOCUMENT)
+    bench = TrackerBench()
+    bench.serve_cold("donor", DOCUMENT)
     tokens = np.concatenate([words(2, 40), DOCUMENT, words(3, 40)])
-    staged(office, "r", tokens)
-    result = office.provider.on_prefix_miss("r", tokens)
+    staged(bench, "r", tokens)
+    result = bench.provider.on_prefix_miss("r", tokens)
     assert result is not None
     plan = result.metadata["plan"]
     assert isinstance(plan, ReusePlan)
@@ -56,39 +56,39 @@ def test_a_find_suggests_the_donors_tokens_and_brings_its_plan() -> None:
 
 
 def test_only_beyond_the_exact_match_and_only_in_the_namespace() -> None:
-    office = Office()
-    office.serve_cold("donor", DOCUMENT)
+    bench = TrackerBench()
+    bench.serve_cold("donor", DOCUMENT)
     tokens = np.concatenate([DOCUMENT, words(3, 40)])
-    staged(office, "r", tokens, boundary=592)
-    assert office.provider.on_prefix_miss("r", tokens) is None
-    staged(office, "other", tokens, Namespace(tenant="t", model="m"))
-    assert office.provider.on_prefix_miss("other", tokens) is None
+    staged(bench, "r", tokens, boundary=592)
+    assert bench.provider.on_prefix_miss("r", tokens) is None
+    staged(bench, "other", tokens, Namespace(tenant="t", model="m"))
+    assert bench.provider.on_prefix_miss("other", tokens) is None
 
 
 def test_what_continues_a_donor_replaces_it_and_what_adds_little_is_none() -> None:
-    office = Office()
-    office.serve_cold("one", DOCUMENT)
-    office.serve_cold("two", np.concatenate([DOCUMENT[:592], words(5, 400)]))
-    assert len(office.provider.donors) == 1
-    office.serve_cold("three", np.concatenate([words(6, 20), DOCUMENT[:500]]))
-    assert len(office.provider.donors) == 1
+    bench = TrackerBench()
+    bench.serve_cold("one", DOCUMENT)
+    bench.serve_cold("two", np.concatenate([DOCUMENT[:592], words(5, 400)]))
+    assert len(bench.provider.donors) == 1
+    bench.serve_cold("three", np.concatenate([words(6, 20), DOCUMENT[:500]]))
+    assert len(bench.provider.donors) == 1
 
 
 def test_requests_known_at_a_time_are_bounded() -> None:
-    office = Office()
+    bench = TrackerBench()
     short = words(1, 4)
     for number in range(MAX_STAGED + 5):
-        staged(office, f"r{number}", short)
-    office.provider.on_request_released(f"r{MAX_STAGED + 4}")
-    assert len(office.provider._staged) == MAX_STAGED - 1
+        staged(bench, f"r{number}", short)
+    bench.provider.on_request_released(f"r{MAX_STAGED + 4}")
+    assert len(bench.provider._staged) == MAX_STAGED - 1
 
 
 def test_a_request_that_leaves_before_its_look_up_is_forgotten() -> None:
-    office = Office()
-    office.desk.expect("r", DOCUMENT, NAMESPACE)
-    assert list(office.provider._staged) == ["r"]
-    office.desk.released("r")
-    assert not office.provider._staged
+    bench = TrackerBench()
+    bench.tracker.expect("r", DOCUMENT, NAMESPACE)
+    assert list(bench.provider._staged) == ["r"]
+    bench.tracker.released("r")
+    assert not bench.provider._staged
 
 
 class OwnProvider(SemanticPrefixProvider):
@@ -106,13 +106,13 @@ class NotOne:
 
 
 def test_a_provider_with_two_methods_serves_where_its_tokens_are_equal() -> None:
-    office = Office()
-    office.tree["donor"] = DOCUMENT[:592]
+    bench = TrackerBench()
+    bench.tree["donor"] = DOCUMENT[:592]
     provider = load_provider(f"{__name__}:OwnProvider")
-    office.desk.provider = provider
+    bench.tracker.provider = provider
     tokens = np.concatenate([words(3, 40), DOCUMENT, words(4, 20)])
-    assert office.ask("r", tokens) > 0
-    record = office.record("r")
+    assert bench.ask("r", tokens) > 0
+    record = bench.record("r")
     assert record.plan is not None
     assert all(
         np.array_equal(
@@ -120,9 +120,9 @@ def test_a_provider_with_two_methods_serves_where_its_tokens_are_equal() -> None
         )
         for run in record.plan.runs
     )
-    office.desk.loaded(record)
-    office.desk.confirmed(record, 1.0, 1.0, recomputed=False)
-    office.desk.released("r")
+    bench.tracker.loaded(record)
+    bench.tracker.confirmed(record, 1.0, 1.0)
+    bench.tracker.released("r")
 
 
 @pytest.mark.parametrize("name", ["no.such.module:Name", f"{__name__}:Missing", f"{__name__}:NotOne", "json"])
@@ -132,7 +132,7 @@ def test_a_provider_that_cannot_be_made_is_the_users_error(name: str) -> None:
 
 
 def test_without_a_provider_every_request_is_cold() -> None:
-    office = Office()
-    office.serve_cold("donor", DOCUMENT)
-    office.desk.provider = NoProvider()
-    assert office.ask("r", np.concatenate([words(3, 40), DOCUMENT])) == 0
+    bench = TrackerBench()
+    bench.serve_cold("donor", DOCUMENT)
+    bench.tracker.provider = NoProvider()
+    assert bench.ask("r", np.concatenate([words(3, 40), DOCUMENT])) == 0

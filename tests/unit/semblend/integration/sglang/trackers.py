@@ -1,4 +1,4 @@
-"""A desk over a real planner, and a tree that is a set of prefixes: what the radix backend gives, without an engine."""
+"""A tracker over a real planner, and a tree that is a set of prefixes: the radix backend without an engine."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from semblend.contract import Event, Namespace
 from semblend.integration.hints import Hints
 from semblend.integration.second_sight import SecondSight
-from semblend.integration.sglang.desk import Desk, Reach, Record
 from semblend.integration.sglang.donors import Donors
 from semblend.integration.sglang.options import SglangOptions
 from semblend.integration.sglang.planner_provider import PlannerProvider
+from semblend.integration.sglang.request_tracker import Reach, RequestTracker, SglangRequest
 from semblend.pipeline.planner import Planner
 from semblend.plan.fidelity import OPEN as NO_GATE
 from semblend.plan.fidelity import FidelityGate
@@ -30,7 +30,7 @@ def words(seed: int, length: int) -> Tokens:
 
 
 @dataclass
-class Office:
+class TrackerBench:
     """``tree`` maps a rid to the tokens the tree holds of it."""
 
     options: SglangOptions = field(default_factory=lambda: SglangOptions(gates=OPEN, second_sight=False))
@@ -46,7 +46,7 @@ class Office:
         donors = Donors(planner, self.events.append, self.options.min_donor_tokens, self.page)
         sight = SecondSight(self.options.gates.min_run_tokens) if self.options.second_sight else None
         self.provider = PlannerProvider(planner, donors, None, sight)
-        self.desk = Desk(
+        self.tracker = RequestTracker(
             self.provider,
             self.options,
             self.events.append,
@@ -77,13 +77,13 @@ class Office:
         hints: Hints | None = None,
         namespace: Namespace = NAMESPACE,
     ) -> int:
-        record = self.desk.open(rid, tokens, namespace, hints or Hints())
+        record = self.tracker.open(rid, tokens, namespace, hints or Hints())
         assert record is not None
         last = len(tokens) - 1
-        return self.desk.claim(record, boundary, last if limit is None else limit, obstacle, self.resident)
+        return self.tracker.claim(record, boundary, last if limit is None else limit, obstacle, self.resident)
 
-    def record(self, rid: str) -> Record:
-        record = self.desk.known(rid)
+    def record(self, rid: str) -> SglangRequest:
+        record = self.tracker.known(rid)
         assert record is not None
         return record
 
@@ -91,8 +91,8 @@ class Office:
         """A request the engine computes alone, checkpoints and releases."""
         assert self.ask(rid, tokens, hints=Hints(reuse=False), namespace=namespace) == 0
         self.tree[rid] = tokens[: len(tokens) // self.page * self.page]
-        self.desk.cached(rid, len(tokens), self.desk.publishable(rid, len(tokens)))
-        self.desk.released(rid)
+        self.tracker.cached(rid, len(tokens), self.tracker.publishable(rid, len(tokens)))
+        self.tracker.released(rid)
 
     def kinds(self, rid: str) -> list[str]:
         return [event.kind for event in self.events if getattr(event, "request_id", None) == rid]

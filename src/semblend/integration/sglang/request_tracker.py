@@ -19,16 +19,15 @@ from semblend.contract import (
     Declined,
     DeclineReason,
     Event,
-    Evidence,
     LoadAdvertised,
-    LookupFinished,
     Materialized,
     Namespace,
-    Outcome,
     ReusePlan,
 )
 from semblend.contract.donor_event import Tier
-from semblend.integration.claims import cut_at, exact_until, fidelity_of, with_share, within_holes
+from semblend.integration.claims import cut_at, exact_until, with_share, within_holes
+from semblend.integration.core.provenance import provenance
+from semblend.integration.core.request_record import RequestRecord
 from semblend.integration.sglang.alternates import shared_prefix, verified
 from semblend.integration.sglang.provider import StagedRequest
 from semblend.plan.fidelity import OPEN, FidelityGate
@@ -52,30 +51,17 @@ class Reach(NamedTuple):
 
 
 @dataclass(slots=True)
-class Record:
-    """One request between its first look-up and its end. ``plan`` and ``decline`` answer the last look-up."""
+class SglangRequest(RequestRecord):
+    """One request between its first look-up and its end."""
 
-    rid: str
-    tokens: NDArray[np.uint32]
-    namespace: Namespace
-    hints: Hints
-    owner: object = None  # the engine's own request: ids are the clients' and may come twice
-    asked_at: tuple[int, int, int] | None = None  # boundary, limit and the state of the donors the answer holds for
-    plan: ReusePlan | None = None
+    owner: object = None  # the engine's own request: clients choose the ids, and may choose one twice
+    asked_at: tuple[int, int, int] | None = None  # boundary, limit and version of the donors the answer holds for
     donors: dict[str, NDArray[np.uint32]] = field(default_factory=dict)
-    decline: Decline | None = None
-    exact_tokens: int = 0  # up to here its KV is that of cold prefill
-    exact_prefix_tokens: int = 0
-    chosen_tokens: int = 0  # of the runs, computed after all
-    selected_by: str | None = None
     skip_insert: bool = False
-    is_loaded: bool = False
-    is_confirmed: bool = False
     is_donor: bool = False
-    fault: str = ""
 
 
-class Desk:
+class RequestTracker:
     """Asks the provider, trusts nothing it says, and keeps a record per request."""
 
     def __init__(
@@ -99,22 +85,22 @@ class Desk:
         self._fidelity = fidelity
         self._model = model
         self._can_choose = can_choose
-        self._records: OrderedDict[str, Record] = OrderedDict()
+        self._records: OrderedDict[str, SglangRequest] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._records)
 
     def open(
         self, rid: str, tokens: NDArray[np.uint32], namespace: Namespace, hints: Hints, owner: object = None
-    ) -> Record | None:
+    ) -> SglangRequest | None:
         """The record of a request; one whose tokens have grown (it was sent back to the queue) begins anew. None while
         another request runs on loaded KV under the same id."""
         held = self._records.get(rid)
         if held is not None and held.owner is owner and len(held.tokens) == len(tokens):
             return held
-        if held is not None and held.is_loaded and held.owner is not owner:
+        if held is not None and held.is_accepted and held.owner is not owner:
             return None
-        self._records[rid] = record = Record(rid, tokens, namespace, hints, owner)
+        self._records[rid] = record = SglangRequest(rid, tokens, namespace, hints, owner=owner)
         self._make_room()
         return record
 
@@ -125,22 +111,22 @@ class Desk:
     def _make_room(self) -> None:
         """A request that runs on loaded KV is never forgotten: the record keeps its KV out of the tree."""
         while len(self._records) > MAX_RECORDS:
-            oldest = next((rid for rid, record in self._records.items() if not record.is_loaded), None)
+            oldest = next((rid for rid, record in self._records.items() if not record.is_accepted), None)
             if oldest is None:
                 return
             del self._records[oldest]
 
-    def known(self, rid: str) -> Record | None:
+    def known(self, rid: str) -> SglangRequest | None:
         return self._records.get(rid)
 
-    def of(self, owner: Any) -> Record | None:
+    def of(self, owner: Any) -> SglangRequest | None:
         """The record of the engine's own request, not of another with the same id."""
         record = self._records.get(owner.rid)
         return record if record is not None and record.owner is owner else None
 
-    def claim(self, record: Record, boundary: int, limit: int, obstacle: str, resident: Resident) -> int:
+    def claim(self, record: SglangRequest, boundary: int, limit: int, obstacle: str, resident: Resident) -> int:
         """How many tokens from ``boundary`` on are promised; 0 for none. Cheap when asked again."""
-        if record.is_loaded:
+        if record.is_accepted:
             return 0
         asked_at = (boundary, limit, self.provider.version)
         if record.asked_at != asked_at:
@@ -149,7 +135,7 @@ class Desk:
             record.asked_at = (boundary, limit, self.provider.version)
         return 0 if record.plan is None else record.plan.claim_end - boundary
 
-    def _ask(self, record: Record, boundary: int, limit: int, obstacle: str, resident: Resident) -> None:
+    def _ask(self, record: SglangRequest, boundary: int, limit: int, obstacle: str, resident: Resident) -> None:
         started = time.perf_counter()
         answer: ReusePlan | Decline
         if obstacle:
@@ -159,36 +145,21 @@ class Desk:
             answer = Decline(DeclineReason.DISABLED, "the request asked for no reuse")
         else:
             answer = self._answer(record, boundary, limit, resident)
-        plan = record.plan = answer if isinstance(answer, ReusePlan) else None
-        record.decline = answer if isinstance(answer, Decline) else None
-        record.exact_prefix_tokens = boundary
-        if plan is not None:
+        record.answered(answer, boundary)
+        if record.plan is not None:
             tokens, donors = record.tokens, record.donors
-            record.exact_tokens = exact_until(plan, lambda donor_id: shared_prefix(donors[donor_id], tokens))
-        self._emit(
-            LookupFinished(
-                record.rid,
-                record.namespace.digest(),
-                len(record.tokens),
-                boundary,
-                plan.reused_tokens if plan is not None else 0,
-                len(plan.runs) if plan is not None else 0,
-                plan.donor_ids if plan is not None else (),
-                max((found.similarity for found in answer.discoveries), default=None),
-                None if record.decline is None else record.decline.reason.value,
-                (time.perf_counter() - started) * 1e6,
-            )
-        )
+            record.exact_tokens = exact_until(record.plan, lambda donor_id: shared_prefix(donors[donor_id], tokens))
+        self._emit(record.lookup_event(time.perf_counter() - started))
 
-    def _stage(self, record: Record, boundary: int) -> None:
-        self.provider.on_request_staged(StagedRequest(record.rid, record.tokens, record.namespace, boundary))
+    def _stage(self, record: SglangRequest, boundary: int) -> None:
+        self.provider.on_request_staged(StagedRequest(record.request_id, record.tokens, record.namespace, boundary))
 
-    def _answer(self, record: Record, boundary: int, limit: int, resident: Resident) -> ReusePlan | Decline:
+    def _answer(self, record: SglangRequest, boundary: int, limit: int, resident: Resident) -> ReusePlan | Decline:
         for _ in range(_ATTEMPTS):
             self._stage(record, boundary)
-            result = self.provider.on_prefix_miss(record.rid, record.tokens)
+            result = self.provider.on_prefix_miss(record.request_id, record.tokens)
             if result is None:
-                return self.provider.declined(record.rid) or Decline(DeclineReason.NO_CANDIDATE)
+                return self.provider.declined(record.request_id) or Decline(DeclineReason.NO_CANDIDATE)
             answer, donors = verified(result, record.tokens, boundary, self._options.gates, self._page)
             if isinstance(answer, Decline):
                 return answer
@@ -210,7 +181,7 @@ class Desk:
                 self.provider.on_donor_seen(donor_id, reach.tier)
         return lost
 
-    def _served(self, record: Record, plan: ReusePlan, limit: int) -> ReusePlan | Decline:
+    def _served(self, record: SglangRequest, plan: ReusePlan, limit: int) -> ReusePlan | Decline:
         """What the engine can take of a plan: whole pages, a bounded step, few enough holes, and still worth it."""
         cut = cut_at(within_holes(plan, self._options.max_holes), limit, self._page)
         if cut is None:
@@ -234,52 +205,67 @@ class Desk:
 
     # -- what became of it -------------------------------------------------------------------------------------------
 
-    def loaded(self, record: Record) -> None:
-        """The claim's slots are filled but for its holes; the engine has taken the promise."""
-        assert record.plan is not None
-        record.is_loaded = True
-        tokens = record.plan.claim_end - record.exact_prefix_tokens
-        self._emit(LoadAdvertised(record.rid, record.plan.donor_ids, tokens, record.exact_prefix_tokens))
+    def loaded(self, record: SglangRequest) -> None:
+        """The slots of the claim are filled except for its gaps, and the engine has accepted the claim."""
+        plan = record.plan
+        assert plan is not None
+        record.is_accepted, record.runs, record.computed_tokens = True, plan.runs, plan.computed_tokens
+        tokens = plan.claim_end - record.exact_prefix_tokens
+        self._emit(LoadAdvertised(record.request_id, plan.donor_ids, tokens, record.exact_prefix_tokens))
 
-    def broken(self, record: Record, reason: DeclineReason, why: str) -> None:
-        """The promise is taken back at admission: the engine computes everything."""
-        record.plan, record.is_loaded = None, False
-        record.decline = Decline(reason, why)
+    def withdrawn(self, record: SglangRequest, reason: DeclineReason, why: str) -> None:
+        """The claim is withdrawn at admission: the engine computes everything."""
+        record.plan, record.is_accepted, record.runs = None, False, ()
+        record.decline = record.backend_decline = Decline(reason, why)
 
     def overtaken(self, rid: str) -> None:
-        """The engine has found a longer exact match in another tier: an earlier promise no longer stands."""
+        """The engine has found a longer exact match in another tier: an earlier claim is void."""
         record = self._records.get(rid)
-        if record is not None and not record.is_loaded:
+        if record is not None and not record.is_accepted:
             record.plan = record.asked_at = None
 
     def confirmed(
         self,
-        record: Record,
+        record: SglangRequest,
         load_ms: float,
         compute_ms: float,
         *,
-        recomputed: bool,
-        chosen_tokens: int = 0,
+        recomputed_tokens: int = 0,
         selected_by: str | None = None,
     ) -> None:
-        """A forward pass has run over the claim. ``recomputed``: nothing of it was loaded in the end; otherwise
-        ``chosen_tokens`` of what was loaded have been computed after all."""
+        """A forward pass has run over the claim; ``recomputed_tokens`` of the loaded tokens were computed in it."""
         plan = record.plan
         if plan is None or record.is_confirmed:
             return
         record.is_confirmed = True
-        if recomputed:
-            record.exact_tokens = len(record.tokens)
+        record.recomputed_tokens, record.selected_by = recomputed_tokens, selected_by
+        record.computed_tokens = plan.computed_tokens + recomputed_tokens
+        self._emit(
+            Materialized(
+                record.request_id,
+                plan.donor_ids,
+                record.reused_tokens,
+                record.computed_tokens,
+                len(plan.runs),
+                load_ms,
+                compute_ms,
+            )
+        )
+        self.provider.on_request_blended(record.request_id, plan, record.exact_tokens)
+
+    def computed_whole(self, record: SglangRequest, fault: str = "") -> None:
+        """A forward pass has computed the whole claim, so nothing was reused: the load was wrong (``fault``), or the
+        deployment asked for it (``recompute_all``)."""
+        if record.plan is None or record.is_confirmed:
             return
-        record.chosen_tokens, record.selected_by = chosen_tokens, selected_by
-        reused, computed = plan.reused_tokens - chosen_tokens, plan.computed_tokens + chosen_tokens
-        self._emit(Materialized(record.rid, plan.donor_ids, reused, computed, len(plan.runs), load_ms, compute_ms))
-        self.provider.on_request_blended(record.rid, plan, record.exact_tokens)
+        record.is_confirmed, record.runs, record.exact_tokens = True, (), len(record.tokens)
+        if fault:
+            record.backend_decline = Decline(DeclineReason.INTERNAL_ERROR, fault)
 
     def publishable(self, rid: str, up_to: int) -> int:
         """How many of the first ``up_to`` tokens may enter the tree."""
         record = self._records.get(rid)
-        if record is None or not record.is_loaded:
+        if record is None or not record.is_accepted:
             return up_to
         if not record.is_confirmed:  # its holes have not been computed yet
             return min(up_to, record.exact_prefix_tokens)
@@ -293,7 +279,7 @@ class Desk:
         if record is None or record.is_donor or record.hints.capture is False:
             return
         tokens = min(prompt_tokens, published)
-        is_whole = published >= prompt_tokens or (record.is_loaded and published >= record.exact_tokens)
+        is_whole = published >= prompt_tokens or (record.is_accepted and published >= record.exact_tokens)
         tokens -= tokens % self._page  # what the tree holds
         if is_whole and tokens - record.exact_prefix_tokens >= self._options.min_donor_tokens:
             record.is_donor = True
@@ -302,7 +288,7 @@ class Desk:
     def released(self, rid: str) -> None:
         """The request holds no KV any more."""
         record = self._records.pop(rid, None)
-        if record is not None and record.decline is not None and not record.is_loaded:
+        if record is not None and record.decline is not None and not record.is_accepted:
             self._emit(Declined(rid, record.decline.reason.value, record.decline.detail))
         self.provider.on_request_released(rid)
 
@@ -319,19 +305,10 @@ def needed_tokens(plan: ReusePlan) -> dict[str, int]:
     return needed
 
 
-def provenance(record: Record, select: str) -> dict[str, Any]:
-    """What a client is told with its first token, under ``meta_info.semblend``."""
-    plan = record.plan if record.is_loaded else None
-    reused = plan is not None and record.exact_tokens < len(record.tokens)
-    outcome = Outcome.BACKEND_MATERIALIZED_REUSE if reused else Outcome.COLD_FALLBACK
+def meta_info(record: SglangRequest, select: str) -> dict[str, Any]:
+    """What a client receives with its first token, under ``meta_info.semblend``."""
     return {
-        "outcome": outcome.value,
-        "evidence": Evidence.BACKEND_CONFIRMED.value,
-        "prompt_tokens": len(record.tokens),
-        "exact_prefix_tokens": record.exact_prefix_tokens,
-        "reused_tokens": plan.reused_tokens - record.chosen_tokens if plan is not None and reused else 0,
-        "computed_tokens": plan.computed_tokens + record.chosen_tokens if plan is not None and reused else 0,
-        **fidelity_of(plan, plan.runs if plan is not None and reused else (), record.selected_by, select),
-        "donor_ids": list(plan.donor_ids) if plan is not None and reused else [],
-        "exact_tokens": record.exact_tokens,
+        **provenance(record, is_confirmed=record.is_confirmed, select=select),
+        "donor_ids": list(dict.fromkeys(run.donor_id for run in record.runs)) if record.is_confirmed else [],
+        "exact_tokens": record.exact_tokens if record.is_blended else len(record.tokens),
     }

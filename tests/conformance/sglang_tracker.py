@@ -1,4 +1,4 @@
-"""The SGLang adapter's desk, provider and planner, the radix tree simulated. Donor KV lives in that tree."""
+"""The SGLang adapter's tracker, provider and planner, the radix tree simulated. Donor KV lives in that tree."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from tests.conformance.adapter import Answer, Shape
 from tests.conformance.exact_cache import ExactCache
-from tests.unit.semblend.integration.sglang.desks import OPEN, Office
+from tests.unit.semblend.integration.sglang.trackers import OPEN, TrackerBench
 
 from semblend.contract import Event, Namespace
 from semblend.contract.namespace import UNKNOWN
@@ -24,46 +24,46 @@ LOG = logging.getLogger("conformance")
 BASE = Namespace(tenant=UNKNOWN, model="m")
 
 
-class SglangDesk:
-    name = "sglang_desk"
+class SglangTracker:
+    name = "sglang_tracker"
     loads: frozenset[Shape] = frozenset({"moved"})  # what leaves the tree leaves with its donors
     tells_runs = True
 
     def __init__(self, *, require_salt: bool = False, enabled: bool = True) -> None:
         self._require_salt = require_salt
-        self._office = Office(options=SglangOptions(gates=OPEN, second_sight=False, min_donor_tokens=64))
-        self._planner: Planner = self._office.provider.donors._planner
+        self._bench = TrackerBench(options=SglangOptions(gates=OPEN, second_sight=False, min_donor_tokens=64))
+        self._planner: Planner = self._bench.provider.donors._planner
         if not enabled:
             self._planner.settings = Settings(embedder="none", enabled=False)
         self._cache = ExactCache()
         self._serial = 0
-        self._border = Border(self._office.events.append, LOG)
+        self._border = Border(self._bench.events.append, LOG)
         self._plan = self._planner.plan
         self._known: dict[str, list[int]] = {}
 
     def serve(self, tokens: Sequence[int], salt: str | None = None) -> Answer:
         self._serial += 1
-        rid, array, desk = f"r{self._serial}", np.asarray(tokens, np.uint32), self._office.desk
+        rid, array, tracker = f"r{self._serial}", np.asarray(tokens, np.uint32), self._bench.tracker
         namespace = request_namespace(BASE, salt, None, require_salt=self._require_salt)
         boundary = self._cache.match(tokens, salt)
         promised = self._border.call(
-            "lookup", rid, lambda: self._office.ask(rid, array, boundary=boundary, namespace=namespace), 0
+            "lookup", rid, lambda: self._bench.ask(rid, array, boundary=boundary, namespace=namespace), 0
         )
-        record = desk.open(rid, array, namespace, Hints())
+        record = tracker.open(rid, array, namespace, Hints())
         assert record is not None
         plan = record.plan if promised else None
         if plan is not None:
-            desk.loaded(record)
-            desk.confirmed(record, 1.0, 1.0, recomputed=False)
-        public = desk.publishable(rid, len(tokens))
+            tracker.loaded(record)
+            tracker.confirmed(record, 1.0, 1.0)
+        public = tracker.publishable(rid, len(tokens))
         self._cache.publish(tokens[:public], salt)
-        page = self._office.page
+        page = self._bench.page
         if plan is None:
-            self._office.tree[rid] = array[: len(tokens) // page * page]
-        donors = set(self._office.provider.donors._held)
-        self._border.call("donor", rid, lambda: desk.cached(rid, len(tokens), public), None)
-        desk.released(rid)
-        for donor_id in set(self._office.provider.donors._held) - donors:
+            self._bench.tree[rid] = array[: len(tokens) // page * page]
+        donors = set(self._bench.provider.donors._held)
+        self._border.call("donor", rid, lambda: tracker.cached(rid, len(tokens), public), None)
+        tracker.released(rid)
+        for donor_id in set(self._bench.provider.donors._held) - donors:
             self._known[donor_id] = list(tokens)
         if plan is None:
             reason = record.decline.reason.value if record.decline is not None else None
@@ -72,10 +72,10 @@ class SglangDesk:
 
     def forget_exact(self) -> None:
         self._cache.clear()
-        self._office.tree.clear()
+        self._bench.tree.clear()
 
     def forget_donors(self) -> None:
-        self._office.desk.reset()
+        self._bench.tracker.reset()
 
     def break_look_up(self, broken: bool) -> None:
         self._planner.plan = _broken if broken else self._plan  # type: ignore[method-assign]
@@ -84,7 +84,7 @@ class SglangDesk:
         return self._known[donor_id]
 
     def events(self) -> Sequence[Event]:
-        return self._office.events
+        return self._bench.events
 
     def close(self) -> None:
         self._planner.close()
