@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from tests.conformance.adapter import Answer, Shape
 from tests.conformance.exact_cache import ExactCache
-from tests.unit.semblend.integration.dynamo.fleets import KEY, announced, batch
+from tests.unit.semblend.donors.announcements import KEY, announced, batch
 
 from semblend.contract import Decline, Event
 from semblend.contract.donor_event import DonorsPurged
-from semblend.integration.dynamo.packing import pack, unpack
+from semblend.donors.packing import pack, unpack
 from semblend.integration.dynamo.provider import SemanticEvidenceProvider
 
 HOLDER, OTHER = (2, 0), (1, 0)
@@ -29,7 +29,7 @@ class DynamoProvider:
             KEY, enabled=enabled, require_salt=require_salt, report=self._events.append
         )
         self._cache = ExactCache()
-        self._cover = self._provider.index.cover
+        self._look_up = self._provider.index.evidence
         self._serial = 0
 
     def serve(self, tokens: Sequence[int], salt: str | None = None) -> Answer:
@@ -52,7 +52,7 @@ class DynamoProvider:
         self._provider.apply(HOLDER[0], unpack(pack(batch(DonorsPurged(None, "reset")))))
 
     def break_look_up(self, broken: bool) -> None:
-        self._provider.index.cover = _broken if broken else self._cover  # type: ignore[method-assign]
+        self._provider.index.evidence = _broken if broken else self._look_up  # type: ignore[method-assign]
 
     def donor_tokens(self, donor_id: str) -> Sequence[int]:
         raise LookupError("a router never sees a donor's tokens")

@@ -20,6 +20,7 @@ MAX_ANCHORS: Final = 1 << 17  # of one donor: over two million tokens
 ANCHOR_BYTES: Final = 8
 POSITION_BYTES: Final = 4
 MAX_NAME_CHARACTERS: Final = 256
+MAX_GATE: Final = 1 << 40
 
 Tier = Literal["device", "host", "storage"]
 
@@ -84,19 +85,38 @@ class DonorRelocated:
 
 @dataclass(frozen=True, slots=True)
 class GenerationReset:
-    """Forget what this publisher said before: it started again, or repeats all that is true from here on."""
+    """Forget everything this publisher announced before, its gates included: it restarted, or repeats its state."""
 
     kind: ClassVar[str] = "provider_generation_reset"
     generation: int
 
 
-DonorEvent = DonorAnnounced | DonorWithdrawn | DonorsPurged | DonorRelocated | GenerationReset
+@dataclass(frozen=True, slots=True)
+class GatesAnnounced:
+    """The gates this publisher's connector applies to every plan, by the field names of ``semblend.plan.gates.Gates``.
+
+    Sent after each ``GenerationReset``. Subscribers older than this kind skip it as unknown; a subscriber ignores gate
+    names it does not know and takes its own default for names that are missing.
+    """
+
+    kind: ClassVar[str] = "provider_gates"
+    gates: Mapping[str, int | float]
+
+    def __post_init__(self) -> None:
+        for name, value in self.gates.items():
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not isinstance(name, str) or not is_number or not 0 <= value <= MAX_GATE:
+                raise DonorEventError(f"{self.kind}: gates map names to numbers between 0 and {MAX_GATE}")
+
+
+DonorEvent = DonorAnnounced | DonorWithdrawn | DonorsPurged | DonorRelocated | GenerationReset | GatesAnnounced
 _KINDS: Final[Mapping[str, type[Any]]] = {cls.kind: cls for cls in get_args(DonorEvent)}
 _NAMES: Final = {kind: tuple(f.name for f in fields(cls)) for kind, cls in _KINDS.items()}
 _TYPES: Final[Mapping[str, type]] = {
     **dict.fromkeys(("donor_id", "namespace", "reason", "tier"), str),
     **dict.fromkeys(("tokens", "gram", "generation"), int),
     **dict.fromkeys(("anchors", "positions"), bytes),
+    "gates": Mapping,
 }
 
 
@@ -127,6 +147,8 @@ def decode_batch(message: Any) -> DonorBatch:
 
 
 def _encode(event: DonorEvent) -> dict[str, Any]:
+    if isinstance(event, GatesAnnounced):
+        return {"type": event.kind, "v": VERSION, "gates": dict(event.gates)}
     return {"type": event.kind, "v": VERSION, **{name: getattr(event, name) for name in _NAMES[event.kind]}}
 
 

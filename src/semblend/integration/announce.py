@@ -1,8 +1,8 @@
-"""Announces donors to routers from a thread of its own: adapters say what happened, in constant time, and go on.
+"""Announces donors to routers from a thread of its own: adapters report changes in constant time and continue.
 
-Off unless the settings name an endpoint. Whatever breaks here is contained and counted at the border; the
-engine never waits. The thread keeps one announcement per living donor, about 0.7 bytes per token, so that a router that
-comes late or missed more than the replay buffer holds can be told everything again.
+Off unless the settings name an endpoint. Any fault here is contained and counted at the border; the engine never waits.
+The thread keeps one announcement per living donor, about 0.7 bytes per token, so that a router that joins late, or
+missed more than the replay buffer holds, can receive the whole state again.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol
@@ -28,6 +28,7 @@ from semblend.contract.donor_event import (
     DonorRelocated,
     DonorsPurged,
     DonorWithdrawn,
+    GatesAnnounced,
     GenerationReset,
     Tier,
     anchor_salts,
@@ -38,53 +39,67 @@ from semblend.contract.donor_event import (
 )
 from semblend.fingerprint.anchors import GRAM, select_anchors, thin_periodic
 from semblend.fingerprint.keyed import keyed_anchors
+from semblend.integration.dynamo.nats_subjects import checked
 from semblend.settings import NATS
 
 if TYPE_CHECKING:
     from semblend.integration.border import Border
+    from semblend.plan.gates import Gates
     from semblend.settings import Settings
 
 QUEUE_LIMIT: Final = 4096
 BATCH_EVENTS: Final = 64
-TURN_S: Final = 0.1  # how long a router that asks for a replay may wait while nothing happens
+TURN_S: Final = 0.1  # longest wait of a replay request while there is nothing to announce
 REPEAT_EVERY_S: Final = 5.0
 NAMESPACES_REMEMBERED: Final = 4096
 
 
-def open_announcer(settings: Settings, border: Border, rank: int = 0) -> DonorAnnouncer:
-    """What the user got wrong is said at once; what the network does not give, the border says later."""
+def open_announcer(settings: Settings, border: Border, gates: Gates, rank: int = 0) -> DonorAnnouncer:
+    """Bad settings raise ``ConfigurationError`` here; network faults are reported later, at the border.
+
+    ``gates`` are those the connector applies. Routers foresee reuse by them.
+    """
     assert settings.donor_events_key_file is not None, "settings are checked"
     try:
         key = read_key(settings.donor_events_key_file)
     except ValueError as error:
         raise ConfigurationError(str(error)) from None
     if settings.donor_events.startswith(NATS):
-        return _on_nats(settings, key, border, rank)
+        if rank:
+            raise ConfigurationError(
+                f"donor events over NATS need a worker without ranks, and this is rank {rank}; with data parallelism "
+                "announce them on tcp://ADDRESS:PORT"
+            )
+        worker, buffer_batches = str(settings.donor_events_worker), settings.donor_events_buffer
+        return open_nats_announcer(
+            settings.donor_events, worker, key, border, gates=gates, buffer_batches=buffer_batches
+        )
     endpoint, replay = endpoint_of_rank(settings.donor_events, rank), replay_endpoint(settings.donor_events, rank)
     from semblend.integration.donor_socket import DonorSocket  # noqa: PLC0415 - its packages are optional
 
-    return DonorAnnouncer(partial(DonorSocket, endpoint, replay, settings.donor_events_buffer), key, border, rank)
+    open_socket = partial(DonorSocket, endpoint, replay, settings.donor_events_buffer)
+    return DonorAnnouncer(open_socket, key, border, rank, gates=gates)
 
 
-def _on_nats(settings: Settings, key: bytes, border: Border, rank: int) -> DonorAnnouncer:
-    if rank:
-        raise ConfigurationError(
-            f"donor events over NATS are of one worker without ranks, and this is rank {rank}; with data parallelism "
-            "announce them on tcp://ADDRESS:PORT"
-        )
-    from semblend.integration.dynamo.nats_socket import open_nats_announcer  # noqa: PLC0415 - its packages are optional
+def open_nats_announcer(
+    url: str,
+    publisher: str,
+    key: bytes,
+    border: Border,
+    *,
+    gates: Gates | None = None,
+    buffer_batches: int = 10_000,
+    rank: int = 0,
+) -> DonorAnnouncer:
+    """An announcer on NATS. ``publisher`` is the worker's instance id in Dynamo; an absent server is a fault."""
+    from semblend.integration.dynamo.nats_socket import NatsSocket  # noqa: PLC0415 - its packages are optional
 
-    return open_nats_announcer(
-        settings.donor_events,
-        str(settings.donor_events_worker),
-        key,
-        border,
-        buffer_batches=settings.donor_events_buffer,
-    )
+    open_socket = partial(NatsSocket, url, checked(publisher), buffer_batches)
+    return DonorAnnouncer(open_socket, key, border, rank, gates=gates)
 
 
 class Announcer(Protocol):
-    """What adapters call, on the scheduler's thread."""
+    """What adapters call, on the scheduler's thread. ``loadable`` announces a donor."""
 
     def loadable(
         self, donor_id: str, tokens: NDArray[np.uint32], tenant: str | None, lora: str | None, tier: Tier = "host"
@@ -96,7 +111,7 @@ class Announcer(Protocol):
 
 
 class _Silent:
-    """The announcer of a deployment that tells nobody."""
+    """The announcer of a deployment without donor events."""
 
     def loadable(
         self, donor_id: str, tokens: NDArray[np.uint32], tenant: str | None, lora: str | None, tier: Tier = "host"
@@ -135,49 +150,58 @@ class _Loadable:
 
 
 class DonorAnnouncer:
-    """The methods are for the scheduler's thread and never block; ``lost`` counts what did not fit into the queue.
+    """The methods are for the scheduler's thread and never block; ``lost`` counts changes that found the queue full.
 
-    After a loss nobody could tell which donors are gone: routers are told to forget all, and hear of new ones only.
+    A lost change may have been a withdrawal, so the announcer then tells routers to forget this publisher's donors and
+    announces new ones only. ``gates`` None announces no gates; subscribers then assume ``ADAPTER_GATES``.
     """
 
-    def __init__(self, open_socket: Callable[[], BatchSocket], key: bytes, border: Border, rank: int = 0) -> None:
+    def __init__(
+        self,
+        open_socket: Callable[[], BatchSocket],
+        key: bytes,
+        border: Border,
+        rank: int = 0,
+        *,
+        gates: Gates | None = None,
+    ) -> None:
         self.lost = 0
         self._open_socket = open_socket
         self._border = border
         self._rank = rank
-        self._says: queue.Queue[_Loadable | DonorEvent] = queue.Queue(QUEUE_LIMIT)
+        self._queue: queue.Queue[_Loadable | DonorEvent] = queue.Queue(QUEUE_LIMIT)
         self._has_lost = False
-        self._is_mute = False
+        self._is_disabled = False
         self._ending = threading.Event()
-        self._voice = _Voice(key)
+        self._state = _State(key, gates)
         self._thread = threading.Thread(target=self._work, name="semblend-announce", daemon=True)
         self._thread.start()
 
     def loadable(
         self, donor_id: str, tokens: NDArray[np.uint32], tenant: str | None, lora: str | None, tier: Tier = "host"
     ) -> None:
-        self._say(_Loadable(donor_id, tokens, tenant, lora, tier))
+        self._enqueue(_Loadable(donor_id, tokens, tenant, lora, tier))
 
     def withdrawn(self, donor_id: str, reason: str) -> None:
-        self._say(DonorWithdrawn(donor_id, reason))
+        self._enqueue(DonorWithdrawn(donor_id, reason))
 
     def relocated(self, donor_id: str, tier: Tier) -> None:
-        self._say(DonorRelocated(donor_id, tier))
+        self._enqueue(DonorRelocated(donor_id, tier))
 
     def purged(self, reason: str) -> None:
-        self._say(DonorsPurged(None, reason))
+        self._enqueue(DonorsPurged(None, reason))
 
     def close(self, patience_s: float = 2.0) -> None:
-        """Say that all donors are gone, and end."""
+        """Announce that all donors are gone, and end the thread."""
         self.purged("shutdown")
         self._ending.set()
         self._thread.join(patience_s)
 
-    def _say(self, what: _Loadable | DonorEvent) -> None:
-        if self._is_mute:
+    def _enqueue(self, change: _Loadable | DonorEvent) -> None:
+        if self._is_disabled:
             return
         try:
-            self._says.put_nowait(what)
+            self._queue.put_nowait(change)
         except queue.Full:
             self.lost += 1
             self._has_lost = True
@@ -185,38 +209,38 @@ class DonorAnnouncer:
     def _work(self) -> None:
         socket = self._border.call("announce", "", self._open_socket, None)
         if socket is None:
-            self._is_mute = True  # the border has said why; nobody will empty the queue
+            self._is_disabled = True  # the border has reported why; no thread will empty the queue
             return
-        self._border.call("announce", "", partial(self._publish, socket, [self._voice.begin()]), None)
+        self._border.call("announce", "", partial(self._publish, socket, self._state.reset()), None)
         repeated_s = 0.0
-        while not (self._ending.is_set() and self._says.empty()):
-            said = self._take()
-            if not self._border.call("announce", "", partial(self._speak, socket, said), False):
-                self._has_lost = True  # part of it may have been a withdrawal
-            is_asked = self._border.call("announce", "", socket.answer, False)
-            if is_asked and time.monotonic() - repeated_s >= REPEAT_EVERY_S:
+        while not (self._ending.is_set() and self._queue.empty()):
+            changes = self._take()
+            if not self._border.call("announce", "", partial(self._send, socket, changes), False):
+                self._has_lost = True  # one of the changes may have been a withdrawal
+            is_missed = self._border.call("announce", "", socket.answer, False)
+            if is_missed and time.monotonic() - repeated_s >= REPEAT_EVERY_S:
                 repeated_s = time.monotonic()
-                self._border.call("announce", "", partial(self._publish, socket, self._voice.everything()), None)
+                self._border.call("announce", "", partial(self._publish, socket, self._state.events_of_all()), None)
         self._border.call("announce", "", socket.close, None)
 
-    def _take(self) -> list[_Loadable | DonorEvent]:
-        """What was said since the last turn, at most a batch of it. After a loss: nothing, and all is forgotten."""
+    def _take(self) -> Sequence[_Loadable | DonorEvent]:
+        """The next changes, at most a batch of them. After a loss the queue is dropped and routers must forget."""
         if self._has_lost:
             self._has_lost = False
-            for _ in range(self._says.qsize()):
-                self._says.get_nowait()
-            return [self._voice.begin()]
-        said: list[_Loadable | DonorEvent] = []
+            for _ in range(self._queue.qsize()):
+                self._queue.get_nowait()
+            return self._state.reset()
+        changes: list[_Loadable | DonorEvent] = []
         try:
-            said.append(self._says.get(timeout=TURN_S))
-            while len(said) < BATCH_EVENTS:
-                said.append(self._says.get_nowait())
+            changes.append(self._queue.get(timeout=TURN_S))
+            while len(changes) < BATCH_EVENTS:
+                changes.append(self._queue.get_nowait())
         except queue.Empty:
             pass
-        return said
+        return changes
 
-    def _speak(self, socket: BatchSocket, said: Sequence[_Loadable | DonorEvent]) -> bool:
-        self._publish(socket, self._voice.events(said))
+    def _send(self, socket: BatchSocket, changes: Sequence[_Loadable | DonorEvent]) -> bool:
+        self._publish(socket, self._state.events_of(changes))
         return True
 
     def _publish(self, socket: BatchSocket, events: Iterable[DonorEvent]) -> None:
@@ -225,41 +249,46 @@ class DonorAnnouncer:
             socket.publish(DonorBatch(time.time(), part, self._rank))
 
 
-class _Voice:
-    """What has been said and is still true, by donor. Belongs to the announcer's thread."""
+class _State:
+    """What has been announced and still holds, by donor. Belongs to the announcer's thread."""
 
-    def __init__(self, key: bytes) -> None:
+    def __init__(self, key: bytes, gates: Gates | None) -> None:
         self._living: dict[str, DonorAnnounced] = {}
+        self._gates = [] if gates is None else [GatesAnnounced(asdict(gates))]
         self._digest = lru_cache(NAMESPACES_REMEMBERED)(partial(namespace_digest, key))
         self._salts = lru_cache(NAMESPACES_REMEMBERED)(partial(anchor_salts, key))
 
-    def begin(self) -> GenerationReset:
+    def reset(self) -> list[DonorEvent]:
+        """Events of a publisher without donors."""
         self._living.clear()
-        return GenerationReset(time.time_ns())
+        return [GenerationReset(time.time_ns()), *self._gates]
 
-    def everything(self) -> list[DonorEvent]:
-        return [GenerationReset(time.time_ns()), *self._living.values()]
+    def events_of_all(self) -> list[DonorEvent]:
+        return [GenerationReset(time.time_ns()), *self._gates, *self._living.values()]
 
-    def events(self, said: Iterable[_Loadable | DonorEvent]) -> Iterator[DonorEvent]:
-        for what in said:
-            if isinstance(what, _Loadable):
-                yield self._announce(what)
-            elif isinstance(what, DonorWithdrawn):
-                if self._living.pop(what.donor_id, None) is not None:
-                    yield what
-            elif isinstance(what, DonorRelocated):
-                if (donor := self._living.get(what.donor_id)) is not None:
-                    self._living[what.donor_id] = replace(donor, tier=what.tier)
-                    yield what
-            else:
-                self._living.clear()
-                yield what
+    def events_of(self, changes: Iterable[_Loadable | DonorEvent]) -> Iterator[DonorEvent]:
+        for change in changes:
+            match change:
+                case _Loadable():
+                    yield self._announce(change)
+                case DonorWithdrawn(donor_id=donor_id):
+                    if self._living.pop(donor_id, None) is not None:
+                        yield change
+                case DonorRelocated(donor_id=donor_id, tier=tier):
+                    if (donor := self._living.get(donor_id)) is not None:
+                        self._living[donor_id] = replace(donor, tier=tier)
+                        yield change
+                case GatesAnnounced():
+                    yield change
+                case _:
+                    self._living.clear()
+                    yield change
 
     def _announce(self, donor: _Loadable) -> DonorAnnounced:
         namespace = self._digest(donor.tenant, donor.lora)
         positions, hashes = thin_periodic(select_anchors(donor.tokens))
         anchors = keyed_anchors(hashes[:MAX_ANCHORS], self._salts(namespace))
-        said = DonorAnnounced(
+        announced = DonorAnnounced(
             donor.donor_id,
             namespace,
             len(donor.tokens),
@@ -268,5 +297,5 @@ class _Voice:
             positions[:MAX_ANCHORS].astype("<u4").tobytes(),
             donor.tier,
         )
-        self._living[donor.donor_id] = said
-        return said
+        self._living[donor.donor_id] = announced
+        return announced

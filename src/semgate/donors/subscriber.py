@@ -12,73 +12,12 @@ from dataclasses import dataclass
 
 import zmq.asyncio
 
-from semblend.contract.donor_event import (
-    TOPIC,
-    DonorAnnounced,
-    DonorEvent,
-    DonorEventError,
-    DonorRelocated,
-    DonorsPurged,
-    DonorWithdrawn,
-    GenerationReset,
-    replay_endpoint,
-)
-from semgate.donors.anchors import DonorIndex
-from semgate.donors.wire import announced_s, unpack
+from semblend.contract.donor_event import TOPIC, replay_endpoint
+from semblend.donors.index import DonorIndex
+from semblend.donors.packing import published_s
+from semblend.donors.sink import DonorCounters, DonorSink
 from semgate.events.kept_task import KeptTask
-from semgate.events.subscriber import EventStream, ResetReason, StreamCounters, StreamOptions
-
-
-@dataclass(slots=True)
-class DonorCounters:
-    """Per replica. ``malformed`` messages and events of ``unknown`` kinds were left out."""
-
-    announced: int = 0
-    withdrawn: int = 0
-    purges: int = 0
-    relocated: int = 0
-    generations: int = 0
-    unknown: int = 0
-    malformed: int = 0
-
-
-class DonorSink:
-    """One replica's messages, applied to its slot. Never raises: a bad message is counted."""
-
-    def __init__(self, index: DonorIndex, slot: int) -> None:
-        self.counters = DonorCounters()
-        self._index = index
-        self._slot = slot
-
-    def deliver(self, payload: bytes) -> None:
-        try:
-            batch = unpack(payload)
-        except DonorEventError:
-            self.counters.malformed += 1
-            return
-        self.counters.unknown += batch.unknown
-        for event in batch.events:
-            self._apply(event)
-
-    def reset(self, reason: ResetReason) -> None:
-        self._index.clear(self._slot)
-
-    def _apply(self, event: DonorEvent) -> None:
-        match event:
-            case DonorAnnounced():
-                self.counters.announced += 1
-                self._index.add(self._slot, event)
-            case DonorWithdrawn(donor_id=donor_id):
-                self.counters.withdrawn += 1
-                self._index.remove(self._slot, donor_id)
-            case DonorsPurged(namespace=namespace):
-                self.counters.purges += 1
-                self._index.clear(self._slot, namespace)
-            case GenerationReset():
-                self.counters.generations += 1
-                self._index.clear(self._slot)
-            case DonorRelocated():
-                self.counters.relocated += 1  # every tier can be loaded from; their prices are not known yet
+from semgate.events.subscriber import EventStream, StreamCounters, StreamOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +41,7 @@ class DonorFeed:
         self.leave(slot)
         sink = DonorSink(self._index, slot)
         options = StreamOptions(endpoint, replay or replay_endpoint(endpoint), topic=TOPIC)
-        stream = EventStream(self._context, options, sink, stamp=announced_s)
+        stream = EventStream(self._context, options, sink, stamp=published_s)
         task = KeptTask(f"donors of slot {slot}", stream.run, stream.forget)
         self._streams[slot] = _Subscription(stream, sink, task)
 
@@ -112,7 +51,7 @@ class DonorFeed:
             ending = subscription.task.cancel()
             self._ending.add(ending)
             ending.add_done_callback(self._ending.discard)
-        self._index.clear(slot)
+        self._index.forget(slot)
 
     def counters(self) -> Mapping[int, tuple[StreamCounters, DonorCounters]]:
         return {slot: (entry.stream.counters, entry.sink.counters) for slot, entry in self._streams.items()}

@@ -16,10 +16,9 @@ from tests.engines.dynamo.deployment import KEY, Deployment, NatsServer
 
 from semblend.contract import FaultContained
 from semblend.contract.donor_event import tenant_of_salt
-from semblend.integration.announce import DonorAnnouncer
+from semblend.integration.announce import DonorAnnouncer, open_nats_announcer
 from semblend.integration.border import Border
 from semblend.integration.donor_socket import DonorSocket
-from semblend.integration.dynamo.nats_socket import open_nats_announcer
 
 pytestmark = pytest.mark.engine
 LOG = logging.getLogger("dynamo router")
@@ -97,7 +96,7 @@ def test_a_router_that_comes_late_learns_over_nats_what_was_said(
     try:
         for number in range(8):  # far more than the buffer holds, in messages of their own
             announcer.loadable(f"d{number}", words(number, 400), None, None)
-            until(lambda: announcer._says.empty())
+            until(lambda: announcer._queue.empty())
             time.sleep(0.15)
         with deployment.router("nats", nats_server.url) as router:
             assert router.ask("donors", count=8) == 8

@@ -18,13 +18,13 @@ from tests.engines.dynamo.deployment import KEY, NatsServer, missing
 
 from semblend.contract import FaultContained
 from semblend.contract.donor_event import DonorBatch, DonorWithdrawn
-from semblend.integration.announce import DonorAnnouncer, open_announcer
+from semblend.donors.packing import frame, pack
+from semblend.integration.announce import DonorAnnouncer, open_announcer, open_nats_announcer
 from semblend.integration.border import Border
 from semblend.integration.dynamo.nats_feed import REPLAY_S, NatsDonorFeed
-from semblend.integration.dynamo.nats_socket import open_nats_announcer
 from semblend.integration.dynamo.nats_subjects import events_subject
-from semblend.integration.dynamo.packing import frame, pack
 from semblend.integration.dynamo.provider import SemanticEvidenceProvider
+from semblend.plan.gates import Gates
 from semblend.settings import Settings
 
 pytestmark = pytest.mark.engine
@@ -58,7 +58,7 @@ def test_a_donor_larger_than_a_message_is_left_out_and_the_others_arrive(nats_se
             for number in range(40):
                 announcer.loadable(f"d{number}", words(number, 60_000), None, None)  # too much for one message together
             await until(lambda: len(provider.index) == 40)
-            assert ((9, 0), "huge") not in provider.index._donors
+            assert "huge" not in provider.donors((9, 0))
             stream = feed.stream_of(9)
             assert stream is not None
             assert not stream.is_lost
@@ -80,10 +80,10 @@ def test_an_engine_that_was_given_settings_is_heard(nats_server: NatsServer, tmp
         provider = SemanticEvidenceProvider(KEY.encode())
         feed = NatsDonorFeed(nats_server.url, provider)
         await feed.start()
-        announcer = open_announcer(settings, Border(faults.append, LOG))
+        announcer = open_announcer(settings, Border(faults.append, LOG), Gates())
         try:
             announcer.loadable("set", words(3, 300), None, None)
-            await until(lambda: ((11, 0), "set") in provider.index._donors)
+            await until(lambda: "set" in provider.donors((11, 0)))
         finally:
             await asyncio.to_thread(announcer.close)
             await feed.close()
@@ -108,7 +108,7 @@ def test_a_publisher_that_answers_nobody_keeps_no_other_waiting(nats_server: Nat
             await mute.flush()
             await until(lambda: feed.stream_of(109) is not None, seconds=REPLAY_S / 2)
             announcer.loadable("heard", words(3, 300), None, None)
-            await until(lambda: ((9, 0), "heard") in provider.index._donors, seconds=REPLAY_S * 2)
+            await until(lambda: "heard" in provider.donors((9, 0)), seconds=REPLAY_S * 2)
         finally:
             await asyncio.to_thread(announcer.close)
             await mute.close()
@@ -154,7 +154,7 @@ def test_a_server_that_comes_back_is_told_and_heard_again(tmp_path: Path) -> Non
 
                 def arrived() -> bool:
                     announcer.loadable(f"after{(n := next(numbers))}", words(n, 300), None, None)
-                    return any(owner[1].startswith("after") for owner in provider.index._donors)
+                    return any(name.startswith("after") for name in provider.donors((9, 0)))
 
                 async with asyncio.timeout(60):
                     while not arrived():

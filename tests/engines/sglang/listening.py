@@ -9,15 +9,14 @@ from contextlib import asynccontextmanager
 import zmq.asyncio
 from tests.engines.sglang.running import KEY
 
-from semgate.donors.anchors import DonorIndex
-from semgate.donors.cover import ReuseModel
+from semblend.donors.index import DonorIndex
 from semgate.donors.subscriber import DonorFeed
 
 
 @asynccontextmanager
 async def listening() -> AsyncIterator[tuple[DonorIndex, DonorFeed]]:
     context = zmq.asyncio.Context()
-    index = DonorIndex(KEY, model=ReuseModel(boundary_tokens=16, max_context_share=1.0, min_reuse_ratio=0.0))
+    index = DonorIndex(KEY)  # the server announces its gates
     feed = DonorFeed(index, context)
     try:
         yield index, feed

@@ -17,7 +17,7 @@ from tests.engines.vllm.connector.connector_server import ConnectorServer, Kind,
 from tests.engines.vllm.connector.kinds import BYTES_PER_TOKEN
 
 from semblend.contract import DonorEvicted, DonorRegistered
-from semgate.donors.anchors import DonorIndex
+from semblend.donors.index import DonorIndex
 from semgate.donors.subscriber import DonorFeed
 
 pytestmark = pytest.mark.engine

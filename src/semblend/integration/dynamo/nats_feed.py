@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from sembase.errors import MissingDependencyError
 from semblend.contract.donor_event import DonorBatch, DonorEventError
+from semblend.donors.packing import END, SEQUENCE_BYTES, unframe, unpack
 from semblend.integration.dynamo.catching_up import Answer, CatchingUp, Room
 from semblend.integration.dynamo.donor_stream import DonorStream
 from semblend.integration.dynamo.nats_subjects import (
@@ -22,7 +23,6 @@ from semblend.integration.dynamo.nats_subjects import (
     publisher_of,
     replay_subject,
 )
-from semblend.integration.dynamo.packing import END, SEQUENCE_BYTES, unframe, unpack
 from semblend.integration.dynamo.provider import SemanticEvidenceProvider
 
 try:

@@ -9,21 +9,17 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Coroutine
-from functools import partial
 from typing import Any, Final, TypeVar
 
 from sembase.errors import MissingDependencyError
 from semblend.contract.donor_event import DonorBatch
-from semblend.integration.announce import DonorAnnouncer
-from semblend.integration.border import Border
+from semblend.donors.packing import END, SEQUENCE_BYTES, frame, pack
 from semblend.integration.dynamo.nats_subjects import (
     PUBLISHER_HEADER,
     REPLAY_OF_ALL,
-    checked,
     events_subject,
     replay_subject,
 )
-from semblend.integration.dynamo.packing import END, SEQUENCE_BYTES, frame, pack
 from semblend.integration.replay_buffer import ReplayBuffer
 
 try:
@@ -37,13 +33,6 @@ FLUSH_S: Final = 2
 REQUESTS_PER_TURN: Final = 8
 _TURN_S: Final = 0.002
 T = TypeVar("T")
-
-
-def open_nats_announcer(
-    url: str, publisher: str, key: bytes, border: Border, *, buffer_batches: int = 10_000, rank: int = 0
-) -> DonorAnnouncer:
-    """An announcer on NATS. ``publisher`` is the worker's instance id in Dynamo; a server that is away is a fault."""
-    return DonorAnnouncer(partial(NatsSocket, url, checked(publisher), buffer_batches), key, border, rank)
 
 
 class NatsSocket:

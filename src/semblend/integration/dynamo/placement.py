@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from sembase.errors import ConfigurationError
 from semblend.contract import Decline, Outcome
-from semblend.integration.dynamo.evidence_index import Worker
-from semblend.integration.dynamo.provider import PlacementEvidence, WorkerEvidence
+from semblend.integration.dynamo.provider import PlacementEvidence, Worker, WorkerEvidence
 
 
 @dataclass(frozen=True, slots=True)

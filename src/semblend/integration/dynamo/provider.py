@@ -1,7 +1,7 @@
-"""Semantic evidence for Dynamo's router: tokens and each worker's exact overlap in, expectations per worker out.
+"""Semantic evidence for Dynamo's router: tokens and each worker's exact overlap in, expected tokens per worker out.
 
 Evidence, not authority: the worker's own connector decides what is loaded. Called once per request by ``router.py``,
-from one thread; whatever breaks becomes ``Decline(internal_error)`` and the router's own choice.
+from one thread; a fault becomes ``Decline(internal_error)``, and Dynamo's router chooses alone.
 """
 
 from __future__ import annotations
@@ -9,32 +9,24 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from typing import Final, Literal
 
-from sembase.errors import ConfigurationError
+import numpy as np
+
 from semblend.contract import Decline, DeclineReason, FaultContained
-from semblend.contract.donor_event import (
-    DonorAnnounced,
-    DonorBatch,
-    DonorRelocated,
-    DonorsPurged,
-    DonorWithdrawn,
-    GenerationReset,
-    anchor_salts,
-    namespace_digest,
-    tenant_of_salt,
-)
+from semblend.contract.donor_event import DonorBatch
 from semblend.contract.namespace import UNKNOWN, Unknown
-from semblend.fingerprint.anchors import select_anchors
-from semblend.fingerprint.keyed import keyed_anchors
+from semblend.donors.index import DonorIndex
+from semblend.donors.sink import DonorSink
 from semblend.integration.border import Border
-from semblend.integration.dynamo.evidence_index import EvidenceIndex, Worker
 from semblend.pipeline.tokens import TokenIds, as_tokens
+from semblend.plan.gates import ADAPTER_GATES, Gates
 
 log = logging.getLogger("semblend.dynamo")
-NAMESPACES_REMEMBERED: Final = 4096
-Told = str | None | Literal[Unknown.UNKNOWN]
+MAX_WORKERS: Final = 1 << 15
+Worker = tuple[int, int]  # Dynamo's worker id and data-parallel rank
+NamePart = str | None | Literal[Unknown.UNKNOWN]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,75 +41,74 @@ class WorkerEvidence:
 
 @dataclass(frozen=True, slots=True)
 class PlacementEvidence:
-    """One entry per worker the router asked about, in its order."""
+    """One entry per worker of the request, in the router's order."""
 
     prompt_tokens: int
     workers: tuple[WorkerEvidence, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class EvidenceGates:
-    """Limits as the workers' own gates have them, as far as they can be foreseen from anchors."""
-
-    min_run_tokens: int = 64
-    min_reuse_ratio: float = 0.10
-    min_prompt_tokens: int = 64
-
-    def __post_init__(self) -> None:
-        if self.min_run_tokens < 1 or self.min_prompt_tokens < 1 or not 0.0 <= self.min_reuse_ratio <= 1.0:
-            raise ConfigurationError("least lengths are at least 1 token, min_reuse_ratio lies between 0 and 1")
-
-
 class SemanticEvidenceProvider:
-    """``key`` is the one the engines announce under. ``require_salt`` declines requests that name no tenant."""
+    """``key`` is the one the engines announce under. ``require_salt`` declines requests that name no tenant.
+
+    A worker's donors count by the gates its connector announced; ``gates`` is for workers that announce none.
+    """
 
     def __init__(
         self,
         key: bytes,
         *,
-        index: EvidenceIndex | None = None,
-        gates: EvidenceGates | None = None,
+        index: DonorIndex | None = None,
+        gates: Gates = ADAPTER_GATES,
         enabled: bool = True,
         require_salt: bool = False,
         report: Callable[[FaultContained], None] = lambda _: None,
     ) -> None:
-        self.index = index or EvidenceIndex()
-        self.gates = gates or EvidenceGates()
+        DonorIndex.warm_up()
+        self.index = index or DonorIndex(key, gates=gates)
+        self._sinks: dict[Worker, DonorSink] = {}
+        self._free_slots: list[int] = []
+        self._fallback = gates
         self._enabled = enabled
         self._require_salt = require_salt
         self._border = Border(report, log)
-        self._digest = lru_cache(NAMESPACES_REMEMBERED)(partial(namespace_digest, key))
-        self._salts = lru_cache(NAMESPACES_REMEMBERED)(partial(anchor_salts, key))
 
     # -- what workers announce ---------------------------------------------------------------------------------------
 
     def apply(self, worker_id: int, batch: DonorBatch) -> None:
-        worker = (worker_id, batch.rank)
-        for event in batch.events:
-            match event:
-                case DonorAnnounced():
-                    self.index.add(worker, event)
-                case DonorWithdrawn(donor_id=donor_id):
-                    self.index.remove(worker, donor_id)
-                case DonorsPurged(namespace=namespace):
-                    self.index.clear(worker, namespace)
-                case GenerationReset():
-                    self.index.clear(worker)
-                case DonorRelocated():
-                    pass  # every tier can be loaded from
+        if (sink := self._sink((worker_id, batch.rank))) is not None:
+            sink.apply(batch)
 
     def forget(self, worker_id: int) -> None:
-        self.index.forget(worker_id)
+        """Every rank of a worker is gone, with its donors and gates."""
+        for worker in [worker for worker in self._sinks if worker[0] == worker_id]:
+            slot = self._sinks.pop(worker).slot
+            self.index.forget(slot)
+            self._free_slots.append(slot)
 
-    # -- what the router asks ----------------------------------------------------------------------------------------
+    def donors(self, worker: Worker) -> list[str]:
+        sink = self._sinks.get(worker)
+        return [] if sink is None else self.index.donors(sink.slot)
+
+    def gates(self, worker: Worker) -> Gates:
+        sink = self._sinks.get(worker)
+        return self._fallback if sink is None else self.index.gates(sink.slot)
+
+    def _sink(self, worker: Worker) -> DonorSink | None:
+        """None beyond ``MAX_WORKERS``: ranks come from the wire."""
+        if worker not in self._sinks and len(self._sinks) < MAX_WORKERS:
+            slot = self._free_slots.pop() if self._free_slots else len(self._sinks)
+            self._sinks[worker] = DonorSink(self.index, slot)
+        return self._sinks.get(worker)
+
+    # -- what the router requests ------------------------------------------------------------------------------------
 
     def evidence(
         self,
         token_ids: TokenIds,
         exact_tokens: Mapping[Worker, int],
         *,
-        cache_salt: Told = None,
-        lora: Told = None,
+        cache_salt: NamePart = None,
+        lora: NamePart = None,
         request_id: str = "",
     ) -> PlacementEvidence | Decline:
         """``exact_tokens`` names every worker that may serve, with the prefix it holds."""
@@ -129,29 +120,29 @@ class SemanticEvidenceProvider:
         )
 
     def _evidence(
-        self, token_ids: TokenIds, exact_tokens: Mapping[Worker, int], cache_salt: Told, lora: Told
+        self, token_ids: TokenIds, exact_tokens: Mapping[Worker, int], cache_salt: NamePart, lora: NamePart
     ) -> PlacementEvidence | Decline:
         if not self._enabled:
             return Decline(DeclineReason.DISABLED)
         if cache_salt is UNKNOWN or lora is UNKNOWN or (cache_salt is None and self._require_salt):
-            return Decline(DeclineReason.NAMESPACE_UNKNOWN, "the request's tenant or adapter is not known")
+            return Decline(DeclineReason.NAMESPACE_UNKNOWN, "the request's tenant or adapter is unknown")
         tokens = as_tokens(token_ids)
-        if len(tokens) < self.gates.min_prompt_tokens:
-            return Decline(DeclineReason.PROMPT_TOO_SHORT, f"{len(tokens)} tokens < {self.gates.min_prompt_tokens}")
+        min_tokens = min((self.gates(worker).min_prompt_tokens for worker in exact_tokens), default=0)
+        if len(tokens) < min_tokens:
+            return Decline(DeclineReason.PROMPT_TOO_SHORT, f"{len(tokens)} tokens < {min_tokens}")
         if max(exact_tokens.values(), default=0) >= len(tokens) - 1:
             return Decline(DeclineReason.EXACT_PREFIX_COVERS, f"of {len(tokens)} tokens")
-        namespace = self._digest(tenant_of_salt(cache_salt), lora)
-        positions, hashes = select_anchors(tokens)
-        covers = self.index.cover(keyed_anchors(hashes, self._salts(namespace)), positions, self.gates.min_run_tokens)
+        slots = {worker: sink.slot for worker in exact_tokens if (sink := self._sinks.get(worker)) is not None}
+        exact = np.zeros(max(slots.values(), default=-1) + 1, np.int32)
+        for worker, slot in slots.items():
+            exact[slot] = exact_tokens[worker]
+        found = self.index.evidence(tokens, cache_salt, lora, exact)
         workers = []
-        for worker, exact in exact_tokens.items():
-            cover = covers.get(worker)
-            semantic = cover.beyond(exact) if cover is not None else 0
-            if semantic < self.gates.min_reuse_ratio * (len(tokens) - exact):
-                semantic = 0
-            donors = cover.donor_ids if cover is not None and semantic else ()
-            workers.append(WorkerEvidence(worker, exact, semantic, donors))
+        for worker, tokens_held in exact_tokens.items():
+            slot = slots.get(worker, -1)
+            semantic = int(found.tokens[slot]) if slot >= 0 else 0
+            workers.append(WorkerEvidence(worker, tokens_held, semantic, found.donor_ids.get(slot, ())))
         if not any(entry.semantic_tokens for entry in workers):
-            is_near = any(worker in covers for worker in exact_tokens)
+            is_near = not found.slots_with_runs.isdisjoint(slots.values())
             return Decline(DeclineReason.BELOW_MIN_REUSE_RATIO if is_near else DeclineReason.NO_CANDIDATE)
         return PlacementEvidence(len(tokens), tuple(workers))

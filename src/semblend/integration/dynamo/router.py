@@ -10,9 +10,8 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any, Protocol
 
 from semblend.contract.namespace import UNKNOWN
-from semblend.integration.dynamo.evidence_index import Worker
 from semblend.integration.dynamo.placement import Placement, PlacementRule, place
-from semblend.integration.dynamo.provider import SemanticEvidenceProvider, Told
+from semblend.integration.dynamo.provider import NamePart, SemanticEvidenceProvider, Worker
 
 
 class KvRouter(Protocol):
@@ -35,7 +34,7 @@ class SemanticRouter:
         self,
         token_ids: list[int],
         *,
-        cache_salt: Told = UNKNOWN,
+        cache_salt: NamePart = UNKNOWN,
         lora_name: str | None = None,
         cache_namespace: str | None = None,
     ) -> Placement:

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from sembase.errors import MissingDependencyError
 from semblend.contract.donor_event import TOPIC, DonorBatch, DonorEventError, replay_endpoint
+from semblend.donors.packing import END, SEQUENCE_BYTES, unpack
 from semblend.integration.dynamo.donor_stream import DonorStream
-from semblend.integration.dynamo.packing import END, SEQUENCE_BYTES, unpack
 from semblend.integration.dynamo.provider import SemanticEvidenceProvider
 
 try:

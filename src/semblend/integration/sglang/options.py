@@ -10,11 +10,11 @@ from semblend.integration.fidelity_options import FidelityOptions, fidelity_rows
 from semblend.integration.option_table import OptionsOf, flag, json_object, markdown_table, path, share, text, whole
 from semblend.integration.settings import SGLANG_OPTIONS
 from semblend.integration.sglang.support import VERIFIED_VERSION
-from semblend.plan.gates import Gates
+from semblend.plan.gates import ADAPTER_GATES, Gates
 
 WHERE: Final = SGLANG_OPTIONS
 # The gates of the vLLM adapter, measured there with the same model; `make bench-sglang` shows them here.
-DEFAULT_GATES: Final = Gates(boundary_recompute_tokens=64, max_context_share=0.35)
+DEFAULT_GATES: Final = ADAPTER_GATES
 EXAMPLE: Final = '{"min_run_tokens": 64}'
 
 

@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from semblend.integration.filling.selective_fill import Filled
     from semblend.integration.sglang.options import SglangOptions
     from semblend.plan.fidelity import FidelityGate
-    from semblend.settings import Settings
 
 logger = logging.getLogger("sglang.semblend")
 
@@ -65,7 +64,7 @@ def build_cache(context: TreeCacheBuildContext) -> Any:
     # What the user got wrong ends the start.
     own = load_provider(options.provider) if options.provider else None
     fidelity = options.fidelity_gate(logger.warning)
-    announcer = make_announcer(context.server_args, planner.settings, border)
+    announcer = make_announcer(context.server_args, planner, border)
     cache = create_unified_radix_cache(context, cache_class=SemBlendRadixCache)
     make = partial(_parts, context, support, options, planner, border, sink, emit, announcer, own, fidelity, metrics)
     parts = border.call("start", "", make, None)
@@ -154,11 +153,11 @@ def make_decoder(server_args: Any, planner: Planner, border: Border) -> TextDeco
     return TextDecoder(load, border)
 
 
-def make_announcer(server_args: Any, settings: Settings, border: Border) -> Announcer:
-    """Nobody is told of donors unless the deployment says where."""
-    if not settings.donor_events:
+def make_announcer(server_args: Any, planner: Planner, border: Border) -> Announcer:
+    """Donors are announced only where the deployment names an endpoint."""
+    if not planner.settings.donor_events:
         return SILENT
-    return open_announcer(settings, border, getattr(server_args, "dp_rank", None) or 0)
+    return open_announcer(planner.settings, border, planner.gates, getattr(server_args, "dp_rank", None) or 0)
 
 
 def _emit(sink: EventSink, metrics: EngineMetrics, event: Event) -> None:

@@ -75,7 +75,7 @@ class SemBlendConnectorV1(KVConnectorBase_V1):
             self._fidelity = self._options.fidelity_gate(logger.warning)
             self._planner = make_planner(self._options)
             self._decoder = make_decoder(vllm_config, self._planner, self._border)
-            self._announcer = make_announcer(vllm_config, self._planner.settings, self._border)
+            self._announcer = make_announcer(vllm_config, self._planner, self._border)
             self._scheduler = self._start_scheduler(
                 Readiness("the workers have not reported their self-test", False, "", 1)
             )

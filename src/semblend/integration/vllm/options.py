@@ -20,12 +20,11 @@ from semblend.integration.option_table import (
     share,
     whole,
 )
-from semblend.plan.gates import Gates
+from semblend.plan.gates import ADAPTER_GATES, Gates
 
 CapturePolicy = Literal["all", "sampled", "hinted"]
 
-# Measured on the CPU backend; see the results of the quality bench before changing them.
-DEFAULT_GATES: Final = Gates(boundary_recompute_tokens=64, max_context_share=0.35)
+DEFAULT_GATES: Final = ADAPTER_GATES
 
 
 @dataclass(frozen=True, slots=True)

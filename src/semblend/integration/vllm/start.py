@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from semblend.contract import Event
     from semblend.integration.vllm.options import ConnectorOptions
     from semblend.integration.vllm.support import Support
-    from semblend.settings import Settings
 
 
 def make_planner(options: ConnectorOptions) -> Planner:
@@ -56,11 +55,12 @@ def make_decoder(vllm_config: VllmConfig, planner: Planner, border: Border) -> T
     return TextDecoder(load, border)
 
 
-def make_announcer(vllm_config: VllmConfig, settings: Settings, border: Border) -> Announcer:
-    """Nobody is told of donors unless the deployment says where."""
-    if not settings.donor_events:
+def make_announcer(vllm_config: VllmConfig, planner: Planner, border: Border) -> Announcer:
+    """Donors are announced only where the deployment names an endpoint."""
+    if not planner.settings.donor_events:
         return SILENT
-    return open_announcer(settings, border, vllm_config.parallel_config.data_parallel_rank)
+    rank = vllm_config.parallel_config.data_parallel_rank
+    return open_announcer(planner.settings, border, planner.gates, rank)
 
 
 def start_scheduler_half(

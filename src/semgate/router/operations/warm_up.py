@@ -10,10 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from semblend.contract.donor_event import DonorAnnounced, anchor_salts, namespace_digest, tenant_of_salt
-from semblend.fingerprint.anchors import GRAM, select_anchors
-from semblend.fingerprint.keyed import keyed_anchors
-from semgate.donors.anchors import DonorIndex
+from semblend.donors.index import DonorIndex
 from semgate.events.wire import BlockRemoved, BlockStored, decode_batch, encode_batch
 from semgate.index.approximate import TICK_SECONDS, ApproximateIndex
 from semgate.index.blocks import BlockIndex
@@ -31,7 +28,7 @@ def warm_up() -> None:
     _messages(tokens[:64])
     _announced(tokens, keys, root)
     _believed(keys)
-    _donors(tokens[:2_048])
+    DonorIndex.warm_up()
 
 
 def _messages(tokens: NDArray[np.uint32]) -> None:
@@ -68,15 +65,3 @@ def _believed(keys: NDArray[np.uint64]) -> None:
     index.longest(keys)
     index.cleared(slot)
     index.remove_slot(slot)
-
-
-def _donors(tokens: NDArray[np.uint32]) -> None:
-    key = bytes(32)
-    index = DonorIndex(key, max_donors=4, max_anchors=1 << 12)
-    namespace = namespace_digest(key, tenant_of_salt(None), None)
-    positions, hashes = select_anchors(tokens)
-    anchors = keyed_anchors(hashes, anchor_salts(key, namespace))
-    packed = (anchors.astype("<u8").tobytes(), positions.astype("<u4").tobytes())
-    index.add(0, DonorAnnounced("warm-up", namespace, len(tokens), GRAM, *packed))
-    index.expected(tokens, None, None, np.zeros(1, np.int32))
-    index.clear(0)

@@ -1,6 +1,6 @@
-"""Donors announced by the connectors of the engines: which replica could spare how many tokens of a request.
+"""Donors announced by the engines' connectors: how many tokens of a request each replica could reuse.
 
-In: replicas that come and go, token ids; out: tokens by the fleet's slot. Bounded by the index of donors.
+In: replicas that are added and removed, token ids; out: tokens by the fleet's slot. Bounded by the donor index.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import numpy as np
 import zmq.asyncio
 from numpy.typing import NDArray
 
-from semgate.donors.anchors import DonorIndex
+from semblend.donors.index import DonorIndex
 from semgate.donors.subscriber import DonorFeed
 from semgate.events.feed import new_context
 from semgate.fleet import Replica
@@ -18,7 +18,7 @@ from semgate.placement.view import BySlot
 
 
 class KnownDonors:
-    """Without a key nothing is followed: announcements could not be read."""
+    """Without a key no replica is followed: announcements could not be read."""
 
     def __init__(self, key: bytes | None) -> None:
         self._index: DonorIndex | None = None

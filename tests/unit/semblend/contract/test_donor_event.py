@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from semblend.contract import donor_event
 from semblend.contract.donor_event import (
     MAX_ANCHORS,
     DonorAnnounced,
@@ -16,6 +17,7 @@ from semblend.contract.donor_event import (
     DonorRelocated,
     DonorsPurged,
     DonorWithdrawn,
+    GatesAnnounced,
     GenerationReset,
     Tier,
     anchor_salts,
@@ -48,6 +50,7 @@ EVENTS = st.one_of(
     st.builds(DonorsPurged, st.none() | NAME, NAME),
     st.builds(DonorRelocated, NAME, TIER),
     st.builds(GenerationReset, st.integers(0, 2**62)),
+    st.builds(GatesAnnounced, st.dictionaries(NAME, st.integers(0, 2**40) | st.floats(0, 1), max_size=3)),
 )
 BATCHES = st.builds(
     DonorBatch,
@@ -113,6 +116,29 @@ def test_kinds_of_a_later_version_are_counted_and_left_out(changes: dict[str, An
     batch = decode_batch([1.0, [wire(**changes)[1][0], wire()[1][0]], 0])
     assert batch.unknown == 1
     assert len(batch.events) == 1
+
+
+GATES = {"type": "provider_gates", "v": 1, "gates": {"min_run_tokens": 64, "a_later_gate": 0.5}}
+
+
+def test_gates_travel_as_an_event_of_their_own() -> None:
+    assert decode_batch([1.0, [GATES], 0]).events == (GatesAnnounced({"min_run_tokens": 64, "a_later_gate": 0.5}),)
+
+
+@pytest.mark.parametrize("bad", [None, 3, [], {"x": "text"}, {"x": True}, {"x": -1}, {"x": float("nan")}, {3: 1}])
+def test_gates_that_are_no_numbers_are_refused(bad: Any) -> None:
+    with pytest.raises(DonorEventError, match="gates"):
+        decode_batch([1.0, [GATES | {"gates": bad}], 0])
+
+
+def test_a_subscriber_from_before_gates_skips_them_and_keeps_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its table of kinds lacks the event, as that of semblend 0.1 does; a new key in an old kind would not be read."""
+    old = {kind: cls for kind, cls in donor_event._KINDS.items() if kind != GatesAnnounced.kind}
+    message = encode_batch(DonorBatch(1.0, (GenerationReset(1), GatesAnnounced({"x": 1}), DonorWithdrawn("d", "y"))))
+    monkeypatch.setattr(donor_event, "_KINDS", old)
+    batch = decode_batch(message)
+    assert batch.events == (GenerationReset(1), DonorWithdrawn("d", "y"))
+    assert batch.unknown == 1
 
 
 @given(st.none() | NAME, st.none() | NAME, st.none() | NAME, st.none() | NAME)

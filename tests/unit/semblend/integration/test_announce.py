@@ -24,17 +24,20 @@ from semblend.contract.donor_event import (
     DonorRelocated,
     DonorsPurged,
     DonorWithdrawn,
+    GatesAnnounced,
     GenerationReset,
     decode_batch,
     namespace_digest,
     tenant_of_salt,
 )
+from semblend.donors.index import announced_gates
 from semblend.fingerprint.anchors import select_anchors
 from semblend.integration import announce
 from semblend.integration.announce import SILENT, DonorAnnouncer, open_announcer
 from semblend.integration.border import Border
 from semblend.integration.donor_socket import END, DonorSocket
 from semblend.integration.dynamo import nats_socket
+from semblend.plan.gates import Gates
 from semblend.settings import Settings
 
 KEY = b"a key for tests only"
@@ -121,6 +124,21 @@ def test_a_donors_life_is_told_in_order() -> None:
     assert not np.intersect1d(np.frombuffer(donor.anchors, "<u8"), plain.hashes).size, "an unkeyed anchor left"
 
 
+def test_gates_are_announced_with_every_new_generation() -> None:
+    heard = Heard()
+    gates = Gates(min_run_tokens=96, max_context_share=0.5)
+    announcer = DonorAnnouncer(lambda: heard, KEY, Border(lambda _: None, LOG), gates=gates)
+    announcer.loadable("a", tokens(1), None, None)
+    until(lambda: len(heard.events) == 3)
+    heard.asked = True
+    until(lambda: len(heard.events) == 6)
+    announcer.close(patience_s=30)
+    kinds = [type(event) for event in heard.events]
+    assert kinds == [GenerationReset, GatesAnnounced, DonorAnnounced] * 2 + [DonorsPurged]
+    announced = [announced_gates(event.gates) for event in heard.events if isinstance(event, GatesAnnounced)]
+    assert announced == [gates, gates]
+
+
 def test_equal_texts_of_two_tenants_share_no_anchor() -> None:
     heard = Heard()
     with announcing(heard) as (announcer, _):
@@ -179,10 +197,10 @@ def test_a_socket_that_cannot_be_opened_is_a_fault_and_nothing_else() -> None:
         raise OSError("address in use")
 
     announcer = DonorAnnouncer(refuse, KEY, Border(faults.append, LOG))
-    until(lambda: bool(faults) and announcer._is_mute)
-    announcer._says.queue.clear()
+    until(lambda: bool(faults) and announcer._is_disabled)
+    announcer._queue.queue.clear()
     announcer.loadable("a", tokens(1), None, None)
-    assert announcer._says.empty(), "nobody will ever read it"
+    assert announcer._queue.empty(), "nobody will ever read it"
     announcer.close()
     assert "address in use" in faults[0].error
 
@@ -229,7 +247,7 @@ def test_real_sockets_publish_number_and_repeat() -> None:
 def test_the_engine_is_told_at_once_what_its_user_got_wrong(tmp_path: Path) -> None:
     settings = Settings(donor_events="tcp://127.0.0.1:*", donor_events_key_file=tmp_path / "none")
     with pytest.raises(ConfigurationError, match="cannot be read"):
-        open_announcer(settings, Border(lambda _: None, LOG))
+        open_announcer(settings, Border(lambda _: None, LOG), Gates())
 
 
 @pytest.fixture
@@ -253,11 +271,11 @@ def test_a_nats_server_in_the_settings_is_announced_to(on_nats: Settings, monkey
         return socket
 
     monkeypatch.setattr(nats_socket, "NatsSocket", open_socket)
-    announcer = open_announcer(on_nats, Border(lambda _: None, LOG))
+    announcer = open_announcer(on_nats, Border(lambda _: None, LOG), Gates())
     announcer.loadable("a", tokens(1), None, None)
     announcer.close(patience_s=30)
     assert opened == [("nats://127.0.0.1:4222", "7", 5)]
-    assert [type(event) for event in socket.events] == [GenerationReset, DonorAnnounced, DonorsPurged]
+    assert [type(event) for event in socket.events] == [GenerationReset, GatesAnnounced, DonorAnnounced, DonorsPurged]
     assert socket.closed
 
 
@@ -267,12 +285,12 @@ def test_without_the_nats_client_the_engine_is_told_which_extra_it_needs(
     monkeypatch.delitem(sys.modules, nats_socket.__name__)
     monkeypatch.setitem(sys.modules, "nats.aio.client", None)
     with pytest.raises(MissingDependencyError, match=r"pip install 'semblend\[dynamo\]'"):
-        open_announcer(on_nats, Border(lambda _: None, LOG))
+        open_announcer(on_nats, Border(lambda _: None, LOG), Gates())
 
 
 def test_a_rank_among_others_is_no_worker_on_nats(on_nats: Settings) -> None:
     with pytest.raises(ConfigurationError, match=r"rank 1.*tcp://"):
-        open_announcer(on_nats, Border(lambda _: None, LOG), rank=1)
+        open_announcer(on_nats, Border(lambda _: None, LOG), Gates(), rank=1)
 
 
 def test_nobody_is_told_where_nothing_is_configured() -> None:

@@ -11,13 +11,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semblend.contract import FaultContained
-from semblend.contract.donor_event import DonorBatch, DonorsPurged, DonorWithdrawn, GenerationReset, tenant_of_salt
+from semblend.contract.donor_event import (
+    DonorBatch,
+    DonorsPurged,
+    DonorWithdrawn,
+    GatesAnnounced,
+    GenerationReset,
+    tenant_of_salt,
+)
+from semblend.donors.index import DonorIndex
+from semblend.donors.packing import pack, published_s
+from semblend.donors.sink import DonorSink
 from semblend.integration.announce import DonorAnnouncer
 from semblend.integration.border import Border
 from semblend.integration.donor_socket import DonorSocket
-from semgate.donors.anchors import DonorIndex
-from semgate.donors.subscriber import DonorFeed, DonorSink
-from semgate.donors.wire import announced_s, pack
+from semblend.plan.gates import ADAPTER_GATES, Gates
+from semgate.donors.subscriber import DonorFeed
 
 KEY = b"a key for tests only"
 LOG = logging.getLogger("donor-feed")
@@ -28,6 +37,9 @@ def text(seed: int, count: int = 400) -> np.ndarray[Any, np.dtype[np.uint32]]:
     return np.random.default_rng(seed).integers(0, 50_000, count).astype(np.uint32)
 
 
+GATES = Gates(boundary_recompute_tokens=16, max_context_share=0.5)
+
+
 class Engine:
     """A real publisher on loopback, as a connector has one. ``endpoints`` keep their ports over a restart."""
 
@@ -35,7 +47,7 @@ class Engine:
         self.socket = DonorSocket(endpoints[0], endpoints[1], buffer_batches)
         self.endpoints = self.socket.endpoints
         self.faults: list[FaultContained] = []
-        self.says = DonorAnnouncer(lambda: self.socket, KEY, Border(self.faults.append, LOG))
+        self.says = DonorAnnouncer(lambda: self.socket, KEY, Border(self.faults.append, LOG), gates=GATES)
 
 
 async def until(holds: Callable[[], bool], seconds: float = 20.0) -> None:
@@ -67,6 +79,7 @@ def test_what_a_connector_announces_is_expected_by_the_router_and_what_it_withdr
         await until(lambda: index.donors(1) == ["early"])
         asked = np.concatenate([text(7, 20), text(1), text(8, 30)])
         assert index.expected(asked, "acme", None, SLOTS)[1] > 250
+        assert index.gates(1) == GATES
         assert index.expected(asked, "other", None, SLOTS).sum() == 0
         engine.says.loadable("late", text(2), None, None)
         await until(lambda: len(index.donors(1)) == 2)
@@ -77,6 +90,7 @@ def test_what_a_connector_announces_is_expected_by_the_router_and_what_it_withdr
         await until(lambda: index.donors(1) == [])
         feed.leave(1)
         assert not feed.is_connected(1)
+        assert index.gates(1) == ADAPTER_GATES
 
     try:
         run(scenario)
@@ -92,7 +106,7 @@ def test_who_comes_after_the_buffer_has_forgotten_is_told_everything_again() -> 
         for number in range(12):
             engine.says.loadable(f"d{number}", text(number), None, None)
             await asyncio.sleep(0)
-        await until(lambda: engine.socket.said.lacks(0) or engine.says._says.empty())
+        await until(lambda: engine.socket.said.lacks(0) or engine.says._queue.empty())
         while not engine.socket.said.lacks(0):  # batches may have been few
             engine.says.loadable("more", text(99), None, None)
             await asyncio.sleep(0.02)
@@ -138,7 +152,7 @@ def sink_of(index: DonorIndex) -> DonorSink:
 def test_no_payload_breaks_the_sink(payload: bytes) -> None:
     sink = sink_of(DonorIndex(KEY, max_donors=4, max_anchors=64))
     sink.deliver(payload)
-    assert announced_s(payload) is None or sink.counters.malformed == 0
+    assert published_s(payload) is None or sink.counters.malformed == 0
 
 
 def test_messages_are_counted_by_what_they_say() -> None:
@@ -147,4 +161,6 @@ def test_messages_are_counted_by_what_they_say() -> None:
     sink.deliver(b"\xc1")
     counters = sink.counters
     assert (counters.generations, counters.withdrawn, counters.purges, counters.malformed) == (1, 1, 1, 1)
-    assert announced_s(pack(DonorBatch(5.0, ()))) == 5.0
+    sink.apply(DonorBatch(6.0, (GatesAnnounced({"min_run_tokens": 96}), GatesAnnounced({"min_run_tokens": 0}))))
+    assert (counters.gates, counters.malformed) == (1, 2)
+    assert published_s(pack(DonorBatch(5.0, ()))) == 5.0

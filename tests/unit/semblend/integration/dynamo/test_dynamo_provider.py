@@ -2,36 +2,39 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.semblend.integration.dynamo.fleets import KEY, announced, batch, words
+from tests.unit.semblend.donors.announcements import KEY, announced, batch, words
 
 from sembase.errors import ConfigurationError
 from semblend.contract import Decline, DeclineReason, FaultContained, Outcome
-from semblend.contract.donor_event import DonorRelocated, DonorsPurged, DonorWithdrawn, GenerationReset
+from semblend.contract.donor_event import DonorRelocated, DonorsPurged, DonorWithdrawn, GatesAnnounced, GenerationReset
 from semblend.contract.namespace import UNKNOWN
-from semblend.integration.dynamo.evidence_index import CROWD, EvidenceIndex
 from semblend.integration.dynamo.placement import Placement, PlacementRule, place
 from semblend.integration.dynamo.provider import (
-    EvidenceGates,
     PlacementEvidence,
     SemanticEvidenceProvider,
     WorkerEvidence,
 )
 from semblend.integration.dynamo.router import SemanticRouter, exact_tokens
+from semblend.plan.gates import ADAPTER_GATES, Gates
 
 A, B = (1, 0), (2, 0)
 NONE = {A: 0, B: 0}
+GATES = Gates()
 DOCUMENT = words(1, 1200)
 REQUEST = np.concatenate([words(2, 60), DOCUMENT, words(3, 40)])
 
 
-def provider(**options: Any) -> SemanticEvidenceProvider:
+def provider(gates: Gates = GATES, **options: Any) -> SemanticEvidenceProvider:
     made = SemanticEvidenceProvider(KEY, **options)
+    for worker_id in (1, 2):
+        made.apply(worker_id, batch(GatesAnnounced(asdict(gates))))
     made.apply(2, batch(announced("d", np.concatenate([words(4, 90), DOCUMENT]))))
     return made
 
@@ -70,8 +73,8 @@ def test_only_what_lies_beyond_a_workers_own_exact_overlap_counts() -> None:
         ({}, {"cache_salt": "other"}, DeclineReason.NO_CANDIDATE),
         ({}, {"cache_salt": ""}, DeclineReason.NO_CANDIDATE),
         ({}, {"lora": "adapter"}, DeclineReason.NO_CANDIDATE),
-        ({"gates": EvidenceGates(min_reuse_ratio=1.0)}, {}, DeclineReason.BELOW_MIN_REUSE_RATIO),
-        ({"gates": EvidenceGates(min_prompt_tokens=5000)}, {}, DeclineReason.PROMPT_TOO_SHORT),
+        ({"gates": Gates(min_reuse_ratio=1.0)}, {}, DeclineReason.BELOW_MIN_REUSE_RATIO),
+        ({"gates": Gates(min_prompt_tokens=5000)}, {}, DeclineReason.PROMPT_TOO_SHORT),
     ],
 )
 def test_every_refusal_has_its_reason(options: dict[str, Any], asked: dict[str, Any], expected: DeclineReason) -> None:
@@ -97,32 +100,25 @@ def test_what_a_worker_takes_back_is_gone() -> None:
     assert len(known.index) == 0
 
 
+def test_each_worker_counts_by_the_gates_it_announced() -> None:
+    known = provider()
+    donor = announced("d", np.concatenate([words(4, 90), DOCUMENT]))
+    for worker_id, gates in ((3, ADAPTER_GATES), (4, Gates(min_reuse_ratio=1.0))):
+        known.apply(worker_id, batch(GatesAnnounced(asdict(gates)), donor))
+    known.apply(5, batch(donor))  # an older publisher: the adapters' defaults are assumed
+    found = by_worker(known.evidence(REQUEST, {B: 0, (3, 0): 0, (4, 0): 0, (5, 0): 0}))
+    open_tokens, gated_tokens, none, assumed = (entry.semantic_tokens for entry in found.values())
+    assert open_tokens == gated_tokens + ADAPTER_GATES.boundary_recompute_tokens
+    assert none == 0
+    assert assumed == gated_tokens
+    assert known.gates((5, 0)) == ADAPTER_GATES
+
+
 def test_a_fault_is_a_decline_and_is_reported() -> None:
     faults: list[FaultContained] = []
     broken = provider(report=faults.append)
     assert reason(broken.evidence("not tokens", NONE)) is DeclineReason.INTERNAL_ERROR  # type: ignore[arg-type]
     assert [fault.stage for fault in faults] == ["evidence"]
-
-
-def test_the_index_is_bounded_and_the_oldest_leave() -> None:
-    index = EvidenceIndex(max_donors=3, max_anchors=10_000)
-    for number in range(6):
-        index.add(A, announced(f"d{number}", words(number, 400)))
-    assert (len(index), index.dropped) == (3, 3)
-    tight = EvidenceIndex(max_donors=100, max_anchors=60)
-    for number in range(6):
-        tight.add(A, announced(f"d{number}", words(number, 400)))
-    assert 1 <= len(tight) <= 3
-    tight.add(A, announced("huge", words(9, 4000)))
-    assert 1 <= len(tight) <= 3
-    crowd = EvidenceIndex()
-    for number in range(CROWD + 10):
-        crowd.add((number, 0), announced("same", DOCUMENT))
-    assert max(len(held) for held in crowd._postings.values()) == CROWD
-    for number in range(CROWD + 10):
-        crowd.remove((number, 0), "same")
-    assert not crowd._postings
-    assert crowd._anchors == 0
 
 
 def longest_common(donor: list[int], tokens: list[int], least: int) -> set[int]:
@@ -148,7 +144,7 @@ def test_evidence_never_exceeds_what_is_equal_and_misses_little_of_it(
     donor = words(7, 500)
     pieces = [donor[(n * 97 + offset) % 300 :][:length] if n % 2 else words(n + 50, length) for n, length in parts]
     tokens = np.concatenate([*pieces, words(99, 70)])
-    known = SemanticEvidenceProvider(KEY, gates=EvidenceGates(min_reuse_ratio=0.0))
+    known = SemanticEvidenceProvider(KEY, gates=Gates(min_reuse_ratio=0.0))
     known.apply(2, batch(announced("d", donor)))
     answer = known.evidence(tokens, {B: 0})
     found = by_worker(answer)[B].semantic_tokens if isinstance(answer, PlacementEvidence) else 0
@@ -194,8 +190,6 @@ def test_expected_tokens_never_beat_as_many_exact_ones(workers: list[tuple[int, 
 def test_rules_that_would_let_expectation_win_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="exact wins"):
         PlacementRule(confidence=1.0)
-    with pytest.raises(ConfigurationError):
-        EvidenceGates(min_run_tokens=0)
 
 
 class FakeRouter:

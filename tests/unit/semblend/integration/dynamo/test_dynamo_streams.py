@@ -6,16 +6,16 @@ import logging
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.unit.semblend.integration.dynamo.fleets import KEY, announced, batch, words
+from tests.unit.semblend.donors.announcements import KEY, announced, batch, words
 
 from sembase.errors import ConfigurationError
 from semblend.contract.donor_event import DonorAnnounced, DonorBatch, DonorEventError, DonorWithdrawn, GenerationReset
+from semblend.donors.packing import frame, pack, unframe, unpack
 from semblend.integration.announce import DonorAnnouncer
 from semblend.integration.border import Border
 from semblend.integration.donor_socket import DonorSocket
 from semblend.integration.dynamo.donor_stream import DonorStream
 from semblend.integration.dynamo.nats_subjects import events_subject, publisher_of, replay_subject
-from semblend.integration.dynamo.packing import frame, pack, unframe, unpack
 from semblend.integration.dynamo.provider import SemanticEvidenceProvider
 from semblend.integration.dynamo.zmq_feed import ZmqDonorFeed
 
@@ -166,7 +166,7 @@ def test_zeromq_brings_live_events_and_what_was_said_before() -> None:
             await until(lambda: len(provider.index) == 1)
             announcer.loadable("late", words(2, 300), None, None)
             announcer.withdrawn("early", "x")
-            await until(lambda: len(provider.index) == 1 and ((5, 0), "late") in provider.index._donors)
+            await until(lambda: provider.donors((5, 0)) == ["late"])
             stream = feed.stream_of(5)
             assert stream is not None
             assert not stream.is_lost

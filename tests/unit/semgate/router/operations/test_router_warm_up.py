@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import semblend
 import semgate
 from sembase.compiled import HAS_COMPILER
 from semgate.fleet import Endpoint, Replica
@@ -22,7 +23,7 @@ def compiled() -> dict[str, int]:
     """Signatures compiled so far, by loop."""
     found: dict[str, int] = {}
     for name, module in list(sys.modules.items()):
-        if name.startswith(("semgate.index", "semgate.donors", "semgate.events")):
+        if name.startswith(("semgate.index", "semblend.donors", "semgate.events")):
             for each in vars(module).values():
                 if hasattr(each, "signatures") and hasattr(each, "py_func") and each.targetoptions.get("nogil"):
                     found[each.py_func.__name__] = len(each.signatures)
@@ -59,8 +60,10 @@ def test_serving_compiles_nothing() -> None:
 def _kernels() -> set[str]:
     """Names under ``@kernel`` in the source: a new loop must be warmed up."""
     found: set[str] = set()
-    root = Path(semgate.__file__).parent
-    for path in [path for folder in ("index", "donors", "events") for path in (root / folder).glob("*.py")]:
+    gate, blend = Path(semgate.__file__).parent, Path(semblend.__file__).parent
+    for path in [
+        path for folder in (gate / "index", gate / "events", blend / "donors") for path in folder.glob("*.py")
+    ]:
         lines = path.read_text(encoding="utf-8").splitlines()
         found |= {
             after.removeprefix("def ").partition("(")[0]

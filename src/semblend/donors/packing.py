@@ -1,4 +1,7 @@
-"""A batch of donor events as bytes and back: 8 bytes of sequence, then msgpack. Used on NATS, which has one frame."""
+"""A batch of donor events as msgpack and back; with 8 bytes of sequence before it on NATS, which has one frame.
+
+The records are those of ``semblend.contract.donor_event``.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +13,17 @@ from semblend.contract.donor_event import DonorBatch, DonorEventError, decode_ba
 try:
     import msgspec
 except ImportError as error:
-    raise MissingDependencyError(str(error.name), "dynamo", "donor events for Dynamo") from None
+    raise MissingDependencyError(str(error.name), "dynamo", "donor events") from None
 
+_decode: Final = msgspec.msgpack.Decoder().decode
+_encode: Final = msgspec.msgpack.Encoder().encode
 SEQUENCE_BYTES: Final = 8
 END: Final = (-1).to_bytes(SEQUENCE_BYTES, "big", signed=True)
 MAX_PAYLOAD_BYTES: Final = 64 << 20
 
 
 def pack(batch: DonorBatch) -> bytes:
-    return msgspec.msgpack.encode(encode_batch(batch))
+    return _encode(encode_batch(batch))
 
 
 def unpack(payload: bytes) -> DonorBatch:
@@ -26,9 +31,17 @@ def unpack(payload: bytes) -> DonorBatch:
     if len(payload) > MAX_PAYLOAD_BYTES:
         raise DonorEventError(f"a message of {len(payload)} bytes is larger than {MAX_PAYLOAD_BYTES}")
     try:
-        return decode_batch(msgspec.msgpack.decode(payload))
+        return decode_batch(_decode(payload))
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise DonorEventError(f"not msgpack: {error}") from None
+
+
+def published_s(payload: bytes) -> float | None:
+    """The publisher's time of a payload; tells a restarted publisher from a repeated message."""
+    try:
+        return unpack(payload).timestamp_s
+    except DonorEventError:
+        return None
 
 
 def frame(sequence: int, payload: bytes) -> bytes:
@@ -37,5 +50,5 @@ def frame(sequence: int, payload: bytes) -> bytes:
 
 def unframe(data: bytes) -> tuple[int, bytes]:
     if len(data) < SEQUENCE_BYTES:
-        raise DonorEventError(f"a message of {len(data)} bytes carries no sequence")
+        raise DonorEventError(f"a message of {len(data)} bytes has no sequence number")
     return int.from_bytes(data[:SEQUENCE_BYTES], "big"), data[SEQUENCE_BYTES:]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,16 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sembase.errors import ConfigurationError
+from semblend.contract import Decline, ReusePlan
 from semblend.contract.donor_event import DonorAnnounced, anchor_salts, namespace_digest, tenant_of_salt
+from semblend.donors import index as index_module
+from semblend.donors.index import DonorIndex, announced_gates
 from semblend.fingerprint.anchors import GRAM, select_anchors
 from semblend.fingerprint.keyed import keyed_anchors
-from semgate.donors import anchors as index_module
-from semgate.donors.anchors import DonorIndex
-from semgate.donors.cover import ReuseModel
+from semblend.plan.gates import ADAPTER_GATES, Gates, Prompt, decide
+from semblend.plan.risk import context_risks
 
 KEY = b"a key for tests only"
 Tokens = np.ndarray[Any, np.dtype[np.uint32]]
-OPEN = ReuseModel(boundary_tokens=0, max_context_share=1.0, min_reuse_ratio=0.0)
+OPEN = Gates(min_reuse_ratio=0.0)
 
 
 def text(seed: int, count: int) -> Tokens:
@@ -49,7 +52,7 @@ def test_a_document_behind_another_head_is_expected_where_its_donor_is() -> None
 
 
 def test_donors_of_one_replica_complete_each_other() -> None:
-    index = DonorIndex(KEY, model=OPEN)
+    index = DonorIndex(KEY, gates=OPEN)
     one, two = text(1, 400), text(2, 400)
     index.add(0, announced("a", one))
     index.add(0, announced("b", two))
@@ -63,11 +66,69 @@ def test_a_document_in_a_foreign_context_is_not_expected_to_be_loaded() -> None:
     document = text(1, 300)
     donor = announced("d", document)
     asked = np.concatenate([text(2, 1_200), document, text(3, 10)])
-    gated, bare = DonorIndex(KEY), DonorIndex(KEY, model=OPEN)
+    gated, bare = DonorIndex(KEY), DonorIndex(KEY, gates=OPEN)
     for index in (gated, bare):
         index.add(0, donor)
     assert bare.expected(asked, None, None, slots(0))[0] > 200
     assert gated.expected(asked, None, None, slots(0))[0] == 0
+
+
+def test_every_replica_counts_by_the_gates_it_announced_and_by_the_fallback_otherwise() -> None:
+    document = text(1, 300)
+    asked = np.concatenate([text(2, 1_200), document, text(3, 10)])
+    index = DonorIndex(KEY)
+    for slot in range(4):
+        index.add(slot, announced("d", document))
+    index.set_gates(1, OPEN)
+    index.set_gates(2, Gates(min_reuse_ratio=0.5))
+    index.set_gates(3, Gates(min_reuse_ratio=0.0, min_prompt_tokens=5_000))
+    found = index.expected(asked, None, None, slots(0, 0, 0, 0))
+    assert [bool(tokens) for tokens in found] == [False, True, False, False]
+    index.forget(1)
+    index.add(1, announced("d", document))
+    assert index.gates(1) == ADAPTER_GATES
+    assert index.expected(asked, None, None, slots(0, 0))[1] == 0
+
+
+def test_announced_gates_ignore_unknown_names_and_refuse_impossible_values() -> None:
+    assert announced_gates({}) == ADAPTER_GATES
+    assert announced_gates({"min_run_tokens": 128, "of_a_later_version": 3}) == replace(
+        ADAPTER_GATES, min_run_tokens=128
+    )
+    for bad in ({"min_run_tokens": 0}, {"min_run_tokens": 64.5}, {"max_context_share": 2}):
+        with pytest.raises(ConfigurationError):
+            announced_gates(bad)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_a_run_counts_as_the_engines_own_gates_decide(data: st.DataObject) -> None:
+    """The law that keeps the router from drifting: same run, same gates, same number of tokens."""
+    document = text(1, data.draw(st.integers(130, 400), "document"))
+    donor_head, head = data.draw(st.integers(0, 300), "donor head"), data.draw(st.integers(0, 300), "head")
+    donor = np.concatenate([text(2, donor_head), document])
+    asked = np.concatenate([text(3, head), document])
+    gates = Gates(
+        min_run_tokens=data.draw(st.integers(32, 300), "run"),
+        min_fragment_tokens=data.draw(st.integers(1, 300), "fragment"),
+        min_reuse_ratio=data.draw(st.sampled_from([0.0, 0.1, 0.5, 0.9]), "ratio"),
+        boundary_recompute_tokens=data.draw(st.integers(0, 100), "boundary"),
+        max_context_share=data.draw(st.sampled_from([0.0, 0.2, 0.35, 0.7, 1.0]), "share"),
+        boundary_multiple_tokens=data.draw(st.sampled_from([1, 16, 50]), "multiple"),
+    )
+    index = DonorIndex(KEY)
+    index.add(0, announced("d", donor))
+    index.set_gates(0, gates)
+    found = int(index.expected(asked, None, None, slots(0))[0])
+    positions = select_anchors(document).positions
+    start, length = int(positions[0]), int(positions[-1] - positions[0]) + GRAM  # the run that anchors show
+    plan: ReusePlan | Decline | None = None
+    if length >= gates.min_run_tokens:
+        pieces = np.array([[0, donor_head + start, head + start, length, 0]], np.int64)
+        risks = context_risks(pieces, [0])
+        plan = decide(Prompt(len(asked), 0), pieces, risks, ["d"], gates, strict_prefix_boundary=False)
+    planned = sum(run.length for run in plan.runs) if isinstance(plan, ReusePlan) else 0
+    assert found == planned
 
 
 def test_tenants_do_not_see_each_others_donors() -> None:
@@ -133,7 +194,7 @@ def test_an_anchor_that_everybody_holds_costs_a_bounded_walk(monkeypatch: pytest
 
 @pytest.mark.parametrize(("length", "copies"), [(41, 4), (55, 3), (80, 3), (81, 2), (170, 2)])
 def test_text_that_stands_several_times_in_a_donor_is_followed_from_its_first_place(length: int, copies: int) -> None:
-    index = DonorIndex(KEY, model=OPEN)
+    index = DonorIndex(KEY, gates=OPEN)
     document = np.concatenate([text(3, length)] * copies)
     index.add(0, announced("d", document))
     assert index.expected(document, None, None, slots(0))[0] >= len(document) - 2 * 33
@@ -160,7 +221,7 @@ def brute_force(donors: dict[tuple[int, str], Tokens], asked: Tokens, count: int
 def test_expected_tokens_lie_between_nothing_and_what_brute_force_finds(data: st.DataObject) -> None:
     pieces = [text(seed, data.draw(st.integers(40, 180), f"piece {seed}")) for seed in range(5)]
     choose = st.lists(st.integers(0, 4), min_size=1, max_size=4)
-    index = DonorIndex(KEY, max_donors=8, max_anchors=400, model=OPEN)
+    index = DonorIndex(KEY, max_donors=8, max_anchors=400, gates=OPEN)
     living: dict[tuple[int, str], Tokens] = {}
     for step in range(data.draw(st.integers(1, 12), "steps")):
         slot, donor_id = data.draw(st.integers(0, 2), "slot"), f"d{data.draw(st.integers(0, 5), 'donor')}"

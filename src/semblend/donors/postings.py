@@ -1,6 +1,6 @@
 """Anchor -> the donors that hold it: an open-addressing table over linked postings, in arrays of fixed size.
 
-Compiled loops of ``anchors.py``, called on one thread. A posting takes 28 bytes and its share of the table 24, that is
+Compiled loops of ``index.py``, called on one thread. A posting takes 28 bytes and its part of the table 24, that is
 about 3 bytes per donor token; pages that were never written cost nothing.
 """
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from sembase.compiled import kernel, kernel_part
 
-# Columns of ``posts``; row 0 is nobody.
+# Columns of ``posts``; row 0 means none.
 DONOR: Final = 0
 POSITION: Final = 1
 NEXT: Final = 2  # of the same anchor, newest first
@@ -57,9 +57,9 @@ def new_store(max_anchors: int, max_donors: int) -> Store:
 
 @kernel_part
 def place_of(store: Store, key: np.uint64) -> np.int64:
-    """Where ``key`` stands, or the empty place where it would."""
+    """The place of ``key``, or the empty place where it belongs."""
     mask = len(store.keys) - 1
-    place = np.int64(key & np.uint64(mask))  # keys are well mixed before they come here
+    place = np.int64(key & np.uint64(mask))  # keys are already well mixed
     while store.used[place] and store.keys[place] != key:
         place = (place + 1) & mask
     return place
@@ -67,7 +67,7 @@ def place_of(store: Store, key: np.uint64) -> np.int64:
 
 @kernel
 def link(store: Store, donor: int, keys: NDArray[np.uint64], positions: NDArray[np.int32], crowd: int) -> None:
-    """Postings of a new donor. An anchor with ``crowd`` of them already loses its oldest."""
+    """Add the postings of a new donor. An anchor that already has ``crowd`` of them drops its oldest."""
     state, posts = store.state, store.posts
     for i in range(len(keys)):
         place = place_of(store, keys[i])
@@ -98,7 +98,7 @@ def link(store: Store, donor: int, keys: NDArray[np.uint64], positions: NDArray[
 
 @kernel_part
 def _thin(store: Store, head: int, crowd: int) -> None:
-    """Take the posting behind the first ``crowd`` out of its chain; its donor still owns the row."""
+    """Unchain the posting after the first ``crowd``; its donor still owns the row."""
     posts = store.posts
     post = head
     for _ in range(crowd):
@@ -111,7 +111,7 @@ def _thin(store: Store, head: int, crowd: int) -> None:
 
 @kernel_part
 def _close(store: Store, gap: int) -> None:
-    """Free a place and move back what was pushed behind it: nothing is left to sweep later, all at once."""
+    """Free a place and move back the entries it displaced, so that the table needs no sweep later."""
     mask = len(store.keys) - 1
     place = (gap + 1) & mask
     while store.used[place]:
@@ -126,7 +126,7 @@ def _close(store: Store, gap: int) -> None:
 
 @kernel
 def unlink(store: Store, donor: int) -> None:
-    """All postings of a donor back to the free rows."""
+    """Return all postings of a donor to the free rows."""
     posts, state = store.posts, store.state
     post = int(store.donors[donor, FIRST])
     while post != 0:
