@@ -6,7 +6,7 @@ PY := $(BIN)/python
 # Engines and rivals import faster with byte code; some shells switch it off.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup pins models engine-vllm fmt lint types imports docs docs-check test test-starved test-uvicorn test-load test-models test-inside test-engines check build smoke bench-planner bench-discovery bench-offline bench-vllm bench-fidelity bench-guard e2e-vllm bench-clients bench-simulator bench-calibration bench clean engine-nats engine-sglang bench-sglang e2e-sglang engine-dynamo rival-routers e2e-router load-router bench-router demo-router
+.PHONY: help setup pins models engine-vllm fmt lint words types imports docs docs-check test test-starved test-uvicorn test-load test-models test-inside test-engines check build smoke bench-planner bench-discovery bench-offline bench-vllm bench-fidelity bench-guard e2e-vllm bench-clients bench-simulator bench-calibration bench clean engine-nats engine-sglang bench-sglang e2e-sglang engine-dynamo rival-routers e2e-router load-router bench-router demo-router
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -37,6 +37,9 @@ fmt: setup  ## format and fix what can be fixed
 lint: setup  ## style
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+
+words: setup  ## words we no longer use, with what to write instead
+	$(PY) scripts/plain_words.py
 
 types: setup  ## strict types in source, tests, benchmarks
 	$(BIN)/mypy
