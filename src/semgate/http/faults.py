@@ -5,25 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
+
+from sembase.http.reply import HttpFault
 
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-# no_connection: none was free in time or the system gave us none, which says nothing about the upstream.
-FaultKind = Literal["connect", "no_connection", "timeout", "reset", "protocol"]
-
-
-class UpstreamFault(Exception):  # noqa: N818  (a fault of theirs; errors are ours)
-    """An upstream that did not answer as agreed. ``sent``: it may have begun to work on the request.
-
-    ``refused``: its machine answered that nobody listens there, the only sure sign that the process is gone.
-    """
-
-    def __init__(self, kind: FaultKind, *, sent: bool, detail: str = "", refused: bool = False) -> None:
-        super().__init__(f"{kind}{': ' if detail else ''}{detail}")
-        self.kind: FaultKind = kind
-        self.sent = sent
-        self.refused = refused
-        self.detail = detail
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +47,7 @@ _OF_UPSTREAM: Final = {
 }
 
 
-def fault_of(error: UpstreamFault) -> Fault:
+def fault_of(error: HttpFault) -> Fault:
     return _OF_UPSTREAM[error.kind]
 
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-Headers = tuple[tuple[bytes, bytes], ...]
+from sembase.http.reply import Headers
+
+__all__ = ["ADMIN_KEY", "CREDENTIALS", "HOP_BY_HOP", "Headers", "find", "find_text", "for_client", "for_upstream"]
 
 HOP_BY_HOP: Final = frozenset(
     {

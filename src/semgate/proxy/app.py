@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
+from sembase.http.client import HttpClient, HttpFault, StreamedReply
 from semgate.http.departure import ClientWatch
 from semgate.http.event_stream import ReplyScan
 from semgate.http.faults import (
@@ -32,7 +33,6 @@ from semgate.http.headers import Headers, find, for_client, for_upstream
 from semgate.http.held_body import BodiesFull, BodyBudget, HeldBody
 from semgate.http.request_body import BodyTooLarge, ClientGone, Receive, read_body
 from semgate.http.tenant import AmbiguousTenant, TenantRule
-from semgate.http.upstream import Upstream, UpstreamFault, UpstreamReply
 from semgate.proxy.exchange import Exchange
 from semgate.proxy.guard import ProxyGuard
 from semgate.proxy.telemetry import CONTENT_TYPE, ProxyTelemetry
@@ -63,7 +63,7 @@ class ProxyApp:
     def __init__(
         self,
         passing: Passing,
-        upstream: Upstream,
+        upstream: HttpClient,
         tenants: TenantRule,
         writer: TraceWriter,
         telemetry: ProxyTelemetry,
@@ -137,14 +137,14 @@ class ProxyApp:
         headers = for_upstream(exchange.headers, forward_authorization=passing.forward_authorization)
         try:
             reply = await self._upstream.send(passing.origin, scope["method"], target, headers, exchange.body)
-        except UpstreamFault as fault:
+        except HttpFault as fault:
             exchange.fault, exchange.status = fault.kind, fault_of(fault).status
             watch.stop()
             await send_fault(send, fault_of(fault))
             return
         try:
             await self._relay(reply, exchange, watch, send)
-        except UpstreamFault as fault:
+        except HttpFault as fault:
             exchange.fault = fault.kind
             watch.stop()
             await _end_torn(send, fault_of(fault), exchange)
@@ -153,7 +153,7 @@ class ProxyApp:
         if self._guard is not None:
             self._guard.offer(exchange, headers)
 
-    async def _relay(self, reply: UpstreamReply, exchange: Exchange, watch: ClientWatch, send: Send) -> None:
+    async def _relay(self, reply: StreamedReply, exchange: Exchange, watch: ClientWatch, send: Send) -> None:
         """Each chunk goes out in the turn it came in, and is looked at afterwards."""
         exchange.status = reply.status
         kind = find(reply.headers, b"content-type") or b""

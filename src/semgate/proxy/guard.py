@@ -15,12 +15,12 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from sembase.errors import ConfigurationError
+from sembase.http.client import HttpClient, HttpFault
 from semblend.contract import PlanShape
 from semblend.guard.desk import AskError, GuardDesk, GuardOptions
 from semblend.guard.tracker import GuardLimits
 from semblend.outcome.event_log import EventLog
 from semgate.http.headers import Headers
-from semgate.http.upstream import Upstream, UpstreamFault
 from semgate.proxy.exchange import Exchange
 from semgate.settings import ProxySettings
 
@@ -29,7 +29,7 @@ Sender = tuple[str, Headers]  # the path and the headers as they went up the fir
 
 
 class ProxyGuard:
-    def __init__(self, options: GuardOptions, upstream: Upstream, origin: str, base_path: str) -> None:
+    def __init__(self, options: GuardOptions, upstream: HttpClient, origin: str, base_path: str) -> None:
         self._upstream = upstream
         self._origin = origin
         self._base_path = base_path
@@ -65,7 +65,7 @@ class ProxyGuard:
                         raise AskError("the reply to one token is too long")
             finally:
                 await reply.abort()
-        except UpstreamFault as fault:
+        except HttpFault as fault:
             raise AskError(fault.kind) from None
         if reply.status != 200:
             raise AskError(f"status {reply.status}")

@@ -11,13 +11,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from sembase.errors import ConfigurationError
+from sembase.http.client import HttpClient
 from sembase.values import DEFAULT_PATHS
 from semgate.http.faults import Send
 from semgate.http.request_body import Receive
 from semgate.http.server import HttpServer
 from semgate.http.server_protocol import Limits
 from semgate.http.tenant import TenantRule
-from semgate.http.upstream import Upstream
 from semgate.prompt.digest import Digests, open_secret
 from semgate.proxy.app import Passing, ProxyApp
 from semgate.proxy.guard import ProxyGuard, guard_options
@@ -50,7 +50,7 @@ class ProxyService:
         )
         self.writer.counts.torn_lines = torn_lines
         self.telemetry = ProxyTelemetry(self.writer)
-        self._upstream = Upstream(
+        self._upstream = HttpClient(
             connect_seconds=settings.connect_seconds,
             first_byte_seconds=settings.proxy_timeout_seconds,
             idle_seconds=settings.idle_seconds,

@@ -12,11 +12,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from sembase.http.client import HttpClient, HttpFault
 from semgate.events.kept_task import KeptTask
 from semgate.fleet import HealthChecks, HealthOptions
 from semgate.http.request_body import Asked
 from semgate.http.tenant import UNKNOWN_TENANT
-from semgate.http.upstream import Upstream, UpstreamFault
 from semgate.logs import LOGGER, log
 from semgate.placement.cost import price_from_calibration
 from semgate.placement.placer import Placer
@@ -60,7 +60,7 @@ class Gateway:
             trust_tenant_header=settings.trust_tenant_header,
             inject_cache_salt=settings.inject_cache_salt,
         )
-        self._upstream = Upstream(
+        self._upstream = HttpClient(
             connect_seconds=settings.connect_seconds,
             first_byte_seconds=settings.first_byte_seconds,
             idle_seconds=settings.idle_seconds,
@@ -89,7 +89,7 @@ class Gateway:
         self._log = DecisionLog(
             settings.routing_output_dir, files=settings.decision_files, file_bytes=settings.decision_file_bytes
         )
-        self._probes = Upstream(
+        self._probes = HttpClient(
             connect_seconds=PROBE_SECONDS,
             first_byte_seconds=PROBE_SECONDS,
             idle_seconds=PROBE_SECONDS,
@@ -188,7 +188,7 @@ class Gateway:
             reply = await self._probes.send(origin, "GET", "/health", (), b"")
             async for _ in reply.chunks():
                 pass
-        except UpstreamFault:
+        except HttpFault:
             return False
         return reply.status < 500
 

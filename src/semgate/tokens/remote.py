@@ -15,8 +15,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from sembase.http.client import HttpClient, HttpFault
 from semgate.http.request_body import Asked
-from semgate.http.upstream import Upstream, UpstreamFault
 from semgate.tokens.local import given_tokens
 from semgate.tokens.prompt import read_options
 
@@ -47,7 +47,7 @@ class RemoteCounters:
 
 class EngineTokens:
     def __init__(
-        self, upstream: Upstream, choose_origin: Callable[[], str | None], *, seconds: float = 0.25, waiting: int = 64
+        self, upstream: HttpClient, choose_origin: Callable[[], str | None], *, seconds: float = 0.25, waiting: int = 64
     ) -> None:
         self.counters = RemoteCounters()
         self._upstream = upstream
@@ -70,7 +70,7 @@ class EngineTokens:
         try:
             async with asyncio.timeout(self._seconds):
                 tokens = await self._ask(origin, question)
-        except (UpstreamFault, TimeoutError):
+        except (HttpFault, TimeoutError):
             tokens = None
         finally:
             self._waiting -= 1

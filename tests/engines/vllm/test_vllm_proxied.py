@@ -11,7 +11,7 @@ import pytest
 from scripts.engines.server import EngineServer
 from scripts.engines.specs import SERVED_NAME
 from tests.engines.proxied import check_what_passes
-from tests.unit.semgate.http.scripted_upstream import connected
+from tests.fakes.scripted_upstream import connected
 from tests.unit.semgate.proxy.running_proxy import CHAT, play, proxy_process
 
 JSON = (("content-type", "application/json"),)

@@ -6,7 +6,7 @@ import asyncio
 import json
 from pathlib import Path
 
-from tests.unit.semgate.http.scripted_upstream import Call, ask, connected
+from tests.fakes.scripted_upstream import Call, ask, connected
 from tests.unit.semgate.proxy.running_proxy import CHAT, chat_body, play, proxying
 
 BODY = chat_body("x" * 1_000_000)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.semgate.http.scripted_upstream import Answer, Call, ask, connected
+from tests.fakes.scripted_upstream import Answer, Call, ask, connected
 from tests.unit.semgate.proxy.running_proxy import CHAT, Running, proxying, stream_three_tokens
 
 JSON = st.recursive(

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.unit.semgate.http.scripted_upstream import EVENTS_HEAD, Call, connected, scripted
+from tests.fakes.scripted_upstream import EVENTS_HEAD, Call, connected, scripted
 from tests.unit.semgate.proxy.running_proxy import CHAT, DONE, ROLE, TOKEN, USAGE, chat_body, play, proxy_process
 
 TOKENS = 16

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.semgate.http.scripted_upstream import EVENTS_HEAD, Call, ask, connected
+from tests.fakes.scripted_upstream import EVENTS_HEAD, Call, ask, connected
 from tests.unit.semgate.proxy.running_proxy import (
     CHAT,
     DONE,

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.unit.semgate.http.scripted_upstream import EVENTS_HEAD, Call, ask, connected, scripted
+from tests.fakes.scripted_upstream import EVENTS_HEAD, Call, ask, connected, scripted
 from tests.unit.semgate.proxy.running_proxy import CHAT, DONE, TOKEN, event, play, proxy_process
 
 CANARY = "Zebra7-canary-text"

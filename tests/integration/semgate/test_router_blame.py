@@ -12,7 +12,7 @@ from tests.fakes.fault_replica import FaultReplica, _plain
 from tests.fakes.raw_client import ask, chat
 from tests.fakes.router_rig import Rig, router_rig
 
-from semgate.http.faults import UpstreamFault
+from sembase.http.client import HttpFault
 from semgate.router.request.forward import _ending
 from semgate.router.request.placement import FleetPlacement, Placement
 
@@ -79,11 +79,11 @@ def test_with_every_breaker_open_one_replica_is_tried_and_may_recover(tmp_path: 
 
 
 def test_only_a_refused_connection_says_that_nobody_is_there() -> None:
-    assert _ending(UpstreamFault("no_connection", sent=False)) == "unknown"
-    assert _ending(UpstreamFault("connect", sent=False, refused=True)) == "gone"
-    assert _ending(UpstreamFault("connect", sent=False, detail="timed out")) == "failed"
-    assert _ending(UpstreamFault("connect", sent=False, detail="OSError")) == "failed"
-    assert _ending(UpstreamFault("reset", sent=True)) == "failed"
+    assert _ending(HttpFault("no_connection", sent=False)) == "unknown"
+    assert _ending(HttpFault("connect", sent=False, refused=True)) == "gone"
+    assert _ending(HttpFault("connect", sent=False, detail="timed out")) == "failed"
+    assert _ending(HttpFault("connect", sent=False, detail="OSError")) == "failed"
+    assert _ending(HttpFault("reset", sent=True)) == "failed"
 
 
 def noted_losses(rig: Rig) -> list[int]:

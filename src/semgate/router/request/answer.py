@@ -17,13 +17,13 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
+from sembase.http.client import HttpClient, HttpFault, StreamedReply
 from semgate.http.departure import ClientWatch
 from semgate.http.event_stream import ReplyScan
 from semgate.http.faults import Fault, Send, event_of
 from semgate.http.first_byte import held_until
 from semgate.http.headers import Headers, find, for_client
 from semgate.http.held_body import HeldBody
-from semgate.http.upstream import Upstream, UpstreamFault, UpstreamReply
 from semgate.placement.decision import Decision
 from semgate.router.request.placement import Placement
 from semgate.router.request.trace import RequestTrace
@@ -65,7 +65,7 @@ class Client:
 class Answer:
     """Nothing of it has been passed on. ``is_whole``: ``head`` is all of the body."""
 
-    reply: UpstreamReply
+    reply: StreamedReply
     head: bytes
     rest: AsyncIterator[bytes]
     is_whole: bool
@@ -98,8 +98,8 @@ def answer_headers(upstream: Headers, ours: Headers) -> list[tuple[bytes, bytes]
     return [*(pair for pair in for_client(upstream) if pair[0] not in _OURS), *ours]
 
 
-async def open_answer(upstream: Upstream, origin: str, inbound: Inbound) -> Answer:
-    """Raises `UpstreamFault` as long as another replica could answer instead."""
+async def open_answer(upstream: HttpClient, origin: str, inbound: Inbound) -> Answer:
+    """Raises `HttpFault` as long as another replica could answer instead."""
     reply = await upstream.send(origin, inbound.method, inbound.target, inbound.headers, inbound.body.data)
     try:
         is_events = (find(reply.headers, b"content-type") or b"").startswith(b"text/event-stream")
@@ -143,7 +143,7 @@ async def pass_on(
         placement.end("failed")
 
 
-async def _stream(answer: Answer, client: Client, trace: RequestTrace, scan: ReplyScan) -> UpstreamFault | None:
+async def _stream(answer: Answer, client: Client, trace: RequestTrace, scan: ReplyScan) -> HttpFault | None:
     """The fault that cut the answer. Its body then stays unfinished, so that the server closes the connection."""
     piece = answer.head
     try:
@@ -153,10 +153,10 @@ async def _stream(answer: Answer, client: Client, trace: RequestTrace, scan: Rep
             trace.answer_bytes += len(piece)
             await client.send({"type": "http.response.body", "body": piece, "more_body": True})
         if answer.is_events and _may_be_cut(answer.reply.headers, piece):
-            raise UpstreamFault("reset", sent=True, detail="closed without its last event")
+            raise HttpFault("reset", sent=True, detail="closed without its last event")
         client.watch.stop()
         await client.send({"type": "http.response.body", "body": b""})
-    except UpstreamFault as fault:
+    except HttpFault as fault:
         if answer.is_events:
             await _end_events(client.send, CUT, piece)
         return fault

@@ -10,9 +10,8 @@ import time
 from dataclasses import dataclass, field
 from typing import Final
 
+from sembase.http.client import HttpClient, HttpFault, is_repeatable
 from semgate.http.faults import Fault, Send, fault_of, send_fault
-from semgate.http.repeatable import is_repeatable
-from semgate.http.upstream import Upstream, UpstreamFault
 from semgate.placement.decision import NoUsableReplicaError
 from semgate.router.request.answer import Answer, Client, Inbound, open_answer, pass_on, routing_headers
 from semgate.router.request.placement import Ending, Placement, PlaceRequest
@@ -39,7 +38,7 @@ class Forwarder:
     """Cancelling ``run`` (the client left, or the shutdown's time limit) closes the connection to the replica."""
 
     def __init__(
-        self, upstream: Upstream, *, max_attempts: int, retry_fraction: float, min_first_byte_s: float = 0.0
+        self, upstream: HttpClient, *, max_attempts: int, retry_fraction: float, min_first_byte_s: float = 0.0
     ) -> None:
         self._upstream = upstream
         self._max_attempts = max_attempts
@@ -65,7 +64,7 @@ class Forwarder:
             answer = await open_answer(self._upstream, placement.origin, job.inbound)
             trace.note_attempt(placement.decision.replica, began_s, status=answer.reply.status, fault=None)
             return await self._answer_or_next(job, placement, answer)
-        except UpstreamFault as fault:
+        except HttpFault as fault:
             trace.note_attempt(placement.decision.replica, began_s, status=None, fault=fault.kind)
             placement.end(_ending(fault))
             following = self._next(job, sent=fault.sent, costs_budget=fault.kind == "timeout")
@@ -128,7 +127,7 @@ class RetryBudget:
         return True
 
 
-def _ending(fault: UpstreamFault) -> Ending:
+def _ending(fault: HttpFault) -> Ending:
     """Only a refused connection means that the replica is gone; a full connection pool says nothing about it."""
     if fault.kind == "no_connection":
         return "unknown"

@@ -10,8 +10,8 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from sembase.http.client import HttpClient
 from semgate.http.request_body import Asked
-from semgate.http.upstream import Upstream
 from semgate.logs import log
 from semgate.router.state.metrics import Sample
 from semgate.router.state.roster import Roster
@@ -39,7 +39,7 @@ class GivenTokens:
         return None
 
 
-def open_tokens(settings: RouterSettings, upstream: Upstream, roster: Callable[[], Roster]) -> TokenSource:
+def open_tokens(settings: RouterSettings, upstream: HttpClient, roster: Callable[[], Roster]) -> TokenSource:
     if settings.tokenizer is not None:
         return LocalTokens(settings.tokenizer)
     if settings.engine_tokenize:

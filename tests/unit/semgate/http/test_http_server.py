@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from tests.unit.semgate.http.scripted_upstream import ask, connected
+from tests.fakes.scripted_upstream import ask, connected
 
 from sembase.errors import ConfigurationError
 from semgate.http.departure import ClientWatch

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.clock import LONG_S, MovableClock, run_with_clock
-from tests.unit.semgate.http.scripted_upstream import connected
+from tests.fakes.scripted_upstream import connected
 from tests.unit.semgate.http.test_http_server import echo, play, serving
 from tests.waiting import until
 

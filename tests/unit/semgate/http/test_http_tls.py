@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.semgate.http.scripted_upstream import PlainClient
+from tests.fakes.scripted_upstream import PlainClient
 
 from sembase.errors import ConfigurationError
 from semgate.http.faults import Send, send_json

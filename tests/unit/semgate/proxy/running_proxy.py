@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.unit.semgate.http.scripted_upstream import EVENTS_HEAD, Call, Script, ScriptedUpstream, scripted
+from tests.fakes.scripted_upstream import EVENTS_HEAD, Call, Script, ScriptedUpstream, scripted
 
 from semgate.proxy.service import ProxyService, open_server
 from semgate.settings import ProxySettings

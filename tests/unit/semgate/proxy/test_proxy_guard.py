@@ -9,8 +9,8 @@ from pathlib import Path
 
 import httpx
 import pytest
+from tests.fakes.scripted_upstream import Call
 from tests.unit.semblend.guard.test_guard_desk import BODY, reply
-from tests.unit.semgate.http.scripted_upstream import Call
 from tests.unit.semgate.proxy.running_proxy import CHAT, chat_body, play, proxying, stream_three_tokens
 
 from sembase.errors import ConfigurationError

@@ -7,7 +7,7 @@ from collections.abc import MutableMapping
 from pathlib import Path
 from typing import Any
 
-from tests.unit.semgate.http.scripted_upstream import Call, scripted
+from tests.fakes.scripted_upstream import Call, scripted
 
 from semgate.proxy.service import ProxyService
 from semgate.settings import ProxySettings

@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import pytest
 
+from sembase.http.client import HttpClient, HttpFault
 from semgate.http.headers import Headers
 from semgate.http.request_body import read_request
-from semgate.http.upstream import Upstream, UpstreamFault
 from semgate.tokens.remote import EngineTokens, tokenize_question
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
@@ -36,7 +36,7 @@ class Reply:
 class Engine:
     """An upstream that gives one answer, or none."""
 
-    def __init__(self, answer: Reply | UpstreamFault | None) -> None:
+    def __init__(self, answer: Reply | HttpFault | None) -> None:
         self.answer = answer
         self.asked: list[tuple[str, str, dict[str, Any]]] = []
 
@@ -44,14 +44,14 @@ class Engine:
         self.asked.append((origin, f"{method} {path}", json.loads(body)))
         if self.answer is None:
             await asyncio.Event().wait()
-        if isinstance(self.answer, UpstreamFault):
+        if isinstance(self.answer, HttpFault):
             raise self.answer
         assert self.answer is not None
         return self.answer
 
 
 def tokens_of(engine: Engine, path: str, body: dict[str, Any], origin: str | None = "http://one") -> list[int] | None:
-    source = EngineTokens(cast(Upstream, engine), lambda: origin, seconds=0.05 if engine.answer is None else 20.0)
+    source = EngineTokens(cast(HttpClient, engine), lambda: origin, seconds=0.05 if engine.answer is None else 20.0)
     raw = json.dumps(body).encode()
     found = asyncio.run(source.tokens_of(read_request(path, (), raw), raw))
     asyncio.run(source.close())
@@ -87,11 +87,11 @@ def test_ids_that_are_there_are_not_asked_for() -> None:
         Reply(200, b"not JSON"),
         Reply(200, b'{"tokens": ["1"]}'),
         Reply(200, b'{"tokens": [-1]}'),
-        UpstreamFault("connect", sent=False),
+        HttpFault("connect", sent=False),
         None,
     ],
 )
-def test_anything_but_ids_in_time_is_none(answer: Reply | UpstreamFault | None) -> None:
+def test_anything_but_ids_in_time_is_none(answer: Reply | HttpFault | None) -> None:
     assert tokens_of(Engine(answer), COMPLETIONS, {"prompt": "text"}) is None
 
 
@@ -101,7 +101,7 @@ def test_nobody_to_ask() -> None:
 
 def test_more_questions_than_allowed_wait_for_nobody() -> None:
     async def scenario() -> None:
-        source = EngineTokens(cast(Upstream, Engine(None)), lambda: "http://one", seconds=0.05, waiting=2)
+        source = EngineTokens(cast(HttpClient, Engine(None)), lambda: "http://one", seconds=0.05, waiting=2)
         raw = b'{"prompt": "text"}'
         asked = read_request(COMPLETIONS, (), raw)
         assert await asyncio.gather(*(source.tokens_of(asked, raw) for _ in range(5))) == [None] * 5

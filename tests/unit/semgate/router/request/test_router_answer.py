@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, MutableMapping
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from sembase.http.client import StreamedReply
 from semgate.http.departure import ClientWatch
 from semgate.http.event_stream import ReplyFacts
 from semgate.http.headers import Headers
@@ -58,7 +59,7 @@ def test_the_last_event_of_a_cut_stream_is_bounded(reads: bool) -> None:
 
     async def act() -> None:
         reply = EndlessReply()
-        answer = Answer(reply, b"data: 1\n\n", reply.chunks(), is_whole=False, is_events=True)
+        answer = Answer(cast(StreamedReply, reply), b"data: 1\n\n", reply.chunks(), is_whole=False, is_events=True)
         task = asyncio.create_task(
             pass_on(answer, AnyPlacement(), Client(send, ClientWatch(receive)), RequestTrace("r", "/v1/completions"))
         )

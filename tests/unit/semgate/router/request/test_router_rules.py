@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semgate.http.repeatable import is_repeatable
+from sembase.http.client import is_repeatable
 from semgate.placement.decision import Decision
 from semgate.router.request.answer import answer_headers, request_id_of, routing_headers
 from semgate.router.request.forward import BURST, RetryBudget

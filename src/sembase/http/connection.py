@@ -1,31 +1,31 @@
-"""One upstream connection: a request's head and body in, a `StreamedReply` out, one at a time.
+"""One connection to a server: a request's head and body in, a `StreamedReply` out, one at a time.
 
-Called by `pool.py` and `upstream.py`.
+Called by `pool.py` and `client.py`. The only module of the client that needs httptools.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Final, Protocol
 
 import httptools
 
-from semgate.http.faults import FaultKind, UpstreamFault
-from semgate.http.reply import StreamedReply
+from sembase.http.reply import FaultKind, HttpFault, OnBody, StreamedReply
 
 MAX_HEAD_BYTES: Final = 64 * 1024
 _BODILESS: Final = (204, 304)
 
 
 class ConnectionOwner(Protocol):
-    """Who gets a connection back; the pool."""
+    """Gets a connection back when its reply is complete; the pool."""
 
-    def released(self, connection: UpstreamConnection) -> None: ...
+    def released(self, connection: HttpConnection) -> None: ...
 
-    def lost(self, connection: UpstreamConnection) -> None: ...
+    def lost(self, connection: HttpConnection) -> None: ...
 
 
-class UpstreamConnection(asyncio.Protocol):
+class HttpConnection(asyncio.Protocol):
     """Serves one request at a time; goes back to its owner when a reply is complete and the server keeps it open."""
 
     def __init__(self, owner: ConnectionOwner, loop: asyncio.AbstractEventLoop) -> None:
@@ -46,9 +46,16 @@ class UpstreamConnection(asyncio.Protocol):
         self._idle_s = 0.0
 
     def start(
-        self, head: bytes, body: bytes, *, is_head: bool, first_byte_seconds: float, idle_seconds: float
+        self,
+        head: bytes,
+        body: bytes,
+        *,
+        is_head: bool,
+        first_byte_seconds: float,
+        idle_seconds: float,
+        on_body: OnBody | None = None,
     ) -> StreamedReply:
-        reply = self._reply = StreamedReply(self, self._loop)
+        reply = self._reply = StreamedReply(self, self._loop, time.perf_counter(), on_body)
         self._is_head, self._until_close = is_head, False
         self._last_read_s, self._idle_s = None, idle_seconds
         self._timer = self._loop.call_later(first_byte_seconds, self._no_first_byte)
@@ -74,20 +81,19 @@ class UpstreamConnection(asyncio.Protocol):
     def resume(self) -> None:
         if self._paused and self._transport is not None:
             self._paused = False
-            self._last_read_s = self._loop.time()  # the wait was the reader's, not the upstream's
+            self._last_read_s = self._loop.time()  # the reader caused the wait, not the server
             self._transport.resume_reading()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport) or hasattr(transport, "write")
-        self._transport = transport  # type: ignore[assignment]  # uvloop's transports are no subclass
+        self._transport = transport  # type: ignore[assignment]  # uvloop's transports are not a subclass
 
     def data_received(self, data: bytes) -> None:
         reply = self._reply
-        if reply is None:  # nobody asked: whatever this is, the connection cannot be trusted any more
+        if reply is None:  # no request is open, so the connection cannot be trusted any more
             self.abort()
             return
-        if not reply.status:
-            reply.arrived()
+        reply.arrived(time.perf_counter())
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
@@ -109,14 +115,14 @@ class UpstreamConnection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         if self._reply is None:
-            raise ValueError("a reply nobody asked for")
+            raise ValueError("a reply without a request")
         self._headers, self._head_bytes, self._in_head = [], 0, True
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._head_bytes += len(name) + len(value)
         if self._head_bytes > MAX_HEAD_BYTES:
             raise ValueError("the head of the reply is too large")
-        if self._in_head:  # what follows the body is a trailer: no header of this reply, and none of the next
+        if self._in_head:  # after the body come trailers, which belong neither to this head nor to the next
             self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
@@ -149,7 +155,7 @@ class UpstreamConnection(asyncio.Protocol):
         if self._reply is not None and self._reply.status:
             self._finish(None)
 
-    def _finish(self, fault: UpstreamFault | None) -> None:
+    def _finish(self, fault: HttpFault | None) -> None:
         reply, self._reply = self._reply, None
         self._stop_timer()
         if reply is not None:
@@ -166,14 +172,14 @@ class UpstreamConnection(asyncio.Protocol):
             transport.abort()
 
     def _fail(self, kind: FaultKind, detail: str) -> None:
-        self._finish(UpstreamFault(kind, sent=True, detail=detail))
+        self._finish(HttpFault(kind, sent=True, detail=detail))
 
     def _no_first_byte(self) -> None:
         self._timer = None
         self._fail("timeout", "no first byte")
 
     def _watch_idle(self) -> None:
-        """One timer for a whole stream: it looks when the last byte came instead of being set anew for each."""
+        """One timer for a whole stream: it compares with the time of the last byte instead of being reset by each."""
         self._stop_timer()
         self._timer = self._loop.call_later(self._idle_s, self._look_if_idle)
 

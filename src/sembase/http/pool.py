@@ -1,6 +1,6 @@
-"""The connections to one origin: newest first, a bounded number, a queue when all are busy; O(1) for each request.
+"""The connections to one origin: at most a given number, the newest idle one first, a queue when all are busy.
 
-An open connection costs about 3 KB here and what the system keeps for its socket.
+O(1) per request. An open connection costs about 3 KB here, plus what the system keeps for its socket.
 """
 
 from __future__ import annotations
@@ -9,43 +9,46 @@ import asyncio
 import errno
 import ssl
 from collections import deque
+from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
 from sembase.errors import ConfigurationError
-from semgate.http.connection import UpstreamConnection
-from semgate.http.faults import UpstreamFault
+from sembase.http.connection import HttpConnection
+from sembase.http.reply import HttpFault
 
-# uvicorn, and so vLLM and SGLang, closes a quiet connection after 5 s: an older one would die under the request.
+# uvicorn, and so vLLM and SGLang, closes an idle connection after 5 s: an older one would fail with the request.
 KEEP_IDLE_SECONDS: Final = 4.0
-# What this machine has run out of: files, memory, local ports.
-_OURS_TO_BLAME: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL})
+# This machine ran out of files, memory or local ports.
+_LOCAL_LIMITS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL})
 
 
 class ConnectionPool:
-    """``lost`` and ``released`` are called by connections, the rest by `Upstream`."""
+    """``lost`` and ``released`` are called by connections, the rest by `HttpClient`."""
 
-    def __init__(self, origin: str, *, max_connections: int, connect_seconds: float) -> None:
+    def __init__(
+        self, origin: str, *, max_connections: int, connect_seconds: float, ca_file: Path | None = None
+    ) -> None:
         parts = urlsplit(origin)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigurationError(f"'{origin}' is no address of a server; it looks like http://host:port")
+            raise ConfigurationError(f"invalid server URL '{origin}' (expected http://host:port)")
         self.host_header = parts.netloc.rpartition("@")[2].encode("ascii", "replace")
         self._host = parts.hostname
         self._port = parts.port or (443 if parts.scheme == "https" else 80)
-        self._tls = ssl.create_default_context() if parts.scheme == "https" else None
+        self._tls = _tls_context(ca_file) if parts.scheme == "https" else None
         self._max = max_connections
         self._connect_seconds = connect_seconds
-        self._idle: dict[UpstreamConnection, float] = {}
-        self._all: set[UpstreamConnection] = set()
+        self._idle: dict[HttpConnection, float] = {}
+        self._all: set[HttpConnection] = set()
         self._opening = 0
-        self._waiting: deque[asyncio.Future[UpstreamConnection | None]] = deque()
+        self._waiting: deque[asyncio.Future[HttpConnection | None]] = deque()
         self._emptied: asyncio.Event | None = None
 
     @property
     def is_unused(self) -> bool:
         return not (self._all or self._opening or self._waiting)
 
-    async def acquire(self) -> tuple[UpstreamConnection, bool]:
+    async def acquire(self) -> tuple[HttpConnection, bool]:
         """A connection, and whether it has served before; waits at most the connect timeout."""
         if (connection := self._newest_idle()) is not None:
             return connection, True
@@ -60,18 +63,18 @@ class ConnectionPool:
                 return await self._connect(), False
         except TimeoutError:
             if is_full:
-                raise UpstreamFault("no_connection", sent=False, detail="all are busy") from None
-            raise UpstreamFault("connect", sent=False, detail="timed out") from None
+                raise HttpFault("no_connection", sent=False, detail="all are busy") from None
+            raise HttpFault("connect", sent=False, detail="timed out") from None
         except (OSError, UnicodeError) as error:
-            raise _fault_of(error) from None
+            raise _fault_of(error) from error
 
     def drop_idle(self) -> None:
-        """After one of them was found dead, the others of its age are not worth a request."""
+        """After one idle connection was found closed, the others of its age are not worth a request."""
         idle, self._idle = self._idle, {}
         for connection in idle:
             connection.abort()
 
-    def released(self, connection: UpstreamConnection) -> None:
+    def released(self, connection: HttpConnection) -> None:
         waiter = self._next_waiter()
         if waiter is not None:
             waiter.set_result(connection)
@@ -80,7 +83,7 @@ class ConnectionPool:
         else:
             self._idle[connection] = asyncio.get_running_loop().time()
 
-    def lost(self, connection: UpstreamConnection) -> None:
+    def lost(self, connection: HttpConnection) -> None:
         self._all.discard(connection)
         self._idle.pop(connection, None)
         self._free_slot()
@@ -95,7 +98,7 @@ class ConnectionPool:
             connection.abort()
         await self._emptied.wait()
 
-    def _newest_idle(self) -> UpstreamConnection | None:
+    def _newest_idle(self) -> HttpConnection | None:
         if not self._idle:
             return None
         oldest_allowed_s = asyncio.get_running_loop().time() - KEEP_IDLE_SECONDS
@@ -106,13 +109,13 @@ class ConnectionPool:
             connection.abort()
         return None
 
-    async def _connect(self) -> UpstreamConnection:
+    async def _connect(self) -> HttpConnection:
         loop = asyncio.get_running_loop()
         self._opening += 1
         opened = False
         try:
             _, connection = await loop.create_connection(
-                lambda: UpstreamConnection(self, loop), self._host, self._port, ssl=self._tls
+                lambda: HttpConnection(self, loop), self._host, self._port, ssl=self._tls
             )
             opened = True
         finally:
@@ -122,9 +125,9 @@ class ConnectionPool:
         self._all.add(connection)
         return connection
 
-    async def _wait_for_one(self) -> UpstreamConnection | None:
-        """A connection somebody gave back, or None: a place became free for a new one."""
-        waiter: asyncio.Future[UpstreamConnection | None] = asyncio.get_running_loop().create_future()
+    async def _wait_for_one(self) -> HttpConnection | None:
+        """A connection another request gave back, or None: there is room for a new one."""
+        waiter: asyncio.Future[HttpConnection | None] = asyncio.get_running_loop().create_future()
         self._waiting.append(waiter)
         try:
             return await waiter
@@ -138,7 +141,7 @@ class ConnectionPool:
         if self._waiting and len(self._all) + self._opening < self._max and (waiter := self._next_waiter()) is not None:
             waiter.set_result(None)
 
-    def _next_waiter(self) -> asyncio.Future[UpstreamConnection | None] | None:
+    def _next_waiter(self) -> asyncio.Future[HttpConnection | None] | None:
         while self._waiting:
             waiter = self._waiting.popleft()
             if not waiter.done():
@@ -146,17 +149,24 @@ class ConnectionPool:
         return None
 
 
-def _fault_of(error: OSError | UnicodeError) -> UpstreamFault:
+def _tls_context(ca_file: Path | None) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except OSError as error:
+        raise ConfigurationError(f"{ca_file}: cannot be read as certificates: {error}") from None
+
+
+def _fault_of(error: OSError | UnicodeError) -> HttpFault:
     detail = type(error).__name__
     if not isinstance(error, OSError):
-        return UpstreamFault("connect", sent=False, detail=detail)
-    if error.errno in _OURS_TO_BLAME:
-        return UpstreamFault("no_connection", sent=False, detail=errno.errorcode[error.errno])
-    return UpstreamFault("connect", sent=False, detail=detail, refused=_is_refusal(error))
+        return HttpFault("connect", sent=False, detail=detail)
+    if error.errno in _LOCAL_LIMITS:
+        return HttpFault("no_connection", sent=False, detail=errno.errorcode[error.errno])
+    return HttpFault("connect", sent=False, detail=detail, refused=_is_refusal(error))
 
 
 def _is_refusal(error: OSError) -> bool:
-    """Of a name with several addresses (localhost) the loop puts all errors into the text of one without a number."""
+    """For a name with several addresses (localhost), the loop raises one error without a number that lists them all."""
     if error.errno is not None:
         return error.errno == errno.ECONNREFUSED
     text = str(error)

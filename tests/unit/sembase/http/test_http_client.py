@@ -10,26 +10,26 @@ from typing import Any
 
 import pytest
 from tests.clock import LONG_S, MovableClock, run_with_clock
-from tests.unit.semgate.http.scripted_upstream import EVENTS_HEAD, Call, Script, ScriptedUpstream, scripted
+from tests.fakes.scripted_upstream import EVENTS_HEAD, Call, Script, ScriptedUpstream, scripted
 
-from semgate.http.reply import PAUSE_BYTES
-from semgate.http.upstream import Upstream, UpstreamFault, UpstreamReply
+from sembase.http.client import HttpClient, HttpFault, StreamedReply
+from sembase.http.reply import PAUSE_BYTES
 
 PATIENCE_S = 30.0
 
 
-def client(**changed: Any) -> Upstream:
+def client(**changed: Any) -> HttpClient:
     limits = {
         "connect_seconds": 10.0,
         "first_byte_seconds": 20.0,
         "idle_seconds": 20.0,
         "max_connections_per_origin": 64,
     }
-    return Upstream(**(limits | changed))
+    return HttpClient(**(limits | changed))
 
 
 def play(
-    script: Script, act: Callable[[Upstream, ScriptedUpstream], Coroutine[Any, Any, None]], **limits: Any
+    script: Script, act: Callable[[HttpClient, ScriptedUpstream], Coroutine[Any, Any, None]], **limits: Any
 ) -> ScriptedUpstream:
     async def run() -> ScriptedUpstream:
         async with asyncio.timeout(PATIENCE_S), scripted(script) as server:
@@ -43,11 +43,11 @@ def play(
     return asyncio.run(run())
 
 
-async def get(upstream: Upstream, server: ScriptedUpstream, path: str = "/v1/models") -> UpstreamReply:
+async def get(upstream: HttpClient, server: ScriptedUpstream, path: str = "/v1/models") -> StreamedReply:
     return await upstream.send(server.origin, "GET", path, (), b"")
 
 
-async def body_of(reply: UpstreamReply) -> bytes:
+async def body_of(reply: StreamedReply) -> bytes:
     return b"".join([chunk async for chunk in reply.chunks()])
 
 
@@ -59,7 +59,7 @@ def test_a_request_arrives_as_it_was_sent_and_the_reply_as_it_came() -> None:
     headers = ((b"x-own", b"1"), (b"content-type", b"application/json"))
     body = json.dumps({"tools": [{"a": "\u00e9"}]}).encode()
 
-    async def act(upstream: Upstream, server: ScriptedUpstream) -> None:
+    async def act(upstream: HttpClient, server: ScriptedUpstream) -> None:
         reply = await upstream.send(server.origin, "POST", "/v1/x?a=%20b", headers, body)
         assert (reply.status, await body_of(reply)) == (200, b'{"data": []}')
         assert (b"content-type", b"application/json") in reply.headers
@@ -76,7 +76,7 @@ def test_large_bodies_and_replies_are_whole() -> None:
     async def echo(call: Call) -> None:
         call.reply(call.body, kind="application/octet-stream")
 
-    async def act(upstream: Upstream, server: ScriptedUpstream) -> None:
+    async def act(upstream: HttpClient, server: ScriptedUpstream) -> None:
         reply = await upstream.send(server.origin, "POST", "/", (), large)
         assert await body_of(reply) == large
 
@@ -93,7 +93,7 @@ def test_each_chunk_is_here_before_the_next_one_is_sent() -> None:
             call.chunk(b"data: %d\n\n" % number)
         call.end()
 
-    async def act(upstream: Upstream, server: ScriptedUpstream) -> None:
+    async def act(upstream: HttpClient, server: ScriptedUpstream) -> None:
         reply = await get(upstream, server)
         chunks = reply.chunks()
         for number in range(5):
@@ -106,7 +106,7 @@ def test_each_chunk_is_here_before_the_next_one_is_sent() -> None:
 
 
 def test_a_finished_connection_is_used_again_and_the_newest_first() -> None:
-    async def act(upstream: Upstream, server: ScriptedUpstream) -> None:
+    async def act(upstream: HttpClient, server: ScriptedUpstream) -> None:
         for _ in range(20):
             await body_of(await get(upstream, server))
 
@@ -118,7 +118,7 @@ def test_a_connection_is_not_used_again_where_the_server_says_close() -> None:
     async def script(call: Call) -> None:
         call.reply(b"{}", more="connection: close\r\n")
 
-    async def act(upstream: Upstream, server: ScriptedUpstream) -> None:
+    async def act(upstream: HttpClient, server: ScriptedUpstream) -> None:
         for _ in range(3):
             await body_of(await get(upstream, server))
 
@@ -135,7 +135,7 @@ def test_a_kept_connection_that_died_costs_nothing_but_a_new_one() -> None:
 
     server_calls: list[Call] = []
 
-    async def act(upstream: Upstream, server: ScriptedUpstream) -> None:
+    async def act(upstream: HttpClient, server: ScriptedUpstream) -> None:
         await body_of(await get(upstream, server))
         assert await body_of(await get(upstream, server)) == b"{}"
 
@@ -146,8 +146,8 @@ def test_a_new_connection_that_dies_is_a_fault_and_not_asked_twice() -> None:
     async def script(call: Call) -> None:
         call.transport.abort()
 
-    async def act(upstream: Upstream, server: ScriptedUpstream) -> None:
-        with pytest.raises(UpstreamFault) as caught:
+    async def act(upstream: HttpClient, server: ScriptedUpstream) -> None:
+        with pytest.raises(HttpFault) as caught:
             await get(upstream, server)
         assert (caught.value.kind, caught.value.sent) == ("reset", True)
 
@@ -165,9 +165,9 @@ def test_a_kept_connection_that_dies_after_a_byte_is_not_asked_twice() -> None:
 
     server_calls: list[Call] = []
 
-    async def act(upstream: Upstream, server: ScriptedUpstream) -> None:
+    async def act(upstream: HttpClient, server: ScriptedUpstream) -> None:
         await body_of(await get(upstream, server))
-        with pytest.raises(UpstreamFault):
+        with pytest.raises(HttpFault):
             await get(upstream, server)
 
     assert len(play(script, act).calls) == 2
@@ -184,7 +184,7 @@ def test_no_more_connections_than_allowed_and_nobody_is_lost() -> None:
 
     server_of: list[ScriptedUpstream] = []
 
-    async def act(upstream: Upstream, server: ScriptedUpstream) -> None:
+    async def act(upstream: HttpClient, server: ScriptedUpstream) -> None:
         server_of.append(server)
 
         async def one() -> bytes:
@@ -200,11 +200,11 @@ def test_waiting_for_a_connection_ends_with_the_connect_time_limit() -> None:
     async def script(call: Call) -> None:
         await call.gone.wait()
 
-    async def act(upstream: Upstream, server: ScriptedUpstream) -> None:
+    async def act(upstream: HttpClient, server: ScriptedUpstream) -> None:
         first = asyncio.create_task(get(upstream, server))
         while not server.calls:
             await asyncio.sleep(0.001)
-        with pytest.raises(UpstreamFault) as caught:
+        with pytest.raises(HttpFault) as caught:
             await get(upstream, server)
         assert (caught.value.kind, caught.value.sent) == ("no_connection", False)
         first.cancel()
@@ -220,7 +220,7 @@ def test_a_place_given_to_somebody_who_left_goes_to_the_next() -> None:
         await release.wait()
         call.reply(b"{}")
 
-    async def act(upstream: Upstream, server: ScriptedUpstream) -> None:
+    async def act(upstream: HttpClient, server: ScriptedUpstream) -> None:
         tasks = [asyncio.create_task(get(upstream, server)) for _ in range(3)]
         while not server.calls:
             await asyncio.sleep(0.001)
@@ -234,8 +234,8 @@ def test_a_place_given_to_somebody_who_left_goes_to_the_next() -> None:
 
 
 def test_nobody_listens() -> None:
-    async def act(upstream: Upstream, server: ScriptedUpstream) -> None:
-        with pytest.raises(UpstreamFault) as caught:
+    async def act(upstream: HttpClient, server: ScriptedUpstream) -> None:
+        with pytest.raises(HttpFault) as caught:
             await upstream.send("http://127.0.0.1:1", "GET", "/", (), b"")
         assert (caught.value.kind, caught.value.sent) == ("connect", False)
 
@@ -252,8 +252,8 @@ def test_no_first_byte_in_time(head_first: bool) -> None:
 
     left = asyncio.Event()
 
-    async def act(upstream: Upstream, server: ScriptedUpstream) -> None:
-        with pytest.raises(UpstreamFault) as caught:
+    async def act(upstream: HttpClient, server: ScriptedUpstream) -> None:
+        with pytest.raises(HttpFault) as caught:
             await body_of(await get(upstream, server))
         assert caught.value.kind == "timeout"
         await left.wait()
@@ -270,10 +270,10 @@ def test_a_stream_that_stops_is_ended_after_the_idle_time() -> None:
 
     left = asyncio.Event()
 
-    async def act(upstream: Upstream, server: ScriptedUpstream) -> None:
+    async def act(upstream: HttpClient, server: ScriptedUpstream) -> None:
         chunks = (await get(upstream, server)).chunks()
         assert await anext(chunks) == b"data: 1\n\n"
-        with pytest.raises(UpstreamFault, match="timeout"):
+        with pytest.raises(HttpFault, match="timeout"):
             await anext(chunks)
         await left.wait()
 
@@ -319,7 +319,7 @@ def test_a_cancelled_request_closes_its_connection(when: str) -> None:
 
     left = asyncio.Event()
 
-    async def act(upstream: Upstream, server: ScriptedUpstream) -> None:
+    async def act(upstream: HttpClient, server: ScriptedUpstream) -> None:
         async def whole() -> None:
             reply = await get(upstream, server)
             try:
@@ -341,7 +341,7 @@ def test_a_cancelled_request_closes_its_connection(when: str) -> None:
 
 
 def test_abort_after_the_end_keeps_the_connection() -> None:
-    async def act(upstream: Upstream, server: ScriptedUpstream) -> None:
+    async def act(upstream: HttpClient, server: ScriptedUpstream) -> None:
         for _ in range(3):
             reply = await get(upstream, server)
             await body_of(reply)
@@ -361,7 +361,7 @@ def test_a_slow_reader_makes_the_server_wait() -> None:
                 await asyncio.sleep(0)
         call.end()
 
-    async def act(upstream: Upstream, server: ScriptedUpstream) -> None:
+    async def act(upstream: HttpClient, server: ScriptedUpstream) -> None:
         reply = await get(upstream, server)
         held: Any = reply
         chunks = reply.chunks()
@@ -383,7 +383,7 @@ def test_a_reply_without_a_length_ends_with_its_connection() -> None:
         call.write(b"def")
         call.transport.close()
 
-    async def act(upstream: Upstream, server: ScriptedUpstream) -> None:
+    async def act(upstream: HttpClient, server: ScriptedUpstream) -> None:
         assert await body_of(await get(upstream, server)) == b"abcdef"
 
     play(script, act)
@@ -401,10 +401,10 @@ def test_a_torn_reply_gives_what_came_and_then_the_fault(torn: bytes) -> None:
         call.write(torn)
         call.transport.close()
 
-    async def act(upstream: Upstream, server: ScriptedUpstream) -> None:
+    async def act(upstream: HttpClient, server: ScriptedUpstream) -> None:
         chunks = (await get(upstream, server)).chunks()
         assert await anext(chunks) == b"abc"
-        with pytest.raises(UpstreamFault) as caught:
+        with pytest.raises(HttpFault) as caught:
             await anext(chunks)
         assert (caught.value.kind, caught.value.sent) == ("reset", True)
 
@@ -424,8 +424,8 @@ def test_what_is_no_http_is_a_protocol_fault(garbage: bytes) -> None:
     async def script(call: Call) -> None:
         call.write(garbage)
 
-    async def act(upstream: Upstream, server: ScriptedUpstream) -> None:
-        with pytest.raises(UpstreamFault) as caught:
+    async def act(upstream: HttpClient, server: ScriptedUpstream) -> None:
+        with pytest.raises(HttpFault) as caught:
             await body_of(await get(upstream, server))
         assert caught.value.kind == "protocol"
 
@@ -437,7 +437,7 @@ def test_what_comes_before_the_reply_is_passed_over() -> None:
         call.write(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n")
         call.reply(b"{}")
 
-    async def act(upstream: Upstream, server: ScriptedUpstream) -> None:
+    async def act(upstream: HttpClient, server: ScriptedUpstream) -> None:
         reply = await get(upstream, server)
         assert (reply.status, await body_of(reply)) == (200, b"{}")
 
@@ -450,7 +450,7 @@ def test_replies_without_a_body() -> None:
         length = "" if call.target == "/204" else "content-length: 7\r\n"
         call.write(f"HTTP/1.1 {status}\r\n{length}\r\n".encode())
 
-    async def act(upstream: Upstream, server: ScriptedUpstream) -> None:
+    async def act(upstream: HttpClient, server: ScriptedUpstream) -> None:
         for method, path, status in (("HEAD", "/", 200), ("GET", "/204", 204), ("GET", "/204", 204)):
             reply = await upstream.send(server.origin, method, path, (), b"")
             assert (reply.status, await body_of(reply)) == (status, b"")
@@ -473,7 +473,7 @@ def test_bytes_nobody_asked_for_end_the_connection(forged: bytes, later: bool) -
         else:
             call.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}" + forged)
 
-    async def act(upstream: Upstream, server: ScriptedUpstream) -> None:
+    async def act(upstream: HttpClient, server: ScriptedUpstream) -> None:
         assert await body_of(await get(upstream, server)) == b"{}"
         was_read.set()
         while server.open:
@@ -488,8 +488,8 @@ def test_bytes_nobody_asked_for_end_the_connection(forged: bytes, later: bool) -
     [("/ HTTP/1.1\r\nx: 1", ()), ("/a b", ()), ("/", ((b"x", b"1\r\nforged: 1"),)), ("/", ((b"x\n", b"1"),))],
 )
 def test_a_request_cannot_smuggle_a_line(path: str, headers: tuple[tuple[bytes, bytes], ...]) -> None:
-    async def act(upstream: Upstream, server: ScriptedUpstream) -> None:
-        with pytest.raises(UpstreamFault) as caught:
+    async def act(upstream: HttpClient, server: ScriptedUpstream) -> None:
+        with pytest.raises(HttpFault) as caught:
             await upstream.send(server.origin, "GET", path, headers, b"")
         assert (caught.value.kind, caught.value.sent) == ("protocol", False)
 
@@ -497,7 +497,7 @@ def test_a_request_cannot_smuggle_a_line(path: str, headers: tuple[tuple[bytes, 
 
 
 def test_requests_leave_no_reference_cycles() -> None:
-    async def act(upstream: Upstream, server: ScriptedUpstream) -> None:
+    async def act(upstream: HttpClient, server: ScriptedUpstream) -> None:
         await body_of(await get(upstream, server))
         gc.collect()
         gc.disable()

@@ -8,21 +8,21 @@ import socket
 from typing import Any
 
 import pytest
-from tests.unit.semgate.http.scripted_upstream import Call, ScriptedUpstream
-from tests.unit.semgate.http.test_http_upstream import answer_json, body_of, get, play
+from tests.fakes.scripted_upstream import Call, ScriptedUpstream
+from tests.unit.sembase.http.test_http_client import answer_json, body_of, get, play
 
+from sembase.http.client import HttpClient, HttpFault
 from semgate.http.faults import fault_of
-from semgate.http.upstream import Upstream, UpstreamFault
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL])
 def test_what_this_machine_lacks_is_no_fault_of_the_upstream(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def act(upstream: Upstream, server: ScriptedUpstream) -> None:
+    async def act(upstream: HttpClient, server: ScriptedUpstream) -> None:
         async def fails(*_: Any, **__: Any) -> Any:
             raise OSError(number, "none left")
 
         monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", fails)
-        with pytest.raises(UpstreamFault) as caught:
+        with pytest.raises(HttpFault) as caught:
             await get(upstream, server)
         fault = caught.value
         assert (fault.kind, fault.sent, fault.refused) == ("no_connection", False, False)
@@ -32,11 +32,11 @@ def test_what_this_machine_lacks_is_no_fault_of_the_upstream(number: int, monkey
 
 
 def test_only_a_refusal_says_that_nobody_listens() -> None:
-    async def act(upstream: Upstream, server: ScriptedUpstream) -> None:
+    async def act(upstream: HttpClient, server: ScriptedUpstream) -> None:
         with socket.socket() as taken:  # bound and not listening: the system refuses
             taken.bind(("127.0.0.1", 0))
             for host in ("127.0.0.1", "localhost"):
-                with pytest.raises(UpstreamFault) as caught:
+                with pytest.raises(HttpFault) as caught:
                     await upstream.send(f"http://{host}:{taken.getsockname()[1]}", "GET", "/", (), b"")
                 assert (caught.value.kind, caught.value.refused) == ("connect", True)
 
@@ -56,12 +56,12 @@ def test_only_a_refusal_says_that_nobody_listens() -> None:
 def test_other_faults_of_connecting_are_no_refusal(
     error: OSError, refused: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def act(upstream: Upstream, server: ScriptedUpstream) -> None:
+    async def act(upstream: HttpClient, server: ScriptedUpstream) -> None:
         async def fails(*_: Any, **__: Any) -> Any:
             raise error
 
         monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", fails)
-        with pytest.raises(UpstreamFault) as caught:
+        with pytest.raises(HttpFault) as caught:
             await get(upstream, server)
         assert (caught.value.kind, caught.value.refused) == ("connect", refused)
 
@@ -77,7 +77,7 @@ def test_a_trailer_is_no_header_of_the_next_reply(trailers: bytes) -> None:
         else:
             call.reply(b"hi")
 
-    async def act(upstream: Upstream, server: ScriptedUpstream) -> None:
+    async def act(upstream: HttpClient, server: ScriptedUpstream) -> None:
         first = await get(upstream, server, "/first")
         assert await body_of(first) == b"hi"
         second = await get(upstream, server, "/second")
@@ -92,8 +92,8 @@ def test_endless_trailers_are_a_fault() -> None:
     async def script(call: Call) -> None:
         call.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\n" + b"x: y\r\n" * 40_000)
 
-    async def act(upstream: Upstream, server: ScriptedUpstream) -> None:
-        with pytest.raises(UpstreamFault) as caught:
+    async def act(upstream: HttpClient, server: ScriptedUpstream) -> None:
+        with pytest.raises(HttpFault) as caught:
             await body_of(await get(upstream, server))
         assert caught.value.kind == "protocol"
 
@@ -111,10 +111,10 @@ def test_what_stores_something_is_never_sent_twice(method: str, path: str, times
         else:
             call.reply(b"{}")
 
-    async def act(upstream: Upstream, server: ScriptedUpstream) -> None:
+    async def act(upstream: HttpClient, server: ScriptedUpstream) -> None:
         await body_of(await get(upstream, server))
         if times == 1:
-            with pytest.raises(UpstreamFault) as caught:
+            with pytest.raises(HttpFault) as caught:
                 await upstream.send(server.origin, method, path, (), b"{}")
             assert (caught.value.kind, caught.value.sent) == ("reset", True)
         else:
