@@ -10,24 +10,26 @@ from pathlib import Path
 
 from scripts.api_page import api_table
 
+from sembase.settings import reference_table
 from sembench.metrics import reference_table as metrics_table
-from semblend.integration.sglang.options import reference_table as sglang_options_table
-from semblend.integration.trtllm.options import reference_table as trtllm_options_table
-from semblend.integration.vllm.options import reference_table as vllm_options_table
-from semblend.settings import reference_table as settings_table
+from semblend.integration.sglang.options import SglangOptions
+from semblend.integration.trtllm.options import TrtllmOptions
+from semblend.integration.vllm.options import ConnectorOptions
+from semblend.settings import Settings
 from semgate.settings import ProxySettings, RouterSettings
-from semgate.settings import reference_table as gateway_table
 
 ROOT = Path(__file__).parent.parent
+VARIABLES = ("Variable", "Default", "Description")
+GATEWAY = ("TOML key (flag)", "Environment", "Default", "Description")
 REGIONS = {
     "docs/METRICS.md": ("metrics", metrics_table),
-    "docs/reference/settings.md": ("settings", settings_table),
+    "docs/reference/settings.md": ("settings", lambda: reference_table(Settings, VARIABLES)),
     "docs/reference/api.md": ("api", api_table),
-    "docs/guides/vllm.md": ("vllm-options", vllm_options_table),
-    "docs/guides/sglang.md": ("sglang-options", sglang_options_table),
-    "docs/guides/tensorrt_llm.md": ("trtllm-options", trtllm_options_table),
-    "docs/reference/semgate-proxy.md": ("proxy-settings", lambda: gateway_table(ProxySettings)),
-    "docs/reference/semgate-router.md": ("router-settings", lambda: gateway_table(RouterSettings)),
+    "docs/guides/vllm.md": ("vllm-options", lambda: reference_table(ConnectorOptions)),
+    "docs/guides/sglang.md": ("sglang-options", lambda: reference_table(SglangOptions)),
+    "docs/guides/tensorrt_llm.md": ("trtllm-options", lambda: reference_table(TrtllmOptions)),
+    "docs/reference/semgate-proxy.md": ("proxy-settings", lambda: reference_table(ProxySettings, GATEWAY)),
+    "docs/reference/semgate-router.md": ("router-settings", lambda: reference_table(RouterSettings, GATEWAY)),
 }
 
 

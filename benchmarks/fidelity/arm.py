@@ -46,7 +46,7 @@ def parse_arm(text: str) -> Arm:
             f"'{text}' is no arm; write default or policy@share, such as question@0.2 or question@0.2+2"
         )
     if found["policy"] == DEFAULT:
-        return Arm(text, Selection(ConnectorOptions().select, float(found["share"])), gated=True)
+        return Arm(text, Selection(ConnectorOptions().recompute_policy, float(found["share"])), gated=True)
     POLICIES.get(found["policy"])
     selection = Selection(found["policy"], float(found["share"]), int(found["bridge"] or 0))
     return Arm(text, selection, found["variant"] or "")

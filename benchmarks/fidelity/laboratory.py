@@ -44,7 +44,7 @@ from benchmarks.fidelity.variants import VARIANTS
 from benchmarks.vllm.texts import TokenIds, read_texts
 from semblend.contract import Decline, ReusePlan, risk_of_runs, shape_of
 from semblend.integration.filling.probes import PROBE_LAYER
-from semblend.integration.vllm.options import DEFAULT_GATES
+from semblend.plan.gates import ADAPTER_GATES
 from semblend.plan.selection import POLICIES, Probe, Selection
 
 CACHE = ROOT / ".cache" / "fidelity"
@@ -84,7 +84,7 @@ class Laboratory:
             self._write(item, FLOOR, rig.cold(item, OTHER_PIECE), rig.cold_blocks, cold, {})
         rig.store(item)
         opened = rig.plan(item)
-        gated = rig.plan(item, DEFAULT_GATES) if any(arm.gated for arm in arms) else opened
+        gated = rig.plan(item, ADAPTER_GATES) if any(arm.gated for arm in arms) else opened
         captured = Captured({})
         stale = None
         if isinstance(opened, ReusePlan):

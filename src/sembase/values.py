@@ -1,117 +1,210 @@
-"""Parsers of settings: text in, a value out, a ValueError that says what to write instead. For setting_fields.py."""
+"""Parsers of values: text or a JSON value in, a typed value out, or an error that says what to write.
+
+A parser is called with text (a flag, an environment variable) and is itself an argparse ``type``. ``from_json`` takes a
+value of a JSON, TOML or YAML document, where a quoted number is not a number.
+"""
 
 from __future__ import annotations
 
+import argparse
+import json
 import math
-from collections.abc import Callable
-from dataclasses import field
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Generic, TypeVar
 from urllib.parse import urlsplit
 
 T = TypeVar("T")
-LEVELS: Final = ("debug", "info", "warning", "error")
-DEFAULT_PATHS: Final = (
-    "/v1/chat/completions",
-    "/v1/completions",
-    "/v1/models",
-    "/v1/models/*",
-    "/v1/embeddings",
-    "/v1/responses",
-    "/v1/messages",
-    "/v1/rerank",
-    "/v1/score",
-    "/generate",
-    "/tokenize",
-    "/detokenize",
-)
+_TRUE: Final = frozenset({"1", "true", "yes", "on"})
+_FALSE: Final = frozenset({"0", "false", "no", "off"})
+_SCALES: Final = {"k": 1_000, "m": 1_000_000, "g": 1_000_000_000}
+_MAX_SHOWN: Final = 60
 
 
-def setting(default: Any, environment: str, parse: Callable[[str], Any], metavar: str, about: str) -> Any:
-    """A dataclass field that knows its variable, its parser and its description."""
-    known = {"environment": environment, "parse": parse, "metavar": metavar, "about": about}
-    return field(default=default, metadata=known)
+class InvalidValueError(argparse.ArgumentTypeError, ValueError):
+    """A value that a parser refuses; ``expected`` is what to write instead."""
+
+    def __init__(self, expected: str, value: object, *, is_text: bool) -> None:
+        self.expected = expected
+        super().__init__(f"expected {expected}, got {repr(value) if is_text else shown(value)}")
 
 
-def flag(text: str) -> bool:
-    value = text.strip().lower()
-    if value in {"1", "true", "yes", "on"}:
+@dataclass(frozen=True, slots=True)
+class Parser(Generic[T]):
+    """``decode`` turns text into the JSON value it stands for, ``check`` turns a JSON value into the typed one.
+
+    Both raise ``ValueError`` or ``TypeError`` for what they refuse; the message is made from ``expected``. ``metavar``
+    stands for the value in the help of a flag.
+    """
+
+    expected: str
+    decode: Callable[[str], Any]
+    check: Callable[[Any], T]
+    metavar: str = "TEXT"
+
+    def __call__(self, text: str) -> T:
+        try:
+            return self.check(self.decode(text))
+        except (ValueError, TypeError):
+            raise InvalidValueError(self.expected, text, is_text=True) from None
+
+    def from_json(self, value: object) -> T:
+        try:
+            return self.check(value)
+        except (ValueError, TypeError):
+            quotes = ", without quotes" if isinstance(value, str) and self._can_read(value) else ""
+            raise InvalidValueError(self.expected + quotes, value, is_text=False) from None
+
+    def _can_read(self, text: str) -> bool:
+        try:
+            self(text)
+        except ValueError:
+            return False
         return True
-    if value in {"0", "false", "no", "off"}:
-        return False
-    raise ValueError("write true or false")
 
 
-def whole(text: str) -> int:
+def shown(value: object) -> str:
+    """A value as JSON, shortened; what JSON cannot hold as Python shows it."""
     try:
-        value = int(text)
-    except ValueError:
-        raise ValueError("write a whole number") from None
-    if value < 0:
-        raise ValueError("write a number of at least 0")
+        text = json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError):
+        text = repr(value)
+    return text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 3]}..."
+
+
+def whole(minimum: int = 0, maximum: int | None = None, what: str = "a whole number") -> Parser[int]:
+    limits = f" of at least {minimum}" if maximum is None else f" between {minimum} and {maximum}"
+
+    def check(value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise TypeError
+        if value < minimum or (maximum is not None and value > maximum):
+            raise ValueError
+        return value
+
+    return Parser(what + limits, int, check, "N")
+
+
+def number(
+    minimum: float = 0.0, maximum: float = math.inf, *, above: bool = False, metavar: str = "N"
+) -> Parser[float]:
+    """A finite number; with ``above``, ``minimum`` itself is refused."""
+    low = f"above {minimum:g}" if above else f"of at least {minimum:g}"
+    if maximum == math.inf:
+        expected = f"a finite number {low}"
+    else:
+        expected = (
+            f"a number {low} and at most {maximum:g}" if above else f"a number between {minimum:g} and {maximum:g}"
+        )
+
+    def check(value: Any) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise TypeError
+        if not minimum <= value <= maximum or not math.isfinite(value) or (above and value == minimum):
+            raise ValueError
+        return float(value)
+
+    return Parser(expected, float, check, metavar)
+
+
+def one_of(*choices: str) -> Parser[str]:
+    def check(value: Any) -> str:
+        if not isinstance(value, str) or value not in choices:
+            raise ValueError
+        return value
+
+    listed = ", ".join(f'"{choice}"' for choice in choices)
+    return Parser(f"one of {listed}", lambda text: text.strip().lower(), check, "NAME")
+
+
+def optional(parser: Parser[T]) -> Parser[T | None]:
+    """An empty text or ``null`` means no value."""
+
+    def check(value: Any) -> T | None:
+        return None if value is None else parser.check(value)
+
+    return Parser(
+        f"{parser.expected}, or nothing (null in JSON)",
+        lambda text: parser.decode(text) if text.strip() else None,
+        check,
+        parser.metavar,
+    )
+
+
+def _check_flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError
     return value
 
 
-def positive(text: str) -> int:
-    value = whole(text)
-    if value < 1:
-        raise ValueError("write a number of at least 1")
-    return value
+def _decode_flag(text: str) -> bool:
+    word = text.strip().lower()
+    if word not in _TRUE | _FALSE:
+        raise ValueError
+    return word in _TRUE
 
 
-def port(text: str) -> int:
-    value = whole(text)
-    if value > 65_535:
-        raise ValueError("a port is at most 65535")
-    return value
+def _check_text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value.strip()
 
 
-def seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        raise ValueError("write a number") from None
-    if not 0.0 <= value < math.inf:
-        raise ValueError("write a finite number of at least 0")
-    return value
+def _check_path(value: Any) -> Path:
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError
+    return Path(value.strip())
 
 
-def share(text: str) -> float:
-    value = seconds(text)
-    if value > 1.0:
-        raise ValueError("write a number between 0 and 1")
-    return value
+def _check_words(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        raise TypeError
+    return tuple(word for each in value if (word := _check_text(each)))
 
 
-def rate(text: str) -> float:
-    value = seconds(text)
-    if value == 0.0:
-        raise ValueError("write a number above 0")
-    return value
-
-
-def origin(text: str) -> str:
-    """A URL without query; a trailing slash and a trailing /v1 are forgiven, since people paste either."""
-    value = text.strip().rstrip("/").removesuffix("/v1")
-    parts = urlsplit(value)
+def _check_origin(value: Any) -> str:
+    """A trailing slash and a trailing /v1 are removed, since people paste either."""
+    url = _check_text(value).rstrip("/").removesuffix("/v1")
+    parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-        raise ValueError("write a URL such as http://localhost:8000")
-    return value
+        raise ValueError
+    return url
 
 
-def words(text: str) -> tuple[str, ...]:
-    return tuple(word.strip() for word in text.split(",") if word.strip())
+def _decode_scaled(text: str) -> int:
+    scale = _SCALES.get(text[-1:].lower(), 1)
+    value = float(text[:-1] if scale > 1 else text) * scale
+    if not math.isfinite(value) or value != int(value):
+        raise ValueError
+    return int(value)
 
 
-def lower_name(text: str) -> str:
-    return text.strip().lower().replace("-", "_")
+def header(text: str) -> tuple[str, str]:
+    """``Name: value``. The value may be a secret: an error shows only what comes before the colon."""
+    name, colon, value = text.partition(":")
+    if not colon or not name.strip():
+        raise InvalidValueError("a header of the form 'Name: value'", name, is_text=True)
+    return name.strip(), value.strip()
 
 
-def log_level(text: str) -> str:
-    value = text.strip().lower()
-    if value not in LEVELS:
-        raise ValueError(f"write one of {', '.join(LEVELS)}")
-    return value
+def _same(text: str) -> str:
+    return text
 
 
-def optional(parse: Callable[[str], T]) -> Callable[[str], T | None]:
-    return lambda text: parse(text) if text.strip() else None
+flag: Final = Parser("true or false", _decode_flag, _check_flag, "BOOL")
+count: Final = whole(0)
+positive: Final = whole(1)
+port: Final = whole(0, 65_535, "a port")
+amount: Final = number(0.0)
+seconds: Final = number(0.0, metavar="S")
+rate: Final = number(0.0, above=True)
+fraction: Final = number(0.0, 1.0, metavar="FRACTION")
+positive_fraction: Final = number(0.0, 1.0, above=True, metavar="FRACTION")
+text: Final = Parser("text", _same, _check_text)
+name: Final = Parser("a name", lambda written: written.strip().lower().replace("-", "_"), _check_text, "NAME")
+path: Final = Parser("the path of a file or folder", _same, _check_path, "FILE")
+words: Final = Parser("a list, separated by commas", lambda written: written.split(","), _check_words, "LIST")
+origin: Final = Parser("a URL such as http://localhost:8000", _same, _check_origin, "URL")
+log_level: Final = one_of("debug", "info", "warning", "error")
+capacity: Final = Parser("a whole number of at least 1, such as 5000, 5k or 2M", _decode_scaled, positive.check, "N")

@@ -1,166 +1,31 @@
-"""The only module of this package that reads the environment. The reference page is generated from this table."""
+"""The only module of this package that reads the environment. The reference page is generated from its fields."""
 
 from __future__ import annotations
 
-import difflib
 import os
 import warnings
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from sembase.errors import ConfigurationError
+from sembase.settings import nearest, read_settings, rows_of, setting
+from sembase.values import Parser, flag, fraction, name, optional, path, positive, whole
 
-PREFIX: Final = "SEMBLEND_"
 NATS: Final = "nats://"
 
 
-@dataclass(frozen=True, slots=True)
-class Variable:
-    """One documented environment variable and the setting it fills."""
-
-    name: str
-    field: str
-    parse: Callable[[str], Any]
-    default: str
-    description: str
-
-
-def _flag(text: str) -> bool:
-    value = text.strip().lower()
-    if value in {"1", "true", "yes", "on"}:
-        return True
-    if value in {"0", "false", "no", "off"}:
-        return False
-    raise ValueError("use 1 or 0")
-
-
-def _share(text: str) -> float:
-    value = float(text)
-    if not 0.0 <= value <= 1.0:
-        raise ValueError("must lie between 0 and 1")
-    return value
-
-
-def _count(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise ValueError("must be at least 1")
-    return value
-
-
-def _endpoint(text: str) -> str:
-    endpoint = text.strip()
+def _check_endpoint(value: Any) -> str:
+    endpoint = str(value).strip()
     is_numbered = endpoint.startswith(("tcp://", NATS)) and endpoint.rpartition(":")[2].isdecimal()
     if endpoint and not is_numbered and not endpoint.startswith("ipc://"):
-        raise ValueError("write tcp://ADDRESS:PORT or nats://HOST:PORT with a number as port, or ipc://FILE")
+        raise ValueError
     return endpoint
 
 
-def _worker(text: str) -> int | None:
-    if not text.strip():
-        return None
-    value = int(text)
-    if not 0 <= value < 2**64:
-        raise ValueError("must be a number of at most 64 bits")
-    return value
-
-
-def _path(text: str) -> Path | None:
-    return Path(text.strip()) if text.strip() else None
-
-
-def _name(text: str) -> str:
-    return text.strip().lower().replace("-", "_")
-
-
-VARIABLES: Final = (
-    Variable(
-        "SEMBLEND_ENABLED",
-        "enabled",
-        _flag,
-        "1",
-        "Search for donors at all. 0 declines every look-up as `disabled`.",
-    ),
-    Variable(
-        "SEMBLEND_MIN_SIMILARITY",
-        "min_similarity",
-        _share,
-        "0.60",
-        "Cosine similarity a window of a donor must reach before the semantic path considers it. "
-        "Only suggests, never authorises.",
-    ),
-    Variable(
-        "SEMBLEND_EMBEDDER",
-        "embedder",
-        _name,
-        "minilm",
-        "Embedder of the semantic path: `none`, `jaccard`, `minilm`, `onnx_gpu`. "
-        "If its packages or weights are missing, the token path works alone and says so once.",
-    ),
-    Variable(
-        "SEMBLEND_FUZZY_CHUNKS",
-        "fuzzy_chunks",
-        _flag,
-        "0",
-        "Align chunks whose tokens mostly agree although their boundaries moved (semantic candidates only).",
-    ),
-    Variable(
-        "SEMBLEND_DISCOVERY_ONLY",
-        "discovery_only",
-        _flag,
-        "0",
-        "Search and report, never return a plan: every find is declined as `discovery_only`, with its discoveries.",
-    ),
-    Variable(
-        "SEMBLEND_STRICT_PREFIX_BOUNDARY",
-        "strict_prefix_boundary",
-        _flag,
-        "1",
-        "Claim one contiguous range from the exact prefix on, its holes to be computed by the adapter. "
-        "0 claims the runs alone and leaves the holes to a backend that loads segments.",
-    ),
-    Variable(
-        "SEMBLEND_EXACT_MATERIALIZATION_ONLY",
-        "exact_materialization_only",
-        _flag,
-        "1",
-        "Plan only runs of at least the minimum length. 0 also plans the shorter token-identical fragments that "
-        "approximate alignment finds. Tokens that differ are never planned.",
-    ),
-    Variable(
-        "SEMBLEND_DONOR_EVENTS",
-        "donor_events",
-        _endpoint,
-        "",
-        "ZeroMQ endpoint, such as `tcp://*:5657`, where routers hear of donors (`semantic-kv-events`); on the "
-        "port above it routers ask for what they missed. Empty announces nothing. With data parallelism each rank "
-        "takes the next two ports. Or a NATS server, such as `nats://127.0.0.1:4222` (extra `dynamo`).",
-    ),
-    Variable(
-        "SEMBLEND_DONOR_EVENTS_WORKER",
-        "donor_events_worker",
-        _worker,
-        "",
-        "The number by which routers on NATS know this engine: in Dynamo its worker's instance id. Needed with "
-        "`nats://`, and of no use without.",
-    ),
-    Variable(
-        "SEMBLEND_DONOR_EVENTS_KEY_FILE",
-        "donor_events_key_file",
-        _path,
-        "",
-        "File with the key (16 bytes or more) that engines and routers share: tenants and content leave the engine "
-        "as digests under it. Needed when donors are announced.",
-    ),
-    Variable(
-        "SEMBLEND_DONOR_EVENTS_BUFFER",
-        "donor_events_buffer",
-        _count,
-        "10000",
-        "Announcements kept for those who missed them; who missed more is told of all living donors again.",
-    ),
+_endpoint: Final = Parser(
+    "tcp://ADDRESS:PORT or nats://HOST:PORT with a number as port, or ipc://FILE", str, _check_endpoint
 )
 
 
@@ -168,21 +33,73 @@ VARIABLES: Final = (
 class Settings:
     """What a user may switch from outside. Gates that are measured per model live in ``semblend.plan``."""
 
-    enabled: bool = True
-    min_similarity: float = 0.60
-    embedder: str = "minilm"
-    fuzzy_chunks: bool = False
-    discovery_only: bool = False
-    strict_prefix_boundary: bool = True
-    exact_materialization_only: bool = True
-    donor_events: str = ""
-    donor_events_worker: int | None = None
-    donor_events_key_file: Path | None = None
-    donor_events_buffer: int = 10_000
+    environment_prefix: ClassVar[str] = "SEMBLEND_"
+
+    enabled: bool = setting(True, flag, "Search for donors. 0 declines every look-up as `disabled`.")
+    min_similarity: float = setting(
+        0.60,
+        fraction,
+        "Minimum cosine similarity of a donor's window for the semantic path to consider the donor. Similarity only "
+        "suggests donors; it never authorises reuse.",
+    )
+    embedder: str = setting(
+        "minilm",
+        name,
+        "Embedder of the semantic path: `none`, `jaccard`, `minilm`, `onnx_gpu`. If its packages or weights are "
+        "missing, only the token path is used, and a warning says so once.",
+    )
+    fuzzy_chunks: bool = setting(
+        False,
+        flag,
+        "Align chunks whose tokens mostly agree although their boundaries moved (semantic candidates only).",
+    )
+    discovery_only: bool = setting(
+        False,
+        flag,
+        "Search and report, but never return a plan. Every match is declined as `discovery_only`, with its "
+        "discoveries.",
+    )
+    strict_prefix_boundary: bool = setting(
+        True,
+        flag,
+        "Claim one contiguous range that starts at the exact prefix; the adapter computes its gaps. "
+        "0 claims only the runs and leaves the gaps to a backend that loads segments.",
+    )
+    exact_materialization_only: bool = setting(
+        True,
+        flag,
+        "Plan only runs of at least the minimum length. 0 also plans the shorter token-identical fragments that "
+        "approximate alignment finds. Tokens that differ are never planned.",
+    )
+    donor_events: str = setting(
+        "",
+        _endpoint,
+        "ZeroMQ endpoint, such as `tcp://*:5657`, on which donors are announced to routers (`semantic-kv-events`). "
+        "Routers request missed announcements on the next port. With data parallelism each rank takes the next two "
+        "ports. A NATS server, such as `nats://127.0.0.1:4222`, needs the extra `dynamo`. Empty announces nothing.",
+    )
+    donor_events_worker: int | None = setting(
+        None,
+        optional(whole(0, 2**64 - 1)),
+        "Number by which routers on NATS know this engine: in Dynamo, the instance id of its worker. Required with "
+        "`nats://`, unused otherwise.",
+    )
+    donor_events_key_file: Path | None = setting(
+        None,
+        optional(path),
+        "File with the key (16 bytes or more) that engines and routers share. Tenants and content leave the engine "
+        "only as digests under this key. Required if donors are announced.",
+    )
+    donor_events_buffer: int = setting(
+        10_000,
+        positive,
+        "Number of announcements kept for routers that missed some. A router that missed more receives all current "
+        "donors again.",
+    )
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.min_similarity <= 1.0:
-            raise ConfigurationError(f"min_similarity {self.min_similarity} does not lie between 0 and 1")
+            raise ConfigurationError(f"min_similarity {self.min_similarity} is not between 0 and 1")
         if self.donor_events and self.donor_events_key_file is None:
             raise ConfigurationError(
                 "SEMBLEND_DONOR_EVENTS is set and SEMBLEND_DONOR_EVENTS_KEY_FILE is not; write a secret of 16 bytes or "
@@ -198,29 +115,13 @@ class Settings:
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Settings:
         source = os.environ if environment is None else environment
         _warn_of_unknown(source)
-        values: dict[str, Any] = {}
-        for variable in VARIABLES:
-            text = source.get(variable.name, variable.default)
-            try:
-                values[variable.field] = variable.parse(text)
-            except ValueError as error:
-                raise ConfigurationError(f"{variable.name}={text!r}: {error}") from None
-        return cls(**values)
+        return read_settings(cls, environment=source)
 
 
 def _warn_of_unknown(source: Mapping[str, str]) -> None:
-    known = [variable.name for variable in VARIABLES]
-    for name in source:
-        if name.startswith(PREFIX) and name not in known:
-            near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
-            warnings.warn(f"{name} is not a setting of semblend; the nearest is {near[0]}", stacklevel=3)
-
-
-def reference_table() -> str:
-    """The documentation of every variable, as Markdown."""
-    rows = ["| Variable | Default | Description |", "|---|---|---|"]
-    rows += [f"| `{v.name}` | `{v.default}` | {v.description} |" for v in VARIABLES]
-    return "\n".join(rows) + "\n"
-
-
-assert {v.field for v in VARIABLES} == {f.name for f in fields(Settings)}
+    rows = rows_of(Settings)
+    known = {variable for row in rows for variable in row.variables()}
+    for given in source:
+        if given.startswith(Settings.environment_prefix) and given not in known:
+            near = nearest(given, (row.variable for row in rows))
+            warnings.warn(f"{given} is not a setting of semblend; the nearest is {near}", stacklevel=3)

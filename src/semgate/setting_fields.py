@@ -1,82 +1,109 @@
-"""What may be set in the proxy and the router: each field with its variable, parser, default and description.
+"""What may be set in the proxy and the router: each field with its parser, description, variable and default.
 
-Read by settings.py, which fills them; everybody else imports them from there.
+settings.py reads them; import the classes from there.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
+from sembase.settings import setting
 from sembase.values import (
-    DEFAULT_PATHS,
+    Parser,
+    amount,
+    count,
     flag,
+    fraction,
     log_level,
-    lower_name,
+    name,
     optional,
     origin,
+    path,
     port,
     positive,
     rate,
     seconds,
-    setting,
-    share,
-    whole,
+    text,
     words,
+)
+
+DEFAULT_PATHS: Final = (
+    "/v1/chat/completions",
+    "/v1/completions",
+    "/v1/models",
+    "/v1/models/*",
+    "/v1/embeddings",
+    "/v1/responses",
+    "/v1/messages",
+    "/v1/rerank",
+    "/v1/score",
+    "/generate",
+    "/tokenize",
+    "/detokenize",
+)
+
+
+def _check_replicas(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        raise TypeError
+    return tuple(replica for each in value if (replica := _replica(each)))
+
+
+def _replica(value: Any) -> str:
+    """``URL;name=N;events=...`` as text, or the same as a table with the key ``url``."""
+    if isinstance(value, dict) and isinstance(value.get("url"), str):
+        return ";".join([value["url"], *(f"{key}={each}" for key, each in value.items() if key != "url")])
+    if not isinstance(value, str):
+        raise TypeError
+    return value.strip()
+
+
+_replicas: Final = Parser(
+    "a list of replicas: each a URL with its parts as text, or a replica with its url as a table",
+    words.decode,
+    _check_replicas,
+    "LIST",
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
-    """What the proxy and the router share: the listener, the time limits, the logs, whom to believe."""
+    """What the proxy and the router share: listener, time limits, logs, trust."""
 
+    environment_prefix: ClassVar[str] = "SEMGATE_"
     table: ClassVar[str] = ""
 
-    host: str = setting("127.0.0.1", "SEMGATE_HOST", str, "ADDRESS", "address to listen on")
-    port: int = setting(8020, "SEMGATE_PORT", port, "N", "port to listen on")
-    tls_cert_file: Path | None = setting(
-        None, "SEMGATE_TLS_CERT_FILE", optional(Path), "FILE", "certificate chain (PEM) to serve clients over TLS"
-    )
-    tls_key_file: Path | None = setting(
-        None, "SEMGATE_TLS_KEY_FILE", optional(Path), "FILE", "private key (PEM) of the certificate"
-    )
+    host: str = setting("127.0.0.1", text, "address to listen on", metavar="ADDRESS")
+    port: int = setting(8020, port, "port to listen on")
+    tls_cert_file: Path | None = setting(None, optional(path), "certificate chain (PEM) to serve clients over TLS")
+    tls_key_file: Path | None = setting(None, optional(path), "private key (PEM) of the certificate")
     max_body_bytes: int = setting(
-        32 << 20, "SEMGATE_MAX_BODY_BYTES", whole, "BYTES", "largest request body; beyond it: status 413"
+        32 << 20, count, "maximum size of a request body; larger ones get status 413", metavar="BYTES"
     )
     max_connections: int = setting(
-        10_000, "SEMGATE_MAX_CONNECTIONS", whole, "N", "open client connections; beyond it: status 503"
+        10_000, count, "maximum number of open client connections; further ones get status 503"
     )
-    connect_seconds: float = setting(
-        5.0, "SEMGATE_CONNECT_SECONDS", seconds, "S", "time an upstream has to accept a connection"
-    )
-    idle_seconds: float = setting(
-        120.0, "SEMGATE_IDLE_SECONDS", seconds, "S", "longest silence between two pieces of an answer"
-    )
-    shutdown_seconds: float = setting(
-        30.0, "SEMGATE_SHUTDOWN_SECONDS", seconds, "S", "time open streams have to end after SIGTERM"
-    )
-    log_level: str = setting("info", "SEMGATE_LOG_LEVEL", log_level, "LEVEL", "debug, info, warning or error")
+    connect_seconds: float = setting(5.0, seconds, "timeout for connecting to an upstream")
+    idle_seconds: float = setting(120.0, seconds, "maximum time between two chunks of a response")
+    shutdown_seconds: float = setting(30.0, seconds, "time open streams have to finish after SIGTERM")
+    log_level: str = setting("info", log_level, "debug, info, warning or error", metavar="LEVEL")
     trust_tenant_header: bool = setting(
-        False,
-        "SEMGATE_TRUST_TENANT_HEADER",
-        flag,
-        "BOOL",
-        "believe X-Tenant-ID; otherwise the tenant is a digest of the client's API key, or 'unknown'",
+        False, flag, "trust X-Tenant-ID; otherwise the tenant is a digest of the client's API key, or 'unknown'"
     )
     digest_secret_file: Path | None = setting(
         None,
-        "SEMGATE_DIGEST_SECRET_FILE",
-        optional(Path),
-        "FILE",
-        "secret (32 bytes or more) that keys every digest; made once in the output folder when not given",
+        optional(path),
+        "secret (32 bytes or more) that keys every digest; created once in the output folder if not given",
     )
     min_first_byte_ms: float = setting(
         0.0,
-        "SEMGATE_MIN_FIRST_BYTE_MS",
-        seconds,
-        "MS",
-        "no answer begins earlier than this after its request, so that quick ones tell less (0: none is held)",
+        amount,
+        "minimum time from a request to the first byte of its response, so that response times reveal less about "
+        "cached content (0: off)",
+        metavar="MS",
     )
 
 
@@ -84,73 +111,58 @@ class ServerSettings:
 class ProxySettings(ServerSettings):
     table: ClassVar[str] = "proxy"
 
-    port: int = setting(8010, "SEMGATE_PORT", port, "N", "port to listen on")
+    port: int = setting(8010, port, "port to listen on")
     upstream_base_url: str = setting(
-        "", "SEMANTICKV_UPSTREAM_BASE_URL", origin, "URL", "the OpenAI-compatible server behind the proxy"
+        "", origin, "the OpenAI-compatible server that receives the requests", variable="SEMANTICKV_UPSTREAM_BASE_URL"
     )
     trace_output_dir: Path = setting(
-        Path("outputs/live_traces"), "SEMANTICKV_TRACE_OUTPUT_DIR", Path, "FOLDER", "where trace files are written"
+        Path("outputs/live_traces"),
+        path,
+        "folder for trace files",
+        variable="SEMANTICKV_TRACE_OUTPUT_DIR",
+        metavar="FOLDER",
     )
     redact_text: bool = setting(
-        True, "SEMANTICKV_REDACT_TEXT", flag, "BOOL", "drop prompt text from traces; keyed digests stay"
+        True, flag, "leave prompt text out of traces; keyed digests remain", variable="SEMANTICKV_REDACT_TEXT"
     )
     proxy_timeout_seconds: float = setting(
-        600.0, "SEMANTICKV_PROXY_TIMEOUT_SECONDS", seconds, "S", "time the upstream has to begin its answer"
+        600.0,
+        seconds,
+        "timeout for the first byte of the upstream's response",
+        variable="SEMANTICKV_PROXY_TIMEOUT_SECONDS",
     )
-    forward_authorization: bool = setting(
-        True, "SEMGATE_FORWARD_AUTHORIZATION", flag, "BOOL", "pass the client's Authorization to the upstream"
-    )
-    trace_rotate_bytes: int = setting(
-        64 << 20, "SEMGATE_TRACE_ROTATE_BYTES", whole, "BYTES", "begin a new trace file beyond this size"
-    )
-    trace_rotate_seconds: float = setting(
-        3_600.0, "SEMGATE_TRACE_ROTATE_SECONDS", seconds, "S", "begin a new trace file after this time"
-    )
-    trace_queue_records: int = setting(
-        10_000,
-        "SEMGATE_TRACE_QUEUE_RECORDS",
-        whole,
-        "N",
-        "records waiting for the disk; beyond it they are counted out",
-    )
-    guard_share: float = setting(
+    forward_authorization: bool = setting(True, flag, "forward the client's Authorization header to the upstream")
+    trace_rotate_bytes: int = setting(64 << 20, count, "start a new trace file beyond this size", metavar="BYTES")
+    trace_rotate_seconds: float = setting(3_600.0, seconds, "start a new trace file after this time")
+    trace_queue_records: int = setting(10_000, count, "maximum queued trace records; the excess is dropped and counted")
+    guard_fraction: float = setting(
         0.0,
-        "SEMGATE_GUARD_SHARE",
-        share,
-        "SHARE",
-        "share of requests asked again, blended and cold, to compare their answers (0: no guard)",
+        fraction,
+        "fraction of requests that are sent again, blended and cold, to compare their answers (0: no guard)",
+        renamed_from=("guard_share",),
     )
-    guard_file: Path = setting(
-        Path("outputs/guard.json"), "SEMGATE_GUARD_FILE", Path, "FILE", "verdicts; the engine reads them"
-    )
+    guard_file: Path = setting(Path("outputs/guard.json"), path, "file of the guard's verdicts, which the engine reads")
     guard_ceiling_kl: float = setting(
-        0.02, "SEMGATE_GUARD_CEILING_KL", seconds, "NATS", "mean KL along the answer above which a class is turned off"
+        0.02, amount, "mean KL along the answer above which a class is turned off", metavar="NATS"
     )
     guard_class_ceilings: str = setting(
-        "",
-        "SEMGATE_GUARD_CLASS_CEILINGS",
-        str,
-        "LIST",
-        "lower ceilings of single classes, in nats: edit=0.01,new_instruction=0.005",
+        "", text, "lower ceilings for single classes, in nats: edit=0.01,new_instruction=0.005", metavar="LIST"
     )
     guard_by_prediction: bool = setting(
         False,
-        "SEMGATE_GUARD_BY_PREDICTION",
         flag,
-        "BOOL",
-        "a check's ceiling is the KL the engine predicted for it, where lower; needs a calibration by --server",
+        "use the KL that the engine predicted for a request as its ceiling, where that is lower; needs a calibration "
+        "by --server",
     )
     guard_alpha: float = setting(
-        0.01, "SEMGATE_GUARD_ALPHA", seconds, "P", "probability of any false alarm, over all time and classes"
+        0.01, amount, "probability of any false alarm, over all time and all classes", metavar="P"
     )
     guard_pairs_per_minute: float = setting(
-        30.0, "SEMGATE_GUARD_PAIRS_PER_MINUTE", rate, "N", "checks at most; each is a blended and a cold prefill"
+        30.0, rate, "maximum number of checks; each is one blended and one cold prefill"
     )
-    guard_priority: int = setting(
-        0, "SEMGATE_GUARD_PRIORITY", whole, "N", "priority of checks where the engine schedules by it (0: say none)"
-    )
+    guard_priority: int = setting(0, count, "priority of checks, for engines that schedule by priority (0: send none)")
     otlp_endpoint: str = setting(
-        "", "SEMGATE_OTLP_ENDPOINT", str, "URL", "OpenTelemetry collector for spans without text; empty: no spans"
+        "", text, "OpenTelemetry collector for spans, which contain no text; empty: no spans", metavar="URL"
     )
 
 
@@ -160,127 +172,78 @@ class RouterSettings(ServerSettings):
 
     replicas: tuple[str, ...] = setting(
         (),
-        "SEMANTICKV_REPLICAS",
-        words,
-        "LIST",
+        _replicas,
         "replicas, separated by commas: URL[;name=N][;events=tcp://..][;replay=tcp://..][;donors=tcp://..]",
+        variable="SEMANTICKV_REPLICAS",
     )
     routing_policy: str = setting(
         "semantic_locality",
-        "SEMANTICKV_ROUTING_POLICY",
-        lower_name,
-        "NAME",
+        name,
         "round_robin, least_loaded, prefix_hash, semantic_locality, precise_prefix or semantic_placement",
+        variable="SEMANTICKV_ROUTING_POLICY",
     )
-    routing_output_dir: Path = setting(
-        Path("outputs/routing"), "SEMGATE_ROUTING_OUTPUT_DIR", Path, "FOLDER", "where decisions are written"
-    )
-    decision_files: int = setting(
-        8, "SEMGATE_DECISION_FILES", whole, "N", "decision files kept; the oldest is removed (0: write none)"
-    )
-    decision_file_bytes: int = setting(
-        32 << 20, "SEMGATE_DECISION_FILE_BYTES", whole, "BYTES", "begin a new decision file beyond this size"
-    )
-    decision_ring: int = setting(
-        10_000, "SEMGATE_DECISION_RING", whole, "N", "latest decisions kept in memory for `semgate explain`"
-    )
-    first_byte_seconds: float = setting(
-        300.0, "SEMGATE_FIRST_BYTE_SECONDS", seconds, "S", "time a replica has to begin its answer"
-    )
-    max_attempts: int = setting(
-        3, "SEMGATE_MAX_ATTEMPTS", whole, "N", "replicas tried for one request before its first byte"
-    )
-    retry_share: float = setting(
+    routing_output_dir: Path = setting(Path("outputs/routing"), path, "folder for decision files", metavar="FOLDER")
+    decision_files: int = setting(8, count, "number of decision files to keep; the oldest is removed (0: write none)")
+    decision_file_bytes: int = setting(32 << 20, count, "start a new decision file beyond this size", metavar="BYTES")
+    decision_ring: int = setting(10_000, count, "number of latest decisions kept in memory for `semgate explain`")
+    first_byte_seconds: float = setting(300.0, seconds, "timeout for the first byte of a replica's response")
+    max_attempts: int = setting(3, count, "maximum number of replicas tried for one request before its first byte")
+    retry_fraction: float = setting(
         0.2,
-        "SEMGATE_RETRY_SHARE",
-        seconds,
-        "SHARE",
-        "retries allowed per request on average, so that faults do not storm",
+        amount,
+        "retry budget: average number of retries allowed per request, which prevents retry storms",
+        metavar="FRACTION",
+        renamed_from=("retry_share",),
     )
-    max_connections_per_replica: int = setting(
-        4_096, "SEMGATE_MAX_CONNECTIONS_PER_REPLICA", whole, "N", "open connections to one replica"
-    )
-    forward_authorization: bool = setting(
-        False, "SEMGATE_FORWARD_AUTHORIZATION", flag, "BOOL", "pass the client's Authorization to the replica"
-    )
+    max_connections_per_replica: int = setting(4_096, count, "maximum number of open connections to one replica")
+    forward_authorization: bool = setting(False, flag, "forward the client's Authorization header to the replica")
     inject_cache_salt: bool = setting(
         False,
-        "SEMGATE_INJECT_CACHE_SALT",
         flag,
-        "BOOL",
-        "put a secret cache_salt per tenant into requests, so that tenants never share KV (the body is rewritten)",
+        "add a secret cache_salt per tenant to requests, so that tenants never share KV (rewrites the body)",
     )
     pass_paths: tuple[str, ...] = setting(
-        DEFAULT_PATHS, "SEMGATE_PASS_PATHS", words, "LIST", "paths that reach the replicas; all others: status 404"
+        DEFAULT_PATHS, words, "paths that are forwarded to the replicas; all others get status 404"
     )
-    discovery: str = setting("static", "SEMGATE_DISCOVERY", lower_name, "NAME", "static or kubernetes")
-    kubernetes_service: str = setting(
-        "", "SEMGATE_KUBERNETES_SERVICE", str, "NAME", "service whose EndpointSlices are the replicas"
-    )
-    kubernetes_namespace: str = setting(
-        "", "SEMGATE_KUBERNETES_NAMESPACE", str, "NAME", "namespace of that service; empty: the router's own"
-    )
-    events_port: int = setting(
-        0, "SEMGATE_EVENTS_PORT", port, "N", "KV-event port of discovered replicas (0: no events)"
-    )
-    replay_port: int = setting(0, "SEMGATE_REPLAY_PORT", port, "N", "KV-event replay port (0: no replay)")
-    donors_port: int = setting(0, "SEMGATE_DONORS_PORT", port, "N", "donor announcements' port (0: none)")
+    discovery: str = setting("static", name, "static or kubernetes")
+    kubernetes_service: str = setting("", text, "service whose EndpointSlices are the replicas", metavar="NAME")
+    kubernetes_namespace: str = setting("", text, "namespace of that service; empty: the router's own", metavar="NAME")
+    events_port: int = setting(0, port, "KV-event port of discovered replicas (0: no events)")
+    replay_port: int = setting(0, port, "KV-event replay port (0: no replay)")
+    donors_port: int = setting(0, port, "port of donor announcements (0: none)")
     donors_key_file: Path | None = setting(
         None,
-        "SEMGATE_DONORS_KEY_FILE",
-        optional(Path),
-        "FILE",
-        "key that the engines' connectors have (SEMBLEND_DONOR_EVENTS_KEY_FILE), to read their announcements",
+        optional(path),
+        "key shared with the engines' connectors (SEMBLEND_DONOR_EVENTS_KEY_FILE), to read their announcements",
     )
     reload_seconds: float = setting(
-        2.0,
-        "SEMGATE_RELOAD_SECONDS",
-        seconds,
-        "S",
-        "how often the TOML file is looked at for changed replicas (0: never)",
+        2.0, seconds, "interval at which the TOML file is checked for changed replicas (0: never)"
     )
-    health_seconds: float = setting(2.0, "SEMGATE_HEALTH_SECONDS", seconds, "S", "time between two health checks")
+    health_seconds: float = setting(2.0, seconds, "interval of health checks")
     tokenizer: Path | None = setting(
-        None, "SEMGATE_TOKENIZER", optional(Path), "FOLDER", "tokenizer.json and tokenizer_config.json of the model"
+        None, optional(path), "folder with tokenizer.json and tokenizer_config.json of the model", metavar="FOLDER"
     )
-    engine_tokenize: bool = setting(
-        False, "SEMGATE_ENGINE_TOKENIZE", flag, "BOOL", "ask a replica's /tokenize when no tokenizer is given"
-    )
-    model_tokens: int = setting(
-        262_144, "SEMGATE_MODEL_TOKENS", positive, "N", "longest prompt of the model; nothing behind is looked at"
-    )
+    engine_tokenize: bool = setting(False, flag, "use a replica's /tokenize if no tokenizer is given")
+    model_tokens: int = setting(262_144, positive, "maximum prompt length of the model; tokens beyond it are ignored")
     tell_shared_evidence: bool = setting(
         False,
-        "SEMGATE_TELL_SHARED_EVIDENCE",
         flag,
-        "BOOL",
-        "answer with path and similarity also where other tenants' requests decided; for a router with one tenant",
+        "report path and similarity in responses even where requests of other tenants decided; for a router with one "
+        "tenant",
     )
-    block_tokens: int = setting(16, "SEMGATE_BLOCK_TOKENS", positive, "N", "tokens per KV block of the engines")
+    block_tokens: int = setting(16, positive, "tokens per KV block of the engines")
     index_blocks: int = setting(
-        1 << 20, "SEMGATE_INDEX_BLOCKS", whole, "N", "KV blocks remembered per replica; the oldest are forgotten"
+        1 << 20, count, "maximum number of KV blocks tracked per replica; the oldest are dropped"
     )
     history_seconds: float = setting(
-        600.0,
-        "SEMGATE_HISTORY_SECONDS",
-        seconds,
-        "S",
-        "how long a replica without KV events is believed to hold what it was sent",
+        600.0, seconds, "how long a replica without KV events is assumed to hold the prompts it received"
     )
-    latency_model: Path | None = setting(
-        None, "SEMGATE_LATENCY_MODEL", optional(Path), "FILE", "calibration.json of `semantic-kv calibrate`"
-    )
-    admin_host: str = setting("127.0.0.1", "SEMGATE_ADMIN_HOST", str, "ADDRESS", "address of the admin surface")
-    admin_port: int = setting(0, "SEMGATE_ADMIN_PORT", port, "N", "port of the admin surface (0: none)")
-    admin_api_key_file: Path | None = setting(
-        None, "SEMGATE_ADMIN_API_KEY_FILE", optional(Path), "FILE", "file with the key the admin surface asks for"
-    )
-    admin_tls_cert_file: Path | None = setting(
-        None, "SEMGATE_ADMIN_TLS_CERT_FILE", optional(Path), "FILE", "certificate chain (PEM) of the admin surface"
-    )
-    admin_tls_key_file: Path | None = setting(
-        None, "SEMGATE_ADMIN_TLS_KEY_FILE", optional(Path), "FILE", "private key (PEM) of that certificate"
-    )
+    latency_model: Path | None = setting(None, optional(path), "calibration.json of `semantic-kv calibrate`")
+    admin_host: str = setting("127.0.0.1", text, "address of the admin API", metavar="ADDRESS")
+    admin_port: int = setting(0, port, "port of the admin API (0: none)")
+    admin_api_key_file: Path | None = setting(None, optional(path), "file with the key that the admin API requires")
+    admin_tls_cert_file: Path | None = setting(None, optional(path), "certificate chain (PEM) of the admin API")
+    admin_tls_key_file: Path | None = setting(None, optional(path), "private key (PEM) of that certificate")
 
 
 KINDS: Final[tuple[type[ServerSettings], ...]] = (ProxySettings, RouterSettings)

@@ -33,7 +33,9 @@ class VllmLookUp:
     tells_runs = True
 
     def __init__(self, *, require_salt: bool = False, enabled: bool = True) -> None:
-        self._options = ConnectorOptions(second_sight=False, require_salt=require_salt, select_share=0.0, gates=Gates())
+        self._options = ConnectorOptions(
+            refresh_on_repeat=False, require_salt=require_salt, recompute_fraction=0.0, gates=Gates()
+        )
         settings = Settings(embedder="none", enabled=enabled)
         self._planner = Planner(settings=settings, gates=self._options.gates, budget_bytes=1 << 24)
         can = Capabilities("", True, 1, BLOCK, BLOCK, 4096, 100)

@@ -27,8 +27,8 @@ class VllmScheduler:
             blocks=120,
             host_tokens=8192,
             emit=self._events.append,
-            second_sight=False,
-            study=False,
+            refresh_on_repeat=False,
+            prefill_passages=False,
             require_salt=require_salt,
             min_capture_tokens=64,
         )

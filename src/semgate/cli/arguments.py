@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import fields
 from pathlib import Path
 from typing import TypeVar
 
-from semgate.settings import CONFIG_VARIABLE, ServerSettings, load, shown_default, variable_of
+from sembase.settings import rows_of
+from semgate.settings import CONFIG_VARIABLE, ServerSettings, load
 
 S = TypeVar("S", bound=ServerSettings)
 
@@ -17,16 +17,16 @@ def add_settings(command: argparse.ArgumentParser, kind: type[ServerSettings]) -
         "--config",
         type=Path,
         metavar="FILE",
-        help=f"TOML file with a table [{kind.table}]; flags and environment win over it ({CONFIG_VARIABLE})",
+        help=f"TOML file with a table [{kind.table}]; flags and environment override it ({CONFIG_VARIABLE})",
     )
-    group = command.add_argument_group("settings (flags win over the environment, that over the file)")
-    for each in fields(kind):
-        about = str(each.metadata["about"]).replace("%", "%%")
-        group.add_argument(
-            f"--{each.name.replace('_', '-')}",
-            metavar=each.metadata["metavar"],
-            help=f"{about} ({variable_of(each)}; default: {shown_default(each)})",
-        )
+    group = command.add_argument_group("settings (flags override the environment, which overrides the file)")
+    for row in rows_of(kind):
+        flag, *old = row.flags()
+        about = row.description.replace("%", "%%")
+        described = f"{about} ({row.variable}; default: {row.default_text()})"
+        group.add_argument(flag, metavar=row.metavar, help=described)
+        for each in old:
+            group.add_argument(each, help=argparse.SUPPRESS)
 
 
 def settings_from(options: argparse.Namespace, kind: type[S]) -> S:
@@ -34,4 +34,4 @@ def settings_from(options: argparse.Namespace, kind: type[S]) -> S:
 
 
 def given_flags(options: argparse.Namespace, kind: type[ServerSettings]) -> dict[str, str | None]:
-    return {each.name: getattr(options, each.name) for each in fields(kind)}
+    return {name: getattr(options, name) for row in rows_of(kind) for name in row.names()}

@@ -92,11 +92,11 @@ class ProxyGuard:
 
 def guard_options(settings: ProxySettings) -> GuardOptions | None:
     """None while no share is set: the guard costs nothing unless it is asked for."""
-    if not settings.guard_share:
+    if not settings.guard_fraction:
         return None
     return GuardOptions(
         settings.guard_file,
-        settings.guard_share,
+        settings.guard_fraction,
         GuardLimits(
             settings.guard_ceiling_kl,
             settings.guard_alpha,

@@ -12,7 +12,6 @@ from urllib.parse import urlsplit
 
 from sembase.errors import ConfigurationError
 from sembase.http.client import HttpClient
-from sembase.values import DEFAULT_PATHS
 from semgate.http.faults import Send
 from semgate.http.request_body import Receive
 from semgate.http.server import HttpServer
@@ -26,7 +25,7 @@ from semgate.proxy.spans import SpanMaker, open_provider
 from semgate.proxy.telemetry import ProxyTelemetry
 from semgate.proxy.trace_file import TraceFiles, mend_torn_files
 from semgate.proxy.writer import TraceWriter
-from semgate.settings import ProxySettings
+from semgate.settings import DEFAULT_PATHS, ProxySettings
 
 
 class ProxyService:

@@ -98,7 +98,7 @@ class Gateway:
         self.forwarder = Forwarder(
             self._upstream,
             max_attempts=max(settings.max_attempts, 1),
-            retry_fraction=settings.retry_share,
+            retry_fraction=settings.retry_fraction,
             min_first_byte_s=settings.min_first_byte_ms / 1e3,
         )
         self.metrics.observe(self._samples)

@@ -21,7 +21,12 @@ PAGE_TOKENS: Final = 16
 KEY: Final = b"a key for tests only"
 WRONG_KEYS: Final = "wrong-keys"  # beside the events of the shared server; see the plug-in of that name
 # Small gates: the tests' passages are short, and whatever is found is to be served.
-OPEN: Final = {"min_reuse_ratio": 0.0, "max_context_share": 1.0, "boundary_recompute_tokens": 16, "second_sight": False}
+OPEN: Final = {
+    "min_reuse_ratio": 0.0,
+    "max_context_share": 1.0,
+    "boundary_recompute_tokens": 16,
+    "refresh_on_repeat": False,
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,7 @@ def main() -> None:
         max_logprobs=VOCABULARY,
         num_gpu_blocks_override=12800 // block,
         worker_cls="semblend.integration.vllm.worker.SemBlendWorker",
-        kv_transfer_config=transfer_config({"boundary_recompute_tokens": 0, "select_share": 0.0}),
+        kv_transfer_config=transfer_config({"boundary_recompute_tokens": 0, "recompute_fraction": 0.0}),
     )
 
     def serve(prompt: list[int], *, reuse: bool = True) -> tuple[Any, list[float]]:

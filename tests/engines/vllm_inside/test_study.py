@@ -49,7 +49,7 @@ def test_a_novel_passage_of_a_blended_request_is_found_again(tmp_path: Path, ran
 
 
 def test_without_the_option_it_is_only_remembered(tmp_path: Path) -> None:
-    world = blended(tmp_path, study=False)
+    world = blended(tmp_path, prefill_passages=False)
     first = world.serve("b", text(9, 40) + KNOWN + NOVEL)
     assert first["donor_id"] is None
     assert len(world.half._look_up._second_sight) == 1

@@ -37,7 +37,7 @@ def test_a_document_behind_a_new_instruction_is_blended(tmp_path: Path, ranks: i
 def test_chosen_tokens_are_computed_and_several_ranks_choose_none(
     tmp_path: Path, ranks: int, share: float, chosen: int
 ) -> None:
-    world = make_world(tmp_path, ranks=ranks, select="first", select_share=0.25)
+    world = make_world(tmp_path, ranks=ranks, recompute_policy="first", recompute_fraction=0.25)
     document = text(1, 300)
     world.serve("a", document)
     reply = world.serve("b", text(2, 50) + document + text(3, 20))
@@ -48,7 +48,7 @@ def test_chosen_tokens_are_computed_and_several_ranks_choose_none(
 
 
 def test_more_to_choose_than_a_step_computes_is_left_to_the_engine(tmp_path: Path) -> None:
-    world = make_world(tmp_path, select="first", batch_tokens=256)
+    world = make_world(tmp_path, recompute_policy="first", batch_tokens=256)
     document = text(1, 300)
     world.serve("a", document)
     reply = world.serve("b", text(2, 50) + document + text(3, 20), share=0.9, capture=False)

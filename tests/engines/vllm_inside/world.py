@@ -237,7 +237,7 @@ def make_world(
 ) -> World:
     setattr(connector_v1, "make_planner", make_planner)  # noqa: B010 - the engine makes the connector itself
     # Traces have no attention to ask and no first layer to compare with.
-    untold = {"verify_loads": False, "select_share": 0.0}
+    untold = {"verify_loads": False, "recompute_fraction": 0.0}
     options = {"host_bytes": host_tokens * BYTES_PER_TOKEN, "boundary_recompute_tokens": 8, **untold, **options}
     config = _config(directory, options, batch_tokens, ranks)
     config.cache_config.num_gpu_blocks = blocks

@@ -6,23 +6,24 @@ from pathlib import Path
 import pytest
 
 from sembase.errors import ConfigurationError
-from semblend.settings import VARIABLES, Settings
+from sembase.settings import rows_of
+from semblend.settings import Settings
 
 SOURCE = Path(__file__).parents[3] / "src" / "semblend"
 
 
 def test_the_documented_variables_and_their_defaults() -> None:
-    assert {v.name: v.default for v in VARIABLES} == {
-        "SEMBLEND_ENABLED": "1",
-        "SEMBLEND_MIN_SIMILARITY": "0.60",
+    assert {row.variable: row.default_text() for row in rows_of(Settings)} == {
+        "SEMBLEND_ENABLED": "true",
+        "SEMBLEND_MIN_SIMILARITY": "0.6",
         "SEMBLEND_EMBEDDER": "minilm",
-        "SEMBLEND_FUZZY_CHUNKS": "0",
-        "SEMBLEND_DISCOVERY_ONLY": "0",
-        "SEMBLEND_STRICT_PREFIX_BOUNDARY": "1",
-        "SEMBLEND_EXACT_MATERIALIZATION_ONLY": "1",
-        "SEMBLEND_DONOR_EVENTS": "",
-        "SEMBLEND_DONOR_EVENTS_WORKER": "",
-        "SEMBLEND_DONOR_EVENTS_KEY_FILE": "",
+        "SEMBLEND_FUZZY_CHUNKS": "false",
+        "SEMBLEND_DISCOVERY_ONLY": "false",
+        "SEMBLEND_STRICT_PREFIX_BOUNDARY": "true",
+        "SEMBLEND_EXACT_MATERIALIZATION_ONLY": "true",
+        "SEMBLEND_DONOR_EVENTS": "none",
+        "SEMBLEND_DONOR_EVENTS_WORKER": "none",
+        "SEMBLEND_DONOR_EVENTS_KEY_FILE": "none",
         "SEMBLEND_DONOR_EVENTS_BUFFER": "10000",
     }
     assert Settings.from_environment({}) == Settings()

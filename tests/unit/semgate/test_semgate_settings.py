@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -11,16 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sembase.errors import ConfigurationError
+from sembase.settings import reference_table, rows_of
 from sembase.values import flag, origin, port, seconds, whole
+from semgate.cli.arguments import add_settings, settings_from
 from semgate.settings import (
     KINDS,
     ProxySettings,
     RouterSettings,
     ServerSettings,
     load,
-    reference_table,
-    shown_default,
-    variable_of,
 )
 
 SEEDS = {
@@ -68,10 +67,10 @@ def test_replicas_in_every_way_of_writing(tmp_path: Path) -> None:
     [
         ({"SEMGATE_PROT": "1"}, "SEMGATE_PROT is not a setting of semgate; the nearest is SEMGATE_PORT"),
         ({"SEMANTICKV_REPLICA": "x"}, "the nearest is SEMANTICKV_REPLICAS"),
-        ({"SEMGATE_PORT": "70000"}, "SEMGATE_PORT='70000': a port is at most 65535"),
-        ({"SEMANTICKV_REDACT_TEXT": "perhaps"}, "write true or false"),
-        ({"SEMGATE_LOG_LEVEL": "loud"}, "write one of debug, info, warning, error"),
-        ({"SEMANTICKV_UPSTREAM_BASE_URL": "localhost:1"}, "write a URL such as"),
+        ({"SEMGATE_PORT": "70000"}, "SEMGATE_PORT='70000': expected a port between 0 and 65535"),
+        ({"SEMANTICKV_REDACT_TEXT": "perhaps"}, "expected true or false"),
+        ({"SEMGATE_LOG_LEVEL": "loud"}, 'expected one of "debug", "info", "warning", "error"'),
+        ({"SEMANTICKV_UPSTREAM_BASE_URL": "localhost:1"}, "expected a URL such as"),
     ],
 )
 def test_what_is_wrong_is_named(around: dict[str, str], said: str) -> None:
@@ -100,26 +99,25 @@ def test_a_wrong_file_is_refused_whole(text: str, said: str, tmp_path: Path) -> 
 def test_the_seeds_variables_are_kept_and_each_variable_has_one_meaning() -> None:
     by_variable: dict[str, set[str]] = {}
     for kind in KINDS:
-        for each in fields(kind):
-            by_variable.setdefault(variable_of(each), set()).add(each.name)
+        for row in rows_of(kind):
+            by_variable.setdefault(row.variable, set()).add(row.name)
     assert set(by_variable) >= SEEDS
     assert {name: meant for name, meant in by_variable.items() if len(meant) > 1} == {}
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_field_is_in_the_reference_and_its_default_can_be_written(kind: type[ServerSettings]) -> None:
-    table = reference_table(kind)
-    for each in fields(kind):
-        assert f"`{each.name}` (`--{each.name.replace('_', '-')}`)" in table
-        assert str(each.metadata["about"]).strip()
-        shown = shown_default(each)
-        if shown != "none":
-            assert each.metadata["parse"](shown) == each.default
+    table = reference_table(kind, ("TOML key (flag)", "Environment", "Default", "Description"))
+    for row in rows_of(kind):
+        assert f"`{row.name}` (`--{row.name.replace('_', '-')}`) | `{row.variable}`" in table
+        assert row.description.strip()
+        if row.default_text() != "none":
+            assert row.parser(row.default_text()) == row.default
 
 
 @given(st.text(max_size=20))
 def test_parsers_raise_nothing_but_value_errors(text: str) -> None:
-    for parse in (flag, whole, port, seconds, origin):
+    for parse in (flag, whole(), port, seconds, origin):
         with contextlib.suppress(ValueError):
             parse(text)
 
@@ -145,6 +143,19 @@ def test_the_variables_of_a_kubernetes_service_are_no_settings(name: str, value:
     assert load(RouterSettings, None, {name: value}) == RouterSettings()
     with pytest.raises(ConfigurationError, match="SEMGATE_PORTT"):
         load(RouterSettings, None, {name: value, "SEMGATE_PORTT": "1"})
+
+
+def test_the_renamed_fractions_are_accepted_under_their_old_names(tmp_path: Path) -> None:
+    with pytest.warns(FutureWarning, match="SEMGATE_GUARD_SHARE was renamed to SEMGATE_GUARD_FRACTION"):
+        assert load(ProxySettings, None, {"SEMGATE_GUARD_SHARE": "0.5"}).guard_fraction == 0.5
+    with pytest.warns(FutureWarning, match="router.retry_share was renamed to retry_fraction"):
+        assert load(RouterSettings, None, {}, toml(tmp_path, "[router]\nretry_share = 0.5\n")).retry_fraction == 0.5
+    parser = argparse.ArgumentParser()
+    add_settings(parser, ProxySettings)
+    options = parser.parse_args(["--guard-share", "0.5"])
+    assert "guard-share" not in parser.format_help()
+    with pytest.warns(FutureWarning, match="--guard-share was renamed to --guard-fraction"):
+        assert settings_from(options, ProxySettings).guard_fraction == 0.5
 
 
 def test_a_block_has_at_least_one_token() -> None:

@@ -190,7 +190,7 @@ class RequestTracker:
             cut,
             self._fidelity,
             self._model,
-            record.hints.share,
+            record.hints.recompute_fraction,
             self._options,
             can_choose=self._can_choose,
             max_computed_tokens=self._max_step_tokens,

@@ -99,7 +99,7 @@ def _parts(
     Planner.warm_up()
     donors = Donors(planner, emit, options.min_donor_tokens, page, announcer)
     metrics.count_donors = donors.__len__
-    second_sight = SecondSight(options.gates.min_run_tokens) if options.second_sight else None
+    second_sight = SecondSight(options.gates.min_run_tokens) if options.refresh_on_repeat else None
     planned = PlannerProvider(planner, donors, make_decoder(context.server_args, planner, border), second_sight)
     provider = own or planned
     step_tokens = _step_tokens(context, allocator.size)
@@ -120,7 +120,7 @@ def _parts(
     board = HoleBoard(border, filled, layers, Limits(step_tokens, runner.max_running_requests))
     if not forward_hook.install():
         raise RuntimeError(f"the engine did not take the hook on {forward_hook.TARGET}")
-    forward_hook.HOOK.serve(runner, board, partial(_provenance_of, tracker, options.select), border)
+    forward_hook.HOOK.serve(runner, board, partial(_provenance_of, tracker, options.recompute_policy), border)
     if provider is planned and planned.wants_texts and not arrival_hook.install():
         logger.warning(
             "SemBlend: texts are embedded too late, the engine did not take the hook on %s", arrival_hook.TARGET

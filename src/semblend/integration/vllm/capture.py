@@ -66,7 +66,7 @@ class CaptureDesk:
             return False
         if hint or self._options.capture == "all":
             return True
-        return self._options.capture == "sampled" and self._random.random() < self._options.capture_share
+        return self._options.capture == "sampled" and self._random.random() < self._options.capture_fraction
 
     def open(self, request: Request, donor_id: str, tokens: int, namespace: Namespace) -> bool:
         """Reserve room for the first ``tokens`` of a request. False when the store is too small for them."""

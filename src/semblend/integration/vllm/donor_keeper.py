@@ -164,7 +164,7 @@ class DonorKeeper:
         room = sum(len(part) for part in novel) + HEAD_TOKENS
         held = self._desk.waiting_blocks + self._studies.held_blocks + len(block_ids)
         may_lend = held <= MAX_HELD_SHARE * total_blocks and self._studies.has_room(room)
-        if not self._options.study or not may_lend or not self._desk.wants(record.hints.capture, room):
+        if not self._options.prefill_passages or not may_lend or not self._desk.wants(record.hints.capture, room):
             self._unstudied.append((record, novel))
             return False
         own_blocks = block_ids[-(-record.exact_prefix_tokens // self._block_tokens) :]

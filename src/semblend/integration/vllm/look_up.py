@@ -59,7 +59,7 @@ class LookUp:
         self._fidelity = fidelity
         self._fills_holes = capabilities.sparse_forward and planner.settings.strict_prefix_boundary
         self._plans_fragments = decoder is not None and not planner.settings.exact_materialization_only
-        self._second_sight = SecondSight(options.gates.min_run_tokens) if options.second_sight else None
+        self._second_sight = SecondSight(options.gates.min_run_tokens) if options.refresh_on_repeat else None
 
     def stage(self, record: VllmRequest) -> None:
         """A prompt has arrived: let the semantic path begin, elsewhere."""
@@ -125,7 +125,7 @@ class LookUp:
             plan,
             self._fidelity,
             self._model_of(record),
-            record.hints.share,
+            record.hints.recompute_fraction,
             self._options,
             can_choose=self._can.can_choose,
             max_computed_tokens=self._can.max_step_tokens,

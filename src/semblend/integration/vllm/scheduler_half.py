@@ -331,7 +331,7 @@ class SchedulerHalf:
         if record.decline is not None and not record.is_accepted:
             self._emit(Declined(request.request_id, record.decline.reason.value, record.decline.detail))
         is_confirmed = record.is_blended and (record.is_confirmed or answered)  # a failed load keeps it from answering
-        return holds, {KEY: provenance(record, is_confirmed=is_confirmed, select=self._options.select)}
+        return holds, {KEY: provenance(record, is_confirmed=is_confirmed, select=self._options.recompute_policy)}
 
     def give_up_captures(self) -> list[str]:
         """Orders could not be handed out: the finished requests whose blocks must be released without a copy."""

@@ -100,7 +100,7 @@ def announce(
         log.warning("SemBlend is restricted to prefix-shaped loads: %s", support.sparse_reason)
     else:
         log.info("SemBlend is ready: self-test passed, layout %s", readiness.layout_digest)
-        if ranks > 1 and (options.select_share or options.max_predicted_kl is not None):
+        if ranks > 1 and (options.recompute_fraction or options.max_predicted_kl is not None):
             log.warning("SemBlend computes no loaded token after all: %d ranks would choose differently", ranks)
     if support.version_note:
         log.warning("SemBlend: %s", support.version_note)

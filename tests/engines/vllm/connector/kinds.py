@@ -59,7 +59,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     SMALL: Kind({"capture": "hinted", "host_bytes": SMALL_HOST_BYTES}, worker=False),
     DISABLED: Kind(environment={"SEMBLEND_ENABLED": "0"}),
     SUGGESTING: Kind(
-        {"capture": "sampled", "capture_share": SAMPLED_SHARE},
+        {"capture": "sampled", "capture_fraction": SAMPLED_SHARE},
         environment={**SEMANTIC, "SEMBLEND_DISCOVERY_ONLY": "1"},
     ),
     # Without boundary recompute: most of a short fragment would be recomputed, and what is left not worth loading.

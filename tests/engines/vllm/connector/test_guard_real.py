@@ -147,7 +147,7 @@ async def counted(port: int, name: str, number: int) -> dict[str, float]:
 
 
 def guard_flags(path: Path) -> tuple[str, ...]:
-    return ("--guard-share", "1.0", "--guard-file", str(path), "--guard-pairs-per-minute", "600")
+    return ("--guard-fraction", "1.0", "--guard-file", str(path), "--guard-pairs-per-minute", "600")
 
 
 def guard_events(path: Path, kind: str) -> list[dict[str, Any]]:

@@ -35,7 +35,7 @@ class Off:
         return f"{model} drifts" if (model, shape) == ("adapter", PlanShape.NEW_INSTRUCTION) else None
 
 
-POLICY = ConnectorOptions().select
+POLICY = ConnectorOptions().recompute_policy
 ABLE = Capabilities("", True, 1, 16, 16, 4096, 100, "base")
 
 
@@ -44,10 +44,10 @@ def answered(
     hints: Hints | None = None,
     lora: str | None = None,
     can: Capabilities = ABLE,
-    select_share: float | None = 0.0,
+    recompute_fraction: float | None = 0.0,
     tail_tokens: int = 9,
 ) -> tuple[Any, VllmRequest]:
-    options = ConnectorOptions(second_sight=False, select_share=select_share, gates=Gates())
+    options = ConnectorOptions(refresh_on_repeat=False, recompute_fraction=recompute_fraction, gates=Gates())
     planner = Planner(settings=Settings(embedder="none"), gates=options.gates, budget_bytes=1 << 22)
     namespace = request_namespace(deployment_namespace(config(), "layout"), None, None, require_salt=False)
     planner.register("d", np.concatenate([np.arange(30, dtype=np.uint32), DOCUMENT]), namespace)
@@ -83,10 +83,10 @@ def test_the_budget_of_the_calibration_becomes_that_of_the_plan() -> None:
 
 def test_a_plan_without_a_budget_gets_the_deployments_own() -> None:
     assert answered()[0].compute_share == 0.0
-    assert answered(select_share=0.3)[0].compute_share == 0.3
-    assert answered(hints=Hints(share=0.0), select_share=0.3)[0].compute_share == 0.0
+    assert answered(recompute_fraction=0.3)[0].compute_share == 0.3
+    assert answered(hints=Hints(recompute_fraction=0.0), recompute_fraction=0.3)[0].compute_share == 0.0
     assert ConnectorOptions().selection(0.0) is None
-    assert answered(select_share=None)[0].compute_share == usual_share(answered()[0].runs) > 0.0
+    assert answered(recompute_fraction=None)[0].compute_share == usual_share(answered()[0].runs) > 0.0
 
 
 def test_where_the_policy_cannot_be_asked_no_budget_is_counted_on() -> None:
@@ -96,8 +96,8 @@ def test_where_the_policy_cannot_be_asked_no_budget_is_counted_on() -> None:
     declined = answered(gate, tail_tokens=MAX_QUESTION_TOKENS + 1)[0]
     assert isinstance(declined, Decline)
     assert declined.reason is DeclineReason.QUALITY_GATE
-    assert answered(select_share=None, tail_tokens=MAX_QUESTION_TOKENS + 1)[0].compute_share == 0.0
-    assert answered(select_share=0.3, tail_tokens=MAX_QUESTION_TOKENS + 1)[0].compute_share == 0.3
+    assert answered(recompute_fraction=None, tail_tokens=MAX_QUESTION_TOKENS + 1)[0].compute_share == 0.0
+    assert answered(recompute_fraction=0.3, tail_tokens=MAX_QUESTION_TOKENS + 1)[0].compute_share == 0.3
 
 
 def test_what_another_policy_chose_has_no_prediction() -> None:
@@ -112,20 +112,20 @@ def test_what_another_policy_chose_has_no_prediction() -> None:
 @pytest.mark.parametrize("can", [replace(ABLE, ranks=2), replace(ABLE, sparse_forward=False)])
 def test_who_cannot_choose_plans_no_share_and_counts_on_none(can: Capabilities) -> None:
     if can.sparse_forward:  # without it this prompt, which has a hole, is not served at all
-        assert answered(hints=Hints(share=0.2), can=can, select_share=0.3)[0].compute_share == 0.0
+        assert answered(hints=Hints(recompute_fraction=0.2), can=can, recompute_fraction=0.3)[0].compute_share == 0.0
     assert isinstance(answered(FidelityGate(ceiling=Ceiling(CALIBRATION, 0.02)), can=can)[0], Decline)
     assert isinstance(answered(FidelityGate(ceiling=Ceiling(CALIBRATION, 0.02)))[0], ReusePlan)
 
 
 def test_a_share_that_does_not_fit_into_a_step_is_declined() -> None:
-    declined, _ = answered(can=replace(ABLE, max_step_tokens=300), select_share=0.5)
+    declined, _ = answered(can=replace(ABLE, max_step_tokens=300), recompute_fraction=0.5)
     assert isinstance(declined, Decline)
     assert declined.reason is DeclineReason.CAPACITY
-    assert isinstance(answered(can=replace(ABLE, max_step_tokens=300), select_share=0.1)[0], ReusePlan)
+    assert isinstance(answered(can=replace(ABLE, max_step_tokens=300), recompute_fraction=0.1)[0], ReusePlan)
 
 
 def test_chosen_tokens_are_computed_not_reused() -> None:
-    plan, record = answered(select_share=0.25)
+    plan, record = answered(recompute_fraction=0.25)
     record.plan, record.runs, record.is_accepted, record.is_confirmed = plan, plan.runs, True, True
     record.recomputed_tokens, record.computed_tokens = plan.chosen_tokens, plan.computed_tokens + plan.chosen_tokens
     told = provenance(record, is_confirmed=True, select=POLICY)
@@ -141,8 +141,9 @@ def test_a_class_is_off_for_the_model_it_drifts_in() -> None:
 
 
 def test_a_request_may_choose_its_own_share() -> None:
-    plan, _ = answered(FidelityGate(ceiling=Ceiling(CALIBRATION, 1e-6)), read_hints({"semblend": {"share": 0.25}}))
-    assert isinstance(plan, ReusePlan)
-    assert plan.compute_share == 0.25
+    for key in ("recompute_fraction", "share"):  # the second is its old name
+        plan, _ = answered(FidelityGate(ceiling=Ceiling(CALIBRATION, 1e-6)), read_hints({"semblend": {key: 0.25}}))
+        assert isinstance(plan, ReusePlan)
+        assert plan.compute_share == 0.25
     for wrong in (True, "0.2", -0.1, 1.1, None):
-        assert read_hints({"semblend": {"share": wrong}}).share is None
+        assert read_hints({"semblend": {"share": wrong}}).recompute_fraction is None

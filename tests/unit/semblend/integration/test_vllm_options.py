@@ -6,30 +6,31 @@ from typing import Any
 import pytest
 
 from sembase.errors import ConfigurationError
-from semblend.integration.vllm.options import DEFAULT_GATES, OPTIONS, ConnectorOptions, parse_options, reference_table
-from semblend.plan.gates import Gates
+from sembase.settings import reference_table, rows_of
+from semblend.integration.vllm.options import ConnectorOptions, parse_options
+from semblend.plan.gates import ADAPTER_GATES, Gates
 
 
 def test_nothing_given_gives_the_documented_defaults() -> None:
     options = parse_options({})
     assert options == ConnectorOptions()
-    assert options.gates == DEFAULT_GATES == Gates(boundary_recompute_tokens=64, max_context_share=0.35)
-    assert {option.name: option.default for option in OPTIONS} == {
+    assert options.gates == ADAPTER_GATES == Gates(boundary_recompute_tokens=64, max_context_share=0.35)
+    assert {option.name: option.default for option in rows_of(ConnectorOptions)} == {
         "host_bytes": 2147483648,
         "index_bytes": 268435456,
         "capture": "all",
-        "capture_share": 0.1,
+        "capture_fraction": 0.1,
         "min_capture_tokens": 128,
         "capture_step_tokens": 2048,
         "events": None,
         "require_salt": False,
-        "study": True,
-        "second_sight": True,
+        "prefill_passages": True,
+        "refresh_on_repeat": True,
         "recompute_all": False,
         "verify_loads": True,
-        "select": "question_or_deviation",
-        "select_share": None,
-        "select_bridge_tokens": 0,
+        "recompute_policy": "question_or_deviation",
+        "recompute_fraction": None,
+        "recompute_bridge_tokens": 0,
         "calibration": None,
         "max_predicted_kl": None,
         "guard_verdicts": None,
@@ -48,14 +49,14 @@ def test_nothing_given_gives_the_documented_defaults() -> None:
         ("host_bytes", 1 << 30, 1 << 30),
         ("index_bytes", 1 << 22, 1 << 22),
         ("capture", "hinted", "hinted"),
-        ("capture_share", 1, 1.0),
+        ("capture_fraction", 1, 1.0),
         ("min_capture_tokens", 1, 1),
         ("capture_step_tokens", 512, 512),
         ("events", "run/events.jsonl", Path("run/events.jsonl")),
         ("events", None, None),
         ("require_salt", True, True),
-        ("study", False, False),
-        ("second_sight", False, False),
+        ("prefill_passages", False, False),
+        ("refresh_on_repeat", False, False),
     ],
 )
 def test_each_key_fills_its_option(name: str, value: Any, read: Any) -> None:
@@ -75,7 +76,7 @@ def test_each_key_fills_its_option(name: str, value: Any, read: Any) -> None:
 def test_gate_keys_fill_the_gates_and_leave_the_others(name: str, value: Any) -> None:
     gates = parse_options({name: value}).gates
     assert getattr(gates, name) == value
-    changed = {field for field in Gates.__slots__ if getattr(gates, field) != getattr(DEFAULT_GATES, field)}
+    changed = {field for field in Gates.__slots__ if getattr(gates, field) != getattr(ADAPTER_GATES, field)}
     assert changed == {name}
 
 
@@ -89,15 +90,15 @@ def test_gate_keys_fill_the_gates_and_leave_the_others(name: str, value: Any) ->
         ("index_bytes", 0, "at least"),
         ("capture", "some", '"all", "sampled", "hinted"'),
         ("capture", ["all"], '"all", "sampled", "hinted"'),
-        ("capture_share", 1.5, "between 0 and 1"),
-        ("capture_share", float("nan"), "between 0 and 1"),
-        ("capture_share", "0.5", "without quotes"),
+        ("capture_fraction", 1.5, "between 0 and 1"),
+        ("capture_fraction", float("nan"), "between 0 and 1"),
+        ("capture_fraction", "0.5", "without quotes"),
         ("min_capture_tokens", 0, "at least 1"),
         ("capture_step_tokens", -1, "at least 1"),
         ("events", "", "path of a file"),
         ("events", 7, "path of a file"),
         ("require_salt", "true", "true or false"),
-        ("second_sight", 1, "true or false"),
+        ("refresh_on_repeat", 1, "true or false"),
         ("min_run_tokens", 0, "at least 1"),
         ("boundary_recompute_tokens", -1, "at least 0"),
         ("max_context_share", 2, "between 0 and 1"),
@@ -111,7 +112,8 @@ def test_a_bad_value_names_the_key_and_says_what_to_write(name: str, value: Any,
 
 
 @pytest.mark.parametrize(
-    ("wrong", "near"), [("host_byte", "host_bytes"), ("secondsight", "second_sight"), ("min_run", "min_run_tokens")]
+    ("wrong", "near"),
+    [("host_byte", "host_bytes"), ("refresh_repeat", "refresh_on_repeat"), ("min_run", "min_run_tokens")],
 )
 def test_an_unknown_key_is_refused_with_the_nearest(wrong: str, near: str) -> None:
     with pytest.raises(ConfigurationError, match=f"'{wrong}' is not an option.*'{near}'"):
@@ -119,6 +121,22 @@ def test_an_unknown_key_is_refused_with_the_nearest(wrong: str, near: str) -> No
 
 
 def test_the_reference_table_documents_every_key_once() -> None:
-    rows = reference_table().splitlines()[2:]
-    assert [row.split("`")[1] for row in rows] == [option.name for option in OPTIONS]
+    rows = reference_table(ConnectorOptions).splitlines()[2:]
+    assert [row.split("`")[1] for row in rows] == [option.name for option in rows_of(ConnectorOptions)]
     assert all(row.count("|") == 4 for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("old", "name", "value"),
+    [
+        ("select", "recompute_policy", "first"),
+        ("select_share", "recompute_fraction", 0.25),
+        ("select_bridge_tokens", "recompute_bridge_tokens", 8),
+        ("capture_share", "capture_fraction", 0.5),
+        ("study", "prefill_passages", False),
+        ("second_sight", "refresh_on_repeat", False),
+    ],
+)
+def test_a_renamed_key_is_accepted_under_its_old_name_and_warns(old: str, name: str, value: Any) -> None:
+    with pytest.warns(FutureWarning, match=f"{old} was renamed to {name}"):
+        assert getattr(parse_options({old: value}), name) == value

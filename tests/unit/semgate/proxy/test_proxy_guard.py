@@ -34,7 +34,7 @@ def test_sampled_requests_are_asked_again_as_the_same_tenant_until_the_class_is_
     path = tmp_path / "guard.json"
 
     async def act() -> None:
-        changed = {"guard_share": 1.0, "guard_file": path, "guard_pairs_per_minute": 1e9}
+        changed = {"guard_fraction": 1.0, "guard_file": path, "guard_pairs_per_minute": 1e9}
         async with proxying(drifting, tmp_path, **changed) as running, httpx.AsyncClient() as client:
             url = f"http://127.0.0.1:{running.port}"
             for _ in range(12):

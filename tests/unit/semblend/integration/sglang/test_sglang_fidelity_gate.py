@@ -25,7 +25,7 @@ class Off:
 
 
 def bench(gate: FidelityGate | None = None, *, can_choose: bool = True, share: float | None = None) -> TrackerBench:
-    options = SglangOptions(gates=OPEN, second_sight=False, select_share=share)
+    options = SglangOptions(gates=OPEN, refresh_on_repeat=False, recompute_fraction=share)
     made = TrackerBench(options=options, fidelity=gate or FidelityGate(), can_choose=can_choose)
     made.serve_cold("donor", np.concatenate([words(9, 30), words(1, 800), words(8, 20)]))
     return made
@@ -39,8 +39,8 @@ def test_hint_calibration_option_and_the_usual_share_in_this_order() -> None:
     for made, hints, expected in (
         (bench(), Hints(), SHORT_PROMPT_SHARE),
         (bench(share=0.3), Hints(), 0.3),
-        (bench(share=0.3), Hints(share=0.1), 0.1),
-        (bench(can_choose=False, share=0.3), Hints(share=0.1), 0.0),
+        (bench(share=0.3), Hints(recompute_fraction=0.1), 0.1),
+        (bench(can_choose=False, share=0.3), Hints(recompute_fraction=0.1), 0.0),
     ):
         assert made.ask("r", PROMPT, hints=hints) > 0
         plan = made.record("r").plan

@@ -6,26 +6,25 @@ from pathlib import Path
 import pytest
 
 from sembase.errors import ConfigurationError
+from sembase.settings import reference_table, rows_of
 from semblend.integration.settings import hand_on, handed_on
 from semblend.integration.sglang.options import (
-    DEFAULT_GATES,
-    OPTIONS,
     WHERE,
     SglangOptions,
     parse_options,
-    reference_table,
 )
+from semblend.plan.gates import ADAPTER_GATES
 
 
 def test_nothing_given_means_every_default() -> None:
     assert parse_options("") == parse_options("{}") == SglangOptions()
-    assert SglangOptions().gates == DEFAULT_GATES
+    assert SglangOptions().gates == ADAPTER_GATES
 
 
 def test_every_key_takes_its_own_default_and_is_documented() -> None:
-    given = {option.name: option.default for option in OPTIONS}
+    given = {option.name: option.default for option in rows_of(SglangOptions)}
     assert parse_options(json.dumps(given)) == SglangOptions()
-    assert all(f"`{option.name}`" in reference_table() for option in OPTIONS)
+    assert all(f"`{option.name}`" in reference_table(SglangOptions) for option in rows_of(SglangOptions))
 
 
 def test_values_reach_options_and_gates() -> None:
@@ -37,7 +36,7 @@ def test_values_reach_options_and_gates() -> None:
     ("text", "said"),
     [
         ("{", "not JSON"),
-        ("[]", "a JSON object, not list"),
+        ("[]", "expected a JSON object, got list"),
         ('{"max_hole": 1}', "the nearest is 'max_holes'"),
         ('{"max_holes": 0}', "at least 1"),
         ('{"require_salt": "yes"}', "true or false"),

@@ -163,7 +163,7 @@ def test_a_request_sent_back_to_the_queue_begins_anew_with_what_it_has_generated
 
 
 def test_passages_first_seen_in_a_blended_request_get_a_cold_one_when_they_come_again() -> None:
-    bench = TrackerBench(options=SglangOptions(gates=OPEN, second_sight=True))
+    bench = TrackerBench(options=SglangOptions(gates=OPEN, refresh_on_repeat=True))
     novel = words(6, 900)
     bench.serve_cold("donor", DOCUMENT)
     first = np.concatenate([FRONT, DOCUMENT, novel])

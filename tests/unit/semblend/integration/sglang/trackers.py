@@ -33,7 +33,7 @@ def words(seed: int, length: int) -> Tokens:
 class TrackerBench:
     """``tree`` maps a rid to the tokens the tree holds of it."""
 
-    options: SglangOptions = field(default_factory=lambda: SglangOptions(gates=OPEN, second_sight=False))
+    options: SglangOptions = field(default_factory=lambda: SglangOptions(gates=OPEN, refresh_on_repeat=False))
     page: int = 16
     max_step_tokens: int = 4096
     fidelity: FidelityGate = NO_GATE
@@ -44,7 +44,7 @@ class TrackerBench:
     def __post_init__(self) -> None:
         planner = Planner(settings=Settings(embedder="none"), gates=self.options.gates, budget_bytes=1 << 24)
         donors = Donors(planner, self.events.append, self.options.min_donor_tokens, self.page)
-        sight = SecondSight(self.options.gates.min_run_tokens) if self.options.second_sight else None
+        sight = SecondSight(self.options.gates.min_run_tokens) if self.options.refresh_on_repeat else None
         self.provider = PlannerProvider(planner, donors, None, sight)
         self.tracker = RequestTracker(
             self.provider,

@@ -12,8 +12,9 @@ import pytest
 
 from sembase.command_line import ExitCode
 from sembase.errors import ConfigurationError
+from sembase.settings import reference_table
 from semblend.integration.trtllm import connector, launch
-from semblend.integration.trtllm.options import WHERE, TrtllmOptions, parse_options, reference_table
+from semblend.integration.trtllm.options import WHERE, TrtllmOptions, parse_options
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
@@ -127,7 +128,7 @@ def test_options_have_defaults_and_loading_wants_a_validated_version() -> None:
         parse_options('{"materialization": "exact_prefix"}')
     chosen = parse_options('{"materialization": "exact_prefix", "validated_version": "1.2.1", "min_run_tokens": 96}')
     assert chosen.gates.min_run_tokens == 96
-    assert reference_table().count("\n") == 2 + 11
+    assert reference_table(TrtllmOptions).count("\n") == 2 + 11
 
 
 @pytest.mark.parametrize("text", ["[1]", "{", '{"index_bytes": 1}', '{"materialization": "segmented"}'])

@@ -1,0 +1,25 @@
+"""A default that several parts use is written down once: the adapters and the donor index read the same gates."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from semblend.donors import index
+from semblend.integration.sglang.options import SglangOptions
+from semblend.integration.vllm.options import ConnectorOptions
+from semblend.plan.gates import ADAPTER_GATES
+
+SOURCE = Path(__file__).parents[2] / "src"
+
+
+def test_the_adapters_and_the_donor_index_use_the_same_gates() -> None:
+    assert ConnectorOptions().gates is ADAPTER_GATES
+    assert SglangOptions().gates is ADAPTER_GATES
+    assert vars(index)["ADAPTER_GATES"] is ADAPTER_GATES
+
+
+def test_the_default_of_max_context_share_is_written_once() -> None:
+    number = re.compile(r"max_context_share(: float)? *= *0\.\d")
+    found = [path.name for path in SOURCE.rglob("*.py") for _ in number.findall(path.read_text(encoding="utf-8"))]
+    assert found == ["gates.py"]
