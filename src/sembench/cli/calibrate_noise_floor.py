@@ -15,8 +15,8 @@ from sembench.console import Table, show
 from sembench.console.table import number as shown
 from sembench.console.table import percent
 from sembench.live.calibrate import calibrate
-from sembench.live.interruption import InterruptedRunError
 from sembench.live.options import LiveOptions
+from sembench.live.run import InterruptedRunError
 from sembench.replay.partial import partial_path
 
 NAME: Final = "calibrate-noise-floor"

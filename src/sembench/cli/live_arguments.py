@@ -12,9 +12,8 @@ from sembench.cli.arguments import count, header, number, positive_int, positive
 from sembench.cli.output import require_other_file, require_writable
 from sembench.console import show
 from sembench.console.live import live_tables
-from sembench.live.interruption import InterruptedRunError
 from sembench.live.options import Arms, LiveOptions, LiveRun
-from sembench.live.run import run_live
+from sembench.live.run import InterruptedRunError, run_live
 from sembench.replay.partial import partial_path
 
 _LOGPROBS: Final = 20

@@ -67,7 +67,7 @@ def _write(run: LiveRun, replayed: Replayed) -> dict[str, Any]:
         "engine": dict(replayed.opened.engine),
         "environment": describe_environment(),
         "seed": chosen.seed,
-        "sittings": list(replayed.sittings),
+        "sittings": list(replayed.attempts),
         **summarize_readings(replayed.rows, block_size=chosen.block_size, seed=chosen.seed),
         "readings": [_reading(row) for row in replayed.rows],
     }

@@ -1,16 +1,126 @@
-"""The arms of one item -> its row of the result. All that is derived (scores, divergence) is made here."""
+"""The arms of one item -> its row of the result: the replies, prompt sizes, scores and divergence."""
 
 from __future__ import annotations
 
-from sembench.live.arms import ArmResult, arm_row
-from sembench.live.divergence import diverge
-from sembench.live.flips import is_flipped
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sembench.http.reply import CONNECTION, OK, LiveReply
+from sembench.live.answers import Scores, diverge, is_flipped, is_kept, is_right, score, usable
+from sembench.live.engine import Route, route_of
 from sembench.live.options import LiveOptions
-from sembench.live.prompt_size import PromptSizes
-from sembench.live.route import Route, route_of
-from sembench.live.scores import Scores, is_kept, is_right, score, usable
 from sembench.manifest import WorkloadItem
-from sembench.metrics.rows import BackendRow, PairRow, RequestRow
+from sembench.metrics.rows import ArmRow, BackendRow, PairRow, RequestRow
+from sembench.replay.pool import DonorPool, ExactEvidence
+from sembench.tokenize import Tokenizer, open_tokenizer
+
+RESET_FAILED: Final = "reset_failed"
+
+
+@dataclass(frozen=True, slots=True)
+class ArmResult:
+    """``reply`` is None when the recipient was not sent because preparing the arm failed."""
+
+    request_id: str
+    status: str
+    reply: LiveReply | None = None
+    backend: BackendRow | None = None
+    lost_connection: bool = False
+
+    @property
+    def is_ok(self) -> bool:
+        return self.status == OK and self.reply is not None
+
+    @property
+    def text(self) -> str:
+        return self.reply.text if self.reply is not None else ""
+
+
+def donor_failed(request_id: str, reply: LiveReply) -> ArmResult:
+    """The status names what happened to the donor: ``donor_timeout``, ``donor_http_400``."""
+    return ArmResult(request_id, f"donor_{reply.status}", lost_connection=reply.status == CONNECTION)
+
+
+def answered(reply: LiveReply, backend: BackendRow | None = None) -> ArmResult:
+    return ArmResult(reply.request_id, reply.status, reply, backend, reply.status == CONNECTION)
+
+
+def arm_row(arm: ArmResult, scores: Scores | None, cold_block_size: int | None) -> ArmRow:
+    """``cold_block_size`` is given for cold arms: one with more cached tokens than a block was not cold."""
+    reply = arm.reply
+    if reply is None:
+        return ArmRow(arm.request_id, arm.status)
+    contaminated = None
+    if cold_block_size is not None and reply.cached_tokens is not None:
+        contaminated = reply.cached_tokens > cold_block_size
+    return ArmRow(
+        request_id=arm.request_id,
+        status=arm.status,
+        ttft_ms=reply.ttft_ms,
+        total_ms=reply.total_ms,
+        prompt_tokens=reply.prompt_tokens,
+        completion_tokens=reply.completion_tokens,
+        cached_tokens=reply.cached_tokens,
+        contaminated=contaminated,
+        text=_writable(reply.text) if arm.is_ok else None,
+        token_recall=scores.token_recall if scores is not None else None,
+        f1=scores.f1 if scores is not None else None,
+        rouge_l=scores.rouge_l if scores is not None else None,
+        exact_match=scores.exact_match if scores is not None else None,
+    )
+
+
+def _writable(text: str) -> str:
+    """Replaces lone surrogates: a server may send them, but they cannot be encoded."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+@dataclass(frozen=True, slots=True)
+class PromptSize:
+    """Prompt length and exact-cache coverage. ``exact`` is None without a tokenizer and for streams."""
+
+    prompt_tokens: int
+    total_blocks: int
+    exact: ExactEvidence | None = None
+
+    def exact_prefix_tokens(self, block_size: int) -> int | None:
+        """At most all tokens but the last: an engine always computes that one."""
+        if self.exact is None:
+            return None
+        return min(self.exact.prefix_blocks * block_size, max(0, self.prompt_tokens - 1))
+
+
+class PromptSizes:
+    """Prompt sizes by the server's count and, if one is given, a tokenizer's."""
+
+    def __init__(self, tokenizer: str | None, block_size: int) -> None:
+        self._block_size = block_size
+        self._tokenizer: Tokenizer | None = open_tokenizer(tokenizer) if tokenizer is not None else None
+
+    def describe(self) -> dict[str, Any] | None:
+        """The tokenizer, for the result; None if only the server's counts are used."""
+        if self._tokenizer is None:
+            return None
+        return {
+            "name": self._tokenizer.name,
+            "digest": self._tokenizer.digest,
+            "is_model_tokenizer": self._tokenizer.is_model_tokenizer,
+        }
+
+    def of(self, item: WorkloadItem, served_tokens: int | None) -> PromptSize:
+        """Uses the larger of both counts: the server's includes the tokens of a chat template."""
+        if self._tokenizer is None:
+            tokens = served_tokens or 0
+            return PromptSize(tokens, tokens // self._block_size)
+        ids = self._tokenizer.encode(item.recipient_prompt).ids
+        tokens = max(len(ids), served_tokens or 0)
+        if item.is_stream:
+            return PromptSize(tokens, tokens // self._block_size)
+        pool = DonorPool(self._block_size)
+        for donor in item.donor_prompts:
+            if item.tenant_of_donor(donor) == item.tenant:
+                pool.add(self._tokenizer.encode(donor.text).ids)
+        return PromptSize(tokens, tokens // self._block_size, pool.evidence(ids))
 
 
 def item_row(
@@ -57,7 +167,7 @@ def item_row(
 
 
 def confirmed_blocks(backend: BackendRow | None, block_size: int) -> int | None:
-    """0 when the backend said that it reused nothing, None when it said nothing."""
+    """0 if the backend reported no reuse, None if it reported nothing."""
     if backend is None or backend.reused_tokens is None:
         return None
     return backend.reused_tokens // block_size

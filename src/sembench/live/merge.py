@@ -1,4 +1,4 @@
-"""A cold run and a warm run of the same items -> one paired result. What does not belong together is refused."""
+"""A cold run and a warm run of the same items -> one paired result. Runs that do not match are rejected."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from sembase.errors import ContractError
 from sembench.gates.integrity import LIVE
-from sembench.live.flips import is_flipped
-from sembench.live.scores import is_kept, score
+from sembench.live.answers import is_flipped, is_kept, score
+from sembench.live.engine import engine_label
 from sembench.metrics.rows import ArmRow, PairRow, RequestRow
 from sembench.result import RunFacts, assemble, read_result
 from semblend.contract import Evidence
@@ -81,8 +81,8 @@ def _require_same_run(cold: Mapping[str, Any], warm: Mapping[str, Any], cold_pat
     engines = [{**(result["engine"] or {}), "model": None} for result in (cold, warm)]
     if engines[0] != engines[1]:
         raise ContractError(
-            f"{cold_path} and {warm_path} are of different engines: {_named(engines[0])} and {_named(engines[1])}; "
-            "run both on the same one"
+            f"{cold_path} and {warm_path} are of different engines: {engine_label(engines[0])} and "
+            f"{engine_label(engines[1])}; run both on the same one"
         )
     for name in _MACHINE:
         values = [result["environment"].get(name) for result in (cold, warm)]
@@ -97,10 +97,6 @@ def _require_same_run(cold: Mapping[str, Any], warm: Mapping[str, Any], cold_pat
             raise ContractError(
                 f"{cold_path} and {warm_path} differ in {name}: {values[0]!r} and {values[1]!r}; run both alike"
             )
-
-
-def _named(engine: Mapping[str, Any]) -> str:
-    return " ".join(str(engine.get(part) or f"(no {part})") for part in ("name", "version"))
 
 
 def _require_arm(rows: Sequence[RequestRow], arm: str, path: Path) -> None:

@@ -66,7 +66,7 @@ class LiveRun:
     resume: bool = False
 
     def require_sound(self) -> None:
-        """What cannot give a true figure is refused before anything is sent."""
+        """Rejects combinations that cannot give a valid figure, before anything is sent."""
         chosen = self.options
         resets = self.recipient_reset_urls or (self.reset_urls and chosen.reset_per_item)
         if chosen.concurrency > 1 and resets:
@@ -93,7 +93,7 @@ class LiveRun:
         return "none" if self.options.arms == "warm" else "tenant"
 
     def config(self, tokenizer: dict[str, Any] | None, model: str) -> dict[str, Any]:
-        """The settings block of the result, and what must be equal for rows of two sittings to be of one run."""
+        """The settings block of the result, and what must be equal for rows of two attempts to be of one run."""
         chosen = self.options
         return {
             "model": model,

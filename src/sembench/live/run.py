@@ -1,45 +1,61 @@
-"""The live run: a manifest and a server in, a result out. Rows are on disk as they finish, so a run can go on later."""
+"""The live run: a manifest and a server in, a result out. Rows are written as they finish, so a run can be resumed."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import signal
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from sembase.errors import ConfigurationError
 from sembase.streams import write_err
+from sembench.http.client import LiveClient
 from sembench.http.reply import OK
-from sembench.live.interruption import run_interruptibly
-from sembench.live.opening import OpenRun, open_run
+from sembench.live.attempts import LiveProgress, end_attempt, has_failed, read_attempts, start_attempt, statuses_of
+from sembench.live.engine import ConnectorAudit, Resets, describe_engine, metrics_since, scrape
+from sembench.live.item_row import PromptSizes
 from sembench.live.options import LiveRun
-from sembench.live.progress import LiveProgress
-from sembench.live.prompt_size import PromptSizes
-from sembench.live.server_metrics import metrics_since, scrape
-from sembench.live.session import LostConnectionError
-from sembench.live.sittings import begun, ended, has_failed, read_sittings, statuses_of
-from sembench.live.units import live_units, replay
+from sembench.live.session import LostConnectionError, RequestBuilder, Session, live_units, replay
 from sembench.manifest import WorkloadItem, manifest_digest, read_manifest
 from sembench.metrics.rows import RequestRow
 from sembench.replay.partial import PartialWriter, partial_path
 from sembench.result import RunFacts, assemble, write_result
 from semblend.contract import Evidence
 
+T = TypeVar("T")
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 _LABEL: Final = "live replay"
 _FAILURES_IN_A_ROW: Final = 5
 
 
+class InterruptedRunError(Exception):
+    """A signal ended the run. The message names the signal."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRun:
+    """A run whose server is ready: the session, and what the server is."""
+
+    session: Session
+    client: LiveClient
+    engine: Mapping[str, Any]
+    config: Mapping[str, Any]
+
+
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """A finished replay: its rows in the manifest's order, and where they come from."""
+    """A finished replay: its rows in the manifest's order, and their provenance."""
 
     rows: Sequence[RequestRow]
     manifest_digest: str
     opened: OpenRun
     server_metrics: Mapping[str, Any] | None
-    sittings: Sequence[Mapping[str, Any]]
+    attempts: Sequence[Mapping[str, Any]]
 
 
 def run_live(run: LiveRun) -> dict[str, Any]:
@@ -48,7 +64,7 @@ def run_live(run: LiveRun) -> dict[str, Any]:
 
 
 def replay_manifest(run: LiveRun, write: Callable[[Replayed], dict[str, Any]]) -> dict[str, Any]:
-    """``write`` makes the output of the rows; only when it has returned are the partial rows given up."""
+    """``write`` turns the rows into the output file; the partial rows are deleted only after it has returned."""
     run.require_sound()
     items = read_items(run)
     sizes = PromptSizes(run.options.tokenizer, run.options.block_size)
@@ -61,9 +77,7 @@ def read_items(run: LiveRun) -> list[WorkloadItem]:
         raise ConfigurationError(f"{run.manifest} holds no items")
     repeated = [item_id for item_id, count in Counter(item.item_id for item in items).items() if count > 1]
     if repeated:
-        raise ConfigurationError(
-            f"{run.manifest}: item_id {repeated[0]} occurs twice; sembench audit-manifest says more"
-        )
+        raise ConfigurationError(f"{run.manifest}: item_id {repeated[0]} occurs twice; see sembench audit-manifest")
     return items
 
 
@@ -83,17 +97,17 @@ async def _replay(
             "engine": {part: opened.engine.get(part) for part in ("name", "version")},
         }
         partial = partial_path(run.output)
-        found, sittings = read_sittings(partial, identity) if run.resume else ([], [])
+        found, attempts = read_attempts(partial, identity) if run.resume else ([], [])
         rows = _known_rows(run, items, found)
-        sitting = begun(len(rows))
+        attempt = start_attempt(len(rows))
         before = await scrape(opened.client, run.metrics_url)
         units = live_units(items, rows.keys(), streams_apart=run.options.arms in ("warm", "paired"))
-        header = {**identity, "sittings": [*sittings, sitting]}
+        header = {**identity, "sittings": [*attempts, attempt]}
         with PartialWriter(partial, header, list(rows.values())) as writer:
             names = ("first", "second") if run.options.arms == "cold_twice" else ("cold", "warm")
             progress = LiveProgress(_LABEL, len(items), list(rows.values()), names)
             replayed = replay(units, opened.session, run.options.concurrency)
-            # Closed before the clients are: an error here must not leave requests in flight.
+            # Closed before the clients: an error here must not leave requests in flight.
             async with aclosing(replayed), aclosing(_guarded(replayed, run, len(items))) as measured:
                 async for row in measured:
                     writer.append(row)
@@ -102,8 +116,8 @@ async def _replay(
             progress.end()
             metrics = await metrics_since(before, opened.client, run.metrics_url)
             measured_rows = [rows[item.item_id] for item in items]
-            sittings = [*sittings, ended(sitting, measured_rows, datetime.now(UTC), "finished")]
-            written = write(Replayed(measured_rows, digest, opened, metrics, sittings))
+            attempts = [*attempts, end_attempt(attempt, measured_rows, datetime.now(UTC), "finished")]
+            written = write(Replayed(measured_rows, digest, opened, metrics, attempts))
             writer.discard()
     return written
 
@@ -115,7 +129,7 @@ def _write(run: LiveRun, replayed: Replayed) -> dict[str, Any]:
 
 
 def _known_rows(run: LiveRun, items: Sequence[WorkloadItem], found: list[RequestRow]) -> dict[str, RequestRow]:
-    """Rows of an earlier sitting. Those with a failed arm are measured again: the server may have been at fault."""
+    """Rows of earlier attempts. Rows with a failed arm are measured again: the server may have caused the failure."""
     wanted = {item.item_id for item in items}
     rows = {row.item_id: row for row in found if row.item_id in wanted and not has_failed(row)}
     if run.resume:
@@ -129,7 +143,7 @@ def _known_rows(run: LiveRun, items: Sequence[WorkloadItem], found: list[Request
 async def _guarded(
     rows: AsyncGenerator[RequestRow, None], run: LiveRun, total: int
 ) -> AsyncGenerator[RequestRow, None]:
-    """Ends the run when the server has gone, rather than filling the result with failures."""
+    """Ends the run when the server is gone instead of filling the result with failures."""
     failures = done = 0
     try:
         async for row in rows:
@@ -149,7 +163,7 @@ async def _guarded(
 
 
 def _is_servers_fault(status: str) -> bool:
-    """A request that the server refuses (too long, say) is the manifest's fault and ends no run."""
+    """False for 4xx: a rejected request (a prompt too long, say) is the manifest's fault and does not end the run."""
     return status != OK and "http_4" not in status
 
 
@@ -167,16 +181,97 @@ def _facts(run: LiveRun, replayed: Replayed) -> RunFacts:
         engine=replayed.opened.engine,
         extra={
             "resumed": run.resume,
-            "sittings": list(replayed.sittings),
-            # Of this sitting alone: what came before a break is in the rows, not in here.
+            "sittings": list(replayed.attempts),
+            # Of this attempt alone.
             "preparation": {
-                "donors": session.notes.donors,
-                "unregistered_donors": session.notes.unregistered_donors if audit is not None else None,
-                "refused_resets": session.notes.refused_resets,
-                "first_refusal": session.notes.first_refusal or None,
+                "donors": session.preparation.donors,
+                "unregistered_donors": session.preparation.unregistered_donors if audit is not None else None,
+                "refused_resets": session.preparation.failed_resets,
+                "first_refusal": session.preparation.first_failed_reset or None,
                 "damaged_audit_lines": audit.damaged if audit is not None else None,
                 "missing_audit_events": audit.missing if audit is not None else None,
             },
             "server_metrics": replayed.server_metrics,
         },
     )
+
+
+async def open_run(run: LiveRun, sizes: PromptSizes, stack: AsyncExitStack) -> OpenRun:
+    """Waits for the server, tries every reset once and sends the warm-up: a failure here would affect every item."""
+    chosen = run.options
+
+    async def connect(url: str) -> LiveClient:
+        client = LiveClient(
+            url, timeout_s=run.timeout_s, max_connections=chosen.concurrency + 1, headers=dict(run.headers)
+        )
+        return await stack.enter_async_context(client)
+
+    client = await connect(run.base_url)
+    model = await client.wait_ready(run.ready_s)
+    donor_client = client if run.donor_url is None else await connect(run.donor_url)
+    if donor_client is not client:
+        await donor_client.wait_ready(run.ready_s)
+    requests = RequestBuilder(chosen, run.model or model, by_tenant=run.isolation == "tenant")
+
+    async def poke() -> object:
+        return await client.ask(requests.poke())
+
+    audit = None
+    if run.connector_audit:
+        audit = ConnectorAudit(run.connector_audit, chosen.settle_ms / 1000, poke)
+        stack.callback(audit.close)
+    resets = Resets(client, run.reset_urls, poke)
+    recipient_resets = Resets(client, run.recipient_reset_urls, poke)
+    session = Session(client, donor_client, requests, resets, recipient_resets, sizes, chosen, audit)
+    await resets.require("--reset-url")
+    await recipient_resets.require("--recipient-reset-url")
+    await _warm_up(run, client, requests)
+    engine = await describe_engine(client, requests.model)
+    return OpenRun(session, client, engine, run.config(sizes.describe(), requests.model))
+
+
+async def _warm_up(run: LiveRun, client: LiveClient, requests: RequestBuilder) -> None:
+    """The first requests pay for lazy loading in the server, and show whether it can be measured at all."""
+    for number in range(run.options.warm_up):
+        donor, recipient = requests.warm_up(number)
+        for request in (donor, requests.poke(), recipient):
+            reply = await client.ask(request)
+            if reply.status != OK:
+                raise ConfigurationError(
+                    f"{run.base_url} failed the warm-up request: {reply.status} {reply.detail}".rstrip()
+                )
+        if not number and run.options.arms != "warm" and reply.cached_tokens is None:
+            write_err(
+                "sembench: note: the server does not report cached tokens, so cold arms cannot be checked "
+                "(vLLM: --enable-prompt-tokens-details; SGLang: --enable-cache-report)\n"
+            )
+
+
+def run_interruptibly(work: Coroutine[Any, Any, T]) -> T:
+    """Runs ``work`` to its end; a signal cancels it and raises ``InterruptedRunError`` once it has cleaned up."""
+    return asyncio.run(_watched(work))
+
+
+async def _watched(work: Coroutine[Any, Any, T]) -> T:
+    loop = asyncio.get_running_loop()
+    task = asyncio.ensure_future(work)
+    received: list[signal.Signals] = []
+
+    def stop(number: signal.Signals) -> None:
+        received.append(number)
+        task.cancel()
+
+    for number in _SIGNALS:
+        # Not available on every platform nor outside the main thread; Ctrl-C works there without it.
+        with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
+            loop.add_signal_handler(number, stop, number)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        if received:
+            raise InterruptedRunError(received[0].name) from None
+        raise
+    finally:
+        for number in _SIGNALS:
+            with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
+                loop.remove_signal_handler(number)

@@ -11,7 +11,7 @@ import pytest
 
 from sembench.console.live import live_tables
 from sembench.console.table import narrow_text, plain_text
-from sembench.live.progress import LiveProgress
+from sembench.live.attempts import LiveProgress
 from sembench.metrics.rows import ArmRow, BackendRow, PairRow, RequestRow
 from sembench.result import RunFacts, assemble
 from semblend.contract import Evidence

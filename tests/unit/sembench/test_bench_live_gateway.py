@@ -369,7 +369,7 @@ def test_rows_of_another_engine_are_not_taken(pairs_only: Path, capsys: pytest.C
         broken_off(gateway(pairs_only, url), 1, signal.SIGKILL)
     with running("--version", "9.9") as url:
         assert main(gateway(pairs_only, url, "--resume")) == 2
-    assert "its rows are of fake 1.2.3, and the server is fake 9.9" in capsys.readouterr().err
+    assert "its rows are of fake 1.2.3, but the server is fake 9.9" in capsys.readouterr().err
 
 
 WITHOUT_HTTPX = """

@@ -15,16 +15,11 @@ import pytest
 from sembase.errors import ConfigurationError
 from sembench.http.reply import LiveReply
 from sembench.http.request import LiveRequest
-from sembench.live import resets
-from sembench.live.arms import answered, arm_row
-from sembench.live.audit import ConnectorAudit
-from sembench.live.messages import Messages
+from sembench.live import engine as engine_module
+from sembench.live.engine import ConnectorAudit, Resets, route_of
+from sembench.live.item_row import PromptSizes, answered, arm_row
 from sembench.live.options import LiveOptions, LiveRun
-from sembench.live.prompt_size import PromptSizes
-from sembench.live.resets import Resets
-from sembench.live.route import route_of
-from sembench.live.session import LostConnectionError, Session
-from sembench.live.units import live_units
+from sembench.live.session import LostConnectionError, RequestBuilder, Session, live_units
 from sembench.manifest import DonorPrompt, WorkloadItem
 from sembench.metrics.rows import RequestRow
 from semblend.contract import DonorRegistered, Event, EventLine, LoadAdvertised, Materialized, encode_line
@@ -72,15 +67,15 @@ def session(
 ) -> Session:
     chosen = LiveOptions(**{"arms": "paired", **options})
 
-    async def nudge() -> object:
-        return await server.ask(LiveRequest("nudge", "x", 1, "m"))
+    async def poke() -> object:
+        return await server.ask(LiveRequest("poke", "x", 1, "m"))
 
     return Session(
         server,
         server,
-        Messages(chosen, "m", by_tenant=by_tenant),
-        Resets(server, () if by_tenant else ("/all",), nudge),
-        Resets(server, () if by_tenant else ("/exact",), nudge),
+        RequestBuilder(chosen, "m", by_tenant=by_tenant),
+        Resets(server, () if by_tenant else ("/all",), poke),
+        Resets(server, () if by_tenant else ("/exact",), poke),
         PromptSizes(None, chosen.block_size),
         chosen,
         audit,
@@ -160,7 +155,7 @@ def test_an_arm_whose_reset_never_succeeds_is_not_asked(
     answer: tuple[int, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks_at_the_clock = itertools.count()  # each a second later than the one before
-    monkeypatch.setattr(resets, "time", SimpleNamespace(monotonic=lambda: next(looks_at_the_clock)))
+    monkeypatch.setattr(engine_module, "time", SimpleNamespace(monotonic=lambda: next(looks_at_the_clock)))
     server = Recorder()
     server.resets["/all"] = [answer] * 1000
     chosen = session(server, arms="cold")
@@ -169,8 +164,8 @@ def test_an_arm_whose_reset_never_succeeds_is_not_asked(
     assert row.cold.status == "reset_failed"
     assert row.cold.ttft_ms is None
     assert "cold.i1" not in server.log
-    assert "nudge" in server.log, "an idle engine lets go of blocks only when it takes a step"
-    assert chosen.notes.refused_resets == 1
+    assert "poke" in server.log, "an idle engine lets go of blocks only when it takes a step"
+    assert chosen.preparation.failed_resets == 1
 
 
 def test_a_missing_reset_is_final_and_told_before_the_run() -> None:
@@ -275,10 +270,10 @@ def audited(
     engine.tell(*(before or []))
     server = Telling(lambda name: on_ask(engine, name), **options.pop("replies", {}))
 
-    async def nudge() -> object:
-        return await server.ask(LiveRequest("nudge", "x", 1, "m"))
+    async def poke() -> object:
+        return await server.ask(LiveRequest("poke", "x", 1, "m"))
 
-    audit = ConnectorAudit((engine.path,), 0.6, nudge)
+    audit = ConnectorAudit((engine.path,), 0.6, poke)
     chosen = session(server, audit=audit, **{"arms": "warm", **options})
     row = asyncio.run(chosen.measure(ITEM))
     audit.close()
@@ -300,8 +295,8 @@ def test_confirmed_blocks_are_the_backends_word(tmp_path: Path) -> None:
     assert row.backend is not None
     assert (row.backend.reused_tokens, row.backend.boundary) == (40, 16)
     assert row.backend_confirmed_blocks == 2
-    assert "nudge" not in server.log
-    assert chosen.notes.unregistered_donors == 0
+    assert "poke" not in server.log
+    assert chosen.preparation.unregistered_donors == 0
 
 
 def test_what_an_earlier_run_left_in_the_file_is_not_ours(tmp_path: Path) -> None:
@@ -312,16 +307,16 @@ def test_what_an_earlier_run_left_in_the_file_is_not_ours(tmp_path: Path) -> Non
     row, _, chosen = audited(tmp_path, lambda engine, name: None, before=old)
     assert row.backend is None
     assert row.backend_confirmed_blocks is None
-    assert chosen.notes.unregistered_donors == 2
+    assert chosen.preparation.unregistered_donors == 2
 
 
 def test_a_file_nobody_writes_is_not_waited_for(tmp_path: Path) -> None:
-    async def nudge() -> None: ...
+    async def poke() -> None: ...
 
-    audit = ConnectorAudit((tmp_path / "nowhere.jsonl",), 3_600.0, nudge)
+    audit = ConnectorAudit((tmp_path / "nowhere.jsonl",), 3_600.0, poke)
     audit.expect(("donor.d1", "i1"))
     assert asyncio.run(audit.unregistered(("donor.d1",))) == {"donor.d1"}
-    assert asyncio.run(audit.fate("i1")) is None
+    assert asyncio.run(audit.outcome_of("i1")) is None
 
 
 def test_behind_a_router_the_engine_that_served_a_request_speaks_for_it(tmp_path: Path) -> None:
@@ -331,7 +326,7 @@ def test_behind_a_router_the_engine_that_served_a_request_speaks_for_it(tmp_path
 
     def routed(name: str) -> None:
         engine = engines[next(turns) % 2]
-        if name == "nudge":
+        if name == "poke":
             if engine is engines[0]:  # only a step of its own engine makes a donor known
                 for donor in waiting:
                     reuse(engine, donor)
@@ -343,22 +338,22 @@ def test_behind_a_router_the_engine_that_served_a_request_speaks_for_it(tmp_path
 
     server = Telling(routed)
 
-    async def nudge() -> object:
-        return await server.ask(LiveRequest("nudge", "x", 1, "m"))
+    async def poke() -> object:
+        return await server.ask(LiveRequest("poke", "x", 1, "m"))
 
     engines[1].tell(DonorRegistered("chatcmpl-other-0badcafe", "y", "ns", 9))
-    audit = ConnectorAudit([engine.path for engine in engines], 5.0, nudge)
+    audit = ConnectorAudit([engine.path for engine in engines], 5.0, poke)
     engines[1].tell(DonorRegistered("chatcmpl-another-0badcafe", "z", "ns", 9))
     chosen = session(server, audit=audit, arms="warm")
     row = asyncio.run(chosen.measure(ITEM))
     audit.close()
     assert row.backend is not None
     assert row.backend.reused_tokens == 40
-    assert chosen.notes.unregistered_donors == 0
-    assert server.log.count("nudge") == 2, "each engine had its turn"
+    assert chosen.preparation.unregistered_donors == 0
+    assert server.log.count("poke") == 2, "each engine had its turn"
 
 
-def test_an_idle_engine_is_nudged_until_it_registers(tmp_path: Path) -> None:
+def test_an_idle_engine_is_poked_until_it_registers(tmp_path: Path) -> None:
     waiting: list[str] = []
 
     def lazy(engine: Engine, name: str) -> None:
@@ -369,8 +364,8 @@ def test_an_idle_engine_is_nudged_until_it_registers(tmp_path: Path) -> None:
             waiting.append(name)
 
     _, server, chosen = audited(tmp_path, lazy)
-    assert server.log.index("nudge") < server.log.index("/exact")
-    assert chosen.notes.unregistered_donors == 0
+    assert server.log.index("poke") < server.log.index("/exact")
+    assert chosen.preparation.unregistered_donors == 0
 
 
 def test_a_promise_that_was_never_confirmed_is_not_zero_and_not_reuse(tmp_path: Path) -> None:
