@@ -21,7 +21,7 @@ from sembase.registry import Registry
 from sembase.segment import Message
 from sembase.tokenizer import open_tokenizer
 from sembase.trace.anonymise import MIN_KEY_BYTES, new_key
-from sembase.trace.writing import write_atomically
+from sembase.trace.files import write_atomically
 
 _SERVERS: Final[Registry[Any]] = Registry("server client")
 _SERVERS.register("httpx", "semantic_kv.collect.http_server:HttpServer")

@@ -8,7 +8,7 @@ from typing import Final
 
 from sembase.errors import ConfigurationError, ContractError
 from sembase.segment import Message, parse_message
-from sembase.trace.lines import iter_json_lines, open_bytes
+from sembase.trace.files import iter_json_lines, open_bytes
 
 _TEXT_FIELDS: Final = ("prompt", "text", "input", "context", "content")
 _MOST_PROMPTS: Final = 10_000

@@ -13,21 +13,18 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 import semantic_kv
+import sembase
 from semantic_kv.experiment.config import ExperimentConfig, Model, PolicyChoice, Unit, WorkloadSource
 from sembase.latency import LatencyModel
 
 BoundName = Literal["ceiling", "clairvoyant"]
 BOUNDS: Final[tuple[BoundName, ...]] = ("ceiling", "clairvoyant")
 WHOLE_TRACE: Final = "trace"
-_DECIDES: Final = (
-    "cache",
-    "policy",
-    "bound",
-    "latency",
-    "trace",
-    "simulate.py",
-    "experiment/execute.py",
-    "experiment/bounds.py",
+# The sources that decide the figures of a cell; the content of its trace has a digest of its own.
+_SOURCES: Final = (
+    *("semantic_kv/cache", "semantic_kv/policy", "semantic_kv/bound", "semantic_kv/latency", "semantic_kv/simulate.py"),
+    *("semantic_kv/experiment/execute.py", "semantic_kv/experiment/bounds.py"),
+    *("sembase/trace", "sembase/latency.py", "sembase/labels.py", "sembase/compiled.py"),
 )
 
 
@@ -97,11 +94,20 @@ def cell_json(cell: Cell) -> dict[str, Any]:
 
 @cache
 def code_digest() -> str:
-    """Over the modules that decide figures. Policies of third parties are not seen: use --fresh when one changed."""
-    root = Path(semantic_kv.__file__).parent
+    """Digest of the sources that decide figures. Third-party policies are not included: use --fresh if one changed."""
     digest = hashlib.sha256()
-    for name in _DECIDES:
-        target = root / name
-        for source in [target] if target.is_file() else sorted(target.rglob("*.py")):
-            digest.update(source.relative_to(root).as_posix().encode() + b"\0" + source.read_bytes())
+    for name, source in code_sources():
+        digest.update(name.encode() + b"\0" + source.read_bytes())
     return digest.hexdigest()[:16]
+
+
+def code_sources() -> list[tuple[str, Path]]:
+    """The name and path of every source file in the digest."""
+    found: list[tuple[str, Path]] = []
+    for name in _SOURCES:
+        package = semantic_kv if name.startswith("semantic_kv/") else sembase
+        root = Path(package.__file__ or "").parent.parent
+        target = root / name
+        sources = [target] if target.is_file() else sorted(target.rglob("*.py"))
+        found += [(source.relative_to(root).as_posix(), source) for source in sources]
+    return found

@@ -1,4 +1,4 @@
-"""Prompts to labelled blocks: who may label what, where a block begins, and what makes two blocks equal."""
+"""Prompts in, labelled blocks out: whose labels are trusted, where a block begins, and when two blocks are equal."""
 
 from sembase.segment.messages import Message, parse_message
 from sembase.segment.segments import Segment, segment_messages, segment_prompt

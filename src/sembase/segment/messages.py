@@ -1,4 +1,4 @@
-"""A chat message as the segmenter takes it, and its parsing from the OpenAI form."""
+"""A chat message as the segmenter reads it, and how it is parsed from the OpenAI format."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROLE_LABELS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """``semantic_type`` comes from the application that made the request, so it is trusted; text is not."""
+    """``semantic_type`` is set by the application that made the request, so it is trusted; text is not."""
 
     role: str
     content: str
@@ -29,15 +29,15 @@ class Message:
 
     def __post_init__(self) -> None:
         if self.role not in ROLE_LABELS:
-            raise ContractError(f"role {self.role!r:.40} is none of {', '.join(ROLE_LABELS)}")
+            raise ContractError(f"unknown role {self.role!r:.40}; known: {', '.join(ROLE_LABELS)}")
         if self.semantic_type is not None and self.semantic_type not in LABELS:
-            raise ContractError(f"semantic_type {self.semantic_type!r:.40} is none of {', '.join(LABELS)}")
+            raise ContractError(f"unknown semantic_type {self.semantic_type!r:.40}; known: {', '.join(LABELS)}")
 
 
 def parse_message(value: object, where: str) -> Message:
-    """OpenAI messages: content is text or a list of parts; parts that are no text (images) are refused by name.
+    """OpenAI messages: content is text or a list of parts. Parts that are not text (images) are rejected.
 
-    Fields of the protocol that hold no prompt text of ours (``name``, ``tool_call_id``, ...) are accepted and unused.
+    Protocol fields without prompt text (``name``, ``tool_call_id``, ...) are accepted and ignored.
     """
     if not isinstance(value, dict):
         raise ContractError(f"{where}: expected an object with role and content, found {type(value).__name__}")
@@ -51,7 +51,7 @@ def parse_message(value: object, where: str) -> Message:
 
 
 def _content(content: Any) -> str:
-    if content is None:  # an assistant's message that only calls tools
+    if content is None:  # an assistant message that only calls tools
         return ""
     if isinstance(content, str):
         return content

@@ -1,6 +1,6 @@
-"""The labelling rules: what a leading label or the look of a text says, and whose labels are believed.
+"""The labelling rules: leading labels, labels guessed from the text, and whose labels are trusted.
 
-Order: the application's metadata, then a leading label of a trusted author, then the role, then the look of the text.
+Order: the application's metadata, then a leading label of a trusted author, then the role, then a guess from the text.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ LEADING_LABELS: Final = {
 }
 LABEL_LINE: Final = re.compile(rf"^[ \t]*({'|'.join(LEADING_LABELS)}):", re.MULTILINE)
 
-# What users, tools and the assistant may say about text they quote. Never a role: "SYSTEM:" typed by a user is the
-# user's text.
-MATERIAL_LABELS: Final = frozenset({"retrieved_context", "code"})
+# Labels that users, tools and the assistant may give to text they quote. Never a role: "SYSTEM:" typed by a user is
+# user text.
+QUOTABLE_LABELS: Final = frozenset({"retrieved_context", "code"})
 
 _CODE: Final = re.compile(
     r"```|^[ \t]*(?:def |class |import |from \w[\w.]* import |#include|function |const |let |public |private )"
@@ -36,22 +36,22 @@ _TEMPLATE: Final = re.compile(r"\{\{|\}\}|\{input\}|\{question\}|template:", re.
 
 
 def leading_label(text: str) -> str | None:
-    """The label a text opens with, as ``CONTEXT: ...``."""
+    """The label a text starts with, as in ``CONTEXT: ...``."""
     found = LABEL_LINE.match(text.lstrip())
     return LEADING_LABELS[found.group(1)] if found else None
 
 
-def believed_label(claimed: str, role_label: str) -> str:
-    """The label an author may give to its own text, else its role's.
+def trusted_label(claimed: str, role_label: str) -> str:
+    """The label an author claims, if it may claim it; otherwise the label of its role.
 
-    System and developer messages are written by the application and may say anything. A user, a tool or the assistant
-    may mark material it quotes (``CONTEXT:``, ``CODE:``), but cannot promote itself to another role.
+    System and developer messages come from the application and may use any label. A user, a tool or the assistant may
+    mark quoted text (``CONTEXT:``, ``CODE:``) but cannot claim another role.
     """
-    return claimed if role_label == "system" or claimed in MATERIAL_LABELS else role_label
+    return claimed if role_label == "system" or claimed in QUOTABLE_LABELS else role_label
 
 
-def look_of(text: str) -> str:
-    """The label of a text that nobody labelled."""
+def guess_label(text: str) -> str:
+    """The label of an unlabelled text."""
     if _CODE.search(text):
         return "code"
     if _CONTEXT.search(text):

@@ -1,7 +1,7 @@
-"""Messages or a raw prompt to labelled segments that tile the text: joined together they are the prompt again.
+"""Messages or a raw prompt in, labelled segments out. Concatenated, the segments are the prompt again.
 
 A paragraph inherits the label of the labelled block above it in the same message, so that the second paragraph of a
-retrieved document is retrieved context too, and not a user's one-off.
+retrieved document is retrieved context too, not user text.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from sembase.segment.messages import ROLE_LABELS, Message
-from sembase.segment.rules import LABEL_LINE, believed_label, leading_label, look_of
+from sembase.segment.rules import LABEL_LINE, guess_label, leading_label, trusted_label
 
 _BLANK_LINE: Final = re.compile(r"\n[ \t]*\n\s*")
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """``content_hash`` is of the exact text, white space included (a model sees it), and not of the label."""
+    """``content_hash`` covers the exact text including white space, which the model sees, but not the label."""
 
     label: str
     text: str
@@ -32,18 +32,18 @@ class Segment:
 
 
 def segment_messages(messages: Sequence[Message]) -> tuple[Segment, ...]:
-    """One or more segments for each message that holds text."""
+    """One or more segments for each message that contains text."""
     return tuple(segment for message in messages for segment in _segment_message(message))
 
 
 def segment_prompt(text: str) -> tuple[Segment, ...]:
-    """A prompt without roles, as an application hands it to a completions endpoint: its labels are its own."""
+    """A prompt without roles, as an application sends it to a completions endpoint: all its labels are trusted."""
     segments: list[Segment] = []
     inherited: str | None = None
     for piece in _pieces(text):
         claimed = leading_label(piece)
         inherited = claimed or inherited
-        segments.append(Segment(inherited or look_of(piece), piece))
+        segments.append(Segment(inherited or guess_label(piece), piece))
     return tuple(segments)
 
 
@@ -52,17 +52,17 @@ def _segment_message(message: Message) -> Iterator[Segment]:
     label = role_label
     for piece in _pieces(message.content):
         claimed = leading_label(piece)
-        label = believed_label(claimed, role_label) if claimed else label
+        label = trusted_label(claimed, role_label) if claimed else label
         yield Segment(message.semantic_type or label, piece, message.role)
 
 
 def _pieces(text: str) -> list[str]:
-    """Cut at blank lines and before lines that open with a label.
+    """Cut at blank lines and before lines that start with a label.
 
-    White space goes with the piece after it: a message that grows keeps its earlier pieces as they were.
+    White space belongs to the piece after it, so a message that grows keeps its earlier pieces unchanged.
     """
     cuts = {found.start() for found in _BLANK_LINE.finditer(text)}
-    cuts |= {max(0, found.start() - 1) for found in LABEL_LINE.finditer(text)}  # the line break goes along
+    cuts |= {max(0, found.start() - 1) for found in LABEL_LINE.finditer(text)}  # including the line break
     edges = [*sorted(cuts - {0}), len(text)]
     pieces: list[str] = []
     start = 0
@@ -70,6 +70,6 @@ def _pieces(text: str) -> list[str]:
         if text[start:end].strip():
             pieces.append(text[start:end])
             start = end
-    if pieces and start < len(text):  # white space behind the last piece
+    if pieces and start < len(text):  # trailing white space
         pieces[-1] += text[start:]
     return pieces

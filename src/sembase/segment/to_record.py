@@ -1,4 +1,4 @@
-"""Segments to one trace record: the step between a live prompt (collector, service) and the cache."""
+"""A live prompt (collector, service) in, one trace record out."""
 
 from __future__ import annotations
 
@@ -49,5 +49,5 @@ def _record(
         for position, s in enumerate(segments)
     )
     if not blocks:
-        raise ContractError(f"request {request_id}: the prompt holds no text")
+        raise ContractError(f"request {request_id}: the prompt contains no text")
     return TraceRecord(request_id, timestamp_ms, blocks, session_id=session_id, tenant_id=tenant_id)

@@ -1,7 +1,7 @@
-"""Traces that may leave a machine: digests under a secret key instead of text, ids and names, and no one's metadata.
+"""Anonymised traces: text, ids and names are replaced by digests under a secret key, and metadata is removed.
 
-Each tenant has a key of its own, derived from the secret: equal content of two tenants cannot be seen to be equal, and
-without the secret no guess at a short text can be tried. Kept: labels, token counts, order, time differences, timings.
+Each tenant has its own key, derived from the secret. Equal content of two tenants cannot be recognised as equal, and
+without the secret nobody can test guesses of short texts. Kept: labels, token counts, order, time differences, timings.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from sembase.trace.build import content_key
 from sembase.trace.record import TraceBlock, TraceRecord
 
 MIN_KEY_BYTES: Final = 16
-DIGEST_BYTES: Final = 16  # as 32 hex digits: no collision to be expected among 2^60 blocks
-KEPT_METADATA: Final = ("warm_up",)  # switches of ours, and only where they are true or false
+DIGEST_BYTES: Final = 16  # 32 hex digits: no collision expected among 2^60 blocks
+KEPT_METADATA: Final = ("warm_up",)  # our own flags, and only if they are booleans
 
 
 def new_key() -> bytes:
@@ -27,9 +27,9 @@ def new_key() -> bytes:
 
 
 def anonymise(records: Iterable[TraceRecord], key: bytes) -> Iterator[TraceRecord]:
-    """The same cache behaviour under other names; time counts from the first request. Holds one record at a time."""
+    """Records with the same cache behaviour; time starts at the first request. Holds one record at a time."""
     if len(key) < MIN_KEY_BYTES:
-        raise ConfigurationError(f"the key has {len(key)} bytes; use at least {MIN_KEY_BYTES} random ones")
+        raise ConfigurationError(f"the key has {len(key)} bytes; use at least {MIN_KEY_BYTES} random bytes")
     start_ms: float | None = None
     for record in records:
         start_ms = record.timestamp_ms if start_ms is None else start_ms
@@ -37,7 +37,7 @@ def anonymise(records: Iterable[TraceRecord], key: bytes) -> Iterator[TraceRecor
 
 
 def _anonymise_record(record: TraceRecord, key: bytes, start_ms: float) -> TraceRecord:
-    # A request without a tenant is in a namespace of its own, not in that of a tenant called "".
+    # A request without a tenant has its own namespace, different from that of a tenant named "".
     tenant = b"\x00" if record.tenant_id is None else b"\x01" + record.tenant_id.encode("utf-8", "surrogatepass")
     tenant_key = hmac.new(key, b"tenant key" + tenant, hashlib.sha256).digest()
     kept = {name: value for name in KEPT_METADATA if isinstance(value := record.metadata.get(name), bool)}

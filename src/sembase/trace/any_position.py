@@ -1,20 +1,27 @@
-"""What position-independent reuse could add to a prefix cache: repeats of at least N tokens, wherever they stand.
+"""What position-independent reuse could add to a prefix cache: repeats of at least N tokens at any position.
 
-In: token rows in time order; out: counts under an infinite cache, an upper limit of what any system could reuse. A
-token counts where it lies in a window of N tokens that an earlier request of the same tenant held, token by token.
+In: a trace file, records, or token rows in time order. Out: counts under an infinite cache, an upper bound on what any
+system could reuse. A token counts if it is in a window of N tokens that an earlier request of the same tenant had,
+compared token by token. Records need their text: digests show which blocks repeat, not which tokens.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sembase.compiled import kernel, kernel_part
-from sembase.errors import ConfigurationError
+from sembase.errors import ConfigurationError, ContractError
+from sembase.tokenizer import TextTokenizer, open_tokenizer
+from sembase.trace.build import Names
+from sembase.trace.formats.agent_text import token_rows
+from sembase.trace.load import read_records, sniff_format
+from sembase.trace.record import TraceRecord
 
 _BASE: Final = np.uint64(0x9E3779B97F4A7C15)
 _MIX: Final = np.uint64(0xD6E8FEB86659FD93)
@@ -22,7 +29,7 @@ _HALF: Final = np.uint64(32)
 MAX_TOKENS: Final = 2**30
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AnyPositionReuse:
     """Token counts under an infinite cache. ``either`` is the union of prefix and any-position reuse."""
 
@@ -44,8 +51,53 @@ class AnyPositionReuse:
 
     @property
     def added_tokens(self) -> int:
-        """What reuse at any position adds beyond the prefix."""
+        """Tokens that reuse at any position adds to the prefix."""
         return self.either_tokens - self.prefix_tokens
+
+
+def what_if_any_position(
+    path: Path | str,
+    *,
+    min_repeat_tokens: int = 64,
+    block_tokens: int = 16,
+    tokenizer: TextTokenizer | None = None,
+    format: str | None = None,
+) -> AnyPositionReuse:
+    """Under an infinite cache: what an exact prefix cache hits, and what repeats of N tokens at any position add."""
+    file = Path(path)
+    name = format or sniff_format(file)
+    if name == "agent_text":
+        rows = token_rows(file, tokenizer)
+        return any_position_reuse(rows, min_repeat_tokens=min_repeat_tokens, block_tokens=block_tokens)
+    return any_position_reuse_of(
+        read_records(file, name), min_repeat_tokens=min_repeat_tokens, block_tokens=block_tokens, tokenizer=tokenizer
+    )
+
+
+def any_position_reuse_of(
+    records: Iterable[TraceRecord],
+    *,
+    min_repeat_tokens: int = 64,
+    block_tokens: int = 16,
+    tokenizer: TextTokenizer | None = None,
+) -> AnyPositionReuse:
+    encoder = tokenizer or open_tokenizer(None)
+    tenants = Names()
+    rows: list[NDArray[np.int32]] = []
+    owners: list[int] = []
+    for record in records:
+        rows.append(encoder.encode("".join(_texts(record))))
+        owners.append(tenants.id_of(record.tenant_id))
+    return any_position_reuse(rows, tenants=owners, min_repeat_tokens=min_repeat_tokens, block_tokens=block_tokens)
+
+
+def _texts(record: TraceRecord) -> list[str]:
+    texts = [block.text for block in record.blocks if block.text is not None]
+    if len(texts) != len(record.blocks):
+        raise ContractError(
+            f"request {record.request_id}: a block has no text; any-position reuse needs the text of the prompts"
+        )
+    return texts
 
 
 def any_position_reuse(
@@ -55,16 +107,16 @@ def any_position_reuse(
     min_repeat_tokens: int = 64,
     block_tokens: int = 16,
 ) -> AnyPositionReuse:
-    """One pass with a rolling hash; every hash match is proved on the tokens. About 33 bytes a token."""
+    """One pass with a rolling hash; every hash match is verified on the tokens. About 33 bytes per token."""
     if min_repeat_tokens < 1 or block_tokens < 1:
         raise ConfigurationError("min_repeat_tokens and block_tokens must be at least 1")
     offsets = np.zeros(len(rows) + 1, np.int64)
     np.cumsum([len(row) for row in rows], out=offsets[1:])
     if offsets[-1] > MAX_TOKENS:
-        raise ConfigurationError(f"{offsets[-1]} tokens are more than {MAX_TOKENS}; take a window of the trace")
+        raise ConfigurationError(f"{offsets[-1]} tokens exceed the maximum of {MAX_TOKENS}; use a window of the trace")
     owner = np.asarray(tenants if tenants is not None else np.zeros(len(rows)), dtype=np.int64)
     prefix, either = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
-    for tenant in np.unique(owner):  # tenants share nothing, so each is a trace of its own
+    for tenant in np.unique(owner):  # tenants share nothing: count each one separately
         own = np.flatnonzero(owner == tenant)
         tokens = np.concatenate([rows[number] for number in own.tolist()]).astype(np.int32)
         own_offsets = np.concatenate([[0], np.cumsum(np.diff(offsets)[own])])
@@ -82,7 +134,7 @@ def any_position_reuse(
 
 
 def _covered_prefix(tokens: NDArray[np.int32], offsets: NDArray[np.int64], block_tokens: int) -> NDArray[np.int64]:
-    """Tokens of whole blocks that an earlier request had behind the same prefix."""
+    """Tokens of whole blocks that an earlier request had after the same prefix."""
     known: dict[tuple[int, bytes], int] = {}
     covered = np.zeros(len(offsets) - 1, np.int64)
     for row in range(len(covered)):
@@ -111,19 +163,19 @@ def _covered_anywhere(
 def _slot_of(
     tokens: NDArray[np.int32], slots: NDArray[np.int32], keys: NDArray[np.uint64], start: int, window: int, guess: int
 ) -> np.int64:
-    """The slot of the window that equals the one at ``start``, else the free slot where it belongs.
+    """The slot of a window equal to the one at ``start``, or the free slot where it belongs.
 
-    ``guess`` is the place where the window before this one was found, plus one: there one token proves the rest.
+    ``guess`` is one past the match of the previous window: at that position only the last token must be compared.
     """
     mask = slots.size - 1
     slot = np.int64(keys[start] & np.uint64(mask))
     while slots[slot] >= 0:
-        place = slots[slot]
-        if keys[place] == keys[start]:
-            first = window - 1 if place == guess else 0
+        candidate = slots[slot]
+        if keys[candidate] == keys[start]:
+            first = window - 1 if candidate == guess else 0
             same = True
             for step in range(first, window):
-                if tokens[place + step] != tokens[start + step]:
+                if tokens[candidate + step] != tokens[start + step]:
                     same = False
                     break
             if same:
@@ -144,11 +196,11 @@ def _mark_repeats(
     top: np.uint64,
     covered: NDArray[np.int64],
 ) -> None:
-    """Row by row: look every window up among the earlier rows' windows, then add the row's own new ones."""
+    """Row by row: look up every window among those of earlier rows, then add the new windows of this row."""
     for row in range(offsets.size - 1):
         first, stop = offsets[row], offsets[row + 1]
         rolling = np.uint64(0)
-        marked = first + prefix[row]  # everything in front of here is counted
+        marked = first + prefix[row]  # everything before this position is counted
         count = prefix[row]
         guess = -1
         for end in range(first, stop):
@@ -160,10 +212,10 @@ def _mark_repeats(
                 continue
             keys[start] = (rolling ^ (rolling >> _HALF)) * _MIX
             keys[start] ^= keys[start] >> _HALF
-            place = slots[_slot_of(tokens, slots, keys, start, window, guess)]
-            is_new[start] = place < 0
-            guess = place + 1 if place >= 0 else -1
-            if place >= 0 and end + 1 > marked:
+            match = slots[_slot_of(tokens, slots, keys, start, window, guess)]
+            is_new[start] = match < 0
+            guess = match + 1 if match >= 0 else -1
+            if match >= 0 and end + 1 > marked:
                 count += end + 1 - max(start, marked)
                 marked = end + 1
         covered[row] = count

@@ -1,6 +1,6 @@
-"""The chain check: block ids of a prefix cache name a block and everything in front of it, or they are no use to one.
+"""The chain check: a prefix cache needs block ids that identify a block together with everything before it.
 
-Some public traces hash each block by itself. There the same id stands behind different blocks, and a prefix cache that
+Some public traces hash each block on its own. There the same id follows different blocks, and a prefix cache that
 trusted the ids would count hits that no engine could serve.
 """
 
@@ -14,9 +14,9 @@ from sembase.errors import ContractError
 from sembase.trace.columns import BlockTrace
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UnchainedBlock:
-    """One id behind two different blocks: the requests (from 0) and positions where each was first seen."""
+    """One id after two different parents: the requests (from 0) and positions where each was first seen."""
 
     content: int
     first_request: int
@@ -28,9 +28,9 @@ class UnchainedBlock:
 
 
 def find_unchained(trace: BlockTrace) -> UnchainedBlock | None:
-    """The first content that stands behind more than one parent, if any. A chained id stands behind exactly one."""
+    """The first content that follows more than one parent, if any. A chained id follows exactly one."""
     if trace.parent is None:
-        raise ContractError(f"trace '{trace.name}' is a block set: it has no prefixes to check")
+        raise ContractError(f"trace '{trace.name}' is a block set: there are no prefixes to check")
     nodes_of_content = np.bincount(trace.content)
     if nodes_of_content.size == 0 or nodes_of_content.max() == 1:
         return None
@@ -40,26 +40,30 @@ def find_unchained(trace: BlockTrace) -> UnchainedBlock | None:
         first = seen.setdefault(int(trace.content[node]), node)
         if first != node:
             break
+    first_request, first_position = _first_use(trace, first)
+    second_request, second_position = _first_use(trace, node)
     return UnchainedBlock(
-        int(trace.content[node]),
-        *_first_use(trace, first),
-        *_first_use(trace, node),
-        int(np.count_nonzero(nodes_of_content > 1)),
-        int(np.count_nonzero(nodes_of_content)),
+        content=int(trace.content[node]),
+        first_request=first_request,
+        first_position=first_position,
+        second_request=second_request,
+        second_position=second_position,
+        unchained_contents=int(np.count_nonzero(nodes_of_content > 1)),
+        contents=int(np.count_nonzero(nodes_of_content)),
     )
 
 
 def require_chained(trace: BlockTrace) -> None:
-    """Refuse a trace whose ids are not chained, and say where and what to do."""
+    """Raise if the ids of a trace are not chained; the message says where, and what to do."""
     found = find_unchained(trace)
     if found is None:
         return
     raise ContractError(
         f"{trace.name}: block ids are not chained: the id at request {found.first_request}, block "
-        f"{found.first_position} stands behind other blocks at request {found.second_request}, block "
-        f"{found.second_position} ({found.unchained_contents} of {found.contents} ids do). These ids name single "
-        "blocks, not prefixes, and a prefix cache cannot serve them as they are. Load with the option "
-        "unchained=by_path to tell blocks apart by all that is in front of them"
+        f"{found.first_position} follows different blocks at request {found.second_request}, block "
+        f"{found.second_position} ({found.unchained_contents} of {found.contents} ids do). These ids identify single "
+        "blocks, not prefixes, so a prefix cache cannot use them as they are. Load the trace with the option "
+        "unchained=by_path to identify blocks by everything before them"
     )
 
 

@@ -1,6 +1,6 @@
 """Block keys in, dense node ids out: (tenant, parent node, content key) becomes one node of the prefix tree.
 
-Compiled, request by request, resumable. Costs 25 bytes a node and 24 bytes a distinct content, with up to twice that
+Compiled, request by request, resumable. Costs 25 bytes per node and 24 bytes per distinct content, up to twice that
 while a table doubles.
 """
 
@@ -22,7 +22,7 @@ _63_BITS = 0x7FFFFFFFFFFFFFFF
 
 
 class Table(NamedTuple):
-    """Node and content columns with spare room, and the two open-addressed indexes over them (-1: free)."""
+    """Node and content columns with spare capacity, and the two open-addressed indexes over them (-1: free)."""
 
     counts: NDArray[np.int64]
     parent: NDArray[np.int32]
@@ -30,7 +30,7 @@ class Table(NamedTuple):
     tokens: NDArray[np.int32]
     label: NDArray[np.uint8]
     recent_child: NDArray[np.int32]
-    recent_root: NDArray[np.int32]  # one element: the root used last
+    recent_root: NDArray[np.int32]  # one element: the most recently used root
     node_slots: NDArray[np.int32]
     content_key: NDArray[np.int64]
     content_tenant: NDArray[np.int32]
@@ -92,7 +92,7 @@ def _intern_request(
     labels: NDArray[np.uint8],
     nodes: NDArray[np.int32],
 ) -> None:
-    """Walk one request down the tree. The child taken last time is tried first: repeated prefixes never hash."""
+    """Walk one request down the tree. The most recent child is tried first, so repeated prefixes need no hashing."""
     parent = -1
     for position in range(len(keys)):
         key = int(keys[position])
@@ -114,7 +114,7 @@ def _intern_request(
 
 @kernel
 def _index_again(table: Table) -> None:
-    """Fill empty slot arrays from the columns, after they grew."""
+    """Fill the empty slot arrays from the columns, after they were enlarged."""
     for content in range(table.counts[CONTENTS]):
         slot = _slot(int(table.content_tenant[content]), int(table.content_key[content]), len(table.content_slots))
         while table.content_slots[slot] >= 0:
@@ -145,7 +145,7 @@ def _empty(room: int) -> Table:
 
 
 class TreeInterner:
-    """Gives every block of every request its node. Tokens and label of a node are those of its first sight."""
+    """Assigns a node to every block of every request. A node keeps the tokens and label it was first seen with."""
 
     def __init__(self) -> None:
         self._table = _empty(1024)
@@ -177,7 +177,7 @@ class TreeInterner:
         tokens: NDArray[np.int32] | int,
         labels: NDArray[np.uint8] | int = OTHER,
     ) -> NDArray[np.int32]:
-        """The nodes of one request, first block first. `tenant` -1 is the one unnamed tenant, shared by all of them."""
+        """The nodes of one request, first block first. `tenant` -1 is the unnamed tenant that such requests share."""
         size = len(keys)
         token_column = _column(tokens, size, np.int32, "tokens")
         label_column = _column(labels, size, np.uint8, "labels")
@@ -192,7 +192,7 @@ class TreeInterner:
         if needed <= room:
             return
         if needed >= 2**30:
-            raise ContractError("a trace holds more than 2^30 distinct blocks; split it or sample it (SHARDS)")
+            raise ContractError("a trace has more than 2^30 distinct blocks; split it or sample it (SHARDS)")
         grown = _empty(1 << (needed - 1).bit_length())
         for name in Table._fields:
             if not name.endswith("_slots"):

@@ -1,4 +1,4 @@
-"""Trace records in a Parquet file, row group by row group, so that neither side holds more than one of them."""
+"""Trace records in a Parquet file, read and written one row group at a time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from sembase.errors import ContractError
-from sembase.trace.arrow import ABOUT_KEY, RECORDS_KIND, open_parquet, pa, parquet_kind, pq, require_pyarrow
+from sembase.trace.files import write_atomically
+from sembase.trace.parquet import ABOUT_KEY, RECORDS_KIND, open_parquet, pa, parquet_kind, pq, require_pyarrow
 from sembase.trace.record import (
     BLOCK_FIELDS,
     RECORD_FIELDS,
@@ -18,7 +19,6 @@ from sembase.trace.record import (
     parse_record,
     record_as_json,
 )
-from sembase.trace.writing import write_atomically
 
 ROW_GROUP_RECORDS: Final = 1024
 _TEXTS: Final = (
@@ -35,7 +35,7 @@ _NUMBERS: Final = ("timestamp_ms", "observed_ttft_ms", "observed_total_latency_m
 
 
 def save_records_parquet(records: Iterable[TraceRecord], path: Path) -> int:
-    """The number of records written. Metadata is kept as JSON text: its keys are the user's own."""
+    """Returns the number of records written. Metadata is stored as JSON text because its keys are the user's own."""
     require_pyarrow()
     schema = _schema()
     written = 0
@@ -49,7 +49,7 @@ def save_records_parquet(records: Iterable[TraceRecord], path: Path) -> int:
 
 def iter_records_parquet(path: Path) -> Iterator[TraceRecord]:
     if parquet_kind(path) != RECORDS_KIND:
-        raise ContractError(f"{path.name}: holds a columnar trace, which has no records any more")
+        raise ContractError(f"{path.name}: is a columnar trace and contains no records")
     with open_parquet(path) as file:
         number = 0
         for batch in file.iter_batches(batch_size=ROW_GROUP_RECORDS):

@@ -1,6 +1,6 @@
-"""The trace record ``semantic_kv.trace.v1``: what one request asked for, in labelled blocks, and what was observed.
+"""The trace record ``semantic_kv.trace.v1``: the labelled blocks of one request's prompt, and what was observed.
 
-In: parsed JSON of one record; out: an immutable record. Unknown names are refused: a misspelt field must not vanish.
+In: parsed JSON of one record; out: an immutable record. Unknown fields are rejected, so a misspelt one is not ignored.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class TraceBlock:
-    """One labelled piece of a prompt. ``content_hash``, ``text`` or ``block_id``, in that order, say what it holds."""
+    """One labelled piece of a prompt, identified by the first of ``content_hash``, ``text`` and ``block_id`` it has."""
 
     semantic_type: str
     token_count: int
@@ -33,7 +33,7 @@ class TraceBlock:
 
 @dataclass(frozen=True, slots=True)
 class TraceRecord:
-    """One request. ``None`` says unknown, never zero."""
+    """One request. ``None`` means unknown, never zero."""
 
     request_id: str
     timestamp_ms: float
@@ -70,12 +70,12 @@ RECORD_FIELDS: Final = (
 
 
 def parse_record(value: object, where: str) -> TraceRecord:
-    """``where`` opens every complaint, for instance ``trace.jsonl line 17``."""
+    """``where`` prefixes every error message, for example ``trace.jsonl line 17``."""
     given = _object(value, where)
     schema = given.get("schema", SCHEMA)
     if schema != SCHEMA:
         raise ContractError(f"{where}: schema is {schema!r}; this version reads {SCHEMA}")
-    _refuse_unknown(given, (*RECORD_FIELDS, "schema", "blocks"), where)
+    _reject_unknown(given, (*RECORD_FIELDS, "schema", "blocks"), where)
     blocks = given.get("blocks")
     if not isinstance(blocks, list) or not blocks:
         raise ContractError(f"{where}: 'blocks' must be a list of at least one block")
@@ -97,10 +97,10 @@ def parse_record(value: object, where: str) -> TraceRecord:
 
 def parse_block(value: object, where: str) -> TraceBlock:
     given = _object(value, where)
-    _refuse_unknown(given, BLOCK_FIELDS, where)
+    _reject_unknown(given, BLOCK_FIELDS, where)
     label = _required(_text(given, "semantic_type", where), "semantic_type", where)
     if label not in LABELS:
-        raise ContractError(f"{where}: semantic_type {label!r} is none of {', '.join(LABELS)}")
+        raise ContractError(f"{where}: unknown semantic_type {label!r}; known: {', '.join(LABELS)}")
     block = TraceBlock(
         semantic_type=label,
         token_count=_required(_count(given, "token_count", where), "token_count", where),
@@ -111,14 +111,14 @@ def parse_block(value: object, where: str) -> TraceBlock:
         metadata=_object(given.get("metadata") or {}, f"{where}, metadata"),
     )
     if block.token_count == 0:
-        raise ContractError(f"{where}: token_count is 0; leave out blocks without tokens")
+        raise ContractError(f"{where}: token_count is 0; omit blocks without tokens")
     if block.content_hash is None and block.text is None and block.block_id is None:
-        raise ContractError(f"{where}: needs content_hash, text or block_id, or nothing could ever match it")
+        raise ContractError(f"{where}: needs content_hash, text or block_id; without one it can never match")
     return block
 
 
 def record_as_json(record: TraceRecord) -> dict[str, Any]:
-    """The record as JSON values; fields that are unknown are left out, so reading it back gives the same record."""
+    """The record as JSON values without unknown fields; parsing it gives the same record."""
     given = {name: getattr(record, name) for name in RECORD_FIELDS}
     given["metadata"] = dict(record.metadata)
     kept = {name: value for name, value in given.items() if value is not None and value != {}}
@@ -137,11 +137,11 @@ def _object(value: object, where: str) -> dict[str, Any]:
     return value
 
 
-def _refuse_unknown(given: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
+def _reject_unknown(given: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
     unknown = sorted(str(name) for name in given if name not in known)
     if unknown:
         raise ContractError(
-            f"{where}: unknown {'name' if len(unknown) == 1 else 'names'} {', '.join(unknown)}; "
+            f"{where}: unknown {'field' if len(unknown) == 1 else 'fields'} {', '.join(unknown)}; "
             f"known: {', '.join(known)}. Put your own fields into 'metadata'"
         )
 

@@ -1,4 +1,4 @@
-"""Trace records to a file: JSON Lines, JSON, CSV or Parquet by the name's end, each read back as the same records."""
+"""Save trace records as JSON Lines, JSON, CSV or Parquet, by file suffix. Reading back gives the same records."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from sembase.errors import ConfigurationError
+from sembase.trace.files import write_atomically
 from sembase.trace.formats.record_rows import COLUMNS
 from sembase.trace.parquet_records import save_records_parquet
 from sembase.trace.record import SCHEMA, TraceRecord, block_as_json, record_as_json
-from sembase.trace.writing import write_atomically
 
 
 def save_records(records: Iterable[TraceRecord], path: Path | str) -> int:
-    """The number of records written. ``.gz`` at the end compresses; the file appears whole or not at all."""
+    """Returns the number of records written. ``.gz`` compresses. The file appears whole or not at all."""
     file = Path(path)
     plain = file.name.removesuffix(".gz")
     if plain.endswith(".parquet"):
         return save_records_parquet(records, file)
     write = _WRITERS.get(Path(plain).suffix)
     if write is None:
-        raise ConfigurationError(f"{file}: a trace is saved as {', '.join((*_WRITERS, '.parquet'))}")
+        raise ConfigurationError(f"{file}: unknown suffix; use {', '.join((*_WRITERS, '.parquet'))}")
     with write_atomically(file) as raw:
         if plain == file.name:
             return _as_text(write, records, raw)
-        # Neither name nor time in the header: the same records give the same bytes.
+        # No name and no time in the header: the same records give the same bytes.
         with gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as packed:
             return _as_text(write, records, packed)
 

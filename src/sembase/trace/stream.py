@@ -1,7 +1,7 @@
-"""A trace in chunks for a replay that must not hold all of it: records and columnar Parquet files of any length.
+"""A trace in chunks, for replays that must not hold all of it: records and columnar Parquet files of any length.
 
-Each chunk carries the node columns so far, so ids keep their meaning from chunk to chunk. Formats that are neither can
-be loaded once and saved with ``save_parquet``.
+Each chunk has the node columns so far, so node ids mean the same in every chunk. Load a trace in another format once
+and save it with ``save_parquet``.
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Final
 
 from sembase.errors import ConfigurationError, ContractError
-from sembase.trace.arrow import TRACE_KIND, parquet_kind
 from sembase.trace.build import TraceBuilder, in_time_order
 from sembase.trace.columns import BlockTrace
+from sembase.trace.files import trace_name
 from sembase.trace.load import read_records, sniff_format
-from sembase.trace.naming import trace_name
-from sembase.trace.parquet import iter_parquet
+from sembase.trace.parquet import TRACE_KIND, iter_parquet, parquet_kind
 
 CHUNK_REQUESTS: Final = 8192
 
@@ -42,4 +41,4 @@ def stream_trace(
     if len(builder):
         yield builder.take()
     if is_empty:
-        raise ContractError(f"{file.name}: holds no requests")
+        raise ContractError(f"{file.name}: contains no requests")

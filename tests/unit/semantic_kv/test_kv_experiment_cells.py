@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from semantic_kv.experiment.cells import Cell, cells_of
+from semantic_kv.experiment import cells
+from semantic_kv.experiment.cells import Cell, cells_of, code_sources
 from semantic_kv.experiment.config import CurvePlan, ExperimentConfig, PolicyChoice, WorkloadSource
 from semantic_kv.experiment.execute import run_cell
 from semantic_kv.experiment.figures import BoundFigures, CellFigures, Figures, figures_from_json
@@ -91,6 +92,14 @@ def test_the_digest_sees_the_trace_and_the_latency_but_not_the_key() -> None:
     assert cell.digest("t", model) != cell.digest("u", model)
     assert cell.digest("t", model) != cell.digest("t", LatencyModel(base_ms=1.0))
     assert cell.digest("t", model) == replace(cell, trace="b").digest("t", model)
+
+
+def test_the_code_digest_covers_every_source_it_names() -> None:
+    names = [name for name, _ in code_sources()]
+    for source in cells._SOURCES:
+        assert any(name == source or name.startswith(f"{source}/") for name in names), f"{source} is gone"
+    assert {"sembase/trace/columns.py", "sembase/latency.py", "semantic_kv/cache/loop.py"} <= set(names)
+    assert len(names) == len(set(names))
 
 
 def test_the_trace_digest_sees_content_and_not_the_name() -> None:

@@ -12,8 +12,8 @@ from semantic_kv.workload import BASIC, STRESS, WORKLOADS, Workload, make_worklo
 from sembase.errors import ConfigurationError
 from sembase.labels import LABELS
 from sembase.tokenizer import WordTokenizer
+from sembase.trace.any_position import any_position_reuse_of
 from sembase.trace.build import build_trace
-from sembase.trace.what_if import any_position_reuse_of
 
 PUBLISHED = {
     "low_memory_rag_stress": (101, 36, 7, 2700),

@@ -89,7 +89,7 @@ def test_a_raw_prompt_is_cut_before_labels_and_at_blank_lines() -> None:
         ("define the class of problems", "other"),
     ],
 )
-def test_the_look_of_a_text_decides_last(text: str, label: str) -> None:
+def test_the_guess_label_a_text_decides_last(text: str, label: str) -> None:
     assert [segment.label for segment in segment_prompt(text)] == [label]
 
 
@@ -127,7 +127,7 @@ def test_a_record_holds_tokens_and_places() -> None:
     record = record_from_prompt("one two\n\nthree", request_id="r", timestamp_ms=4, tenant_id="a", session_id="s")
     assert [(b.token_count, b.position, b.text) for b in record.blocks] == [(2, 0, "one two"), (3, 1, "\n\nthree")]
     assert (record.tenant_id, record.session_id, record.timestamp_ms) == ("a", "s", 4)
-    with pytest.raises(ContractError, match="request r: the prompt holds no text"):
+    with pytest.raises(ContractError, match="request r: the prompt contains no text"):
         record_from_prompt(" \n ", request_id="r", timestamp_ms=0)
 
 
@@ -140,11 +140,14 @@ def test_openai_messages_are_parsed_and_others_refused() -> None:
     assert parse_message(told, "m") == Message("user", "x", "code")
     for wrong, message in (
         ("x", "message 3: expected an object"),
-        ({"role": "root", "content": "x"}, "message 3: role 'root' is none of system"),
-        ({"content": "x"}, "message 3: role 'None'"),
+        ({"role": "root", "content": "x"}, "message 3: unknown role 'root'; known: system"),
+        ({"content": "x"}, "message 3: unknown role 'None'"),
         ({"role": "user", "content": [{"type": "image_url"}]}, "message 3: part 0: only parts of type 'text'"),
         ({"role": "user", "content": 5}, "message 3: content must be text"),
-        ({"role": "user", "content": "x", "metadata": {"semantic_type": "boss"}}, "semantic_type 'boss' is none of"),
+        (
+            {"role": "user", "content": "x", "metadata": {"semantic_type": "boss"}},
+            "unknown semantic_type 'boss'; known:",
+        ),
     ):
         with pytest.raises(ContractError, match=message):
             parse_message(wrong, "message 3")

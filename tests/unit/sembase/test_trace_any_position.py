@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sembase.errors import ConfigurationError, ContractError
-from sembase.trace.any_position import any_position_reuse
+from sembase.trace.any_position import any_position_reuse, any_position_reuse_of, what_if_any_position
 from sembase.trace.record import TraceBlock, TraceRecord
 from sembase.trace.save import save_records
-from sembase.trace.what_if import any_position_reuse_of, what_if_any_position
 
 
 def covered_by_brute_force(

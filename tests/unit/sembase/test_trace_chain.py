@@ -46,7 +46,7 @@ def test_the_refusal_says_where_how_much_and_what_to_do() -> None:
     require_chained(trace_of([[1, 2, 3], [1, 2, 4]]))
     with pytest.raises(
         ContractError,
-        match=r"request 0, block 1 stands behind .* request 1, block 0 \(1 of 3 ids do\).*unchained=by_path",
+        match=r"request 0, block 1 follows different blocks at request 1, block 0 \(1 of 3 ids do\).*unchained=by_path",
     ):
         require_chained(trace_of([[1, 2, 3], [2]]))
 

@@ -198,7 +198,7 @@ GOOD = {"request_id": "r", "timestamp_ms": 0, "blocks": [{"semantic_type": "user
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("t.jsonl", lines(GOOD, {**GOOD, "color": 1}), r"t\.jsonl line 2: unknown name color"),
+        ("t.jsonl", lines(GOOD, {**GOOD, "color": 1}), r"t\.jsonl line 2: unknown field color"),
         ("t.jsonl", lines(GOOD) + b"\n\n" + b"[1]\n", r"t\.jsonl line 4: expected a JSON object"),
         ("t.jsonl", lines(GOOD) + b'{"request_id": "\xff"}\n', r"t\.jsonl line 2: not UTF-8"),
         ("t.jsonl", lines(GOOD) + b'{"request_id": ' + b"9" * 5000 + b"}\n", r"t\.jsonl line 2: "),
@@ -213,7 +213,7 @@ GOOD = {"request_id": "r", "timestamp_ms": 0, "blocks": [{"semantic_type": "user
         ),
         ("t.csv", b"request_id,semantic_type,token_count,text\nr,user,1\n", r"line 2: 3 values for 4 columns"),
         ("t.csv", b"request_id,semantic_type,token_count,text\n,user,1,a\n", r"line 2: 'request_id' is missing"),
-        ("t.csv", b"request_id,semantic_type,token_count,text\n", r"t: holds no requests"),
+        ("t.csv", b"request_id,semantic_type,token_count,text\n", r"t: contains no requests"),
     ],
 )
 def test_bad_records_say_where(tmp_path: Path, name: str, content: bytes, message: str) -> None:
@@ -235,11 +235,11 @@ def test_what_cannot_be_read_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="cannot be read: No such file"):
         load_trace(tmp_path / "absent.jsonl")
     (tmp_path / "x").write_bytes(b"nothing we know")
-    with pytest.raises(ConfigurationError, match="name one with --format: agent_text, azure"):
+    with pytest.raises(ConfigurationError, match="choose one with --format: agent_text, azure"):
         load_trace(tmp_path / "x")
     with pytest.raises(ConfigurationError, match=r"unknown trace format 'moncake'.*Did you mean 'mooncake'"):
         load_trace(tmp_path / "x", "moncake")
-    with pytest.raises(ConfigurationError, match=r"saved as \.jsonl, \.json, \.csv, \.parquet"):
+    with pytest.raises(ConfigurationError, match=r"use \.jsonl, \.json, \.csv, \.parquet"):
         save_records(some_records(), tmp_path / "t.xml")
 
 

@@ -43,8 +43,8 @@ def test_mooncake_keeps_order_tails_and_times(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (mooncake(0, 600, 1), r"m\.jsonl line 2: 600 tokens do not fill 1 blocks of 512"),
-        (mooncake(0, 512, 1, 2), "512 tokens do not fill 2 blocks"),
+        (mooncake(0, 600, 1), r"m\.jsonl line 2: 600 tokens do not fit 1 blocks of 512"),
+        (mooncake(0, 512, 1, 2), "512 tokens do not fit 2 blocks"),
         (mooncake(0, 512), "at least one whole number"),
         (mooncake(0, 512, -1), "at least one whole number"),
         ({**mooncake(0, 512, 1), "x": 1}, r"m\.jsonl line 2: a Mooncake request has exactly"),
@@ -110,7 +110,7 @@ def test_claude_code_sessions_side_by_side(tmp_path: Path) -> None:
     ("session", "message"),
     [
         ({"id": "x", "block_size": 0, "requests": []}, r"c\.jsonl line 1: block_size must be"),
-        (claude_session(), "the session holds no requests"),
+        (claude_session(), "the session has no requests"),
         (claude_session({"t": 0, "type": "n"}), "has no hash_ids"),
         (claude_session(claude_request(-1, [1])), "'t' must be a number"),
         (claude_session(claude_request(0, [1, -2])), "hash_ids must be whole numbers"),
@@ -256,5 +256,5 @@ def test_agent_calls_that_are_none(tmp_path: Path, line: object, message: str) -
 
 def test_only_record_formats_give_records(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "m.jsonl", mooncake(0, 512, 1))
-    with pytest.raises(ConfigurationError, match="'mooncake' holds block ids, not trace records"):
+    with pytest.raises(ConfigurationError, match="'mooncake' has block ids, not trace records"):
         read_records(path)

@@ -34,7 +34,7 @@ def test_zero_observed_tokens_stay_zero_on_the_way_through_json() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"tenant": "x"}, "trace line 3: unknown name tenant; known: .*tenant_id.*metadata"),
+        ({"tenant": "x"}, "trace line 3: unknown field tenant; known: .*tenant_id.*metadata"),
         ({"schema": "sembase.trace.v2"}, "this version reads semantic_kv.trace.v1"),
         ({"blocks": []}, "at least one block"),
         ({"blocks": "x"}, "'blocks' must be a list"),
@@ -59,8 +59,8 @@ def test_a_record_that_is_none_says_where_and_what(change: dict[str, Any], messa
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"label": "user"}, "trace line 3, block 0: unknown name label"),
-        ({"semantic_type": "USER"}, "'USER' is none of system, template"),
+        ({"label": "user"}, "trace line 3, block 0: unknown field label"),
+        ({"semantic_type": "USER"}, "unknown semantic_type 'USER'; known: system, template"),
         ({"semantic_type": None}, "'semantic_type' is missing"),
         ({"token_count": 0}, "token_count is 0"),
         ({"token_count": -4}, "'token_count' must be a whole number from 0"),

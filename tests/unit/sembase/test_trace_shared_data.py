@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sembase.trace.any_position import what_if_any_position
 from sembase.trace.load import load_trace
-from sembase.trace.what_if import what_if_any_position
 
 DATA = Path(__file__).parents[4] / "shared" / "data"
 

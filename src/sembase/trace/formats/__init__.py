@@ -1,4 +1,4 @@
-"""Trace formats, one file each, behind one registry; third parties join through entry points ``semantic_kv.trace``."""
+"""Trace formats, one file each, in one registry; third parties add theirs by entry points ``semantic_kv.trace``."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Agent calls with their full prompt text: tokenized and cut into chained blocks of 16 (or as you say) tokens.
+"""Agent calls with their full prompt text, tokenized and cut into chained blocks of ``block_tokens`` (16) tokens.
 
-``{"timestamp": us, "session_id"?, "input": prompt, "output": answer}``, one call a line.
+``{"timestamp": us, "session_id"?, "input": prompt, "output": answer}``, one call per line.
 """
 
 from __future__ import annotations
@@ -16,18 +16,17 @@ from numpy.typing import NDArray
 from sembase.errors import ConfigurationError, ContractError
 from sembase.tokenizer import TextTokenizer, open_tokenizer
 from sembase.trace.build import Names
-from sembase.trace.columns import BlockTrace, TreeInterner, block_trace
+from sembase.trace.columns import BlockTrace
+from sembase.trace.files import iter_json_lines, trace_name
 from sembase.trace.formats.interface import Options, TraceFormat, parse_options
-from sembase.trace.grow import Column
-from sembase.trace.lines import iter_json_lines
-from sembase.trace.naming import trace_name
+from sembase.trace.rows import TraceRows
 
 _FIELDS: Final = {"timestamp", "session_id", "input", "output"}
 
 
 @dataclass(frozen=True, slots=True)
 class AgentTextOptions:
-    """``tokenizer``: a tokenizer.json, else the built-in rule. ``tail``: keep or drop a last, partial block."""
+    """``tokenizer``: a tokenizer.json, else the built-in rule. ``tail``: keep or drop a partial last block."""
 
     block_tokens: int = 16
     tokenizer: str | None = None
@@ -47,41 +46,31 @@ def load(path: Path, given: Options) -> BlockTrace:
     if options.block_tokens < 1 or options.tail not in ("keep", "drop"):
         raise ConfigurationError("agent_text: block_tokens must be at least 1, tail one of keep, drop")
     tokenizer = open_tokenizer(options.tokenizer)
-    interner, contents, sessions = TreeInterner(), Names(), Names()
-    nodes, offsets = Column(np.int32), Column(np.int64)
-    arrival_ms, session, output_tokens = Column(np.float64), Column(np.int32), Column(np.int32)
-    offsets.append(0)
+    rows, contents, sessions = TraceRows(), Names(), Names()
     for call in read_calls(path):
         blocks = cut_into_blocks(tokenizer.encode(call.prompt), options.block_tokens, keep_tail=options.tail == "keep")
         keys = np.array([contents.id_of(block.tobytes()) for block in blocks], np.int64)
-        nodes.extend(interner.add(-1, keys, np.array([len(block) for block in blocks], np.int32)))
-        offsets.append(len(nodes))
-        arrival_ms.append(call.at_ms)
-        session.append(sessions.id_of(call.session_id))
-        output_tokens.append(tokenizer.count(call.output))
-    return block_trace(
-        trace_name(path),
-        offsets.array(),
-        nodes.array(),
-        interner,
-        block_tokens=options.block_tokens,
-        arrival_ms=arrival_ms.array(),
-        session=session.array(),
-        output_tokens=output_tokens.array(),
-    )
+        rows.add(
+            keys,
+            np.array([len(block) for block in blocks], np.int32),
+            arrival_ms=call.at_ms,
+            session=sessions.id_of(call.session_id),
+            output_tokens=tokenizer.count(call.output),
+        )
+    return rows.take(trace_name(path), block_tokens=options.block_tokens)
 
 
 def token_rows(path: Path, tokenizer: TextTokenizer | None = None) -> list[NDArray[np.int32]]:
-    """The prompts as token ids in time order: what the any-position what-if reads. 4 bytes a token."""
+    """The prompts as token ids in time order, for ``any_position``. 4 bytes per token."""
     encoder = tokenizer or open_tokenizer(None)
     return [encoder.encode(call.prompt) for call in read_calls(path)]
 
 
 def read_calls(path: Path) -> list[AgentCall]:
-    """In time order: session files stand one after another in the published sets. Times count from the first call."""
+    """In time order; the published sets list one session after another. Time starts at the first call."""
     calls = sorted(_iter_calls(path), key=lambda call: call.at_ms)
     if not calls:
-        raise ContractError(f"{path.name}: holds no calls")
+        raise ContractError(f"{path.name}: contains no calls")
     start_ms = calls[0].at_ms
     return [AgentCall(call.at_ms - start_ms, call.session_id, call.prompt, call.output) for call in calls]
 

@@ -1,6 +1,6 @@
-"""Azure LLM inference arrivals (``TIMESTAMP,ContextTokens,GeneratedTokens``), which hold no content: it is drawn.
+"""Azure LLM inference arrivals (``TIMESTAMP,ContextTokens,GeneratedTokens``). They have no content: it is generated.
 
-Content model, seeded and documented in docs/guides/traces.md: some requests continue an earlier conversation, whose
+The content is seeded and documented in docs/guides/traces.md: some requests continue an earlier conversation, whose
 whole prompt and answer become their prefix, so that ``prefix_share`` of all prompt tokens repeats an earlier prefix.
 """
 
@@ -12,15 +12,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-
 from sembase.errors import ConfigurationError, ContractError
-from sembase.trace.columns import BlockTrace, TreeInterner, block_trace
+from sembase.trace.columns import BlockTrace
+from sembase.trace.files import iter_lines, trace_name
 from sembase.trace.formats.interface import Options, TraceFormat, parse_options
 from sembase.trace.formats.invented_sessions import InventedSessions
-from sembase.trace.grow import Column
-from sembase.trace.lines import iter_lines
-from sembase.trace.naming import trace_name
+from sembase.trace.rows import TraceRows
 
 _HEADER: Final = b"TIMESTAMP,ContextTokens,GeneratedTokens"
 TOLERANCE: Final = 0.01
@@ -45,33 +42,25 @@ def load(path: Path, given: Options) -> BlockTrace:
     if not 0.0 <= options.prefix_share < 1.0 or options.block_tokens < 1:
         raise ConfigurationError("azure: prefix_share must be from 0 to below 1, block_tokens at least 1")
     invented = InventedSessions(options.prefix_share, options.block_tokens, options.seed)
-    interner = TreeInterner()
-    nodes, offsets, session = Column(np.int32), Column(np.int64), Column(np.int32)
-    arrivals = list(_iter_arrivals(path))
-    if not arrivals:
-        raise ContractError(f"{path.name}: holds no requests")
-    offsets.append(0)
-    for arrival in arrivals:
+    rows = TraceRows()
+    start_ms: float | None = None
+    for arrival in _iter_arrivals(path):
+        start_ms = arrival.at_ms if start_ms is None else start_ms
         drawn = invented.next_prompt(arrival.prompt_tokens, arrival.output_tokens)
-        nodes.extend(interner.add(-1, drawn.keys, drawn.tokens))
-        offsets.append(len(nodes))
-        session.append(drawn.session)
-    if abs(invented.achieved_share - options.prefix_share) > TOLERANCE:
+        rows.add(
+            drawn.keys,
+            drawn.tokens,
+            arrival_ms=arrival.at_ms - start_ms,
+            session=drawn.session,
+            output_tokens=arrival.output_tokens,
+        )
+    if start_ms is not None and abs(invented.achieved_share - options.prefix_share) > TOLERANCE:
         raise ConfigurationError(
             f"azure: the lengths in {path.name} allow a prefix share of {invented.achieved_share:.3f}, "
-            f"not {options.prefix_share:g}; ask for that or less"
+            f"not {options.prefix_share:g}; set prefix_share to that or less"
         )
-    start_ms = arrivals[0].at_ms
-    return block_trace(
-        f"{trace_name(path)}_share{options.prefix_share:g}_seed{options.seed}",
-        offsets.array(),
-        nodes.array(),
-        interner,
-        block_tokens=options.block_tokens,
-        arrival_ms=np.array([arrival.at_ms - start_ms for arrival in arrivals]),
-        session=session.array(),
-        output_tokens=np.array([arrival.output_tokens for arrival in arrivals], np.int32),
-    )
+    name = f"{trace_name(path)}_share{options.prefix_share:g}_seed{options.seed}"
+    return rows.take(name, block_tokens=options.block_tokens)
 
 
 def _iter_arrivals(path: Path) -> Iterator[Arrival]:
@@ -97,7 +86,7 @@ def _iter_arrivals(path: Path) -> Iterator[Arrival]:
 
 FORMAT = TraceFormat(
     name="azure",
-    summary="Azure LLM arrivals (TIMESTAMP,ContextTokens,GeneratedTokens) with drawn content of a given prefix share",
+    summary="Azure LLM arrivals (TIMESTAMP,ContextTokens,GeneratedTokens) with generated content (prefix_share)",
     looks_like=lambda head: head.lstrip(b"\xef\xbb\xbf").startswith(_HEADER),
     load=load,
 )

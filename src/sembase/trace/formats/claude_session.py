@@ -1,6 +1,6 @@
-"""One line of a Claude Code trace to one session in arrays.
+"""One line of a Claude Code trace in, one session as arrays out.
 
-The block ids are nearly all of the line, so compiled code lifts them out first and JSON is parsed without them.
+Nearly all of a line is block ids, so compiled code extracts them first and the JSON is parsed without them.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from numpy.typing import NDArray
 
 from sembase.errors import ContractError
 from sembase.labels import label_index
+from sembase.trace.files import iter_lines, parse_json
 from sembase.trace.formats.lifted_ids import lift_ids
-from sembase.trace.lines import iter_lines, parse_json
 
 _SYSTEM: Final = label_index("system")
 _ASSISTANT: Final = label_index("assistant")
 _TOOL_OUTPUT: Final = label_index("tool_output")
 _USER: Final = label_index("user")
-_MOST: Final = 2**31 - 1
+_MAX_NUMBER: Final = 2**31 - 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """Requests in time order. ``bounds`` are the places of a request's ids in ``ids``."""
+    """Requests in time order. ``bounds`` are the start and end of each request's ids in ``ids``."""
 
     number: int
     block_tokens: int
@@ -38,7 +38,7 @@ class Session:
     output_tokens: NDArray[np.int32]
     ttft_ms: NDArray[np.float64]
     system_blocks: NDArray[np.int32]
-    earlier_blocks: NDArray[np.int32]  # blocks the conversation's request before this one had, 0 at its first
+    earlier_blocks: NDArray[np.int32]  # blocks of the conversation's previous request, 0 for the first
     earlier_output_blocks: NDArray[np.int32]
     brings_tool_output: NDArray[np.bool_]
 
@@ -46,24 +46,24 @@ class Session:
         return self.ids[self.bounds[request, 0] : self.bounds[request, 1]]
 
     def labels_of(self, request: int) -> NDArray[np.uint8]:
-        """Inferred, the trace has no labels: tools and system prompt first, then what each turn added.
+        """Inferred, since the trace has no labels: tools and system prompt first, then what each turn added.
 
-        A turn adds the answer before it (assistant) and then a tool's result or the user's text. Nodes keep the label
-        of their first sight, so each turn's labels stay.
+        A turn adds the previous answer (assistant) and then a tool result or the user's text. A node keeps the label
+        it was first seen with, so the labels of earlier turns stay.
         """
         start, stop = self.bounds[request]
-        news = _TOOL_OUTPUT if self.brings_tool_output[request] else _USER
-        labels = np.full(int(stop - start), news, np.uint8)
+        added = _TOOL_OUTPUT if self.brings_tool_output[request] else _USER
+        labels = np.full(int(stop - start), added, np.uint8)
         answer = int(self.earlier_blocks[request])
         labels[answer : answer + int(self.earlier_output_blocks[request])] = _ASSISTANT
         labels[: self.system_blocks[request]] = _SYSTEM
         return labels
 
 
-def iter_sessions(path: Path, most: int) -> Iterator[Session]:
+def iter_sessions(path: Path, max_sessions: int) -> Iterator[Session]:
     """One session in memory at a time."""
     for number, (line_number, line) in enumerate(iter_lines(path)):
-        if number >= most:
+        if number >= max_sessions:
             return
         where = f"{path.name} line {line_number}"
         rest, ids, bounds = lift_ids(line, where)
@@ -79,14 +79,14 @@ def _session(value: object, number: int, ids: NDArray[np.int64], bounds: NDArray
     rows: list[tuple[float, int, int, float, int, int, int, bool]] = []
     _collect(value, 0.0, block_tokens, bounds, rows, where)
     if not rows:
-        raise ContractError(f"{where}: the session holds no requests")
+        raise ContractError(f"{where}: the session has no requests")
     rows.sort(key=lambda row: row[0])
-    at_ms, place, output, ttft, system, earlier, earlier_output, tool = zip(*rows, strict=True)
+    at_ms, array, output, ttft, system, earlier, earlier_output, tool = zip(*rows, strict=True)
     return Session(
         number=number,
         block_tokens=block_tokens,
         ids=ids,
-        bounds=bounds[np.array(place)],
+        bounds=bounds[np.array(array)],
         at_ms=np.array(at_ms, np.float64),
         output_tokens=np.array(output, np.int32),
         ttft_ms=np.array(ttft, np.float64),
@@ -105,27 +105,27 @@ def _collect(
     rows: list[tuple[float, int, int, float, int, int, int, bool]],
     where: str,
 ) -> None:
-    """The requests of a session or of a subagent, whose times count from its start, into ``rows``."""
+    """Append the requests of a session, or of a subagent (whose times start at its own start), to ``rows``."""
     system_tokens = sum(_number(conversation, name, where, 0.0) for name in ("tool_tokens", "system_tokens"))
     system = int(system_tokens) // block_tokens
     earlier = earlier_output = 0
     for request in conversation["requests"]:
         if not isinstance(request, dict):
-            raise ContractError(f"{where}: a request is no JSON object")
+            raise ContractError(f"{where}: a request is not a JSON object")
         at_ms = start_ms + 1000.0 * _number(request, "t", where)
         if isinstance(request.get("requests"), list):
             _collect(request, at_ms, block_tokens, bounds, rows, where)
             continue
-        place = request.get("hash_ids")
-        if not isinstance(place, list) or len(place) != 1:
+        array = request.get("hash_ids")
+        if not isinstance(array, list) or len(array) != 1:
             raise ContractError(f"{where}: the request at {at_ms / 1000:g} s has no hash_ids")
-        blocks = int(bounds[place[0], 1] - bounds[place[0], 0])
+        blocks = int(bounds[array[0], 1] - bounds[array[0], 0])
         output = int(_number(request, "out", where, -1.0))
         ttft_ms = 1000.0 * _number(request, "ttft", where, math.nan)
         brings_tool_output = "tool_result" in (request.get("input_types") or ())
         row = (
             at_ms,
-            place[0],
+            array[0],
             output,
             ttft_ms,
             system,
@@ -141,6 +141,6 @@ def _number(given: dict[str, Any], name: str, where: str, default: float | None 
     value = given.get(name)
     if value is None and default is not None:
         return default
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= _MOST:
-        raise ContractError(f"{where}: '{name}' must be a number from 0 to {_MOST}, found {value!r:.40}")
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= _MAX_NUMBER:
+        raise ContractError(f"{where}: '{name}' must be a number from 0 to {_MAX_NUMBER}, found {value!r:.40}")
     return float(value)

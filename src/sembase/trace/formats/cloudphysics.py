@@ -1,6 +1,6 @@
 """Block I/O of a CloudPhysics volume (``version,time,op,size,lbn``) as a block set: for parity with other simulators.
 
-Every row is a request for one block of size 1, named by its logical block number; sizes and operations do not count.
+Every row is a request for one block of size 1, identified by its logical block number; size and operation are ignored.
 """
 
 from __future__ import annotations
@@ -13,16 +13,15 @@ import numpy as np
 from sembase.errors import ContractError
 from sembase.labels import OTHER
 from sembase.trace.columns import BlockTrace
-from sembase.trace.formats.interface import Options, TraceFormat, refuse_options
-from sembase.trace.grow import Column
-from sembase.trace.lines import iter_lines
-from sembase.trace.naming import trace_name
+from sembase.trace.files import iter_lines, trace_name
+from sembase.trace.formats.interface import Options, TraceFormat, reject_options
+from sembase.trace.rows import Column
 
 _HEADER: Final = b"version,time,op,size,lbn"
 
 
 def load(path: Path, given: Options) -> BlockTrace:
-    refuse_options(given, "cloudphysics")
+    reject_options(given, "cloudphysics")
     ids: dict[int, int] = {}
     nodes, arrival_ms = Column(np.int32), Column(np.float64)
     for number, line in iter_lines(path):
@@ -34,7 +33,7 @@ def load(path: Path, given: Options) -> BlockTrace:
         arrival_ms.append(int(cells[1]))
         nodes.append(ids.setdefault(int(cells[4]), len(ids)))
     if not ids:
-        raise ContractError(f"{path.name}: holds no requests")
+        raise ContractError(f"{path.name}: contains no requests")
     return _block_set(trace_name(path), nodes.array(), arrival_ms.array(), len(ids))
 
 

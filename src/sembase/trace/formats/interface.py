@@ -1,4 +1,4 @@
-"""What a trace format offers: how to know it, how to load it, which options it takes."""
+"""What a trace format provides: how to recognise it, how to load it, which options it takes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from sembase.errors import ConfigurationError
+from sembase.trace.build import build_trace, in_time_order
 from sembase.trace.columns import BlockTrace
+from sembase.trace.files import trace_name
 from sembase.trace.record import TraceRecord
 
 Options = Mapping[str, object]
@@ -18,7 +20,7 @@ D = TypeVar("D")
 
 @dataclass(frozen=True, slots=True)
 class TraceFormat:
-    """``looks_like`` judges the first (unpacked) bytes. ``records`` is None where a file holds no trace records."""
+    """``looks_like`` gets the first (decompressed) bytes. ``records`` is None if such files have no trace records."""
 
     name: str
     summary: str
@@ -28,7 +30,7 @@ class TraceFormat:
 
 
 def parse_options(kind: type[D], given: Options, format_name: str) -> D:
-    """``given`` as the options dataclass ``kind``; names and types that do not fit are refused."""
+    """``given`` as the options dataclass ``kind``; raises for unknown names and wrong types."""
     assert dataclasses.is_dataclass(kind)
     defaults: dict[str, Any] = {f.name: f.default for f in dataclasses.fields(kind)}
     for name, value in given.items():
@@ -44,7 +46,7 @@ def parse_options(kind: type[D], given: Options, format_name: str) -> D:
 
 
 def _fits(value: object, default: object) -> bool:
-    """A value of the default's type; whole numbers pass for fractions; a default of None stands for optional text."""
+    """True for a value of the default's type. Integers pass as floats; a default of None means optional text."""
     if default is None:
         return value is None or isinstance(value, str)
     if isinstance(value, bool) or isinstance(default, bool):
@@ -52,6 +54,18 @@ def _fits(value: object, default: object) -> bool:
     return isinstance(value, int | float) if isinstance(default, float) else isinstance(value, type(default))
 
 
-def refuse_options(given: Options, format_name: str) -> None:
+def reject_options(given: Options, format_name: str) -> None:
     if given:
         raise ConfigurationError(f"trace format '{format_name}' has no option '{next(iter(given))}'; its options: none")
+
+
+def record_format(
+    name: str, summary: str, looks_like: Callable[[bytes], bool], records: Callable[[Path], Iterator[TraceRecord]]
+) -> TraceFormat:
+    """A format whose files hold trace records and that has no options: its columns are built from the records."""
+
+    def load(path: Path, given: Options) -> BlockTrace:
+        reject_options(given, name)
+        return build_trace(in_time_order(records(path), path.name), trace_name(path))
+
+    return TraceFormat(name, summary, looks_like, load, records)

@@ -1,6 +1,6 @@
-"""Content for arrivals that have none: conversations drawn so that a given share of the prompt tokens repeats a prefix.
+"""Content for arrivals without any: conversations drawn so that a given fraction of prompt tokens repeats a prefix.
 
-In: prompt and output lengths in time order; out: block keys. The lengths are never changed.
+In: prompt and output lengths in time order; out: block keys. The lengths never change.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-OPEN_SESSIONS: Final = 4096  # beyond this the conversation that waited longest is closed
-NEAREST: Final = 16  # a continued conversation is drawn among this many whose length fits best
+OPEN_SESSIONS: Final = 4096  # beyond this, the conversation that was idle longest is closed
+NEAREST: Final = 16  # a continued conversation is drawn from this many with the best fitting length
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,17 +25,17 @@ class DrawnPrompt:
 
 @dataclass(frozen=True, slots=True)
 class _Conversation:
-    """``length_tokens`` is prompt and answer: what the next turn's prompt has to hold at least."""
+    """``length_tokens`` is prompt plus answer: the minimum length of the next turn's prompt."""
 
     length_tokens: int
     prompt_keys: NDArray[np.int64]
 
 
 class InventedSessions:
-    """While the share so far is below the target, a request continues a conversation that fits into its prompt.
+    """While the fraction so far is below the target, a request continues a conversation that fits into its prompt.
 
-    The whole blocks of that conversation's last prompt stand in front, everything behind them is new (the answer in
-    between too: it was never a prompt). Costs the keys of at most 4,096 open conversations.
+    Its prompt starts with the whole blocks of that conversation's last prompt; the rest is new, including the answer in
+    between, which was never part of a prompt. Costs the keys of at most 4,096 open conversations.
     """
 
     def __init__(self, prefix_share: float, block_tokens: int, seed: int) -> None:

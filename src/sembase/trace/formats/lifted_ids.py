@@ -1,4 +1,4 @@
-"""Lifting the arrays of block ids out of a line of JSON before JSON is parsed: millions of numbers at memory speed.
+"""Extract the arrays of block ids from a line of JSON before it is parsed: millions of numbers at memory speed.
 
 ``{"hash_ids":[7,8,9], ...}`` becomes ``{"hash_ids":[0], ...}`` and array 0 = 7, 8, 9.
 """
@@ -18,7 +18,7 @@ _OPEN, _CLOSE, _COMMA, _SPACE, _ZERO, _NINE = 91, 93, 44, 32, 48, 57
 
 
 def lift_ids(line: bytes, where: str) -> tuple[bytes, NDArray[np.int64], NDArray[np.int64]]:
-    """The line without its ids, the ids of all arrays one after another, and where each array begins and ends."""
+    """The line without its ids, the ids of all arrays concatenated, and the start and end of each array."""
     arrays = line.count(b'"hash_ids":')
     text = np.frombuffer(line, np.uint8)
     ids = np.empty(line.count(b",") + arrays + 1, np.int64)
@@ -76,7 +76,7 @@ def _lift(  # noqa: PLR0912
             elif sign != _SPACE or (digits and at + 1 < text.size and _ZERO <= text[at + 1] <= _NINE):
                 return written, id_count, at
             at += 1
-        if digits == 0 and id_count > bounds[array, 0]:  # a comma with nothing behind it
+        if digits == 0 and id_count > bounds[array, 0]:  # a trailing comma
             return written, id_count, at
         if digits:
             ids[id_count] = number

@@ -1,6 +1,6 @@
-"""Mooncake traces: one request a line, ids of 512-token blocks chained with everything in front of them.
+"""Mooncake traces: one request per line; each id of a 512-token block depends on all blocks before it.
 
-``{"timestamp": ms, "input_length": n, "output_length": tokens, "hash_ids": [...]}``; the last block can be partial.
+``{"timestamp": ms, "input_length": n, "output_length": tokens, "hash_ids": [...]}``; the last block may be partial.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ import numpy as np
 
 from sembase.errors import ConfigurationError, ContractError
 from sembase.trace.chain import require_chained
-from sembase.trace.columns import BlockTrace, TreeInterner, block_trace
+from sembase.trace.columns import BlockTrace
+from sembase.trace.files import iter_json_lines, trace_name
 from sembase.trace.formats.interface import Options, TraceFormat, parse_options
-from sembase.trace.grow import Column
-from sembase.trace.lines import iter_json_lines
-from sembase.trace.naming import trace_name
+from sembase.trace.rows import TraceRows
 
 _FIELDS = {"timestamp", "input_length", "output_length", "hash_ids"}
 
@@ -31,28 +30,12 @@ def load(path: Path, given: Options) -> BlockTrace:
     options = parse_options(MooncakeOptions, given, "mooncake")
     if options.block_tokens < 1 or options.unchained not in ("reject", "by_path"):
         raise ConfigurationError("mooncake: block_tokens must be at least 1, unchained one of reject, by_path")
-    interner = TreeInterner()
-    nodes, offsets = Column(np.int32), Column(np.int64)
-    arrival_ms, output_tokens = Column(np.float64), Column(np.int32)
-    offsets.append(0)
+    rows = TraceRows()
     for where, value in iter_json_lines(path):
         arrival, prompt_tokens, output, keys = _parse(value, where)
         tokens = _tokens_of_blocks(prompt_tokens, len(keys), options.block_tokens, where)
-        nodes.extend(interner.add(-1, keys, tokens))
-        offsets.append(len(nodes))
-        arrival_ms.append(arrival)
-        output_tokens.append(output)
-    if len(offsets) == 1:
-        raise ContractError(f"{path.name}: holds no requests")
-    trace = block_trace(
-        trace_name(path),
-        offsets.array(),
-        nodes.array(),
-        interner,
-        block_tokens=options.block_tokens,
-        arrival_ms=arrival_ms.array(),
-        output_tokens=output_tokens.array(),
-    )
+        rows.add(keys, tokens, arrival_ms=arrival, output_tokens=output)
+    trace = rows.take(trace_name(path), block_tokens=options.block_tokens)
     if options.unchained == "reject":
         require_chained(trace)
     return trace
@@ -78,7 +61,7 @@ def _tokens_of_blocks(
     tail = prompt_tokens - (blocks - 1) * block_tokens
     if not 0 < tail <= block_tokens:
         raise ContractError(
-            f"{where}: {prompt_tokens} tokens do not fill {blocks} blocks of {block_tokens}; is block_tokens another?"
+            f"{where}: {prompt_tokens} tokens do not fit {blocks} blocks of {block_tokens}; set the right block_tokens"
         )
     tokens = np.full(blocks, block_tokens, np.int32)
     tokens[-1] = tail
@@ -87,7 +70,7 @@ def _tokens_of_blocks(
 
 FORMAT = TraceFormat(
     name="mooncake",
-    summary="Mooncake requests: timestamp, lengths and chained hash_ids of 512-token blocks, one JSON object a line",
+    summary="Mooncake requests: timestamp, lengths and chained hash_ids of 512-token blocks, one JSON object per line",
     looks_like=lambda head: head.lstrip().startswith(b"{") and b'"hash_ids"' in head and b'"input_length"' in head,
     load=load,
 )

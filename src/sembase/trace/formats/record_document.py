@@ -1,4 +1,4 @@
-"""Trace records in one JSON document: a list of records, or an object with ``requests`` and a few words about them."""
+"""Trace records in one JSON document: a list of records, or an object with ``requests`` and a description."""
 
 from __future__ import annotations
 
@@ -7,22 +7,19 @@ from pathlib import Path
 from typing import Final
 
 from sembase.errors import ContractError
-from sembase.trace.build import build_trace, in_time_order
-from sembase.trace.columns import BlockTrace
-from sembase.trace.formats.interface import Options, TraceFormat, refuse_options
-from sembase.trace.lines import open_bytes, parse_json
-from sembase.trace.naming import trace_name
+from sembase.trace.files import open_bytes, parse_json
+from sembase.trace.formats.interface import record_format
 from sembase.trace.record import SCHEMA, TraceRecord, parse_record
 
 _FIELDS: Final = ("schema", "trace_id", "backend_name", "model_name", "requests", "metadata")
-MAX_DOCUMENT_BYTES: Final = 512 * 2**20  # it is parsed as a whole, at about ten times its size
+MAX_DOCUMENT_BYTES: Final = 512 * 2**20  # parsed as a whole, in about ten times its size
 
 
 def records(path: Path) -> Iterator[TraceRecord]:
     with open_bytes(path) as stream:
         content = stream.read(MAX_DOCUMENT_BYTES + 1)
     if len(content) > MAX_DOCUMENT_BYTES:
-        raise ContractError(f"{path.name}: more than {MAX_DOCUMENT_BYTES} bytes in one JSON document; use JSON Lines")
+        raise ContractError(f"{path.name}: JSON document larger than {MAX_DOCUMENT_BYTES} bytes; use JSON Lines")
     document = parse_json(content, path.name)
     if isinstance(document, dict):
         unknown = sorted(set(document) - set(_FIELDS))
@@ -35,22 +32,16 @@ def records(path: Path) -> Iterator[TraceRecord]:
         yield parse_record(value, f"{path.name} request {number}")
 
 
-def load(path: Path, given: Options) -> BlockTrace:
-    refuse_options(given, "json")
-    return build_trace(in_time_order(records(path), path.name), trace_name(path))
-
-
 def _looks_like(head: bytes) -> bool:
-    """A list, or an object that names its requests before it begins with one of them."""
+    """A list, or an object whose own keys come before the first record."""
     text = head.lstrip()
     outer = text.partition(b'"request_id"')[0]
     return text.startswith(b"[") or (text.startswith(b"{") and (b'"trace_id"' in outer or b'"requests"' in outer))
 
 
-FORMAT = TraceFormat(
-    name="json",
-    summary="semantic_kv.trace.v1 records in one JSON document: a list, or an object with 'requests'",
-    looks_like=_looks_like,
-    load=load,
-    records=records,
+FORMAT = record_format(
+    "json",
+    "semantic_kv.trace.v1 records in one JSON document: a list, or an object with 'requests'",
+    _looks_like,
+    records,
 )

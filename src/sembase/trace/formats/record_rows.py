@@ -1,6 +1,6 @@
-"""Trace records as CSV, one block a row: rows of one request follow each other, request columns count in the first row.
+"""Trace records as CSV, one block per row. Rows of one request are adjacent; its own columns are read from the first.
 
-``metadata`` columns hold JSON. Streams: one request in memory at a time.
+``metadata`` columns contain JSON. Streams: one request in memory at a time.
 """
 
 from __future__ import annotations
@@ -14,11 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from sembase.errors import ContractError
-from sembase.trace.build import build_trace, in_time_order
-from sembase.trace.columns import BlockTrace
-from sembase.trace.formats.interface import Options, TraceFormat, refuse_options
-from sembase.trace.lines import open_bytes
-from sembase.trace.naming import trace_name
+from sembase.trace.files import open_bytes
+from sembase.trace.formats.interface import record_format
 from sembase.trace.record import BLOCK_FIELDS, RECORD_FIELDS, TraceRecord, parse_record
 
 BLOCK_COLUMNS: Final = tuple("block_metadata" if name == "metadata" else name for name in BLOCK_FIELDS)
@@ -35,7 +32,7 @@ def records(path: Path) -> Iterator[TraceRecord]:
         first_line, first = numbered[0]
         where = f"{path.name} line {first_line}"
         given = {name: first[name] for name in RECORD_FIELDS if name in first}
-        # Without a clock of its own a request comes after the one before it.
+        # Without a timestamp a request arrives after the previous one.
         given.setdefault("timestamp_ms", float(first_line))
         blocks = [{_block_field(name): row[name] for name in row if _is_block(name)} for _, row in numbered]
         yield parse_record({**given, "request_id": request_id, "blocks": blocks}, where)
@@ -86,7 +83,7 @@ def _values(row: dict[str, str], where: str) -> dict[str, Any]:
             else:
                 values[name] = json.loads(cell) if name in _JSON else cell
         except ValueError:
-            raise ContractError(f"{where}: column {name} holds {cell!r:.40}") from None
+            raise ContractError(f"{where}: column {name} has an invalid value {cell!r:.40}") from None
     if "request_id" not in values:
         raise ContractError(f"{where}: 'request_id' is missing")
     return values
@@ -100,20 +97,14 @@ def _block_field(column: str) -> str:
     return "metadata" if column == "block_metadata" else column
 
 
-def load(path: Path, given: Options) -> BlockTrace:
-    refuse_options(given, "csv")
-    return build_trace(in_time_order(records(path), path.name), trace_name(path))
-
-
 def _looks_like(head: bytes) -> bool:
     header = head.partition(b"\n")[0]
     return not head.startswith(b"PAR1") and b"request_id" in header and b"token_count" in header and b"{" not in header
 
 
-FORMAT = TraceFormat(
-    name="csv",
-    summary="semantic_kv.trace.v1 as CSV, one block a row; request_id, semantic_type and token_count are required",
-    looks_like=_looks_like,
-    load=load,
-    records=records,
+FORMAT = record_format(
+    "csv",
+    "semantic_kv.trace.v1 as CSV, one block per row; request_id, semantic_type and token_count are required",
+    _looks_like,
+    records,
 )

@@ -1,4 +1,4 @@
-"""Reading trace files: gzip or plain by their first bytes, line by line, with the place for complaints."""
+"""Trace files: opened plain or as gzip, read line by line, written whole or not at all, and the trace's name."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from pathlib import Path
 from typing import IO, Final, cast
 
 from sembase.errors import ConfigurationError, ContractError
+from sembase.files import replace_atomically
 
 MAX_LINE_BYTES: Final = 256 * 2**20  # the longest line of the Claude Code trace is 11 MB
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _BROKEN: Final = (gzip.BadGzipFile, zlib.error, EOFError)
+_SUFFIXES: Final = (".gz", ".jsonl", ".json", ".csv", ".parquet", ".txt")
 
 
 @contextmanager
 def open_bytes(path: Path) -> Iterator[IO[bytes]]:
-    """The file's bytes, decompressed where it is gzip; what cannot be read is the user's to correct."""
+    """The file's bytes, decompressed if it is gzip (detected by its first bytes). Errors name the file."""
     try:
         with path.open("rb") as raw:
             is_gzip = raw.read(2) == _GZIP_MAGIC
@@ -41,7 +43,7 @@ def read_head(path: Path, limit_bytes: int = 4096) -> bytes:
 
 
 def iter_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Numbered lines that hold something. Holds one line at a time."""
+    """Numbered non-empty lines. Holds one line at a time."""
     with open_bytes(path) as stream:
         number = 0
         while line := stream.readline(MAX_LINE_BYTES + 1):
@@ -53,7 +55,7 @@ def iter_lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def iter_json_lines(path: Path) -> Iterator[tuple[str, object]]:
-    """Each line's JSON with where it stands."""
+    """The JSON of each line with its location, for error messages."""
     for number, line in iter_lines(path):
         where = f"{path.name} line {number}"
         yield where, parse_json(line, where)
@@ -70,3 +72,27 @@ def parse_json(content: bytes, where: str) -> object:
         raise ContractError(f"{where}: nested too deeply") from None
     except ValueError as error:  # a number with thousands of digits
         raise ContractError(f"{where}: {error}") from None
+
+
+@contextmanager
+def write_atomically(path: Path) -> Iterator[IO[bytes]]:
+    """A stream whose bytes appear under ``path`` only if the block ends without an error."""
+    try:
+        with replace_atomically(path) as stream:
+            yield stream
+    except OSError as error:
+        raise ConfigurationError(
+            f"{path}: cannot be written (--output): {(error.strerror or str(error)).lower()}"
+        ) from None
+
+
+def trace_name(path: Path) -> str:
+    """The file name without folders and known suffixes, so that a trace does not name a folder of someone's machine."""
+    name = path.name
+    shortened = True
+    while shortened:
+        shortened = False
+        for suffix in _SUFFIXES:
+            if name.lower().endswith(suffix) and len(name) > len(suffix):
+                name, shortened = name[: -len(suffix)], True
+    return name
