@@ -28,7 +28,7 @@ from semblend.integration.vllm.open_request import PagedRequest
 from semblend.integration.vllm.orders import CaptureOrder, Choice, LoadOrder, LoadReport, StepOrders
 from semblend.integration.vllm.sparse_forward import SparseForward
 from semblend.integration.vllm.worker_half import WorkerHalf, opened_for_choice
-from semblend.kv.host_store import HostStore
+from semblend.kv.donor_store import KVShape, open_donor_store
 from semblend.kv.rope import half_split, rotate_keys
 from semblend.pipeline.planner import Planner
 from semblend.plan.gates import Gates
@@ -69,7 +69,8 @@ class Rig:
         self.cache.probe(self.cache.blocks - 1, spec.num_kv_heads, spec.head_size)
         self.forward = SparseForward(self.runner, self.config, self.cache, STEP_TOKENS)
         self.rotation = half_split(rope.theta, rope.rotary_dim)
-        self._store = HostStore(len(group.layer_names), spec.num_kv_heads, spec.head_size, self.cache.dtype, HOST_BYTES)
+        shape = KVShape(len(group.layer_names), spec.num_kv_heads, spec.head_size, self.cache.dtype)
+        self._store = open_donor_store(shape, HOST_BYTES)
         log = logging.getLogger("fidelity")
         self.half = WorkerHalf(self.cache, self._store, self.rotation, self.forward, lambda mine: mine, log)
         per_request = -(-STEP_TOKENS // spec.block_size)

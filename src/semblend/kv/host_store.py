@@ -5,15 +5,12 @@ A token takes layers x 2 x heads x head_dim x bytes per element: 23,040 bytes fo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
-from sembase.errors import SemBlendError
-
-
-class StoreError(SemBlendError, LookupError):
-    """A donor is missing, incomplete, shorter than declared, or would not fit."""
+from semblend.kv.donor_store import KVShape, StoreError, check_look_up
 
 
 @dataclass(slots=True)
@@ -25,34 +22,29 @@ class _Entry:
 
 
 class HostStore:
-    """One tensor [layers, 2, tokens, heads, head_dim] per donor, readable once every position of it was written.
+    """The ``DonorStore`` named ``host``: one tensor [layers, 2, tokens, heads, head_dim] per donor, read as views.
 
-    `max_bytes` is a ceiling, not a policy: the scheduler half evicts in time, and `begin` refuses when it did not.
+    ``max_bytes`` is a ceiling, not a policy: the scheduler half evicts in time, and ``begin`` refuses when it did not.
     """
 
-    def __init__(
-        self, layers: int, heads: int, head_dim: int, dtype: torch.dtype, max_bytes: int | None = None
-    ) -> None:
-        self._layers, self._heads, self._head_dim, self._dtype = layers, heads, head_dim, dtype
+    def __init__(self, shape: KVShape, max_bytes: int | None = None) -> None:
+        self._layers, self._heads, self._head_dim, self._dtype = shape.layers, shape.heads, shape.head_dim, shape.dtype
         self._max_bytes = max_bytes
         self._entries: dict[str, _Entry] = {}
         self._bytes_held = 0
-        self.bytes_per_token = layers * 2 * heads * head_dim * dtype.itemsize
+        self.bytes_per_token = shape.bytes_per_token
 
     @property
     def bytes_held(self) -> int:
         """Bytes of all donors, begun or committed."""
         return self._bytes_held
 
-    def __len__(self) -> int:
-        return sum(entry.written is None for entry in self._entries.values())
-
-    def __contains__(self, donor_id: object) -> bool:
-        entry = self._entries.get(donor_id) if isinstance(donor_id, str) else None
-        return entry is not None and entry.written is None
+    def contains(self, donor_ids: Sequence[str]) -> list[bool]:
+        check_look_up(donor_ids)
+        entries = [self._entries.get(donor_id) for donor_id in donor_ids]
+        return [entry is not None and entry.written is None for entry in entries]
 
     def begin(self, donor_id: str, tokens: int) -> None:
-        """Make room for a donor, in place of any with the same id. Refused without a change when it would not fit."""
         if tokens <= 0:
             raise StoreError(f"donor {donor_id}: {tokens} tokens cannot be stored")
         needed = tokens * self.bytes_per_token
@@ -68,7 +60,6 @@ class HostStore:
         self._bytes_held += needed
 
     def write(self, donor_id: str, layer: int, start: int, keys: torch.Tensor, values: torch.Tensor) -> None:
-        """Copy K and V, [n, heads, head_dim] each, to positions start..start + n of one layer, in any order."""
         entry = self._entry(donor_id)
         if entry.written is None:
             raise StoreError(f"donor {donor_id} is committed: readers may hold views of it")
@@ -86,7 +77,6 @@ class HostStore:
         entry.written[layer, start : start + length] = True
 
     def commit(self, donor_id: str) -> None:
-        """Make a completely written donor readable; from then on it does not change."""
         entry = self._entry(donor_id)
         if entry.written is None:
             return
@@ -96,7 +86,6 @@ class HostStore:
         entry.written = None
 
     def read(self, donor_id: str, start: int, length: int) -> torch.Tensor:
-        """View [layers, 2, length, heads, head_dim] of a committed donor."""
         entry = self._entry(donor_id)
         if entry.written is not None:
             raise StoreError(f"donor {donor_id} is not committed")
@@ -104,16 +93,11 @@ class HostStore:
         return entry.kv[:, :, start : start + length]
 
     def drop(self, donor_id: str) -> bool:
-        """Forget a donor, begun or committed; False when there was none. Views already read stay valid."""
         entry = self._entries.pop(donor_id, None)
         if entry is None:
             return False
         self._bytes_held -= entry.declared_bytes
         return True
-
-    def clear(self) -> None:
-        self._entries.clear()
-        self._bytes_held = 0
 
     def _entry(self, donor_id: str) -> _Entry:
         entry = self._entries.get(donor_id)

@@ -17,6 +17,7 @@ from tests.engines.vllm_inside.world import Vote
 from semblend.contract import ContextRisk, Run, TokenRange
 from semblend.integration.vllm.orders import CaptureOrder, Choice, LoadOrder, StepOrders
 from semblend.integration.vllm.worker_half import WorkerHalf
+from semblend.kv.donor_store import KVShape
 from semblend.kv.host_store import HostStore
 from semblend.kv.rope import half_split, rotate_keys
 from semblend.plan.selection import Selection
@@ -56,7 +57,7 @@ class Forward:
 class Worker:
     def __init__(self, agree: Any = bool, ceiling: int | None = None) -> None:
         self.cache, self.forward = Cache(), Forward()
-        self.store = HostStore(LAYERS, HEADS, DIM, torch.float32, ceiling)
+        self.store = HostStore(KVShape(LAYERS, HEADS, DIM, torch.float32), ceiling)
         log = logging.getLogger("semblend.tests")
         self.half = WorkerHalf(self.cache, self.store, ROTATION, self.forward, agree, log)  # type: ignore[arg-type]
 
@@ -171,8 +172,7 @@ def test_a_donor_is_loaded_in_the_step_that_drops_it_and_its_room_is_free_for_th
     assert news is not None
     assert not news.load_faults
     assert not news.capture_faults
-    assert "new" in worker.store
-    assert "old" not in worker.store
+    assert worker.store.contains(["new", "old"]) == [True, False]
 
 
 def test_ranks_that_would_choose_differently_break_the_promise_before_any_forward() -> None:

@@ -31,6 +31,7 @@ from tests.engines.vllm_inside.traces import BYTES_PER_TOKEN, WIDTH, TraceCache,
 from semblend.integration.vllm import connector_v1
 from semblend.integration.vllm.orders import Readiness
 from semblend.integration.vllm.worker_half import WorkerHalf
+from semblend.kv.donor_store import KVShape
 from semblend.kv.host_store import HostStore
 from semblend.kv.rope import half_split
 from semblend.pipeline.planner import Planner
@@ -255,7 +256,7 @@ def make_world(
     made = []
     for rank in range(ranks):
         cache = TraceCache(blocks, BLOCK)
-        store = HostStore(1, 1, WIDTH, torch.int64, options["host_bytes"])
+        store = HostStore(KVShape(1, 1, WIDTH, torch.int64), options["host_bytes"])
         forward = TraceForward(cache)
         rotation = half_split(1e4, WIDTH)
         half = WorkerHalf(cache, store, rotation, forward, vote.of(rank), LOG, ranks=ranks)  # type: ignore[arg-type]

@@ -20,7 +20,7 @@ from semblend.integration.vllm.scheduler_half import SchedulerHalf
 from semblend.integration.vllm.self_test import POSITIONS, check_rotation
 from semblend.integration.vllm.sparse_forward import SparseForward
 from semblend.integration.vllm.worker_half import WorkerHalf
-from semblend.kv.host_store import HostStore
+from semblend.kv.donor_store import KVShape, open_donor_store
 from semblend.kv.rope import Rotation, half_split
 from semblend.pipeline.planner import Planner
 from semblend.plan.fidelity import OPEN, FidelityGate
@@ -133,7 +133,8 @@ def make_worker_half(
         proof = partial(_prove_rotation, cache, sparse_forward, rotation, vocabulary)
         if not border.call("self_test", "", proof, False):
             return Readiness(f"self-test failed: {faults[0]}", False, "", 1), None
-    store = HostStore(support.layers, support.kv_heads, support.head_dim, cache.dtype, options.host_bytes)
+    shape = KVShape(support.layers, support.kv_heads, support.head_dim, cache.dtype)
+    store = open_donor_store(shape, options.host_bytes)
     ranks = vllm_config.parallel_config.world_size
     half = WorkerHalf(cache, store, rotation, sparse_forward, agree_in_group, log, ranks=ranks)
     return Readiness("", sparse_forward is not None, cache.layout.digest(), store.bytes_per_token), half

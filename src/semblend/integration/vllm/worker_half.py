@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from semblend.integration.vllm.attention_cache import AttentionCache
     from semblend.integration.vllm.sparse_forward import SparseForward
-    from semblend.kv.host_store import HostStore
+    from semblend.kv.donor_store import DonorStore
 
 
 LONG_RUN_TOKENS: Final = 1000
@@ -42,7 +42,7 @@ class WorkerHalf:
     def __init__(
         self,
         cache: AttentionCache,
-        store: HostStore,
+        store: DonorStore,
         rotation: Rotation,
         sparse_forward: SparseForward | None,
         agree: Callable[[bool], bool],

@@ -1,0 +1,88 @@
+"""Where a worker keeps donor KV: the protocol every store obeys, and the one place a store is chosen by name.
+
+A donor goes in position by position (``begin``, ``write``, ``commit``) and comes out by range (``read``). Workers know
+this protocol only. ``host`` keeps donors in the worker's own memory; shared and device-resident stores are further
+names here. Every call costs time by its own tokens or ids, never by the number of stored donors: a store may hold 10^8
+of them on behalf of thousands of workers. ``tests/conformance/test_donor_stores.py`` holds each store to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
+
+from sembase.errors import SemBlendError
+from sembase.registry import Registry
+
+if TYPE_CHECKING:
+    import torch
+
+HOST: Final = "host"
+MAX_LOOK_UP: Final = 1024  # ids per call of ``contains``
+
+
+class StoreError(SemBlendError, LookupError):
+    """A donor is missing, incomplete, shorter than declared, or would not fit; or a call exceeds its bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class KVShape:
+    """The KV of one token on one rank."""
+
+    layers: int
+    heads: int
+    head_dim: int
+    dtype: torch.dtype
+
+    @property
+    def bytes_per_token(self) -> int:
+        return self.layers * 2 * self.heads * self.head_dim * int(self.dtype.itemsize)
+
+
+class DonorStore(Protocol):
+    """K and V of donors by donor id. A donor is readable once every position of every layer was written and it is
+    committed; from then on it never changes. What cannot be done raises ``StoreError`` and changes nothing."""
+
+    @property
+    def bytes_per_token(self) -> int: ...
+
+    @property
+    def bytes_held(self) -> int:
+        """Bytes this worker holds, of donors begun or committed."""
+
+    def begin(self, donor_id: str, tokens: int) -> None:
+        """Make room for a donor, in place of any with the same id; refused when it would not fit."""
+
+    def write(self, donor_id: str, layer: int, start: int, keys: torch.Tensor, values: torch.Tensor) -> None:
+        """Copy K and V, ``[n, heads, head_dim]`` each, to positions ``start .. start + n`` of one layer, in any order.
+
+        Shapes and dtypes are refused, not converted. The tensors may be overwritten after the call.
+        """
+
+    def commit(self, donor_id: str) -> None:
+        """Make a completely written donor readable. Committing twice changes nothing."""
+
+    def read(self, donor_id: str, start: int, length: int) -> torch.Tensor:
+        """``[layers, 2, length, heads, head_dim]`` of a committed donor. The tensor stays valid after a ``drop``."""
+
+    def drop(self, donor_id: str) -> bool:
+        """Remove a donor, begun or committed; False when there was none."""
+
+    def contains(self, donor_ids: Sequence[str]) -> list[bool]:
+        """For each id whether it is committed here, in one look-up of at most ``MAX_LOOK_UP`` ids."""
+
+
+OpenStore = Callable[[KVShape, int | None], DonorStore]
+STORES: Final[Registry[OpenStore]] = Registry("donor store")
+STORES.register(HOST, "semblend.kv.host_store:HostStore")
+
+
+def open_donor_store(shape: KVShape, max_bytes: int | None, name: str = HOST) -> DonorStore:
+    """The store of one worker. ``max_bytes`` is its ceiling; None leaves the bound to whoever evicts."""
+    return STORES.get(name)(shape, max_bytes)
+
+
+def check_look_up(donor_ids: Sequence[str]) -> None:
+    if len(donor_ids) > MAX_LOOK_UP:
+        raise StoreError(f"{len(donor_ids)} donors in one look-up; at most {MAX_LOOK_UP}")
