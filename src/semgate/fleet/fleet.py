@@ -19,13 +19,13 @@ class Fleet:
     def __init__(
         self,
         *,
-        most_replicas: int = 256,
+        max_replicas: int = 256,
         breaker: BreakerOptions | None = None,
         on_add: Callable[[Replica], None] | None = None,
         on_remove: Callable[[Replica], None] | None = None,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._most = most_replicas
+        self._most = max_replicas
         self._breaker = breaker
         self._on_add = on_add
         self._on_remove = on_remove

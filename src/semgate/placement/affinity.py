@@ -1,7 +1,7 @@
-"""Session -> the replica that served it last. Bounded: the session unused for longest leaves first.
+"""Session -> the replica that served it last. Bounded: the least recently used session is evicted first.
 
-About 300 bytes and 2 us per session however long its id is: keys are digests, and hold the tenant, so that none can
-name another's session.
+About 300 bytes and 2 us per session regardless of the length of its id: keys are digests that include the tenant, so
+that no tenant can name another's session.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ class Home:
 
 
 class SessionHomes:
-    def __init__(self, most_sessions: int = 100_000, keep_s: float = 3_600.0) -> None:
-        if most_sessions < 1 or keep_s <= 0.0:
-            raise ConfigurationError("session affinity keeps at least one session for more than 0 seconds")
-        self._most = most_sessions
+    def __init__(self, max_sessions: int = 100_000, keep_s: float = 3_600.0) -> None:
+        if max_sessions < 1 or keep_s <= 0.0:
+            raise ConfigurationError("max_sessions must be at least 1 and keep_s greater than 0")
+        self._max_sessions = max_sessions
         self._keep_s = keep_s
         self._homes: OrderedDict[bytes, Home] = OrderedDict()
 
@@ -43,7 +43,7 @@ class SessionHomes:
         key = _key(tenant, session)
         self._homes[key] = Home(replica, prompt_tokens, now_s)
         self._homes.move_to_end(key)
-        while len(self._homes) > self._most or self._oldest_is_stale(now_s):
+        while len(self._homes) > self._max_sessions or self._oldest_is_stale(now_s):
             self._homes.popitem(last=False)
 
     def _oldest_is_stale(self, now_s: float) -> bool:

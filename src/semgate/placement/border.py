@@ -1,4 +1,4 @@
-"""The broad excepts of placement: what goes wrong while gathering or scoring becomes least-loaded plus the reason."""
+"""The broad excepts of placement: an error while gathering or scoring becomes least-loaded plus the reason."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from semgate.placement.view import PlacementRequest, ReplicaView
 def guarded(
     choose: Callable[[], tuple[Case, Choice]], least_loaded: Callable[[], tuple[Case, Choice]]
 ) -> tuple[Case, Choice]:
-    """Fail open. The exception's own text may quote a prompt, so only its type is told."""
+    """Fail open. The exception's own text may quote a prompt, so the reason gives only its type."""
     try:
         return choose()
     except Exception as error:  # noqa: BLE001 - placement fails open
         case, choice = least_loaded()
-        reason = f"{type(error).__name__} while placing; least loaded instead"
-        return case, Choice(choice.place, "error_fallback", choice.scores_ms, reason)
+        reason = f"{type(error).__name__} while placing; used the least loaded replica"
+        return case, Choice(choice.chosen, "error_fallback", choice.scores_ms, reason)
 
 
-async def gathered(gather: Awaitable[PlacementRequest], bare: PlacementRequest) -> PlacementRequest:
-    """Fail open: a request whose evidence cannot be had is placed by load, and says why."""
+async def evidence_or_bare(collect: Awaitable[PlacementRequest], bare: PlacementRequest) -> PlacementRequest:
+    """Fail open: a request whose evidence cannot be collected is placed by load, with the error as its reason."""
     try:
-        return await gather
+        return await collect
     except Exception as error:  # noqa: BLE001 - placement fails open
-        return replace(bare, trouble=f"{type(error).__name__} while gathering evidence")
+        return replace(bare, evidence_error=f"{type(error).__name__} while gathering evidence")
 
 
 def without_evidence(
@@ -39,7 +39,7 @@ def without_evidence(
     now_s: float,
     fallback: LeastLoaded,
 ) -> tuple[Case, Choice]:
-    """Least loaded from the load alone: no index, no history, nothing of the request but its size."""
+    """Least loaded, from load and the size of the request alone: no index, no history."""
     bare = PlacementRequest(prompt_tokens=request.prompt_tokens, block_tokens=request.block_tokens)
     case = build_case(bare, candidates, price, turn, now_s)
     return case, fallback.choose(case)

@@ -1,4 +1,4 @@
-"""A request and the candidate replicas as arrays, ready to be scored; and what a policy answers."""
+"""A request and the candidate replicas as arrays, ready to be scored, and the choice a policy returns."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from semgate.placement.cost import Price
 from semgate.placement.decision import RoutePath
 from semgate.placement.view import ROW_NUMBERS, BySlot, Floats, PlacementRequest, ReplicaView
 
-_EVEN_MS = 1e-6  # scores closer than a nanosecond are rounding, not preference
+_EVEN_MS = 1e-6  # scores that differ by less than a nanosecond are equal
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
     """Arrays run over the candidates. ``cached_blocks``: leading blocks each holds, announced by the engine or sent
-    there too lately to be announced. ``home``: the candidate that served the session last, ``home_tokens`` the prompt
-    it saw then, ``home_age_s`` how long ago. ``turn`` counts decisions: equals are served in turn."""
+    there too recently to be announced. ``home``: the candidate that served the session last, ``home_tokens`` the
+    prompt it saw then, ``home_age_s`` how long ago. ``turn`` counts decisions: ties are taken in turn."""
 
     request: PlacementRequest
     candidates: Sequence[ReplicaView]
@@ -35,9 +35,9 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """``place`` is a position among the candidates, ``expected_tokens`` the prefill expected to be spared there."""
+    """``chosen`` is a position among the candidates, ``expected_tokens`` the prefill tokens expected to be reused."""
 
-    place: int
+    chosen: int
     path: RoutePath
     scores_ms: Floats
     reason: str
@@ -59,7 +59,7 @@ def build_case(
 
 
 def at_slots(by_slot: BySlot | None, slots: NDArray[np.int64]) -> Floats:
-    """Evidence by slot -> by candidate; zero where the index does not know the slot yet."""
+    """Evidence by slot -> by candidate; zero if the index does not know the slot yet."""
     if by_slot is None or not by_slot.size:
         return np.zeros(slots.size)
     if slots.max() < by_slot.size:
@@ -68,7 +68,7 @@ def at_slots(by_slot: BySlot | None, slots: NDArray[np.int64]) -> Floats:
 
 
 def best_in_turn(scores_ms: Floats, turn: int) -> int:
-    """The best candidate; among equals the next in turn, so that nobody waits for ever."""
+    """The best candidate; ties are broken in turn, so that no replica is starved."""
     best = np.flatnonzero(scores_ms >= scores_ms.max() - _EVEN_MS)
     if best.size == 1:
         return int(best[0])

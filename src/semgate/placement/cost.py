@@ -11,15 +11,15 @@ import numpy as np
 from sembase.latency import PAIRS_PER_UNIT, LatencyModel, read_latency_model
 from semgate.placement.view import Floats
 
-# A stream that decodes makes every pass a little longer. Without a calibration this is an assumption, and small: its
-# work is to spread requests whose prefill is already done, not to outbid a cached prefix.
+# A decoding stream makes every pass a little longer. Without a calibration this is an assumption, and small: it should
+# spread requests whose prefill is done, not outweigh a cached prefix.
 PRIOR_MS_PER_STREAM: Final = 0.5
 Source = Literal["default", "given", "calibrated", "learnt"]
 
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What work costs on one replica. ``base_ms`` is the same everywhere and never moves a choice."""
+    """What work costs on one replica. ``base_ms`` is the same on all replicas and never affects a choice."""
 
     base_ms: float
     ms_per_token: float
@@ -29,7 +29,7 @@ class Price:
     source: Source = "default"
 
     def saved_ms(self, prompt_tokens: int, cached_tokens: Floats) -> Floats:
-        """Predicted prefill saved where so many leading tokens are cached. The last token is always computed."""
+        """Predicted prefill saved with this many leading tokens cached. The last token is always computed."""
         cached = np.minimum(cached_tokens, max(prompt_tokens - 1, 0))
         saved: Floats = (self.ms_per_token - self.ms_per_cached_token) * cached
         if self.ms_per_million_pairs:
@@ -40,7 +40,7 @@ class Price:
     def wait_ms(
         self, queued_prefill_tokens: Floats, in_flight: Floats, head_tokens: Floats, head_age_ms: Floats
     ) -> Floats:
-        """Predicted queueing: the prefill in front, less what its head has got done, and the streams of every pass."""
+        """Predicted queueing: the prefill ahead, minus what its head has finished, plus decoding streams."""
         done_ms = np.minimum(self.ms_per_token * head_tokens, np.maximum(head_age_ms, 0.0))
         wait: Floats = self.ms_per_token * queued_prefill_tokens - done_ms + self.ms_per_stream * in_flight
         return wait

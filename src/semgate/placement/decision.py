@@ -1,4 +1,4 @@
-"""What a placement says of one request: where it goes, by which evidence, and what every replica was worth."""
+"""The decision for one request: where it goes, on which evidence, and the score of every replica."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Literal
 from sembase.errors import SemBlendError
 
 # exact_route: leading blocks, announced or remembered by their keys. semantic_placement: announced donors or remembered
-# content, a belief. cold_route: neither (a session may still go home).
+# content, not verified. cold_route: neither (a session may still return to its last replica).
 RoutePath = Literal["exact_route", "semantic_placement", "cold_route", "error_fallback"]
 
 
 class NoUsableReplicaError(SemBlendError):
-    """Nothing can take the request; the message counts the replicas by state. Answer 503, never retry in a loop."""
+    """No replica can take the request; the message counts the replicas by state. Answer 503, never retry in a loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +21,9 @@ class Decision:
     """``scores_ms`` holds the best candidates, best first: predicted prefill saved minus queueing added.
 
     ``exact_blocks`` is what the chosen replica holds by announcement or routing history, ``donor_tokens`` what donors
-    announced there cover beyond it, ``similarity`` that cover as a share of the prompt (None without donor evidence).
-    ``expected_tokens`` is the prefill the policy expects to be spared there: what is left is the load it adds.
-    ``own_evidence``: only the tenant's own requests decided, so that it may hear how.
+    announced there cover beyond it, ``similarity`` that coverage as a fraction of the prompt (None without donor
+    evidence). ``expected_tokens`` are the prefill tokens the policy expects to be reused; the rest is added load.
+    ``own_evidence``: only the tenant's own requests decided, so that the tenant may be told the route.
     A route, never a claim of reuse: only the engine knows what it reused.
     """
 

@@ -1,7 +1,7 @@
-"""Who may take a request: the ready ones; with none, half-open ones, then those whose health check fails.
+"""Which replicas may take a request: ready ones; without any, half-open ones, then those whose health check fails.
 
-With every breaker open a request still tries one replica, as it may work by now; never a second one. A draining replica
-is never a candidate.
+With every breaker open a request still tries one replica, which may have recovered, but never a second one. A draining
+replica is never a candidate.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from semgate.placement.view import ReplicaState, ReplicaView
 
 _LAST_RESORTS: tuple[ReplicaState, ...] = ("half_open", "unhealthy", "open")
 
-_SAID = {"half_open": "half-open", "unhealthy": "unhealthy", "open": "shut off"}
+_STATE_NAMES = {"half_open": "half-open", "unhealthy": "unhealthy", "open": "open-breaker"}
 
 
 def eligible(fleet: Sequence[ReplicaView], tried: frozenset[str]) -> tuple[Sequence[ReplicaView], str | None]:
@@ -27,17 +27,17 @@ def eligible(fleet: Sequence[ReplicaView], tried: frozenset[str]) -> tuple[Seque
     for state in _LAST_RESORTS:
         left = [each for each in fleet if each.state == state and each.name not in tried]
         if left and not (state == "open" and tried):
-            return left, f"no replica is ready ({_census(fleet, tried)}); one that is {_SAID[state]} instead"
-    raise NoUsableReplicaError(f"no replica can take the request ({_census(fleet, tried)})")
+            return left, f"no replica is ready ({_count_states(fleet, tried)}); trying the {_STATE_NAMES[state]} ones"
+    raise NoUsableReplicaError(f"no replica can take the request ({_count_states(fleet, tried)})")
 
 
 def trial_due(fleet: Sequence[ReplicaView], tried: frozenset[str]) -> ReplicaView | None:
-    """A half-open replica that must be tried to close its breaker. Never with a request that has failed before."""
+    """A half-open replica that needs a request to close its breaker. None for a request that has already failed."""
     if tried:
         return None
     return next((each for each in fleet if each.trial_due and each.state == "half_open"), None)
 
 
-def _census(fleet: Sequence[ReplicaView], tried: frozenset[str]) -> str:
-    states = Counter("tried already" if each.name in tried else each.state for each in fleet)
+def _count_states(fleet: Sequence[ReplicaView], tried: frozenset[str]) -> str:
+    states = Counter("already tried" if each.name in tried else each.state for each in fleet)
     return ", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "the fleet is empty"

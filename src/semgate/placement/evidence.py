@@ -1,4 +1,4 @@
-"""What the exact-prefix evidence of a case is worth at each candidate, in tokens, for all cache-aware policies."""
+"""Leading tokens each candidate should hold, from exact-prefix evidence; shared by all cache-aware policies."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import Final
 from semgate.placement.case import Case
 from semgate.placement.view import Floats
 
-# A session is no evidence of what a replica holds: such a route is called cold, for this reason.
-SESSION_HOME: Final = "its session was there last"
+# A session is not evidence of what a replica holds: such a route is reported as cold, with this reason.
+SESSION_HOME: Final = "served the session last"
 
 
 def cached_tokens(case: Case, announce_lag_s: float) -> Floats:
-    """Leading tokens each candidate should hold by the indexes.
+    """Leading tokens each candidate should hold according to the indexes.
 
-    With an index the session's last replica counts only while its announcements may be under way: afterwards the
-    index knows better (the blocks may be evicted). Without one it is all there is.
+    With an index, the session's last replica counts only while its announcements may be in transit. After that the
+    index is more accurate (the blocks may be evicted). Without an index the session is the only evidence.
     """
     tokens = case.cached_blocks * case.request.block_tokens
-    asked = case.request.exact_blocks is not None or case.request.expected_blocks is not None
-    if not asked or case.home_age_s <= announce_lag_s:
+    has_index = case.request.exact_blocks is not None or case.request.expected_blocks is not None
+    if not has_index or case.home_age_s <= announce_lag_s:
         add_session_home(case, tokens)
     return tokens
 

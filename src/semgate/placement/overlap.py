@@ -1,4 +1,4 @@
-"""Content key -> replicas it was routed to, as bits. Bounded: the content unused for longest leaves first.
+"""Content key -> replicas it was routed to, as bits. Bounded: least recently used content is evicted first.
 
 About 150 bytes per content and 0.3 us per look-up; forgetting a replica costs one pass over all.
 """
@@ -15,10 +15,10 @@ from semgate.placement.view import Content, Floats
 
 
 class ContentHistory:
-    def __init__(self, most_contents: int) -> None:
-        if most_contents < 1:
-            raise ConfigurationError("a content history holds at least one content")
-        self._most = most_contents
+    def __init__(self, max_contents: int) -> None:
+        if max_contents < 1:
+            raise ConfigurationError("max_contents must be at least 1")
+        self._max_contents = max_contents
         self._slots: OrderedDict[int, int] = OrderedDict()
 
     def __len__(self) -> int:
@@ -29,7 +29,7 @@ class ContentHistory:
         return self._slots.get(key, 0)
 
     def tokens_at(self, content: Sequence[Content], slots: Sequence[int]) -> Floats:
-        """Tokens of ``content`` that were routed to each slot, wherever in a prompt they stood."""
+        """Tokens of ``content`` that were routed to each slot, at any position of a prompt."""
         tokens = np.zeros(len(slots))
         for each in content:
             holders = self.holders(each.key)
@@ -39,11 +39,11 @@ class ContentHistory:
 
     def note(self, key: int, slot: int) -> None:
         self._slots[key] = self._slots.pop(key, 0) | 1 << slot
-        if len(self._slots) > self._most:
+        if len(self._slots) > self._max_contents:
             self._slots.popitem(last=False)
 
     def forget(self, slot: int) -> None:
-        """In place: what other replicas hold is not touched."""
+        """Leaves what other replicas hold unchanged."""
         bit = 1 << slot
         for key, slots in [(key, slots) for key, slots in self._slots.items() if slots & bit]:
             if slots == bit:

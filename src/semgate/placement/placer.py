@@ -18,14 +18,14 @@ from semgate.placement.cost import Price, price_of
 from semgate.placement.decision import Decision
 from semgate.placement.eligible import eligible, trial_due
 from semgate.placement.learner import PrefillLearner
-from semgate.placement.policy.interface import Policy, PolicyOptions
+from semgate.placement.policy.interface import Needs, Policy, PolicyOptions
 from semgate.placement.policy.least_loaded import LeastLoaded
 from semgate.placement.policy.registry import POLICIES
 from semgate.placement.view import Observed, PlacementRequest, ReplicaView
 
 
 class Placer:
-    """``price``: a calibrated one stays as it is; any other (None: the default) is the prior of the online learner.
+    """``price``: a calibrated price is fixed; any other (None: the default) is the prior of the online learner.
 
     ``scores_kept`` bounds ``Decision.scores_ms``. One Placer per process, called from one thread.
     """
@@ -55,6 +55,12 @@ class Placer:
         return self._policy.name
 
     @property
+    def needs(self) -> Needs:
+        """All evidence for a third-party policy that does not say what it needs."""
+        needs: Needs = getattr(self._policy, "needs", Needs())
+        return needs
+
+    @property
     def price(self) -> Price:
         return self._given if self._learner is None else self._learner.price
 
@@ -63,7 +69,7 @@ class Placer:
         return len(self._homes)
 
     def decide(self, request: PlacementRequest, fleet: Sequence[ReplicaView]) -> Decision:
-        """Place the request and remember where. Raises only ``NoUsableReplicaError``."""
+        """Place the request and remember where it went. Raises only ``NoUsableReplicaError``."""
         began_ns, now_s = time.perf_counter_ns(), self._clock_s()
         trial = trial_due(fleet, request.tried)
         candidates, last_resort = ([trial], None) if trial is not None else eligible(fleet, request.tried)
@@ -74,12 +80,12 @@ class Placer:
             choice = replace(choice, path="cold_route", reason="trial of a half-open replica")
         elif last_resort is not None:
             choice = replace(choice, path="error_fallback", reason=last_resort)
-        elif request.trouble is not None:
-            choice = replace(choice, path="error_fallback", reason=f"{request.trouble}; placed by load")
+        elif request.evidence_error is not None:
+            choice = replace(choice, path="error_fallback", reason=f"{request.evidence_error}; placed by load")
         return self._decision(request, case, choice, self._scores_kept, began_ns)
 
     def explain(self, request: PlacementRequest, fleet: Sequence[ReplicaView]) -> Decision:
-        """What ``decide`` would say now, with the score of every candidate, and without leaving a trace."""
+        """What ``decide`` would return now, with the score of every candidate; changes no state."""
         began_ns, now_s = time.perf_counter_ns(), self._clock_s()
         candidates, last_resort = eligible(fleet, request.tried)
         fall_back = partial(without_evidence, request, candidates, self.price, self._turn, now_s, self._fallback)
@@ -101,11 +107,11 @@ class Placer:
     ) -> tuple[Case, Choice]:
         case = build_case(request, candidates, self.price, turn, now_s)
         home = self._homes.find(request.tenant, request.session, now_s)
-        place = None if home is None else _place_of(home.replica, candidates)
-        if home is not None and place is not None:
-            case = replace(case, home=place, home_tokens=home.prompt_tokens, home_age_s=now_s - home.at_s)
+        position = None if home is None else _position_of(home.replica, candidates)
+        if home is not None and position is not None:
+            case = replace(case, home=position, home_tokens=home.prompt_tokens, home_age_s=now_s - home.at_s)
         choice = self._policy.choose(case)
-        if not 0 <= choice.place < len(candidates):
+        if not 0 <= choice.chosen < len(candidates):
             raise IndexError("a policy chose a candidate that does not exist")
         return case, choice
 
@@ -113,21 +119,21 @@ class Placer:
         self, request: PlacementRequest, candidates: Sequence[ReplicaView], turn: int, now_s: float
     ) -> tuple[Case, Choice]:
         case, choice = self._choose(request, candidates, turn, now_s)
-        self._policy.placed(case, choice.place)
-        replica = candidates[choice.place].name
+        self._policy.placed(case, choice.chosen)
+        replica = candidates[choice.chosen].name
         self._homes.note(request.tenant, request.session, replica, request.prompt_tokens, now_s)
         return case, choice
 
     def _decision(
         self, request: PlacementRequest, case: Case, choice: Choice, scores_kept: int, began_ns: int
     ) -> Decision:
-        exact = 0 if choice.path == "error_fallback" else int(case.cached_blocks[choice.place])
+        exact = 0 if choice.path == "error_fallback" else int(case.cached_blocks[choice.chosen])
         donor, similarity = 0, None
         if case.request.donor_tokens is not None:
-            donor = int(at_slots(case.request.donor_tokens, case.slots)[choice.place])
+            donor = int(at_slots(case.request.donor_tokens, case.slots)[choice.chosen])
             similarity = min(donor / request.prompt_tokens, 1.0) if request.prompt_tokens else 0.0
         return Decision(
-            replica=case.candidates[choice.place].name,
+            replica=case.candidates[choice.chosen].name,
             path=choice.path,
             policy=self._policy.name,
             exact_blocks=exact,
@@ -141,13 +147,13 @@ class Placer:
         )
 
 
-def _place_of(replica: str, candidates: Sequence[ReplicaView]) -> int | None:
-    return next((place for place, each in enumerate(candidates) if each.name == replica), None)
+def _position_of(replica: str, candidates: Sequence[ReplicaView]) -> int | None:
+    return next((position for position, each in enumerate(candidates) if each.name == replica), None)
 
 
 def _best_scores(case: Case, choice: Choice, kept: int) -> tuple[tuple[str, float], ...]:
-    """Best first, the chosen one always among them."""
+    """Best first; always includes the chosen one."""
     order = np.argsort(-choice.scores_ms, kind="stable")[:kept].tolist()
-    if choice.place not in order:
-        order = [*order[: max(kept - 1, 0)], choice.place]
-    return tuple((case.candidates[place].name, float(choice.scores_ms[place])) for place in order)
+    if choice.chosen not in order:
+        order = [*order[: max(kept - 1, 0)], choice.chosen]
+    return tuple((case.candidates[position].name, float(choice.scores_ms[position])) for position in order)

@@ -1,6 +1,6 @@
-"""Rendezvous hashing: a key ranks the replicas by name, so that one more or one less moves 1/n of the keys.
+"""Rendezvous hashing: a key ranks the replicas by name, so that adding or removing one moves 1/n of the keys.
 
-Names, not slots, are hashed: every router ranks alike, whatever the order in which it met the replicas.
+Names, not slots, are hashed: every router ranks alike, in whatever order it discovered the replicas.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ _ROW: Final = struct.Struct(f"={ROW_NUMBERS}d")
 class ReplicaView:
     """One replica now. ``slot`` is its number in the indexes; ``queued_prefill_tokens`` are routed there and have not
     given a first token; of these ``head_prefill_tokens`` are the oldest request's, at the front since ``head_since_s``
-    (the Placer's clock), so that progress can be guessed without a word from the engine; ``trial_due``: its half-open
-    breaker asks for one request to judge by. ``row`` is its numbers packed once, as views outlive many decisions."""
+    (the Placer's clock), so that progress can be estimated without a report of the engine. ``trial_due``: its half-open
+    breaker needs one request to decide. ``row`` is its numbers packed once, since a view serves many decisions."""
 
     name: str
     slot: int
@@ -51,13 +51,13 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class PlacementRequest:
-    """Evidence arrays are indexed by slot; a slot beyond their end has none, and None means nobody was asked.
+    """Evidence arrays are indexed by slot; a slot beyond their end has none, and None means not queried.
 
     ``exact_blocks``: leading blocks the engines announced (``PrefixIndex.longest``). ``expected_blocks``: leading
     blocks by routing history (the approximate index). ``donor_tokens``: tokens donors cover beyond the exact prefix.
     ``keys``: chained block keys, their root already holding model, tenant salt and LoRA. ``tried``: replicas that have
-    failed this request. ``gathered_us``: what keys and look-ups took. ``trouble``: why there is no evidence although
-    there should be. ``own_evidence``: all of it is of the tenant's own requests, so that the tenant may hear of it.
+    failed this request. ``collect_us``: time for keys and look-ups. ``evidence_error``: why evidence could not be
+    collected. ``own_evidence``: all evidence comes from the tenant's own requests, so that it may be reported to them.
     """
 
     prompt_tokens: int
@@ -70,15 +70,15 @@ class PlacementRequest:
     tenant: str = "unknown"
     session: str | None = None
     tried: frozenset[str] = frozenset()
-    gathered_us: float = 0.0
-    trouble: str | None = None
+    collect_us: float = 0.0
+    evidence_error: str | None = None
     own_evidence: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What a finished prefill taught. ``tokens_ahead``: prefill tokens queued on the replica when the request joined,
-    of them ``head_tokens`` at the front for ``head_age_ms``. ``cached_tokens``: as the engine reported, None where it
+    """One finished prefill. ``tokens_ahead``: prefill tokens queued on the replica when the request joined,
+    of them ``head_tokens`` at the front for ``head_age_ms``. ``cached_tokens``: as the engine reported, None if it
     does not report."""
 
     prompt_tokens: int

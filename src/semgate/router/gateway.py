@@ -70,13 +70,13 @@ class Gateway:
         self.placer = Placer(settings.routing_policy, price=price)
         self.evidence = EvidenceCollector(
             self.placer,
-            open_tokens(settings, self._upstream, lambda: self.roster),
+            open_tokens(settings, self._upstream, self.placer.needs, lambda: self.roster),
             KnownBlocks(settings.index_blocks, settings.history_seconds),
             KnownDonors(None if settings.donors_key_file is None else donors_key(settings.donors_key_file)),
             EvidenceOptions(
                 settings.block_tokens,
                 settings.model_tokens,
-                is_told=settings.inject_cache_salt or settings.tell_shared_evidence,
+                reveals_announced=settings.inject_cache_salt or settings.tell_shared_evidence,
             ),
         )
         self.roster = Roster((self.evidence, self.metrics))

@@ -1,8 +1,9 @@
-"""Rendezvous on the leading blocks, with no word from the engines: the home of a prefix is worth what it should save.
+"""Rendezvous hashing of the leading blocks, without reports of the engines.
 
-A prefix seen before is believed to be at its home to the depth seen; a new one is sent home for its future alone,
-worth as much as new prefixes have lately turned out to come back. On a load that repeats nothing that is 0, and this
-is least loaded. State: the history of prefixes (most_prefixes, 130 bytes each), hot ones included.
+A prefix seen before is assumed to be cached at its home replica to the depth seen. A new prefix is sent to its home
+only for future requests, weighted by how often new prefixes have recently come back. Traffic that repeats nothing gives
+a weight of 0, and the policy becomes least loaded. State: the history of prefixes (``max_prefixes``, 130 bytes each),
+hot ones included.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 from semgate.placement.case import Case, Choice, best_in_turn
 from semgate.placement.decision import RoutePath
 from semgate.placement.evidence import SESSION_HOME, add_session_home
-from semgate.placement.policy.interface import PolicyOptions, Stateless
+from semgate.placement.policy.interface import Needs, PolicyOptions, Stateless
 from semgate.placement.rendezvous import homes, name_keys
 from semgate.placement.replication import HotPrefixes
 from semgate.placement.view import PlacementRequest
@@ -24,18 +25,19 @@ _FADE: Final = 1.0 / 256.0
 
 class PrefixHash(Stateless):
     name = "prefix_hash"
+    needs = Needs(text="fallback")
 
     def __init__(self, options: PolicyOptions) -> None:
         self._leading_blocks = options.leading_blocks
-        self._history = HotPrefixes(options.most_prefixes, options.most_copies)
+        self._history = HotPrefixes(options.max_prefixes, options.max_copies)
         self._return_chance = 0.0
 
     def choose(self, case: Case) -> Choice:
         depths = self._depths(case.request)
         scores = -case.wait_ms
         if not depths:
-            return Choice(best_in_turn(scores, case.turn), "cold_route", scores, "no full leading block to hash")
-        seen_tokens = max((tokens for key, tokens in depths if self._history.share(key) > 0.0), default=0)
+            return Choice(best_in_turn(scores, case.turn), "cold_route", scores, "prompt too short to hash")
+        seen_tokens = max((tokens for key, tokens in depths if self._history.request_fraction(key) > 0.0), default=0)
         expected = float(seen_tokens) if seen_tokens else self._return_chance * case.request.prompt_tokens
         key, copies = self._spread(depths, len(case.candidates))
         cached = np.zeros(len(case.candidates))
@@ -43,28 +45,28 @@ class PrefixHash(Stateless):
         cached[at_home] = expected
         add_session_home(case, cached)
         scores = scores + case.price.saved_ms(case.request.prompt_tokens, cached)
-        place = best_in_turn(scores, case.turn)
-        if place in at_home and seen_tokens:
-            reason = f"home of its first {seen_tokens} tokens, routed there before"
+        chosen = best_in_turn(scores, case.turn)
+        if chosen in at_home and seen_tokens:
+            reason = f"first {seen_tokens} tokens were routed there before"
             path: RoutePath = "exact_route" if case.request.keys.size else "semantic_placement"
-            return Choice(place, path, scores, reason, cached[place])
-        if place == case.home:
-            return Choice(place, "cold_route", scores, SESSION_HOME, cached[place])
-        reason = "home of a new prefix" if place in at_home else "least queueing"
-        return Choice(place, "cold_route", scores, reason)
+            return Choice(chosen, path, scores, reason, cached[chosen])
+        if chosen == case.home:
+            return Choice(chosen, "cold_route", scores, SESSION_HOME, cached[chosen])
+        reason = "home replica of a new prefix" if chosen in at_home else "shortest predicted queue"
+        return Choice(chosen, "cold_route", scores, reason)
 
-    def placed(self, case: Case, place: int) -> None:
+    def placed(self, case: Case, chosen: int) -> None:
         depths = self._depths(case.request)
         if not depths:
             return
-        returned = self._history.share(depths[0][0]) > 0.0
+        returned = self._history.request_fraction(depths[0][0]) > 0.0
         self._return_chance += _FADE * (returned - self._return_chance)
         self._history.advance()
         for key, _ in depths:
             self._history.note(key)
 
     def _depths(self, request: PlacementRequest) -> list[tuple[int, int]]:
-        """(key, tokens) of the prefix at ``leading_blocks``, twice that, and so on: to find how much it shares."""
+        """(key, tokens) of the prefix at ``leading_blocks``, twice that, and so on, to find how much has been seen."""
         if not request.keys.size:
             return _text_depths(request, self._leading_blocks * request.block_tokens)
         depth = min(self._leading_blocks, request.keys.size)
@@ -75,7 +77,7 @@ class PrefixHash(Stateless):
         return found
 
     def _spread(self, depths: list[tuple[int, int]], replicas: int) -> tuple[int, int]:
-        """The shortest prefix that fits on one replica; if even the longest is hot, that one on several."""
+        """The shortest prefix that one replica can serve; if even the longest is hot, that one on several replicas."""
         for key, _ in depths:
             if self._history.copies(key, replicas) == 1:
                 return key, 1
@@ -84,7 +86,7 @@ class PrefixHash(Stateless):
 
 
 def _text_depths(request: PlacementRequest, leading_tokens: int) -> list[tuple[int, int]]:
-    """Without token ids the leading texts are the prefix: as many as make up ``leading_tokens``, or all."""
+    """Without token ids the leading texts are the prefix: enough of them to reach ``leading_tokens``, or all."""
     key, tokens = 0, 0
     for each in request.content:
         key = (key * 0x9E3779B97F4A7C15 + each.key) & 0xFFFFFFFFFFFFFFFF

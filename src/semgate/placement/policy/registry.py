@@ -1,4 +1,4 @@
-"""Policy names to policies; third parties come in by the entry-point group ``semgate.placement``."""
+"""Policy names to policies; third parties register through the entry-point group ``semgate.placement``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hooks of a policy that remembers which content went where."""
+"""The hooks of a policy that remembers which content was routed to which replica."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from semgate.placement.policy.interface import PolicyOptions
 
 class RoutedContent:
     def __init__(self, options: PolicyOptions) -> None:
-        self._history = ContentHistory(options.most_contents)
+        self._history = ContentHistory(options.max_contents)
 
-    def placed(self, case: Case, place: int) -> None:
-        slot = case.candidates[place].slot
+    def placed(self, case: Case, chosen: int) -> None:
+        slot = case.candidates[chosen].slot
         for each in case.request.content:
             self._history.note(each.key, slot)
 

@@ -1,8 +1,8 @@
-"""Exact prefix and announced donors in one sum: donors may send a request where no prefix would.
+"""Exact prefix and announced donors in one score: donors may attract a request to a replica that lacks its prefix.
 
-What nobody holds any more goes, queues permitting, where it went before: a fleet whose caches are too small for two
-copies of everything must not begin a second one each time the first was evicted. The outcome is ``semantic_placement``
-where donors are all there is, or where another replica could have been chosen without them.
+Content that no replica holds any more goes back, queues permitting, to where it went before: a fleet whose caches are
+too small for two copies of everything must not start a second copy each time the first is evicted. The route is
+``semantic_placement`` if donors are the only evidence, or if another replica could have been chosen without them.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ import numpy as np
 
 from semgate.placement.case import Case, Choice, at_slots, best_in_turn
 from semgate.placement.evidence import SESSION_HOME, cached_tokens
-from semgate.placement.policy.interface import PolicyOptions
+from semgate.placement.policy.interface import Needs, PolicyOptions
 from semgate.placement.policy.routed_content import RoutedContent
 
-SHORTEST_RUN_TOKENS: Final = 64  # no connector loads less
+SHORTEST_RUN_TOKENS: Final = 64  # connectors load no shorter run
 
 
 class SemanticPlacement(RoutedContent):
     name = "semantic_placement"
+    needs = Needs(tokens="required")
 
     def __init__(self, options: PolicyOptions) -> None:
         super().__init__(options)
@@ -39,23 +40,21 @@ class SemanticPlacement(RoutedContent):
         seen = self._history.tokens_at(case.request.content, case.slots.tolist()) - held
         seen[seen < SHORTEST_RUN_TOKENS] = 0.0
         scores = exact_scores + donor_saved + self._gather_worth * case.price.saved_ms(prompt, seen)
-        place = best_in_turn(scores, case.turn)
-        spared = held[place]
-        if beyond[place] > 0.0 and (case.cached_blocks[place] == 0.0 or _donors_decided(exact_scores, place)):
-            return Choice(
-                place, "semantic_placement", scores, f"donors there may save {donor_saved[place]:.0f} ms", spared
-            )
-        if case.cached_blocks[place] > 0.0:
-            return Choice(place, "exact_route", scores, f"{cached[place]:.0f} leading tokens are held there", spared)
-        if cached[place] > 0.0:
-            return Choice(place, "cold_route", scores, SESSION_HOME, spared)
+        chosen = best_in_turn(scores, case.turn)
+        reused = held[chosen]
+        if beyond[chosen] > 0.0 and (case.cached_blocks[chosen] == 0.0 or _donors_decided(exact_scores, chosen)):
+            return Choice(chosen, "semantic_placement", scores, f"donors may save {donor_saved[chosen]:.0f} ms", reused)
+        if case.cached_blocks[chosen] > 0.0:
+            return Choice(chosen, "exact_route", scores, f"{cached[chosen]:.0f} leading tokens cached there", reused)
+        if cached[chosen] > 0.0:
+            return Choice(chosen, "cold_route", scores, SESSION_HOME, reused)
         if held.any():
-            return Choice(place, "cold_route", scores, "queues outweigh all evidence")
-        went = "; like content went there" if seen[place] > 0.0 else ""
-        return Choice(place, "cold_route", scores, f"no replica holds anything of it{went}")
+            return Choice(chosen, "cold_route", scores, "queues outweigh all evidence")
+        went = "; similar content was routed there before" if seen[chosen] > 0.0 else ""
+        return Choice(chosen, "cold_route", scores, f"no replica holds any of it{went}")
 
 
-def _donors_decided(exact_scores: np.ndarray[tuple[int, ...], np.dtype[np.float64]], place: int) -> bool:
-    """Without donors the chosen replica would not have been the only best one."""
-    others = np.delete(exact_scores, place)
-    return bool(others.size) and bool(others.max() >= exact_scores[place])
+def _donors_decided(exact_scores: np.ndarray[tuple[int, ...], np.dtype[np.float64]], chosen: int) -> bool:
+    """Without donors, another replica would have scored at least as high."""
+    others = np.delete(exact_scores, chosen)
+    return bool(others.size) and bool(others.max() >= exact_scores[chosen])

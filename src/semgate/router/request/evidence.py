@@ -1,7 +1,7 @@
-"""What is known of one request before it is placed: its size, its block keys, who holds them, which donors fit.
+"""The evidence for placing one request: its size, its block keys, which replicas hold them, which donors match.
 
-In: the look at a request's body; out: a ``PlacementRequest``. Whatever cannot be had (no tokenizer, no events, a body
-nobody can read) is left out, and the request is placed by what is there.
+In: an inspected request and its body; out: a ``PlacementRequest``. Missing evidence (no tokenizer, no events, an
+unreadable body) is left out, and the request is placed by the rest.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +17,7 @@ from semgate.fleet import Replica
 from semgate.http.request_body import Asked
 from semgate.http.tenant import UNKNOWN_TENANT
 from semgate.index.keys import request_keys
-from semgate.placement.border import gathered
+from semgate.placement.border import evidence_or_bare
 from semgate.placement.placer import Placer
 from semgate.placement.view import NO_KEYS, PlacementRequest
 from semgate.prompt.contents import BYTES_PER_TOKEN, MAX_GUESSED_TOKENS, contents_of, guessed_tokens
@@ -28,24 +27,19 @@ from semgate.router.state.known_blocks import KnownBlocks, sent_root
 from semgate.router.state.known_donors import KnownDonors
 from semgate.router.state.metrics import Sample
 
-# Policies of ours that would throw this evidence away; one of somebody else may read anything.
-IGNORES_TEXT: Final = frozenset({"round_robin", "least_loaded", "precise_prefix"})
-ONE_OR_THE_OTHER: Final = frozenset({"prefix_hash"})  # text only where there are no tokens
-IGNORES_TOKENS: Final = frozenset({"round_robin", "least_loaded", "semantic_locality"})
-
 
 @dataclass(frozen=True, slots=True)
 class EvidenceOptions:
-    """``model_tokens``: no prompt is longer, so that nothing behind is looked at. ``is_told``: tenants may hear of
-    evidence that engines announced, since salts keep tenants apart there, or since there is one tenant only."""
+    """``model_tokens``: the longest prompt; tokens beyond it are ignored. ``reveals_announced``: tenants may see
+    what engines announced, because salts isolate tenants there or because there is only one tenant."""
 
     block_tokens: int
     model_tokens: int = 262_144
-    is_told: bool = False
+    reveals_announced: bool = False
 
 
 class EvidenceCollector:
-    """Listens to the roster, so that what is known of a replica comes and goes with it."""
+    """Listens to the roster: what is known of a replica is added and removed with it."""
 
     def __init__(
         self, placer: Placer, tokens: TokenSource, blocks: KnownBlocks, donors: KnownDonors, options: EvidenceOptions
@@ -56,20 +50,21 @@ class EvidenceCollector:
         self._donors = donors
         self._block_tokens = options.block_tokens
         self._model_tokens = options.model_tokens
-        self._is_told = options.is_told
-        self._reads_text = placer.policy not in IGNORES_TEXT
-        self._reads_both = self._reads_text and placer.policy not in ONE_OR_THE_OTHER
-        self.reads_tokens = placer.policy not in IGNORES_TOKENS
+        self._reveals_announced = options.reveals_announced
+        needs = placer.needs
+        self._reads_text = needs.text != "ignored"
+        self._reads_both = needs.text == "used"
+        self.reads_tokens = needs.tokens != "ignored"
 
     async def collect(self, asked: Asked, body: bytes) -> PlacementRequest:
-        """Never fails: without evidence the request is placed by load, and says so."""
+        """Never fails: without evidence the request is placed by load, and its decision gives the reason."""
         bare = PlacementRequest(
             prompt_tokens=min(asked.body_bytes // BYTES_PER_TOKEN, MAX_GUESSED_TOKENS),
             block_tokens=self._block_tokens,
             tenant=asked.tenant or UNKNOWN_TENANT,
             session=asked.session,
         )
-        return await gathered(self._collect(asked, body, bare), bare)
+        return await evidence_or_bare(self._collect(asked, body, bare), bare)
 
     async def _collect(self, asked: Asked, body: bytes, bare: PlacementRequest) -> PlacementRequest:
         tokens = await self._tokens.tokens_of(asked, body) if self.reads_tokens else None
@@ -79,7 +74,7 @@ class EvidenceCollector:
             known = await run_off_loop(len(body), self._without_tokens, asked, body, bare)
         if tokens is not None:
             known = self._with_tokens(asked, tokens, known)
-        return replace(known, gathered_us=(time.perf_counter() - began_s) * 1e6)
+        return replace(known, collect_us=(time.perf_counter() - began_s) * 1e6)
 
     def _without_tokens(self, asked: Asked, body: bytes, bare: PlacementRequest) -> PlacementRequest:
         """May run in another thread: reads the request only."""
@@ -88,17 +83,17 @@ class EvidenceCollector:
 
     def _with_tokens(self, asked: Asked, tokens: NDArray[np.uint32], bare: PlacementRequest) -> PlacementRequest:
         blocks, block_tokens = self._blocks, self._block_tokens
-        looked_at = tokens[: self._model_tokens]
+        leading = tokens[: self._model_tokens]
         keys, exact = NO_KEYS, None
-        if asked.media_parts == 0:  # an image stands among the tokens as something only the engine knows
+        if asked.media_parts == 0:  # only the engine knows which tokens represent an image
             keys = request_keys(
-                looked_at, block_tokens, sent_root(bare.tenant, asked.model, asked.cache_salt, asked.lora)
+                leading, block_tokens, sent_root(bare.tenant, asked.model, asked.cache_salt, asked.lora)
             )
         named = blocks.resolved(asked)
         if blocks.are_announced:
             root = blocks.announced_root(named)
-            exact = blocks.announced(request_keys(looked_at, block_tokens, root) if keys.size else NO_KEYS)
-        donor_tokens = self._donors.look_up(named, looked_at, exact, block_tokens)
+            exact = blocks.announced(request_keys(leading, block_tokens, root) if keys.size else NO_KEYS)
+        donor_tokens = self._donors.look_up(named, leading, exact, block_tokens)
         return replace(
             bare,
             prompt_tokens=len(tokens),
@@ -106,11 +101,11 @@ class EvidenceCollector:
             exact_blocks=exact,
             expected_blocks=blocks.believed(keys),
             donor_tokens=donor_tokens,
-            own_evidence=self._is_told or (exact is None and donor_tokens is None),
+            own_evidence=self._reveals_announced or (exact is None and donor_tokens is None),
         )
 
     def note_block_size(self) -> None:
-        """From time to time: keys of another block size than the engines' would meet nothing."""
+        """Called periodically: keys of a block size other than the engines' would match nothing."""
         self._block_tokens = self._blocks.announced_block_tokens() or self._block_tokens
 
     def samples(self, replicas: Iterable[Replica]) -> Iterable[Sample]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, is_dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 from sembase.http.client import HttpClient
 from semgate.http.request_body import Asked
 from semgate.logs import log
+from semgate.placement.policy.interface import Needs
 from semgate.router.state.metrics import Sample
 from semgate.router.state.roster import Roster
 from semgate.settings import RouterSettings
 from semgate.tokens.local import LocalTokens, given_tokens
 from semgate.tokens.remote import EngineTokens
-
-NEEDS_TOKENS: Final = frozenset({"precise_prefix", "semantic_placement"})
 
 
 class TokenSource(Protocol):
@@ -30,7 +29,7 @@ class TokenSource(Protocol):
 
 
 class GivenTokens:
-    """Without a tokenizer: the ids of requests that bring them."""
+    """Without a tokenizer: the token ids of requests that contain them."""
 
     async def tokens_of(self, asked: Asked, body: bytes) -> NDArray[np.uint32] | None:
         return None if asked.prompt_tokens is None else given_tokens(asked.prompt_tokens)
@@ -39,23 +38,25 @@ class GivenTokens:
         return None
 
 
-def open_tokens(settings: RouterSettings, upstream: HttpClient, roster: Callable[[], Roster]) -> TokenSource:
+def open_tokens(
+    settings: RouterSettings, upstream: HttpClient, needs: Needs, roster: Callable[[], Roster]
+) -> TokenSource:
     if settings.tokenizer is not None:
         return LocalTokens(settings.tokenizer)
     if settings.engine_tokenize:
         return EngineTokens(upstream, lambda: least_busy_origin(roster()))
-    if settings.routing_policy in NEEDS_TOKENS:
+    if needs.tokens == "required":
         log(
             logging.WARNING,
-            "no tokens: requests that bring no token ids are placed by load alone",
+            "no tokenizer: requests without token ids are placed by load alone",
             policy=settings.routing_policy,
-            do="give --tokenizer the model's folder, or --engine-tokenize true",
+            fix="set --tokenizer to the model's folder, or --engine-tokenize true",
         )
     return GivenTokens()
 
 
 def least_busy_origin(roster: Roster) -> str | None:
-    """Of the replica that is asked to tokenize; None where none is ready."""
+    """The replica that will tokenize; None if none is ready."""
     ready = [each for each in roster.fleet if each.state() == "ready"]
     return min(ready, key=lambda each: each.in_flight).endpoint.origin if ready else None
 
@@ -64,4 +65,10 @@ def token_samples(source: TokenSource) -> Iterable[Sample]:
     counters: Any = getattr(source, "counters", None)
     if is_dataclass(counters) and not isinstance(counters, type):
         for result, value in asdict(counters).items():
-            yield "counter", "semgate_tokenized", "Requests by how their token ids were had.", {"result": result}, value
+            yield (
+                "counter",
+                "semgate_tokenized",
+                "Requests by how their token ids were obtained.",
+                {"result": result},
+                value,
+            )

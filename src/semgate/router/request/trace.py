@@ -38,7 +38,7 @@ class RequestTrace:
     def record(self, asked: Asked, *, tenant_digest: str, session_digest: str | None) -> DecisionRecord:
         decision, facts = self.decision, self.facts
         keys = self.request.keys.size if self.request is not None else 0
-        gathered_us = 0.0 if self.request is None else self.request.gathered_us
+        collect_us = 0.0 if self.request is None else self.request.collect_us
         return DecisionRecord(
             request_id=self.request_id,
             at_unix_ms=int(time.time() * 1e3),
@@ -55,7 +55,7 @@ class RequestTrace:
             donor_tokens=0 if decision is None else decision.donor_tokens,
             similarity=None if decision is None else decision.similarity,
             scores_ms=() if decision is None else decision.scores_ms[:MAX_SCORES],
-            decide_us=round(gathered_us + (0.0 if decision is None else decision.decide_us), 1),
+            decide_us=round(collect_us + (0.0 if decision is None else decision.decide_us), 1),
             attempts=tuple(self.attempts),
             outcome=self.outcome,
             status=self.status,

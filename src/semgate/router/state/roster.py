@@ -40,12 +40,12 @@ class Change:
 
 
 class Roster:
-    def __init__(self, listeners: Iterable[Listener] = (), most_replicas: int = 256) -> None:
+    def __init__(self, listeners: Iterable[Listener] = (), max_replicas: int = 256) -> None:
         self._listeners = tuple(listeners)
         self._drained: set[str] = set()
         self._was_healthy: set[str] = set()
         self._lost: set[str] = set()  # not heard from since its cache was lost
-        self.fleet = Fleet(most_replicas=most_replicas, on_add=self._added, on_remove=self._removed)
+        self.fleet = Fleet(max_replicas=max_replicas, on_add=self._added, on_remove=self._removed)
 
     def apply(self, endpoints: Iterable[Endpoint]) -> Change:
         added, removed = self.fleet.apply(endpoints)

@@ -32,7 +32,7 @@ def test_slots_are_unique_and_given_back(rounds: list[set[int]]) -> None:
     def removed(replica: Replica) -> None:
         assert taken.pop(replica.slot) == replica.name
 
-    fleet = Fleet(most_replicas=8, on_add=added, on_remove=removed)
+    fleet = Fleet(max_replicas=8, on_add=added, on_remove=removed)
     for wanted in rounds:
         fleet.apply(endpoint(number) for number in sorted(wanted))
         assert {each.name for each in fleet} == {f"replica-{number}" for number in wanted}
@@ -57,7 +57,7 @@ def test_a_replica_keeps_its_state_unless_it_moved() -> None:
 
 
 def test_a_wrong_list_changes_nothing() -> None:
-    fleet = Fleet(most_replicas=2)
+    fleet = Fleet(max_replicas=2)
     fleet.apply([endpoint(1)])
     with pytest.raises(ConfigurationError, match="named 'replica-2'"):
         fleet.apply([endpoint(2), endpoint(2)])

@@ -15,7 +15,7 @@ from semgate.placement.replication import HotPrefixes
 @settings(max_examples=20, deadline=None)
 @given(st.lists(st.integers(0, 60), max_size=300), st.integers(1, 20))
 def test_homes_keep_the_latest_sessions_only(sessions: list[int], most: int) -> None:
-    homes = SessionHomes(most_sessions=most)
+    homes = SessionHomes(max_sessions=most)
     for number in sessions:
         homes.note("tenant", str(number), f"replica-{number}", number, 0.0)
     latest = list(dict.fromkeys(reversed(sessions)))[:most]
@@ -35,7 +35,7 @@ def test_homes_leave_with_time_and_no_session_has_none() -> None:
     assert len(homes) == 1
     assert homes.find("tenant", None, 11.0) is None
     with pytest.raises(ConfigurationError):
-        SessionHomes(most_sessions=0)
+        SessionHomes(max_sessions=0)
 
 
 def test_tenants_do_not_share_sessions() -> None:
@@ -61,12 +61,12 @@ def test_a_prefix_is_hot_while_it_is_asked_for_and_cools_down() -> None:
     for number in range(400):
         hot.advance()
         hot.note(1 if number % 2 else 1_000 + number)
-    assert hot.share(1) == pytest.approx(0.5, abs=0.05)
+    assert hot.request_fraction(1) == pytest.approx(0.5, abs=0.05)
     assert hot.copies(1, 16) == 4
     for number in range(400):
         hot.advance()
         hot.note(5_000 + number)
-    assert hot.share(1) < 0.01
+    assert hot.request_fraction(1) < 0.01
     assert hot.copies(1, 16) == 1
 
 
@@ -75,7 +75,7 @@ def test_counts_survive_many_more_requests_than_a_float_can_count() -> None:
     for _ in range(2_000):
         hot.advance()
         hot.note(7)
-    assert 0.4 < hot.share(7) <= 1.01
+    assert 0.4 < hot.request_fraction(7) <= 1.01
 
 
 @settings(max_examples=20, deadline=None)
@@ -93,7 +93,7 @@ def test_content_history_forgets_a_replica_wholly(notes: list[tuple[int, int]], 
 
 
 def test_a_session_costs_the_same_however_long_its_id_is() -> None:
-    homes = SessionHomes(most_sessions=8)
+    homes = SessionHomes(max_sessions=8)
     for number in range(8):
         homes.note("t" * 50_000, f"{number}" + "s" * 50_000, "a", 1, 0.0)
     assert sum(len(key) for key in homes._homes) == 8 * 16

@@ -114,7 +114,7 @@ def test_what_nobody_holds_any_more_goes_where_it_went_before_queues_permitting(
     again = PlacementRequest(2_000, exact_blocks=held(0, 0), content=(Content(3, 0, 50), *reversed(document)))
     gathered = placer.decide(again, views(0, 100))
     assert (gathered.replica, gathered.path) == ("replica-1", "cold_route")
-    assert "like content went there" in gathered.reason
+    assert "similar content was routed there before" in gathered.reason
     assert placer.decide(again, views(0, 1_000)).replica == "replica-0", "a second copy is better than a long queue"
     placer.forget(1)
     assert placer.decide(PlacementRequest(2_000, content=document), views(0, 100)).replica == "replica-0"
@@ -135,7 +135,7 @@ def test_prefix_hash_sends_a_returning_prefix_to_the_same_home() -> None:
 
 
 def test_prefix_hash_spreads_a_hot_prefix_over_no_more_than_the_stated_copies() -> None:
-    options = PolicyOptions(most_copies=3)
+    options = PolicyOptions(max_copies=3)
     policy = PrefixHash(options)
     placer, queued = Placer(policy, options=options, price=PRICE), [0] * 16
     chosen: Counter[str] = Counter()
@@ -153,7 +153,7 @@ def test_prefix_hash_without_tokens_hashes_the_leading_text() -> None:
     for _ in range(300):
         placer.decide(PlacementRequest(600, content=text), fleet)
     assert placer.decide(PlacementRequest(600, content=text), fleet).path == "semantic_placement", "texts are no blocks"
-    assert placer.decide(PlacementRequest(600), fleet).reason == "no full leading block to hash"
+    assert placer.decide(PlacementRequest(600), fleet).reason == "prompt too short to hash"
 
 
 def content(*labelled: tuple[str, int]) -> tuple[Content, ...]:
@@ -183,7 +183,7 @@ def test_semantic_locality_forgets_a_replica_that_lost_its_cache() -> None:
 
 
 def test_semantic_locality_never_remembers_more_than_its_bound() -> None:
-    options = PolicyOptions(most_contents=100)
+    options = PolicyOptions(max_contents=100)
     policy = SemanticLocality(options)
     placer, fleet = Placer(policy, price=PRICE), views(0, 0, 0)
     for number in range(500):
@@ -192,7 +192,7 @@ def test_semantic_locality_never_remembers_more_than_its_bound() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"leading_blocks": 0}, {"donor_worth": 1.5}, {"announce_lag_s": -1.0}, {"most_copies": 0}]
+    "wrong", [{"leading_blocks": 0}, {"donor_worth": 1.5}, {"announce_lag_s": -1.0}, {"max_copies": 0}]
 )
 def test_impossible_options_are_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(ConfigurationError, match=next(iter(wrong))):

@@ -7,7 +7,7 @@ from sembase.errors import ConfigurationError
 from semgate.placement import NoUsableReplicaError, Observed, PlacementRequest, Placer, Price, ReplicaView, SessionHomes
 from semgate.placement.case import Case, Choice
 from semgate.placement.evidence import SESSION_HOME
-from semgate.placement.policy.interface import Stateless
+from semgate.placement.policy.interface import Needs, Stateless
 
 FLEET = [ReplicaView("busy", 0, "ready", 9, 9_000), ReplicaView("idle", 1), ReplicaView("middle", 2, "ready", 3, 900)]
 
@@ -27,6 +27,32 @@ class Astray(Stateless):
 
     def choose(self, case: Case) -> Choice:
         return Choice(len(case.candidates), "exact_route", np.zeros(len(case.candidates)), "beyond the end")
+
+
+class Foreign(Stateless):
+    name = "foreign"
+
+    def choose(self, case: Case) -> Choice:
+        return Choice(0, "cold_route", np.zeros(len(case.candidates)), "first")
+
+
+@pytest.mark.parametrize(
+    ("policy", "needs"),
+    [
+        ("round_robin", Needs(tokens="ignored", text="ignored")),
+        ("least_loaded", Needs(tokens="ignored", text="ignored")),
+        ("prefix_hash", Needs(tokens="used", text="fallback")),
+        ("semantic_locality", Needs(tokens="ignored", text="used")),
+        ("precise_prefix", Needs(tokens="required", text="ignored")),
+        ("semantic_placement", Needs(tokens="required", text="used")),
+    ],
+)
+def test_each_policy_says_what_evidence_it_needs(policy: str, needs: Needs) -> None:
+    assert Placer(policy).needs == needs
+
+
+def test_a_third_party_policy_that_says_nothing_gets_all_evidence() -> None:
+    assert Placer(Foreign()).needs == Needs(tokens="used", text="used")
 
 
 @pytest.mark.parametrize("error", [ValueError("canary prompt text"), ZeroDivisionError(), MemoryError(), KeyError("x")])

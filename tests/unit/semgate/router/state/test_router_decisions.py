@@ -25,7 +25,7 @@ RECORD = DecisionRecord(
     replica="a",
     route="exact_route",
     policy="precise_prefix",
-    reason="its prefix saves 120 ms",
+    reason="cached prefix saves 120 ms",
     exact_blocks=12,
     prompt_blocks=20,
     donor_tokens=0,
@@ -153,7 +153,7 @@ def test_an_explanation_says_where_why_and_how_it_ended() -> None:
     told = explain(RECORD)
     for words in (
         "placed on   a by precise_prefix (42 us)",
-        "its prefix saves 120 ms",
+        "cached prefix saves 120 ms",
         "12 of 20 blocks exact",
         "similarity 0.250",
         "attempt 1   b: no answer, connect after 1.5 ms",
