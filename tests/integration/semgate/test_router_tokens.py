@@ -92,7 +92,7 @@ def test_an_engine_is_asked_where_no_tokenizer_is_given(tmp_path: Path) -> None:
     run(work())
 
 
-def test_without_tokens_requests_are_still_served_and_it_is_said(
+def test_without_tokens_requests_are_still_served_and_a_warning_is_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def work() -> None:
@@ -100,9 +100,9 @@ def test_without_tokens_requests_are_still_served_and_it_is_said(
             assert path_of(await talk(rig, text_of(100), "w1")) == "cold_route"
 
     run(work())
-    said = [record for record in caplog.records if "no tokens" in record.getMessage()]
-    assert len(said) == 1
-    assert "--tokenizer" in json.dumps(said[0].__dict__["fields"])
+    warnings = [record for record in caplog.records if "no tokenizer" in record.getMessage()]
+    assert len(warnings) == 1
+    assert "--tokenizer" in json.dumps(warnings[0].__dict__["fields"])
 
 
 def test_a_folder_without_tokenizer_is_refused(tmp_path: Path) -> None:
