@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from semantic_kv.cli.arguments import positive_int
 from semantic_kv.cli.main import main as semantic_kv
+from sembase.values import positive
 
 FOLDER: Final = Path("outputs/live_traces")
 
@@ -23,7 +23,7 @@ def name(text: str) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Collect a trace from the mock server, in simulated time.")
-    parser.add_argument("--requests", type=positive_int, default=25, metavar="N", help="default: %(default)s")
+    parser.add_argument("--requests", type=positive, default=25, metavar="N", help="default: %(default)s")
     parser.add_argument("--output-name", type=name, default="mock_trace", metavar="NAME", help="default: %(default)s")
     parser.add_argument("--output-dir", type=Path, default=FOLDER, metavar="DIR", help="default: %(default)s")
     parser.add_argument("--keep-raw-text", action="store_true", help="write prompts as they are instead of digests")

@@ -73,17 +73,17 @@ def shown(value: object) -> str:
     return text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 3]}..."
 
 
-def whole(minimum: int = 0, maximum: int | None = None, what: str = "a whole number") -> Parser[int]:
-    limits = f" of at least {minimum}" if maximum is None else f" between {minimum} and {maximum}"
+def whole(minimum: int | None = 0, maximum: int | None = None, what: str = "a whole number") -> Parser[int]:
+    limits = f" between {minimum} and {maximum}" if maximum is not None else f" of at least {minimum}"
 
     def check(value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, int):
             raise TypeError
-        if value < minimum or (maximum is not None and value > maximum):
+        if (minimum is not None and value < minimum) or (maximum is not None and value > maximum):
             raise ValueError
         return value
 
-    return Parser(what + limits, int, check, "N")
+    return Parser(what if minimum is None else what + limits, int, check, "N")
 
 
 def number(
@@ -91,7 +91,9 @@ def number(
 ) -> Parser[float]:
     """A finite number; with ``above``, ``minimum`` itself is refused."""
     low = f"above {minimum:g}" if above else f"of at least {minimum:g}"
-    if maximum == math.inf:
+    if minimum == -math.inf:
+        expected = "a finite number"
+    elif maximum == math.inf:
         expected = f"a finite number {low}"
     else:
         expected = (
@@ -151,6 +153,12 @@ def _check_text(value: Any) -> str:
     return value.strip()
 
 
+def _check_filled(value: Any) -> str:
+    if not (checked := _check_text(value)):
+        raise ValueError
+    return checked
+
+
 def _check_path(value: Any) -> Path:
     if not isinstance(value, str) or not value.strip():
         raise ValueError
@@ -202,6 +210,7 @@ rate: Final = number(0.0, above=True)
 fraction: Final = number(0.0, 1.0, metavar="FRACTION")
 positive_fraction: Final = number(0.0, 1.0, above=True, metavar="FRACTION")
 text: Final = Parser("text", _same, _check_text)
+filled_text: Final = Parser("text that is not empty", _same, _check_filled)
 name: Final = Parser("a name", lambda written: written.strip().lower().replace("-", "_"), _check_text, "NAME")
 path: Final = Parser("the path of a file or folder", _same, _check_path, "FILE")
 words: Final = Parser("a list, separated by commas", lambda written: written.split(","), _check_words, "LIST")

@@ -16,13 +16,13 @@ from semantic_kv.calibrate import (
     summarize,
     write_calibration,
 )
-from semantic_kv.cli.arguments import positive_int, share
 from sembase.command_line import ExitCode, existing_file
 from sembase.errors import ConfigurationError
 from sembase.latency import Engine
 from sembase.streams import write_out
 from sembase.trace.formats import FORMATS
 from sembase.trace.load import load_trace, read_records, sniff_format
+from sembase.values import positive, positive_fraction
 
 NAME: Final = "calibrate"
 SUMMARY: Final = (
@@ -42,11 +42,13 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--model", choices=[rung.name for rung in RUNGS], help="default: the simplest that predicts as well as any"
     )
-    command.add_argument("--held-out-share", type=share, default=0.3, metavar="R", help="default: %(default)g")
-    command.add_argument("--resamples", type=positive_int, default=200, metavar="N", help="default: %(default)s")
+    command.add_argument(
+        "--held-out-share", type=positive_fraction, default=0.3, metavar="R", help="default: %(default)g"
+    )
+    command.add_argument("--resamples", type=positive, default=200, metavar="N", help="default: %(default)s")
     command.add_argument(
         "--pass-tokens",
-        type=positive_int,
+        type=positive,
         default=Engine().pass_tokens,
         metavar="N",
         help="of the server's engine, vLLM's max_num_batched_tokens (default: %(default)s)",

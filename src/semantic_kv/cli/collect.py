@@ -6,12 +6,12 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-from semantic_kv.cli.arguments import amount, positive_int
 from semantic_kv.collect import CollectOptions, CollectSummary, PlanOptions, collect_from_mock, collect_from_server
 from semantic_kv.collect.request import Served
 from semantic_kv.experiment.progress import progress
 from sembase.command_line import ExitCode, existing_file
 from sembase.streams import write_out
+from sembase.values import amount, header, positive
 
 NAME: Final = "collect"
 SUMMARY: Final = "Collect a trace with observed TTFT from an OpenAI-compatible server, or from a mock. Steers no cache."
@@ -28,16 +28,14 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--output", required=True, type=Path, metavar="FILE.jsonl", help="the trace to write")
     command.add_argument("--prompts", type=existing_file, metavar="FILE", help="texts to send (default: built in)")
     command.add_argument("--model", metavar="NAME", help="default: the first the server names")
-    command.add_argument("--header", action="append", default=[], type=_header, metavar="NAME:VALUE", help="repeatable")
+    command.add_argument("--header", action="append", default=[], type=header, metavar="NAME:VALUE", help="repeatable")
     command.add_argument("--timeout-s", type=amount, default=300.0, metavar="S", help="default: %(default)g")
     plan = command.add_argument_group("what is sent")
-    plan.add_argument("--requests", type=positive_int, default=120, metavar="N", help="default: %(default)s")
-    plan.add_argument("--least-prompt-tokens", type=positive_int, default=150, metavar="N", help="default: %(default)s")
-    plan.add_argument(
-        "--most-prompt-tokens", type=positive_int, default=3_000, metavar="N", help="default: %(default)s"
-    )
-    plan.add_argument("--output-tokens", type=positive_int, default=16, metavar="N", help="default: %(default)s")
-    plan.add_argument("--concurrency", type=positive_int, default=4, metavar="N", help="default: %(default)s")
+    plan.add_argument("--requests", type=positive, default=120, metavar="N", help="default: %(default)s")
+    plan.add_argument("--least-prompt-tokens", type=positive, default=150, metavar="N", help="default: %(default)s")
+    plan.add_argument("--most-prompt-tokens", type=positive, default=3_000, metavar="N", help="default: %(default)s")
+    plan.add_argument("--output-tokens", type=positive, default=16, metavar="N", help="default: %(default)s")
+    plan.add_argument("--concurrency", type=positive, default=4, metavar="N", help="default: %(default)s")
     plan.add_argument("--utilisation", type=amount, default=0.8, metavar="R", help="default: %(default)g")
     plan.add_argument("--as-is", action="store_true", help="send the prompts as the file has them, in its order")
     plan.add_argument("--seed", type=int, default=0, metavar="N", help="default: %(default)s")
@@ -99,10 +97,3 @@ def _told(summary: CollectSummary, output: Path) -> str:
             "the server never says how many prompt tokens it had cached: no latency model can be fitted to this"
         )
     return "\n".join(lines) + "\n"
-
-
-def _header(text: str) -> tuple[str, str]:
-    name, colon, value = text.partition(":")
-    if not colon or not name.strip():
-        raise argparse.ArgumentTypeError(f"'{name}' is not of the form 'Name: value'")
-    return name.strip(), value.strip()

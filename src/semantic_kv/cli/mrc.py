@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-from semantic_kv.cli.arguments import add_work, capacity, policy, positive_int, run_options, share
+from semantic_kv.cli.arguments import add_work, policy, run_options
 from semantic_kv.cli.folders import new_folder, run_facts
 from semantic_kv.experiment.config import BASELINE, MODELS, UNITS, CurvePlan, ExperimentConfig, FileSource, PolicyChoice
 from semantic_kv.experiment.run import run_study_on
@@ -15,6 +15,7 @@ from semantic_kv.report.curve_outputs import curve_text, write_curves
 from semantic_kv.sampling.capacities import capacity_ladder
 from sembase.command_line import ExitCode, existing_file
 from sembase.streams import write_out
+from sembase.values import capacity, positive, positive_fraction
 
 NAME: Final = "mrc"
 SUMMARY: Final = "Miss-ratio curves of a trace: exact by many capacities, and from samples with their error shown."
@@ -26,7 +27,7 @@ EXAMPLES: Final = """\
 def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--trace", required=True, type=existing_file, metavar="FILE", help="any known trace format")
     command.add_argument("--format", metavar="NAME", help="the trace's format (default: by its first bytes)")
-    command.add_argument("--most-requests", type=positive_int, metavar="N", help="use the first N requests only")
+    command.add_argument("--most-requests", type=positive, metavar="N", help="use the first N requests only")
     command.add_argument(
         "--policies",
         nargs="+",
@@ -44,9 +45,11 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--unit", choices=UNITS, default="blocks", help="default: %(default)s")
     command.add_argument("--model", choices=MODELS, default="prefix_tree", help="default: %(default)s")
-    command.add_argument("--sample-rates", nargs="+", type=share, default=[], metavar="R", help="as 0.1 0.01")
     command.add_argument(
-        "--draws", type=positive_int, default=3, metavar="N", help="samples per rate (default: %(default)s)"
+        "--sample-rates", nargs="+", type=positive_fraction, default=[], metavar="R", help="as 0.1 0.01"
+    )
+    command.add_argument(
+        "--draws", type=positive, default=3, metavar="N", help="samples per rate (default: %(default)s)"
     )
     command.add_argument("--no-bounds", action="store_true", help="leave out the ceiling and the clairvoyant")
     command.add_argument(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from semantic_kv.calibrate import calibrate_trace, read_latency_model
-from semantic_kv.cli.arguments import add_work, amount, capacity, policy, positive_int, run_options
+from semantic_kv.cli.arguments import add_work, policy, run_options
 from semantic_kv.cli.folders import new_folder, run_facts
 from semantic_kv.experiment.config import BASELINE, MODELS, ExperimentConfig, FileSource, PolicyChoice
 from semantic_kv.experiment.observed import compare_observed
@@ -20,6 +20,7 @@ from sembase.errors import ConfigurationError
 from sembase.latency import LatencyModel
 from sembase.streams import write_out
 from sembase.trace.columns import BlockTrace
+from sembase.values import amount, capacity, positive
 
 NAME: Final = "replay"
 SUMMARY: Final = "Replay one recorded trace through several policies, optionally with a latency model calibrated on it."
@@ -33,7 +34,7 @@ _DEFAULT_POLICIES: Final = ("lru", "adaptive_semantic", "static_semantic")
 def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--trace", required=True, type=existing_file, metavar="FILE", help="any known trace format")
     command.add_argument("--format", metavar="NAME", help="the trace's format (default: by its first bytes)")
-    command.add_argument("--most-requests", type=positive_int, metavar="N", help="replay the first N requests only")
+    command.add_argument("--most-requests", type=positive, metavar="N", help="replay the first N requests only")
     size = command.add_mutually_exclusive_group(required=True)
     size.add_argument("--cache-token-budget", type=capacity, metavar="N", help="capacity in tokens, as 50000 or 50k")
     size.add_argument("--cache-blocks", type=capacity, metavar="N", help="capacity in blocks")

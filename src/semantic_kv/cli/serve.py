@@ -7,11 +7,12 @@ from typing import Final
 
 from semantic_kv.api import ServiceSettings, serve
 from semantic_kv.calibrate import read_latency_model
-from semantic_kv.cli.arguments import capacity, policy, positive_int
+from semantic_kv.cli.arguments import policy
 from semantic_kv.experiment.config import BASELINE, MODELS, UNITS, PolicyChoice
 from sembase.command_line import ExitCode, existing_file
 from sembase.latency import LatencyModel
 from sembase.streams import write_err
+from sembase.values import capacity, positive
 
 NAME: Final = "serve"
 SUMMARY: Final = "Serve the simulator over HTTP with OpenAPI (extra: service). No authentication: local by default."
@@ -22,7 +23,7 @@ EXAMPLES: Final = """\
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help="default: %(default)s")
-    command.add_argument("--port", type=positive_int, default=8000, metavar="N", help="default: %(default)s")
+    command.add_argument("--port", type=positive, default=8000, metavar="N", help="default: %(default)s")
     command.add_argument("--capacity", type=capacity, default=100_000, metavar="N", help="default: %(default)s")
     command.add_argument("--unit", choices=UNITS, default="tokens", help="of the capacity (default: %(default)s)")
     command.add_argument("--model", choices=MODELS, default="prefix_tree", help="default: %(default)s")

@@ -24,12 +24,12 @@ from semantic_kv.experiment.fields import (
     Fields,
     amount,
     flag,
+    fraction,
     many,
     number,
     one_of,
     positive,
     scalar,
-    share,
     text,
     whole,
 )
@@ -173,7 +173,7 @@ def _curve(value: object, where: str) -> CurvePlan:
     curve = CurvePlan(
         entry.take("policies", many(policy_choice)),
         tuple(sorted(entry.take("capacities", many(positive)))),
-        entry.take("sample_rates", many(share), ()),
+        entry.take("sample_rates", many(fraction), ()),
         entry.take("draws", positive, 3),
         entry.take("model", _model, "prefix_tree"),
     )
@@ -186,8 +186,8 @@ def _published(value: object, where: str) -> Published:
     published = Published(
         entry.take("adaptive_avg_ttft_ms", amount),
         entry.take("lru_avg_ttft_ms", amount),
-        entry.take("adaptive_hit_rate", share),
-        entry.take("lru_hit_rate", share),
+        entry.take("adaptive_hit_rate", fraction),
+        entry.take("lru_hit_rate", fraction),
     )
     entry.finish()
     return published

@@ -5,32 +5,34 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
+from sembase import values
 from sembase.errors import ConfigurationError
+from sembase.values import InvalidValueError, Parser, shown
 
 T = TypeVar("T")
 
 
 class Fields:
-    """A mapping that is read key by key; ``finish`` complains about what nobody asked for."""
+    """A mapping that is read key by key; ``finish`` refuses keys that were not read."""
 
     def __init__(self, value: object, where: str) -> None:
         if not isinstance(value, Mapping):
-            raise ConfigurationError(f"{where}: expected keys and values, found {_kind(value)}")
+            raise ConfigurationError(f"{where}: expected keys and values, got {shown(value)}")
         self._values: Mapping[Any, Any] = value
-        self._asked: list[str] = []
+        self._read: list[str] = []
         self.where = where
 
     def has(self, key: str) -> bool:
-        self._asked.append(key)
+        self._read.append(key)
         return key in self._values
 
     def take(self, key: str, read: Callable[[object, str], T], default: T | None = None) -> T:
         if not self.has(key):
             if default is None:
                 near = difflib.get_close_matches(key, [str(given) for given in self._values], n=1)
-                hint = f"; did you mean it by '{near[0]}'?" if near else ""
+                hint = f"; is '{near[0]}' a misspelling of it?" if near else ""
                 raise ConfigurationError(f"{self.where}: '{key}' is missing{hint}")
             return default
         return read(self._values[key], f"{self.where}, {key}")
@@ -42,49 +44,20 @@ class Fields:
 
     def finish(self) -> None:
         for key in self._values:
-            if key not in self._asked:
-                near = difflib.get_close_matches(str(key), self._asked, n=1)
-                hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(sorted(set(self._asked)))}"
+            if key not in self._read:
+                near = difflib.get_close_matches(str(key), self._read, n=1)
+                hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(sorted(set(self._read)))}"
                 raise ConfigurationError(f"{self.where}: unknown key '{key}'; {hint}")
 
 
-def text(value: object, where: str) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise ConfigurationError(f"{where}: expected a text, found {_kind(value)}")
-    return value.strip()
+def value_of(parser: Parser[T]) -> Callable[[object, str], T]:
+    def read(value: object, where: str) -> T:
+        try:
+            return parser.from_json(value)
+        except InvalidValueError as error:
+            raise ConfigurationError(f"{where}: {error}") from None
 
-
-def whole(value: object, where: str) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise ConfigurationError(f"{where}: expected a whole number, found {_kind(value)}")
-    return value
-
-
-def positive(value: object, where: str) -> int:
-    given = whole(value, where)
-    if given < 1:
-        raise ConfigurationError(f"{where}: {given} is not at least 1")
-    return given
-
-
-def number(value: object, where: str) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
-        raise ConfigurationError(f"{where}: expected a number, found {_kind(value)}")
-    return float(value)
-
-
-def amount(value: object, where: str) -> float:
-    given = number(value, where)
-    if given < 0:
-        raise ConfigurationError(f"{where}: {given:g} is not at least 0")
-    return given
-
-
-def share(value: object, where: str) -> float:
-    given = amount(value, where)
-    if not 0.0 < given <= 1.0:
-        raise ConfigurationError(f"{where}: {given:g} is not more than 0 and at most 1")
-    return given
+    return read
 
 
 def one_of(known: Sequence[str]) -> Callable[[object, str], str]:
@@ -99,17 +72,17 @@ def one_of(known: Sequence[str]) -> Callable[[object, str], str]:
     return read
 
 
-def many(read: Callable[[object, str], T], most: int = 1_000) -> Callable[[object, str], tuple[T, ...]]:
+def many(read: Callable[[object, str], T], max_entries: int = 1_000) -> Callable[[object, str], tuple[T, ...]]:
     """A list of at least one, without repetition."""
 
     def read_all(value: object, where: str) -> tuple[T, ...]:
         if not isinstance(value, list) or not value:
-            raise ConfigurationError(f"{where}: expected a list with at least one entry, found {_kind(value)}")
-        if len(value) > most:
-            raise ConfigurationError(f"{where}: {len(value)} entries are more than {most}")
+            raise ConfigurationError(f"{where}: expected a list with at least one entry, got {shown(value)}")
+        if len(value) > max_entries:
+            raise ConfigurationError(f"{where}: {len(value)} entries are more than {max_entries}")
         entries = tuple(read(entry, f"{where} entry {place}") for place, entry in enumerate(value, 1))
         if len(set(entries)) < len(entries):
-            raise ConfigurationError(f"{where}: an entry stands there twice")
+            raise ConfigurationError(f"{where}: an entry occurs twice")
         return entries
 
     return read_all
@@ -118,17 +91,13 @@ def many(read: Callable[[object, str], T], most: int = 1_000) -> Callable[[objec
 def scalar(value: object, where: str) -> str | int | float | bool:
     if isinstance(value, str | int | bool) or (isinstance(value, float) and math.isfinite(value)):
         return value
-    raise ConfigurationError(f"{where}: expected a text, number or true/false, found {_kind(value)}")
+    raise ConfigurationError(f"{where}: expected text, a number or true/false, got {shown(value)}")
 
 
-def flag(value: object, where: str) -> bool:
-    if not isinstance(value, bool):
-        raise ConfigurationError(f"{where}: expected true or false, found {_kind(value)}")
-    return value
-
-
-def _kind(value: object) -> str:
-    if value is None:
-        return "nothing"
-    shown = repr(value)
-    return shown if len(shown) <= 40 else f"{shown[:37]}..."
+text: Final = value_of(values.filled_text)
+whole: Final = value_of(values.whole(None))
+positive: Final = value_of(values.positive)
+number: Final = value_of(values.number(-math.inf))
+amount: Final = value_of(values.amount)
+fraction: Final = value_of(values.positive_fraction)
+flag: Final = value_of(values.flag)

@@ -11,7 +11,7 @@ from typing import Final
 
 from sembase.command_line import ExitCode, existing_file
 from sembase.streams import write_out
-from sembench.cli.arguments import count, number, positive_int, share
+from sembase.values import amount, count, fraction, positive
 from sembench.gates.calibration import read_noise_floor
 from sembench.gates.engine_summary import read_engine_summaries
 from sembench.gates.judge import judge
@@ -55,79 +55,85 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     at_least = command.add_argument_group("at least")
     at_least.add_argument(
         "--min-quality-pass-rate",
-        type=share,
+        type=fraction,
         metavar="SHARE",
         help="answers that keep their quality, over all and over reusing requests",
     )
     at_least.add_argument(
-        "--min-semantic-placement-rate", type=share, metavar="SHARE", help="requests placed by resemblance"
+        "--min-semantic-placement-rate", type=fraction, metavar="SHARE", help="requests placed by resemblance"
     )
     at_least.add_argument(
-        "--min-backend-confirmed-block-rate", type=share, metavar="SHARE", help="blocks the backend confirmed"
+        "--min-backend-confirmed-block-rate", type=fraction, metavar="SHARE", help="blocks the backend confirmed"
     )
     at_least.add_argument(
-        "--min-semantic-eligible-lift", type=share, metavar="SHARE", help="eligible blocks beyond exact ones (a plan)"
+        "--min-semantic-eligible-lift",
+        type=fraction,
+        metavar="SHARE",
+        help="eligible blocks beyond exact ones (a plan)",
     )
     at_least.add_argument(
-        "--min-any-position-token-rate", type=share, metavar="SHARE", help="tokens seen before at any position"
+        "--min-any-position-token-rate", type=fraction, metavar="SHARE", help="tokens seen before at any position"
     )
     at_least.add_argument("--min-materialization-events", type=count, metavar="N", help=_JOINED)
     at_least.add_argument("--min-materialized-tokens", type=count, metavar="N", help=_JOINED)
     at_least.add_argument("--min-materialized-units", type=count, metavar="N", help=_JOINED)
     at_least.add_argument(
         "--min-blended-ttft-speedup",
-        type=number,
+        type=amount,
         metavar="RATIO",
         help="median over all clean pairs, not hits only; reuse must be confirmed, and nothing else have sped up",
     )
     at_least.add_argument(
         "--min-identical-text-rate",
-        type=share,
+        type=fraction,
         metavar="SHARE",
         help="warm answers that are the cold ones to the letter",
     )
     at_most = command.add_argument_group("at most")
     at_most.add_argument(
         "--max-negative-control-confirmed-rate",
-        type=share,
+        type=fraction,
         metavar="SHARE",
         help="always on when measured (default: 0.0)",
     )
     at_most.add_argument(
         "--max-negative-control-speedup-deviation",
-        type=number,
+        type=amount,
         metavar="RATIO",
         help="how far the negatives' median speedup may be from 1, either way",
     )
     at_most.add_argument(
         "--max-failed-pair-rate",
-        type=share,
+        type=fraction,
         metavar="SHARE",
         help=f"pairs of which an arm did not end ok; always on (default: {MOST_LOST_PAIRS})",
     )
     at_most.add_argument(
         "--max-contaminated-pair-rate",
-        type=share,
+        type=fraction,
         metavar="SHARE",
         help=f"pairs whose cold arm was not cold; always on (default: {MOST_LOST_PAIRS})",
     )
     at_most.add_argument(
         "--max-cold-arm-overhead",
-        type=number,
+        type=amount,
         metavar="RATIO",
         help="median cold TTFT over that of --stock-result, on common items",
     )
     at_most.add_argument(
         "--max-warm-vs-cold-kl",
-        type=number,
+        type=amount,
         metavar="NATS",
         help="mean KL over the union of top-k log-probabilities, over all, over reusing pairs and of each transform",
     )
     at_most.add_argument(
-        "--max-worst-kl", type=number, metavar="NATS", help="the same KL at the worst position of any pair"
+        "--max-worst-kl", type=amount, metavar="NATS", help="the same KL at the worst position of any pair"
     )
     at_most.add_argument(
-        "--max-answer-flip-rate", type=share, metavar="SHARE", help="answers that changed, of all and of reusing pairs"
+        "--max-answer-flip-rate",
+        type=fraction,
+        metavar="SHARE",
+        help="answers that changed, of all and of reusing pairs",
     )
     at_most.add_argument(
         "--noise-floor-calibration",
@@ -159,7 +165,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     )
     manner.add_argument(
         "--min-n",
-        type=positive_int,
+        type=positive,
         default=1,
         metavar="N",
         help="on how many requests a requested rate, median or mean must rest (default: 1)",

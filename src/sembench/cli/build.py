@@ -11,7 +11,7 @@ from typing import Final
 from sembase.command_line import ExitCode
 from sembase.errors import ConfigurationError
 from sembase.streams import write_out
-from sembench.cli.arguments import count, positive_int
+from sembase.values import count, positive
 from sembench.cli.output import require_writable
 from sembench.manifest import manifest_digest, write_manifest
 from sembench.workload.build import build_items
@@ -34,7 +34,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         "--data-dir", type=Path, metavar="DIR", help="read local files below DIR; no hub is needed then"
     )
     command.add_argument(
-        "--max-items-per-dataset", type=positive_int, metavar="N", help="source records per dataset (default: all)"
+        "--max-items-per-dataset", type=positive, metavar="N", help="source records per dataset (default: all)"
     )
     command.add_argument(
         "--transforms",
@@ -44,11 +44,11 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         help=f"what to make of each record (default: {' '.join(PAIRED)}; for agent-trace: stream)",
     )
     command.add_argument(
-        "--max-segments", type=positive_int, default=4, metavar="N", help="segments per document (default: 4)"
+        "--max-segments", type=positive, default=4, metavar="N", help="segments per document (default: 4)"
     )
     command.add_argument(
         "--min-segment-chars",
-        type=positive_int,
+        type=positive,
         default=400,
         metavar="N",
         help="least characters per segment (default: 400)",

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from sembase.command_line import ExitCode, existing_file
 from sembase.streams import write_err, write_out
-from sembench.cli.arguments import count, positive_int
+from sembase.values import count, positive
 from sembench.cli.live_arguments import add_header_argument, add_logprobs_argument, add_patience_arguments, live_run
 from sembench.cli.output import require_other_file, require_writable
 from sembench.console import Table, show
@@ -45,13 +45,13 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         help="POSTed before each reading; may be repeated; without any, each reading has a tenant of its own",
     )
     add_header_argument(command)
-    command.add_argument("--max-items", type=positive_int, metavar="N", help="the first N items only")
+    command.add_argument("--max-items", type=positive, metavar="N", help="the first N items only")
     command.add_argument(
-        "--max-tokens", type=positive_int, default=24, metavar="N", help="tokens of an answer (default: 24)"
+        "--max-tokens", type=positive, default=24, metavar="N", help="tokens of an answer (default: 24)"
     )
     add_logprobs_argument(command, "for the KL between the readings", always=True)
     command.add_argument(
-        "--block-size", type=positive_int, default=16, metavar="N", help="tokens per KV block (default: 16)"
+        "--block-size", type=positive, default=16, metavar="N", help="tokens per KV block (default: 16)"
     )
     command.add_argument("--seed", type=count, default=0, metavar="N", help="draws of the intervals (default: 0)")
     add_patience_arguments(command, _TIMEOUT_S)

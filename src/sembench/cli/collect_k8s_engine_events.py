@@ -10,7 +10,7 @@ from sembase.command_line import ExitCode
 from sembase.errors import ConfigurationError
 from sembase.files import replace_atomically
 from sembase.streams import write_err, write_out
-from sembench.cli.arguments import number
+from sembase.values import amount
 from sembench.cli.summarize_engine_events import add_engine_argument, encode, tell
 from sembench.engine_events.kubectl import PodLog, fetch
 from sembench.engine_events.summarize import lines_of, summarize
@@ -33,7 +33,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--output-log", required=True, type=Path, metavar="FILE", help="the log, as it came")
     command.add_argument("--output-summary", required=True, type=Path, metavar="FILE", help="its summary")
     command.add_argument(
-        "--timeout-seconds", type=number, default=120.0, metavar="S", help="for kubectl (default: 120)"
+        "--timeout-seconds", type=amount, default=120.0, metavar="S", help="for kubectl (default: 120)"
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from sembase.command_line import ExitCode, existing_file
 from sembase.streams import write_err, write_out
-from sembench.cli.arguments import count, header, number, positive_int, positive_share, share
+from sembase.values import amount, count, fraction, header, positive, positive_fraction, whole
 from sembench.cli.output import require_other_file, require_writable
 from sembench.console import show
 from sembench.console.live import live_tables
@@ -17,7 +17,8 @@ from sembench.live.run import InterruptedRunError, run_live
 from sembench.replay.partial import partial_path
 
 _LOGPROBS: Final = 20
-_LEAST_LOGPROBS: Final = 5
+# With fewer tokens there is no KL to compute: two answers that share none of them would look alike.
+_MIN_LOGPROBS: Final = 5
 
 
 def add_workload_arguments(command: argparse.ArgumentParser) -> None:
@@ -27,10 +28,10 @@ def add_workload_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--output", required=True, type=Path, metavar="FILE", help="the result to write (.json)")
     command.add_argument("--model", metavar="NAME", help="the model to ask for (default: the first the server names)")
     add_header_argument(command)
-    command.add_argument("--max-items", type=positive_int, metavar="N", help="the first N items only")
+    command.add_argument("--max-items", type=positive, metavar="N", help="the first N items only")
     command.add_argument(
         "--block-size",
-        type=positive_int,
+        type=positive,
         default=16,
         metavar="N",
         help="tokens per KV block of the engine; a cold request with more cached tokens was not cold (default: 16)",
@@ -57,22 +58,14 @@ def add_logprobs_argument(command: argparse.ArgumentParser, purpose: str, *, alw
     """``always``: they are asked for even if the option is left out."""
     command.add_argument(
         "--capture-logprobs",
-        type=_enough_logprobs,
+        type=whole(_MIN_LOGPROBS),
         nargs="?",
         const=_LOGPROBS,
         default=_LOGPROBS if always else None,
         metavar="K",
-        help=f"log-probabilities of the K likeliest tokens, at least {_LEAST_LOGPROBS}, {purpose} "
+        help=f"log-probabilities of the K likeliest tokens, at least {_MIN_LOGPROBS}, {purpose} "
         f"({'default' if always else 'K if not given'}: {_LOGPROBS})",
     )
-
-
-def _enough_logprobs(text: str) -> int:
-    """Of too few named tokens nothing is left to compare: two answers that share none of them look alike."""
-    value = positive_int(text)
-    if value < _LEAST_LOGPROBS:
-        raise argparse.ArgumentTypeError(f"{value} likeliest tokens are too few for a KL; ask for {_LEAST_LOGPROBS}")
-    return value
 
 
 def add_measuring_arguments(command: argparse.ArgumentParser, timeout_s: float) -> None:
@@ -97,24 +90,24 @@ def add_measuring_arguments(command: argparse.ArgumentParser, timeout_s: float) 
     )
     command.add_argument(
         "--check-propagation",
-        type=share,
+        type=fraction,
         default=0.0,
         metavar="SHARE",
         help="share of blended items asked again with reuse off, to see what reached the exact cache (default: 0)",
     )
     command.add_argument(
         "--quality-threshold",
-        type=positive_share,
+        type=positive_fraction,
         default=0.60,
         metavar="SHARE",
         help="least score of an answer that keeps its quality (default: 0.60)",
     )
     command.add_argument(
-        "--post-donor-delay-ms", type=number, default=0.0, metavar="MS", help="pause after the donors (default: 0)"
+        "--post-donor-delay-ms", type=amount, default=0.0, metavar="MS", help="pause after the donors (default: 0)"
     )
     command.add_argument(
         "--settle-ms",
-        type=number,
+        type=amount,
         default=5000.0,
         metavar="MS",
         help="longest wait for the audit's word on donors and recipient (default: 5000)",
@@ -133,11 +126,11 @@ def add_patience_arguments(command: argparse.ArgumentParser, timeout_s: float) -
         help="rounds of a donor and a recipient before the first item (default: 2)",
     )
     command.add_argument(
-        "--ready-seconds", type=number, default=60.0, metavar="S", help="how long to wait for the server (default: 60)"
+        "--ready-seconds", type=amount, default=60.0, metavar="S", help="how long to wait for the server (default: 60)"
     )
     command.add_argument(
         "--timeout-seconds",
-        type=number,
+        type=amount,
         default=timeout_s,
         metavar="S",
         help=f"longest time of one request (default: {timeout_s:.0f})",

@@ -11,7 +11,7 @@ from sembase.command_line import ExitCode, existing_file
 from sembase.errors import ConfigurationError
 from sembase.files import replace_atomically
 from sembase.streams import write_out
-from sembench.cli.arguments import count, positive_int, share
+from sembase.values import count, fraction, positive
 from sembench.cli.output import require_other_file, require_writable
 from sembench.console import show
 from sembench.roi.costs import MeasuredCosts, read_costs
@@ -50,18 +50,18 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--reuse-rate-interval",
         nargs=2,
-        type=share,
+        type=fraction,
         metavar=("LOW", "HIGH"),
         help="its 95 %% interval; counts need none",
     )
     command.add_argument(
-        "--capture-rate", type=share, default=1.0, metavar="SHARE", help="misses that are captured (default: 1.0)"
+        "--capture-rate", type=fraction, default=1.0, metavar="SHARE", help="misses that are captured (default: 1.0)"
     )
     command.add_argument("--tokenizer", metavar="PATH", help="a model's tokenizer, to count the tokens of a manifest")
     command.add_argument(
         "--extrapolate", action="store_true", help="allow lengths that were not measured; the output says how many"
     )
-    command.add_argument("--draws", type=positive_int, default=4000, metavar="N", help="samples (default: 4000)")
+    command.add_argument("--draws", type=positive, default=4000, metavar="N", help="samples (default: 4000)")
     command.add_argument("--seed", type=count, default=0, metavar="N", help="of the samples (default: 0)")
     command.add_argument("--output", type=Path, metavar="FILE", help="the estimate as JSON, for sembench report --roi")
 

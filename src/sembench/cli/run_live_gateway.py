@@ -6,7 +6,7 @@ import argparse
 from typing import Final
 
 from sembase.command_line import ExitCode
-from sembench.cli.arguments import positive_int
+from sembase.values import positive
 from sembench.cli.live_arguments import (
     add_measuring_arguments,
     add_workload_arguments,
@@ -34,11 +34,11 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--tenant", metavar="NAME", help="tenant of items that name none")
     command.add_argument("--template", metavar="NAME", help="chat template of items that name none")
     command.add_argument(
-        "--donor-max-tokens", type=positive_int, default=1, metavar="N", help="tokens a donor answers (default: 1)"
+        "--donor-max-tokens", type=positive, default=1, metavar="N", help="tokens a donor answers (default: 1)"
     )
     command.add_argument(
         "--recipient-max-tokens",
-        type=positive_int,
+        type=positive,
         default=24,
         metavar="N",
         help="tokens a recipient answers (default: 24)",
@@ -59,7 +59,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--concurrency",
-        type=positive_int,
+        type=positive,
         default=1,
         metavar="N",
         help="items at a time; more than 1 only without reset urls (default: 1)",

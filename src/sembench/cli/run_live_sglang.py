@@ -7,7 +7,7 @@ from typing import Final
 
 from sembase.command_line import ExitCode
 from sembase.errors import ConfigurationError
-from sembench.cli.arguments import positive_int
+from sembase.values import positive
 from sembench.cli.live_arguments import (
     add_measuring_arguments,
     add_workload_arguments,
@@ -29,11 +29,11 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         "--base-url", required=True, metavar="URL", help="the server's address, such as http://host:30000"
     )
     command.add_argument(
-        "--donor-max-new-tokens", type=positive_int, default=1, metavar="N", help="tokens a donor answers (default: 1)"
+        "--donor-max-new-tokens", type=positive, default=1, metavar="N", help="tokens a donor answers (default: 1)"
     )
     command.add_argument(
         "--recipient-max-new-tokens",
-        type=positive_int,
+        type=positive,
         default=16,
         metavar="N",
         help="tokens a recipient answers (default: 16)",

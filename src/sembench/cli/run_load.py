@@ -11,7 +11,7 @@ from typing import Final
 from sembase.command_line import ExitCode, existing_file
 from sembase.errors import ConfigurationError
 from sembase.streams import write_err, write_out
-from sembench.cli.arguments import count, number, positive_int, positive_number
+from sembase.values import amount, count, positive, rate
 from sembench.cli.live_arguments import add_header_argument
 from sembench.cli.output import require_other_file, require_writable
 from sembench.console import show
@@ -61,57 +61,51 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     _add_prompts(command)
     command.add_argument("--warm-up", type=count, default=0, metavar="N", help="requests before measuring (default: 0)")
     command.add_argument("--seed", type=count, default=0, metavar="N", help="of arrivals and prompts (default: 0)")
-    command.add_argument(
-        "--slo-ttft-ms", type=positive_number, metavar="MS", help="goodput: a good request's most TTFT"
-    )
-    command.add_argument(
-        "--slo-tpot-ms", type=positive_number, metavar="MS", help="goodput: a good request's most TPOT"
-    )
+    command.add_argument("--slo-ttft-ms", type=rate, metavar="MS", help="goodput: a good request's most TTFT")
+    command.add_argument("--slo-tpot-ms", type=rate, metavar="MS", help="goodput: a good request's most TPOT")
     command.add_argument(
         "--metrics-url", metavar="URL", help="Prometheus metrics of the server, scraped before and after (or /metrics)"
     )
     command.add_argument(
         "--timeout-seconds",
-        type=positive_number,
+        type=rate,
         default=600.0,
         metavar="S",
         help="most for one request (default: 600)",
     )
     command.add_argument(
-        "--ready-seconds", type=number, default=60.0, metavar="S", help="wait so long for the server (default: 60)"
+        "--ready-seconds", type=amount, default=60.0, metavar="S", help="wait so long for the server (default: 60)"
     )
     add_header_argument(command)
 
 
 def _add_schedule(command: argparse.ArgumentParser) -> None:
     how = command.add_mutually_exclusive_group(required=True)
-    how.add_argument(
-        "--rate", type=positive_number, metavar="R", help="open loop: requests per second, whatever is answered"
-    )
-    how.add_argument("--concurrency", type=positive_int, metavar="N", help="closed loop: so many requests at a time")
+    how.add_argument("--rate", type=rate, metavar="R", help="open loop: requests per second, whatever is answered")
+    how.add_argument("--concurrency", type=positive, metavar="N", help="closed loop: so many requests at a time")
     how.add_argument(
         "--trace", type=existing_file, metavar="FILE", help="open loop: times and lengths of an Azure or Mooncake trace"
     )
     command.add_argument(
         "--burstiness",
-        type=positive_number,
+        type=rate,
         metavar="B",
         help="shape of the gaps with --rate: 1 Poisson, less bursts, more steadier (default: 1)",
     )
     command.add_argument(
         "--time-scale",
-        type=positive_number,
+        type=rate,
         metavar="F",
         help="multiplies the times of --trace: 0.1 is ten times as fast (default: 1)",
     )
     command.add_argument(
         "--ramp-up-seconds",
-        type=number,
+        type=amount,
         metavar="S",
         help="spread the start of --concurrency (default: 0)",
     )
-    command.add_argument("--duration", type=positive_number, metavar="S", help="send for so many seconds")
-    command.add_argument("--requests", type=positive_int, metavar="N", help="send so many requests")
+    command.add_argument("--duration", type=rate, metavar="S", help="send for so many seconds")
+    command.add_argument("--requests", type=positive, metavar="N", help="send so many requests")
 
 
 def _add_prompts(command: argparse.ArgumentParser) -> None:
@@ -120,16 +114,16 @@ def _add_prompts(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--prompt-tokens",
-        type=positive_int,
+        type=positive,
         metavar="N",
         help=f"invented prompts of so many tokens (default without --manifest or --trace: {DEFAULT_PROMPT_TOKENS})",
     )
     command.add_argument(
-        "--max-prompt-tokens", type=positive_int, metavar="N", help="cut longer prompts of --trace to so many tokens"
+        "--max-prompt-tokens", type=positive, metavar="N", help="cut longer prompts of --trace to so many tokens"
     )
     command.add_argument(
         "--max-tokens",
-        type=positive_int,
+        type=positive,
         metavar="N",
         help=f"most tokens to answer (default: {DEFAULT_MAX_TOKENS}; with --trace: what the trace says)",
     )

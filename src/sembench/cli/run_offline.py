@@ -8,7 +8,7 @@ from typing import Final
 
 from sembase.command_line import ExitCode, existing_file
 from sembase.streams import write_err, write_out
-from sembench.cli.arguments import positive_int, share
+from sembase.values import fraction, positive
 from sembench.cli.output import require_other_file, require_writable
 from sembench.console import show
 from sembench.console.offline import ablation_table, checks_table, datasets_table, rates_table
@@ -28,7 +28,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--output", required=True, type=Path, metavar="FILE", help="the result to write (.json)")
     command.add_argument(
-        "--block-size", type=positive_int, default=16, metavar="N", help="tokens per KV block (default: 16)"
+        "--block-size", type=positive, default=16, metavar="N", help="tokens per KV block (default: 16)"
     )
     command.add_argument(
         "--tokenizer",
@@ -43,14 +43,14 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--semblend-min-similarity",
-        type=share,
+        type=fraction,
         default=0.0,
         metavar="SHARE",
         help="least similarity of a discovery (default: 0.0)",
     )
     command.add_argument(
         "--semblend-min-reuse-ratio",
-        type=share,
+        type=fraction,
         default=0.25,
         metavar="SHARE",
         help="least planned share of a prompt (default: 0.25)",
@@ -66,8 +66,8 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         help="also plan token-identical fragments shorter than the least run, in donors the embedder suggests",
     )
     command.add_argument("--disable-multi-donor", action="store_true", help="plan from one donor only")
-    command.add_argument("--max-items", type=positive_int, metavar="N", help="replay the first N items only")
-    command.add_argument("--jobs", type=positive_int, default=1, metavar="N", help="worker processes (default: 1)")
+    command.add_argument("--max-items", type=positive, metavar="N", help="replay the first N items only")
+    command.add_argument("--jobs", type=positive, default=1, metavar="N", help="worker processes (default: 1)")
     command.add_argument("--resume", action="store_true", help="go on from FILE.partial.jsonl of an interrupted run")
 
 

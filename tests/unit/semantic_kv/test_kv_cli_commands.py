@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from semantic_kv.cli.arguments import capacity
 from semantic_kv.cli.folders import new_folder
 from semantic_kv.cli.main import COMMAND_MODULES, main, parser
 from sembase.trace.load import load_trace
+from sembase.values import capacity
 
 CONFIG = """\
 experiment: tiny
@@ -208,9 +208,12 @@ def test_a_mock_trace_is_collected_calibrated_and_replayed(tmp_path: Path, capsy
         (["run", "--config", "none.yaml"], "there is no file 'none.yaml'"),
         (["replay", "--trace", "none.jsonl", "--cache-blocks", "5"], "there is no file 'none.jsonl'"),
         (["mrc"], "the following arguments are required: --trace"),
-        (["replay", "--trace", "{trace}", "--cache-blocks", "5x"], "'5x' is not a capacity; write 5000, 5k or 2M"),
+        (["replay", "--trace", "{trace}", "--cache-blocks", "5x"], "such as 5000, 5k or 2M, got '5x'"),
         (["replay", "--trace", "{trace}", "--cache-blocks", "5", "--policies", "lur"], "Did you mean 'lru'?"),
-        (["replay", "--trace", "{trace}", "--cache-blocks", "5", "--jobs", "0"], "0 is not at least 1"),
+        (
+            ["replay", "--trace", "{trace}", "--cache-blocks", "5", "--jobs", "0"],
+            "expected a whole number of at least 1, got '0'",
+        ),
         (["forget"], "invalid choice: 'forget'"),
     ],
 )

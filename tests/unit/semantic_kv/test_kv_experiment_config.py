@@ -68,20 +68,24 @@ def test_the_ablation_crosses_both_axes_without_repetition() -> None:
         ("unit", "token", "unknown 'token'; known: blocks, tokens. Did you mean 'tokens'?"),
         ("policies", ["lru", "lur"], "policies entry 2: unknown 'lur'"),
         ("policies", ["lru+second"], "Did you mean 'second_use'?"),
-        ("policies", ["lru", "lru"], "policies: an entry stands there twice"),
+        ("policies", ["lru", "lru"], "policies: an entry occurs twice"),
         ("policies", [], "expected a list with at least one entry"),
         ("policies", [{"evict": "lru", "option": {}}], "unknown key 'option'"),
-        ("capacities", [0], "0 is not at least 1"),
-        ("capacities", [2.5], "expected a whole number, found 2.5"),
-        ("capacities", [True], "expected a whole number, found True"),
+        ("capacities", [0], "expected a whole number of at least 1, got 0"),
+        ("capacities", [2.5], "expected a whole number of at least 1, got 2.5"),
+        ("capacities", [True], "expected a whole number of at least 1, got true"),
         ("experiment", "../elsewhere", "may hold small letters"),
         ("experiment", None, "'experiment' is missing"),
         ("source.workload", "low_memory_rag", "Did you mean 'low_memory_rag_stress'?"),
         ("source.path", "x.jsonl", "either a 'workload' (generated) or a 'path'"),
-        ("latency.base_ms", -1, "-1 is not at least 0"),
+        ("latency.base_ms", -1, "expected a finite number of at least 0, got -1"),
         ("latency.base_ms", 80, "'ms_per_uncached_token' is missing"),
-        ("curve", {"policies": ["lru"], "capacities": [1], "sample_rates": [1.5]}, "1.5 is not more than 0"),
-        ("bounds", 1, "expected true or false, found 1"),
+        (
+            "curve",
+            {"policies": ["lru"], "capacities": [1], "sample_rates": [1.5]},
+            "expected a number above 0 and at most 1, got 1.5",
+        ),
+        ("bounds", 1, "expected true or false, got 1"),
         ("models", ["prefix"], "Did you mean 'prefix_tree'?"),
     ],
 )
@@ -96,7 +100,7 @@ def test_what_is_refused_and_how(path: str, value: object, told: str) -> None:
 def test_a_misspelt_key_is_told_where_the_right_one_is_missing() -> None:
     config = changed("capacitys", [1])
     del config["capacities"]
-    with pytest.raises(ConfigurationError, match="'capacities' is missing; did you mean it by 'capacitys'"):
+    with pytest.raises(ConfigurationError, match="'capacities' is missing; is 'capacitys' a misspelling of it"):
         parse_config(config, "x.yaml")
 
 
