@@ -164,7 +164,7 @@ class Laboratory:
 
     def _probes(self, item: FidelityItem, plan: ReusePlan, selection: Selection) -> dict[str, Any]:
         """What choosing computes beside holes and chosen, over the claim: the question, the first layers of all."""
-        needs = POLICIES.get(selection.policy).needs if selection.share > 0 else frozenset()
+        needs = POLICIES.get(selection.policy).needs if selection.fraction > 0 else frozenset()
         question = len(item.recipient) - plan.claim_end
         asked = question / plan.claimed_tokens if Probe.ATTENTION in needs else 0.0
         compared = PROBE_LAYER / len(self._rig.cache.names) if Probe.DEVIATION in needs else 0.0

@@ -126,7 +126,7 @@ def two_hops(rig: Rig, order: LoadOrder) -> dict[str, Any]:
     assert whole.question is not None
     asked = question_attention(request, (*order.compute, whole.question))
     plain = evidence_of(order.runs)
-    half = replace(choice.selection, share=choice.selection.share / 2)
+    half = replace(choice.selection, fraction=choice.selection.fraction / 2)
     first = choose(half, with_probes(plain, asked, None))
     ranges = as_ranges(first)
     weights = asked.mean(axis=(0, 1))[first].astype(np.float64)

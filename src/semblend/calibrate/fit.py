@@ -36,7 +36,7 @@ def fit(
     return Calibration(curve, kl_floor, quantile, statistic, laws)
 
 
-def least_items(quantile: float) -> int:
+def min_items(quantile: float) -> int:
     """Of a class: with fewer, no item stands for the quantile and there is no law."""
     _check(quantile)
     return next(items for items in count(1) if _rank(items, quantile) <= items)
@@ -114,7 +114,7 @@ def judge_held(calibration: Calibration, held: Sequence[Observation], ceiling: f
 
 def _served_kl(calibration: Calibration, seen: Sequence[Observation], ceiling: float) -> float | None:
     most = seen[-1].share
-    share = calibration.smallest_share(seen[0].shape, seen[0].risk, ceiling, most)
+    share = calibration.min_fraction(seen[0].shape, seen[0].risk, ceiling, most)
     return None if share is None else next(each.kl for each in seen if each.share >= share)
 
 

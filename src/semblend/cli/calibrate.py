@@ -14,7 +14,7 @@ from sembase.errors import ConfigurationError, ContractError, MissingDependencyE
 from sembase.files import replace_atomically
 from sembase.streams import write_err, write_out
 from semblend.calibrate.engine import Engine
-from semblend.calibrate.fit import fit, least_items
+from semblend.calibrate.fit import fit, min_items
 from semblend.calibrate.measure import STATISTIC, measure
 from semblend.calibrate.observations import Observation, decode_observations, encode_observation
 from semblend.calibrate.prompts import CalibrationItem, items_of, passages_of
@@ -106,7 +106,7 @@ def _measured_curve(options: argparse.Namespace) -> DeviationCurve:
 def _measured(options: argparse.Namespace) -> tuple[list[Observation], float, str]:
     if options.texts is None:
         raise ConfigurationError("--server needs --texts: a file of plain text, best of your own traffic")
-    if options.items < (least := least_items(options.quantile)):
+    if options.items < (least := min_items(options.quantile)):
         raise ConfigurationError(f"--items: at least {least} per class for a quantile of {options.quantile:g}")
     engine = Engine(options.server, options.timeout_s)
     items = list(items_of(passages_of("".join(_lines(options.texts))), options.items))

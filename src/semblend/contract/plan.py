@@ -1,4 +1,4 @@
-"""What the planner answers: a plan that accounts for every claimed position, or a refusal with its reason."""
+"""The planner's answer: a plan that accounts for every claimed position, or a decline with its reason."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class TokenRange:
 
 @dataclass(frozen=True, slots=True)
 class ContextRisk:
-    """How far a run's KV was computed in another context than the recipient's.
+    """How much the context in which a run's KV was computed differs from the recipient's.
 
     ``differing_tokens`` of the ``preceding_tokens`` before the run's head are not shared with the donor. Inside the run
-    the shared part grows, so the share that differs falls with the distance from the head: see :meth:`share_at`.
+    the shared part grows, so the differing fraction falls with the distance from the head: see :meth:`share_at`.
     """
 
     preceding_tokens: int
@@ -42,7 +42,7 @@ class ContextRisk:
         return self.share_at(0)
 
     def share_at(self, distance: int) -> float:
-        """Share of the context before the position ``distance`` tokens behind the run's head that differs."""
+        """Fraction of differing context at the position ``distance`` tokens after the run's head."""
         context = self.preceding_tokens + distance
         return self.differing_tokens / context if context else 0.0
 
@@ -69,7 +69,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Discovery:
-    """A donor that resembles the recipient. Evidence for a router or a report; never permission to load."""
+    """A donor that resembles the recipient. Evidence for a router or a report; it never permits reuse."""
 
     donor_id: str
     similarity: float
@@ -80,10 +80,10 @@ class Discovery:
 class ReusePlan:
     """Load ``runs``, compute ``compute``, hand the rest to the engine.
 
-    ``claimed`` lists the ranges the plan speaks for. Every position in them is in exactly one run or one compute range;
-    the constructor refuses anything else, so a plan that exists is a partition. ``compute_share`` of the loaded tokens
-    are to be computed after all, so that the KL to a cold answer stays at ``predicted_kl`` or below; ``None`` where
-    nobody said so.
+    ``claimed`` lists the ranges the plan covers. Every position in them is in exactly one run or one compute range; the
+    constructor raises on anything else, so a plan that exists is a partition. ``recompute_fraction`` of the reused
+    tokens is to be recomputed so that the KL to a cold answer is at most ``predicted_kl``; both are ``None`` until a
+    gate sets them.
     """
 
     prompt_tokens: int
@@ -93,7 +93,7 @@ class ReusePlan:
     compute: tuple[TokenRange, ...]
     discoveries: tuple[Discovery, ...] = ()
     truncated: bool = False
-    compute_share: float | None = None
+    recompute_fraction: float | None = None
     predicted_kl: float | None = None
     reused_tokens: int = field(init=False)
     computed_tokens: int = field(init=False)
@@ -108,9 +108,9 @@ class ReusePlan:
         return sum(len(r) for r in self.claimed)
 
     @property
-    def chosen_tokens(self) -> int:
-        """How many of the loaded tokens are computed after all, at most."""
-        return int((self.compute_share or 0.0) * self.reused_tokens)
+    def max_recomputed_tokens(self) -> int:
+        """The most reused tokens that may be recomputed."""
+        return int((self.recompute_fraction or 0.0) * self.reused_tokens)
 
     @property
     def claim_end(self) -> int:
@@ -129,7 +129,7 @@ class ReusePlan:
 
 @dataclass(frozen=True, slots=True)
 class Decline:
-    """A refusal is a value: cold prefill follows, and that is normal."""
+    """A decline is a value, not an error: the engine prefills the prompt as usual."""
 
     reason: DeclineReason
     detail: str = ""
@@ -142,7 +142,7 @@ class Decline:
 
 def _require_partition(plan: ReusePlan) -> None:
     if not plan.runs or not plan.claimed:
-        raise ValueError("a plan reuses at least one run; otherwise it is a Decline")
+        raise ValueError("a plan needs at least one run and one claimed range; otherwise return a Decline")
     pieces = sorted(
         [(run.target_start, run.target_end) for run in plan.runs] + [(r.start, r.end) for r in plan.compute]
     )
@@ -161,8 +161,8 @@ def _require_partition(plan: ReusePlan) -> None:
             )
         position = stop
     if position != end or next(claims, None) is not None:
-        raise ValueError("part of the claimed range is neither reused nor computed")
+        raise ValueError("part of a claimed range is neither reused nor computed")
     if plan.claimed[0].start < plan.exact_prefix_tokens:
-        raise ValueError("a plan claims nothing the engine's own prefix already covers")
+        raise ValueError("a plan must not claim positions that the engine's own prefix covers")
     if plan.claim_end >= plan.prompt_tokens:
-        raise ValueError("a plan leaves at least the last token to the engine")
+        raise ValueError("a plan must leave at least the last token to the engine")

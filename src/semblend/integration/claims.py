@@ -27,7 +27,7 @@ def exact_until(plan: ReusePlan, shared_prefix: Callable[[str], int]) -> int:
 
 def within_budget(plan: ReusePlan, max_computed_tokens: int) -> ReusePlan | Decline:
     """The leading runs whose holes and chosen tokens fit into one step; what lies behind is the engine's, in chunks."""
-    share = plan.compute_share or 0.0
+    share = plan.recompute_fraction or 0.0
     runs = list(plan.runs)
     while runs:
         end = runs[-1].target_end
@@ -46,7 +46,7 @@ def with_share(
     plan: ReusePlan,
     gate: FidelityGate,
     model: str,
-    asked_share: float | None,
+    requested_fraction: float | None,
     options: FidelityOptions,
     *,
     can_choose: bool,
@@ -59,15 +59,15 @@ def with_share(
     """
     blind = gate.without_budget()
     while True:
-        judged = (gate if can_choose and options.can_ask(plan) else blind).judge(plan, model, asked_share)
+        judged = (gate if can_choose and options.can_ask(plan) else blind).judge(plan, model, requested_fraction)
         if isinstance(judged, Decline):
             return judged
-        share = judged.compute_share if judged.compute_share is not None else options.share_of(judged)
-        judged = replace(judged, compute_share=share if can_choose else 0.0)
+        share = judged.recompute_fraction if judged.recompute_fraction is not None else options.share_of(judged)
+        judged = replace(judged, recompute_fraction=share if can_choose else 0.0)
         fitting = within_budget(judged, max_computed_tokens)
         if isinstance(fitting, Decline) or fitting is judged:
             return fitting
-        plan = replace(fitting, compute_share=None, predicted_kl=None)
+        plan = replace(fitting, recompute_fraction=None, predicted_kl=None)
 
 
 def fidelity_of(plan: ReusePlan | None, runs: tuple[Run, ...], selected_by: str | None, select: str) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def fidelity_of(plan: ReusePlan | None, runs: tuple[Run, ...], selected_by: str 
     return {
         "class": shape_of(runs).value,
         "context_risk": risk_of_runs(runs),
-        "compute_share": plan.compute_share,
+        "compute_share": plan.recompute_fraction,
         "selected_by": selected_by,
         "predicted_kl": plan.predicted_kl if selected_by in (None, select) else None,
     }

@@ -15,14 +15,14 @@ from semblend.guard.verdicts import Verdicts
 from semblend.plan.fidelity import Ceiling, FidelityGate
 from semblend.plan.prediction import decode_prediction
 from semblend.plan.selection import (
-    LEAST_TO_CHOOSE_FROM,
     MAX_QUESTION_TOKENS,
+    MIN_SELECTABLE_TOKENS,
     POLICIES,
-    SHORT_PROMPT_SHARE,
+    SHORT_PROMPT_FRACTION,
     SHORT_PROMPT_TOKENS,
     Selection,
+    default_recompute_fraction,
     needs_question,
-    usual_share,
 )
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class FidelityOptions:
         None,
         optional(fraction),
         "Fraction of reused tokens to recompute. 0 disables recomputation. "
-        f"`null`: {SHORT_PROMPT_SHARE:g} when at least {LEAST_TO_CHOOSE_FROM} tokens within the prompt's first "
+        f"`null`: {SHORT_PROMPT_FRACTION:g} when at least {MIN_SELECTABLE_TOKENS} tokens within the prompt's first "
         f"{SHORT_PROMPT_TOKENS:,} are reused, and 0 when fewer are, when they lie further back, or when all are exact.",
         renamed_from=("select_share",),
     )
@@ -87,13 +87,13 @@ class FidelityOptions:
         """How much of what a plan loads is computed after all, where neither the gate nor the request says."""
         if self.recompute_fraction is not None:
             return self.recompute_fraction
-        return usual_share(plan.runs) if self.can_ask(plan) else 0.0
+        return default_recompute_fraction(plan.runs) if self.can_ask(plan) else 0.0
 
     def step_tokens(self, plan: ReusePlan) -> int:
         """What a plan adds to a step: holes, chosen tokens, and the question where it is asked before."""
-        is_asked = plan.compute_share and needs_question(self.recompute_policy) and self.can_ask(plan)
+        is_asked = plan.recompute_fraction and needs_question(self.recompute_policy) and self.can_ask(plan)
         asked = plan.prompt_tokens - plan.claim_end if is_asked else 0
-        return plan.computed_tokens + plan.chosen_tokens + asked
+        return plan.computed_tokens + plan.max_recomputed_tokens + asked
 
     def selection(self, share: float | None) -> Selection | None:
         """How ``share`` of the loaded positions is chosen to be computed after all; ``None`` when none are."""

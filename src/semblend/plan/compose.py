@@ -2,9 +2,9 @@
 
 Any piece of a verified run is itself verified, so the union of all runs can always be covered. Going left to right and
 always taking the run that reaches furthest covers it with the fewest pieces. The run that started earlier keeps the
-overlap: its tokens there are further from their run's head, where the donor's other context weighs most. Of runs that
-reach equally far the one that moves least is taken: the same passage behind a few hundred tokens and behind thousands
-is not the same, even where neither context is the recipient's (docs/guides/fidelity.md).
+overlap: its tokens there are further from their run's head, where the donor's different context weighs most. Of runs
+that reach equally far, the one that moves least is taken: a passage after a few hundred tokens and the same passage
+after thousands have different KV, even where neither context is the recipient's (docs/guides/fidelity.md).
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ DONOR, DONOR_START, TARGET_START, LENGTH, LEAD = range(5)
 COLUMNS: Final = 5
 
 
-def compose(runs: NDArray[np.int64], floor: int, limit: int, least_stretch: int) -> NDArray[np.int64]:
+def compose(runs: NDArray[np.int64], floor: int, limit: int, min_stretch: int) -> NDArray[np.int64]:
     """Pieces within ``[floor, limit)``, ascending, disjoint: (donor, donor start, target start, length, lead).
 
-    ``runs`` has the first four of these columns. ``lead`` counts the equal tokens that stood directly before the piece
-    in the run it was cut from. Adjacent pieces that together fall short of ``least_stretch`` tokens are dropped; what
-    lies outside the limits still counts towards that length.
+    ``runs`` has the first four of these columns. ``lead`` counts the equal tokens directly before the piece in the run
+    it was cut from. Adjacent pieces that together are shorter than ``min_stretch`` tokens are dropped; tokens outside
+    the limits still count towards that length.
     """
     if not len(runs):
         return np.empty((0, COLUMNS), np.int64)
     order = np.lexsort((-runs[:, LENGTH], runs[:, TARGET_START]))
-    pieces: NDArray[np.int64] = _cover(runs[order], max(0, floor - least_stretch), least_stretch)
+    pieces: NDArray[np.int64] = _cover(runs[order], max(0, floor - min_stretch), min_stretch)
     return _cut(pieces, floor, limit)
 
 
@@ -45,7 +45,7 @@ def _cut(pieces: NDArray[np.int64], floor: int, limit: int) -> NDArray[np.int64]
 
 
 @kernel
-def _cover(runs: NDArray[np.int64], floor: int, least_stretch: int) -> NDArray[np.int64]:
+def _cover(runs: NDArray[np.int64], floor: int, min_stretch: int) -> NDArray[np.int64]:
     pieces = np.empty((len(runs), 5), np.int64)
     count = 0
     stretch_first = 0  # the first piece of the current stretch of adjacent pieces
@@ -61,7 +61,7 @@ def _cover(runs: NDArray[np.int64], floor: int, least_stretch: int) -> NDArray[n
                 best = i
             i += 1
         if best < 0 or runs[best, 2] + runs[best, 3] <= position:
-            if position - stretch_start < least_stretch:
+            if position - stretch_start < min_stretch:
                 count = stretch_first
             if i == len(runs):
                 return pieces[:count]

@@ -1,4 +1,4 @@
-"""The gates between verified runs and a plan. Each refusal names its reason; what passes is a partition."""
+"""The gates between verified runs and a plan. Each decline has a reason; a plan that passes is a partition."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from semblend.plan.risk import risk_of
 
 @dataclass(frozen=True, slots=True)
 class Gates:
-    """Limits a deployment chooses, or a calibration writes.
+    """Limits that a deployment sets.
 
-    ``min_run_tokens``          shortest stretch of equal tokens worth loading; below 64 finding it is not guaranteed
-    ``min_fragment_tokens``     shortest piece taken from approximate alignment when exact-only is off
-    ``min_reuse_ratio``         planned tokens over the tokens the exact prefix does not cover
-    ``boundary_recompute_tokens`` first tokens of a run that are computed although they could be loaded, when nothing
-                                before it is shared; the square root of the differing share of it otherwise
-    ``max_context_share``       a run whose mean share of differing context is above this is not loaded
-    ``min_prompt_tokens``       shorter prompts are not looked up at all
-    ``boundary_multiple_tokens`` runs begin and end at multiples of this in the recipient, rounded inward: what reuse
-                                reveals of where content begins is no finer. 1 rounds nothing
+    ``min_run_tokens``          shortest run of equal tokens to reuse; runs below 64 tokens may not be found
+    ``min_fragment_tokens``     shortest piece used from approximate alignment when exact-only is off
+    ``min_reuse_ratio``         minimum of planned tokens over the tokens the exact prefix does not cover
+    ``boundary_recompute_tokens`` tokens recomputed at the head of a run whose whole context differs; with a partly
+                                shared context, times the square root of the differing fraction
+    ``max_context_share``       maximum mean fraction of differing context; runs above it are not reused
+    ``min_prompt_tokens``       shorter prompts are not looked up
+    ``boundary_multiple_tokens`` runs begin and end at multiples of this in the recipient, rounded inward, which limits
+                                what reuse reveals about where content begins. 1 disables rounding
     """
 
     min_run_tokens: int = 64
@@ -41,13 +41,13 @@ class Gates:
 
     def __post_init__(self) -> None:
         if self.min_run_tokens < 1 or self.min_fragment_tokens < 1:
-            raise ConfigurationError("minimum run and fragment lengths are at least 1 token")
+            raise ConfigurationError("min_run_tokens and min_fragment_tokens must be at least 1")
         if not 0.0 <= self.min_reuse_ratio <= 1.0 or not 0.0 <= self.max_context_share <= 1.0:
-            raise ConfigurationError("min_reuse_ratio and max_context_share lie between 0 and 1")
+            raise ConfigurationError("min_reuse_ratio and max_context_share must be between 0 and 1")
         if self.boundary_recompute_tokens < 0:
-            raise ConfigurationError("boundary_recompute_tokens is not negative")
+            raise ConfigurationError("boundary_recompute_tokens must not be negative")
         if self.boundary_multiple_tokens < 1:
-            raise ConfigurationError("boundary_multiple_tokens is at least 1, which rounds nothing")
+            raise ConfigurationError("boundary_multiple_tokens must be at least 1 (1 disables rounding)")
 
 
 # What the vLLM and SGLang adapters apply unless configured, and what subscribers assume of a connector that announces
@@ -74,14 +74,14 @@ def decide(
     discoveries: tuple[Discovery, ...] = (),
     truncated: bool = False,
 ) -> ReusePlan | Decline:
-    """Turn composed pieces into a plan, or say why not."""
+    """Turn composed pieces into a plan, or decline with a reason."""
     loaded = [
         run for row, risk in zip(pieces.tolist(), risks, strict=True) if (run := _run(row, risk, donor_ids, gates))
     ]
     runs = tuple(run for run in loaded if run.risk.mean_share <= gates.max_context_share)
     if loaded and not runs:
-        least = min(run.risk.mean_share for run in loaded)
-        detail = f"least mean share of differing context {least:.3f} > {gates.max_context_share:.3f}"
+        lowest = min(run.risk.mean_share for run in loaded)
+        detail = f"lowest mean fraction of differing context {lowest:.3f} > {gates.max_context_share:.3f}"
         return Decline(DeclineReason.CONTEXT_RISK, detail, discoveries)
     reused = sum(run.length for run in runs)
     beyond = prompt.tokens - prompt.exact_prefix_tokens
@@ -108,7 +108,7 @@ def decide(
 
 
 def _run(row: list[int], risk: ContextRisk, donor_ids: Sequence[str], gates: Gates) -> Run | None:
-    """The loaded part of a piece. A run whose whole context is shared has no boundary to repair."""
+    """The reused part of a piece. A run whose whole context is shared has no boundary to recompute."""
     skip = math.ceil(gates.boundary_recompute_tokens * math.sqrt(risk.head_share))
     skip += -(row[TARGET_START] + skip) % gates.boundary_multiple_tokens
     surplus = (row[TARGET_START] + row[LENGTH]) % gates.boundary_multiple_tokens

@@ -1,7 +1,7 @@
-"""What a blend will cost in KL, foreseen from its context risk and its budget: one law per workload class.
+"""The KL that a blended answer is predicted to have, from its context risk and recompute budget: one law per class.
 
-``floor + scale * risk * exp(-decay * share)``, times a factor that a chosen part of the calibration items stayed below.
-A law is fitted by ``semblend.calibrate`` and read by the gate; see docs/reference/calibration-format.md.
+``floor + scale * risk * exp(-decay * fraction)``, times a factor that a given quantile of the calibration items stayed
+below. A law is fitted by ``semblend.calibrate`` and read by the gate; see docs/reference/calibration-format.md.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LAW_KEYS: Final = {"scale", "decay", "factor", "items", "largest_risk"}
 
 @dataclass(frozen=True, slots=True)
 class Law:
-    """Of one class. ``factor`` is the upper quantile of measured over fitted, ``items`` what it was fitted on.
+    """The law of one class. ``factor`` is the upper quantile of measured over fitted KL, ``items`` the sample size.
 
     Beyond ``largest_risk`` nothing was measured, so nothing is predicted.
     """
@@ -36,14 +36,14 @@ class Law:
 
     def __post_init__(self) -> None:
         if any(not (math.isfinite(value) and value >= 0) for value in (self.scale, self.decay, self.factor)):
-            raise ConfigurationError("calibration: scale, decay and factor are finite and not negative")
+            raise ConfigurationError("calibration: scale, decay and factor must be finite and not negative")
         if self.items < 1 or not 0.0 <= self.largest_risk <= 1.0:
-            raise ConfigurationError("calibration: a law rests on at least one item and a risk between 0 and 1")
+            raise ConfigurationError("calibration: a law needs at least one item and a largest_risk between 0 and 1")
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Everything the gates read. ``statistic`` says in words what KL was measured; ``laws`` may be empty."""
+    """Everything the gates read. ``statistic`` describes which KL was measured; ``laws`` may be empty."""
 
     curve: DeviationCurve
     kl_floor: float
@@ -53,37 +53,37 @@ class Calibration:
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.kl_floor) and self.kl_floor >= 0):
-            raise ConfigurationError("calibration: kl_floor is finite and not negative")
+            raise ConfigurationError("calibration: kl_floor must be finite and not negative")
         if not 0.0 < self.quantile < 1.0:
-            raise ConfigurationError("calibration: quantile lies between 0 and 1")
+            raise ConfigurationError("calibration: quantile must be between 0 and 1")
 
-    def fitted_kl(self, shape: PlanShape, risk: float, share: float) -> float | None:
-        """The law's middle, without its factor; ``None`` where nothing was measured."""
+    def fitted_kl(self, shape: PlanShape, risk: float, fraction: float) -> float | None:
+        """The central estimate, without the factor; ``None`` where nothing was measured."""
         law = self.laws.get(shape)
         if law is None or risk > law.largest_risk:
             return None
-        return self.kl_floor + law.scale * risk * math.exp(-law.decay * share)
+        return self.kl_floor + law.scale * risk * math.exp(-law.decay * fraction)
 
-    def predicted_kl(self, shape: PlanShape, risk: float, share: float) -> float | None:
-        """What ``quantile`` of the items stayed below; ``None`` where nothing was measured."""
-        fitted = self.fitted_kl(shape, risk, share)
+    def predicted_kl(self, shape: PlanShape, risk: float, fraction: float) -> float | None:
+        """The KL that ``quantile`` of the items stayed below; ``None`` where nothing was measured."""
+        fitted = self.fitted_kl(shape, risk, fraction)
         return None if fitted is None else fitted * self.laws[shape].factor
 
-    def smallest_share(self, shape: PlanShape, risk: float, ceiling: float, most: float) -> float | None:
-        """The least budget that keeps the prediction at or under ``ceiling``, at most ``most``; ``None``: there is
-        none."""
-        none = self.predicted_kl(shape, risk, 0.0)
-        if none is None:
+    def min_fraction(self, shape: PlanShape, risk: float, ceiling: float, max_fraction: float) -> float | None:
+        """The smallest fraction that keeps the prediction at or below ``ceiling``; ``None`` if it exceeds
+        ``max_fraction`` or does not exist."""
+        without = self.predicted_kl(shape, risk, 0.0)
+        if without is None:
             return None
-        if none <= ceiling:
+        if without <= ceiling:
             return 0.0
         law = self.laws[shape]
         room = ceiling / law.factor - self.kl_floor
         if room <= 0.0 or law.decay == 0.0:
             return None
-        share = math.log(law.scale * risk / room) / law.decay
-        share += 1e-9 * (1.0 + share)  # rounding must not end above the ceiling
-        return share if share <= most else None
+        fraction = math.log(law.scale * risk / room) / law.decay
+        fraction += 1e-9 * (1.0 + fraction)  # rounding must not end above the ceiling
+        return fraction if fraction <= max_fraction else None
 
 
 def encode_prediction(calibration: Calibration) -> str:
@@ -102,7 +102,7 @@ def encode_prediction(calibration: Calibration) -> str:
 
 
 def decode_prediction(text: str) -> Calibration:
-    """Read a calibration file of either version; one of version 1 has a curve and no law."""
+    """Read a calibration file of either version; a file of version 1 has a curve and no law."""
     try:
         record = json.loads(text)
     except (json.JSONDecodeError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""Token identity is not context identity: how much of what stood before a run differs between donor and recipient."""
+"""Token identity is not context identity: how much of the context before a run differs between donor and recipient."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from semblend.plan.compose import DONOR, DONOR_START, LENGTH, TARGET_START
 
 
 def context_risks(pieces: NDArray[np.int64], shared_prefix: Sequence[int]) -> list[ContextRisk]:
-    """One figure per piece. ``shared_prefix[d]`` counts the tokens donor ``d`` shares with the recipient from 0 on.
+    """One risk per piece. ``shared_prefix[d]`` counts the tokens that donor ``d`` and the recipient share from 0 on.
 
-    Shared context is what both saw before the piece, in order: the common prefix, earlier pieces of the same donor that
-    also stood earlier in that donor, and the equal tokens the piece was cut from.
+    Shared context is what precedes the piece in both, in the same order: the common prefix, earlier pieces of the same
+    donor that are also earlier in that donor, and the equal tokens the piece was cut from.
     """
     if not len(pieces):
         return []
@@ -38,7 +38,7 @@ def _shared_before(
     """For each piece, the longest chain of context in the same order in donor and recipient.
 
     ``order`` sorts pieces by donor and by where they end in it. Each donor's stretch of that order carries a Fenwick
-    tree of maxima: the best chain among earlier pieces that end at or before a place of the donor, in log time.
+    tree of maxima: the best chain among earlier pieces that end at or before a position of the donor, in log time.
     """
     count = len(pieces)
     first = np.zeros(len(shared_prefix) + 1, np.int64)
@@ -60,7 +60,7 @@ def _shared_before(
         base = first[donor]
         size = first[donor + 1] - base
         chain = min(shared_prefix[donor], head)
-        # The lead is context of its own only if no earlier piece of this donor stands in it in the recipient.
+        # The lead counts separately only if no earlier piece of this donor overlaps it in the recipient.
         apart = last_end[donor] <= pieces[i, 2] - lead
         last_end[donor] = pieces[i, 2] + pieces[i, 3]
         node = np.searchsorted(sorted_ends[base : base + size], pieces[i, 1] - (lead if apart else 0), side="right")

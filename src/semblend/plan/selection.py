@@ -1,7 +1,7 @@
-"""Which loaded positions are computed after all: a policy and what is known of each position in, positions out.
+"""Which reused positions are recomputed: a policy and what is known of each position in, positions out.
 
-Policies are plug-ins (entry points ``semblend.selection``). They see numbers, never tensors: an adapter that can look
-into the engine supplies the probes a policy asks for, and computes what was chosen.
+Policies are plug-ins (entry points ``semblend.selection``). They see numbers, never tensors: an adapter that can read
+the engine's tensors supplies the probes a policy needs and recomputes the selected positions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from semblend.contract import Run, TokenRange, risk_of_runs
 
 
 class Probe(StrEnum):
-    """What a worker can find out once the runs are loaded. Each costs a pass: see the adapter."""
+    """What a worker can measure once the runs are loaded. Each probe costs a pass: see the adapter."""
 
     ATTENTION = "attention"
     DEVIATION = "deviation"
@@ -28,47 +28,51 @@ class Probe(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """``share`` of the loaded tokens is computed after all, chosen by ``policy``.
+    """Recompute ``fraction`` of the reused tokens, selected by ``policy``.
 
-    Chosen tokens at most ``bridge_tokens`` apart are joined, within the same budget: fewer groups cost less.
+    Selected tokens at most ``bridge_tokens`` apart are joined within the same budget: fewer groups cost less.
     """
 
     policy: str
-    share: float
+    fraction: float
     bridge_tokens: int = 0
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.share <= 1.0:
-            raise ConfigurationError(f"the share of tokens to compute lies between 0 and 1, not {self.share}")
+        if not 0.0 <= self.fraction <= 1.0:
+            raise ConfigurationError(
+                f"the fraction of tokens to recompute must be between 0 and 1, not {self.fraction}"
+            )
         if self.bridge_tokens < 0:
-            raise ConfigurationError("bridge_tokens is not negative")
+            raise ConfigurationError("bridge_tokens must not be negative")
 
 
-# A longer end of the prompt is new text, not a question: asking it would cost as much as it could save.
+# A longer end of the prompt is new text, not a question: probing with it would cost as much as it could save.
 MAX_QUESTION_TOKENS: Final = 512
-# Where a policy cannot be asked.
+# The policy used where the configured one cannot run.
 FALLBACK: Final = "first"
-# Where a deployment says nothing. In a short prompt more of the text stands near a seam, and a choice costs less, for
-# each chosen stretch walks all that precedes it. To choose from little takes as long as to compute it.
-LEAST_TO_CHOOSE_FROM: Final = 768
+# Defaults of a deployment that sets no fraction. In a short prompt more of the text is close to a seam, and selection
+# costs less because each selected stretch attends to everything before it. With fewer reused tokens than the minimum,
+# selecting takes as long as computing all of them.
+MIN_SELECTABLE_TOKENS: Final = 768
 SHORT_PROMPT_TOKENS: Final = 1536
-SHORT_PROMPT_SHARE: Final = 0.05
+SHORT_PROMPT_FRACTION: Final = 0.05
 
 
-def usual_share(runs: Sequence[Run]) -> float:
-    """The share of the loaded tokens that is computed after all by default: none of little, exact or far KV."""
-    is_worth_it = sum(run.length for run in runs) >= LEAST_TO_CHOOSE_FROM
+def default_recompute_fraction(runs: Sequence[Run]) -> float:
+    """The default fraction: 0 for few reused tokens, for long prompts, and where the donor's context was the same."""
+    is_worth_it = sum(run.length for run in runs) >= MIN_SELECTABLE_TOKENS
     is_short = is_worth_it and max(run.target_end for run in runs) < SHORT_PROMPT_TOKENS
-    return SHORT_PROMPT_SHARE if is_short and risk_of_runs(runs) > 0.0 else 0.0
+    return SHORT_PROMPT_FRACTION if is_short and risk_of_runs(runs) > 0.0 else 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Evidence:
     """One entry per loaded position, ascending. 8 bytes each, and the probes.
 
-    ``distance`` counts from the head of the position's run, ``context_share`` is the share of its context that differs
-    from the donor's. ``attention`` [layers, heads, positions] is what the end of the prompt gives each position, mean
-    over its queries; ``deviation`` is how far K and V at the probe layer lie from what they would be, relative.
+    ``distance`` counts from the head of the position's run; ``context_share`` is the fraction of its context that
+    differs from the donor's. ``attention`` [layers, heads, positions] is the attention the end of the prompt gives each
+    position, mean over its queries; ``deviation`` is the relative distance of K and V at the probe layer from the KV
+    that a cold prefill would compute.
     """
 
     positions: NDArray[np.int64]
@@ -80,7 +84,7 @@ class Evidence:
     def seen(self, probe: Probe) -> NDArray[np.float32]:
         found = self.attention if probe is Probe.ATTENTION else self.deviation
         if found is None:
-            raise ContractError(f"the policy needs the probe '{probe}', which was not taken")
+            raise ContractError(f"the policy needs the probe '{probe}', which was not measured")
         return found
 
 
@@ -89,14 +93,14 @@ Score = Callable[[Evidence], NDArray[np.float64]]
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """``score`` gives each position a figure; the highest are computed. ``needs`` names the probes it reads."""
+    """``score`` rates each position; the highest are recomputed. ``needs`` names the probes it reads."""
 
     score: Score
     needs: frozenset[Probe] = frozenset()
 
 
 def needs_question(policy: str) -> bool:
-    """Whether it reads what the end of the prompt attends to."""
+    """Whether the policy reads the attention of the end of the prompt."""
     return Probe.ATTENTION in POLICIES.get(policy).needs
 
 
@@ -106,7 +110,7 @@ for _name in ("first", "random", "deviation", "question", "question_by_deviation
 
 
 def evidence_of(runs: Sequence[Run]) -> Evidence:
-    """What the plan alone says of the positions of its runs."""
+    """What is known of the positions of the runs from the plan alone."""
     ordered = sorted(runs, key=lambda run: run.target_start)
     parts = [np.arange(run.target_start, run.target_end) for run in ordered]
     distances = [np.arange(run.length) for run in ordered]
@@ -125,7 +129,7 @@ def evidence_of(runs: Sequence[Run]) -> Evidence:
 def with_probes(
     evidence: Evidence, attention: NDArray[np.float32] | None, deviation: NDArray[np.float32] | None
 ) -> Evidence:
-    """Probes are indexed by prompt position in their last axis and cut down to the loaded ones here."""
+    """Add probes, which are indexed by prompt position in their last axis; only the reused positions are kept."""
     at = evidence.positions
     return replace(
         evidence,
@@ -135,12 +139,12 @@ def with_probes(
 
 
 def choose(selection: Selection, evidence: Evidence) -> NDArray[np.int64]:
-    """The positions to compute, ascending; never more than the share allows."""
-    budget = int(selection.share * len(evidence.positions))
+    """The positions to recompute, ascending; never more than the fraction allows."""
+    budget = int(selection.fraction * len(evidence.positions))
     if budget == 0:
         return np.empty(0, np.int64)
     score = POLICIES.get(selection.policy).score(evidence)
-    # Stable: equal scores go to the earlier position, so that a choice is the same on every rank and in every run.
+    # Stable: equal scores go to the earlier position, so the selection is the same on every rank and in every run.
     order = np.argsort(-score, kind="stable")
     taken = order[:budget] if not selection.bridge_tokens else _bridged(order, evidence.positions, budget, selection)
     chosen: NDArray[np.int64] = np.sort(evidence.positions[taken])
@@ -150,7 +154,7 @@ def choose(selection: Selection, evidence: Evidence) -> NDArray[np.int64]:
 def _bridged(
     order: NDArray[np.int64], positions: NDArray[np.int64], budget: int, selection: Selection
 ) -> NDArray[np.int64]:
-    """As many of the best as fit into the budget together with the gaps between them."""
+    """As many of the best positions as fit into the budget together with the gaps between them."""
     low, high = 1, budget
     best = order[:1]
     while low <= high:
@@ -164,7 +168,7 @@ def _bridged(
 
 
 def _filled(taken: NDArray[np.int64], positions: NDArray[np.int64], bridge: int) -> NDArray[np.int64]:
-    """Indices with the gaps closed. A gap counts in indices and in positions: what is not loaded is no gap of ours."""
+    """Indices with the gaps closed. A gap is closed only if all positions in it are reused ones."""
     mask = np.zeros(len(positions) + 1, np.int64)
     mask[taken] = 1
     gap = np.diff(taken)
@@ -183,6 +187,6 @@ def as_ranges(positions: NDArray[np.int64]) -> tuple[TokenRange, ...]:
 
 
 def joined(holes: Iterable[TokenRange], chosen: NDArray[np.int64]) -> tuple[TokenRange, ...]:
-    """Holes and chosen positions as one ascending list of maximal ranges."""
+    """Holes and selected positions as one ascending list of maximal ranges."""
     parts = [np.arange(hole.start, hole.end) for hole in holes]
     return as_ranges(np.unique(np.concatenate([np.empty(0, np.int64), *parts, chosen])))

@@ -1,4 +1,4 @@
-"""The built-in ways to choose what is computed after all. Each takes evidence of the loaded positions, gives scores."""
+"""The built-in selection policies: each turns evidence of the reused positions into scores."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SEED: Final = 20_26
 
 
 def first(evidence: Evidence) -> Scores:
-    """The heads of the runs: the same number of each, as long as they last."""
+    """The heads of the runs: the same number of tokens of each run, while they last."""
     return -evidence.distance.astype(np.float64)
 
 
@@ -27,27 +27,27 @@ def deviation(evidence: Evidence) -> Scores:
 
 
 def question(evidence: Evidence) -> Scores:
-    """What the end of the prompt attends to, mean over layers and heads."""
+    """The positions the end of the prompt attends to, mean over layers and heads."""
     mean: Scores = evidence.seen(Probe.ATTENTION).mean(axis=(0, 1), dtype=np.float64)
     return mean
 
 
 def question_by_deviation(evidence: Evidence) -> Scores:
-    """What is both read and off: a position that nobody reads, or that came out the same, needs no repair."""
+    """Attention times deviation: a position that is not attended to, or does not deviate, needs no recomputation."""
     return question(evidence) * deviation(evidence)
 
 
 def question_or_deviation(evidence: Evidence) -> Scores:
-    """Half of the budget for what is read, half for what is off: the better of the two ranks decides."""
+    """Half of the budget by attention, half by deviation: the better of the two ranks decides."""
     ranks = [np.argsort(np.argsort(-score, kind="stable")) for score in (question(evidence), deviation(evidence))]
     return -np.minimum(*ranks).astype(np.float64)
 
 
-_ASKED: Final = frozenset({Probe.ATTENTION})
+_ATTENTION: Final = frozenset({Probe.ATTENTION})
 _BOTH: Final = frozenset({Probe.ATTENTION, Probe.DEVIATION})
 FIRST: Final = Policy(first)
 RANDOM: Final = Policy(at_random)
 DEVIATION: Final = Policy(deviation, frozenset({Probe.DEVIATION}))
-QUESTION: Final = Policy(question, _ASKED)
+QUESTION: Final = Policy(question, _ATTENTION)
 QUESTION_BY_DEVIATION: Final = Policy(question_by_deviation, _BOTH)
 QUESTION_OR_DEVIATION: Final = Policy(question_or_deviation, _BOTH)

@@ -81,7 +81,7 @@ def _choose(
 ) -> tuple[NDArray[np.int64], tuple[TokenRange, ...]]:
     """Positions to compute, and the holes that are still to be filled with them."""
     evidence = evidence_of(order.runs)
-    budget = int(selection.share * len(evidence.positions))
+    budget = int(selection.fraction * len(evidence.positions))
     if budget in (0, len(evidence.positions)):  # nothing to find out
         return evidence.positions[:budget], order.holes
     needs = POLICIES.get(selection.policy).needs

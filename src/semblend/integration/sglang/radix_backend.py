@@ -239,7 +239,7 @@ class SemBlendRadixCache(UnifiedRadixCache):
         if parts.options.recompute_all:
             order = HoleOrder(req.rid, record.tokens, (claimed,), claimed, load_ms, tokens_due=len(claimed))
         else:
-            selection = parts.options.selection(plan.compute_share)
+            selection = parts.options.selection(plan.recompute_fraction)
             checked = plan.runs if parts.options.verify_loads and parts.board.can_choose else ()
             order = HoleOrder(
                 req.rid,

@@ -188,7 +188,7 @@ class SchedulerHalf:
         self._loads.append(order)
         record.is_accepted, record.is_confirmed, record.backend_decline = True, False, None
         record.runs = order.runs
-        record.recomputed_tokens = plan.chosen_tokens if order.choice is not None else 0
+        record.recomputed_tokens = plan.max_recomputed_tokens if order.choice is not None else 0
         record.computed_tokens = len(order.token_ids) + record.recomputed_tokens
         record.outputs_at_load = request.num_output_tokens
         self.donors.used(plan)
@@ -216,7 +216,7 @@ class SchedulerHalf:
 
     def _choice(self, record: VllmRequest, plan: ReusePlan, blocks: KVCacheBlocks) -> Choice | None:
         """What the worker needs to choose by itself: the question behind the claim, if its blocks are there by now."""
-        selection = self._options.selection(plan.compute_share)
+        selection = self._options.selection(plan.recompute_fraction)
         if selection is None:
             return None
         prompt = record.tokens.astype(np.int64)

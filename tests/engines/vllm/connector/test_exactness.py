@@ -15,7 +15,7 @@ from tests.engines.vllm.connector.connector_server import ConnectorServer, wait_
 from tests.engines.vllm.connector.kinds import MAIN
 from tests.engines.vllm.connector.prompts import BLOCK_TOKENS, Texts, opening, shared_prefix
 
-from semblend.plan.selection import SHORT_PROMPT_SHARE
+from semblend.plan.selection import SHORT_PROMPT_FRACTION
 
 pytestmark = [
     pytest.mark.engine,
@@ -44,7 +44,7 @@ def test_after_a_blend_the_prompt_has_no_exact_tokens_and_the_cold_answer(
     blended = client.ask(Ask(recipient, max_tokens=generated, salt=salt, capture=False))
     assert blended.outcome == REUSED
     assert blended.cached_tokens == blended.reused_tokens == blended.kept_tokens > 700
-    assert blended.semblend["compute_share"] == SHORT_PROMPT_SHARE, "by default, of so much in a short prompt"
+    assert blended.semblend["compute_share"] == SHORT_PROMPT_FRACTION, "by default, of so much in a short prompt"
     # The workers' report of a step is read after the requests which that step ended.
     assert blended.semblend["selected_by"] == ("question_or_deviation" if generated > 1 else None)
     # All of it as a prompt: had a block of the blend been cached under its public name, also one filled while

@@ -33,7 +33,7 @@ from tests.unit.semgate.proxy.running_proxy import SRC, play, proxy_process
 from semblend.calibrate.observations import decode_observations
 from semblend.contract import Declined, Event, PlanShape
 from semblend.guard.verdicts import Verdicts, decode_tracker
-from semblend.plan.fidelity import MOST_SHARE
+from semblend.plan.fidelity import MAX_FRACTION
 from semblend.plan.prediction import Calibration, decode_prediction
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
@@ -273,7 +273,7 @@ def test_the_gate_spends_the_smallest_budget_or_declines(calibrated: tuple[Path,
         reply = server.client.ask(Ask(prose.question(turned, opening(1)), salt="gate", capture=False))
         assert (reply.outcome, reply.semblend["class"]) == (REUSED, "reorder"), reply.semblend
         risk = reply.semblend["context_risk"]
-        wanted = calibration.smallest_share(PlanShape.REORDER, risk, ceiling, MOST_SHARE)
+        wanted = calibration.min_fraction(PlanShape.REORDER, risk, ceiling, MAX_FRACTION)
         assert wanted is not None
         assert wanted > 0.0
         assert reply.semblend["compute_share"] == pytest.approx(wanted)
@@ -285,7 +285,7 @@ def test_the_gate_spends_the_smallest_budget_or_declines(calibrated: tuple[Path,
         far = Ask([*prose.passage(20_000, 600), *sections[0]], salt="gate", capture=False)
         refused = server.client.ask(far)
         assert refused.semblend["reason"] == "quality_gate", refused.semblend
-        assert "nothing was measured for it" in refused.semblend["detail"]
+        assert "not calibrated for this class and risk" in refused.semblend["detail"]
         shown = semblend("explain", refused.request_id, "--events", str(events_path(server.folder)))
         assert "declined: quality_gate (new_instruction at risk" in shown.stdout, shown
 

@@ -55,12 +55,12 @@ def test_a_cut_plan_is_the_longest_head_that_fits(gaps: list[tuple[int, int]], b
 
 
 def test_chosen_tokens_count_into_the_step() -> None:
-    plan = replace(plan_of((10, 100), (200, 300)), compute_share=0.5)
-    assert plan.chosen_tokens == 200
+    plan = replace(plan_of((10, 100), (200, 300)), recompute_fraction=0.5)
+    assert plan.max_recomputed_tokens == 200
     assert within_budget(plan, 300) is plan
     cut = within_budget(plan, 299)
     assert isinstance(cut, ReusePlan)
-    assert (len(cut.runs), cut.computed_tokens, cut.chosen_tokens) == (1, 10, 50)
+    assert (len(cut.runs), cut.computed_tokens, cut.max_recomputed_tokens) == (1, 10, 50)
     assert isinstance(within_budget(plan, 59), Decline)
 
 

@@ -22,7 +22,7 @@ from semblend.plan.deviation_curve import preset_curve
 from semblend.plan.fidelity import OPEN, Ceiling, FidelityGate
 from semblend.plan.gates import Gates
 from semblend.plan.prediction import Calibration, Law
-from semblend.plan.selection import MAX_QUESTION_TOKENS, usual_share
+from semblend.plan.selection import MAX_QUESTION_TOKENS, default_recompute_fraction
 from semblend.settings import Settings
 
 DOCUMENT = np.random.default_rng(3).integers(0, 50_000, 900).astype(np.uint32)
@@ -70,23 +70,25 @@ def answered(
 def test_the_budget_of_the_calibration_becomes_that_of_the_plan() -> None:
     plan, record = answered(FidelityGate(ceiling=Ceiling(CALIBRATION, 0.02)))
     assert isinstance(plan, ReusePlan)
-    assert plan.compute_share is not None
-    selection = ConnectorOptions().selection(plan.compute_share)
+    assert plan.recompute_fraction is not None
+    selection = ConnectorOptions().selection(plan.recompute_fraction)
     assert selection is not None
-    assert selection.share == plan.compute_share > 0.0
+    assert selection.fraction == plan.recompute_fraction > 0.0
     record.plan, record.runs, record.is_accepted, record.is_confirmed = plan, plan.runs, True, True
     told = provenance(record, is_confirmed=True, select=POLICY)
     assert told["class"] == "new_instruction"
     assert 0.0 < told["context_risk"] < 1.0
-    assert (told["compute_share"], told["predicted_kl"]) == (plan.compute_share, pytest.approx(0.02))
+    assert (told["compute_share"], told["predicted_kl"]) == (plan.recompute_fraction, pytest.approx(0.02))
 
 
 def test_a_plan_without_a_budget_gets_the_deployments_own() -> None:
-    assert answered()[0].compute_share == 0.0
-    assert answered(recompute_fraction=0.3)[0].compute_share == 0.3
-    assert answered(hints=Hints(recompute_fraction=0.0), recompute_fraction=0.3)[0].compute_share == 0.0
+    assert answered()[0].recompute_fraction == 0.0
+    assert answered(recompute_fraction=0.3)[0].recompute_fraction == 0.3
+    assert answered(hints=Hints(recompute_fraction=0.0), recompute_fraction=0.3)[0].recompute_fraction == 0.0
     assert ConnectorOptions().selection(0.0) is None
-    assert answered(recompute_fraction=None)[0].compute_share == usual_share(answered()[0].runs) > 0.0
+    assert (
+        answered(recompute_fraction=None)[0].recompute_fraction == default_recompute_fraction(answered()[0].runs) > 0.0
+    )
 
 
 def test_where_the_policy_cannot_be_asked_no_budget_is_counted_on() -> None:
@@ -96,8 +98,8 @@ def test_where_the_policy_cannot_be_asked_no_budget_is_counted_on() -> None:
     declined = answered(gate, tail_tokens=MAX_QUESTION_TOKENS + 1)[0]
     assert isinstance(declined, Decline)
     assert declined.reason is DeclineReason.QUALITY_GATE
-    assert answered(recompute_fraction=None, tail_tokens=MAX_QUESTION_TOKENS + 1)[0].compute_share == 0.0
-    assert answered(recompute_fraction=0.3, tail_tokens=MAX_QUESTION_TOKENS + 1)[0].compute_share == 0.3
+    assert answered(recompute_fraction=None, tail_tokens=MAX_QUESTION_TOKENS + 1)[0].recompute_fraction == 0.0
+    assert answered(recompute_fraction=0.3, tail_tokens=MAX_QUESTION_TOKENS + 1)[0].recompute_fraction == 0.3
 
 
 def test_what_another_policy_chose_has_no_prediction() -> None:
@@ -112,7 +114,9 @@ def test_what_another_policy_chose_has_no_prediction() -> None:
 @pytest.mark.parametrize("can", [replace(ABLE, ranks=2), replace(ABLE, sparse_forward=False)])
 def test_who_cannot_choose_plans_no_share_and_counts_on_none(can: Capabilities) -> None:
     if can.sparse_forward:  # without it this prompt, which has a hole, is not served at all
-        assert answered(hints=Hints(recompute_fraction=0.2), can=can, recompute_fraction=0.3)[0].compute_share == 0.0
+        assert (
+            answered(hints=Hints(recompute_fraction=0.2), can=can, recompute_fraction=0.3)[0].recompute_fraction == 0.0
+        )
     assert isinstance(answered(FidelityGate(ceiling=Ceiling(CALIBRATION, 0.02)), can=can)[0], Decline)
     assert isinstance(answered(FidelityGate(ceiling=Ceiling(CALIBRATION, 0.02)))[0], ReusePlan)
 
@@ -127,7 +131,10 @@ def test_a_share_that_does_not_fit_into_a_step_is_declined() -> None:
 def test_chosen_tokens_are_computed_not_reused() -> None:
     plan, record = answered(recompute_fraction=0.25)
     record.plan, record.runs, record.is_accepted, record.is_confirmed = plan, plan.runs, True, True
-    record.recomputed_tokens, record.computed_tokens = plan.chosen_tokens, plan.computed_tokens + plan.chosen_tokens
+    record.recomputed_tokens, record.computed_tokens = (
+        plan.max_recomputed_tokens,
+        plan.computed_tokens + plan.max_recomputed_tokens,
+    )
     told = provenance(record, is_confirmed=True, select=POLICY)
     assert told["reused_tokens"] + told["computed_tokens"] == plan.claimed_tokens
     assert told["reused_tokens"] == plan.reused_tokens - int(0.25 * plan.reused_tokens)
@@ -144,6 +151,6 @@ def test_a_request_may_choose_its_own_share() -> None:
     for key in ("recompute_fraction", "share"):  # the second is its old name
         plan, _ = answered(FidelityGate(ceiling=Ceiling(CALIBRATION, 1e-6)), read_hints({"semblend": {key: 0.25}}))
         assert isinstance(plan, ReusePlan)
-        assert plan.compute_share == 0.25
+        assert plan.recompute_fraction == 0.25
     for wrong in (True, "0.2", -0.1, 1.1, None):
         assert read_hints({"semblend": {"share": wrong}}).recompute_fraction is None

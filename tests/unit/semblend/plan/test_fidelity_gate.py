@@ -66,7 +66,7 @@ def test_risk_is_weighed_by_tokens() -> None:
 def test_the_smallest_budget_that_keeps_the_prediction_under_the_ceiling(
     risk: float, ceiling: float, most: float
 ) -> None:
-    share = CALIBRATION.smallest_share(PlanShape.REORDER, risk, ceiling, most)
+    share = CALIBRATION.min_fraction(PlanShape.REORDER, risk, ceiling, most)
     at_most = CALIBRATION.predicted_kl(PlanShape.REORDER, risk, most)
     assert at_most is not None
     if share is None:
@@ -87,7 +87,7 @@ def test_the_gate_spends_or_declines() -> None:
     spent = gate.judge(REORDERED, "m")
     assert isinstance(spent, ReusePlan)
     room = 0.02 / 1.5 - 0.002
-    assert spent.compute_share == pytest.approx(math.log(0.1 / room) / 5.0)
+    assert spent.recompute_fraction == pytest.approx(math.log(0.1 / room) / 5.0)
     assert spent.predicted_kl == pytest.approx(0.02)
     assert spent.runs == REORDERED.runs
     tight = FidelityGate(ceiling=Ceiling(CALIBRATION, 0.004)).judge(REORDERED, "m")
@@ -96,12 +96,12 @@ def test_the_gate_spends_or_declines() -> None:
     assert "predicted KL" in tight.detail
     unmeasured = gate.judge(plan(run("a", 0, 10)), "m")
     assert isinstance(unmeasured, Decline)
-    assert "nothing was measured" in unmeasured.detail
+    assert "not calibrated" in unmeasured.detail
     riskier = gate.judge(plan(run("a", 500, 100, share=0.95), run("a", 100, 300, share=0.95)), "m")
     assert isinstance(riskier, Decline)
     asked = FidelityGate(ceiling=Ceiling(CALIBRATION, 0.004)).judge(REORDERED, "m", 0.3)
     assert isinstance(asked, ReusePlan)
-    assert (asked.compute_share, asked.predicted_kl) == (0.3, None)
+    assert (asked.recompute_fraction, asked.predicted_kl) == (0.3, None)
     assert FidelityGate().judge(REORDERED, "m") is REORDERED
 
 

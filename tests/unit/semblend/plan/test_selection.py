@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 from sembase.errors import ConfigurationError, ContractError
 from semblend.contract import ContextRisk, Run, TokenRange
 from semblend.plan.selection import (
-    LEAST_TO_CHOOSE_FROM,
+    MIN_SELECTABLE_TOKENS,
     POLICIES,
-    SHORT_PROMPT_SHARE,
+    SHORT_PROMPT_FRACTION,
     SHORT_PROMPT_TOKENS,
     Evidence,
     Selection,
     as_ranges,
     choose,
+    default_recompute_fraction,
     evidence_of,
     joined,
-    usual_share,
     with_probes,
 )
 
@@ -144,12 +144,18 @@ def test_holes_and_chosen_positions_join() -> None:
 
 
 def test_by_default_only_short_inexact_loads_worth_it_choose() -> None:
-    least, short = LEAST_TO_CHOOSE_FROM, SHORT_PROMPT_TOKENS
+    least, short = MIN_SELECTABLE_TOKENS, SHORT_PROMPT_TOKENS
     half = least // 2
-    assert usual_share([run(0, least)]) == usual_share([run(0, half), run(half + 9, half)]) == SHORT_PROMPT_SHARE
-    assert usual_share([run(0, least - 1)]) == 0.0
-    assert usual_share([run(0, short - 1)]) == SHORT_PROMPT_SHARE
-    assert usual_share([run(0, short)]) == usual_share([run(short - least, least)]) == 0.0
-    assert usual_share([run(30 * short, least)]) == 0.0, "short, but each stretch would walk a long context"
-    assert usual_share([run(0, least, differing=0)]) == 0.0
-    assert usual_share([]) == 0.0
+    assert (
+        default_recompute_fraction([run(0, least)])
+        == default_recompute_fraction([run(0, half), run(half + 9, half)])
+        == SHORT_PROMPT_FRACTION
+    )
+    assert default_recompute_fraction([run(0, least - 1)]) == 0.0
+    assert default_recompute_fraction([run(0, short - 1)]) == SHORT_PROMPT_FRACTION
+    assert default_recompute_fraction([run(0, short)]) == default_recompute_fraction([run(short - least, least)]) == 0.0
+    assert default_recompute_fraction([run(30 * short, least)]) == 0.0, (
+        "short, but each stretch would walk a long context"
+    )
+    assert default_recompute_fraction([run(0, least, differing=0)]) == 0.0
+    assert default_recompute_fraction([]) == 0.0

@@ -13,7 +13,7 @@ from semblend.integration.sglang.request_tracker import meta_info
 from semblend.plan.deviation_curve import preset_curve
 from semblend.plan.fidelity import Ceiling, FidelityGate
 from semblend.plan.prediction import Calibration, Law
-from semblend.plan.selection import SHORT_PROMPT_SHARE
+from semblend.plan.selection import SHORT_PROMPT_FRACTION
 
 LAW = Law(scale=0.2, decay=5.0, factor=1.0, items=20, largest_risk=1.0)
 CALIBRATION = Calibration(preset_curve("llama", 4), 0.001, 0.9, "test", {PlanShape.NEW_INSTRUCTION: LAW})
@@ -37,7 +37,7 @@ PROMPT = np.concatenate([words(2, 150), words(1, 800), words(3, 40)])
 def test_hint_calibration_option_and_the_usual_share_in_this_order() -> None:
     ceiling = FidelityGate(ceiling=Ceiling(CALIBRATION, 0.02))
     for made, hints, expected in (
-        (bench(), Hints(), SHORT_PROMPT_SHARE),
+        (bench(), Hints(), SHORT_PROMPT_FRACTION),
         (bench(share=0.3), Hints(), 0.3),
         (bench(share=0.3), Hints(recompute_fraction=0.1), 0.1),
         (bench(can_choose=False, share=0.3), Hints(recompute_fraction=0.1), 0.0),
@@ -45,13 +45,13 @@ def test_hint_calibration_option_and_the_usual_share_in_this_order() -> None:
         assert made.ask("r", PROMPT, hints=hints) > 0
         plan = made.record("r").plan
         assert plan is not None
-        assert plan.compute_share == expected
+        assert plan.recompute_fraction == expected
     made = bench(ceiling, share=0.3)
     assert made.ask("r", PROMPT) > 0
     plan = made.record("r").plan
     assert plan is not None
     assert plan.predicted_kl == pytest.approx(0.02)
-    assert plan.compute_share not in (None, 0.0, 0.3)
+    assert plan.recompute_fraction not in (None, 0.0, 0.3)
 
 
 def test_what_cannot_stay_under_the_ceiling_or_was_turned_off_is_declined() -> None:
@@ -73,7 +73,7 @@ def test_chosen_tokens_are_computed_and_not_reused() -> None:
     plan = record.plan
     assert plan is not None
     made.tracker.loaded(record)
-    made.tracker.confirmed(record, 1.0, 2.0, recomputed_tokens=plan.chosen_tokens, selected_by="first")
+    made.tracker.confirmed(record, 1.0, 2.0, recomputed_tokens=plan.max_recomputed_tokens, selected_by="first")
     told = meta_info(record, "question_or_deviation")
     assert told["reused_tokens"] == plan.reused_tokens - int(0.25 * plan.reused_tokens)
     assert told["reused_tokens"] + told["computed_tokens"] == plan.claimed_tokens
