@@ -17,7 +17,6 @@ TREES = {
 }
 # Circles that are being removed; each is a set of modules.
 KNOWN = [
-    {"semblend.integration.announce", "semblend.integration.dynamo.nats_socket"},
     {"semblend.integration.sglang.radix_backend", "semblend.integration.sglang.start"},
 ]
 Graph = dict[str, set[str]]

@@ -16,7 +16,7 @@ SRC = ROOT / "src"
 ALLOWED = (
     *("sembase.registry", "sembase.compiled", "sembase.errors", "semblend.contract", "sembase.streams"),
     *("semblend.guard", "semblend.outcome"),  # the guard runs beside the engine, which is where the proxy is
-    *("sembase.command_line", "sembase.files", "semblend.fingerprint", "semblend._version"),
+    *("sembase.command_line", "sembase.files", "semblend.donors", "semblend._version"),
     *("sembase.labels", "sembase.segment", "sembase.trace.record", "sembase.trace.files"),
     *("sembase.tokenizer", "semantic_kv.latency", "semantic_kv.calibrate"),
 )

@@ -14,7 +14,7 @@ from typing import Self
 import zmq
 import zmq.asyncio
 
-from semgate.events.replay import END, SEQ_BYTES
+from sembase.zmq_stream import END, SEQ_BYTES
 from semgate.events.wire import AllBlocksCleared, BlockRemoved, BlockStored, WireEvent, encode_batch
 
 BLOCK = 4

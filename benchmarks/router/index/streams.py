@@ -23,8 +23,8 @@ from scripts.private_venv import clean_environment
 
 from benchmarks.documents import ROOT
 from benchmarks.router.index.world import BLOCK_TOKENS, CHAIN_BLOCKS, World, resident_bytes
+from sembase.zmq_stream import StreamOptions
 from semgate.events.feed import EventFeed
-from semgate.events.subscriber import StreamOptions
 from semgate.index.blocks import BlockIndex
 from semgate.index.keys import request_keys
 from semgate.router.operations.warm_up import warm_up

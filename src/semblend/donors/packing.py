@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from sembase.errors import MissingDependencyError
-from semblend.contract.donor_event import DonorBatch, DonorEventError, decode_batch, encode_batch
+from semblend.contract.donor_event import DonorBatch, DonorEventError, GenerationReset, decode_batch, encode_batch
 
 try:
     import msgspec
@@ -42,6 +42,15 @@ def published_s(payload: bytes) -> float | None:
         return unpack(payload).timestamp_s
     except DonorEventError:
         return None
+
+
+def is_snapshot(payload: bytes) -> bool:
+    """Whether the publisher repeats its whole state from this message on."""
+    try:
+        events = unpack(payload).events
+    except DonorEventError:
+        return False
+    return bool(events) and isinstance(events[0], GenerationReset)
 
 
 def frame(sequence: int, payload: bytes) -> bytes:

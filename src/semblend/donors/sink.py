@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sembase.errors import ConfigurationError
+from sembase.ordered_stream import ResetReason
 from semblend.contract.donor_event import (
     DonorAnnounced,
     DonorBatch,
@@ -55,7 +56,7 @@ class DonorSink:
         for event in batch.events:
             self._apply(event)
 
-    def reset(self, reason: str) -> None:
+    def reset(self, reason: ResetReason) -> None:
         """Messages were lost: drop the donors. The gates stay until the publisher resets its generation."""
         self._index.clear(self.slot)
 

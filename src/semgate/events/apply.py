@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Final
 
 from sembase.errors import ContractError
-from semgate.events.subscriber import ResetReason
+from sembase.ordered_stream import ResetReason
 from semgate.events.wire import Removed, Stored, decode_batch
 from semgate.index.blocks import BlockIndex
 from semgate.index.keys import root_key

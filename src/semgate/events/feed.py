@@ -10,25 +10,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import zmq
-import zmq.asyncio
-
 from sembase.errors import ConfigurationError
+from sembase.kept_task import KeptTask
+from sembase.ordered_stream import StreamCounters
+from sembase.zmq_stream import StreamOptions, ZmqStream, new_context
 from semgate.events.apply import ApplyCounters, ReplicaSink
-from semgate.events.kept_task import KeptTask
-from semgate.events.subscriber import EventStream, StreamCounters, StreamOptions
+from semgate.events.wire import published_s
 from semgate.index.blocks import BlockIndex
 from semgate.index.keys import root_key
 
 ANY_MODEL: Final = ""
-MOST_ADAPTERS: Final = 4096
-MOST_SOCKETS: Final = 16_384  # three per replica at most; ZeroMQ's own limit would be 1,023
-
-
-def new_context() -> zmq.asyncio.Context:
-    context = zmq.asyncio.Context()
-    context.set(zmq.MAX_SOCKETS, min(MOST_SOCKETS, context.get(zmq.SOCKET_LIMIT)))
-    return context
+MAX_ADAPTERS: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +42,7 @@ class Standing:
 class _Listener:
     slot: int
     model: str
-    stream: EventStream
+    stream: ZmqStream
     sink: ReplicaSink
     task: KeptTask
 
@@ -72,11 +64,11 @@ class EventFeed:
         slot = self.index.add_slot()
 
         def on_adapter(name: str) -> None:
-            if len(self._adapters) < MOST_ADAPTERS:
+            if len(self._adapters) < MAX_ADAPTERS:
                 self._adapters[name] = model
 
         sink = ReplicaSink(self.index, slot, model, on_adapter=on_adapter)
-        stream = EventStream(self._context, options, sink)
+        stream = ZmqStream(self._context, options, sink, stamp=published_s)
         task = KeptTask(f"kv-events {replica}", stream.run, stream.forget)
         self._listeners[replica] = _Listener(slot, model, stream, sink, task)
         self._served[model] += 1

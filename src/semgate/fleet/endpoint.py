@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from semgate.events.subscriber import StreamOptions
+from sembase.zmq_stream import StreamOptions
 
 
 @dataclass(frozen=True, slots=True)

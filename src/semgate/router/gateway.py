@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sembase.http.client import HttpClient, HttpFault
-from semgate.events.kept_task import KeptTask
+from sembase.kept_task import KeptTask
 from semgate.fleet import HealthChecks, HealthOptions
 from semgate.http.request_body import Asked
 from semgate.http.tenant import UNKNOWN_TENANT

@@ -14,11 +14,11 @@ from typing import Any
 from dynamo.llm import KvRouter, KvRouterConfig  # type: ignore[import-not-found]
 from dynamo.runtime import DistributedRuntime  # type: ignore[import-not-found]
 
+from semblend.donors.zmq_feed import DonorFeed
 from semblend.integration.dynamo.nats_feed import NatsDonorFeed
 from semblend.integration.dynamo.placement import Placement
-from semblend.integration.dynamo.provider import SemanticEvidenceProvider
+from semblend.integration.dynamo.provider import SemanticEvidenceProvider, WorkerSink
 from semblend.integration.dynamo.router import SemanticRouter, exact_tokens
-from semblend.integration.dynamo.zmq_feed import ZmqDonorFeed
 
 
 class Driver:
@@ -32,12 +32,12 @@ class Driver:
         await self._client.wait_for_instances()
         self._kv_router = KvRouter(self._endpoint, self._block_tokens, KvRouterConfig())
         self._router = SemanticRouter(self._kv_router, self.provider)
-        self.feed: NatsDonorFeed | ZmqDonorFeed
+        self.feed: NatsDonorFeed | DonorFeed[WorkerSink]
         if feed == "nats":
             self.feed = NatsDonorFeed(where, self.provider)
             await self.feed.start()
         else:
-            self.feed = ZmqDonorFeed(self.provider)
+            self.feed = DonorFeed(self.provider.sink, self.provider.forget)
 
     async def workers(self, count: int) -> list[int]:
         async with asyncio.timeout(60):
@@ -46,7 +46,7 @@ class Driver:
         return sorted(ids)
 
     async def follow(self, worker_id: int, endpoint: str, replay: str) -> bool:
-        assert isinstance(self.feed, ZmqDonorFeed)
+        assert isinstance(self.feed, DonorFeed)
         self.feed.follow(worker_id, endpoint, replay)
         return True
 

@@ -61,7 +61,7 @@ def test_a_donor_larger_than_a_message_is_left_out_and_the_others_arrive(nats_se
             assert "huge" not in provider.donors((9, 0))
             stream = feed.stream_of(9)
             assert stream is not None
-            assert not stream.is_lost
+            assert not stream.is_incomplete
         finally:
             await asyncio.to_thread(announcer.close)
             await feed.close()

@@ -5,24 +5,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 
-import zmq.asyncio
 from tests.engines.sglang.running import KEY
 
 from semblend.donors.index import DonorIndex
-from semgate.donors.subscriber import DonorFeed
+from semblend.donors.sink import DonorSink
+from semblend.donors.zmq_feed import DonorFeed
 
 
 @asynccontextmanager
-async def listening() -> AsyncIterator[tuple[DonorIndex, DonorFeed]]:
-    context = zmq.asyncio.Context()
+async def listening() -> AsyncIterator[tuple[DonorIndex, DonorFeed[DonorSink]]]:
     index = DonorIndex(KEY)  # the server announces its gates
-    feed = DonorFeed(index, context)
+    feed = DonorFeed(partial(DonorSink, index), index.forget)
     try:
         yield index, feed
     finally:
         await feed.close()
-        context.term()
 
 
 async def until(holds: Callable[[], bool], seconds: float = 60.0) -> None:

@@ -37,8 +37,11 @@ def test_the_router_knows_what_the_tree_holds(running: Shared, texts: Texts) -> 
             assert abs(expected - reply.reused_tokens) <= 48, f"expected {expected}, reused {reply.reused_tokens}"
             await asyncio.to_thread(flush, server.base_url)
             await until(lambda: index.donors(0) == [])
-            stream, counted = feed.counters()[0]
-            assert counted.malformed == counted.unknown == stream.resyncs == 0
+            stream, sink = feed.stream_of(0), feed.sink_of(0)
+            assert stream is not None
+            assert sink is not None
+            counted = sink.counters
+            assert counted.malformed == counted.unknown == stream.counters.resyncs == 0
             assert counted.purges >= 1
 
     asyncio.run(scenario())

@@ -133,7 +133,9 @@ def test_routers_hear_where_a_donor_has_gone(server: EngineServer, texts: Texts,
     async def scenario() -> None:
         async with listening() as (index, feed):
             feed.follow(0, told_at[0])
-            await until(lambda: feed.counters()[0][1].relocated > 0)
+            sink = feed.sink_of(0)
+            assert sink is not None
+            await until(lambda: sink.counters.relocated > 0)
             assert [donor.partition("#")[0] for donor in index.donors(0)] == ["moves"]
 
     asyncio.run(scenario())

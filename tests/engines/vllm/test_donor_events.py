@@ -9,7 +9,6 @@ from functools import partial
 
 import numpy as np
 import pytest
-import zmq.asyncio
 from scripts.engines.ports import free_port
 from scripts.engines.specs import vllm_missing
 from tests.engines.vllm.connector.client import Ask, Reply
@@ -18,7 +17,8 @@ from tests.engines.vllm.connector.kinds import BYTES_PER_TOKEN
 
 from semblend.contract import DonorEvicted, DonorRegistered
 from semblend.donors.index import DonorIndex
-from semgate.donors.subscriber import DonorFeed
+from semblend.donors.sink import DonorSink
+from semblend.donors.zmq_feed import DonorFeed
 
 pytestmark = pytest.mark.engine
 
@@ -81,7 +81,7 @@ def test_the_router_knows_what_the_engine_can_load_and_what_it_no_longer_can(
 ) -> None:
     engine, endpoint = announcing
 
-    async def scenario(index: DonorIndex, feed: DonorFeed) -> None:
+    async def scenario(index: DonorIndex, feed: DonorFeed[DonorSink]) -> None:
         document = prompt(1, 700)
         donor = Ask([*prompt(2, 24), *document, *prompt(3, 9)], salt="acme")
         await asyncio.to_thread(engine.wait_for_donor, await ask(engine, donor))
@@ -109,19 +109,20 @@ def test_the_router_knows_what_the_engine_can_load_and_what_it_no_longer_can(
         await asyncio.to_thread(partial(engine.client.reset, donors=True))
         await nudge(engine)
         await until(lambda: index.donors(0) == [])
-        stream, counted = feed.counters()[0]
-        assert counted.malformed == counted.unknown == stream.resyncs == 0
+        stream, sink = feed.stream_of(0), feed.sink_of(0)
+        assert stream is not None
+        assert sink is not None
+        counted = sink.counters
+        assert counted.malformed == counted.unknown == stream.counters.resyncs == 0
         assert counted.purges >= 1
 
     async def body() -> None:
-        context = zmq.asyncio.Context()
         index = DonorIndex(KEY)
-        feed = DonorFeed(index, context)
+        feed = DonorFeed(partial(DonorSink, index), index.forget)
         try:
             await scenario(index, feed)
         finally:
             await feed.close()
-            context.term()
 
     asyncio.run(body())
     assert "contained a fault" not in engine.log

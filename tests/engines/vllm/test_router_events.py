@@ -17,8 +17,8 @@ from scripts.engines.server import EngineServer, launch
 from scripts.engines.specs import SERVED_NAME, EngineOptions, vllm_missing, vllm_spec
 from scripts.smollm2 import MODEL
 
+from sembase.zmq_stream import StreamOptions
 from semgate.events.feed import EventFeed
-from semgate.events.subscriber import StreamOptions
 from semgate.events.wire import engine_hash
 from semgate.http.request_body import read_request
 from semgate.index.blocks import BlockIndex

@@ -12,8 +12,8 @@ import pytest
 from tests.fakes.kv_publisher import BLOCK, CuttableLink, EnginePool, KvPublisher, until
 
 from sembase.errors import ConfigurationError
+from sembase.zmq_stream import StreamOptions
 from semgate.events.feed import EventFeed, Standing
-from semgate.events.subscriber import StreamOptions
 from semgate.events.wire import BlockStored, encode_batch
 from semgate.index.blocks import BlockIndex
 from semgate.index.keys import request_keys

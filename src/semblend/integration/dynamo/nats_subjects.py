@@ -1,4 +1,4 @@
-"""Names on NATS: ``semantic-kv-events.<publisher>`` for what is said, ``....replay`` for what is asked again."""
+"""Subjects on NATS: ``semantic-kv-events.<publisher>`` for events, ``semantic-kv-events-replay`` for replays."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 from sembase.errors import ConfigurationError
 from semblend.contract.donor_event import TOPIC
 
-EVERYBODY: Final = f"{TOPIC}.*"
+ALL_EVENTS: Final = f"{TOPIC}.*"
 REPLAY_OF_ALL: Final = f"{TOPIC}-replay"
 PUBLISHER_HEADER: Final = "Semblend-Publisher"
 MAX_PUBLISHER_CHARACTERS: Final = 64
@@ -26,7 +26,7 @@ def publisher_of(subject: str) -> str:
 
 
 def checked(publisher: str) -> str:
-    """In Dynamo a publisher is named by its worker's instance id; a name is one token of a subject."""
+    """A publisher's name is one token of a subject; in Dynamo it is the worker's instance id."""
     is_plain = all(letter.isascii() and (letter.isalnum() or letter in "-_") for letter in publisher)
     if not publisher or not is_plain or len(publisher) > MAX_PUBLISHER_CHARACTERS:
         raise ConfigurationError(f"a publisher's name is 1 to {MAX_PUBLISHER_CHARACTERS} letters, digits, - or _")

@@ -14,10 +14,12 @@ from typing import Final, Literal
 
 import numpy as np
 
+from sembase.ordered_stream import ResetReason
 from semblend.contract import Decline, DeclineReason, FaultContained
-from semblend.contract.donor_event import DonorBatch
+from semblend.contract.donor_event import DonorBatch, DonorEventError
 from semblend.contract.namespace import UNKNOWN, Unknown
 from semblend.donors.index import DonorIndex
+from semblend.donors.packing import unpack
 from semblend.donors.sink import DonorSink
 from semblend.integration.border import Border
 from semblend.pipeline.tokens import TokenIds, as_tokens
@@ -45,6 +47,26 @@ class PlacementEvidence:
 
     prompt_tokens: int
     workers: tuple[WorkerEvidence, ...]
+
+
+class WorkerSink:
+    """One worker's messages, by rank to the provider. Never raises: a ``malformed`` message is counted."""
+
+    def __init__(self, provider: SemanticEvidenceProvider, worker_id: int) -> None:
+        self.malformed = 0
+        self._provider = provider
+        self._worker_id = worker_id
+
+    def deliver(self, payload: bytes) -> None:
+        try:
+            batch = unpack(payload)
+        except DonorEventError:
+            self.malformed += 1
+            return
+        self._provider.apply(self._worker_id, batch)
+
+    def reset(self, reason: ResetReason) -> None:
+        self._provider.clear(self._worker_id)
 
 
 class SemanticEvidenceProvider:
@@ -84,6 +106,16 @@ class SemanticEvidenceProvider:
             slot = self._sinks.pop(worker).slot
             self.index.forget(slot)
             self._free_slots.append(slot)
+
+    def clear(self, worker_id: int) -> None:
+        """Messages of a worker were lost: drop the donors of every rank. Their gates stay."""
+        for worker, sink in self._sinks.items():
+            if worker[0] == worker_id:
+                self.index.clear(sink.slot)
+
+    def sink(self, worker_id: int) -> WorkerSink:
+        """Where a feed delivers one worker's messages."""
+        return WorkerSink(self, worker_id)
 
     def donors(self, worker: Worker) -> list[str]:
         sink = self._sinks.get(worker)

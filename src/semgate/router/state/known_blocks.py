@@ -16,9 +16,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from sembase.kept_task import KeptTask
+from sembase.zmq_stream import StreamOptions
 from semgate.events.feed import EventFeed, Standing
-from semgate.events.kept_task import KeptTask
-from semgate.events.subscriber import StreamOptions
 from semgate.fleet import Replica
 from semgate.http.request_body import Asked
 from semgate.index.approximate import ApproximateIndex

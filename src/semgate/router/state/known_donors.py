@@ -5,13 +5,14 @@ In: replicas that are added and removed, token ids; out: tokens by the fleet's s
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
-import zmq.asyncio
 from numpy.typing import NDArray
 
 from semblend.donors.index import DonorIndex
-from semgate.donors.subscriber import DonorFeed
-from semgate.events.feed import new_context
+from semblend.donors.sink import DonorSink
+from semblend.donors.zmq_feed import DonorFeed
 from semgate.fleet import Replica
 from semgate.http.request_body import Asked
 from semgate.placement.view import BySlot
@@ -22,13 +23,11 @@ class KnownDonors:
 
     def __init__(self, key: bytes | None) -> None:
         self._index: DonorIndex | None = None
-        self._feed: DonorFeed | None = None
-        self._context: zmq.asyncio.Context | None = None
+        self._feed: DonorFeed[DonorSink] | None = None
         self._followed: set[int] = set()
         if key is not None:
-            self._context = new_context()
             self._index = DonorIndex(key)
-            self._feed = DonorFeed(self._index, self._context)
+            self._feed = DonorFeed(partial(DonorSink, self._index), self._index.forget)
 
     def add(self, replica: Replica) -> None:
         address = replica.endpoint.donors
@@ -59,5 +58,3 @@ class KnownDonors:
     async def close(self) -> None:
         if self._feed is not None:
             await self._feed.close()
-        if self._context is not None:
-            self._context.destroy(linger=0)

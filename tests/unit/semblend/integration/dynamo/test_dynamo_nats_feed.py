@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import AsyncGenerator, Coroutine
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,16 +12,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.semblend.donors.announcements import KEY, announced, batch, words
 
+from sembase.ordered_stream import Message, OrderedStream, ResetReason
 from semblend.contract.donor_event import DonorBatch, DonorEvent, GenerationReset
-from semblend.donors.packing import END, frame, pack
-from semblend.integration.dynamo import catching_up, nats_feed
-from semblend.integration.dynamo.catching_up import CatchingUp, Room
-from semblend.integration.dynamo.donor_stream import DonorStream
-from semblend.integration.dynamo.nats_feed import NatsDonorFeed
+from semblend.donors.packing import END, frame, is_snapshot, pack, published_s
+from semblend.integration.dynamo import nats_feed
+from semblend.integration.dynamo.nats_feed import ByteBudget, NatsDonorFeed, Publisher
 from semblend.integration.dynamo.nats_subjects import PUBLISHER_HEADER, events_subject, replay_subject
 from semblend.integration.dynamo.provider import SemanticEvidenceProvider
 
 TOKENS = words(1, 300)
+SHORT = words(2, 70)
+
+
+class Taken:
+    def __init__(self) -> None:
+        self.payloads: list[bytes] = []
+
+    def deliver(self, payload: bytes) -> None:
+        self.payloads.append(payload)
+
+    def reset(self, reason: ResetReason) -> None:
+        self.payloads.clear()
 
 
 class Inbox:
@@ -92,15 +103,15 @@ def test_a_mute_publisher_keeps_nobody_waiting() -> None:
         feed, provider = opened({2: said})
         try:
             async with asyncio.timeout(1):
-                await feed._heard(message(1, 5, announced("x", TOKENS)))  # a gap that nobody fills
-                await feed._heard(message(3, 0, GenerationReset(1), announced("c", TOKENS)))
+                await feed._received(message(1, 5, announced("x", TOKENS)))  # a gap that nobody fills
+                await feed._received(message(3, 0, GenerationReset(1), announced("c", TOKENS)))
                 assert provider.donors((3, 0)) == ["c"]
-                await feed._heard(message(2, 2, late))  # a gap that is filled
+                await feed._received(message(2, 2, late))  # a gap that is filled
                 while len(provider.index) < 3:
                     await asyncio.sleep(0)
             stream = feed.stream_of(2)
             assert stream is not None
-            assert (stream.expected, stream.is_lost) == (3, False)
+            assert (stream.next_seq, stream.is_incomplete) == (3, False)
         finally:
             await feed.close()
 
@@ -114,8 +125,8 @@ def test_as_many_publishers_as_are_followed_may_come_again(monkeypatch: pytest.M
         feed, provider = opened()
         try:
             for worker_id in range(8):
-                await feed._heard(message(worker_id, 0, GenerationReset(1), announced("d", TOKENS)))
-                await feed._heard(message(0, worker_id + 1, GenerationReset(1), announced("d", TOKENS)))
+                await feed._received(message(worker_id, 0, GenerationReset(1), announced("d", TOKENS)))
+                await feed._received(message(0, worker_id + 1, GenerationReset(1), announced("d", TOKENS)))
             assert {worker_id for worker_id in range(8) if provider.donors((worker_id, 0))} == {0, 6, 7}, (
                 "who speaks stays"
             )
@@ -130,47 +141,49 @@ def test_as_many_publishers_as_are_followed_may_come_again(monkeypatch: pytest.M
 def test_a_publisher_that_leaves_takes_its_question_with_it() -> None:
     async def scene() -> None:
         feed, _ = opened()
-        await feed._heard(message(1, 5, announced("x", TOKENS)))
+        await feed._received(message(1, 5, announced("x", TOKENS)))
         await asyncio.sleep(0)
         feed.leave(1)
         await feed.close()
-        assert feed._room.used_bytes == 0
+        assert feed._budget.used_bytes == 0
         assert len(asyncio.all_tasks()) == 1
 
     run(scene())
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.booleans(), min_size=1, max_size=30), st.integers(1, 6), st.integers(1, 40), st.integers(0, 10))
+@given(st.lists(st.booleans(), min_size=1, max_size=30), st.integers(1, 6), st.integers(1, 600), st.integers(0, 10))
 def test_whatever_is_missed_and_whoever_waits_all_that_was_said_is_known_in_the_end(
-    arrives: list[bool], max_waiting: int, room_bytes: int, answered_after: int
+    arrives: list[bool], max_waiting: int, max_bytes: int, answered_after: int
 ) -> None:
-    said = [batch(GenerationReset(1), at=0.0)] + [
-        batch(announced(f"d{n}", TOKENS), at=float(n + 1)) for n in range(len(arrives))
+    said = [pack(batch(GenerationReset(1), at=0.0))] + [
+        pack(batch(announced(f"d{n}", SHORT), at=float(n + 1))) for n in range(len(arrives))
     ]
 
     async def scene() -> None:
-        taken: list[DonorBatch] = []
+        sink = Taken()
         told = 0
 
-        async def ask(start: int) -> list[tuple[int, DonorBatch]]:
+        async def replay(start: int) -> AsyncGenerator[Message, None]:
             for _ in range(answered_after):
                 await asyncio.sleep(0)
-            return [(n, said[n]) for n in range(start, told)]
+            for n in range(start, told):
+                yield Message(n, said[n])
 
-        room = Room(room_bytes)
-        publisher = CatchingUp(DonorStream(taken.append, taken.clear, lambda: 0.0), ask, room)
+        budget = ByteBudget(max_bytes)
+        stream = OrderedStream(sink, stamp=published_s, replay=replay, is_snapshot=is_snapshot)
+        publisher = Publisher(stream, budget)
         for number, arrived in enumerate([*arrives, True]):
             told = number + 1
             if arrived:
-                publisher.heard(number, said[number], 10)
-                assert room.used_bytes <= room_bytes
+                publisher.received(Message(number, said[number]))
+                assert budget.used_bytes <= max_bytes
             await asyncio.sleep(0)
-        while publisher._task is not None:
+        while not publisher.is_idle:
             await asyncio.sleep(0)
-        assert taken == said
-        assert room.used_bytes == 0
+        assert sink.payloads == said
+        assert budget.used_bytes == 0
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(catching_up, "MAX_WAITING", max_waiting)
+        patch.setattr(nats_feed, "MAX_WAITING", max_waiting)
         run(scene())

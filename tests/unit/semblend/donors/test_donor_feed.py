@@ -3,10 +3,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
-import zmq.asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,11 +22,11 @@ from semblend.contract.donor_event import (
 from semblend.donors.index import DonorIndex
 from semblend.donors.packing import pack, published_s
 from semblend.donors.sink import DonorSink
+from semblend.donors.zmq_feed import DonorFeed
 from semblend.integration.announce import DonorAnnouncer
 from semblend.integration.border import Border
 from semblend.integration.donor_socket import DonorSocket
 from semblend.plan.gates import ADAPTER_GATES, Gates
-from semgate.donors.subscriber import DonorFeed
 
 KEY = b"a key for tests only"
 LOG = logging.getLogger("donor-feed")
@@ -56,16 +56,17 @@ async def until(holds: Callable[[], bool], seconds: float = 20.0) -> None:
             await asyncio.sleep(0.01)
 
 
-def run(scenario: Callable[[DonorIndex, DonorFeed], Awaitable[None]]) -> None:
+Feed = DonorFeed[DonorSink]
+
+
+def run(scenario: Callable[[DonorIndex, Feed], Awaitable[None]]) -> None:
     async def body() -> None:
-        context = zmq.asyncio.Context()
         index = DonorIndex(KEY, max_donors=64, max_anchors=1 << 14)
-        feed = DonorFeed(index, context)
+        feed = DonorFeed(partial(DonorSink, index), index.forget)
         try:
             await scenario(index, feed)
         finally:
             await feed.close()
-            context.term()
 
     asyncio.run(body())
 
@@ -73,7 +74,7 @@ def run(scenario: Callable[[DonorIndex, DonorFeed], Awaitable[None]]) -> None:
 def test_what_a_connector_announces_is_expected_by_the_router_and_what_it_withdraws_is_not() -> None:
     engine = Engine()
 
-    async def scenario(index: DonorIndex, feed: DonorFeed) -> None:
+    async def scenario(index: DonorIndex, feed: Feed) -> None:
         engine.says.loadable("early", text(1), tenant_of_salt("acme"), None)
         feed.follow(1, engine.endpoints[0], engine.endpoints[1])
         await until(lambda: index.donors(1) == ["early"])
@@ -89,7 +90,7 @@ def test_what_a_connector_announces_is_expected_by_the_router_and_what_it_withdr
         engine.says.purged("reset")
         await until(lambda: index.donors(1) == [])
         feed.leave(1)
-        assert not feed.is_connected(1)
+        assert feed.stream_of(1) is None
         assert index.gates(1) == ADAPTER_GATES
 
     try:
@@ -102,7 +103,7 @@ def test_what_a_connector_announces_is_expected_by_the_router_and_what_it_withdr
 def test_who_comes_after_the_buffer_has_forgotten_is_told_everything_again() -> None:
     engine = Engine(buffer_batches=2)
 
-    async def scenario(index: DonorIndex, feed: DonorFeed) -> None:
+    async def scenario(index: DonorIndex, feed: Feed) -> None:
         for number in range(12):
             engine.says.loadable(f"d{number}", text(number), None, None)
             await asyncio.sleep(0)
@@ -126,7 +127,7 @@ def test_an_engine_that_starts_again_has_no_donors_of_its_former_life() -> None:
     first = Engine()
     ended: list[Engine] = []
 
-    async def scenario(index: DonorIndex, feed: DonorFeed) -> None:
+    async def scenario(index: DonorIndex, feed: Feed) -> None:
         first.says.loadable("old", text(1), None, None)
         feed.follow(0, *first.endpoints)
         await until(lambda: index.donors(0) == ["old"])

@@ -1,7 +1,7 @@
-"""A background task that does not die in silence: what to run and what its death means in, a task that runs again out.
+"""A background task that is restarted when it fails: a coroutine function and a failure callback in, a task out.
 
-Whatever ends it is logged, its owner is told (what the task kept up is not true any more), and it starts again after a
-pause that doubles up to ``LONGEST_PAUSE_SECONDS``. Called by the feeds, on the running loop.
+Any end of the task is logged, its owner is notified (the state the task maintained may be wrong now), and the task
+starts again after a pause that doubles up to ``MAX_PAUSE_SECONDS``. Used on the running loop.
 """
 
 from __future__ import annotations
@@ -11,15 +11,14 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-from semgate.logs import log
-
+log: Final = logging.getLogger("sembase")
 FIRST_PAUSE_SECONDS: Final = 0.1
-LONGEST_PAUSE_SECONDS: Final = 30.0
-STEADY_SECONDS: Final = 60.0  # one that ran this long begins again with the first pause
+MAX_PAUSE_SECONDS: Final = 30.0
+STEADY_SECONDS: Final = 60.0  # after this long a run counts as healthy, and the pause starts small again
 
 
 class KeptTask:
-    """``run`` until ``stop``. ``died`` hears of each death, before the next start."""
+    """``run`` until ``stop``. ``died`` is called after each failure, before the next start."""
 
     def __init__(self, name: str, run: Callable[[], Coroutine[Any, Any, None]], died: Callable[[], None]) -> None:
         self.deaths = 0
@@ -37,7 +36,7 @@ class KeptTask:
         await asyncio.gather(self._task, return_exceptions=True)
 
     def cancel(self) -> asyncio.Task[None]:
-        """Never to run again; the task that is ending."""
+        """Do not restart; returns the task that is ending."""
         self._is_stopped = True
         if self._again is not None:
             self._again.cancel()
@@ -61,22 +60,21 @@ class KeptTask:
         self.deaths += 1
         if self._loop.time() - self._began_s >= STEADY_SECONDS:
             self._pause_s = FIRST_PAUSE_SECONDS
-        # first, so that it happens even if the owner cannot be told
+        # first, so that it happens even if the callback raises
         self._again = self._loop.call_later(self._pause_s, self._start_again)
-        log(
-            logging.ERROR,
-            "background task died",
-            task=self._name,
-            error="ended" if error is None else type(error).__name__,
-            where=_where(error),
-            again_in_s=self._pause_s,
-        )
-        self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_SECONDS)
+        failure = {
+            "task": self._name,
+            "error": "ended" if error is None else type(error).__name__,
+            "where": _where(error),
+            "again_in_s": self._pause_s,
+        }
+        log.error("background task died", extra={"fields": failure})
+        self._pause_s = min(2 * self._pause_s, MAX_PAUSE_SECONDS)
         self._died()
 
 
 def _where(error: BaseException | None) -> str | None:
-    """File and line alone: the text of an error may hold what a client sent."""
+    """File and line only: the text of an error may contain what a client sent."""
     trace = None if error is None else error.__traceback__
     if trace is None:
         return None

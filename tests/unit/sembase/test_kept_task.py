@@ -1,0 +1,60 @@
+"""A background task that dies is logged, its owner is notified, and it runs again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from sembase.kept_task import KeptTask
+
+
+def test_a_death_is_logged_and_told_and_the_task_runs_again(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        starts, deaths = 0, 0
+        third = asyncio.Event()
+
+        async def run() -> None:
+            nonlocal starts
+            starts += 1
+            if starts == 1:
+                raise OSError("what a client sent")
+            if starts == 2:
+                return  # an end without an error is a death too
+            third.set()
+            await asyncio.Event().wait()
+
+        def died() -> None:
+            nonlocal deaths
+            deaths += 1
+
+        kept = KeptTask("a task", run, died)
+        await asyncio.wait_for(third.wait(), 20)
+        assert (deaths, kept.deaths) == (2, 2)
+        await kept.stop()
+        assert starts == 3
+
+    with caplog.at_level(logging.ERROR, logger="sembase"):
+        asyncio.run(scenario())
+    said = [record.__dict__["fields"] for record in caplog.records]
+    assert [(each["task"], each["error"]) for each in said] == [("a task", "OSError"), ("a task", "ended")]
+    assert "what a client sent" not in str(said)
+
+
+def test_one_that_was_stopped_between_two_lives_stays_dead() -> None:
+    async def scenario() -> None:
+        starts = 0
+        dead = asyncio.Event()
+
+        async def run() -> None:
+            nonlocal starts
+            starts += 1
+
+        kept = KeptTask("a task", run, dead.set)
+        await asyncio.wait_for(dead.wait(), 20)
+        await kept.stop()
+        await asyncio.sleep(0.15)
+        assert starts == 1
+
+    asyncio.run(scenario())
