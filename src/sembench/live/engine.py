@@ -179,6 +179,10 @@ async def metrics_since(before: Scrape | None, server: Getter, url: str | None) 
         return None
     if after is None:
         return None
+    return metrics_change(before, after)
+
+
+def metrics_change(before: Scrape, after: Scrape) -> dict[str, Any]:
     changes: dict[str, Any] = _finite(difference(before, after).to_json())
     return changes
 

@@ -1,9 +1,10 @@
-"""A whole load: wait for the server, warm up, scrape, send, scrape again; the result is ``sembench.load.v1``."""
+"""A whole load: wait for the server, warm up, scrape, send, scrape again. Out comes ``sembench.load.v1``."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,26 +15,24 @@ from typing import Any, Final
 from sembase.errors import ConfigurationError
 from sembase.streams import write_err
 from sembench.http.client import Endpoint, LiveClient, LiveRequest
-from sembench.http.prometheus import Scrape, difference, parse_scrape
+from sembench.http.prometheus import Scrape
 from sembench.http.reply import OK
-from sembench.load.collect import Collector, requests_path
-from sembench.load.idle_cost import measure_idle_cost
-from sembench.load.lag_probe import LagProbe
-from sembench.load.loops import Limit, closed_loop, open_loop
-from sembench.load.percentiles import summarize
-from sembench.load.process import allow_sockets, quiet_collector
-from sembench.load.progress import end_progress, report_progress
+from sembench.live.engine import metrics_change, scrape
+from sembench.load.client_cost import LagProbe, allow_sockets, measure_idle_cost, quiet_collector
 from sembench.load.prompts import PreparedPrompts, Prompt, PromptSource
+from sembench.load.records import Collector, requests_path
 from sembench.load.result import load_result
-from sembench.load.sender import Sender
-from sembench.load.summary import Slo, summarize_load
+from sembench.load.schedule import Limit, Sender, closed_loop, open_loop
+from sembench.load.summary import Slo, summarize, summarize_load, value_of
 
 _WARM_UP_AT_A_TIME: Final = 8
-_OUR_OWN_CONNECTIONS: Final = 2
-_PREPARED: Final = 2000  # if nobody says how many will be sent
+_OWN_CONNECTIONS: Final = 2
+_PREPARED: Final = 2000  # if the number of requests is not known
+_SECONDS_BETWEEN_LINES: Final = 5.0
+_SECONDS_ON_A_TERMINAL: Final = 1.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LoadRun:
     """Exactly one of ``offsets_s`` (open loop) and ``first_offsets_s`` (closed loop, one per worker) is given."""
 
@@ -58,7 +57,7 @@ class LoadRun:
 
 async def run_load(run: LoadRun) -> dict[str, Any]:
     workers = None if run.first_offsets_s is None else len(run.first_offsets_s)
-    sockets = allow_sockets(None if workers is None else workers + _OUR_OWN_CONNECTIONS)
+    sockets = allow_sockets(None if workers is None else workers + _OWN_CONNECTIONS)
     async with LiveClient(
         run.base_url, timeout_s=run.timeout_s, max_connections=sockets, headers=run.headers
     ) as client:
@@ -66,7 +65,7 @@ async def run_load(run: LoadRun) -> dict[str, Any]:
         idle_cost = await measure_idle_cost(client)
         warm_up = await _warm_up(client, run, model)
         prompts = PreparedPrompts(run.prompts, _PREPARED if run.limit.requests is None else run.limit.requests)
-        before = await _scrape(client, run.metrics_url)
+        before = await scrape(client, run.metrics_url)
         with Collector(requests_path(run.output)) as collector:
             sender = Sender(
                 client,
@@ -74,7 +73,7 @@ async def run_load(run: LoadRun) -> dict[str, Any]:
                 collector.keep,
             )
             driven = await _drive(run, sender, collector)
-        metrics = None if before is None else await _meanwhile(client, run.metrics_url, before)
+        metrics = None if before is None else await _metrics_since(client, run.metrics_url, before)
     return load_result(
         run={
             "complete": not driven.stopped,
@@ -104,7 +103,7 @@ class _Driven:
 
 
 async def _drive(run: LoadRun, sender: Sender, collector: Collector) -> _Driven:
-    """The measured part. Ctrl-C cancels what is in flight; each such request is recorded as cancelled."""
+    """The measured part. Ctrl-C cancels requests in flight; each is recorded as cancelled."""
     stop = asyncio.Event()
     with quiet_collector(), _on_interrupt(stop.set):
         async with LagProbe() as probe:
@@ -122,7 +121,7 @@ async def _drive(run: LoadRun, sender: Sender, collector: Collector) -> _Driven:
     if not load.cancelled():
         try:
             load.result()
-        except ExceptionGroup as group:  # such as a full disk, met by every request
+        except ExceptionGroup as group:  # such as a full disk, which every request meets
             raise group.exceptions[0] from None
     return _Driven(cpu_s, probe.lags_ms, load.cancelled())
 
@@ -136,12 +135,12 @@ def _loop(run: LoadRun, sender: Sender) -> Coroutine[Any, Any, None]:
 
 @contextmanager
 def _on_interrupt(act: Callable[[], None]) -> Iterator[None]:
-    """A second Ctrl-C does what it always does."""
+    """Handles the first Ctrl-C; a second one interrupts as usual."""
     loop = asyncio.get_running_loop()
 
     def once() -> None:
         loop.remove_signal_handler(signal.SIGINT)
-        write_err("\nsembench: stopping; the answers so far are kept\n")
+        write_err("\nsembench: stopping; the replies so far are kept\n")
         act()
 
     loop.add_signal_handler(signal.SIGINT, once)
@@ -155,12 +154,12 @@ async def _model(client: LiveClient, run: LoadRun) -> str:
     named = await client.wait_ready(run.ready_s)
     model = run.model or named
     if not model and run.endpoint != "sglang_generate":
-        raise ConfigurationError(f"{client.root_url} names no model; pass --model NAME")
+        raise ConfigurationError(f"{client.root_url} reports no model; pass --model NAME")
     return model
 
 
 async def _warm_up(client: LiveClient, run: LoadRun, model: str) -> dict[str, int]:
-    """With prompts of its own, so that no measured prompt is cached by it. If all of them fail, so would the load."""
+    """Uses its own prompts, so that no measured prompt is cached. If all of them fail, the load would fail too."""
     numbers = iter(range(run.warm_up))
     faults: list[str] = []
 
@@ -196,20 +195,43 @@ def _live_request(run: LoadRun, model: str, request_id: str, prompt: Prompt) -> 
     )
 
 
-async def _scrape(client: LiveClient, url: str | None) -> Scrape | None:
-    if url is None:
-        return None
-    code, body = await client.get(url)
-    if code != 200:
-        raise ConfigurationError(f"--metrics-url {url} answers {code}")
-    return parse_scrape(body.decode("utf-8", "replace"), f"--metrics-url {url}")
-
-
-async def _meanwhile(client: LiveClient, url: str | None, before: Scrape) -> dict[str, Any]:
-    """A server that is gone after the load takes its counters with it, not the result."""
+async def _metrics_since(client: LiveClient, url: str | None, before: Scrape) -> dict[str, Any]:
+    """A server that is gone after the load costs only its counters, not the result."""
     try:
-        after = await _scrape(client, url)
+        after = await scrape(client, url)
     except (ConnectionError, ConfigurationError) as error:
         return {"fault": str(error)}
     assert after is not None
-    return difference(before, after).to_json()
+    return metrics_change(before, after)
+
+
+async def report_progress(sender: Sender, collector: Collector) -> None:
+    """Writes progress to stderr until cancelled: a line every few seconds, on a terminal one line in place."""
+    terminal = sys.stderr.isatty()
+    while True:
+        await asyncio.sleep(_SECONDS_ON_A_TERMINAL if terminal else _SECONDS_BETWEEN_LINES)
+        line = progress_line(sender, collector)
+        write_err(f"\r\x1b[K{line}" if terminal else f"{line}\n")
+
+
+def end_progress() -> None:
+    if sys.stderr.isatty():
+        write_err("\n")
+
+
+def progress_line(sender: Sender, collector: Collector) -> str:
+    elapsed_s, done = sender.elapsed_s(), len(collector.records)
+    parts = [f"load: {elapsed_s:.0f} s", f"{done} done", f"{sender.in_flight} in flight"]
+    if collector.failed:
+        parts.append(f"{collector.failed} FAILED")
+    parts.append(f"{done / elapsed_s:.1f} req/s" if elapsed_s > 0 else "")
+    recent = list(collector.recent)
+    for title, values in (
+        ("TTFT", [r.ttft_ms for r in recent if r.ok and r.ttft_ms is not None]),
+        ("TPOT", [r.tpot_ms for r in recent if r.ok and r.tpot_ms is not None]),
+        ("late", [r.lateness_ms for r in recent if r.lateness_ms is not None]),
+    ):
+        summary = summarize(values)
+        if summary is not None:
+            parts.append(f"{title} p50 {value_of(summary, 50):.1f} p99 {value_of(summary, 99):.1f} ms")
+    return ", ".join(filter(None, parts))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from sembench.console.table import NOT_MEASURED, Table, number, percent
-from sembench.load.percentiles import PERCENTS
+from sembench.load.summary import PERCENTS
 
 _LATENCIES: Final = (
     ("TTFT", "ttft"),

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from sembase.errors import ConfigurationError
-from sembench.load.loops import Limit
 from sembench.load.prompts import InventedPrompts, InventedWords, ManifestPrompts, PromptSource, TracePrompts
+from sembench.load.schedule import Limit
 from sembench.load.trace_file import TraceEntry, read_trace
 from sembench.manifest import manifest_digest, read_manifest
 from sembench.tokenize import open_tokenizer

@@ -13,8 +13,8 @@ from onepage.ticks import category_axis, log_axis
 from sembase.errors import ContractError
 from sembench.console.table import NOT_MEASURED as DASH
 from sembench.console.table import Table
-from sembench.load.percentiles import PERCENTS, value_of
 from sembench.load.result import LOAD_VERSION
+from sembench.load.summary import PERCENTS, value_of
 from sembench.load.tables import tables
 from sembench.report.formats import milliseconds
 from sembench.report.tones import Tone

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sembase.errors import ConfigurationError
 from sembench.http.prometheus import ScrapeDelta, difference, parse_scrape
+from sembench.live.engine import metrics_change
 
 
 def scrape_text(
@@ -91,3 +94,8 @@ def test_gauges_are_pairs() -> None:
 def test_what_is_no_exposition_says_so(text: str) -> None:
     with pytest.raises(ConfigurationError, match="text format"):
         parse_scrape(text, "--metrics-url /metrics")
+
+
+def test_an_infinite_gauge_does_not_spoil_a_result() -> None:
+    before, after = (parse_scrape(f"# TYPE v:age gauge\nv:age {value}\n", "here") for value in ("+Inf", "NaN"))
+    assert "Infinity" not in json.dumps(metrics_change(before, after), allow_nan=False)

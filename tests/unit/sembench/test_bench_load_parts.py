@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 
 from sembase.errors import ConfigurationError
 from sembench.http.client import LiveReply
-from sembench.load.arrivals import gamma_offsets, ramp_offsets
-from sembench.load.percentiles import confidence_ranks, summarize
 from sembench.load.prompts import InventedPrompts, InventedWords, ManifestPrompts, PreparedPrompts, TracePrompts
-from sembench.load.record import LoadRecord, cancelled_record, record_of
-from sembench.load.summary import Slo, summarize_load
+from sembench.load.records import LoadRecord, cancelled_record, record_of
+from sembench.load.schedule import gamma_offsets, ramp_offsets
+from sembench.load.summary import Slo, confidence_ranks, summarize, summarize_load
 from sembench.load.trace_file import TraceEntry, read_trace
 from sembench.load.workload import WorkloadWish, open_workload
 from sembench.manifest import WorkloadItem

@@ -18,10 +18,9 @@ from tests.fakes.openai_server import running
 
 from sembench.cli.main import main
 from sembench.http.client import LiveClient, LiveReply, LiveRequest
-from sembench.load.lag_probe import LagProbe
-from sembench.load.loops import Limit, closed_loop, open_loop
-from sembench.load.record import LoadRecord
-from sembench.load.sender import Sender
+from sembench.load.client_cost import LagProbe
+from sembench.load.records import LoadRecord
+from sembench.load.schedule import Limit, Sender, closed_loop, open_loop
 from sembench.manifest import WorkloadItem, write_manifest
 
 SRC = Path(__file__).parents[3] / "src"

@@ -1,19 +1,27 @@
-"""One sent request of a load as a line of JSON: when it was due, when it was sent, how it went."""
+"""Requests of a load as records: when each was due and sent, and how it ended. One JSON line per record."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Any
+import itertools
+import json
+from array import array
+from collections import deque
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
 
 from sembench.http.client import LiveReply
 from sembench.http.reply import CANCELLED, OK
 
+_RECENT: Final = 2000
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LoadRecord:
-    """Times in ms. ``scheduled_s`` and ``sent_s`` count from the start of the load; a closed loop schedules nothing.
+    """Times in ms. ``scheduled_s`` and ``sent_s`` count from the start of the load; a closed loop has no schedule.
 
-    ``lateness_ms`` is what the client itself was late: latencies from the schedule have it added.
+    ``lateness_ms`` is the client's own delay; latencies from the schedule include it.
     """
 
     request_id: str
@@ -38,7 +46,7 @@ class LoadRecord:
 
     @property
     def tokens(self) -> int:
-        """As the server counts, else one per chunk."""
+        """The server's count, otherwise one per chunk."""
         return self.chunks if self.completion_tokens is None else self.completion_tokens
 
     def from_schedule(self, ms: float | None) -> float | None:
@@ -72,13 +80,52 @@ def record_of(reply: LiveReply, *, start: float, scheduled_s: float | None, sent
 
 
 def cancelled_record(request_id: str, *, start: float, scheduled_s: float | None, sent_at: float) -> LoadRecord:
-    reply = LiveReply(request_id, CANCELLED, "stopped before its answer was complete", sent_at=sent_at)
+    reply = LiveReply(request_id, CANCELLED, "stopped before the reply was complete", sent_at=sent_at)
     return record_of(reply, start=start, scheduled_s=scheduled_s, sent_at=sent_at)
 
 
 def _tpot_ms(reply: LiveReply) -> float | None:
-    """Time per token after the first; None for an answer of one token."""
+    """Time per token after the first; None for a reply of one token."""
     tokens = reply.completion_tokens if reply.completion_tokens is not None else len(reply.chunk_ms)
     if reply.status != OK or tokens < 2 or len(reply.chunk_ms) < 2:
         return None
     return (reply.chunk_ms[-1] - reply.chunk_ms[0]) / (tokens - 1)
+
+
+def requests_path(output: Path) -> Path:
+    return output.with_name(output.name + ".requests.jsonl")
+
+
+class Collector:
+    """Writes and flushes each record at once, and keeps it without its chunk times.
+
+    ``gaps_ms`` are the times between token-bearing chunks of all successful replies.
+    """
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.records: list[LoadRecord] = []
+        self.gaps_ms = array("d")
+        self.recent: deque[LoadRecord] = deque(maxlen=_RECENT)
+        self.failed = 0
+        self._stream = path.open("w", encoding="utf-8", newline="\n")
+
+    def keep(self, record: LoadRecord) -> None:
+        self._stream.write(json.dumps(record.to_json(), ensure_ascii=False, allow_nan=False) + "\n")
+        self._stream.flush()
+        if record.ok:
+            chunks = record.chunk_ms
+            self.gaps_ms.extend([after - before for before, after in itertools.pairwise(chunks)])
+        else:
+            self.failed += 1
+        slim = replace(record, chunk_ms=())
+        self.records.append(slim)
+        self.recent.append(slim)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._stream.close()
