@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from sembase.errors import ConfigurationError
 from sembase.http.client import HttpClient
+from sembase.jsonl import mend_torn_files
 from semgate.http.faults import Send
 from semgate.http.request_body import Receive
 from semgate.http.server import HttpServer
@@ -23,8 +24,7 @@ from semgate.proxy.guard import ProxyGuard, guard_options
 from semgate.proxy.record import RecordMaker
 from semgate.proxy.spans import SpanMaker, open_provider
 from semgate.proxy.telemetry import ProxyTelemetry
-from semgate.proxy.trace_file import TraceFiles, mend_torn_files
-from semgate.proxy.writer import TraceWriter
+from semgate.proxy.writer import PREFIX, start_trace_writer, trace_files
 from semgate.settings import DEFAULT_PATHS, ProxySettings
 
 
@@ -35,20 +35,19 @@ class ProxyService:
         self._passing = _passing(settings)
         folder = settings.trace_output_dir
         secret = open_secret(settings.digest_secret_file, folder, "--trace-output-dir")
-        torn_lines = mend_torn_files(folder)
+        torn_lines = mend_torn_files(folder, PREFIX)
         self._spans = spans or (SpanMaker(open_provider(settings.otlp_endpoint)) if settings.otlp_endpoint else None)
         maker = RecordMaker(Digests(secret), redact_text=settings.redact_text)
-        files = TraceFiles(
+        files = trace_files(
             folder, rotate_bytes=settings.trace_rotate_bytes, rotate_seconds=settings.trace_rotate_seconds
         )
-        self.writer = TraceWriter(
+        self.writer = start_trace_writer(
             maker.record_of,
             files,
             queue_records=settings.trace_queue_records,
             observe=self._spans.observe if self._spans is not None else None,
         )
-        self.writer.counts.torn_lines = torn_lines
-        self.telemetry = ProxyTelemetry(self.writer)
+        self.telemetry = ProxyTelemetry(self.writer, torn_lines)
         self._upstream = HttpClient(
             connect_seconds=settings.connect_seconds,
             first_byte_seconds=settings.proxy_timeout_seconds,

@@ -41,8 +41,9 @@ class Histogram:
 class ProxyTelemetry:
     """A collector of Prometheus; its numbers are written by the event loop only."""
 
-    def __init__(self, writer: TraceWriter) -> None:
+    def __init__(self, writer: TraceWriter, torn_lines: int = 0) -> None:
         self._writer = writer
+        self._torn_lines = torn_lines
         self.in_flight = 0
         self.answer_bytes = 0
         self._requests: dict[tuple[str, str, str], int] = {}
@@ -100,9 +101,9 @@ class ProxyTelemetry:
             "semgate_proxy_trace_queue", "exchanges waiting for a record", value=self._writer.waiting
         )
         yield CounterMetricFamily("semgate_proxy_trace_records", "records on disk", value=counts.written)
-        yield CounterMetricFamily("semgate_proxy_trace_torn_lines", "half lines of a crash", value=counts.torn_lines)
+        yield CounterMetricFamily("semgate_proxy_trace_torn_lines", "half lines of a crash", value=self._torn_lines)
         dropped = CounterMetricFamily("semgate_proxy_trace_dropped", "exchanges without a record", labels=("reason",))
         dropped.add_metric(("queue_full",), counts.dropped_full)
         dropped.add_metric(("error",), counts.dropped_error)
-        dropped.add_metric(("no_prompt",), counts.without_prompt)
+        dropped.add_metric(("no_prompt",), counts.skipped)
         yield dropped

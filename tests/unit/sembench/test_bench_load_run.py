@@ -252,7 +252,7 @@ def test_a_server_that_dies_in_the_middle_is_in_the_result(tmp_path: Path) -> No
         (["--rate", "1", "--concurrency", "1"], "not allowed with"),
         (["--requests", "1"], "one of the arguments"),
         (["--rate", "0", "--requests", "1"], "expected a finite number above 0"),
-        (["--rate", "1", "--requests", "1", "--header", "x"], "not of the form 'Name: value'"),
+        (["--rate", "1", "--requests", "1", "--header", "x"], "expected a header of the form 'Name: value'"),
         (["--concurrency", "1", "--requests", "1", "--burstiness", "2"], "--burstiness shapes --rate"),
         (["--concurrency", "1", "--requests", "1", "--time-scale", "1"], "--time-scale shapes --trace"),
         (["--rate", "9", "--requests", "1", "--time-scale", "0.1"], "--time-scale shapes --trace"),

@@ -6,11 +6,11 @@ Events of the contract go in, JSON objects named by their key ``event`` come out
 from __future__ import annotations
 
 import json
-import threading
 import time
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Any, Final
 
+from sembase.jsonl import SharedLog
 from semblend.contract import (
     Declined,
     DonorEvicted,
@@ -31,46 +31,26 @@ class Audit:
     """Appends a line per record; what cannot be written is counted. At ``max_bytes`` the file moves to ``<name>.1``."""
 
     def __init__(self, path: Path | None, max_bytes: int = MAX_BYTES) -> None:
-        self.lost = 0
-        self._path = path
-        self._max_bytes = max_bytes
-        self._file: TextIO | None = None
-        self._lock = threading.Lock()
+        self._log = SharedLog(path, max_bytes) if path is not None else None
+
+    @property
+    def lost(self) -> int:
+        return 0 if self._log is None else self._log.lost
 
     def write(self, event: Event, **facts: Any) -> None:
         if (record := record_of(event)) is not None:
             self.note(record.pop("event"), **record, **facts)
 
     def note(self, event: str, **facts: Any) -> None:
-        if self._path is None:
+        if self._log is None:
             return
-        line = json.dumps({"event": event, "timestamp_ms": time.time() * 1e3, **facts}, sort_keys=True, allow_nan=False)
-        with self._lock:
-            try:
-                self._append(line + "\n")
-            except OSError:
-                self.lost += 1
-                self._close()
+        record = {"event": event, "timestamp_ms": time.time() * 1e3, **facts}
+        line = json.dumps(record, sort_keys=True, allow_nan=False)
+        self._log.write(lambda: line)
 
     def close(self) -> None:
-        with self._lock:
-            self._close()
-
-    def _append(self, line: str) -> None:
-        assert self._path is not None
-        if self._file is None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self._path.open("a", encoding="utf-8")
-        self._file.write(line)
-        self._file.flush()
-        if self._file.tell() > self._max_bytes:
-            self._close()
-            self._path.replace(self._path.with_name(self._path.name + ".1"))
-
-    def _close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        if self._log is not None:
+            self._log.close()
 
 
 def record_of(event: Event) -> dict[str, Any] | None:

@@ -18,8 +18,7 @@ from semgate.proxy.exchange import Exchange
 from semgate.proxy.record import RecordMaker
 from semgate.proxy.spans import SpanMaker, open_provider
 from semgate.proxy.telemetry import SECONDS, Histogram, ProxyTelemetry
-from semgate.proxy.trace_file import TraceFiles
-from semgate.proxy.writer import TraceWriter
+from semgate.proxy.writer import start_trace_writer, trace_files
 
 
 def ended(seconds: float) -> Exchange:
@@ -52,7 +51,9 @@ def values(telemetry: ProxyTelemetry) -> dict[str, float]:
 
 
 def test_what_happened_is_counted(tmp_path: Path) -> None:
-    writer = TraceWriter(lambda _: None, TraceFiles(tmp_path, rotate_bytes=1, rotate_seconds=1.0), queue_records=0)
+    writer = start_trace_writer(
+        lambda _: None, trace_files(tmp_path, rotate_bytes=1, rotate_seconds=1.0), queue_records=0
+    )
     telemetry = ProxyTelemetry(writer)
     for seconds in (0.02, 0.2, 1000.0):
         telemetry.observe(ended(seconds))

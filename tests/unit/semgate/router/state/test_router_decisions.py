@@ -138,6 +138,7 @@ def test_a_disk_that_refuses_is_counted_and_stops_nothing(tmp_path: Path) -> Non
     log = DecisionLog(folder, files=1, file_bytes=1 << 20)
     log.start()
     folder.rmdir()
+    folder.write_text("in the way")
     log.add(RECORD)
     log.close()
     assert log.failed == 1
