@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from semblend.integration.filling.selective_fill import fill as fill_claim
+from semblend.integration.core.selective_fill import fill as fill_claim
 
 if TYPE_CHECKING:
     from benchmarks.fidelity.captures import Captured

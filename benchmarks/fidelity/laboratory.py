@@ -43,7 +43,7 @@ from benchmarks.fidelity.rig import Rig, Timed
 from benchmarks.fidelity.variants import VARIANTS
 from benchmarks.vllm.texts import TokenIds, read_texts
 from semblend.contract import Decline, ReusePlan, risk_of_runs, shape_of
-from semblend.integration.filling.probes import PROBE_LAYER
+from semblend.integration.core.probes import PROBE_LAYER
 from semblend.plan.gates import ADAPTER_GATES
 from semblend.plan.selection import POLICIES, Probe, Selection
 

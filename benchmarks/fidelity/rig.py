@@ -21,7 +21,7 @@ from benchmarks.fidelity.items import FidelityItem
 from benchmarks.fidelity.readings import POSITIONS, Reading, reading_of
 from benchmarks.vllm.texts import TokenIds
 from semblend.contract import Decline, Namespace, ReusePlan, Run, TokenRange
-from semblend.integration.filling.selective_fill import Fill
+from semblend.integration.core.selective_fill import Fill
 from semblend.integration.rotary import read_rope
 from semblend.integration.vllm.attention_cache import AttentionCache
 from semblend.integration.vllm.open_request import PagedRequest

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from benchmarks.fidelity.consensus import CONSENSUS, Variant, accounts
 from semblend.contract import TokenRange
-from semblend.integration.filling.probes import attention_of, layer_deviation, question_attention
-from semblend.integration.filling.selective_fill import fill
+from semblend.integration.core.probes import attention_of, layer_deviation, question_attention
+from semblend.integration.core.selective_fill import fill
 from semblend.plan.selection import POLICIES, Probe, as_ranges, choose, evidence_of, joined, with_probes
 
 if TYPE_CHECKING:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from semblend.contract import Decline, DeclineReason, ReusePlan, Run, TokenRange, risk_of_runs, shape_of
 
 if TYPE_CHECKING:
     from semblend.integration.fidelity_options import FidelityOptions
     from semblend.plan.fidelity import FidelityGate
+
+VERIFIED_PER_RUN: Final = 3
+MAX_VERIFIED: Final = 96
 
 
 def exact_until(plan: ReusePlan, shared_prefix: Callable[[str], int]) -> int:
@@ -144,3 +150,9 @@ def prefix_shaped(plan: ReusePlan, min_reuse_ratio: float, *, may_rotate: bool) 
         detail = f"{reused} of {beyond} tokens < {min_reuse_ratio:.3f}"
         return Decline(DeclineReason.BELOW_MIN_REUSE_RATIO, detail, plan.discoveries)
     return _cut(plan, tuple(runs))
+
+
+def verification_positions(runs: Sequence[Run]) -> NDArray[np.int64]:
+    """Loaded positions to compare with the model: head, middle and end of every run, of the first runs if too many."""
+    parts = [np.linspace(run.target_start, run.target_end - 1, VERIFIED_PER_RUN).astype(np.int64) for run in runs]
+    return np.unique(np.concatenate([np.empty(0, np.int64), *parts[: MAX_VERIFIED // VERIFIED_PER_RUN]]))

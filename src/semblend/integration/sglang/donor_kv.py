@@ -15,7 +15,6 @@ from sglang.srt.mem_cache.radix_cache import RadixKey
 from sglang.srt.mem_cache.utils import get_storage_hash_str
 
 from semblend.integration.sglang.hicache_backend import SemBlendStorage
-from semblend.integration.sglang.slots import SlotCopier
 from semblend.kv.rope import Rotation, rotate_keys
 
 
@@ -37,6 +36,24 @@ def stored_hashes(key: RadixKey, first_token: int, page_tokens: int) -> list[str
     """The engine's hashes of the whole pages from ``first_token`` on, chained from the tenant and the first page."""
     hashes: list[str] = get_storage_hash_str(key.page_aligned(page_tokens), None, page_size=page_tokens)
     return hashes[first_token // page_tokens :]
+
+
+class SlotCopier:
+    """Works on the plain pool of one tensor per layer and side, ``[slot, head, dim]``, which ``support`` checked."""
+
+    def __init__(self, pool: Any, rotation: Rotation) -> None:
+        self._keys: list[torch.Tensor] = list(pool.k_buffer)
+        self._values: list[torch.Tensor] = list(pool.v_buffer)
+        self._rotation = rotation
+
+    def copy(self, donor_slots: torch.Tensor, own_slots: torch.Tensor, shift: int) -> None:
+        """``shift``: by how many positions the tokens stand further back in the recipient."""
+        if donor_slots.shape != own_slots.shape:
+            raise ValueError(f"{len(donor_slots)} slots to read, {len(own_slots)} to write")
+        for keys, values in zip(self._keys, self._values, strict=True):
+            turned = rotate_keys(keys.index_select(0, donor_slots), shift, self._rotation)
+            keys.index_copy_(0, own_slots, turned)
+            values.index_copy_(0, own_slots, values.index_select(0, donor_slots))
 
 
 class DonorCopier:

@@ -1,19 +1,78 @@
-"""Functions of ours around the engine's own, put in place when the first cache of ours is built and not before."""
+"""Functions of ours around the engine's own, installed when the first cache of ours is built and not before.
+
+Around the forward pass: gaps are computed before it, and each request's provenance is attached after it. After a
+request enters the queue: its text is decoded and embedded from then on, on other threads. A request that has to wait
+has its text when it is looked up; one that finds the engine idle is looked up at once, by its tokens alone.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
+from semblend.integration.border import Border
+from semblend.integration.sglang.gaps import GapFiller
+
+FORWARD: Final = "sglang.srt.model_executor.model_runner.ModelRunner.forward"
+ARRIVAL: Final = "sglang.srt.managers.scheduler.Scheduler._add_request_to_queue"
+
+ProvenanceOf = Callable[[str], Any]
 _registered: Final[set[str]] = set()
 
 
-def put_in_place(target: str, hook: Callable[..., Any], kind: HookType) -> bool:
-    """Idempotent. Whether the engine's class really calls a hook of ours: its registry logs failures and goes on."""
+def install(target: str) -> bool:
+    """Idempotent. Whether the engine's class really calls our hook: its registry logs failures and continues."""
     if target not in _registered:
         _registered.add(target)
+        hook, kind = (HOOK, HookType.AROUND) if target == FORWARD else (_arrived, HookType.AFTER)
         HookRegistry.register(target, hook, kind)
         HookRegistry.apply_hooks()
     return target in HookRegistry._patched
+
+
+def _arrived(result: None, scheduler: Any, req: Any, *_: Any, **__: Any) -> None:
+    """A request that was refused, or waits in another queue, is ignored."""
+    expect = getattr(scheduler.tree_cache, "expect", None)
+    waiting = scheduler.waiting_queue
+    if expect is not None and waiting and waiting[-1] is req:
+        expect(req)
+
+
+class ForwardHook:
+    """One per process. ``serve`` names the runner and filler it works for; other runners pass through untouched."""
+
+    def __init__(self) -> None:
+        self._runner: Any = None
+        self._filler: GapFiller | None = None
+        self._provenance_of: ProvenanceOf | None = None
+        self._border: Border | None = None
+
+    def serve(self, runner: Any, filler: GapFiller, provenance_of: ProvenanceOf, border: Border) -> None:
+        """``provenance_of`` gives what the client of a request receives, or None for an unknown request."""
+        self._runner, self._filler, self._provenance_of, self._border = runner, filler, provenance_of, border
+
+    def __call__(self, original: Callable[..., Any], runner: Any, forward_batch: Any, *given: Any, **named: Any) -> Any:
+        if runner is not self._runner or self._filler is None or not forward_batch.forward_mode.is_extend():
+            return original(runner, forward_batch, *given, **named)
+        self._filler.fill(runner, forward_batch, partial(original, runner))
+        output = original(runner, forward_batch, *given, **named)
+        if self._provenance_of is not None and self._border is not None:
+            self._border.call("tell", "", partial(self._attach, output, forward_batch, self._provenance_of), None)
+        return output
+
+    @staticmethod
+    def _attach(output: Any, batch: Any, provenance_of: ProvenanceOf) -> None:
+        """The engine carries this to ``meta_info`` of the answers, one entry per request; of several chunks of one
+        prompt it keeps the last one's entry."""
+        logits = output.logits_output
+        if logits is None or not batch.rids:
+            return
+        entries = [provenance_of(rid) for rid in batch.rids]
+        if any(entry is not None for entry in entries):
+            logits.customized_info = dict(logits.customized_info or {}) | {"semblend": entries}
+
+
+HOOK: Final = ForwardHook()

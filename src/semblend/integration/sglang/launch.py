@@ -14,9 +14,8 @@ from typing import Final
 from sembase.command_line import exit_code_of, launcher_parser
 from sembase.errors import ConfigurationError
 from semblend.integration.settings import hand_on
-from semblend.integration.sglang.missing import EngineMissingError, without_registry
 from semblend.integration.sglang.options import WHERE, parse_options
-from semblend.integration.sglang.plugin import BACKEND
+from semblend.integration.sglang.plugin import BACKEND, engine_missing, without_registry
 from semblend.integration.sglang.support import VERIFIED_VERSION
 
 PROGRAM: Final = "semblend-sglang"
@@ -65,7 +64,7 @@ def start(words: Sequence[str]) -> int:
         from sglang.srt.server_args import prepare_server_args  # noqa: PLC0415
         from sglang.srt.utils import kill_process_tree  # noqa: PLC0415
     except ImportError as error:
-        raise EngineMissingError(str(error)) from None
+        raise engine_missing(error) from None
     if ours.semblend_options:
         hand_on(WHERE, ours.semblend_options)
     load_plugins()

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Final
 
+from sembase.errors import ConfigurationError
+from semblend.integration.core.missing_engine import EngineMissingError
+from semblend.integration.sglang.support import VERIFIED_VERSION
+
 BACKEND: Final = "semblend"
+_INSTALL: Final = f"pip install sglang=={VERIFIED_VERSION}"
 
 
 def register() -> None:
@@ -23,3 +29,13 @@ def build(context: Any) -> Any:
     from semblend.integration.sglang.start import build_cache  # noqa: PLC0415
 
     return build_cache(context)
+
+
+def engine_missing(error: ImportError) -> EngineMissingError:
+    return EngineMissingError("SGLang", "sglang", str(error), f"install it beside semblend: {_INSTALL}")
+
+
+def without_registry(error: ImportError) -> ConfigurationError:
+    """An SGLang that is too old to register a radix cache with."""
+    version = getattr(sys.modules.get("sglang"), "__version__", "of an unknown version")
+    return ConfigurationError(f"SGLang {version} has no registry of radix backends ({error}); {_INSTALL}")

@@ -21,14 +21,14 @@ from sglang.srt.mem_cache.radix_cache import RadixKey
 from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
 
 from semblend.contract import DeclineReason, TokenRange
-from semblend.integration.filling.witnesses import witnesses_of
+from semblend.integration.claims import verification_positions
 from semblend.integration.hints import read_hints
 from semblend.integration.sglang.donor_kv import DonorCopier, DonorKV, store_of, stored_hashes
-from semblend.integration.sglang.holes import HoleBoard, HoleOrder
+from semblend.integration.sglang.gaps import FillCommand, GapFiller
 from semblend.integration.sglang.namespace import request_namespace
-from semblend.integration.sglang.obstacles import obstacle_of
 from semblend.integration.sglang.provider import NoProvider
 from semblend.integration.sglang.request_tracker import Reach, RequestTracker, SglangRequest, needed_tokens
+from semblend.integration.sglang.support import obstacle_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,7 +48,7 @@ class Parts:
     options: SglangOptions
     deployment: Namespace
     tracker: RequestTracker
-    board: HoleBoard
+    filler: GapFiller
     copier: DonorCopier
     border: Border
     sink: EventSink
@@ -75,7 +75,7 @@ class SemBlendRadixCache(UnifiedRadixCache):
     def set_semantic_provider(self, provider: SemanticPrefixProvider | None) -> None:
         """Another provider from now on; None leaves every request to the engine. Look-ups begun stay as they are."""
         if self._parts is None:
-            raise RuntimeError("SemBlend serves nothing here; the log of the start says why")
+            raise RuntimeError("SemBlend is disabled here; the start-up log says why")
         self._parts.tracker.provider.on_shutdown()
         self._parts.tracker.provider = provider or NoProvider()
         self._parts.tracker.provider.on_init()
@@ -184,7 +184,7 @@ class SemBlendRadixCache(UnifiedRadixCache):
         promised = record.plan.claim_end - record.exact_prefix_tokens
         if params.host_hit_length != promised or params.best_match_node != req.last_node:
             return super().init_load_back(params)
-        if not parts.board.has_room(parts.options.step_tokens(record.plan)):
+        if not parts.filler.has_room(parts.options.step_tokens(record.plan)):
             return None  # the next step computes what was admitted before; the engine asks again
         self._load_is_ours = True
         slots = parts.border.call("load", req.rid, partial(self._load, parts, req, record), None)
@@ -195,7 +195,7 @@ class SemBlendRadixCache(UnifiedRadixCache):
 
     def _take_back(self, parts: Parts, record: SglangRequest) -> None:
         """Whatever a load that did not end well has left behind."""
-        parts.board.withdraw(record.request_id)
+        parts.filler.withdraw(record.request_id)
         if (slots := self._slots.pop(record.request_id, None)) is not None:
             self.token_to_kv_pool_allocator.free(slots)
         if record.plan is not None:
@@ -237,11 +237,11 @@ class SemBlendRadixCache(UnifiedRadixCache):
         claimed = TokenRange(plan.exact_prefix_tokens, plan.claim_end)
         load_ms = (time.perf_counter() - started) * 1e3
         if parts.options.recompute_all:
-            order = HoleOrder(req.rid, record.tokens, (claimed,), claimed, load_ms, tokens_due=len(claimed))
+            order = FillCommand(req.rid, record.tokens, (claimed,), claimed, load_ms, tokens_due=len(claimed))
         else:
             selection = parts.options.selection(plan.recompute_fraction)
-            checked = plan.runs if parts.options.verify_loads and parts.board.can_choose else ()
-            order = HoleOrder(
+            checked = plan.runs if parts.options.verify_loads and parts.filler.can_choose else ()
+            order = FillCommand(
                 req.rid,
                 record.tokens,
                 plan.compute,
@@ -250,9 +250,9 @@ class SemBlendRadixCache(UnifiedRadixCache):
                 plan.runs,
                 selection,
                 parts.options.step_tokens(plan),
-                witnesses_of(checked),
+                verification_positions(checked),
             )
-        parts.board.post(order)
+        parts.filler.post(order)
         return slots
 
     def _hold(self, key: RadixKey, needed: int, locks: list[Any]) -> tuple[DonorKV | None, int]:
@@ -330,7 +330,7 @@ class SemBlendRadixCache(UnifiedRadixCache):
     def _release(self, rid: str) -> None:
         self._slots.pop(rid, None)
         if self._parts is not None:
-            self._parts.board.withdraw(rid)
+            self._parts.filler.withdraw(rid)
             self._parts.border.call("release", rid, partial(self._parts.tracker.released, rid), None)
 
     def reset(self) -> None:
@@ -339,7 +339,7 @@ class SemBlendRadixCache(UnifiedRadixCache):
             if (store := store_of(self.cache_controller)) is not None:
                 store.clear()  # the engine resets after new weights as well, and then no old page may come back
             self._slots.clear()
-            self._parts.board.clear()
+            self._parts.filler.clear()
             self._parts.border.call("reset", "", self._parts.tracker.reset, None)
 
     def release_host_resources(self) -> None:

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from semblend.integration.sglang.missing import EngineMissingError, without_registry
-from semblend.integration.sglang.plugin import BACKEND, register
+from semblend.integration.sglang.plugin import BACKEND, engine_missing, register, without_registry
 from semblend.integration.sglang.support import VERIFIED_VERSION
 
 
@@ -29,7 +28,7 @@ def patch_radix_cache() -> Registration:
     try:
         import sglang  # noqa: PLC0415 - the door exists without the engine
     except ImportError as error:
-        raise EngineMissingError(str(error)) from None
+        raise engine_missing(error) from None
     version = str(getattr(sglang, "__version__", "unknown"))
     try:
         register()

@@ -13,18 +13,17 @@ from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
 from sglang.srt.utils.hf_transformers_utils import get_tokenizer
 
 from semblend.contract import Event
-from semblend.integration.announce import SILENT, Announcer, open_announcer
 from semblend.integration.border import Border
+from semblend.integration.core.start_up import log_disabled, make_announcer, make_decoder
 from semblend.integration.event_sink import EventSink
 from semblend.integration.second_sight import SecondSight
 from semblend.integration.settings import handed_on
-from semblend.integration.sglang import arrival_hook, forward_hook
+from semblend.integration.sglang import hooks
 from semblend.integration.sglang.donor_kv import DonorCopier
 from semblend.integration.sglang.donors import Donors
-from semblend.integration.sglang.holes import HoleBoard, HoleOrder
+from semblend.integration.sglang.gaps import FillCommand, GapFiller, Limits, attention_layers
 from semblend.integration.sglang.metrics import EngineMetrics
 from semblend.integration.sglang.namespace import deployment_namespace
-from semblend.integration.sglang.open_request import Limits, attention_layers
 from semblend.integration.sglang.options import WHERE, parse_options
 from semblend.integration.sglang.planner_provider import PlannerProvider
 from semblend.integration.sglang.provider import SemanticPrefixProvider, load_provider
@@ -32,14 +31,14 @@ from semblend.integration.sglang.radix_backend import Parts, SemBlendRadixCache
 from semblend.integration.sglang.request_tracker import RequestTracker, meta_info
 from semblend.integration.sglang.self_test import check_rotation
 from semblend.integration.sglang.support import Deployment, Support, contract_gap, examine
-from semblend.integration.texts import TextDecoder
 from semblend.kv.rope import half_split
 from semblend.pipeline.planner import Planner
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from semblend.integration.filling.selective_fill import Filled
+    from semblend.integration.announce import Announcer
+    from semblend.integration.core.selective_fill import Filled
     from semblend.integration.sglang.options import SglangOptions
     from semblend.plan.fidelity import FidelityGate
 
@@ -55,7 +54,7 @@ def build_cache(context: TreeCacheBuildContext) -> Any:
     planner = Planner(gates=options.gates, budget_bytes=options.index_bytes) if support.usable else None
     if planner is None or not planner.settings.enabled:
         reason = support.reason or "switched off in the settings"
-        logger.warning("SemBlend serves nothing, every request is computed by the engine alone: %s", reason)
+        log_disabled(logger, reason)
         return create_unified_radix_cache(context)
     sink = EventSink(options.events, logger, "sglang")
     metrics = EngineMetrics(context.server_args)
@@ -64,13 +63,13 @@ def build_cache(context: TreeCacheBuildContext) -> Any:
     # What the user got wrong ends the start.
     own = load_provider(options.provider) if options.provider else None
     fidelity = options.fidelity_gate(logger.warning)
-    announcer = make_announcer(context.server_args, planner, border)
+    announcer = make_announcer(planner, border, getattr(context.server_args, "dp_rank", None) or 0)
     cache = create_unified_radix_cache(context, cache_class=SemBlendRadixCache)
     make = partial(_parts, context, support, options, planner, border, sink, emit, announcer, own, fidelity, metrics)
     parts = border.call("start", "", make, None)
     if parts is None:
         announcer.close()
-        logger.warning("SemBlend serves nothing: it could not be started, see the fault above")
+        log_disabled(logger, "it could not be started, see the fault above")
         return cache
     cache.begin(parts)
     logger.info("SemBlend is ready: self-test passed, forward hook in place")
@@ -100,12 +99,14 @@ def _parts(
     donors = Donors(planner, emit, options.min_donor_tokens, page, announcer)
     metrics.count_donors = donors.__len__
     second_sight = SecondSight(options.gates.min_run_tokens) if options.refresh_on_repeat else None
-    planned = PlannerProvider(planner, donors, make_decoder(context.server_args, planner, border), second_sight)
+    planned = PlannerProvider(
+        planner, donors, make_decoder(planner, border, partial(load_tokenizer, context.server_args)), second_sight
+    )
     provider = own or planned
     step_tokens = _step_tokens(context, allocator.size)
     layers = attention_layers(runner.model, len(pool.k_buffer))
     if not layers:
-        logger.warning("SemBlend checks no load and computes no loaded token after all: unknown attention layers")
+        logger.warning("Load verification and selective recomputation are off: the attention layers are unknown")
     tracker = RequestTracker(
         provider,
         options,
@@ -117,14 +118,12 @@ def _parts(
         can_choose=bool(layers),
     )
     filled = partial(_filled, tracker, options.recompute_all)
-    board = HoleBoard(border, filled, layers, Limits(step_tokens, runner.max_running_requests))
-    if not forward_hook.install():
-        raise RuntimeError(f"the engine did not take the hook on {forward_hook.TARGET}")
-    forward_hook.HOOK.serve(runner, board, partial(_provenance_of, tracker, options.recompute_policy), border)
-    if provider is planned and planned.wants_texts and not arrival_hook.install():
-        logger.warning(
-            "SemBlend: texts are embedded too late, the engine did not take the hook on %s", arrival_hook.TARGET
-        )
+    filler = GapFiller(border, filled, layers, Limits(step_tokens, runner.max_running_requests))
+    if not hooks.install(hooks.FORWARD):
+        raise RuntimeError(f"the engine did not take the hook on {hooks.FORWARD}")
+    hooks.HOOK.serve(runner, filler, partial(_provenance_of, tracker, options.recompute_policy), border)
+    if provider is planned and planned.wants_texts and not hooks.install(hooks.ARRIVAL):
+        logger.warning("SemBlend: texts are embedded too late, the engine did not take the hook on %s", hooks.ARRIVAL)
     provider.on_init()
     deployment = deployment_namespace(
         context.server_args,
@@ -133,31 +132,17 @@ def _parts(
         kv_dtype=str(pool.dtype).removeprefix("torch."),
         page=page,
     )
-    return Parts(options, deployment, tracker, board, DonorCopier(pool, rotation, page), border, sink, announcer)
+    return Parts(options, deployment, tracker, filler, DonorCopier(pool, rotation, page), border, sink, announcer)
 
 
-def make_decoder(server_args: Any, planner: Planner, border: Border) -> TextDecoder | None:
-    """Texts are decoded only where an embedder waits for them."""
-    if not planner.has_semantic_path:
-        return None
-
-    def load() -> Callable[[list[int]], str]:
-        tokenizer = get_tokenizer(
-            server_args.tokenizer_path or server_args.model_path,
-            tokenizer_mode=server_args.tokenizer_mode,
-            trust_remote_code=server_args.trust_remote_code,
-            tokenizer_revision=server_args.revision,
-        )
-        return partial(tokenizer.decode, skip_special_tokens=True)
-
-    return TextDecoder(load, border)
-
-
-def make_announcer(server_args: Any, planner: Planner, border: Border) -> Announcer:
-    """Donors are announced only where the deployment names an endpoint."""
-    if not planner.settings.donor_events:
-        return SILENT
-    return open_announcer(planner.settings, border, planner.gates, getattr(server_args, "dp_rank", None) or 0)
+def load_tokenizer(server_args: Any) -> Callable[[list[int]], str]:
+    tokenizer = get_tokenizer(
+        server_args.tokenizer_path or server_args.model_path,
+        tokenizer_mode=server_args.tokenizer_mode,
+        trust_remote_code=server_args.trust_remote_code,
+        tokenizer_revision=server_args.revision,
+    )
+    return partial(tokenizer.decode, skip_special_tokens=True)
 
 
 def _emit(sink: EventSink, metrics: EngineMetrics, event: Event) -> None:
@@ -166,7 +151,7 @@ def _emit(sink: EventSink, metrics: EngineMetrics, event: Event) -> None:
 
 
 def _filled(
-    tracker: RequestTracker, recompute_all: bool, order: HoleOrder, compute_ms: float, filled: Filled | None
+    tracker: RequestTracker, recompute_all: bool, order: FillCommand, compute_ms: float, filled: Filled | None
 ) -> None:
     if (record := tracker.known(order.rid)) is not None:
         if filled is None:

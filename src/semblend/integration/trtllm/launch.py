@@ -16,11 +16,16 @@ from typing import Any, Final
 from sembase.command_line import exit_code_of, launcher_parser
 from sembase.errors import ConfigurationError
 from sembase.streams import write_out
+from semblend.integration.core.missing_engine import EngineMissingError
 from semblend.integration.settings import hand_on
-from semblend.integration.trtllm.missing import READ_VERSION, EngineMissingError
 from semblend.integration.trtllm.options import EXAMPLE, WHERE, parse_options
 
 PROGRAM: Final = "semblend-trtllm"
+READ_VERSION: Final = "1.2.1"  # the newest stable version whose published interface we follow; none could be run
+_INSTALL: Final = (
+    f"on a machine with an NVIDIA GPU install it beside semblend, pip install tensorrt_llm=={READ_VERSION} "
+    "from NVIDIA's package index, or install semblend[trtllm] in NVIDIA's container"
+)
 CONNECTOR: Final = {
     "connector_module": "semblend.integration.trtllm.connector",
     "connector_scheduler_class": "SemBlendConnectorScheduler",
@@ -95,7 +100,7 @@ def start(words: Sequence[str]) -> int:
     try:
         from tensorrt_llm.commands.serve import main as serve  # noqa: PLC0415 - --help works without the engine
     except ImportError as error:
-        raise EngineMissingError(str(error)) from None
+        raise EngineMissingError("TensorRT-LLM", "tensorrt_llm", str(error), _INSTALL) from None
     if ours.semblend_off:
         return _serve(serve, rest)
     named, rest = take_config(rest)

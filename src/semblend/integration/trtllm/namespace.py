@@ -11,10 +11,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 
-from semblend.contract.donor_event import tenant_of_salt
 from semblend.contract.namespace import UNKNOWN, Component, Namespace
-from semblend.integration.identity import canonical, files_digest
-from semblend.integration.rotary import rope_parameters
+from semblend.integration.core.namespace import (
+    canonical,
+    model_identity,
+    parallel_layout,
+    rope_identity,
+    tenant_identity,
+    text_of,
+)
 
 _SIZES: Final = ("tensor_parallel_size", "pipeline_parallel_size", "context_parallel_size")
 _MISSING: Final = object()
@@ -25,20 +30,20 @@ def deployment_namespace(llm_args: Any) -> Namespace:
     cache = getattr(llm_args, "kv_cache_config", None)
     return Namespace(
         tenant=UNKNOWN,
-        model=_model(llm_args),
-        revision=_text(getattr(llm_args, "revision", None)),
+        model=model_identity(getattr(llm_args, "model", None), quantization=getattr(llm_args, "quant_config", None)),
+        revision=text_of(getattr(llm_args, "revision", None)),
         tokenizer=canonical(
             {
-                "name": _text(getattr(llm_args, "tokenizer", None) or getattr(llm_args, "model", None)),
-                "mode": _text(getattr(llm_args, "tokenizer_mode", None)),
+                "name": text_of(getattr(llm_args, "tokenizer", None) or getattr(llm_args, "model", None)),
+                "mode": text_of(getattr(llm_args, "tokenizer_mode", None)),
             }
         ),
-        dtype=f"model={_text(getattr(llm_args, 'dtype', None))},kv={_text(getattr(cache, 'dtype', None))}",
+        dtype=f"model={text_of(getattr(llm_args, 'dtype', None))},kv={text_of(getattr(cache, 'dtype', None))}",
         kv_layout="pages of this engine",
         block_size=block_tokens(llm_args) or UNKNOWN,
         rope=_rope(llm_args),
         lora=UNKNOWN,
-        tp_layout=_layout(llm_args),
+        tp_layout=parallel_layout(llm_args, _SIZES),
     )
 
 
@@ -46,11 +51,10 @@ def request_namespace(base: Namespace, request: Any, *, require_salt: bool) -> N
     """``base`` for one request. A version that tells neither salt nor adapter leaves them unknown."""
     salt, adapter = getattr(request, "cache_salt", _MISSING), getattr(request, "lora_task_id", _MISSING)
     is_salt = salt is None or isinstance(salt, str)
-    is_known = is_salt and not (salt is None and require_salt)
     is_adapter = adapter is None or type(adapter) is int
     return replace(
         base,
-        tenant=tenant_of_salt(salt) if is_known else UNKNOWN,  # type: ignore[arg-type]
+        tenant=tenant_identity(salt, require_salt=require_salt) if is_salt else UNKNOWN,  # type: ignore[arg-type]
         lora=adapter if is_adapter else UNKNOWN,  # type: ignore[arg-type]
     )
 
@@ -76,36 +80,10 @@ def ranks(llm_args: Any) -> int | None:
     return total
 
 
-def _model(llm_args: Any) -> Component:
-    name = getattr(llm_args, "model", None)
-    if not isinstance(name, str | Path) or not str(name):
-        return UNKNOWN
-    identity: dict[str, Any] = {"name": str(name), "quantization": _text(getattr(llm_args, "quant_config", None))}
-    folder = Path(name)
-    if folder.exists():
-        digest = files_digest(folder)
-        if digest is None:
-            return UNKNOWN
-        identity |= {"path": str(folder.resolve()), "files": digest}
-    return canonical(identity)
-
-
 def _rope(llm_args: Any) -> Component:
     """From the checkpoint's own configuration: the arguments do not carry it, and a name alone says nothing."""
     try:
         config = json.loads((Path(str(getattr(llm_args, "model", ""))) / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return UNKNOWN
-    parameters = rope_parameters(SimpleNamespace(**config)) if isinstance(config, dict) else None
-    return UNKNOWN if parameters is None else canonical(parameters)
-
-
-def _layout(llm_args: Any) -> Component:
-    sizes = [getattr(llm_args, name, None) for name in _SIZES]
-    if any(type(size) is not int for size in sizes):
-        return UNKNOWN
-    return ",".join(f"{name}={size}" for name, size in zip(_SIZES, sizes, strict=True))
-
-
-def _text(value: Any) -> str | None:
-    return None if value is None else str(value)
+    return rope_identity(SimpleNamespace(**config)) if isinstance(config, dict) else UNKNOWN

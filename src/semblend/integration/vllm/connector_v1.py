@@ -21,14 +21,14 @@ from vllm.logger import init_logger
 from semblend.contract import Event
 from semblend.integration.announce import SILENT, Announcer
 from semblend.integration.border import Border
+from semblend.integration.core.start_up import make_announcer, make_decoder
 from semblend.integration.event_sink import EventSink
 from semblend.integration.vllm.options import parse_options
 from semblend.integration.vllm.orders import Readiness, StepNews, StepOrders
 from semblend.integration.vllm.scheduler_half import SchedulerHalf
 from semblend.integration.vllm.start import (
     announce,
-    make_announcer,
-    make_decoder,
+    load_tokenizer,
     make_planner,
     make_worker_half,
     start_scheduler_half,
@@ -74,8 +74,10 @@ class SemBlendConnectorV1(KVConnectorBase_V1):
         if role is KVConnectorRole.SCHEDULER:
             self._fidelity = self._options.fidelity_gate(logger.warning)
             self._planner = make_planner(self._options)
-            self._decoder = make_decoder(vllm_config, self._planner, self._border)
-            self._announcer = make_announcer(vllm_config, self._planner, self._border)
+            self._decoder = make_decoder(self._planner, self._border, partial(load_tokenizer, vllm_config))
+            self._announcer = make_announcer(
+                self._planner, self._border, vllm_config.parallel_config.data_parallel_rank
+            )
             self._scheduler = self._start_scheduler(
                 Readiness("the workers have not reported their self-test", False, "", 1)
             )

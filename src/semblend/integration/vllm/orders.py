@@ -34,8 +34,8 @@ class LoadOrder:
     """Fill positions ``start <= i < end`` of a request: ``runs`` from donors, ``compute`` by the sparse forward.
 
     ``token_ids`` are the ids at the computed positions, in order. ``broken`` names why the promise cannot be kept: the
-    workers then report the blocks as invalid and the engine computes them itself. ``witnesses`` are loaded positions
-    that are compared with the model before anybody reads them, ``witness_ids`` their token ids.
+    workers then report the blocks as invalid and the engine computes them itself. ``verified`` are loaded positions
+    that are compared with the model before anybody reads them, ``verified_ids`` their token ids.
     """
 
     request_id: str
@@ -47,8 +47,8 @@ class LoadOrder:
     token_ids: NDArray[np.int64]
     broken: str = ""
     choice: Choice | None = None
-    witnesses: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-    witness_ids: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    verified: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    verified_ids: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,9 +24,9 @@ from semblend.contract import (
     TokenRange,
 )
 from semblend.integration.announce import SILENT, Announcer
+from semblend.integration.claims import verification_positions
 from semblend.integration.core.metrics import MetricsRecorder
 from semblend.integration.core.provenance import provenance
-from semblend.integration.filling.witnesses import witnesses_of
 from semblend.integration.hints import KEY, read_hints
 from semblend.integration.vllm.donor_keeper import DonorKeeper
 from semblend.integration.vllm.look_up import Capabilities, LookUp
@@ -200,7 +200,7 @@ class SchedulerHalf:
         if self._options.recompute_all:
             runs, compute = (), tuple(sorted((*plan.compute, *map(_range_of, plan.runs)), key=lambda part: part.start))
         token_ids = [record.tokens[hole.start : hole.end] for hole in compute]
-        witnesses = witnesses_of(runs if self._options.verify_loads else ())
+        verified = verification_positions(runs if self._options.verify_loads else ())
         return LoadOrder(
             record.request_id,
             self._claimed_blocks(blocks, plan.claim_end),
@@ -210,8 +210,8 @@ class SchedulerHalf:
             compute,
             np.concatenate(token_ids).astype(np.int64) if token_ids else np.empty(0, np.int64),
             choice=self._choice(record, plan, blocks) if runs else None,
-            witnesses=witnesses,
-            witness_ids=record.tokens[witnesses].astype(np.int64),
+            verified=verified,
+            verified_ids=record.tokens[verified].astype(np.int64),
         )
 
     def _choice(self, record: VllmRequest, plan: ReusePlan, blocks: KVCacheBlocks) -> Choice | None:

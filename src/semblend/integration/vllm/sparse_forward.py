@@ -15,7 +15,7 @@ from vllm.forward_context import set_forward_context
 from vllm.v1.attention.backend import CommonAttentionMetadata
 
 from semblend.contract import TokenRange
-from semblend.integration.filling.passes import in_passes
+from semblend.integration.core.open_request import in_passes
 from semblend.integration.vllm.attention_cache import AttentionCache
 
 if TYPE_CHECKING:

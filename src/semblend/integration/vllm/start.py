@@ -9,9 +9,8 @@ import torch
 from vllm.distributed.parallel_state import get_tp_group
 from vllm.tokenizers.registry import cached_tokenizer_from_config
 
-from semblend.integration.announce import SILENT, Announcer, open_announcer
 from semblend.integration.border import Border
-from semblend.integration.texts import TextDecoder
+from semblend.integration.core.start_up import log_disabled
 from semblend.integration.vllm.attention_cache import AttentionCache
 from semblend.integration.vllm.look_up import Capabilities
 from semblend.integration.vllm.namespace import deployment_namespace
@@ -33,6 +32,8 @@ if TYPE_CHECKING:
     from vllm.v1.kv_cache_interface import KVCacheConfig
 
     from semblend.contract import Event
+    from semblend.integration.announce import Announcer
+    from semblend.integration.texts import TextDecoder
     from semblend.integration.vllm.options import ConnectorOptions
     from semblend.integration.vllm.support import Support
 
@@ -43,24 +44,9 @@ def make_planner(options: ConnectorOptions) -> Planner:
     return Planner(gates=options.gates, budget_bytes=options.index_bytes)
 
 
-def make_decoder(vllm_config: VllmConfig, planner: Planner, border: Border) -> TextDecoder | None:
-    """Texts are decoded only where an embedder waits for them."""
-    if not planner.has_semantic_path:
-        return None
-
-    def load() -> Callable[[list[int]], str]:
-        tokenizer = cached_tokenizer_from_config(vllm_config.model_config)
-        return partial(tokenizer.decode, skip_special_tokens=True)
-
-    return TextDecoder(load, border)
-
-
-def make_announcer(vllm_config: VllmConfig, planner: Planner, border: Border) -> Announcer:
-    """Donors are announced only where the deployment names an endpoint."""
-    if not planner.settings.donor_events:
-        return SILENT
-    rank = vllm_config.parallel_config.data_parallel_rank
-    return open_announcer(planner.settings, border, planner.gates, rank)
+def load_tokenizer(vllm_config: VllmConfig) -> Callable[[list[int]], str]:
+    tokenizer = cached_tokenizer_from_config(vllm_config.model_config)
+    return partial(tokenizer.decode, skip_special_tokens=True)
 
 
 def start_scheduler_half(
@@ -95,13 +81,13 @@ def announce(
     """Say once what this engine will get, and why not more."""
     if not support.usable or readiness.fault:
         reason = support.reason or readiness.fault
-        log.warning("SemBlend serves nothing, every request is computed by the engine alone: %s", reason)
+        log_disabled(log, reason)
     elif not readiness.sparse_forward:
         log.warning("SemBlend is restricted to prefix-shaped loads: %s", support.sparse_reason)
     else:
         log.info("SemBlend is ready: self-test passed, layout %s", readiness.layout_digest)
         if ranks > 1 and (options.recompute_fraction or options.max_predicted_kl is not None):
-            log.warning("SemBlend computes no loaded token after all: %d ranks would choose differently", ranks)
+            log.warning("Selective recomputation is off: with %d ranks, each would pick different tokens", ranks)
     if support.version_note:
         log.warning("SemBlend: %s", support.version_note)
 

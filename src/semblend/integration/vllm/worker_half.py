@@ -15,8 +15,8 @@ import torch
 
 from semblend.contract import FaultContained, TokenRange
 from semblend.integration.border import Border
-from semblend.integration.filling.load_check import complaint
-from semblend.integration.filling.selective_fill import Fill, Filled, fill
+from semblend.integration.core.load_check import complaint
+from semblend.integration.core.selective_fill import Fill, Filled, fill
 from semblend.integration.vllm.open_request import PagedRequest
 from semblend.integration.vllm.orders import CaptureOrder, LoadOrder, LoadReport, StepNews, StepOrders, StudyOrder
 from semblend.kv.rope import Rotation, rotate_keys
@@ -153,11 +153,11 @@ class WorkerHalf:
             slots = self._cache.slots(block_ids, run.target_start, run.target_end)
             for layer, keys in enumerate(self._moved(kv[:, 0], run.shift)):
                 self._cache.write(layer, keys, kv[layer, 1], slots)
-        if self._sparse_forward is not None and self._is_alone and len(order.witnesses):
+        if self._sparse_forward is not None and self._is_alone and len(order.verified):
             ids = np.zeros(order.end, np.int64)
-            ids[order.witnesses] = order.witness_ids
+            ids[order.verified] = order.verified_ids
             opened = PagedRequest(self._cache, self._sparse_forward, block_ids, ids)
-            if (found := complaint(opened, order.witnesses)) is not None:
+            if (found := complaint(opened, order.verified)) is not None:
                 raise BrokenPromiseError(found)
         return True
 

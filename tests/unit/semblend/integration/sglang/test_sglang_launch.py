@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from sembase.errors import ConfigurationError
+from semblend.integration.core.missing_engine import EngineMissingError
 from semblend.integration.sglang import launch
 from semblend.integration.sglang.launch import EXAMPLE, engine_words, parse
-from semblend.integration.sglang.missing import EngineMissingError
 from semblend.integration.sglang.options import parse_options
 from semblend.integration.sglang.radix_patcher import patch_radix_cache
 from semblend.integration.sglang.support import VERIFIED_VERSION

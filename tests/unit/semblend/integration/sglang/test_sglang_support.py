@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from semblend.integration.sglang.obstacles import obstacle_of
 from semblend.integration.sglang.support import (
     _REFUSED_FLAGS,
     CONTRACT,
@@ -14,6 +13,7 @@ from semblend.integration.sglang.support import (
     Deployment,
     contract_gap,
     examine,
+    obstacle_of,
 )
 
 TIER = HOST_TIER | {"hicache_storage_backend_extra_config": '{"class_name": "SemBlendStorage"}'}

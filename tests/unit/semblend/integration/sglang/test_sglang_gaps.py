@@ -15,9 +15,8 @@ import torch
 
 from semblend.contract import ContextRisk, Event, Run, TokenRange
 from semblend.integration.border import Border
-from semblend.integration.sglang import holes
-from semblend.integration.sglang.holes import HoleBoard, HoleOrder
-from semblend.integration.sglang.open_request import Limits, attention_layers
+from semblend.integration.sglang import gaps
+from semblend.integration.sglang.gaps import FillCommand, GapFiller, Limits, attention_layers
 from semblend.plan.selection import Selection
 
 pytestmark = pytest.mark.models
@@ -41,7 +40,7 @@ class Engine:
         )
         self.rows: list[tuple[int, int, int]] = []
         self.fails = False
-        monkeypatch.setattr(holes, "hole_batch", lambda _runner, _batch, rows: rows)
+        monkeypatch.setattr(gaps, "gap_batch", lambda _runner, _batch, rows: rows)
 
     def batch(self, *rids: str, ends: tuple[int, ...]) -> Any:
         return SimpleNamespace(rids=list(rids), req_pool_indices=torch.arange(len(rids)), seq_lens_cpu=list(ends))
@@ -56,9 +55,9 @@ class Engine:
         self.layer(keys, keys, keys)
 
 
-def order(rid: str, selection: Selection | None = None, witnesses: tuple[int, ...] = ()) -> HoleOrder:
+def order(rid: str, selection: Selection | None = None, verified: tuple[int, ...] = ()) -> FillCommand:
     tokens = np.arange(PROMPT, dtype=np.uint32)
-    return HoleOrder(rid, tokens, (HOLE,), CLAIM, 1.0, (RUN,), selection, 10, np.array(witnesses, np.int64))
+    return FillCommand(rid, tokens, (HOLE,), CLAIM, 1.0, (RUN,), selection, 10, np.array(verified, np.int64))
 
 
 @pytest.fixture
@@ -66,33 +65,33 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Engine:
     return Engine(monkeypatch)
 
 
-def board_of(engine: Engine, events: list[Event] | None = None) -> tuple[HoleBoard, list[Any]]:
+def filler_of(engine: Engine, events: list[Event] | None = None) -> tuple[GapFiller, list[Any]]:
     done: list[Any] = []
     log = logging.getLogger("semblend.tests")
     border = Border((events if events is not None else []).append, log)
     layers = attention_layers(engine.layer, 1)
     assert layers == [engine.layer]
-    return HoleBoard(border, lambda order, _ms, filled: done.append((order.rid, filled)), layers, Limits(100, 4)), done
+    return GapFiller(border, lambda order, _ms, filled: done.append((order.rid, filled)), layers, Limits(100, 4)), done
 
 
 def test_each_request_is_filled_in_its_own_row_and_the_others_wait(engine: Engine) -> None:
-    board, done = board_of(engine)
+    filler, done = filler_of(engine)
     for rid in ("a", "b", "later"):
-        board.post(order(rid))
-    board.fill(engine.runner, engine.batch("b", "stranger", ends=(PROMPT, PROMPT)), engine.forward)
+        filler.post(order(rid))
+    filler.fill(engine.runner, engine.batch("b", "stranger", ends=(PROMPT, PROMPT)), engine.forward)
     assert engine.rows == [(0, 0, 10)]
-    board.fill(engine.runner, engine.batch("stranger", "a", ends=(PROMPT, PROMPT)), engine.forward)
+    filler.fill(engine.runner, engine.batch("stranger", "a", ends=(PROMPT, PROMPT)), engine.forward)
     assert engine.rows[1:] == [(1, 0, 10)]
     assert [rid for rid, _ in done] == ["b", "a"]
-    assert len(board) == 1
+    assert len(filler) == 1
 
 
 @pytest.mark.parametrize(("end", "policy"), [(PROMPT, "question"), (70, "first"), (PROMPT + 5, "first")])
 def test_a_question_is_asked_only_when_the_pass_ends_with_the_prompt(engine: Engine, end: int, policy: str) -> None:
     """70: the engine computes it in chunks. Beyond: the request was sent back and has grown."""
-    board, done = board_of(engine)
-    board.post(order("a", Selection("question", 0.2)))
-    board.fill(engine.runner, engine.batch("a", ends=(end,)), engine.forward)
+    filler, done = filler_of(engine)
+    filler.post(order("a", Selection("question", 0.2)))
+    filler.fill(engine.runner, engine.batch("a", ends=(end,)), engine.forward)
     filled = done[0][1]
     assert (filled.policy, filled.chosen_tokens) == (policy, 10)
     assert ((0, 60, PROMPT) in engine.rows) == (policy == "question")
@@ -102,28 +101,28 @@ def test_a_question_is_asked_only_when_the_pass_ends_with_the_prompt(engine: Eng
 
 def test_a_sound_load_passes_the_check_and_a_wrong_one_is_computed_whole(engine: Engine) -> None:
     events: list[Event] = []
-    board, done = board_of(engine, events)
-    board.post(order("a", witnesses=(10, 59)))
-    board.fill(engine.runner, engine.batch("a", ends=(PROMPT,)), engine.forward)
+    filler, done = filler_of(engine, events)
+    filler.post(order("a", verified=(10, 59)))
+    filler.fill(engine.runner, engine.batch("a", ends=(PROMPT,)), engine.forward)
     assert done.pop()[1] is not None
     pool = engine.runner.token_to_kv_pool
     pool.v_buffer[0] = pool.v_buffer[0].roll(1, 0)  # the model has other values than the cache
-    board.post(order("a", witnesses=(10, 59)))
+    filler.post(order("a", verified=(10, 59)))
     engine.rows.clear()
-    board.fill(engine.runner, engine.batch("a", ends=(PROMPT,)), engine.forward)
+    filler.fill(engine.runner, engine.batch("a", ends=(PROMPT,)), engine.forward)
     assert done == [("a", None)]
     assert engine.rows[-1] == (0, 0, 60)
     assert "V of the first layer at position" in str(events[-1])
 
 
 def test_a_step_is_full_by_what_waits_and_never_for_one_alone(engine: Engine) -> None:
-    board, _ = board_of(engine)
-    assert board.has_room(1000)
-    board.post(order("a"))
-    assert board.has_room(90)
-    assert not board.has_room(91)
-    board.withdraw("a")
-    assert board.has_room(91)
+    filler, _ = filler_of(engine)
+    assert filler.has_room(1000)
+    filler.post(order("a"))
+    assert filler.has_room(90)
+    assert not filler.has_room(91)
+    filler.withdraw("a")
+    assert filler.has_room(91)
 
 
 def test_layers_that_are_not_one_for_each_of_the_pool_are_not_listened_to(engine: Engine) -> None:

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semblend.contract import TokenRange
-from semblend.integration.filling.passes import in_passes
+from semblend.integration.core.open_request import in_passes
 
 
 @given(

@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from semblend.integration.filling.probes import first_layer
+from semblend.integration.core.probes import first_layer
 from semblend.plan.selection import as_ranges
 
 if TYPE_CHECKING:
-    from semblend.integration.filling.open_request import OpenRequest
+    from semblend.integration.core.open_request import OpenRequest
 
 # Squared, relative. bf16 rounds by 1e-5, an 8-bit cache by 1e-3; keys one position off differ by 0.03 and more.
 TOLERANCE: Final = 0.005

@@ -11,10 +11,10 @@ pytest.importorskip("torch")
 import torch
 
 from semblend.contract import ContextRisk, Run, TokenRange
-from semblend.integration.filling.passes import in_passes
-from semblend.integration.filling.probes import UnheardError
-from semblend.integration.filling.selective_fill import Fill, Filled
-from semblend.integration.filling.selective_fill import fill as fill_claim
+from semblend.integration.core.open_request import in_passes
+from semblend.integration.core.probes import UnheardError
+from semblend.integration.core.selective_fill import Fill, Filled
+from semblend.integration.core.selective_fill import fill as fill_claim
 from semblend.plan.selection import MAX_QUESTION_TOKENS, Selection
 
 pytestmark = pytest.mark.models

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +19,9 @@ import torch
 from numpy.typing import NDArray
 
 from semblend.contract import Run, TokenRange
-from semblend.integration.filling.load_check import complaint
-from semblend.integration.filling.selective_fill import Fill, Filled, fill
-from semblend.integration.sglang.open_request import Limits, PooledRequest
+from semblend.integration.core.load_check import complaint
+from semblend.integration.core.open_request import in_passes
+from semblend.integration.core.selective_fill import Fill, Filled, fill
 
 if TYPE_CHECKING:
     from semblend.integration.border import Border
@@ -30,15 +30,65 @@ if TYPE_CHECKING:
 Forward = Callable[[Any], Any]
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Limits:
+    """Of one forward pass."""
+
+    tokens: int
+    rows: int
+
+
+class PooledRequest:
+    """``compute_pass`` runs one forward over stretches of this request, each a row with what precedes it as context."""
+
+    def __init__(
+        self,
+        layers: Sequence[Any],
+        pool: Any,
+        slots: torch.Tensor,
+        limits: Limits,
+        compute_pass: Callable[[Sequence[TokenRange]], Any],
+    ) -> None:
+        self.layers = layers
+        self._pool = pool
+        self._slots = slots
+        self._limits = limits
+        self._compute_pass = compute_pass
+
+    def passes(self, ranges: Sequence[TokenRange]) -> Iterator[list[TokenRange]]:
+        return in_passes(ranges, self._limits.tokens, self._limits.rows)
+
+    def scale(self, layer: int) -> float:
+        return float(self.layers[layer].scaling)
+
+    def read(self, layer: int, part: TokenRange) -> tuple[torch.Tensor, torch.Tensor]:
+        slots = self._slots[part.start : part.end].long()
+        return self._pool.k_buffer[layer][slots], self._pool.v_buffer[layer][slots]
+
+    def compute(self, ranges: Sequence[TokenRange]) -> None:
+        for portion in self.passes(ranges):
+            self._compute_pass(portion)
+
+
+def attention_layers(model: Any, layers: int) -> Sequence[Any]:
+    """The model's attention layers in order, or none if they are not one for each of the pool's layers."""
+    found = {
+        module.layer_id: module
+        for module in model.modules()
+        if hasattr(module, "layer_id") and hasattr(module, "scaling") and hasattr(module, "tp_k_head_num")
+    }
+    return [found[index] for index in range(layers)] if sorted(found) == list(range(layers)) else []
+
+
 class BrokenLoadError(Exception):
     """What was loaded is not what the model would have put there."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class HoleOrder:
+class FillCommand:
     """``ranges`` of a request to compute, and by ``selection`` some of its ``runs`` after all.
 
-    If they cannot be, all that was ``claimed`` is, and nothing was reused. ``witnesses`` are loaded positions that are
+    If they cannot be, all that was ``claimed`` is, and nothing was reused. ``verified`` are loaded positions that are
     compared with the model first.
     """
 
@@ -50,7 +100,7 @@ class HoleOrder:
     runs: tuple[Run, ...] = ()
     selection: Selection | None = None
     tokens_due: int = 0  # what it adds to the step
-    witnesses: NDArray[np.int64] = dataclasses.field(default_factory=lambda: np.empty(0, np.int64))
+    verified: NDArray[np.int64] = dataclasses.field(default_factory=lambda: np.empty(0, np.int64))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -58,14 +108,14 @@ class Row:
     """One stretch of a request in the extra pass."""
 
     batch_row: int
-    order: HoleOrder
+    order: FillCommand
     part: TokenRange
 
 
-Done = Callable[[HoleOrder, float, "Filled | None"], None]
+Done = Callable[[FillCommand, float, "Filled | None"], None]
 
 
-class HoleBoard:
+class GapFiller:
     """Orders between admission and the pass that fills them. ``done`` hears of each, with the time it took and what was
     computed of it; None when that was all of it, because the load could not be kept."""
 
@@ -74,7 +124,7 @@ class HoleBoard:
         self._done = done
         self._layers = layers
         self._limits = limits
-        self._orders: dict[str, HoleOrder] = {}
+        self._orders: dict[str, FillCommand] = {}
 
     def __len__(self) -> int:
         return len(self._orders)
@@ -89,7 +139,7 @@ class HoleBoard:
         waiting = sum(order.tokens_due for order in self._orders.values())
         return not waiting or waiting + tokens <= self._limits.tokens
 
-    def post(self, order: HoleOrder) -> None:
+    def post(self, order: FillCommand) -> None:
         self._orders[order.rid] = order
 
     def withdraw(self, rid: str) -> None:
@@ -98,7 +148,7 @@ class HoleBoard:
     def clear(self) -> None:
         self._orders.clear()
 
-    def fill(self, runner: Any, batch: Any, forward: Forward) -> list[HoleOrder]:
+    def fill(self, runner: Any, batch: Any, forward: Forward) -> list[FillCommand]:
         """Compute what the requests of this batch lack. What cannot even be computed whole raises."""
         if not self._orders:
             return []
@@ -111,14 +161,14 @@ class HoleBoard:
             )
         return [order for _, order in due]
 
-    def _opened(self, runner: Any, batch: Any, forward: Forward, batch_row: int, order: HoleOrder) -> PooledRequest:
+    def _opened(self, runner: Any, batch: Any, forward: Forward, batch_row: int, order: FillCommand) -> PooledRequest:
         def compute_pass(parts: Sequence[TokenRange]) -> None:
-            forward(hole_batch(runner, batch, [Row(batch_row, order, part) for part in parts]))
+            forward(gap_batch(runner, batch, [Row(batch_row, order, part) for part in parts]))
 
         slots = runner.req_to_token_pool.req_to_token[batch.req_pool_indices[batch_row]]
         return PooledRequest(self._layers, runner.token_to_kv_pool, slots, self._limits, compute_pass)
 
-    def _fill_one(self, request: PooledRequest, order: HoleOrder, question: TokenRange | None) -> None:
+    def _fill_one(self, request: PooledRequest, order: FillCommand, question: TokenRange | None) -> None:
         started = time.perf_counter()
         filled = self._border.call("holes", order.rid, partial(_served, request, order, question), None)
         if filled is None:
@@ -126,8 +176,8 @@ class HoleBoard:
         self._done(order, (time.perf_counter() - started) * 1e3, filled)
 
 
-def _served(request: PooledRequest, order: HoleOrder, question: TokenRange | None) -> Filled:
-    if len(order.witnesses) and (found := complaint(request, order.witnesses)) is not None:
+def _served(request: PooledRequest, order: FillCommand, question: TokenRange | None) -> Filled:
+    if len(order.verified) and (found := complaint(request, order.verified)) is not None:
         raise BrokenLoadError(found)
     if order.selection is not None:
         return fill(request, Fill(order.claimed, order.runs, order.ranges, question, order.selection))
@@ -135,13 +185,13 @@ def _served(request: PooledRequest, order: HoleOrder, question: TokenRange | Non
     return Filled(None, 0, order.ranges, 0.0)
 
 
-def _question(batch: Any, batch_row: int, order: HoleOrder) -> TokenRange | None:
+def _question(batch: Any, batch_row: int, order: FillCommand) -> TokenRange | None:
     """The prompt behind the claim, if the engine's own pass reaches its end: only then has all of it its slots."""
     end = int(batch.seq_lens_cpu[batch_row])
     return TokenRange(order.claimed.end, end) if end == len(order.tokens) > order.claimed.end else None
 
 
-def hole_batch(runner: Any, batch: Any, rows: Sequence[Row]) -> Any:
+def gap_batch(runner: Any, batch: Any, rows: Sequence[Row]) -> Any:
     """The engine's batch with these rows in place of its own, and nothing that belongs to sampling."""
     device = batch.input_ids.device
     own = batch.req_pool_indices[torch.tensor([row.batch_row for row in rows], device=device)]

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semblend.contract import Run, TokenRange
-from semblend.integration.filling.probes import layer_deviation, question_attention
+from semblend.integration.core.probes import layer_deviation, question_attention
 from semblend.plan.selection import (
     FALLBACK,
     MAX_QUESTION_TOKENS,
@@ -28,7 +28,7 @@ from semblend.plan.selection import (
 )
 
 if TYPE_CHECKING:
-    from semblend.integration.filling.open_request import OpenRequest
+    from semblend.integration.core.open_request import OpenRequest
 
 
 @dataclass(frozen=True, slots=True)

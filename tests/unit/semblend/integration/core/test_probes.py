@@ -8,7 +8,7 @@ pytest.importorskip("torch")
 
 import torch
 
-from semblend.integration.filling.probes import listening, weighted_attention
+from semblend.integration.core.probes import listening, weighted_attention
 
 pytestmark = pytest.mark.models
 

@@ -18,7 +18,7 @@ from semblend.contract import TokenRange
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from semblend.integration.filling.open_request import OpenRequest
+    from semblend.integration.core.open_request import OpenRequest
 
 QUERIES: Final = 24
 PROBE_LAYER: Final = 1

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
+
+from semblend.contract import TokenRange
 
 if TYPE_CHECKING:
     import torch
-
-    from semblend.contract import TokenRange
 
 
 class OpenRequest(Protocol):
@@ -29,3 +29,20 @@ class OpenRequest(Protocol):
 
     def compute(self, ranges: Sequence[TokenRange]) -> None:
         """Fill these positions, in order, each stretch with what stands before it as its context."""
+
+
+def in_passes(ranges: Sequence[TokenRange], max_tokens: int, max_rows: int | None = None) -> Iterator[list[TokenRange]]:
+    """The ranges in their order, cut and grouped so that no pass has more tokens or rows than that."""
+    group: list[TokenRange] = []
+    left = max_tokens
+    for part in ranges:
+        start = part.start
+        while start < part.end:
+            piece = TokenRange(start, min(part.end, start + left))
+            group.append(piece)
+            start, left = piece.end, left - len(piece)
+            if not left or len(group) == max_rows:
+                yield group
+                group, left = [], max_tokens
+    if group:
+        yield group

@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 import torch
 
 from semblend.contract import TokenRange
-from semblend.integration.filling import load_check
+from semblend.integration.core import load_check
 from semblend.kv.rope import half_split, rotate_keys
 
 pytestmark = pytest.mark.models
