@@ -14,6 +14,6 @@ def _settings() -> RouterSettings:
 
 
 try:
-    app = RouterApp(build_gateway(_settings(), read_again=_settings, config=config_path(None)))
+    app = RouterApp(build_gateway(_settings(), reload_settings=_settings, config=config_path(None)))
 except SemBlendError as error:
     raise SystemExit(f"semgate: {error}") from None

@@ -1,4 +1,4 @@
-"""Structured logs: one JSON object per line on stderr. No prompt text ever gets here."""
+"""Structured logs: one JSON object per line on stderr. Never contains prompt text."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ LOGGER: Final = logging.getLogger("semgate")
 
 
 class JsonLines(logging.Formatter):
-    """Ours carry their fields in ``fields``; a library's record keeps its message and loses its stack trace."""
+    """Our records carry ``fields``; a library's record keeps its message but not its stack trace."""
 
     def format(self, record: logging.LogRecord) -> str:
-        said: dict[str, Any] = {
+        line: dict[str, Any] = {
             "at": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z",
             "level": record.levelname.lower(),
             "event": record.getMessage(),
         }
         if record.name != LOGGER.name:
-            said["logger"] = record.name
-        said.update(getattr(record, "fields", {}))
+            line["logger"] = record.name
+        line.update(getattr(record, "fields", {}))
         if record.exc_info and record.exc_info[0] is not None:
-            said["exception"] = record.exc_info[0].__name__
-        return json.dumps(said, ensure_ascii=True, default=str)
+            line["exception"] = record.exc_info[0].__name__
+        return json.dumps(line, ensure_ascii=True, default=str)
 
 
 def log(level: int, event: str, **fields: Any) -> None:

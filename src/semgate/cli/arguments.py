@@ -1,4 +1,4 @@
-"""Flags made from the settings: every field is a flag, its help names the variable and the default."""
+"""Flags generated from the settings: every field is a flag whose help names the variable and the default."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``semgate explain REQUEST_ID``: why a request was placed where it was, from decision files or a running router."""
+"""``semgate explain REQUEST_ID``: why a request was placed on its replica, from decision files or a running router."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from semgate.router.state.decision_log import find_decisions
 from semgate.router.state.decisions import DecisionRecord
 
 NAME: Final = "explain"
-SUMMARY: Final = "Say why a request was placed where it was: evidence, scores, attempts, outcome."
+SUMMARY: Final = "Explain why a request was placed on its replica: evidence, scores, attempts, outcome."
 EXAMPLES: Final = """\
   semgate explain 3f2a0c...                       (the answer's x-request-id; reads outputs/routing)
   semgate explain 3f2a0c... --log-dir /var/log/semgate/routing --json
@@ -33,17 +33,17 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         help="folder of the decision files (default: %(default)s)",
     )
-    command.add_argument("--admin-url", metavar="URL", help="ask the admin surface of a running router instead")
+    command.add_argument("--admin-url", metavar="URL", help="query the admin surface of a running router instead")
     command.add_argument("--admin-api-key-file", type=Path, metavar="FILE", help="key of that admin surface")
     command.add_argument("--ca-file", type=Path, metavar="FILE", help="certificates (PEM) to trust for its TLS")
-    command.add_argument("--json", action="store_true", help="the record itself instead of sentences")
+    command.add_argument("--json", action="store_true", help="print the record as JSON")
 
 
 def execute(options: argparse.Namespace) -> ExitCode:
     records = _found(options)
     if not records:
         where = options.admin_url or f"{options.log_dir} (--log-dir)"
-        raise ConfigurationError(f"no decision of request '{options.request_id}' in {where}")
+        raise ConfigurationError(f"no decision for request '{options.request_id}' in {where}")
     for record in records:
         write_out(json.dumps(record.as_record(), indent=1) + "\n" if options.json else explain(record))
     return ExitCode.OK
@@ -56,6 +56,6 @@ def _found(options: argparse.Namespace) -> list[DecisionRecord]:
         return [] if found is None else [found]
     if not options.log_dir.is_dir():
         raise ConfigurationError(
-            f"there is no folder '{options.log_dir}'; give --log-dir (the router's routing_output_dir) or --admin-url"
+            f"no folder '{options.log_dir}'; set --log-dir to the router's routing_output_dir, or use --admin-url"
         )
     return find_decisions(options.log_dir, options.request_id)

@@ -1,4 +1,4 @@
-"""The entry point: runs a command and turns errors into one line that says what to do, and an exit code."""
+"""The entry point: runs a command; an error becomes one line with a remedy and an exit code."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _CODES: Final = (
     "exit codes: 0 ok (also a server stopped by SIGTERM or Ctrl-C), 2 wrong usage or setting, 3 environment (missing "
     "package, disk, port), 130 interrupted by Ctrl-C before it served"
 )
-_INTERRUPTED: Final = "nothing was being served; start it again"
+_INTERRUPTED: Final = "interrupted before serving started"
 
 
 def command_modules() -> tuple[Any, ...]:
-    """Imported here, so that a missing package is told like any other error."""
+    """Imported here, so that a missing package is reported like any other error."""
     try:
         from semgate.cli import explain, proxy, router  # noqa: PLC0415
     except ModuleNotFoundError as error:
@@ -29,8 +29,8 @@ def command_modules() -> tuple[Any, ...]:
 def parser() -> argparse.ArgumentParser:
     root = CommandParser(
         prog="semgate",
-        description="A proxy that records without leaking, and a router that knows where the KV is, in front of vLLM, "
-        "SGLang or anything that speaks the OpenAI API.",
+        description="A proxy that records traffic without its text, and a KV-aware router, for vLLM, SGLang or any "
+        "server with an OpenAI-compatible API.",
         epilog=_CODES,
     )
     root.add_argument("--version", action="version", version=f"semgate {__version__}")

@@ -1,4 +1,4 @@
-"""``semgate proxy``: passes OpenAI traffic to one upstream and writes trace records, until it is interrupted."""
+"""``semgate proxy``: passes OpenAI traffic to one upstream and writes trace records until interrupted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``semgate router``: chooses among replicas, until it is told to stop."""
+"""``semgate router``: routes requests to replicas until stopped."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EXAMPLES: Final = """\
       --replicas 'http://localhost:8101;events=tcp://localhost:5557;replay=tcp://localhost:5558'
   semgate router --config semgate.toml --admin-port 8021 --admin-api-key-file admin.key
 
-signals: SIGTERM and Ctrl-C let open streams end (a second one does not wait); SIGHUP reads the replicas again"""
+signals: SIGTERM and Ctrl-C wait for open streams (a second one does not wait); SIGHUP reloads the replicas"""
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -29,9 +29,9 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> ExitCode:
     settings = settings_from(options, RouterSettings)
-    from semgate.router.service import serve  # noqa: PLC0415  (its compiled loops are 70 MB the proxy needs not load)
+    from semgate.router.service import serve  # noqa: PLC0415  (its compiled loops are 70 MB that the proxy does not need)
 
     flags, config = given_flags(options, RouterSettings), config_path(options.config)
     start_logs(settings.log_level, sys.stderr)
-    run(serve(settings, read_again=lambda: load(RouterSettings, flags, config=config), config=config))
+    run(serve(settings, reload_settings=lambda: load(RouterSettings, flags, config=config), config=config))
     return ExitCode.OK

@@ -1,4 +1,4 @@
-"""The replicas: where they are, how busy, how healthy; and where the list of them comes from."""
+"""The replicas: their addresses, load and health, and the sources of the replica list."""
 
 from semgate.fleet.breaker import Breaker, BreakerOptions
 from semgate.fleet.endpoint import Endpoint

@@ -1,7 +1,7 @@
-"""Circuit breaker of one replica: faults in, whether requests may go there out.
+"""Circuit breaker of one replica: faults in, whether requests may be sent there out.
 
-Closed until ``faults_to_open`` faults in a row, or too large a share of the last ``window`` outcomes; then open for a
-time that doubles with each failed trial; then half-open: one trial request decides.
+Closed until ``faults_to_open`` faults in a row, or too large a fraction of the last ``window`` outcomes; then open for
+a time that doubles with each failed trial; then half-open: one trial request decides.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ BreakerState = Literal["closed", "open", "half_open"]
 class BreakerOptions:
     faults_to_open: int = 3
     window: int = 20
-    fault_share_to_open: float = 0.5
+    fault_fraction_to_open: float = 0.5
     open_s: float = 2.0
-    most_open_s: float = 60.0
+    max_open_s: float = 60.0
     trial_s: float = 30.0
 
     def __post_init__(self) -> None:
-        if self.faults_to_open < 1 or not 2 <= self.window <= 63 or not 0.0 < self.fault_share_to_open <= 1.0:
-            raise ConfigurationError("a breaker opens after >= 1 faults, or a share in (0, 1] of the last 2 to 63")
-        if not 0.0 < self.open_s <= self.most_open_s or self.trial_s <= 0.0:
-            raise ConfigurationError("a breaker stays open for 0 < open_s <= most_open_s and a trial takes > 0 seconds")
+        if self.faults_to_open < 1 or not 2 <= self.window <= 63 or not 0.0 < self.fault_fraction_to_open <= 1.0:
+            raise ConfigurationError("a breaker needs faults_to_open >= 1, window 2 to 63, fault fraction in (0, 1]")
+        if not 0.0 < self.open_s <= self.max_open_s or self.trial_s <= 0.0:
+            raise ConfigurationError("a breaker needs 0 < open_s <= max_open_s and trial_s > 0")
 
 
 class Breaker:
-    """Time is handed in, so that every transition can be tested without waiting for it."""
+    """The caller passes the time, so that every transition can be tested without waiting."""
 
     def __init__(self, options: BreakerOptions | None = None) -> None:
         self._options = options or BreakerOptions()
@@ -48,25 +48,25 @@ class Breaker:
         return "open" if now_s - self._opened_at_s < self._open_for_s else "half_open"
 
     def trial_due(self, now_s: float) -> bool:
-        """Half-open and nobody is trying. A trial that never reported is given up after ``trial_s``."""
+        """Half-open and no trial is running. A trial that never ends is abandoned after ``trial_s``."""
         if self.state(now_s) != "half_open":
             return False
         return self._trial_since_s is None or now_s - self._trial_since_s >= self._options.trial_s
 
     def began(self, now_s: float) -> bool:
-        """A request was sent; whether it is the trial of a half-open breaker."""
+        """A request was sent; returns whether it is the trial of a half-open breaker."""
         if not self.trial_due(now_s):
             return False
         self._trial_since_s = now_s
         return True
 
     def abandoned(self) -> None:
-        """The trial ended without a word about the replica: the next request is one."""
+        """The trial ended without a result: the next request is a trial."""
         self._trial_since_s = None
 
     def succeeded(self, now_s: float, began_s: float | None = None) -> None:
-        """The success of a request from before the breaker opened says nothing about now (``began_s`` None: it is the
-        trial, or the breaker never opened)."""
+        """A success of a request sent before the breaker opened is ignored (``began_s`` None: it is the trial, or the
+        breaker never opened)."""
         if self._opened_at_s is not None and began_s is not None:
             if began_s >= self._opened_at_s:
                 self._close()
@@ -79,7 +79,7 @@ class Breaker:
     def failed(self, now_s: float) -> None:
         state = self.state(now_s)
         if state == "half_open":
-            self._open_for_s = min(self._open_for_s * 2.0, self._options.most_open_s)
+            self._open_for_s = min(self._open_for_s * 2.0, self._options.max_open_s)
             self._open(now_s)
         elif state == "closed":
             self._in_a_row += 1
@@ -95,9 +95,9 @@ class Breaker:
 
     def _too_many(self) -> bool:
         if self._outcomes.bit_length() <= self._options.window:
-            return False  # a share of a handful is chance
+            return False  # too few outcomes for a fraction
         faults = self._outcomes.bit_count() - 1
-        return faults >= self._options.fault_share_to_open * self._options.window
+        return faults >= self._options.fault_fraction_to_open * self._options.window
 
     def _open(self, now_s: float) -> None:
         self._opened_at_s = now_s

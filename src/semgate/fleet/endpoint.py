@@ -1,4 +1,4 @@
-"""One replica as discovery names it: where to send requests and where its announcements are published."""
+"""One replica as discovery lists it: where to send requests and where its announcements are published."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from sembase.zmq_stream import StreamOptions
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """``origin`` is ``http(s)://host:port``. ``ready`` and ``terminating`` are what discovery says of it, None and
-    False where it says nothing; the addresses of announcements are ``tcp://host:port`` or None."""
+    """``origin`` is ``http(s)://host:port``. ``ready`` and ``terminating`` are reported by discovery, None and
+    False if it does not report them; the addresses of announcements are ``tcp://host:port`` or None."""
 
     name: str
     origin: str
@@ -21,7 +21,7 @@ class Endpoint:
     terminating: bool = False
 
     def __post_init__(self) -> None:
-        """Refused here, before anything is changed by it."""
+        """Validated here, before the fleet changes."""
         for address in (self.events, self.donors):
             if address is not None:
                 StreamOptions(address, self.replay)

@@ -1,4 +1,4 @@
-"""The replicas by name, each with a slot in the indexes. Discovery hands in endpoints, placement takes out views."""
+"""The replicas by name, each with a slot in the indexes. Discovery provides endpoints, placement reads views."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from semgate.placement.view import ReplicaView
 
 
 class Fleet:
-    """A replica that discovery no longer names is gone at once: its requests in flight go on, its slot is given back
-    after ``on_remove`` (which clears the indexes). One that comes back under its name begins anew, cold."""
+    """A replica that discovery no longer lists is removed at once: its requests in flight continue, and its slot is
+    freed after ``on_remove`` (which clears the indexes). If it returns under its name it starts cold."""
 
     def __init__(
         self,
@@ -25,7 +25,7 @@ class Fleet:
         on_remove: Callable[[Replica], None] | None = None,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._most = max_replicas
+        self._max_replicas = max_replicas
         self._breaker = breaker
         self._on_add = on_add
         self._on_remove = on_remove
@@ -45,15 +45,15 @@ class Fleet:
         return [each.view() for each in self._replicas.values()]
 
     def apply(self, endpoints: Iterable[Endpoint]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Make the fleet exactly these; returns the names added and removed. Refused as a whole or done as a whole."""
+        """Make the fleet exactly these; returns the names added and removed. All or nothing."""
         wanted: dict[str, Endpoint] = {}
         for each in endpoints:
             if each.name in wanted:
-                raise ConfigurationError(f"two replicas are named '{each.name}'; give each its own name")
+                raise ConfigurationError(f"two replicas are named '{each.name}'; names must be unique")
             wanted[each.name] = each
-        if len(wanted) > self._most:
-            raise ConfigurationError(f"{len(wanted)} replicas, but at most {self._most} are allowed")
-        # A new origin or new announcements under an old name: another process with another cache.
+        if len(wanted) > self._max_replicas:
+            raise ConfigurationError(f"{len(wanted)} replicas given, at most {self._max_replicas} are allowed")
+        # A new origin or new announcement addresses under an old name mean another process with another cache.
         gone = [name for name, each in self._replicas.items() if name not in wanted or _moved(each, wanted[name])]
         for name in gone:
             replica = self._replicas.pop(name)
@@ -69,7 +69,7 @@ class Fleet:
 
     def _add(self, endpoint: Endpoint) -> None:
         taken = {each.slot for each in self._replicas.values()}
-        slot = next(slot for slot in range(self._most) if slot not in taken)
+        slot = next(slot for slot in range(self._max_replicas) if slot not in taken)
         replica = Replica(endpoint, slot, self._breaker, self._clock_s)
         self._replicas[endpoint.name] = replica
         if self._on_add is not None:

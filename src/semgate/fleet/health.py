@@ -1,4 +1,4 @@
-"""Active health checks: one task for the whole fleet, a probe per replica and round, a few at a time.
+"""Active health checks: one task for the whole fleet, one probe per replica and round, a few in parallel.
 
 A replica turns unhealthy after ``fails_to_leave`` failed probes in a row and healthy again after ``passes_to_return``.
 """
@@ -28,18 +28,18 @@ class HealthOptions:
         if min(self.interval_s, self.timeout_s) <= 0.0 or min(self.fails_to_leave, self.passes_to_return) < 1:
             raise ConfigurationError("health checks need times > 0 and counts >= 1")
         if self.at_a_time < 1:
-            raise ConfigurationError("at least one health check must run at a time")
+            raise ConfigurationError("at_a_time must be at least 1")
 
 
 class HealthChecks:
-    """``probe(origin)`` says whether the replica answers; OSError and TimeoutError of it count as no."""
+    """``probe(origin)`` returns whether the replica answers; OSError and TimeoutError count as a failed probe."""
 
     def __init__(self, fleet: Fleet, probe: Probe, options: HealthOptions | None = None) -> None:
         self._fleet = fleet
         self._probe = probe
         self._options = options or HealthOptions()
         self._in_a_row: dict[str, int] = {}  # passes are positive, fails negative
-        self._places = asyncio.Semaphore(self._options.at_a_time)
+        self._permits = asyncio.Semaphore(self._options.at_a_time)
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -53,7 +53,7 @@ class HealthChecks:
         await asyncio.gather(*(self._check(each) for each in replicas))
 
     async def _check(self, replica: Replica) -> None:
-        async with self._places:
+        async with self._permits:
             try:
                 async with asyncio.timeout(self._options.timeout_s):
                     passed = await self._probe(replica.endpoint.origin)

@@ -1,4 +1,4 @@
-"""How busy a replica is by what this router sent it: requests in flight and prefill tokens not yet computed."""
+"""The load this router has put on a replica: requests in flight and prefill tokens not yet computed."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Literal
 
 from semgate.placement.view import Observed
 
-Outcome = Literal["ok", "fault", "cancelled"]
+AttemptOutcome = Literal["ok", "fault", "cancelled"]
 
 
 class Load:
-    """The requests in flight, those before their first token in order of arrival: about 200 bytes for each.
+    """Requests in flight; those without a first token are kept in order of arrival, about 200 bytes each.
 
-    ``changed`` is called after each change, so that views are made anew only where needed.
+    ``changed`` is called after each change, so that views are rebuilt only when needed.
     """
 
     def __init__(self, changed: Callable[[], None], clock_s: Callable[[], float]) -> None:
@@ -26,7 +26,7 @@ class Load:
 
     @property
     def head_prefill_tokens(self) -> int:
-        """Prefill of the oldest request without a first token: the one the engine computes, first in, first out."""
+        """Prefill of the oldest request without a first token, which a first-in-first-out engine is computing now."""
         return next(iter(self._waiting.values()), 0)
 
     def head_age_ms(self) -> float:
@@ -56,7 +56,7 @@ class Load:
 
 class Ticket:
     """One attempt on one replica. ``first_token`` and ``end`` may be called in any order and more than once: each
-    unit of load is taken back exactly once."""
+    unit of load is released exactly once."""
 
     __slots__ = ("_ended", "_head_age_ms", "_head_tokens", "_load", "_on_end", "_on_first", "_tokens_ahead")
 
@@ -64,7 +64,7 @@ class Ticket:
         self,
         load: Load,
         prefill_tokens: int,
-        on_end: Callable[[Outcome], None],
+        on_end: Callable[[AttemptOutcome], None],
         on_first: Callable[[], None] | None = None,
     ) -> None:
         self._tokens_ahead = load.queued_prefill_tokens
@@ -78,7 +78,7 @@ class Ticket:
 
     @property
     def tokens_ahead(self) -> int:
-        """Prefill that was queued when it joined."""
+        """Prefill that was queued when the attempt started."""
         return self._tokens_ahead
 
     def first_token(self) -> None:
@@ -88,11 +88,11 @@ class Ticket:
             self._on_first = None
 
     def observed(self, prompt_tokens: int, cached_tokens: int | None, ttft_ms: float) -> Observed:
-        """What the placer learns from this attempt, given what the engine reported of it."""
+        """What the placer learns from this attempt and the usage the engine reported."""
         return Observed(prompt_tokens, self._tokens_ahead, cached_tokens, ttft_ms, self._head_tokens, self._head_age_ms)
 
-    def end(self, outcome: Outcome) -> None:
-        """``fault`` counts against the replica, ``cancelled`` (the client left) for nothing."""
+    def end(self, outcome: AttemptOutcome) -> None:
+        """``fault`` counts against the replica, ``cancelled`` (the client left) does not count."""
         if self._ended:
             return
         self._ended = True

@@ -1,4 +1,4 @@
-"""One replica: its endpoint, its slot in the indexes, load, health and breaker; and the view placement gets of it."""
+"""One replica: its endpoint, its slot in the indexes, load, health and breaker, and the view that placement reads."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 from semgate.fleet.breaker import Breaker, BreakerOptions
 from semgate.fleet.endpoint import Endpoint
-from semgate.fleet.load import Load, Outcome, Ticket
+from semgate.fleet.load import AttemptOutcome, Load, Ticket
 from semgate.placement.view import ReplicaState, ReplicaView
 
 
 class Replica:
-    """Healthy until a health check says otherwise: a router that has just started must not refuse everything."""
+    """Healthy until a health check fails: a router that has just started must not refuse everything."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Replica:
 
     @property
     def draining(self) -> bool:
-        """By the operator, or because discovery says that it is terminating."""
+        """Set by the operator, or because discovery reports the replica as terminating."""
         return self._draining or self.endpoint.terminating
 
     @draining.setter
@@ -73,11 +73,11 @@ class Replica:
             self._load,
             prefill_tokens,
             lambda outcome: self._ended(outcome, began_s, is_trial=is_trial),
-            lambda: self._answers(began_s),
+            lambda: self._answer_began(began_s),
         )
 
     def fault(self) -> None:
-        """Found out after the attempt ended."""
+        """Records a fault that was detected after the attempt ended."""
         self.breaker.failed(self._clock_s())
         self._touch()
 
@@ -88,11 +88,11 @@ class Replica:
         if breaker == "open":
             return "open"
         if not self._healthy or self.endpoint.ready is False:
-            return "unhealthy"  # known to be down: no request is risked on a trial
+            return "unhealthy"  # known to be down: no trial request is sent
         return "half_open" if breaker == "half_open" else "ready"
 
     def view(self) -> ReplicaView:
-        """The same object until something changes; a breaker that is not closed changes with the clock alone."""
+        """Cached until something changes; not while the breaker is open or half-open, as these depend on the clock."""
         view = self._view
         if view is None:
             state = self.state()
@@ -112,14 +112,14 @@ class Replica:
                 self._view = view
         return view
 
-    def _answers(self, began_s: float) -> None:
-        """A trial is passed when the answer begins: its end may be minutes away."""
+    def _answer_began(self, began_s: float) -> None:
+        """A trial passes when the answer begins, since its end may be minutes away."""
         now_s = self._clock_s()
         if self.breaker.state(now_s) != "closed":
             self.breaker.succeeded(now_s, began_s)
             self._touch()
 
-    def _ended(self, outcome: Outcome, began_s: float, *, is_trial: bool) -> None:
+    def _ended(self, outcome: AttemptOutcome, began_s: float, *, is_trial: bool) -> None:
         if outcome == "ok":
             self.breaker.succeeded(self._clock_s(), began_s)
         elif outcome == "fault":

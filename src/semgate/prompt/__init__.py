@@ -1,1 +1,1 @@
-"""What a request asks, in pieces and as keyed digests: for whoever records and for whoever compares, without text."""
+"""A request's prompt as labelled pieces and keyed digests, so that it can be recorded and compared without its text."""

@@ -1,8 +1,8 @@
-"""A request's text as labelled, keyed contents: for policies that compare what was said, or where there are no tokens.
+"""A request's text as labelled, keyed contents: for policies that compare text, and for requests without token ids.
 
-In: the look at a request and its body; out: contents in prompt order, keyed by model, salt and tenant, so that equal
-texts of two tenants never meet. About 20 us per KB of text, of which at most ``MAX_CONTENTS`` pieces and
-``MAX_CONTENT_BYTES`` are looked at.
+In: an inspected request and its body; out: contents in prompt order, keyed by model, salt and tenant, so that equal
+texts of two tenants never match. About 20 us per KB of text; at most ``MAX_CONTENTS`` pieces and
+``MAX_CONTENT_BYTES`` are read.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from semgate.prompt.pieces import prompt_pieces
 BYTES_PER_TOKEN: Final = 4
 MAX_CONTENTS: Final = 512
 MAX_CONTENT_BYTES: Final = 1 << 20
-# A picture is some hundreds to some thousands of tokens, whatever its bytes are: engines scale it down.
+# A picture is hundreds to thousands of tokens regardless of its bytes: engines scale it down.
 MEDIA_TOKENS: Final = 1_024
-# Of a body nobody could read: it may hold pictures, whose bytes say nothing of their tokens.
-MAX_GUESSED_TOKENS: Final = 32_768
+# Limit for an unreadable body, which may contain pictures: their bytes say nothing about their tokens.
+MAX_ESTIMATED_TOKENS: Final = 32_768
 _SECRET: Final = secrets.token_bytes(32)
 
 
@@ -33,26 +33,26 @@ def contents_of(asked: Asked, body: bytes) -> tuple[Content, ...]:
         root.update(len(raw).to_bytes(8, "little") + raw)
     namespace = root.digest()
     found: list[Content] = []
-    looked_bytes = 0
+    read_bytes = 0
     for piece in prompt_pieces(asked, body, MAX_CONTENTS):
         digest = hashlib.blake2b(piece.content, key=_SECRET, digest_size=8, salt=namespace).digest()
         tokens = piece.tokens or max(len(piece.content) // BYTES_PER_TOKEN, 1)
         tokens = tokens if piece.media is None else MEDIA_TOKENS
         found.append(Content(int.from_bytes(digest, "little"), label_index(piece.label), tokens))
-        looked_bytes += len(piece.content)
-        if len(found) >= MAX_CONTENTS or looked_bytes >= MAX_CONTENT_BYTES:
+        read_bytes += len(piece.content)
+        if len(found) >= MAX_CONTENTS or read_bytes >= MAX_CONTENT_BYTES:
             break
     return tuple(found)
 
 
-def guessed_tokens(asked: Asked) -> int:
-    """The size of a prompt nobody tokenized: its text by length, each of its pictures by a fixed size."""
+def estimate_tokens(asked: Asked) -> int:
+    """The size of a prompt that was not tokenized: text by its length, each picture by a fixed size."""
     if asked.prompt_tokens is not None:
         return len(asked.prompt_tokens)
     if asked.prompt_text is not None:
         return len(asked.prompt_text) // BYTES_PER_TOKEN
     if asked.messages is None:
-        return min(asked.body_bytes // BYTES_PER_TOKEN, MAX_GUESSED_TOKENS)
+        return min(asked.body_bytes // BYTES_PER_TOKEN, MAX_ESTIMATED_TOKENS)
     chars = sum(_chars(each.get("content")) for each in asked.messages if isinstance(each, dict))
     return chars // BYTES_PER_TOKEN + MEDIA_TOKENS * asked.media_parts
 

@@ -1,7 +1,7 @@
-"""Keyed digests: equal texts of one tenant are equal, of two tenants not; without the secret nothing can be guessed.
+"""Keyed digests: equal texts match within a tenant, never across tenants, and cannot be guessed without the secret.
 
-Tenant key = HMAC-SHA256(secret, length-prefixed tenant). The secret comes from a file, or is made
-once in the output folder, readable by its owner only.
+Tenant key = HMAC-SHA256(secret, length-prefixed tenant). The secret comes from a file, or is
+created once in the output folder, readable only by its owner.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from sembase.errors import ConfigurationError
 
 MIN_SECRET_BYTES: Final = 32
 SECRET_NAME: Final = "digest-secret"
-DIGEST_BYTES: Final = 16  # as 32 hex digits: no collision to be expected among 2^60 texts
+DIGEST_BYTES: Final = 16  # 32 hex digits: no collision expected among 2^60 texts
 _CACHED_TENANTS: Final = 4096  # about 200 bytes each
 _CACHED_NAMES: Final = 16_384  # about 400 bytes each
-_MOST_CACHED_BYTES: Final = 256  # of one name: clients choose them
+_MAX_CACHED_BYTES: Final = 256  # of one name: clients choose them
 Purpose = Literal["content", "session", "tenant", "model"]
 
 
@@ -30,20 +30,20 @@ class Digests:
 
     def __init__(self, secret: bytes) -> None:
         if len(secret) < MIN_SECRET_BYTES:
-            raise ConfigurationError(f"the digest secret has {len(secret)} bytes; give at least {MIN_SECRET_BYTES}")
+            raise ConfigurationError(f"the digest secret has {len(secret)} bytes; minimum {MIN_SECRET_BYTES}")
         self._secret = secret
         self._key_of = lru_cache(maxsize=_CACHED_TENANTS)(self._derive)
-        # Tenants, sessions and models come again and again; contents are as long as they are many.
+        # Names of tenants, sessions and models repeat; contents are many and long, and are not cached.
         self._name_of = lru_cache(maxsize=_CACHED_NAMES)(self._computed)
 
     def of(self, tenant: str, purpose: Purpose, value: bytes) -> str:
-        if purpose == "content" or len(value) > _MOST_CACHED_BYTES or len(tenant) > _MOST_CACHED_BYTES:
+        if purpose == "content" or len(value) > _MAX_CACHED_BYTES or len(tenant) > _MAX_CACHED_BYTES:
             return self._computed(tenant, purpose, value)
         return self._name_of(tenant, purpose, value)
 
     def _computed(self, tenant: str, purpose: Purpose, value: bytes) -> str:
         message = purpose.encode() + b"\x00" + value
-        key_of = self._derive if len(tenant) > _MOST_CACHED_BYTES else self._key_of
+        key_of = self._derive if len(tenant) > _MAX_CACHED_BYTES else self._key_of
         return hmac.digest(key_of(tenant), message, "sha256")[:DIGEST_BYTES].hex()
 
     def _derive(self, tenant: str) -> bytes:
@@ -52,7 +52,7 @@ class Digests:
 
 
 def open_secret(given: Path | None, folder: Path, folder_flag: str = "--routing-output-dir") -> bytes:
-    """The secret in ``given``; without one that of ``folder``, made at the first start and kept for the next."""
+    """The secret in ``given``; otherwise the one in ``folder``, created at the first start and kept."""
     if given is not None:
         return _read(given)
     path = folder / SECRET_NAME
@@ -61,15 +61,15 @@ def open_secret(given: Path | None, folder: Path, folder_flag: str = "--routing-
         folder.mkdir(parents=True, exist_ok=True)
         _write_private(scratch, secrets.token_hex(MIN_SECRET_BYTES).encode() + b"\n")
         try:
-            os.link(scratch, path)  # whole or not at all; of two processes that start together one wins
+            os.link(scratch, path)  # atomic: of two processes that start together one wins
         except FileExistsError:
             pass
         finally:
             scratch.unlink(missing_ok=True)
     except OSError as error:
-        said = (error.strerror or str(error)).lower()
+        reason = (error.strerror or str(error)).lower()
         raise ConfigurationError(
-            f"{path}: cannot be written: {said}; give a folder of yours ({folder_flag}) or --digest-secret-file"
+            f"{path}: cannot be written: {reason}; set {folder_flag} to a writable folder, or --digest-secret-file"
         ) from None
     return _read(path)
 
@@ -89,7 +89,7 @@ def _read(path: Path) -> bytes:
         raise ConfigurationError(f"{path}: cannot be read: {error.strerror or error}") from None
     # The group may read: Kubernetes mounts secrets with mode 0440 for the group of the pod.
     if mode & (stat.S_IWGRP | stat.S_IXGRP | stat.S_IRWXO):
-        raise ConfigurationError(f"{path}: others may read or change the digest secret; run: chmod 600 {path}")
+        raise ConfigurationError(f"{path}: the digest secret is accessible to other users; run: chmod 600 {path}")
     if len(secret) < MIN_SECRET_BYTES:
-        raise ConfigurationError(f"{path}: holds {len(secret)} bytes; the digest secret needs {MIN_SECRET_BYTES}")
+        raise ConfigurationError(f"{path}: the digest secret has {len(secret)} bytes; minimum {MIN_SECRET_BYTES}")
     return secret

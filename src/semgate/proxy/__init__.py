@@ -1,1 +1,1 @@
-"""The telemetry proxy: passes OpenAI traffic through untouched and writes one trace record for each request."""
+"""The telemetry proxy: passes OpenAI traffic through unchanged and writes one trace record per request."""

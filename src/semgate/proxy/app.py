@@ -1,4 +1,4 @@
-"""The proxy as an ASGI callable: a client's request in, the upstream's reply out as it is, an exchange to the writer.
+"""The proxy as an ASGI callable: a client's request in, the upstream's reply out unchanged, an exchange to the writer.
 
 Served by ``semgate proxy`` and by ``uvicorn apps.proxy.main:app``; opened and closed by `ProxyService`.
 """
@@ -41,12 +41,12 @@ from semgate.proxy.writer import TraceWriter
 Scope = MutableMapping[str, Any]
 METHODS: Final = frozenset({"GET", "HEAD", "POST", "OPTIONS"})
 RECORDED_PATHS: Final = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/responses", "/generate"})
-NO_PATH: Final = "other"  # a label for what the fixed list does not hold
+NO_PATH: Final = "other"  # label of paths that are not on the fixed list
 
 
 @dataclass(frozen=True, slots=True)
 class Passing:
-    """Where requests go and what of them may pass. ``base_path`` stands in front of every path."""
+    """Where requests go and which may pass. ``base_path`` is prepended to every path."""
 
     origin: str
     base_path: str
@@ -58,7 +58,7 @@ class Passing:
 
 
 class ProxyApp:
-    """Nothing here is done per chunk but to send it on and to look at it."""
+    """Per chunk it only forwards and scans."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class ProxyApp:
             try:
                 await self._pass(scope, label, held, receive, send)
             finally:
-                held.drop()  # from here on the writer's queue counts it
+                held.drop()  # the writer's queue accounts for it from here on
                 self._telemetry.in_flight -= 1
 
     async def _pass(self, scope: Scope, label: str, held: HeldBody, receive: Receive, send: Send) -> None:
@@ -147,21 +147,21 @@ class ProxyApp:
         except HttpFault as fault:
             exchange.fault = fault.kind
             watch.stop()
-            await _end_torn(send, fault_of(fault), exchange)
+            await _end_cut(send, fault_of(fault), exchange)
         finally:
             await reply.abort()
         if self._guard is not None:
             self._guard.offer(exchange, headers)
 
     async def _relay(self, reply: StreamedReply, exchange: Exchange, watch: ClientWatch, send: Send) -> None:
-        """Each chunk goes out in the turn it came in, and is looked at afterwards."""
+        """Forwards each chunk as soon as it arrives, and scans it afterwards."""
         exchange.status = reply.status
         kind = find(reply.headers, b"content-type") or b""
         scan = exchange.scan = ReplyScan(is_event_stream=kind.startswith(b"text/event-stream"))
         feed, clock, telemetry = scan.feed, time.perf_counter, self._telemetry
         chunks = reply.chunks()
         if passing_s := self._passing.min_first_byte_s:
-            first = await anext(chunks, b"")  # engines send the head before they compute: it is held as well
+            first = await anext(chunks, b"")  # engines send the head before they compute, so the head is held too
             await held_until(exchange.asked_s + passing_s)
             chunks = with_first(first, chunks)
         await send({"type": "http.response.start", "status": reply.status, "headers": for_client(reply.headers)})
@@ -191,7 +191,7 @@ class ProxyApp:
         await send_fault(send, fault)
 
     def _label(self, path: str) -> str | None:
-        """The path, or the pattern it fits, as it may stand in metrics and records; None: it is not to be passed."""
+        """The path, or the pattern it matches, for metrics and records; None if the path must not be forwarded."""
         if path in self._exact_paths:
             return path
         if ".." in path:
@@ -202,8 +202,8 @@ class ProxyApp:
         if path == "/healthz":
             await send_json(send, 200, b'{"status": "alive"}')
         elif path == "/readyz":
-            status, said = (200, b'{"status": "ready"}') if self.is_ready else (503, b'{"status": "stopping"}')
-            await send_json(send, status, said)
+            status, page = (200, b'{"status": "ready"}') if self.is_ready else (503, b'{"status": "stopping"}')
+            await send_json(send, status, page)
         elif path == "/metrics":
             await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", CONTENT_TYPE)]})
             await send({"type": "http.response.body", "body": self._telemetry.text()})
@@ -211,9 +211,9 @@ class ProxyApp:
             await self._refuse(send, NO_PATH, NOT_FOUND)
 
 
-async def _end_torn(send: Send, fault: Fault, exchange: Exchange) -> None:
-    """The reply has begun, so its status is spoken. A stream can still say why; the body stays unfinished either way,
-    and the server closes the connection, so that no client takes it for complete."""
+async def _end_cut(send: Send, fault: Fault, exchange: Exchange) -> None:
+    """The reply has begun, so its status cannot change. An event stream still gets the reason as an event. The body
+    stays unfinished and the server closes the connection, so that no client mistakes it for complete."""
     if exchange.scan is not None and exchange.scan.is_event_stream:
-        border = b"" if exchange.scan.at_event_border else b"\n\n"
-        await send({"type": "http.response.body", "body": border + event_of(fault), "more_body": True})
+        separator = b"" if exchange.scan.at_event_border else b"\n\n"
+        await send({"type": "http.response.body", "body": separator + event_of(fault), "more_body": True})

@@ -1,4 +1,4 @@
-"""One request and its reply as the proxy saw them; handed from the event loop to the writer's thread, never back."""
+"""One request and its reply as the proxy saw them; passed from the event loop to the writer's thread."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 from semgate.http.event_stream import ReplyScan
 from semgate.http.headers import Headers
 
-Outcome = Literal["ok", "http_error", "stream_error", "client_left", "upstream_fault"]
+ExchangeOutcome = Literal["ok", "http_error", "stream_error", "client_left", "upstream_fault"]
 
 
 @dataclass(slots=True)
@@ -21,7 +21,7 @@ class Exchange:
     tenant: str
     arrived_unix_ms: float
     asked_s: float
-    outcome: Outcome = "upstream_fault"
+    outcome: ExchangeOutcome = "upstream_fault"
     status: int | None = None
     first_byte_s: float | None = None
     ended_s: float = 0.0

@@ -1,4 +1,4 @@
-"""The guard beside one engine: ended exchanges go in; some are asked again as the same tenant, over the same upstream.
+"""The guard of one engine: finished exchanges in; a sample is sent again as the same tenant, to the same upstream.
 
 Started and stopped by `ProxyService`. See docs/guides/guard.md for what it costs and what it can find.
 """
@@ -25,7 +25,7 @@ from semgate.proxy.exchange import Exchange
 from semgate.settings import ProxySettings
 
 MAX_REPLY_BYTES: Final = 4 << 20
-Sender = tuple[str, Headers]  # the path and the headers as they went up the first time
+Sender = tuple[str, Headers]  # path and headers of the original request
 
 
 class ProxyGuard:
@@ -38,7 +38,7 @@ class ProxyGuard:
         self._task: asyncio.Task[None] | None = None
 
     def offer(self, exchange: Exchange, headers: Headers) -> None:
-        """Ids are drawn here: a client must not choose which of its requests are looked at."""
+        """Ids are random: a client must not choose which of its requests are sampled."""
         if exchange.outcome == "ok":
             self.desk.offer(secrets.token_hex(8), exchange.path, exchange.body, (exchange.path, headers))
             if self._task is None:
@@ -62,7 +62,7 @@ class ProxyGuard:
                     pieces.append(piece)
                     size_bytes += len(piece)
                     if size_bytes > MAX_REPLY_BYTES:
-                        raise AskError("the reply to one token is too long")
+                        raise AskError("the reply for one token is too long")
             finally:
                 await reply.abort()
         except HttpFault as fault:
@@ -72,16 +72,14 @@ class ProxyGuard:
         return b"".join(pieces)
 
     def collect(self) -> Iterable[Metric]:
-        """Models are at most 64, classes four: labels stay bounded."""
-        checks = CounterMetricFamily(
-            "semgate_guard_requests", "sampled requests by what became of them", labels=("as",)
-        )
+        """Labels are bounded: at most 64 models and four classes."""
+        checks = CounterMetricFamily("semgate_guard_requests", "Sampled requests by result.", labels=("as",))
         for name, value in asdict(self.desk.counts).items():
             checks.add_metric((name,), value)
         yield checks
         labels = ("model", "class")
-        off = GaugeMetricFamily("semgate_guard_off", "1 where blending is turned off", labels=labels)
-        mean = GaugeMetricFamily("semgate_guard_kl_mean", "mean KL of the checks", labels=labels)
+        off = GaugeMetricFamily("semgate_guard_off", "1 if blending is turned off.", labels=labels)
+        mean = GaugeMetricFamily("semgate_guard_kl_mean", "Mean KL divergence of the checks.", labels=labels)
         for (model, shape), test in tuple(self.desk.tracker.tests.items()):
             off.add_metric((model, shape.value), float(test.is_off))
             if test.mean_kl is not None:

@@ -1,6 +1,6 @@
-"""An exchange to one trace record: labelled blocks, keyed digests, observed times. Text only if the operator keeps it.
+"""An exchange to one trace record: labelled blocks, keyed digests, observed times. Text only if enabled.
 
-In: `Exchange`; out: ``semantic_kv.trace.v1``, or None where the request holds no prompt. Runs in the writer's thread.
+In: `Exchange`; out: ``semantic_kv.trace.v1``, or None if the request has no prompt. Runs in the writer's thread.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from semgate.prompt.digest import Digests
 from semgate.prompt.pieces import Piece, prompt_pieces
 from semgate.proxy.exchange import Exchange
 
-KNOWN_BLOCKS: Final = 65_536  # token counts remembered, the least lately used forgotten; about 180 bytes each
+KNOWN_BLOCKS: Final = 65_536  # cached token counts, least recently used evicted; about 180 bytes each
 _NO_FACTS: Final = ReplyFacts(None, None, None, None, None, has_error=False, is_done=False, events=0)
 
 
@@ -35,7 +35,7 @@ class RecordMaker:
             return None
         facts = exchange.scan.facts() if exchange.scan is not None else _NO_FACTS
         is_ok = exchange.outcome == "ok"
-        told = facts.prompt_tokens is not None and facts.cached_tokens is not None
+        is_reported = facts.prompt_tokens is not None and facts.cached_tokens is not None
         return TraceRecord(
             request_id=secrets.token_hex(12),
             timestamp_ms=exchange.arrived_unix_ms,
@@ -48,7 +48,7 @@ class RecordMaker:
             observed_total_latency_ms=_ms(exchange.asked_s, exchange.ended_s) if is_ok else None,
             observed_prefix_hit_tokens=facts.cached_tokens if is_ok else None,
             observed_prefill_tokens=max(0, (facts.prompt_tokens or 0) - (facts.cached_tokens or 0))
-            if is_ok and told
+            if is_ok and is_reported
             else None,
             metadata=_about(exchange, asked, facts),
         )
@@ -65,7 +65,7 @@ class RecordMaker:
         )
 
     def _tokens(self, digest: str, text: str) -> int:
-        """Counted once for a block that comes again with every turn of its session."""
+        """Cached, because a block returns with every turn of its session."""
         known = self._known_tokens
         tokens = known.pop(digest, None)
         if tokens is None:
@@ -80,7 +80,7 @@ class RecordMaker:
         return None if named is None else self._digests.of(tenant, "session", named.encode("utf-8", "surrogatepass"))
 
     def _model(self, model: str | None) -> str | None:
-        """What a client calls a model is text of the client; not every server checks it."""
+        """A model name is the client's text and may contain anything; not every server checks it."""
         if model is None or not self._redact:
             return None if model is None else _writable(model)
         return self._digests.of("", "model", model.encode("utf-8", "surrogatepass"))
@@ -112,5 +112,5 @@ def _ms(start_s: float, end_s: float | None) -> float | None:
 
 
 def _writable(text: str) -> str:
-    """Lone surrogates cannot stand in a UTF-8 file."""
+    """UTF-8 cannot encode lone surrogates."""
     return text.encode("utf-8", "replace").decode("utf-8")

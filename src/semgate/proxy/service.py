@@ -1,4 +1,4 @@
-"""The proxy put together from its settings, and taken apart again without losing a record.
+"""Builds the proxy from its settings, and stops it without losing a record.
 
 In: `ProxySettings`; out: an ASGI app to be served between `start` and `stop`. Called by the command and by tests.
 """
@@ -64,7 +64,7 @@ class ProxyService:
         self.app = ProxyApp(self._passing, self._upstream, tenants, self.writer, self.telemetry, self.guard)
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        """For foreign ASGI servers, which say by lifespan when to stop."""
+        """For other ASGI servers, which stop the app by a lifespan event."""
         if scope["type"] == "http":
             await self.app(scope, receive, send)
         elif scope["type"] == "lifespan":
@@ -75,7 +75,7 @@ class ProxyService:
             await send({"type": "lifespan.shutdown.complete"})
 
     async def stop(self) -> None:
-        """Records of ended requests are on disk when it returns."""
+        """On return, the records of finished requests are on disk."""
         self.app.is_ready = False
         if self.guard is not None:
             await self.guard.close()
@@ -111,7 +111,7 @@ async def serve(settings: ProxySettings, announce: Callable[[int], None]) -> Non
 def _passing(settings: ProxySettings) -> Passing:
     if not settings.upstream_base_url:
         raise ConfigurationError(
-            "no upstream: set SEMANTICKV_UPSTREAM_BASE_URL or --upstream-base-url, for instance to http://127.0.0.1:8001"
+            "no upstream: set --upstream-base-url or SEMANTICKV_UPSTREAM_BASE_URL, for example http://127.0.0.1:8001"
         )
     parts = urlsplit(settings.upstream_base_url)
     return Passing(

@@ -1,4 +1,4 @@
-"""Optional OpenTelemetry: one span for each record, with times and counts and no text. Runs in the writer's thread."""
+"""Optional OpenTelemetry: one span per record, with times and counts but no text. Runs in the writer's thread."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ATTRIBUTES: Final = {
 
 
 def open_provider(endpoint: str) -> TracerProvider:
-    """Spans go out in batches from a thread of the library, which bounds and drops on its own."""
+    """The library's own thread exports spans in batches; its queue is bounded and drops the excess."""
     try:
         from opentelemetry.sdk.resources import Resource  # noqa: PLC0415  (optional)
         from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415

@@ -1,6 +1,6 @@
-"""What the proxy counts, for Prometheus. No label comes from a client: paths are of a fixed list, codes are numbers.
+"""Prometheus metrics of the proxy. No label comes from a client: paths are from a fixed list, codes are numbers.
 
-Counting costs about 1 us for each request; the text is made when it is asked for.
+Counting costs about 1 us per request; the text is rendered on scrape.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Histogram:
 
 
 class ProxyTelemetry:
-    """A collector of Prometheus; its numbers are written by the event loop only."""
+    """A Prometheus collector; only the event loop writes its numbers."""
 
     def __init__(self, writer: TraceWriter, torn_lines: int = 0) -> None:
         self._writer = writer
@@ -59,7 +59,7 @@ class ProxyTelemetry:
         self._requests[key] = self._requests.get(key, 0) + 1
 
     def observe(self, exchange: Exchange) -> None:
-        """An exchange that has ended; times of those that went well only."""
+        """Counts a finished exchange; times are recorded only if it succeeded."""
         self.count(exchange.path, exchange.status, exchange.outcome)
         if exchange.outcome != "ok":
             return
@@ -77,17 +77,17 @@ class ProxyTelemetry:
 
     def collect(self) -> Iterable[Metric]:
         requests = CounterMetricFamily(
-            "semgate_proxy_requests", "requests by path, status and outcome", labels=("path", "status", "outcome")
+            "semgate_proxy_requests", "Requests by path, status and outcome.", labels=("path", "status", "outcome")
         )
         for labels, value in tuple(self._requests.items()):
             requests.add_metric(labels, value)
         yield requests
-        yield GaugeMetricFamily("semgate_proxy_in_flight", "requests being passed through", value=self.in_flight)
-        yield CounterMetricFamily("semgate_proxy_answer_bytes", "bytes of answers passed on", value=self.answer_bytes)
+        yield GaugeMetricFamily("semgate_proxy_in_flight", "Requests in flight.", value=self.in_flight)
+        yield CounterMetricFamily("semgate_proxy_answer_bytes", "Bytes of answers forwarded.", value=self.answer_bytes)
         for name, about, held in (
-            ("ttft", "request sent to first token-bearing event", self._first_token),
-            ("first_byte", "request sent to first byte of the answer", self._first_byte),
-            ("duration", "request sent to last byte of the answer", self._total),
+            ("ttft", "Seconds from the request to the first event with a token.", self._first_token),
+            ("first_byte", "Seconds from the request to the first byte of the answer.", self._first_byte),
+            ("duration", "Seconds from the request to the last byte of the answer.", self._total),
         ):
             yield HistogramMetricFamily(
                 f"semgate_proxy_{name}_seconds", about, buckets=held.buckets(), sum_value=held.total
@@ -98,11 +98,11 @@ class ProxyTelemetry:
     def _of_writer(self) -> Iterable[Metric]:
         counts = self._writer.counts
         yield GaugeMetricFamily(
-            "semgate_proxy_trace_queue", "exchanges waiting for a record", value=self._writer.waiting
+            "semgate_proxy_trace_queue", "Exchanges waiting to be written.", value=self._writer.waiting
         )
-        yield CounterMetricFamily("semgate_proxy_trace_records", "records on disk", value=counts.written)
-        yield CounterMetricFamily("semgate_proxy_trace_torn_lines", "half lines of a crash", value=self._torn_lines)
-        dropped = CounterMetricFamily("semgate_proxy_trace_dropped", "exchanges without a record", labels=("reason",))
+        yield CounterMetricFamily("semgate_proxy_trace_records", "Records written to disk.", value=counts.written)
+        yield CounterMetricFamily("semgate_proxy_trace_torn_lines", "Partial lines removed.", value=self._torn_lines)
+        dropped = CounterMetricFamily("semgate_proxy_trace_dropped", "Exchanges without a record.", labels=("reason",))
         dropped.add_metric(("queue_full",), counts.dropped_full)
         dropped.add_metric(("error",), counts.dropped_error)
         dropped.add_metric(("no_prompt",), counts.skipped)

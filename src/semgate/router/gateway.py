@@ -1,6 +1,6 @@
-"""The parts of a running router and their life: built from settings, started, stopped in order.
+"""Builds the parts of a router from its settings, starts them and stops them in order.
 
-In: router settings and a way to read them again; out: what the apps need. One gateway per process and event loop.
+In: router settings and a function that reloads them; out: the parts the apps use. One per process and event loop.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from semgate.router.state.roster import Roster
 from semgate.settings import RouterSettings
 
 PROBE_SECONDS: Final = 2.0
-_LOUD: Final = ("cut", "refused")
+_WARNED_OUTCOMES: Final = ("cut", "refused")
 
 
 class Gateway:
@@ -49,7 +49,7 @@ class Gateway:
         settings: RouterSettings,
         secret: bytes,
         *,
-        read_again: ReadSettings | None = None,
+        reload_settings: ReadSettings | None = None,
         config: Path | None = None,
     ) -> None:
         self.settings = settings
@@ -80,7 +80,7 @@ class Gateway:
             ),
         )
         self.roster = Roster((self.evidence, self.metrics))
-        self.reloader = Reloader(settings, self.roster, self.metrics, read_again)
+        self.reloader = Reloader(settings, self.roster, self.metrics, reload_settings)
         self.is_stopping = False
         self._is_warm = False
         self._has_checked = settings.health_seconds <= 0
@@ -121,7 +121,7 @@ class Gateway:
         self._is_warm = True
 
     def _keep(self, name: str, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """What died is logged and runs again; nothing it kept up is lost by that."""
+        """Runs a background task; one that fails is logged and restarted."""
         self._tasks.append(KeptTask(name, run, lambda: None))
 
     async def stop(self) -> None:
@@ -148,7 +148,7 @@ class Gateway:
         return placements_for(request, self.placer, self.roster, self.evidence)
 
     def finished(self, asked: Asked, trace: RequestTrace) -> None:
-        """Every request that reached placement ends here, however it went."""
+        """Called at the end of every request that reached placement, whatever its outcome."""
         tenant = asked.tenant or UNKNOWN_TENANT
         session = asked.session
         record = trace.record(
@@ -159,7 +159,7 @@ class Gateway:
         self.ring.add(record)
         self._log.add(record)
         self.metrics.finished(record)
-        level = logging.WARNING if record.outcome in _LOUD else logging.DEBUG
+        level = logging.WARNING if record.outcome in _WARNED_OUTCOMES else logging.DEBUG
         if LOGGER.isEnabledFor(level):
             log(
                 level,
@@ -183,7 +183,7 @@ class Gateway:
             await asyncio.sleep(self.settings.health_seconds)
 
     async def _probe(self, origin: str) -> bool:
-        """vLLM and SGLang answer /health; another server's 404 shows as well that it is there."""
+        """vLLM and SGLang answer /health; a 404 of another server also shows that it is up."""
         try:
             reply = await self._probes.send(origin, "GET", "/health", (), b"")
             async for _ in reply.chunks():
@@ -195,16 +195,16 @@ class Gateway:
     def _samples(self) -> Iterable[Sample]:
         for each in self.roster.fleet:
             labels = {"replica": each.name}
-            yield "gauge", "semgate_replica_in_flight", "Requests on a replica.", labels, each.in_flight
+            yield "gauge", "semgate_replica_in_flight", "Requests in flight on a replica.", labels, each.in_flight
             yield (
-                *("gauge", "semgate_replica_queued_prefill_tokens", "Prefill sent and not yet computed."),
+                *("gauge", "semgate_replica_queued_prefill_tokens", "Prefill tokens sent and not yet computed."),
                 *(labels, each.queued_prefill_tokens),
             )
             up = float(each.state() == "ready")
-            yield "gauge", "semgate_replica_ready", "1 where requests are placed.", labels, up
-            yield "counter", "semgate_breaker_opened", "Times a breaker opened.", labels, each.breaker.opened
+            yield "gauge", "semgate_replica_ready", "1 if the replica can take requests.", labels, up
+            yield "counter", "semgate_breaker_opened", "Times the breaker opened.", labels, each.breaker.opened
         yield from self.evidence.samples(self.roster.fleet)
-        yield "gauge", "semgate_decisions_kept", "Decisions in memory.", {}, len(self.ring)
-        yield "counter", "semgate_decision_log_dropped", "Decisions the disk was too slow for.", {}, self._log.dropped
-        yield "counter", "semgate_decision_log_failed", "Decisions the disk refused.", {}, self._log.failed
-        yield "gauge", "semgate_sessions", "Sessions with a home replica.", {}, self.placer.sessions
+        yield "gauge", "semgate_decisions_kept", "Decisions kept in memory.", {}, len(self.ring)
+        yield "counter", "semgate_decision_log_dropped", "Decisions dropped, queue full.", {}, self._log.dropped
+        yield "counter", "semgate_decision_log_failed", "Decisions lost to write errors.", {}, self._log.failed
+        yield "gauge", "semgate_sessions", "Sessions with a known last replica.", {}, self.placer.sessions

@@ -23,17 +23,17 @@ from semgate.settings import RouterSettings
 
 
 def build_gateway(
-    settings: RouterSettings, read_again: ReadSettings | None = None, config: Path | None = None
+    settings: RouterSettings, reload_settings: ReadSettings | None = None, config: Path | None = None
 ) -> Gateway:
     check_settings(settings)
     secret = open_secret(settings.digest_secret_file, settings.routing_output_dir, "--routing-output-dir")
-    return Gateway(settings, secret, read_again=read_again, config=config)
+    return Gateway(settings, secret, reload_settings=reload_settings, config=config)
 
 
 async def serve(
-    settings: RouterSettings, *, read_again: ReadSettings | None = None, config: Path | None = None
+    settings: RouterSettings, *, reload_settings: ReadSettings | None = None, config: Path | None = None
 ) -> None:
-    gateway = build_gateway(settings, read_again, config)
+    gateway = build_gateway(settings, reload_settings, config)
     banner = StartupBanner(settings)
     banner.starting()
     server = HttpServer(
@@ -67,7 +67,7 @@ async def serve(
         )
         banner.started(port, [replica.name for replica in gateway.roster.fleet])
         await server.serve_until_signal()
-        log(logging.INFO, "router stops", open_connections=server.open_connections)
+        log(logging.INFO, "router stopping", open_connections=server.open_connections)
     finally:
         loop.remove_signal_handler(signal.SIGHUP)
         await server.stop()
@@ -102,7 +102,7 @@ class StartupBanner:
 
     def starting(self) -> None:
         if self._is_terminal:
-            write_err("semgate: starting (the first start compiles for up to half a minute)\n")
+            write_err("semgate: starting (the first start compiles, which takes up to half a minute)\n")
 
     def started(self, port: int, replicas: Sequence[str]) -> None:
         if not self._is_terminal:
@@ -110,5 +110,5 @@ class StartupBanner:
         settings = self._settings
         scheme = "https" if settings.tls_cert_file is not None else "http"
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
-        to = ", ".join(replicas) or "the replicas that Kubernetes names"
+        to = ", ".join(replicas) or "the replicas that Kubernetes discovers"
         write_err(f"semgate: router on {scheme}://{host}:{port}, policy {settings.routing_policy}, to {to}\n")

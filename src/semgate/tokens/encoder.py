@@ -1,8 +1,8 @@
-"""Prompt text to token ids with the model's own ``tokenizer.json``; pieces between special tokens are remembered.
+"""Prompt text to token ids with the model's own ``tokenizer.json``; pieces between special tokens are cached.
 
 A special token ends every merge, so the pieces of a conversation encode independently, and its history costs a look-up
-per message instead of 0.2 ms per KB. Where a tokenizer does not allow that, the whole text is encoded every time.
-Remembered pieces are bounded by bytes: 4 per token and about 250 more.
+per message instead of 0.2 ms per KB. If a tokenizer does not allow that, the whole text is encoded every time. The
+cache is bounded by bytes: 4 per token plus about 250 per piece.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sembase.errors import ConfigurationError, MissingDependencyError
 
 try:
     import tokenizers
-except ImportError:  # said when a tokenizer is opened
+except ImportError:  # reported when a tokenizer is opened
     HAS_TOKENIZERS = False
 else:
     HAS_TOKENIZERS = True
@@ -31,7 +31,7 @@ else:
 DEFAULT_REMEMBERED_BYTES: Final = 64 * 1024 * 1024
 _ENTRY_BYTES: Final = 250
 
-# Normalizers that treat a piece as they treat it inside a text.
+# Normalizers that give the same result for a piece alone and inside a text.
 _LOCAL_NORMALIZERS: Final = frozenset({"NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Replace"})
 _TEXTS: Final = ("Hello world", " leading and trailing ", "line\n\n\nlines", "123 abc\t", "Zürich 中文 🙂", "a")
 
@@ -44,7 +44,7 @@ class Encoder:
 
     def __init__(self, path: Path, *, remembered_bytes: int = DEFAULT_REMEMBERED_BYTES) -> None:
         if not HAS_TOKENIZERS:
-            raise MissingDependencyError("tokenizers", "gateway", "counting blocks by the model's own tokens")
+            raise MissingDependencyError("tokenizers", "gateway", "tokenizing with the model's own tokenizer")
         try:
             text = path.read_text(encoding="utf-8")
             self._tokenizer = tokenizers.Tokenizer.from_str(text)
@@ -52,14 +52,14 @@ class Encoder:
             raise ConfigurationError(f"--tokenizer: {path} cannot be read: {error.strerror}") from error
         except Exception as error:  # the library raises nothing narrower
             raise ConfigurationError(
-                f"--tokenizer: {path} is not a tokenizer that the tokenizers library reads: {error}"
+                f"--tokenizer: {path} cannot be loaded by the tokenizers library: {error}"
             ) from error
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self._special = self._special_tokens(json.loads(text))
         self._remembered: OrderedDict[bytes, Tokens] = OrderedDict()
         self._bytes_left = remembered_bytes
-        self._most_bytes = remembered_bytes
+        self._max_bytes = remembered_bytes
         self._lock = threading.Lock()
 
     @property
@@ -92,7 +92,7 @@ class Encoder:
                 return known
         tokens = self._encode_whole(piece, False)
         with self._lock:
-            if key not in self._remembered and tokens.nbytes + _ENTRY_BYTES <= self._most_bytes:
+            if key not in self._remembered and tokens.nbytes + _ENTRY_BYTES <= self._max_bytes:
                 self._remembered[key] = tokens
                 self._bytes_left -= tokens.nbytes + _ENTRY_BYTES
             while self._bytes_left < 0:
@@ -101,19 +101,19 @@ class Encoder:
         return tokens
 
     def _special_tokens(self, spec: dict[str, Any]) -> tuple[re.Pattern[str], dict[str, int]] | None:
-        """The pattern that cuts at special tokens, if cutting there changes nothing; else ``None``."""
+        """The pattern that splits at special tokens; ``None`` if splitting would change the result."""
         added = [one for one in spec.get("added_tokens") or [] if one.get("special")]
-        touchy = any(one.get(flag) for one in added for flag in ("lstrip", "rstrip", "single_word", "normalized"))
-        if not added or touchy or not _is_local(spec):
+        contextual = any(one.get(flag) for one in added for flag in ("lstrip", "rstrip", "single_word", "normalized"))
+        if not added or contextual or not _is_local(spec):
             return None
         ids = {str(one["content"]): int(one["id"]) for one in added}
         longest_first = sorted(ids, key=len, reverse=True)
         pattern = re.compile("(" + "|".join(re.escape(content) for content in longest_first) + ")")
         mark = longest_first[0]
         for before in _TEXTS:
-            for behind in _TEXTS:
-                apart = [*self._encode_whole(before, False), ids[mark], *self._encode_whole(behind, False)]
-                if apart != self._encode_whole(before + mark + behind, False).tolist():
+            for after in _TEXTS:
+                separate = [*self._encode_whole(before, False), ids[mark], *self._encode_whole(after, False)]
+                if separate != self._encode_whole(before + mark + after, False).tolist():
                     return None
         return pattern, ids
 

@@ -1,6 +1,6 @@
 """Token ids from the model's own files, in a small pool of threads: a request in, ids or ``None`` out.
 
-Never delays a request for long: when too many wait already, the answer is ``None`` and the request is placed without.
+Never delays a request for long: if too many are waiting, the result is ``None`` and the request is placed without.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from semgate.tokens.encoder import DEFAULT_REMEMBERED_BYTES, Encoder
 from semgate.tokens.prompt import read_options, template_arguments
 from semgate.tokens.template import ChatTemplate, TemplateRefusal, open_template
 
-# Below this a hop to another thread costs more than the work.
+# For smaller bodies a hop to another thread costs more than the work.
 INLINE_BYTES: Final = 2_048
 DEFAULT_WAITING: Final = 256
 DEFAULT_THREADS: Final = 2
-MOST_BODY_BYTES: Final = 8 * 1024 * 1024
+MAX_BODY_BYTES: Final = 8 * 1024 * 1024
 
 
 @dataclass(slots=True)
 class TokenCounters:
-    """``unreadable``: no prompt could be made of the request (pictures, a template of its own, a refusal)."""
+    """``unreadable``: no prompt could be built (pictures, a template in the request, messages the template rejects)."""
 
     encoded: int = 0
     unreadable: int = 0
@@ -51,18 +51,18 @@ class LocalTokens:
         self._encoder = Encoder(folder / "tokenizer.json", remembered_bytes=remembered_bytes)
         self._template: ChatTemplate | None = open_template(folder)
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="tokenize")
-        self._most_waiting = waiting
+        self._max_waiting = waiting
         self._waiting = 0
 
     async def tokens_of(self, asked: Asked, body: bytes) -> NDArray[np.uint32] | None:
         if asked.prompt_tokens is not None:
             return given_tokens(asked.prompt_tokens)
-        if len(body) > MOST_BODY_BYTES:
+        if len(body) > MAX_BODY_BYTES:
             self.counters.too_large += 1
             return None
         if len(body) <= INLINE_BYTES:
             tokens = self.encode(asked, body)
-        elif self._waiting >= self._most_waiting:
+        elif self._waiting >= self._max_waiting:
             self.counters.too_many_waiting += 1
             return None
         else:
@@ -81,7 +81,7 @@ class LocalTokens:
             self._waiting -= 1
 
     def encode(self, asked: Asked, body: bytes) -> NDArray[np.uint32] | None:
-        """The work itself, in whatever thread it is called."""
+        """Runs in the calling thread."""
         options = read_options(body)
         if options is None or asked.media_parts:
             return None
@@ -102,7 +102,7 @@ class LocalTokens:
 
 
 def given_tokens(ids: tuple[int, ...]) -> NDArray[np.uint32] | None:
-    """Ids that a client sent itself; ``None`` when they cannot be ids."""
+    """Token ids that the client sent; ``None`` if they cannot be token ids."""
     try:
         return np.array(ids, np.uint32)
     except (OverflowError, ValueError, TypeError):

@@ -1,4 +1,4 @@
-"""What of a request's body decides its prompt: options of the chat and completion endpoints, leniently read."""
+"""The options of a request's body that affect its prompt, from the chat and completion endpoints; parsed leniently."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 class PromptOptions(msgspec.Struct):
-    """Defaults as vLLM and SGLang have them; ``add_special_tokens`` has another default for chats."""
+    """Defaults as vLLM and SGLang have them; ``add_special_tokens`` defaults differently for chats."""
 
     add_generation_prompt: bool = True
     continue_final_message: bool = False
@@ -25,7 +25,7 @@ _DECODER: Final = msgspec.json.Decoder(PromptOptions)
 
 
 def read_options(body: bytes) -> PromptOptions | None:
-    """``None`` for a body from which nobody can say what the engine will see."""
+    """``None`` if the body does not determine what the engine will see."""
     try:
         options = _DECODER.decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):

@@ -1,6 +1,6 @@
-"""Token ids from an engine's own ``/tokenize``: for fleets whose tokenizer is not at hand here.
+"""Token ids from an engine's own ``/tokenize``: for fleets whose tokenizer is not available here.
 
-A question per request costs a round trip and some of the engine's time; an answer that takes too long is ``None``.
+Each request costs a round trip and some of the engine's time; a reply that takes too long becomes ``None``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from semgate.http.request_body import Asked
 from semgate.tokens.local import given_tokens
 from semgate.tokens.prompt import read_options
 
-MOST_ANSWER_BYTES: Final = 32 * 1024 * 1024
+MAX_ANSWER_BYTES: Final = 32 * 1024 * 1024
 _CHAT_FIELDS: Final = ("model", "messages", "tools", "chat_template_kwargs", "add_generation_prompt")
 _PROMPT_FIELDS: Final = ("model", "prompt")
 _HEADERS: Final = ((b"content-type", b"application/json"),)
@@ -35,7 +35,7 @@ _DECODER: Final = msgspec.json.Decoder(_Answer)
 
 class ChooseOrigin(Protocol):
     def __call__(self) -> str | None:
-        """A replica to ask now, such as ``http://10.0.0.7:8000``; ``None`` when none can be asked."""
+        """The replica to use now, such as ``http://10.0.0.7:8000``; ``None`` if none is available."""
 
 
 @dataclass(slots=True)
@@ -53,23 +53,23 @@ class EngineTokens:
         self._upstream = upstream
         self._choose_origin = choose_origin
         self._seconds = seconds
-        self._most_waiting = waiting
+        self._max_waiting = waiting
         self._waiting = 0
 
     async def tokens_of(self, asked: Asked, body: bytes) -> NDArray[np.uint32] | None:
         if asked.prompt_tokens is not None:
             return given_tokens(asked.prompt_tokens)
-        question = tokenize_question(asked, body)
+        payload = tokenize_request(asked, body)
         origin = self._choose_origin()
-        if question is None or origin is None:
+        if payload is None or origin is None:
             return None
-        if self._waiting >= self._most_waiting:
+        if self._waiting >= self._max_waiting:
             self.counters.too_many_waiting += 1
             return None
         self._waiting += 1
         try:
             async with asyncio.timeout(self._seconds):
-                tokens = await self._ask(origin, question)
+                tokens = await self._ask(origin, payload)
         except (HttpFault, TimeoutError):
             tokens = None
         finally:
@@ -80,13 +80,13 @@ class EngineTokens:
             self.counters.answered += 1
         return tokens
 
-    async def _ask(self, origin: str, question: bytes) -> NDArray[np.uint32] | None:
-        reply = await self._upstream.send(origin, "POST", "/tokenize", _HEADERS, question)
+    async def _ask(self, origin: str, payload: bytes) -> NDArray[np.uint32] | None:
+        reply = await self._upstream.send(origin, "POST", "/tokenize", _HEADERS, payload)
         whole = bytearray()
         try:
             async for chunk in reply.chunks():
                 whole += chunk
-                if len(whole) > MOST_ANSWER_BYTES:
+                if len(whole) > MAX_ANSWER_BYTES:
                     return None
         finally:
             await reply.abort()
@@ -98,11 +98,11 @@ class EngineTokens:
             return None
 
     async def close(self) -> None:
-        """The upstream belongs to whoever gave it."""
+        """Leaves the upstream open: its owner closes it."""
 
 
-def tokenize_question(asked: Asked, body: bytes) -> bytes | None:
-    """What to ask for the prompt of a request; ``None`` when no question would bring the ids the engine will see."""
+def tokenize_request(asked: Asked, body: bytes) -> bytes | None:
+    """The body for ``/tokenize``; ``None`` if its reply could differ from the ids the engine will see."""
     if asked.media_parts or read_options(body) is None:
         return None
     try:
@@ -110,10 +110,10 @@ def tokenize_question(asked: Asked, body: bytes) -> bytes | None:
     except (ValueError, RecursionError):
         return None
     fields = _CHAT_FIELDS if asked.messages is not None else _PROMPT_FIELDS
-    question: dict[str, Any] = {name: whole[name] for name in fields if whole.get(name) is not None}
-    if "messages" not in question:
+    payload: dict[str, Any] = {name: whole[name] for name in fields if whole.get(name) is not None}
+    if "messages" not in payload:
         if asked.prompt_text is None:
             return None
-        question["prompt"] = asked.prompt_text
-        question["add_special_tokens"] = whole.get("add_special_tokens", True)
-    return json.dumps(question).encode()
+        payload["prompt"] = asked.prompt_text
+        payload["add_special_tokens"] = whole.get("add_special_tokens", True)
+    return json.dumps(payload).encode()

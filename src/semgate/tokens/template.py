@@ -17,21 +17,21 @@ from sembase.errors import ConfigurationError, MissingDependencyError
 try:
     import jinja2.ext
     import jinja2.sandbox
-except ImportError:  # said when a template is opened
+except ImportError:  # reported when a template is opened
     HAS_JINJA = False
 else:
     HAS_JINJA = True
 
-# Such a template takes contents as lists of parts; the others get their texts joined, as vLLM does it.
+# Matches templates that take contents as lists of parts; the others get the texts joined, as in vLLM.
 _WALKS_PARTS: Final = re.compile(r"for\s+\w+\s+in\s+\w+(\.content|\[['\"]content['\"]\])")
 _SPECIAL_TOKENS: Final = ("bos_token", "eos_token", "pad_token", "unk_token", "sep_token", "cls_token", "mask_token")
 
-# What a template may raise on messages it does not like; the engine will say the same to the client.
+# What a template may raise for messages it rejects; the engine will report the same to the client.
 RENDER_ERRORS: Final = (TypeError, ValueError, KeyError, AttributeError, IndexError, ArithmeticError, RecursionError)
 
 
-class TemplateRefusal(Exception):  # noqa: N818  (the template's word on a request, not an error of ours)
-    """The template does not take these messages."""
+class TemplateRefusal(Exception):  # noqa: N818  (the template rejects a request; not an error of ours)
+    """The template rejects these messages."""
 
 
 class ChatTemplate:
@@ -52,7 +52,7 @@ class ChatTemplate:
         self._walks_parts = _WALKS_PARTS.search(text) is not None
 
     def render(self, messages: Sequence[object], arguments: Mapping[str, Any]) -> str:
-        """Raises ``TemplateRefusal`` for messages that the template, or we, cannot make a prompt of."""
+        """Raises ``TemplateRefusal`` for messages that cannot be rendered to a prompt."""
         prepared = [self._prepare(message) for message in messages]
         try:
             return self._template.render(messages=prepared, **{**self._special_tokens, **arguments})
@@ -82,7 +82,7 @@ class ChatTemplate:
 
 
 def open_template(folder: Path) -> ChatTemplate | None:
-    """The template of a model's folder: a file of its own, or inside ``tokenizer_config.json``; ``None`` without."""
+    """The template of a model's folder: its own file, or inside ``tokenizer_config.json``; ``None`` if neither."""
     config = _read_config(folder / "tokenizer_config.json")
     own = folder / "chat_template.jinja"
     text: object = own.read_text(encoding="utf-8") if own.is_file() else config.get("chat_template")
@@ -106,7 +106,7 @@ def _read_config(path: Path) -> dict[str, Any]:
 
 
 def _token_text(token: object) -> str | None:
-    """Written as a text, or as an object with its options."""
+    """Given as a string, or as an object with options."""
     content = token.get("content") if isinstance(token, dict) else token
     return content if isinstance(content, str) else None
 

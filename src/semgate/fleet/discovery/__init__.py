@@ -1,1 +1,1 @@
-"""Where the list of replicas comes from: written down (``static``) or watched (``kubernetes``)."""
+"""Sources of the replica list: configured (``static``) or watched (``kubernetes``)."""

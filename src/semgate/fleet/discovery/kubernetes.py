@@ -1,7 +1,7 @@
-"""The EndpointSlices of a service, listed and then watched -> the endpoints, handed over after each change.
+"""The EndpointSlices of a service, listed and then watched -> all endpoints, passed to a callback after each change.
 
-Lists in pages, watches from the list's resourceVersion, follows bookmarks, lists anew when the server has forgotten
-that version (410 Gone). While the server cannot be reached the last known endpoints stay. State: the slices.
+Lists in pages, watches from the list's resourceVersion, follows bookmarks, lists again when the server has dropped
+that version (410 Gone). While the server is unreachable the last known endpoints stay. State: the slices.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _GONE: Final = 410
 
 @dataclass(frozen=True, slots=True)
 class WatchOptions:
-    """``watch_s`` ends a watch in time for a fresh token; ``retry_s`` doubles up to ``most_retry_s``, with jitter."""
+    """``watch_s`` ends a watch before the token expires; ``retry_s`` doubles up to ``max_retry_s``, with jitter."""
 
     watch_s: int = 300
     page: int = 500
     retry_s: float = 0.5
-    most_retry_s: float = 30.0
+    max_retry_s: float = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +47,8 @@ class _GoneError(Exception):
 
 
 class EndpointSliceWatch:
-    """``changed`` gets all endpoints after every change, and again after it refused them by a ``ConfigurationError``;
-    ``failed`` a line for the log after every fault."""
+    """``changed`` receives all endpoints after every change, and again if it raised ``ConfigurationError``; ``failed``
+    receives a line for the log after every fault."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class EndpointSliceWatch:
         self._failed = failed
         self._options = options or WatchOptions()
         self._slices: dict[str, dict[str, Any]] = {}
-        self._told: tuple[Endpoint, ...] | None = None
+        self._reported: tuple[Endpoint, ...] | None = None
         self._version: str | None = None
 
     async def run(self) -> None:
@@ -80,21 +80,21 @@ class EndpointSliceWatch:
                     continue
                 if asyncio.get_running_loop().time() - began_s >= self._options.retry_s:
                     continue
-                reason = "the watch ended as soon as it began"
+                reason = "the watch ended immediately"
             except _GoneError:
                 self._version = None
-                if faults == 0:  # the usual case: list at once, but a server that says so again must not be hammered
+                if faults == 0:  # usually one list is enough; a second 410 in a row waits before the next
                     faults = 1
                     continue
                 reason = "the resourceVersion is gone again"
             except (OSError, TimeoutError, ValueError, ConfigurationError) as error:
                 self._version, reason = None, str(error) or type(error).__name__
             faults += 1
-            self._failed(f"Kubernetes discovery: {reason}; {len(self._told or ())} known replicas stay")
+            self._failed(f"Kubernetes discovery: {reason}; {len(self._reported or ())} known replicas are kept")
             await asyncio.sleep(self._pause_s(faults))
 
     def _pause_s(self, faults: int) -> float:
-        longest = min(self._options.retry_s * 2.0 ** min(faults - 1, 20), self._options.most_retry_s)
+        longest = min(self._options.retry_s * 2.0 ** min(faults - 1, 20), self._options.max_retry_s)
         return random.uniform(0.5, 1.0) * longest
 
     async def _list(self) -> str:
@@ -110,7 +110,7 @@ class EndpointSliceWatch:
             if not page:
                 break
         self._slices = slices
-        self._tell()
+        self._report()
         return str(head.get("resourceVersion") or "")
 
     async def _get_json(self, path: str) -> dict[str, Any]:
@@ -119,11 +119,11 @@ class EndpointSliceWatch:
             _check(status)
         record = json.loads(body)
         if not isinstance(record, dict):
-            raise ApiServerFaultError("the API server's list is no object")
+            raise ApiServerFaultError("the API server's list is not an object")
         return record
 
     async def _watch(self, version: str) -> int:
-        """Events seen. Returns when the server ends the watch, which it does as a matter of course."""
+        """Number of events seen. Returns when the server ends the watch, which it does routinely."""
         more = {
             "watch": "1",
             "allowWatchBookmarks": "true",
@@ -148,14 +148,14 @@ class EndpointSliceWatch:
         elif kind == "DELETED":
             self._slices.pop(head["name"], None)
         if kind != "BOOKMARK":
-            self._tell()
+            self._report()
         self._version = head.get("resourceVersion") or self._version
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         endpoints = endpoints_of(self._slices.values(), self._service.ports)
-        if endpoints != self._told:
+        if endpoints != self._reported:
             self._changed(endpoints)
-            self._told = endpoints  # a list that was refused is told again
+            self._reported = endpoints  # not reached if the list was rejected, so that it is reported again
 
     def _path(self, more: dict[str, str]) -> str:
         selector = f"kubernetes.io/service-name={self._service.name}"
@@ -186,4 +186,4 @@ def own_namespace(account: Path = ACCOUNT) -> str:
     try:
         return (account / "namespace").read_text().strip()
     except OSError:
-        raise ConfigurationError("the namespace is unknown; name the one of the service") from None
+        raise ConfigurationError("the namespace is unknown; set --kubernetes-namespace") from None

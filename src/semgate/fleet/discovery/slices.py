@@ -1,4 +1,4 @@
-"""EndpointSlices of one service (discovery.k8s.io/v1) -> endpoints. Parsing only: what it cannot read it leaves out."""
+"""EndpointSlices of one service (discovery.k8s.io/v1) -> endpoints. Parsing only; unreadable entries are left out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from semgate.fleet.endpoint import Endpoint
 
 @dataclass(frozen=True, slots=True)
 class SliceOptions:
-    """``port_name`` picks the port of a slice (None: its first); announcement ports are numbers, 0 for none."""
+    """``port_name`` selects the port of a slice (None: the first); announcement ports are numbers, 0 for none."""
 
     scheme: Literal["http", "https"] = "http"
     port_name: str | None = None
@@ -21,7 +21,7 @@ class SliceOptions:
 
 
 def endpoints_of(slices: Iterable[Mapping[str, Any]], options: SliceOptions) -> tuple[Endpoint, ...]:
-    """In order of names. While slices are rebalanced a pod may be in two of them: the one that serves counts."""
+    """Sorted by name. While slices are rebalanced a pod may be in two of them; the one that serves wins."""
     found: dict[str, Endpoint] = {}
     for each in slices:
         for endpoint in _in_slice(each, options):
@@ -55,7 +55,7 @@ def _endpoint(address: str, port: int, record: Mapping[str, Any], options: Slice
         events=_announced(host, options.events_port),
         replay=_announced(host, options.replay_port),
         donors=_announced(host, options.donors_port),
-        ready=conditions.get("ready") is not False,  # the API says: unknown means ready
+        ready=conditions.get("ready") is not False,  # by the API's definition, unknown means ready
         terminating=conditions.get("terminating") is True,
     )
 

@@ -1,4 +1,4 @@
-"""Written replicas -> endpoints: ``URL[;name=N][;events=tcp://..][;replay=tcp://..][;donors=tcp://..]``."""
+"""Configured replicas -> endpoints: ``URL[;name=N][;events=tcp://..][;replay=tcp://..][;donors=tcp://..]``."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _PARTS: Final = ("name", "events", "replay", "donors")
 
 
 def parse_replicas(texts: Iterable[str]) -> tuple[Endpoint, ...]:
-    """Names default to ``host:port``; two of the same name are refused."""
+    """Names default to ``host:port``; duplicate names are rejected."""
     endpoints = tuple(parse_replica(text) for text in texts)
     names = [each.name for each in endpoints]
     for name in names:
         if names.count(name) > 1:
-            raise ConfigurationError(f"two replicas are named '{name}'; give each its own with ;name=")
+            raise ConfigurationError(f"two replicas are named '{name}'; set unique names with ;name=")
     return endpoints
 
 
@@ -29,7 +29,7 @@ def parse_replica(text: str) -> Endpoint:
     for part in rest:
         key, equals, value = part.partition("=")
         if key not in _PARTS or not equals or not value:
-            raise ConfigurationError(f"replica '{text}': '{part}' is not one of {', '.join(_PARTS)} with a value")
+            raise ConfigurationError(f"replica '{text}': expected {', '.join(_PARTS)} with a value, not '{part}'")
         if key in given:
             raise ConfigurationError(f"replica '{text}': '{key}' is given twice")
         given[key] = value if key == "name" else _address(value, text)
@@ -42,11 +42,11 @@ def _origin(url: str) -> str:
     try:
         port = parts.port
     except ValueError:
-        raise ConfigurationError(f"replica '{url}': the port is not a number up to 65535") from None
+        raise ConfigurationError(f"replica '{url}': the port must be a number up to 65535") from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigurationError(f"replica '{url}' is not a URL such as http://host:8000")
+        raise ConfigurationError(f"replica '{url}' is not a valid URL (expected http://host:port)")
     if parts.path not in ("", "/") or parts.query or parts.fragment or parts.username is not None:
-        raise ConfigurationError(f"replica '{url}': give scheme, host and port only")
+        raise ConfigurationError(f"replica '{url}': only scheme, host and port are allowed")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     return f"{parts.scheme}://{host}" + (f":{port}" if port is not None else "")
 
@@ -58,5 +58,5 @@ def _address(value: str, text: str) -> str:
     except ValueError:
         port = None
     if parts.scheme != "tcp" or not parts.hostname or port is None:
-        raise ConfigurationError(f"replica '{text}': '{value}' is not an address such as tcp://host:5557")
+        raise ConfigurationError(f"replica '{text}': '{value}' is not a valid address (expected tcp://host:port)")
     return value

@@ -1,4 +1,4 @@
-"""A decision record in sentences: why this request was placed there. Called by `semgate explain`."""
+"""A decision record as readable text: why this request was placed there. Called by `semgate explain`."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import time
 from semgate.router.state.decisions import Attempt, DecisionRecord
 
 ROUTES = {
-    "exact_route": "a replica holds its leading blocks (the router's view; the engine decides what it uses)",
-    "semantic_placement": "a replica announced donors for it or was sent like content before; what is used is the "
-    "engine's decision",
-    "cold_route": "no replica is known to hold anything of it, or waiting there would cost more",
-    "error_fallback": "the placement failed, so the least loaded replica took it",
+    "exact_route": "a replica holds the leading blocks, as far as the router knows; the engine decides what it uses",
+    "semantic_placement": "a replica announced matching donors or was sent similar content before; the engine "
+    "decides what it uses",
+    "cold_route": "no replica is known to hold any of the prompt, or queueing there would cost more",
+    "error_fallback": "placement failed; the least loaded replica took the request",
 }
 OUTCOMES = {
-    "complete": "answered in full",
+    "complete": "answered completely",
     "cut": "the replica died after the first byte; the client got an error event and a closed connection",
-    "client_left": "the client left; the replica was told by closing its connection",
+    "client_left": "the client disconnected; the connection to the replica was closed",
     "refused": "no replica could answer; the client got an error",
 }
 
@@ -26,27 +26,27 @@ def explain(record: DecisionRecord) -> str:
     lines = [
         f"request {record.request_id} at {at}: {record.path}",
         f"  placed on   {record.replica or 'no replica'} by {record.policy} ({record.decide_us:.0f} us)",
-        f"  route       {record.route}: {ROUTES.get(record.route, 'unknown to this version')}",
+        f"  route       {record.route}: {ROUTES.get(record.route, 'not known to this version')}",
         f"  reason      {record.reason}",
         f"  evidence    {_evidence(record)}",
         f"  tenant      {record.tenant}, session {record.session or 'none'} (keyed digests)",
     ]
     if record.scores_ms:
-        lines.append("  scores      milliseconds a replica is expected to save minus what waiting there costs:")
+        lines.append("  scores      expected prefill saving minus queueing delay, in ms:")
         ranked = sorted(record.scores_ms, key=lambda each: -each[1])
         lines += [f"                {name:<32} {ms:>10.1f}" for name, ms in ranked]
     lines += [f"  attempt {number}   {_attempt(each)}" for number, each in enumerate(record.attempts, 1)]
     if record.prompt_tokens is not None:
-        cached = "not told" if record.cached_tokens is None else f"{record.cached_tokens}"
-        lines.append(f"  engine      reported {record.prompt_tokens} prompt tokens, of them cached: {cached}")
+        cached = "not reported" if record.cached_tokens is None else f"{record.cached_tokens}"
+        lines.append(f"  engine      reported {record.prompt_tokens} prompt tokens, cached: {cached}")
     lines.append(f"  outcome     {OUTCOMES.get(record.outcome, record.outcome)}{_times(record)}")
     return "\n".join(lines) + "\n"
 
 
 def _evidence(record: DecisionRecord) -> str:
     blocks = f"{record.exact_blocks} of {record.prompt_blocks} blocks" if record.prompt_blocks else "no blocks"
-    likeness = "" if record.similarity is None else f", similarity {record.similarity:.3f}"
-    return f"{blocks} exact, {record.donor_tokens} tokens of donors{likeness}"
+    similarity = "" if record.similarity is None else f", similarity {record.similarity:.3f}"
+    return f"{blocks} exact, {record.donor_tokens} donor tokens{similarity}"
 
 
 def _attempt(attempt: Attempt) -> str:
@@ -59,4 +59,4 @@ def _times(record: DecisionRecord) -> str:
     status = "" if record.status is None else f", status {record.status}"
     first = "" if record.first_byte_ms is None else f", first byte after {record.first_byte_ms:.1f} ms"
     token = "" if record.ttft_ms is None else f", first token after {record.ttft_ms:.1f} ms"
-    return f"{status}{first}{token}, all after {record.total_ms:.1f} ms, {record.answer_bytes} bytes"
+    return f"{status}{first}{token}, complete after {record.total_ms:.1f} ms, {record.answer_bytes} bytes"

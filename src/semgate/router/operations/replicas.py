@@ -1,6 +1,7 @@
-"""Replicas changed while requests run: by the TOML file, by SIGHUP, by the admin surface. Wrong input changes nothing.
+"""Changes the replicas of a running router: by the TOML file, SIGHUP, the admin surface or Kubernetes.
 
-In: settings read again, or a list of replicas; out: what changed. Other settings need a restart, which is said.
+In: reloaded settings, or a list of replicas; out: what changed. Invalid input changes nothing. Other settings need a
+restart; the result names those that changed.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ ReadSettings = Callable[[], RouterSettings]
 
 class Reloader:
     def __init__(
-        self, settings: RouterSettings, roster: Roster, metrics: RouterMetrics, read_again: ReadSettings | None
+        self, settings: RouterSettings, roster: Roster, metrics: RouterMetrics, reload_settings: ReadSettings | None
     ) -> None:
         self._settings = settings
         self._roster = roster
         self._metrics = metrics
-        self._read_again = read_again
+        self._reload_settings = reload_settings
 
     def set_replicas(self, texts: tuple[str, ...], source: str, needs_restart: tuple[str, ...] = ()) -> Change:
         try:
@@ -45,24 +46,24 @@ class Reloader:
         return change
 
     def reload(self, source: str) -> Change:
-        if self._read_again is None:
-            raise ConfigurationError("this router was started without settings that can be read again")
+        if self._reload_settings is None:
+            raise ConfigurationError("this router was started without reloadable settings")
         try:
-            wanted = self._read_again()
+            wanted = self._reload_settings()
         except SemBlendError:
             self._metrics.reloads.labels("refused").inc()
             raise
         return self.set_replicas(wanted.replicas, source, _changed(self._settings, wanted))
 
     def try_reload(self, source: str) -> None:
-        """For signals and the file watch: nobody waits for the answer, so a refusal is logged."""
+        """For signals and the file watch: an error is logged, since there is no caller to return it to."""
         try:
             self.reload(source)
         except SemBlendError as error:
-            log(logging.ERROR, "reload refused, the replicas stay as they are", by=source, why=str(error))
+            log(logging.ERROR, "reload failed, replicas unchanged", by=source, why=str(error))
 
     async def watch(self, path: Path, every_s: float) -> None:
-        """Until cancelled. Looks at the content: a ConfigMap changes by a link, an editor by a rename."""
+        """Until cancelled. Compares the content: a ConfigMap changes by a link, an editor by a rename."""
         known = _content(path)
         while True:
             await asyncio.sleep(every_s)
@@ -83,7 +84,7 @@ def kubernetes_watch(settings: RouterSettings, roster: Roster) -> EndpointSliceW
         log(logging.INFO, "replicas set", by="kubernetes", **change.as_record())
 
     def failed(line: str) -> None:
-        log(logging.ERROR, "discovery failed, the replicas stay as they are", why=line)
+        log(logging.ERROR, "discovery failed, replicas unchanged", why=line)
 
     return EndpointSliceWatch(in_cluster(), Service(settings.kubernetes_service, namespace, ports), changed, failed)
 

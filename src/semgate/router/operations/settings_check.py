@@ -1,5 +1,7 @@
-"""Settings of a router looked at before anything slow begins (compiling, a tokenizer): wrong ones are told at once,
-with the flag. Called by the service and the gateway; files are read again by their users."""
+"""Checks a router's settings before anything slow starts (compilation, a tokenizer), and reads its keys.
+
+Errors name the flag. Called by the service and the gateway.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ MIN_KEY_CHARACTERS: Final = 16
 
 
 def check_settings(settings: RouterSettings) -> None:
-    """Raises ``ConfigurationError`` for the first setting that could not work."""
+    """Raises ``ConfigurationError`` for the first invalid setting."""
     POLICIES.get(settings.routing_policy)
     _check_discovery(settings)
     if settings.donors_key_file is not None:
@@ -33,17 +35,16 @@ def check_settings(settings: RouterSettings) -> None:
 
 
 def replicas_of(settings: RouterSettings, texts: tuple[str, ...]) -> tuple[Endpoint, ...]:
-    """The replicas that a list names."""
+    """The configured list of replicas, parsed."""
     if settings.discovery != "static":
-        raise ConfigurationError("the replicas come from Kubernetes: scale the service instead")
+        raise ConfigurationError("replicas come from Kubernetes; scale the service instead")
     if not texts:
         raise ConfigurationError(
-            "no replicas: give --replicas http://host:port,... or SEMANTICKV_REPLICAS, or router.replicas in the TOML "
-            "file"
+            "no replicas: set --replicas http://host:port,..., SEMANTICKV_REPLICAS, or router.replicas in the TOML file"
         )
     endpoints = tuple(parse_replicas(texts))
     if settings.donors_key_file is None and any(each.donors for each in endpoints):
-        raise ConfigurationError("replicas announce donors: give --donors-key-file the key their engines have")
+        raise ConfigurationError("replicas announce donors: set --donors-key-file to the engines' key")
     return endpoints
 
 
@@ -55,32 +56,32 @@ def donors_key(path: Path) -> bytes:
 
 
 def read_admin_key(path: Path | None) -> str:
-    """The key in a file; it is never a flag, which every user of the machine could read."""
+    """The key comes from a file and never from a flag, which every user of the machine could read."""
     if path is None:
-        raise ConfigurationError("the admin surface needs a key: write one to a file and give --admin-api-key-file")
+        raise ConfigurationError("the admin surface needs a key: write one to a file and set --admin-api-key-file")
     try:
         key = path.read_text(encoding="ascii").strip()
     except OSError as error:
-        said = (error.strerror or str(error)).lower()
-        raise ConfigurationError(f"--admin-api-key-file {path}: the admin key cannot be read: {said}") from None
+        reason = (error.strerror or str(error)).lower()
+        raise ConfigurationError(f"--admin-api-key-file {path}: the admin key cannot be read: {reason}") from None
     except UnicodeDecodeError:
-        raise ConfigurationError(f"--admin-api-key-file {path}: the admin key is not plain ASCII text") from None
+        raise ConfigurationError(f"--admin-api-key-file {path}: the admin key must be ASCII") from None
     if len(key) < MIN_KEY_CHARACTERS:
         raise ConfigurationError(
-            f"--admin-api-key-file {path}: an admin key has at least {MIN_KEY_CHARACTERS} characters"
+            f"--admin-api-key-file {path}: the admin key must have at least {MIN_KEY_CHARACTERS} characters"
         )
     return key
 
 
 def _check_discovery(settings: RouterSettings) -> None:
     if settings.discovery not in ("static", "kubernetes"):
-        raise ConfigurationError(f"--discovery is '{settings.discovery}'; write static or kubernetes")
+        raise ConfigurationError(f"--discovery '{settings.discovery}' must be static or kubernetes")
     if settings.discovery == "static":
         replicas_of(settings, settings.replicas)
     elif not settings.kubernetes_service:
-        raise ConfigurationError("discovery is kubernetes: name the service of the replicas by --kubernetes-service")
+        raise ConfigurationError("--discovery kubernetes requires --kubernetes-service")
     elif settings.donors_port and settings.donors_key_file is None:
-        raise ConfigurationError("--donors-port is set: give --donors-key-file the key the engines have")
+        raise ConfigurationError("--donors-port requires --donors-key-file (the engines' key)")
 
 
 def _check_file(path: Path, flag: str) -> None:
@@ -88,5 +89,5 @@ def _check_file(path: Path, flag: str) -> None:
         with path.open("rb"):
             return
     except OSError as error:
-        said = (error.strerror or str(error)).lower()
-        raise ConfigurationError(f"{flag}: {path} cannot be read: {said}") from None
+        reason = (error.strerror or str(error)).lower()
+        raise ConfigurationError(f"{flag}: {path} cannot be read: {reason}") from None

@@ -1,6 +1,6 @@
-"""Runs every compiled loop once on throwaway state before the port opens, so that no request waits for the compiler.
+"""Runs every compiled loop once on throwaway state before the port opens, so that no request waits for compilation.
 
-A loop compiled while serving would hold up all streams for seconds: the first lost replica, the first expired block.
+A loop compiled while serving (at the first lost replica or expired block) would block all streams for seconds.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from semgate.index.approximate import TICK_SECONDS, ApproximateIndex
 from semgate.index.blocks import BlockIndex
 from semgate.index.keys import request_keys, root_key
 
-_TOKENS: Final = 16_384  # more blocks than the tables begin with, so that they grow
+_TOKENS: Final = 16_384  # more blocks than the initial tables hold, so that they grow
 _BLOCK_TOKENS: Final = 4
 
 
 def warm_up() -> None:
-    """Seconds from numba's cache, some ten where it must compile."""
+    """Takes seconds from numba's cache, about ten times as long if it must compile."""
     tokens = np.arange(_TOKENS, dtype=np.uint32)
     root = root_key("", None, None)
     keys = request_keys(tokens, _BLOCK_TOKENS, root)
     _messages(tokens[:64])
     _announced(tokens, keys, root)
-    _believed(keys)
+    _predicted(keys)
     DonorIndex.warm_up()
 
 
@@ -48,7 +48,7 @@ def _announced(tokens: NDArray[np.uint32], keys: NDArray[np.uint64], root: int) 
         index.stored(slot, hash_, None, tokens[1 : 1 + _BLOCK_TOKENS], _BLOCK_TOKENS, root)
     index.removed(slot, twin[:1])
     index.stored(slot, twin[:1], None, tokens[1 : 1 + _BLOCK_TOKENS], _BLOCK_TOKENS, root)
-    index.stored(slot, ~keys, None, tokens, _BLOCK_TOKENS, root)  # all there was makes room, the twins too
+    index.stored(slot, ~keys, None, tokens, _BLOCK_TOKENS, root)  # evicts everything, the twins included
     index.longest(keys)
     index.dump(slot)
     index.removed(slot, keys[:8])
@@ -56,7 +56,7 @@ def _announced(tokens: NDArray[np.uint32], keys: NDArray[np.uint64], root: int) 
     index.remove_slot(slot)
 
 
-def _believed(keys: NDArray[np.uint64]) -> None:
+def _predicted(keys: NDArray[np.uint64]) -> None:
     now_s = 0.0
     index = ApproximateIndex(1 << 16, TICK_SECONDS, clock=lambda: now_s)
     slot = index.add_slot()

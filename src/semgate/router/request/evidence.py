@@ -20,7 +20,7 @@ from semgate.index.keys import request_keys
 from semgate.placement.border import evidence_or_bare
 from semgate.placement.placer import Placer
 from semgate.placement.view import NO_KEYS, PlacementRequest
-from semgate.prompt.contents import BYTES_PER_TOKEN, MAX_GUESSED_TOKENS, contents_of, guessed_tokens
+from semgate.prompt.contents import BYTES_PER_TOKEN, MAX_ESTIMATED_TOKENS, contents_of, estimate_tokens
 from semgate.router.request.inspection import run_off_loop
 from semgate.router.request.token_source import TokenSource, token_samples
 from semgate.router.state.known_blocks import KnownBlocks, sent_root
@@ -59,7 +59,7 @@ class EvidenceCollector:
     async def collect(self, asked: Asked, body: bytes) -> PlacementRequest:
         """Never fails: without evidence the request is placed by load, and its decision gives the reason."""
         bare = PlacementRequest(
-            prompt_tokens=min(asked.body_bytes // BYTES_PER_TOKEN, MAX_GUESSED_TOKENS),
+            prompt_tokens=min(asked.body_bytes // BYTES_PER_TOKEN, MAX_ESTIMATED_TOKENS),
             block_tokens=self._block_tokens,
             tenant=asked.tenant or UNKNOWN_TENANT,
             session=asked.session,
@@ -79,7 +79,7 @@ class EvidenceCollector:
     def _without_tokens(self, asked: Asked, body: bytes, bare: PlacementRequest) -> PlacementRequest:
         """May run in another thread: reads the request only."""
         content = contents_of(asked, body) if self._reads_text else ()
-        return replace(bare, prompt_tokens=guessed_tokens(asked), content=content)
+        return replace(bare, prompt_tokens=estimate_tokens(asked), content=content)
 
     def _with_tokens(self, asked: Asked, tokens: NDArray[np.uint32], bare: PlacementRequest) -> PlacementRequest:
         blocks, block_tokens = self._blocks, self._block_tokens

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final, Literal, Protocol
 
 from semgate.fleet import Replica
-from semgate.fleet.load import Outcome
+from semgate.fleet.load import AttemptOutcome
 from semgate.http.event_stream import ReplyFacts
 from semgate.placement.decision import Decision, NoUsableReplicaError
 from semgate.placement.placer import Placer
@@ -19,7 +19,7 @@ from semgate.router.state.roster import Roster
 # its cache is lost too. unknown: the attempt says nothing about the replica (the client left, no connection was free,
 # or the request itself may be at fault).
 Ending = Literal["answered", "failed", "gone", "unknown"]
-_OUTCOMES: Final[dict[Ending, Outcome]] = {
+_OUTCOMES: Final[dict[Ending, AttemptOutcome]] = {
     "answered": "ok",
     "failed": "fault",
     "gone": "fault",

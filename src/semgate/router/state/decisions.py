@@ -1,7 +1,7 @@
-"""What is kept of one routed request: where it went, why, and how it ended. No text, no key, only keyed digests.
+"""What is kept of one routed request: where it went, why, and how it ended. Only keyed digests, no text and no keys.
 
 In: a placement decision and the outcome of forwarding; out: JSON values for the ring, the log files and `explain`.
-About 1 KB as JSON; never more than ``MAX_SCORES`` scores.
+About 1 KB as JSON; at most ``MAX_SCORES`` scores. ``DecisionRing`` keeps the latest in memory.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAX_SCORES: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One replica tried. ``fault`` is None where it answered; ``status`` is None where it did not."""
+    """One replica tried. ``fault`` is None if it answered, ``status`` is None if it did not."""
 
     replica: str
     status: int | None
@@ -30,11 +30,11 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class DecisionRecord:
-    """``outcome``: complete, cut (died after the first byte), client_left, refused (no replica could answer).
+    """``outcome``: complete, cut (lost after the first byte), client_left, refused (no replica could answer).
 
     ``prompt_blocks`` is None without block keys. ``ttft_ms`` is of a stream's first token; ``prompt_tokens`` and
-    ``cached_tokens`` are the engine's own report, None where it makes none. ``decide_us``: keys, look-ups and choice,
-    without tokenizing.
+    ``cached_tokens`` are reported by the engine, None if it does not report. ``decide_us``: keys, look-ups and the
+    choice, without tokenizing.
     """
 
     request_id: str
@@ -74,14 +74,14 @@ class DecisionRecord:
 
 def record_from_json(value: Any) -> DecisionRecord:
     if not isinstance(value, dict) or value.get("schema") != SCHEMA:
-        raise ContractError(f"not a record of {SCHEMA}")
+        raise ContractError(f"not a {SCHEMA} record")
     given = dict(value)
     try:
         given["scores_ms"] = tuple((str(name), float(ms)) for name, ms in given["scores_ms"])
         given["attempts"] = tuple(Attempt(**each) for each in given["attempts"])
         return DecisionRecord(**given)
     except (KeyError, TypeError, ValueError) as error:
-        raise ContractError(f"a record of {SCHEMA} is damaged: {error}") from None
+        raise ContractError(f"invalid {SCHEMA} record: {error}") from None
 
 
 class DecisionRing:

@@ -1,6 +1,6 @@
-"""Prometheus metrics of the router. Labels: names of present replicas, fixed words, status codes; bounded, no text.
+"""Prometheus metrics of the router. Labels are bounded: names of current replicas, fixed words, status codes.
 
-A replica that leaves takes its series along: pods come and go under new names for as long as the router runs.
+The series of a removed replica are deleted: pods come and go under new names for as long as the router runs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from semgate.router.state.decisions import DecisionRecord
 CONTENT_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
 _LATENCY_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 _DECIDE_S: Final = (0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.1)
-GONE: Final = "(left)"  # an answer may end after its replica left
+GONE: Final = "(left)"  # an answer may end after its replica was removed
 Sample = tuple[str, str, str, dict[str, str], float]  # kind, name, help, labels, value
 
 
@@ -29,33 +29,36 @@ class RouterMetrics:
         self.registry = CollectorRegistry(auto_describe=True)
         made = self.registry
         self.requests = Counter(
-            "semgate_requests_total", "Requests by how they ended.", ["outcome", "status"], registry=made
+            "semgate_requests_total", "Requests by outcome and status.", ["outcome", "status"], registry=made
         )
         self.routes = Counter(
             "semgate_routes_total", "Decisions by policy and evidence.", ["policy", "route"], registry=made
         )
         self.attempts = Counter(
-            "semgate_attempts_total", "Requests sent to replicas by their result.", ["replica", "result"], registry=made
+            "semgate_attempts_total", "Attempts on replicas by result.", ["replica", "result"], registry=made
         )
         self.retries = Counter(
-            "semgate_retries_total", "Second and later attempts by what went wrong before.", ["cause"], registry=made
+            "semgate_retries_total", "Retries by the cause of the previous failure.", ["cause"], registry=made
         )
         self.in_flight = Gauge("semgate_in_flight", "Requests being served.", registry=made)
         self.ttft_s = Histogram(
             "semgate_ttft_seconds",
-            "Request complete to the first token of the answer.",
+            "Seconds from the request to the first token of the answer.",
             ["route"],
             buckets=_LATENCY_S,
             registry=made,
         )
         self.total_s = Histogram(
-            "semgate_request_seconds", "Request complete to end of the answer.", buckets=_LATENCY_S, registry=made
+            "semgate_request_seconds",
+            "Seconds from the request to the end of the answer.",
+            buckets=_LATENCY_S,
+            registry=made,
         )
         self.decide_s = Histogram(
-            "semgate_decide_seconds", "Time of a placement decision.", buckets=_DECIDE_S, registry=made
+            "semgate_decide_seconds", "Seconds a placement decision took.", buckets=_DECIDE_S, registry=made
         )
         self._results: dict[str, set[str]] = {}
-        self.reloads = Counter("semgate_reloads_total", "Reloads of the replicas.", ["result"], registry=made)
+        self.reloads = Counter("semgate_reloads_total", "Reloads of the replicas by result.", ["result"], registry=made)
 
     def finished(self, record: DecisionRecord) -> None:
         self.requests.labels(record.outcome, str(record.status or 0)).inc()
@@ -87,7 +90,7 @@ class RouterMetrics:
         self.attempts.labels(replica if results is not None else GONE, result).inc()
 
     def observe(self, read: Callable[[], Iterable[Sample]]) -> None:
-        """What other parts count themselves, read when somebody asks for the metrics."""
+        """Registers counters of other parts, read on every scrape."""
         self.registry.register(_Read(read))
 
     def text(self) -> bytes:
@@ -100,10 +103,10 @@ class _Read(Collector):
 
     def collect(self) -> Iterable[Metric]:
         families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
-        for kind, name, said, labels, value in self._read():
+        for kind, name, about, labels, value in self._read():
             family = families.get(name)
             if family is None:
                 made = CounterMetricFamily if kind == "counter" else GaugeMetricFamily
-                family = families[name] = made(name, said, labels=sorted(labels))
+                family = families[name] = made(name, about, labels=sorted(labels))
             family.add_metric([labels[key] for key in sorted(labels)], value)
         return families.values()

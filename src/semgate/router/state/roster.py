@@ -1,7 +1,7 @@
-"""The fleet as the operator sees it: replicas set as a whole, drained by name, listed; listeners hear of each change.
+"""The fleet as the operator sees it: replicas set as a whole, drained by name, listed; listeners get each change.
 
-In: endpoints of the settings, the admin surface or Kubernetes; out: what was added and removed. A replica drained by
-name stays drained when the list is loaded again.
+In: endpoints from the settings, the admin surface or Kubernetes; out: what was added and removed. A replica drained
+by name stays drained when the list is reloaded.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from semgate.fleet import Endpoint, Fleet, Replica
 
 
 class Listener(Protocol):
-    """What keeps state per replica: indexes, event feeds, the policy. Slots are the fleet's, lowest free one first."""
+    """Anything with state per replica: indexes, event feeds, the policy. The fleet assigns the lowest free slot."""
 
     def replica_added(self, replica: Replica) -> None: ...
 
     def replica_removed(self, replica: Replica) -> None: ...
 
     def cache_lost(self, replica: Replica) -> None:
-        """The process behind the replica is gone; whatever comes back under its name begins empty."""
+        """The replica's process is gone; a new one under its name starts with an empty cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Roster:
         self._listeners = tuple(listeners)
         self._drained: set[str] = set()
         self._was_healthy: set[str] = set()
-        self._lost: set[str] = set()  # not heard from since its cache was lost
+        self._lost: set[str] = set()  # has not answered since its cache was lost
         self.fleet = Fleet(max_replicas=max_replicas, on_add=self._added, on_remove=self._removed)
 
     def apply(self, endpoints: Iterable[Endpoint]) -> Change:
@@ -56,12 +56,12 @@ class Roster:
         replica = self.fleet.find(name)
         if replica is None:
             known = ", ".join(each.name for each in self.fleet) or "none"
-            raise ConfigurationError(f"there is no replica '{name}'; known: {known}")
+            raise ConfigurationError(f"unknown replica '{name}'; known: {known}")
         replica.draining = draining
         (self._drained.add if draining else self._drained.discard)(name)
 
     def note_health(self) -> None:
-        """After a round of health checks: one that stopped answering has lost its cache."""
+        """Called after each round of health checks: a replica that stopped answering has lost its cache."""
         for replica in self.fleet:
             if replica.healthy:
                 self._was_healthy.add(replica.name)
@@ -70,7 +70,7 @@ class Roster:
                 self.cache_lost(replica)
 
     def cache_lost(self, replica: Replica) -> None:
-        """Told once until the replica is heard from again; a late fault of one that left says nothing of its slot."""
+        """Notifies listeners once until the replica answers again. Ignored if the replica has left the fleet."""
         if self.fleet.find(replica.name) is not replica or replica.name in self._lost:
             return
         self._lost.add(replica.name)
@@ -78,7 +78,7 @@ class Roster:
             listener.cache_lost(replica)
 
     def note_answer(self, replica: Replica) -> bool:
-        """It answered; False where it is no longer of the fleet."""
+        """The replica answered. Returns False if it is no longer in the fleet."""
         if self.fleet.find(replica.name) is not replica:
             return False
         self._lost.discard(replica.name)

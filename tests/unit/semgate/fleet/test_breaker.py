@@ -8,7 +8,7 @@ from sembase.errors import ConfigurationError
 from semgate.fleet import Breaker, BreakerOptions, Endpoint, Replica
 
 OPTIONS = BreakerOptions(
-    faults_to_open=3, window=10, fault_share_to_open=0.5, open_s=2.0, most_open_s=8.0, trial_s=30.0
+    faults_to_open=3, window=10, fault_fraction_to_open=0.5, open_s=2.0, max_open_s=8.0, trial_s=30.0
 )
 
 
@@ -88,7 +88,7 @@ def test_it_always_comes_back(happened: list[tuple[str, float]]) -> None:
     for what, later in happened:
         now += later
         {"ok": breaker.succeeded, "fault": breaker.failed, "begin": breaker.began}[what](now)
-    now += OPTIONS.most_open_s + OPTIONS.trial_s
+    now += OPTIONS.max_open_s + OPTIONS.trial_s
     if breaker.state(now) != "closed":
         assert breaker.trial_due(now)
         breaker.began(now)
@@ -96,7 +96,7 @@ def test_it_always_comes_back(happened: list[tuple[str, float]]) -> None:
     assert breaker.state(now) == "closed"
 
 
-@pytest.mark.parametrize("wrong", [{"faults_to_open": 0}, {"window": 64}, {"open_s": 0.0}, {"most_open_s": 1.0}])
+@pytest.mark.parametrize("wrong", [{"faults_to_open": 0}, {"window": 64}, {"open_s": 0.0}, {"max_open_s": 1.0}])
 def test_impossible_breakers_are_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(ConfigurationError, match="a breaker"):
         BreakerOptions(**wrong)

@@ -70,7 +70,7 @@ def test_a_wrong_list_changes_nothing() -> None:
 @given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from(["begin", "first", "ok", "fault", "cancelled"]))))
 def test_load_is_taken_back_exactly_once(calls: list[tuple[int, str]]) -> None:
     clock = Clock()
-    replica = Replica(endpoint(1), 0, BreakerOptions(faults_to_open=1_000, fault_share_to_open=1.0), clock)
+    replica = Replica(endpoint(1), 0, BreakerOptions(faults_to_open=1_000, fault_fraction_to_open=1.0), clock)
     tickets = {}
     waiting: dict[int, int] = {}
     alive: set[int] = set()
@@ -156,19 +156,19 @@ def test_written_replicas() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
-        ("localhost:8000", "is not a URL"),
-        ("http://h:99999", "port is not a number"),
-        ("http://h:1/v1", "scheme, host and port only"),
-        ("http://user@h:1", "scheme, host and port only"),
-        ("http://h:1;event=tcp://h:2", "'event=tcp://h:2' is not one of"),
-        ("http://h:1;events=http://h:2", "is not an address"),
+        ("localhost:8000", "is not a valid URL"),
+        ("http://h:99999", "port must be a number"),
+        ("http://h:1/v1", "only scheme, host and port"),
+        ("http://user@h:1", "only scheme, host and port"),
+        ("http://h:1;event=tcp://h:2", "expected name, events, replay, donors with a value, not 'event=tcp://h:2'"),
+        ("http://h:1;events=http://h:2", "is not a valid address"),
         ("http://h:1;name=a;name=b", "'name' is given twice"),
     ],
 )
-def test_a_misspelt_replica_says_what_to_write(text: str, said: str) -> None:
-    with pytest.raises(ConfigurationError, match=said):
+def test_a_misspelt_replica_says_what_to_write(text: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
         parse_replica(text)
 
 

@@ -17,7 +17,7 @@ from semgate.fleet.discovery.api_server import ApiServer
 from semgate.fleet.discovery.kubernetes import EndpointSliceWatch, Service, WatchOptions, in_cluster, own_namespace
 from semgate.fleet.discovery.slices import SliceOptions, endpoints_of
 
-FAST = WatchOptions(watch_s=60, page=2, retry_s=0.01, most_retry_s=0.02)
+FAST = WatchOptions(watch_s=60, page=2, retry_s=0.01, max_retry_s=0.02)
 
 
 def pod(name: str, address: str, **conditions: bool) -> dict[str, Any]:
@@ -206,7 +206,7 @@ def test_trouble_keeps_the_known_endpoints_and_is_told(trouble: Reply, said: str
             assert [names(each) for each in told] == [["a"], ["a", "b"]]
             assert len(faults) == 2
             assert said in faults[0]
-            assert "1 known replicas stay" in faults[0]
+            assert "1 known replicas are kept" in faults[0]
 
     asyncio.run(run())
 
@@ -252,7 +252,7 @@ def test_a_server_that_is_away_is_asked_again_with_pauses() -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert "0 known replicas stay" in faults[0]
+        assert "0 known replicas are kept" in faults[0]
 
     asyncio.run(run())
 
@@ -278,7 +278,7 @@ def test_what_cannot_be_read_is_left_out() -> None:
 def test_outside_a_pod_it_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="use static discovery"):
         in_cluster(tmp_path)
-    with pytest.raises(ConfigurationError, match="name the one of the service"):
+    with pytest.raises(ConfigurationError, match="set --kubernetes-namespace"):
         own_namespace(tmp_path)
     (tmp_path / "token").write_text("t")
     (tmp_path / "namespace").write_text("serving\n")

@@ -37,7 +37,7 @@ def test_purposes_and_secrets_do_not_mix() -> None:
 
 
 def test_a_short_secret_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="at least 32"):
+    with pytest.raises(ConfigurationError, match="minimum 32"):
         Digests(b"short")
 
 
@@ -62,7 +62,7 @@ def test_a_given_secret_is_read_and_checked(tmp_path: Path) -> None:
         open_secret(path, tmp_path)
     path.chmod(0o600)
     path.write_bytes(b"short")
-    with pytest.raises(ConfigurationError, match="needs 32"):
+    with pytest.raises(ConfigurationError, match="minimum 32"):
         open_secret(path, tmp_path)
     with pytest.raises(ConfigurationError, match="cannot be read"):
         open_secret(tmp_path / "absent", tmp_path)

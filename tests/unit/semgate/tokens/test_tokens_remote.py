@@ -12,7 +12,7 @@ import pytest
 from sembase.http.client import HttpClient, HttpFault
 from semgate.http.headers import Headers
 from semgate.http.request_body import read_request
-from semgate.tokens.remote import EngineTokens, tokenize_question
+from semgate.tokens.remote import EngineTokens, tokenize_request
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 
@@ -112,4 +112,4 @@ def test_more_questions_than_allowed_wait_for_nobody() -> None:
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"prompt": 5}', b'{"messages": [], "chat_template": "x"}'])
 def test_what_has_no_question(body: bytes) -> None:
-    assert tokenize_question(read_request(COMPLETIONS, (), body), body) is None
+    assert tokenize_request(read_request(COMPLETIONS, (), body), body) is None

@@ -14,10 +14,10 @@ from semgate.http.request_body import MOST_VALUES, Asked, read_request
 from semgate.prompt.contents import (
     MAX_CONTENT_BYTES,
     MAX_CONTENTS,
-    MAX_GUESSED_TOKENS,
+    MAX_ESTIMATED_TOKENS,
     MEDIA_TOKENS,
     contents_of,
-    guessed_tokens,
+    estimate_tokens,
 )
 from semgate.prompt.pieces import prompt_pieces
 from semgate.router.request.inspection import INLINE_BYTES, STRICT_BYTES, run_off_loop, with_cache_salt
@@ -89,7 +89,7 @@ def test_a_large_body_is_worked_on_run_off_loop() -> None:
 def test_a_picture_has_a_fixed_size() -> None:
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 4_000_000}}
     asked, body = chat_of([{"type": "text", "text": "What is this?" * 4}, picture])
-    assert guessed_tokens(asked) == 13 + MEDIA_TOKENS
+    assert estimate_tokens(asked) == 13 + MEDIA_TOKENS
     assert sum(each.tokens for each in contents_of(asked, body)) == 13 + MEDIA_TOKENS
     unread = read_request("/v1/responses", (), json.dumps({"input": [picture]}).encode())
-    assert guessed_tokens(unread) == MAX_GUESSED_TOKENS
+    assert estimate_tokens(unread) == MAX_ESTIMATED_TOKENS
