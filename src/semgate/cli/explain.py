@@ -13,8 +13,7 @@ from sembase.streams import write_out
 from semgate.router.operations.explain import explain
 from semgate.router.operations.remote import fetch_decision
 from semgate.router.operations.settings_check import read_admin_key
-from semgate.router.state.decision_log import find_decisions
-from semgate.router.state.decisions import DecisionRecord
+from semgate.router.state.decisions import DecisionRecord, find_decisions
 
 NAME: Final = "explain"
 SUMMARY: Final = "Explain why a request was placed on its replica: evidence, scores, attempts, outcome."

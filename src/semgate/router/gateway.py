@@ -31,8 +31,7 @@ from semgate.router.request.inspection import RequestInspector
 from semgate.router.request.placement import PlaceRequest, placements_for
 from semgate.router.request.token_source import open_tokens
 from semgate.router.request.trace import RequestTrace
-from semgate.router.state.decision_log import DecisionLog
-from semgate.router.state.decisions import DecisionRing
+from semgate.router.state.decisions import DecisionLog, DecisionRing
 from semgate.router.state.known_blocks import KnownBlocks
 from semgate.router.state.known_donors import KnownDonors
 from semgate.router.state.metrics import RouterMetrics, Sample

@@ -99,7 +99,7 @@ class EvidenceCollector:
             prompt_tokens=len(tokens),
             keys=keys,
             exact_blocks=exact,
-            expected_blocks=blocks.believed(keys),
+            expected_blocks=blocks.predicted(keys),
             donor_tokens=donor_tokens,
             own_evidence=self._reveals_announced or (exact is None and donor_tokens is None),
         )

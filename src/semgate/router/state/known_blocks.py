@@ -1,9 +1,9 @@
-"""Which replica holds which leading blocks: announced by the engines, or believed because we sent them there.
+"""Which replica holds which leading blocks: announced by the engines, or predicted from what was sent there.
 
-In: replicas that come and go, block keys of requests; out: leading blocks held, by the fleet's slot. Every replica is
-believed for ``ANNOUNCE_SECONDS`` for what it was just sent; after that one that publishes KV events for what it
-publishes, one that does not for what it answered in the last ``history_seconds``. Announced blocks are keyed as the
-engine keys them, sent ones by tenant too. About 30 bytes per block and replica, bounded.
+In: replicas that are added and removed, block keys of requests; out: leading blocks held, by the fleet's slot. A
+replica is assumed to hold what it was sent in the last ``ANNOUNCE_SECONDS``. Beyond that, a replica that publishes KV
+events holds what it announced; any other holds what it answered in the last ``history_seconds``. Announced blocks are
+keyed as the engine keys them, sent ones by tenant too. About 30 bytes per block and replica, bounded.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from semgate.index.keys import root_key
 from semgate.placement.view import BySlot, Keys
 from semgate.router.state.metrics import Sample
 
-# A prefix that is being computed is not announced before it is done.
+# An engine announces a prefix only after it has computed it.
 ANNOUNCE_SECONDS: Final = 5.0
 
-# What tables have outstanding is done in steps of this size: below a millisecond each.
+# Outstanding work of the tables is done in steps of this size, below a millisecond each.
 TIDY_BLOCKS: Final = 256
 TIDY_SECONDS: Final = 0.1
 BETWEEN_STEPS_SECONDS: Final = 0.002
 
 
 class KnownBlocks:
-    """Every index numbers replicas by itself; here they are told apart by the fleet's slots. One loop, one thread."""
+    """Maps the slot numbers of each index to the fleet's slots. One loop, one thread."""
 
     def __init__(self, blocks_per_replica: int, history_seconds: float) -> None:
         self._feed = EventFeed(BlockIndex(blocks_per_replica))
@@ -73,7 +73,7 @@ class KnownBlocks:
             task.add_done_callback(self._leaving.discard)
 
     def lose(self, replica: Replica) -> None:
-        """Its cache is gone. What it announces next says itself that it began anew."""
+        """The replica's cache is gone. Announced blocks stay until its next event reports the restart."""
         self._history.clear(replica.slot)
         self._recent.clear(replica.slot)
 
@@ -82,32 +82,32 @@ class KnownBlocks:
         return bool(self._announced)
 
     def resolved(self, asked: Asked) -> Asked:
-        """The request with model and adapter as the engines name them: once, for blocks and donors alike."""
+        """The request with model and adapter as the engines name them; used for blocks and donors."""
         model, lora = self._feed.resolve(asked.model, asked.lora)
         return replace(asked, model=model, lora=lora)
 
     def announced(self, keys: Keys) -> BySlot | None:
-        """Leading blocks by slot as the engines told; keys from ``announced_root``. None where no engine tells."""
+        """Leading blocks by slot as announced; keys from ``announced_root``. None if no engine announces."""
         return self._announced.by_slot(self._feed.index.longest(keys)) if self._announced else None
 
-    def believed(self, keys: Keys) -> BySlot | None:
-        """Leading blocks by slot as we sent them; keys from ``sent_root``."""
-        return _most([each.look_up(keys) for each in (self._history, self._recent) if each])
+    def predicted(self, keys: Keys) -> BySlot | None:
+        """Leading blocks by slot, from what was sent there; keys from ``sent_root``."""
+        return _longest([each.look_up(keys) for each in (self._history, self._recent) if each])
 
     def announced_root(self, asked: Asked) -> int:
-        """Of a request with the engines' names (``resolved``)."""
+        """For a request with the engines' names (``resolved``)."""
         return self._feed.request_root(asked.model, asked.cache_salt, asked.lora)
 
     def sent(self, slot: int, keys: Keys) -> None:
-        """The request is on its way: believed for the time a prefill takes, as it may be refused."""
+        """The request was sent. Counted only for the time a prefill takes, since it may be refused."""
         self._recent.note(slot, keys)
 
     def answered(self, slot: int, keys: Keys) -> None:
-        """The replica computed it."""
+        """The replica has computed the prompt."""
         self._history.note(slot, keys)
 
     def announced_block_tokens(self) -> int | None:
-        """The engines' block size by their own word; None before the first block."""
+        """The block size the engines announced; None before the first block."""
         return next((each.block_tokens for each in self._feed.standings() if each.block_tokens is not None), None)
 
     def samples(self, replicas: Iterable[Replica]) -> Iterable[Sample]:
@@ -118,8 +118,8 @@ class KnownBlocks:
             if slot is None or slot not in of_slot:
                 continue
             labels = {"replica": of_slot[slot]}
-            yield "gauge", "semgate_index_blocks", "KV blocks a replica announced.", labels, each.blocks
-            yield "gauge", "semgate_events_connected", "1 while events come in.", labels, float(each.connected)
+            yield "gauge", "semgate_index_blocks", "KV blocks a replica has announced.", labels, each.blocks
+            yield "gauge", "semgate_events_connected", "1 while events are received.", labels, float(each.connected)
             counted = each.stream
             for name, value in (
                 ("messages", counted.messages),
@@ -130,17 +130,17 @@ class KnownBlocks:
                 ("unreadable", _unreadable(each)),
                 ("deaths", each.deaths),
             ):
-                yield "counter", f"semgate_events_{name}", f"KV-event {name}.", labels, value
+                yield "counter", f"semgate_events_{name}", f"KV event stream: {name}.", labels, value
         counters = self._feed.index.counters
         orphans, evicted = counters.orphan_blocks, counters.evicted_blocks
-        yield "counter", "semgate_index_orphan_blocks", "Blocks behind a parent nobody told of.", {}, orphans
-        yield "counter", "semgate_index_evicted_blocks", "Blocks forgotten at the bound of the index.", {}, evicted
+        yield "counter", "semgate_index_orphan_blocks", "Blocks whose parent was never announced.", {}, orphans
+        yield "counter", "semgate_index_evicted_blocks", "Blocks evicted from the full index.", {}, evicted
 
     async def _keep_tidy(self) -> None:
-        """Expiry and what clears and growth left to do, also while no request comes."""
+        """Runs expiry and the work left over by clears and growth, also without requests."""
         while True:
-            is_behind = [each.tidy(TIDY_BLOCKS) for each in (self._feed.index, self._history, self._recent)]
-            await asyncio.sleep(BETWEEN_STEPS_SECONDS if any(is_behind) else TIDY_SECONDS)
+            has_more = [each.tidy(TIDY_BLOCKS) for each in (self._feed.index, self._history, self._recent)]
+            await asyncio.sleep(BETWEEN_STEPS_SECONDS if any(has_more) else TIDY_SECONDS)
 
     async def close(self) -> None:
         if self._tidying is not None:
@@ -151,13 +151,13 @@ class KnownBlocks:
 
 
 def sent_root(tenant: str, model: str | None, salt: str | None, lora: str | None) -> int:
-    """What one tenant sent says nothing about another's, even where the engine would share the blocks."""
+    """Keys are per tenant, even if the engine would share the blocks between tenants."""
     own = f"{len(tenant)}:{tenant}" + ("" if salt is None else f"={salt}")
     return root_key(model or "", own, lora)
 
 
 class _Slots:
-    """An index's slots beside the fleet's."""
+    """Maps the fleet's slots to those of one index."""
 
     def __init__(self) -> None:
         self._of_fleet: dict[int, int] = {}
@@ -175,14 +175,14 @@ class _Slots:
         return self._of_fleet.get(slot)
 
     def by_slot(self, found: NDArray[np.int32]) -> BySlot:
-        placed = np.zeros(max(self._of_fleet) + 1, np.int32)
+        blocks = np.zeros(max(self._of_fleet) + 1, np.int32)
         for slot, inner in self._of_fleet.items():
-            placed[slot] = found[inner]
-        return placed
+            blocks[slot] = found[inner]
+        return blocks
 
 
 class _Sent:
-    """What was sent where, in one approximate index."""
+    """What was sent to which replica, in one approximate index."""
 
     def __init__(self, index: ApproximateIndex) -> None:
         self._index = index
@@ -221,7 +221,7 @@ def _unreadable(standing: Standing) -> int:
     return standing.stream.malformed_frames + applied.malformed_batches + applied.malformed_events
 
 
-def _most(found: list[BySlot]) -> BySlot | None:
+def _longest(found: list[BySlot]) -> BySlot | None:
     if len(found) < 2:
         return found[0] if found else None
     longest = np.zeros(max(each.size for each in found), np.int32)

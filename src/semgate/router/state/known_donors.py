@@ -43,7 +43,7 @@ class KnownDonors:
     def look_up(
         self, asked: Asked, tokens: NDArray[np.uint32], exact: BySlot | None, block_tokens: int
     ) -> BySlot | None:
-        """Tokens beyond its exact prefix; None where no replica announces donors.
+        """Tokens beyond its exact prefix; None if no replica announces donors.
 
         ``asked`` with its adapter as ``KnownBlocks.resolved`` gives it: donors are announced under the adapter's name.
         """

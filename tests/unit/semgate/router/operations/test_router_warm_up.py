@@ -44,11 +44,11 @@ def test_serving_compiles_nothing() -> None:
             blocks.add(each)
         keys = request_keys(np.arange(512, dtype=np.uint32), 16, sent_root("t", "m", "salt", None))
         for each in replicas:
-            blocks.believed(keys)
+            blocks.predicted(keys)
             blocks.sent(each.slot, keys)
             blocks.answered(each.slot, keys)
         await asyncio.sleep(0.25)  # beyond the time that history is believed, so that blocks expire
-        blocks.believed(keys)
+        blocks.predicted(keys)
         blocks.lose(replicas[0])
         blocks.remove(replicas[1])
         await blocks.close()

@@ -12,8 +12,15 @@ from hypothesis import strategies as st
 
 from sembase.errors import ConfigurationError, ContractError
 from semgate.router.operations.explain import OUTCOMES, ROUTES, explain
-from semgate.router.state.decision_log import DecisionLog, find_decisions
-from semgate.router.state.decisions import MAX_SCORES, Attempt, DecisionRecord, DecisionRing, record_from_json
+from semgate.router.state.decisions import (
+    MAX_SCORES,
+    Attempt,
+    DecisionLog,
+    DecisionRecord,
+    DecisionRing,
+    find_decisions,
+    record_from_json,
+)
 
 RECORD = DecisionRecord(
     request_id="r1",
@@ -126,7 +133,7 @@ def test_a_torn_line_is_passed_over_and_the_latest_comes_first(tmp_path: Path) -
 def test_a_full_queue_drops_and_counts_instead_of_waiting(tmp_path: Path) -> None:
     log = DecisionLog(tmp_path, files=1, file_bytes=1 << 20, queue_records=2)
     for _ in range(5):
-        log.add(RECORD)  # nobody writes yet
+        log.add(RECORD)  # the thread has not started
     assert log.dropped == 3
     log.start()
     log.close()
@@ -151,7 +158,7 @@ def test_a_folder_that_cannot_be_made_says_what_to_do(tmp_path: Path) -> None:
 
 
 def test_an_explanation_says_where_why_and_how_it_ended() -> None:
-    told = explain(RECORD)
+    text = explain(RECORD)
     for words in (
         "placed on   a by precise_prefix (42 us)",
         "cached prefix saves 120 ms",
@@ -159,10 +166,10 @@ def test_an_explanation_says_where_why_and_how_it_ended() -> None:
         "similarity 0.250",
         "attempt 1   b: no answer, connect after 1.5 ms",
         "attempt 2   a: status 200 after 30.0 ms",
-        "reported 330 prompt tokens, of them cached: 192",
-        "answered in full, status 200",
+        "reported 330 prompt tokens, cached: 192",
+        "answered completely, status 200",
     ):
-        assert words in told
-    assert "reuse" not in told, "a route is no claim of reuse"
+        assert words in text
+    assert "reuse" not in text, "a route is no claim of reuse"
     assert set(ROUTES) == {"exact_route", "semantic_placement", "cold_route", "error_fallback"}
     assert set(OUTCOMES) == {"complete", "cut", "client_left", "refused"}
