@@ -29,7 +29,7 @@ _EVENT_HEAD = (
     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\n"
     b"cache-control: no-cache\r\ntransfer-encoding: chunked\r\n\r\n"
 )
-_MOST_HEAD_BYTES = 65_536
+_MAX_HEAD_BYTES = 65_536
 
 
 def _event(payload: dict[str, object]) -> bytes:
@@ -95,7 +95,7 @@ class Replica(asyncio.Protocol):
         self._held = self._held + data if self._held else data
         head_end = self._held.find(b"\r\n\r\n")
         if head_end < 0:
-            if len(self._held) > _MOST_HEAD_BYTES and self._transport is not None:
+            if len(self._held) > _MAX_HEAD_BYTES and self._transport is not None:
                 self._transport.close()
             return
         length = _LENGTH.search(self._held, 0, head_end + 2)

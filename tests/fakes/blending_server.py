@@ -1,6 +1,6 @@
 """A stand-in for an engine with SemBlend, as a process of its own: exact cache, donors, resets, events, streams.
 
-Tokens are words. It serves chat, completions and SGLang's /generate, takes time per computed token, and can be told to
+Tokens are words. It serves chat, completions and SGLang's /generate, takes time per computed token, and can be made to
 misbehave: refuse resets, lie about them, leak blended blocks into the exact cache. It prints its port first.
 """
 
@@ -40,7 +40,7 @@ _SRC = Path(__file__).parents[2] / "src"
 
 @dataclass(slots=True)
 class Served:
-    """What one request found and what it is told."""
+    """What one request found and the answer it gets."""
 
     request_id: str
     words: list[str]

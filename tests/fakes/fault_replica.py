@@ -64,8 +64,8 @@ class FaultReplica:
         self.answering = asyncio.Event()  # a token has been sent
         self.asked = asyncio.Event()  # a request for tokens is here
         self.left = asyncio.Event()  # a client closed its connection before its answer was complete
-        self.go_on = asyncio.Event()  # lets a stream continue after its first token
-        self.go_on.set()
+        self.resume = asyncio.Event()  # lets a stream continue after its first token
+        self.resume.set()
 
     @property
     def origin(self) -> str:
@@ -180,20 +180,20 @@ class FaultReplica:
             _chunk(writer, b"data: [DONE]\n\n")
             writer.write(b"0\r\n\r\n")
             await writer.drain()
-            return False  # whoever waits for the client to leave may have eaten a byte of its next request
+            return False  # the wait for the client's departure may have consumed a byte of its next request
         finally:
             gone.cancel()
 
     async def _next_token(self) -> None:
-        await self.go_on.wait()
+        await self.resume.wait()
         await asyncio.sleep(self.itl_s)
 
     async def _json(self, path: str, writer: asyncio.StreamWriter) -> bool:
-        said: dict[str, Any] = {"object": "list", "data": [{"id": "fake-model"}]}
+        answer: dict[str, Any] = {"object": "list", "data": [{"id": "fake-model"}]}
         if path != "/v1/models":
             self.generated += 1
-            said = {"choices": [{"message": {"content": f"from {self.name}"}}], "usage": {"prompt_tokens": 8}}
-        body = json.dumps(said).encode()
+            answer = {"choices": [{"message": {"content": f"from {self.name}"}}], "usage": {"prompt_tokens": 8}}
+        body = json.dumps(answer).encode()
         if self.mode == "die_in_json":
             writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 4096\r\n\r\n" + body)
             await writer.drain()

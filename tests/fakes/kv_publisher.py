@@ -21,7 +21,7 @@ BLOCK = 4
 
 
 async def until(condition: object, *, seconds: float = 45.0) -> None:
-    """Wait until a state that nobody announces is there."""
+    """Wait until a state is reached that no event announces."""
     assert callable(condition)
     deadline = time.monotonic() + seconds
     while not condition():
@@ -36,7 +36,7 @@ class KvPublisher:
         self, *, buffer_messages: int = 10_000, endpoint: str | None = None, replay: str | None = None
     ) -> None:
         self._context = zmq.asyncio.Context()
-        self._pub = self._bound(zmq.XPUB, endpoint)  # a PUB that says when somebody has subscribed
+        self._pub = self._bound(zmq.XPUB, endpoint)  # a PUB that reports subscriptions
         self._router = self._bound(zmq.ROUTER, replay)
         self.endpoint = self._pub.getsockopt_string(zmq.LAST_ENDPOINT)
         self.replay_endpoint = self._router.getsockopt_string(zmq.LAST_ENDPOINT)
@@ -48,7 +48,7 @@ class KvPublisher:
     def _bound(self, kind: int, endpoint: str | None) -> zmq.asyncio.Socket:
         socket = self._context.socket(kind)
         socket.setsockopt(zmq.LINGER, 0)
-        if kind == zmq.XPUB:  # every subscriber is told of, also while the one before has not yet been seen to leave
+        if kind == zmq.XPUB:  # report every subscriber, also while the previous one has not left yet
             socket.setsockopt(zmq.XPUB_VERBOSE, 1)
         deadline = time.monotonic() + 5
         while True:
@@ -75,8 +75,8 @@ class KvPublisher:
         await self._pub.send_multipart((b"", seq.to_bytes(SEQ_BYTES, "big"), payload))
 
     async def subscribed(self) -> None:
-        """Somebody who connected only now gets what is sent from here on."""
-        while (await self._pub.recv())[:1] != b"\x01":  # the other word is that somebody left
+        """Waits for a subscriber, which receives everything sent from here on."""
+        while (await self._pub.recv())[:1] != b"\x01":  # the other value reports an unsubscription
             pass
 
     async def send_frames(self, *frames: bytes) -> None:
@@ -157,7 +157,7 @@ class EnginePool:
 
 
 class CuttableLink:
-    """A TCP address that leads to a publisher until it is cut, and again when it is mended."""
+    """A TCP address that leads to a publisher until it is cut, and again after it is restored."""
 
     def __init__(self, endpoint: str) -> None:
         host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
@@ -170,12 +170,12 @@ class CuttableLink:
     def endpoint(self) -> str:
         return f"tcp://127.0.0.1:{self.port}"
 
-    async def mend(self) -> None:
+    async def restore(self) -> None:
         self._server = await asyncio.start_server(self._connect, "127.0.0.1", self.port)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def cut(self) -> None:
-        """No connection is accepted any more and those that stand end at once."""
+        """Accepts no more connections and closes the open ones at once."""
         assert self._server is not None
         self._server.close()
         for writer in list(self._writers):
@@ -204,7 +204,7 @@ class CuttableLink:
             self._writers.discard(writer)
 
     async def __aenter__(self) -> Self:
-        await self.mend()
+        await self.restore()
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -25,10 +25,10 @@ class RouterProcess:
         """The next line about ``event``; the process writes it or ends, so this cannot hang."""
         assert self.process.stderr is not None
         for line in self.process.stderr:
-            said = json.loads(line)
-            self.lines.append(said)
-            if said["event"] == event:
-                return dict(said)
+            record = json.loads(line)
+            self.lines.append(record)
+            if record["event"] == event:
+                return dict(record)
         raise AssertionError(f"the router ended before '{event}': {self.lines}")
 
     def end(self, seconds: float = 20.0) -> int:

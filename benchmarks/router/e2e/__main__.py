@@ -1,7 +1,8 @@
 """``make e2e-router``: six policies over two real vLLM servers with connector, KV events and donor events, in one run.
 
-Each policy meets a locality-rich and a locality-free load, several rounds in an order drawn by the seed, caches emptied
-in between. Prints TTFT, exact cached tokens, confirmed reuse and routes by policy; judges; writes a Markdown report.
+Each policy runs a locality-rich and a locality-free load, several rounds in an order drawn by the seed, with caches
+emptied in between. Prints TTFT, exact cached tokens, confirmed reuse and routes by policy, checks the targets and
+writes a Markdown report.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def main() -> int:
         _run(chosen, manifests, replicas, key_file, calibrate(replicas, FOLDER, chosen.seed))
     cells = _cells(chosen)
     minutes = (time.monotonic() - started) / 60
-    return _tell(chosen, cells, minutes)
+    return _report(chosen, cells, minutes)
 
 
 def _parse() -> argparse.Namespace:
@@ -69,13 +70,13 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--donor-tokens", type=int, default=13_000, help="donor store of one server")
     parser.add_argument("--texts", type=Path, default=TEXTS, help="folder of the real texts")
     parser.add_argument("--resume", action="store_true", help="keep what an interrupted run has measured")
-    parser.add_argument("--enforce", action="store_true", help="a target that is not reached fails the command")
+    parser.add_argument("--enforce", action="store_true", help="fail if a target is missed")
     parser.add_argument("--seed", type=int, default=0)
     return parser.parse_args()
 
 
 def _prepare(chosen: argparse.Namespace) -> dict[str, Path]:
-    """The manifests, and an empty folder unless the same run goes on."""
+    """The manifests, and an empty folder unless the same run continues."""
     settings = {key: str(value) for key, value in vars(chosen).items() if key not in ("resume", "enforce", "policies")}
     noted = FOLDER / "settings.json"
     if not (chosen.resume and noted.is_file() and json.loads(noted.read_text()) == settings):
@@ -92,7 +93,7 @@ def _prepare(chosen: argparse.Namespace) -> dict[str, Path]:
 
 
 def _order(chosen: argparse.Namespace) -> Iterator[tuple[str, str, int]]:
-    """Loads take turns and policies change places: a machine that slows down slows nobody in particular."""
+    """Loads alternate and policies are shuffled, so that a machine that slows down affects all alike."""
     for number in range(max(chosen.rich_rounds, chosen.free_rounds)):
         for load, rounds in (("rich", chosen.rich_rounds), ("free", chosen.free_rounds)):
             policies = list(chosen.policies)
@@ -113,7 +114,7 @@ def _run(
     calibration: Path,
 ) -> None:
     todo = [step for step in _order(chosen) if not _output(*step).is_file()]
-    for place, (policy, load, number) in enumerate(todo):
+    for position, (policy, load, number) in enumerate(todo):
         empty_caches(replicas)
         started = time.monotonic()
         partial = _output(policy, load, number).with_suffix(".part")
@@ -126,9 +127,9 @@ def _run(
         _output(policy, load, number).write_text(json.dumps(result))
         cell = cell_of(policy, load, [result], seconds)
         progress(
-            f"{place + 1} of {len(todo)}: {load} load, round {number + 1}, {policy}: mean TTFT "
-            f"{cell.mean_ms or 0:.0f} ms, exact {cell.share(cell.exact_tokens):.0%}, "
-            f"reuse {cell.share(cell.reused_tokens):.0%}, {seconds:.0f} s"
+            f"{position + 1} of {len(todo)}: {load} load, round {number + 1}, {policy}: mean TTFT "
+            f"{cell.mean_ms or 0:.0f} ms, exact {cell.fraction(cell.exact_tokens):.0%}, "
+            f"reuse {cell.fraction(cell.reused_tokens):.0%}, {seconds:.0f} s"
         )
 
 
@@ -142,7 +143,7 @@ def _cells(chosen: argparse.Namespace) -> dict[tuple[str, str], Cell]:
     }
 
 
-def _tell(chosen: argparse.Namespace, cells: Mapping[tuple[str, str], Cell], minutes: float) -> int:
+def _report(chosen: argparse.Namespace, cells: Mapping[tuple[str, str], Cell], minutes: float) -> int:
     for load in ("rich", "free"):
         show_table(f"Locality-{load} load", COLUMNS, rows_of(cells, load))
     verdicts = verdicts_of(cells, minutes)
@@ -150,12 +151,12 @@ def _tell(chosen: argparse.Namespace, cells: Mapping[tuple[str, str], Cell], min
     about = [
         f"SmolLM2-135M on two vLLM servers, one core each, {chosen.cache_tokens} tokens of KV cache and "
         f"{chosen.donor_tokens} of donors per server; one router process per policy and round.",
-        f"Rich: {chosen.sessions} sessions of {chosen.turns} turns (three quarters musique_s, every third turn behind "
+        f"Rich: {chosen.sessions} sessions of {chosen.turns} turns (three quarters musique_s, every third turn after "
         f"another opening; one quarter agents), {chosen.active} requests at a time, all sessions interleaved: a server "
         f"holds half of them, not all. Free: {chosen.requests} prompts that share "
         f"nothing, {chosen.free_active} at a time. About {chosen.tokens} tokens per prompt, seed {chosen.seed}.",
-        "Exact cached tokens and confirmed reuse are the engines' own words, joined to each reply. Order of policies "
-        "drawn per round, caches emptied in between.",
+        "Exact cached tokens and confirmed reuse are reported by the engines and joined to each reply. The order of "
+        "policies is drawn per round; caches are emptied in between.",
     ]
     write_report(FOLDER / "report.md", cells, verdicts, about)
     record = {

@@ -1,6 +1,6 @@
 """One policy under one load: caches emptied, a router started by its command, ``sembench run-live-gateway`` through it.
 
-In: two running engines and a manifest; out: the result of sembench, from which figures are made by ``e2e_figures``.
+In: two running engines and a manifest; out: the result of sembench, from which ``figures`` computes its figures.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _audit(folder: Path, number: int) -> Path:
 
 
 def _adjacent_ports() -> int:
-    """A free port whose neighbour is free too: replays of donor events are asked for there."""
+    """A free port whose neighbour is free too: replays of donor events are requested there."""
     while True:
         port = free_port()
         if is_free(port + 1):
@@ -120,7 +120,7 @@ def _spec(
 
 
 def warm_up(replicas: list[Replica]) -> None:
-    """What an engine loads late must cost no policy its first request."""
+    """Lazy loading in the engine must not slow down the first request of a policy."""
     text = " ".join(f"Line {number} of a text that only wakes the server up." for number in range(60))
     for replica in replicas:
         for opening in ("First.", "Once more.", "And again."):
@@ -128,7 +128,7 @@ def warm_up(replicas: list[Replica]) -> None:
 
 
 def calibrate(replicas: list[Replica], folder: Path, seed: int) -> Path:
-    """What prefill costs on these servers now, as a router's operator would measure it: a line through cold prompts."""
+    """The cost of prefill on these servers, as an operator would measure it: a line fitted to cold prompts."""
     draws = random.Random(seed)
     measured: list[tuple[int, float]] = []
     for tokens in CALIBRATION_TOKENS * CALIBRATION_ROUNDS:
@@ -211,7 +211,7 @@ def routing(
 def measure(
     router: EngineServer, replicas: list[Replica], manifest: Path, output: Path, concurrency: int, seed: int
 ) -> dict[str, Any]:
-    """What a user would run; the engines' word on reuse is joined from the event file of each."""
+    """What a user would run; the reuse reported by the engines is joined from their event files."""
     command = (
         *("run-live-gateway", "--manifest", str(manifest), "--output", str(output), "--gateway-url", router.base_url),
         *("--endpoint", "completions", "--concurrency", str(concurrency), "--block-size", str(BLOCK_TOKENS)),
@@ -224,7 +224,7 @@ def measure(
     if done.returncode:
         raise SystemExit(
             f"sembench run-live-gateway ended with {done.returncode}:\n{done.stderr[-2000:]}\n"
-            f"the router's log: {router.log_path}; go on with --resume"
+            f"the router's log: {router.log_path}; continue with --resume"
         )
     result: dict[str, Any] = json.loads(output.read_text())
     return result

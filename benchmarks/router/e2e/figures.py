@@ -1,4 +1,4 @@
-"""Results of sembench by policy and load -> the figures of the report and its verdicts. Every figure says its n."""
+"""Results of sembench by policy and load -> the figures of the report and its verdicts. Every figure states its n."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import numpy as np
 from benchmarks.targets import Verdict
 
 POLICIES = ("round_robin", "least_loaded", "prefix_hash", "semantic_locality", "precise_prefix", "semantic_placement")
-LEAST_GAIN = 2.0
-MOST_LOSS = 1.03
+MIN_GAIN = 2.0
+MAX_LOSS = 1.03
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +41,10 @@ class Cell:
     def mean_ms(self) -> float | None:
         return float(np.mean(self.ttft_ms)) if self.ttft_ms else None
 
-    def quantile_ms(self, share: float) -> float | None:
-        return float(np.quantile(self.ttft_ms, share)) if self.ttft_ms else None
+    def quantile_ms(self, q: float) -> float | None:
+        return float(np.quantile(self.ttft_ms, q)) if self.ttft_ms else None
 
-    def share(self, tokens: int) -> float:
+    def fraction(self, tokens: int) -> float:
         return tokens / self.prompt_tokens if self.prompt_tokens else 0.0
 
     def as_record(self) -> dict[str, Any]:
@@ -59,7 +59,7 @@ class Cell:
 def cell_of(policy: str, load: str, results: Sequence[Mapping[str, Any]], seconds: float) -> Cell:
     rows = [row for result in results for row in result["requests"]]
     answered = [row for row in rows if row["warm"]["status"] == "ok"]
-    told = [row for row in answered if (row["backend"] or {}).get("reused_tokens") is not None]
+    reported = [row for row in answered if (row["backend"] or {}).get("reused_tokens") is not None]
     rates = [result["aggregate"]["semantic_placement_rate_by_request"] for result in results]
     return Cell(
         policy,
@@ -73,9 +73,9 @@ def cell_of(policy: str, load: str, results: Sequence[Mapping[str, Any]], second
         ),
         sum(row["warm"]["prompt_tokens"] or 0 for row in answered),
         sum(_exact(row) for row in answered),
-        sum(row["backend"]["reused_tokens"] for row in told),
-        sum(row["backend"]["reused_tokens"] > 0 for row in told),
-        len(answered) - len(told),
+        sum(row["backend"]["reused_tokens"] for row in reported),
+        sum(row["backend"]["reused_tokens"] > 0 for row in reported),
+        len(answered) - len(reported),
         dict(Counter(row["route_outcome"] or "none" for row in rows)),
         dict(Counter(row["route_worker"] or "none" for row in rows)),
         None if not rates or None in rates else float(np.mean(rates)),
@@ -84,7 +84,7 @@ def cell_of(policy: str, load: str, results: Sequence[Mapping[str, Any]], second
 
 
 def _exact(row: Mapping[str, Any]) -> int:
-    """By the connector's word, which keeps exact and reused tokens apart; else what the engine calls cached."""
+    """From the connector, which separates exact and reused tokens; otherwise what the engine calls cached."""
     boundary = (row["backend"] or {}).get("boundary")
     return int(boundary if boundary is not None else row["warm"]["cached_tokens"] or 0)
 
@@ -100,13 +100,13 @@ def best_of(cells: Mapping[tuple[str, str], Cell]) -> str | None:
 
 
 def verdicts_of(cells: Mapping[tuple[str, str], Cell], minutes: float) -> list[Verdict]:
-    best = best_of(cells) or "nobody"
+    best = best_of(cells) or "none"
     gain = _ratio(cells.get(("round_robin", "rich")), cells.get((best, "rich")))
     loss = _ratio(cells.get((best, "free")), cells.get(("least_loaded", "free")))
     placed = cells.get(("semantic_placement", "rich"))
     return [
-        Verdict(f"rich load: mean TTFT of round_robin over that of {best} (the best)", ">=", LEAST_GAIN, gain, "x"),
-        Verdict(f"free load: mean TTFT of {best} over that of least_loaded", "<=", MOST_LOSS, loss, "x"),
+        Verdict(f"rich load: mean TTFT of round_robin over that of {best} (the best)", ">=", MIN_GAIN, gain, "x"),
+        Verdict(f"free load: mean TTFT of {best} over that of least_loaded", "<=", MAX_LOSS, loss, "x"),
         Verdict("failed requests", "==", 0, sum(cell.failed for cell in cells.values()), is_law=True),
         Verdict(
             "rich load: semantic_placement_rate_by_request of semantic_placement",
@@ -149,9 +149,10 @@ def _row(cell: Cell) -> tuple[object, ...]:
         _ms(cell.quantile_ms(0.5)),
         _ms(cell.quantile_ms(0.9)),
         " ".join(f"{mean:.0f}" for mean in cell.round_means_ms),
-        f"{cell.exact_tokens} ({cell.share(cell.exact_tokens):.0%})",
-        f"{cell.reused_tokens} ({cell.share(cell.reused_tokens):.0%})",
-        f"{cell.reused_requests} of {len(cell.ttft_ms)}" + (f", {cell.unconfirmed} untold" if cell.unconfirmed else ""),
+        f"{cell.exact_tokens} ({cell.fraction(cell.exact_tokens):.0%})",
+        f"{cell.reused_tokens} ({cell.fraction(cell.reused_tokens):.0%})",
+        f"{cell.reused_requests} of {len(cell.ttft_ms)}"
+        + (f", {cell.unconfirmed} unknown" if cell.unconfirmed else ""),
         ", ".join(f"{name} {count}" for name, count in sorted(cell.routes.items())),
         ", ".join(f"{name} {count}" for name, count in sorted(cell.workers.items())),
     )
@@ -164,7 +165,7 @@ def _ms(value: float | None) -> str:
 def write_report(
     path: Path, cells: Mapping[tuple[str, str], Cell], verdicts: Sequence[Verdict], about: Sequence[str]
 ) -> None:
-    """Markdown that needs nothing else."""
+    """A self-contained Markdown page."""
     lines = ["# Two vLLM servers behind `semgate router`", "", *about, ""]
     for load in ("rich", "free"):
         lines += [f"## Locality-{load} load", "", "| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]

@@ -1,6 +1,6 @@
-"""The two loads of the routers' end-to-end run, as manifests: sessions that come back to their texts, and none that do.
+"""The two loads of the end-to-end run, as manifests: sessions that reuse their texts, and prompts that share nothing.
 
-Rich: questions over the same retrieved passages (musique_s), some behind another opening so that no prefix is shared,
+Rich: questions over the same retrieved passages (musique_s), some after another opening so that no prefix is shared,
 and turns of real agents (miniswe). Free: a news story each (multi_news).
 """
 
@@ -32,7 +32,7 @@ FOLLOW_UPS = (
     "Which dates are given for {title}?",
     "Who is mentioned together with {title}?",
 )
-# Beginnings that a small model goes on with: an answer without a single token has no first one to be timed.
+# Beginnings that a small model continues: an empty answer has no first token to time.
 ANSWER = "Answer: According to the passages, the"
 NEXT_STEP = "THOUGHT: Next I will"
 SUMMARY = "Summary: The story is about"
@@ -117,7 +117,7 @@ def _question_session(record: dict[str, Any], turns: int, tokens: int, cutter: C
 
 
 def _agent_sessions(texts: Path, turns: int, tokens: int, cutter: Cutter) -> Iterator[list[WorkloadItem]]:
-    """The first turns of each session that are long enough to be worth a place in a cache."""
+    """The first turns of each session that are long enough to be worth caching."""
     sessions: dict[str, list[str]] = {}
     with gzip.open(texts / AGENTS, "rt", encoding="utf-8") as stream:
         for line in stream:
@@ -141,6 +141,6 @@ def _turn(stream: str, turn: int, prompt: str, transform: str) -> WorkloadItem:
 
 
 def _free_item(text: str, number: int, tokens: int, cutter: Cutter) -> WorkloadItem:
-    """The number comes first: not even the opening is shared."""
+    """The number comes first, so that not even the opening is shared."""
     prompt = f"{number}. {cutter.cut(text, tokens)}\n\n{SUMMARY}"
     return WorkloadItem(item_id_for("free", str(number), "alone"), "multi_news", str(number), "alone", prompt)

@@ -37,7 +37,7 @@ WARM_UP_REQUESTS = 24
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """``spec`` is None where the client speaks to Dynamo's front-end itself."""
+    """``spec`` is None if the client connects to Dynamo's front-end directly."""
 
     name: str
     spec: ServerSpec | None
@@ -57,15 +57,15 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--mooncake-speed", type=float, default=6.0, help="trace seconds per second")
     parser.add_argument("--claude-speed", type=float, default=20.0)
     parser.add_argument("--sessions", type=int, default=24, help="Claude Code sessions")
-    parser.add_argument("--most-prompt-tokens", type=int, default=64_000)
-    parser.add_argument("--most-output-tokens", type=int, default=32)
+    parser.add_argument("--max-prompt-tokens", "--most-prompt-tokens", type=int, default=64_000)
+    parser.add_argument("--max-output-tokens", "--most-output-tokens", type=int, default=32)
     parser.add_argument("--speedup", type=float, default=0.6, help="of the mockers")
     parser.add_argument("--blocks", type=int, default=16_384, help="KV blocks of 64 tokens per worker")
     parser.add_argument("--session-header", action="store_true", help="send X-Session-ID")
     parser.add_argument("--router-flags", default="", help="more flags for our router, separated by spaces")
     parser.add_argument("--dynamo-flags", default="", help="more flags for Dynamo's routing front-end")
     parser.add_argument("--name", default="router-fleet", help="of the result file")
-    parser.add_argument("--enforce", action="store_true", help="targets that are not reached fail, too")
+    parser.add_argument("--enforce", action="store_true", help="fail if a target is missed")
     return parser.parse_args(words)
 
 
@@ -108,7 +108,7 @@ def _claude_code(chosen: argparse.Namespace) -> list[Turn]:
 
 
 def _window(chosen: argparse.Namespace, speed: float) -> Window:
-    return Window(speed, chosen.seconds, chosen.most_prompt_tokens, chosen.most_output_tokens)
+    return Window(speed, chosen.seconds, chosen.max_prompt_tokens, chosen.max_output_tokens)
 
 
 _TRACES: dict[str, Callable[[argparse.Namespace], list[Turn]]] = {"mooncake": _mooncake, "claude-code": _claude_code}
@@ -134,7 +134,7 @@ def arms_of(chosen: argparse.Namespace, pairs: Fleet, kv: Fleet, folder: Path) -
 def _run_all(
     chosen: argparse.Namespace, loads: dict[str, list[Turn]], arms: Sequence[Arm], fleets: Sequence[int]
 ) -> list[dict[str, Any]]:
-    """Rounds outside, arms inside, in turning order; every run has tokens of its own, so none hits another's cache."""
+    """Rounds outside, arms inside, in rotating order; every run has its own tokens, so none hits another's cache."""
     runs: list[dict[str, Any]] = []
     for number in range(chosen.rounds):
         for name, turns in loads.items():
@@ -151,7 +151,7 @@ def _run_all(
 
 
 def _run(arm: Arm, turns: list[Turn], salt: int, session_header: bool, fleets: Sequence[int]) -> dict[str, Any]:
-    """A new router process for every run: what it learnt from another arm's load is gone."""
+    """A new router process for every run, so that it knows nothing of another arm's load."""
     bodies = [body_of(turn, MODEL, salt) for turn in turns]
     with ExitStack() as stack:
         router = None if arm.spec is None else stack.enter_context(launch(arm.spec))
@@ -194,7 +194,7 @@ def _show(runs: list[dict[str, Any]], trace: str, arms: Sequence[str]) -> None:
         busy = f"{median(run['cpu_share'] for run in mine):.0%}"
         rows.append((arm, *times, share, f"{sum(run['n'] for run in mine)} / {failed}", busy))
     rounds = len({run["round"] for run in runs})
-    title = f"{trace}: TTFT in ms, median with least and most of {rounds} rounds; hits as the workers report them"
+    title = f"{trace}: TTFT in ms, median with minimum and maximum of {rounds} rounds; hits as the workers report them"
     show_table(title, ("arm", "mean", "p50", "p90", "p99", "hit tokens of prompt tokens", "ok / failed", "CPU"), rows)
 
 

@@ -52,7 +52,7 @@ class MockerOptions:
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """One replica as our router is told about it."""
+    """One replica as it is configured in our router."""
 
     url: str
     events: str

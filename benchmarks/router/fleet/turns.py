@@ -38,22 +38,22 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """``speed`` trace seconds pass in one second here; ``seconds`` are of here."""
+    """``speed`` trace seconds pass in one second of the replay, which takes ``seconds``."""
 
     speed: float
     seconds: float
-    most_prompt_tokens: int
-    most_output_tokens: int
+    max_prompt_tokens: int
+    max_output_tokens: int
 
 
 def mooncake(window: Window, begin_s: float = 600.0) -> list[Turn]:
-    """Arrivals as they were; every request stands alone."""
+    """Arrivals as recorded; every request is its own session."""
     turns = []
     for number, row in enumerate(_rows(TRACES / MOONCAKE)):
         due_s = (row["timestamp"] / 1000.0 - begin_s) / window.speed
-        if 0.0 <= due_s < window.seconds and row["input_length"] <= window.most_prompt_tokens:
+        if 0.0 <= due_s < window.seconds and row["input_length"] <= window.max_prompt_tokens:
             ids = np.array(row["hash_ids"], np.uint64)
-            output = min(row["output_length"], window.most_output_tokens)
+            output = min(row["output_length"], window.max_output_tokens)
             turns.append(Turn(due_s, f"m{number}", ids, MOONCAKE_BLOCK, row["input_length"], max(1, output)))
     return turns
 
@@ -67,7 +67,7 @@ def claude_code(window: Window, sessions: int) -> list[Turn]:
     taken = 0
     for row in _rows(TRACES / CLAUDE_CODE):
         own = [request for request in row["requests"] if request["type"] != "subagent"]
-        if not own or own[0]["in"] > window.most_prompt_tokens / 2:
+        if not own or own[0]["in"] > window.max_prompt_tokens / 2:
             continue
         turns += _turns_of(own, taken, taken / sessions * window.seconds / 2, window)
         taken += 1
@@ -80,11 +80,11 @@ def _turns_of(requests: list[dict[str, Any]], number: int, start_s: float, windo
     turns = []
     for request in requests:
         due_s = start_s + request["t"] / window.speed
-        if request["in"] > window.most_prompt_tokens or due_s >= window.seconds:
+        if request["in"] > window.max_prompt_tokens or due_s >= window.seconds:
             break
         ids = np.array(request["hash_ids"], np.uint64) + np.uint64(1_000_000 * (number + 1))
         prompt = min(request["in"], len(ids) * CLAUDE_BLOCK)
-        output = max(1, min(request["out"], window.most_output_tokens))
+        output = max(1, min(request["out"], window.max_output_tokens))
         turns.append(Turn(due_s, f"c{number}", ids, CLAUDE_BLOCK, prompt, output))
     return turns
 

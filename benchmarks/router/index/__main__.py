@@ -2,7 +2,7 @@
 
 Run ``python -m benchmarks.router.index``. One workload, one run: look-up and hashing of 4,096-token requests at a
 million blocks, blocks stored and removed per second, bytes per block, events over ZeroMQ. Every answer is checked. On a
-busy machine the wall clock measures the others: CPU time stands beside it.
+busy machine the wall clock also measures other processes, so CPU time is reported too.
 """
 
 from __future__ import annotations

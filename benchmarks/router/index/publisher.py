@@ -1,4 +1,4 @@
-"""An engine's event socket without an engine: sends all chains when somebody has subscribed, then waits to be ended."""
+"""An engine's event socket without an engine: sends all chains after the first subscription, then waits."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ LIMIT_SECONDS = 300.0
 
 @contextmanager
 def publishing(blocks: int) -> Iterator[tuple[int, int]]:
-    """(port, messages) of a publisher that begins when somebody subscribes."""
+    """(port, messages) of a publisher that starts at the first subscription."""
     command = [sys.executable, "-m", "benchmarks.router.index.publisher", str(blocks)]
     process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdin is not None

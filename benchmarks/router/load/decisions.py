@@ -66,10 +66,10 @@ class Publisher:
 
     def wait_for_subscriber(self) -> None:
         if not self._socket.poll(int(1000 * _SUBSCRIBED_S)):
-            raise TimeoutError(f"nobody subscribed to {self.endpoint} within {_SUBSCRIBED_S:.0f} s")
+            raise TimeoutError(f"no subscriber on {self.endpoint} within {_SUBSCRIBED_S:.0f} s")
 
     def store_chain(self, blocks: int, *, keep: bool) -> list[int]:
-        """Announces a new chain in two batches, the second hanging on the first by its parent."""
+        """Announces a new chain in two batches, the second with the first as its parent."""
         tokens = self._draw.integers(5, 49_000, blocks * BLOCK_TOKENS, dtype=np.uint32)
         first = (self._seed << 40) + self._hashes + 1
         hashes = list(range(first, first + blocks))
@@ -152,7 +152,7 @@ def indexed_blocks(base_url: str) -> int:
 
 
 def _ask(port: int, publishers: Sequence[Publisher], requests: int) -> None:
-    """One at a time: a chain that some replica holds, cut somewhere, and a tail nobody has seen."""
+    """One at a time: a chain that some replica holds, cut somewhere, and a new tail."""
     draw = np.random.default_rng(7)
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     try:

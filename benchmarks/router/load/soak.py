@@ -17,7 +17,7 @@ from benchmarks.router.load.client import Job
 from benchmarks.router.load.rounds import cpu_seconds, rss_bytes
 
 _SLACK_S = 120.0
-_SETTLED_SHARE = 1.0 / 3.0  # allocators and caches fill at first; the slope is of what follows
+_WARM_FRACTION = 1.0 / 3.0  # allocators and caches fill at first; the slope is of what follows
 _direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
@@ -50,11 +50,11 @@ def soak(pid: int, job: Job, upstreams: Sequence[str]) -> dict[str, Any]:
 
 def _sample(client: subprocess.Popen[str], pid: int, started: float, longest_s: float) -> list[tuple[float, int]]:
     samples: list[tuple[float, int]] = []
-    said = started
+    reported_s = started
     while client.poll() is None and time.monotonic() - started < longest_s:
         samples.append((time.monotonic() - started, rss_bytes(pid)))
-        if time.monotonic() - said > 30.0:
-            said = time.monotonic()
+        if time.monotonic() - reported_s > 30.0:
+            reported_s = time.monotonic()
             progress(f"soak: {samples[-1][0]:.0f} s, router {samples[-1][1] / 1e6:.1f} MB")
         try:
             client.wait(1.0)
@@ -64,9 +64,9 @@ def _sample(client: subprocess.Popen[str], pid: int, started: float, longest_s: 
 
 
 def memory(samples: Sequence[tuple[float, int]], begin_s: float, end_s: float) -> dict[str, float] | None:
-    """Slope by least squares over the settled part, while the load is on."""
-    settled_s = begin_s + _SETTLED_SHARE * (end_s - begin_s)
-    kept = np.array([sample for sample in samples if settled_s <= sample[0] <= end_s], dtype=np.float64)
+    """Slope by least squares over the steady part, while the load is on."""
+    steady_s = begin_s + _WARM_FRACTION * (end_s - begin_s)
+    kept = np.array([sample for sample in samples if steady_s <= sample[0] <= end_s], dtype=np.float64)
     if len(kept) < 5:
         return None
     slope = np.polyfit(kept[:, 0], kept[:, 1], 1)[0]
@@ -94,13 +94,13 @@ def show_soak(name: str, record: Mapping[str, Any], job: Job) -> None:
     rows = [
         ("streams open at once, client", record["peak_open"]),
         ("streams open at once, replicas (sum of peaks)", record["replicas_peak_streams"]),
-        ("requests that ended well", record["ok"]),
+        ("successful requests", record["ok"]),
         ("failed", json.dumps(record["failed"])),
         ("aborted at the replicas", record["replicas"]["aborted"]),
         ("first token p50 / p99 ms (the replica waits first)", first and f"{first['p50']:.1f} / {first['p99']:.1f}"),
         ("router processor share", f"{record['router_cpu_share']:.2f}"),
         (
-            "router memory MB, first / last / most",
+            "router memory MB, first / last / maximum",
             rss and f"{rss['first_mb']:.1f} / {rss['last_mb']:.1f} / {rss['high_mb']:.1f}",
         ),
         (

@@ -1,7 +1,7 @@
 """A simulated fleet: 64 prefix caches of equal size, leaf-first LRU or farthest next use, and one prefill queue each.
 
 A model, not an engine: a prompt's blocks are in the cache from the moment it is placed, prefill is first in, first out,
-decoding delays nobody. Memory: 16 bytes per cached block and 16 per distinct block of the load.
+decoding delays no request. Memory: 16 bytes per cached block and 16 per distinct block of the load.
 """
 
 from __future__ import annotations

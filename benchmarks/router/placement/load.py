@@ -117,15 +117,15 @@ def _ordered(
 def _tile(
     session: Longs, turn: Longs, tenant: Longs, system_blocks: Longs, added: Longs, local: bool
 ) -> tuple[Longs, Ints]:
-    """Blocks of each request: the tenant's, then all the session has said so far. New ids where nothing is shared."""
+    """Blocks of each request: the tenant's, then the session's history. New ids if nothing is shared."""
     first_id = np.zeros(system_blocks.size + 1, dtype=np.int64)
     first_id[1:] = np.cumsum(system_blocks)
     fresh = first_id[-1]
     starts = np.zeros(session.size + 1, dtype=np.int64)
-    said = 0
+    history = 0
     for request in range(session.size):
-        said = added[request] if turn[request] == 0 else said + added[request]
-        starts[request + 1] = starts[request] + system_blocks[tenant[session[request]]] + said
+        history = added[request] if turn[request] == 0 else history + added[request]
+        starts[request + 1] = starts[request] + system_blocks[tenant[session[request]]] + history
     blocks = np.empty(starts[-1], dtype=np.int32)
     opened = 0
     for request in range(session.size):

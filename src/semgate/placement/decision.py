@@ -23,7 +23,7 @@ class Decision:
     ``exact_blocks`` is what the chosen replica holds by announcement or routing history, ``donor_tokens`` what donors
     announced there cover beyond it, ``similarity`` that coverage as a fraction of the prompt (None without donor
     evidence). ``expected_tokens`` are the prefill tokens the policy expects to be reused; the rest is added load.
-    ``own_evidence``: only the tenant's own requests decided, so that the tenant may be told the route.
+    ``own_evidence``: only the tenant's own requests decided, so that the tenant may see the route.
     A route, never a claim of reuse: only the engine knows what it reused.
     """
 

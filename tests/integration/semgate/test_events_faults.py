@@ -123,7 +123,7 @@ def test_the_loop_the_router_runs_on() -> None:
         runner.run(asyncio.wait_for(scenario(), 180))
 
 
-def test_a_stream_cut_and_mended_is_filled_from_the_replay_buffer() -> None:
+def test_a_stream_cut_and_restored_is_filled_from_the_replay_buffer() -> None:
     async def scenario() -> None:
         pool = EnginePool()
         async with KvPublisher() as publisher, CuttableLink(publisher.endpoint) as link:
@@ -134,7 +134,7 @@ def test_a_stream_cut_and_mended_is_filled_from_the_replay_buffer() -> None:
                 await link.cut()
                 await until(lambda: not standing(feed).connected)
                 await live(pool, publisher, 50)
-                await link.mend()
+                await link.restore()
                 # nothing is published any more: the new connection alone must make us ask
                 await until(lambda: standing(feed).next_seq == 100)
                 assert equals(feed, pool)
@@ -285,7 +285,7 @@ def test_a_publisher_that_starts_again_from_zero(replay: bool, steps_after: int)
     run(scenario())
 
 
-def test_what_cannot_be_read_is_counted_and_the_rest_goes_on() -> None:
+def test_what_cannot_be_read_is_counted_and_the_rest_continues() -> None:
     async def scenario() -> None:
         pool = EnginePool()
         async with KvPublisher() as publisher, listening(publisher) as feed:
@@ -368,14 +368,14 @@ def test_any_mixture_of_faults_ends_in_the_truth(seed: int) -> None:
         try:
             async with listening(publisher, watchful(publisher)) as feed:
                 for _ in range(300):
-                    fate = dice.random()
-                    if fate < 0.1:
+                    draw = dice.random()
+                    if draw < 0.1:
                         await live(pool, publisher, dice.randint(1, 4), lost=True)
-                    elif fate < 0.15 and publisher.buffer:
+                    elif draw < 0.15 and publisher.buffer:
                         await publisher.send(*dice.choice(publisher.buffer))
-                    elif fate < 0.17:
+                    elif draw < 0.17:
                         await publisher.publish(pool.clear())
-                    elif fate < 0.18:
+                    elif draw < 0.18:
                         await publisher.close()
                         endpoints = (publisher.endpoint, publisher.replay_endpoint)
                         publisher = KvPublisher(endpoint=endpoints[0], replay=endpoints[1])
@@ -420,7 +420,7 @@ def test_replicas_come_and_go() -> None:
 
 
 def test_without_a_replay_endpoint_a_new_connection_is_believed_to_be_a_new_engine() -> None:
-    """The engine starts again and its numbers happen to go on where ours stood: nothing in the stream shows it."""
+    """The engine restarts and its sequence numbers happen to continue from ours: nothing in the stream shows it."""
 
     async def scenario() -> None:
         pool = EnginePool()
@@ -433,7 +433,7 @@ def test_without_a_replay_endpoint_a_new_connection_is_believed_to_be_a_new_engi
                 await link.cut()
                 await until(lambda: not standing(feed).connected)
                 pool.clear()  # another life: empty, and silent about it
-                await link.mend()
+                await link.restore()
                 await until(lambda: standing(feed).connected)
                 assert equals(feed, pool)
                 await publisher.subscribed()

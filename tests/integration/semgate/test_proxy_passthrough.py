@@ -53,12 +53,12 @@ def test_a_stream_passes_byte_for_byte_and_is_recorded(tmp_path: Path) -> None:
 
 def test_each_chunk_passes_before_the_next_one_is_made(tmp_path: Path) -> None:
     async def act() -> None:
-        go_on = asyncio.Semaphore(0)
+        resume = asyncio.Semaphore(0)
 
         async def script(call: Call) -> None:
             call.write(EVENTS_HEAD)
             for number in range(5):
-                await go_on.acquire()
+                await resume.acquire()
                 call.chunk(event({"n": number}))
             call.end()
 
@@ -67,7 +67,7 @@ def test_each_chunk_passes_before_the_next_one_is_made(tmp_path: Path) -> None:
             status, _ = await client.head()  # the head does not wait for the first chunk either
             assert status == 200
             for number in range(5):
-                go_on.release()
+                resume.release()
                 assert await client.chunk() == event({"n": number})
             assert await client.chunk() == b""
 
@@ -135,15 +135,15 @@ def test_requests_go_up_untouched_without_what_is_not_theirs(tmp_path: Path) -> 
     "status", ["400 Bad Request", "401 Unauthorized", "429 Too Many Requests", "500 Oops", "503 No"]
 )
 def test_errors_of_the_upstream_pass_as_they_are(tmp_path: Path, status: str) -> None:
-    said = b'{"error": {"message": "no such model"}, "odd": true}'
+    body = b'{"error": {"message": "no such model"}, "odd": true}'
 
     async def script(call: Call) -> None:
-        call.reply(said, status=status, more="retry-after: 7\r\n")
+        call.reply(body, status=status, more="retry-after: 7\r\n")
 
     async def act() -> None:
         async with proxying(script, tmp_path) as running:
             answer = await ask(running.port, "POST", CHAT, chat_body("hello"))
-        assert (answer.status, answer.body, answer.headers["retry-after"]) == (int(status[:3]), said, "7")
+        assert (answer.status, answer.body, answer.headers["retry-after"]) == (int(status[:3]), body, "7")
         (record,) = running.records()
         assert record["metadata"]["outcome"] == "http_error"
         assert "observed_total_latency_ms" not in record
@@ -268,7 +268,7 @@ def test_an_error_inside_a_stream_is_recorded_as_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("phase", ["before the first byte", "in the stream"])
-def test_when_the_client_leaves_the_upstream_is_told(tmp_path: Path, phase: str) -> None:
+def test_when_the_client_leaves_the_upstream_request_is_cancelled(tmp_path: Path, phase: str) -> None:
     async def act() -> None:
         left, begun = asyncio.Event(), asyncio.Event()
 
@@ -337,7 +337,7 @@ def test_one_connection_serves_many_requests_and_many_clients_are_served_at_once
     play(act)
 
 
-def test_too_many_at_once_are_told_to_come_again(tmp_path: Path) -> None:
+def test_requests_beyond_the_limit_are_asked_to_retry_later(tmp_path: Path) -> None:
     async def act() -> None:
         release = asyncio.Event()
 
@@ -376,10 +376,10 @@ def test_health_readiness_and_metrics(tmp_path: Path) -> None:
 def test_the_simulator_replays_what_the_proxy_recorded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async def talk(running: Running) -> None:
         for session in range(4):
-            said = ["SYSTEM: be brief. " + "word " * 200]
+            turns = ["SYSTEM: be brief. " + "word " * 200]
             for turn in range(4):
-                said.append(f"question {turn} " + "more " * 50)
-                await ask(running.port, "POST", CHAT, chat_body(*said), (("x-session-id", f"s{session}"),))
+                turns.append(f"question {turn} " + "more " * 50)
+                await ask(running.port, "POST", CHAT, chat_body(*turns), (("x-session-id", f"s{session}"),))
 
     async def act() -> None:
         async with proxying(stream_three_tokens, tmp_path / "traces") as running:

@@ -1,5 +1,5 @@
-"""Nothing a real proxy process writes or says of its own holds a prompt's text or a digest anybody could check a guess
-against: files, logs, metrics, headers."""
+"""No output of a real proxy process (files, logs, metrics, headers) holds a prompt's text, or a digest that would let a
+reader verify a guess."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def answer(call: Call) -> None:
 
 async def use(port: int) -> list[str]:
     """Everything the process says of its own: the headers of its answers, its pages, its refusals."""
-    said: list[str] = []
+    outputs: list[str] = []
     named = (
         ("x-session-id", CANARY),
         ("x-tenant-id", CANARY),
@@ -78,28 +78,28 @@ async def use(port: int) -> list[str]:
     for body in [*bodies(), *(body + b" " * pad for body in bodies() for pad in (1, 2, 3))]:
         for path in (CHAT, "/v1/completions", f"{CHAT}?q={CANARY}"):
             got = await ask(port, "POST", path, body, named)
-            said.append(str(got.headers))
+            outputs.append(str(got.headers))
     for path in (f"/{CANARY}", f"/v1/models/{CANARY}", "/metrics", "/healthz"):
         got = await ask(port, "GET", path, b"", named)
-        said += [str(got.headers), "" if path.startswith("/v1") else got.body.decode()]
+        outputs += [str(got.headers), "" if path.startswith("/v1") else got.body.decode()]
     async with connected(port) as client:
         client.writer.write(CANARY.encode() + b"\r\n\r\n")
-        said.append((await client.answer()).body.decode())
-    return said
+        outputs.append((await client.answer()).body.decode())
+    return outputs
 
 
-def test_nothing_written_or_said_holds_text_or_unkeyed_digests(tmp_path: Path) -> None:
+def test_no_output_holds_text_or_unkeyed_digests(tmp_path: Path) -> None:
     async def act() -> None:
         async with (
             scripted(answer) as upstream,
             proxy_process(upstream.origin, tmp_path / "work", "--trust-tenant-header", "true") as (port, _),
         ):
-            said = await use(port)
+            outputs = await use(port)
         files = [path for path in (tmp_path / "work").rglob("*") if path.is_file()]
-        everything = {str(path): path.read_bytes() for path in files} | {"said": "\n".join(said).encode()}
+        everything = {str(path): path.read_bytes() for path in files} | {"outputs": "\n".join(outputs).encode()}
         records = [line for name, held in everything.items() if name.endswith(".jsonl") for line in held.splitlines()]
         assert len(records) > 40
-        assert b"semgate_proxy_requests_total" in everything["said"]
+        assert b"semgate_proxy_requests_total" in everything["outputs"]
         lowered = {name: held.lower() for name, held in everything.items()}
         for guess in guesses():
             for name, held in lowered.items():

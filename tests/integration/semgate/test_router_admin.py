@@ -44,7 +44,7 @@ async def admin(port: int, method: str, path: str, body: Any = None, key: str = 
 
 
 @pytest.mark.parametrize("headers", [{}, {"authorization": "Bearer wrong"}, {"authorization": f"Basic {KEY}"}])
-def test_without_the_key_nothing_is_told(headers: dict[str, str], tmp_path: Path) -> None:
+def test_without_the_key_nothing_is_revealed(headers: dict[str, str], tmp_path: Path) -> None:
     async def work() -> None:
         async with with_admin(tmp_path) as (_, port):
             for path in ("/admin/replicas", "/admin/decisions", "/metrics", "/readyz", "/nothing"):

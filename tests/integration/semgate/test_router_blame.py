@@ -78,7 +78,7 @@ def test_with_every_breaker_open_one_replica_is_tried_and_may_recover(tmp_path: 
     run(work())
 
 
-def test_only_a_refused_connection_says_that_nobody_is_there() -> None:
+def test_only_a_refused_connection_means_that_the_replica_is_gone() -> None:
     assert _ending(HttpFault("no_connection", sent=False)) == "unknown"
     assert _ending(HttpFault("connect", sent=False, refused=True)) == "gone"
     assert _ending(HttpFault("connect", sent=False, detail="timed out")) == "failed"
@@ -159,7 +159,7 @@ def test_nothing_behind_the_models_length_is_looked_at(tmp_path: Path) -> None:
 def test_a_stream_cut_by_the_shutdown_is_written_down_as_cut(tmp_path: Path) -> None:
     async def work() -> None:
         async with router_rig(tmp_path, "a", shutdown_seconds=0.1) as rig:
-            rig.replica("a").go_on.clear()
+            rig.replica("a").resume.clear()
             running = asyncio.ensure_future(ask(rig.port, body=chat()))
             await rig.replica("a").answering.wait()
         assert not (await running).complete

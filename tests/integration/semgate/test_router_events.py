@@ -21,7 +21,7 @@ from semblend.integration.donor_socket import DonorSocket
 from semgate.events.wire import BlockStored
 
 PROMPT = list(range(100, 164))
-TOLD = {"tell_shared_evidence": True}  # one tenant: it may hear where its requests were placed and why
+REVEALED = {"tell_shared_evidence": True}  # one tenant: it may see where its requests were placed and why
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
@@ -49,7 +49,7 @@ async def indexed(rig: Rig, replica: str, blocks: int) -> None:
 def test_requests_follow_the_announced_blocks(tmp_path: Path) -> None:
     async def work() -> None:
         async with KvPublisher() as first, KvPublisher() as second:
-            options: dict[str, Any] = {**TOLD, "routing_policy": "precise_prefix", "block_tokens": BLOCK}
+            options: dict[str, Any] = {**REVEALED, "routing_policy": "precise_prefix", "block_tokens": BLOCK}
             async with router_rig(tmp_path, announced={"a": at(first), "b": at(second)}, **options) as rig:
                 await second.subscribed()
                 pool = EnginePool()
@@ -68,7 +68,7 @@ def test_requests_follow_the_announced_blocks(tmp_path: Path) -> None:
 def test_a_cleared_cache_is_no_longer_followed(tmp_path: Path) -> None:
     async def work() -> None:
         async with KvPublisher() as publisher:
-            options: dict[str, Any] = {**TOLD, "routing_policy": "precise_prefix", "block_tokens": BLOCK}
+            options: dict[str, Any] = {**REVEALED, "routing_policy": "precise_prefix", "block_tokens": BLOCK}
             async with router_rig(tmp_path, announced={"b": at(publisher)}, **options) as rig:
                 await publisher.subscribed()
                 pool = EnginePool()
@@ -88,7 +88,7 @@ def test_a_router_that_starts_late_learns_the_past(tmp_path: Path) -> None:
         async with KvPublisher() as publisher:
             pool = EnginePool()
             await publisher.publish(pool.store(PROMPT))
-            options: dict[str, Any] = {**TOLD, "routing_policy": "precise_prefix", "block_tokens": BLOCK}
+            options: dict[str, Any] = {**REVEALED, "routing_policy": "precise_prefix", "block_tokens": BLOCK}
             for _ in range(2):
                 async with router_rig(tmp_path, announced={"b": at(publisher)}, **options) as rig:
                     await indexed(rig, "b", 16)
@@ -101,7 +101,7 @@ def test_the_engines_own_block_size_is_taken_over(tmp_path: Path) -> None:
     async def work() -> None:
         async with KvPublisher() as publisher:
             options: dict[str, Any] = {
-                **TOLD,
+                **REVEALED,
                 "routing_policy": "precise_prefix",
                 "block_tokens": 16,
                 "health_seconds": 0.05,
@@ -117,10 +117,10 @@ def test_the_engines_own_block_size_is_taken_over(tmp_path: Path) -> None:
     run(work())
 
 
-def test_a_replica_set_anew_under_its_name_begins_cold(tmp_path: Path) -> None:
+def test_a_replica_set_again_under_its_name_starts_cold(tmp_path: Path) -> None:
     async def work() -> None:
         async with KvPublisher() as first, KvPublisher() as second:
-            options: dict[str, Any] = {**TOLD, "routing_policy": "precise_prefix", "block_tokens": BLOCK}
+            options: dict[str, Any] = {**REVEALED, "routing_policy": "precise_prefix", "block_tokens": BLOCK}
             async with router_rig(tmp_path, announced={"b": at(first)}, **options) as rig:
                 await first.subscribed()
                 await first.publish(EnginePool().store(PROMPT))
@@ -172,12 +172,12 @@ def test_a_request_is_placed_where_its_donors_are(tmp_path: Path) -> None:
         announcer = DonorAnnouncer(lambda: socket, key.read_bytes().strip(), Border(faults.append, logging.getLogger()))
         try:
             announced = {"b": f";donors={socket.endpoints[0]}"}
-            options: dict[str, Any] = {**TOLD, "routing_policy": "semantic_placement", "donors_key_file": key}
+            options: dict[str, Any] = {**REVEALED, "routing_policy": "semantic_placement", "donors_key_file": key}
             async with router_rig(tmp_path, announced=announced, **options) as rig:
                 prompt = [7, 8, 9, 10, 11, *shared.tolist()]
                 number = 0
                 async with asyncio.timeout(30.0):
-                    while True:  # a subscriber that is still connecting misses what is said meanwhile
+                    while True:  # a subscriber that is still connecting misses what is sent meanwhile
                         announcer.loadable(f"d{number}", shared, tenant_of_salt(None), None)
                         number += 1
                         reply = await complete(rig, [number, *prompt])

@@ -41,7 +41,7 @@ def test_a_fault_before_the_first_byte_goes_unnoticed(mode: Mode, tmp_path: Path
 
 
 @pytest.mark.parametrize("mode", ["hang", "hang_after_head"])
-def test_a_hung_replica_is_left_and_told(mode: Mode, tmp_path: Path) -> None:
+def test_a_hung_replica_is_left_and_its_connection_closed(mode: Mode, tmp_path: Path) -> None:
     async def work() -> None:
         async with router_rig(tmp_path, first_byte_seconds=2.0) as rig:
             rig.replica("a").mode = mode
@@ -52,7 +52,7 @@ def test_a_hung_replica_is_left_and_told(mode: Mode, tmp_path: Path) -> None:
     run(work())
 
 
-def test_a_replica_nobody_listens_on_costs_no_request(tmp_path: Path) -> None:
+def test_a_replica_that_does_not_listen_costs_no_request(tmp_path: Path) -> None:
     async def work() -> None:
         async with router_rig(tmp_path) as rig:
             await rig.replica("a").die()
@@ -65,7 +65,7 @@ def test_a_replica_nobody_listens_on_costs_no_request(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["die_in_stream", "die_in_event", "stall_in_stream", "close_without_length"])
-def test_a_replica_lost_in_mid_stream_is_said_and_the_connection_closed(mode: Mode, tmp_path: Path) -> None:
+def test_a_replica_lost_in_mid_stream_is_reported_and_the_connection_closed(mode: Mode, tmp_path: Path) -> None:
     async def work() -> None:
         async with router_rig(tmp_path, idle_seconds=0.3) as rig:
             rig.replica("a").mode = mode
@@ -176,7 +176,7 @@ def test_a_client_that_leaves_stops_the_replica(tmp_path: Path) -> None:
     async def work() -> None:
         async with router_rig(tmp_path, "a") as rig:
             replica = rig.replica("a")
-            replica.go_on.clear()
+            replica.resume.clear()
             exchange = await Exchange.open(rig.port)
             await exchange.send("POST", "/v1/chat/completions", json.dumps(chat()).encode())
             await replica.answering.wait()
@@ -199,7 +199,7 @@ def test_a_client_that_leaves_before_the_first_byte_stops_the_replica(tmp_path: 
             await rig.replica("a").asked.wait()
             await exchange.close()
             await rig.replica("a").left.wait()
-            assert rig.replica("b").requests == 0, "nobody waits for the answer any more"
+            assert rig.replica("b").requests == 0, "no client waits for the answer any more"
 
     run(work())
 
@@ -208,13 +208,13 @@ def test_a_drained_replica_gets_nothing_new_and_ends_what_it_has(tmp_path: Path)
     async def work() -> None:
         async with router_rig(tmp_path) as rig:
             replica = rig.replica("a")
-            replica.go_on.clear()
+            replica.resume.clear()
             running = asyncio.ensure_future(ask(rig.port, body=chat()))
             await replica.answering.wait()
             rig.gateway.roster.set_draining("a", draining=True)
             later = [await ask(rig.port, body=chat()) for _ in range(4)]
             assert {reply.header("x-semantickv-replica") for reply in later} == {"b"}
-            replica.go_on.set()
+            replica.resume.set()
             assert is_whole_answer(await running)
 
     run(work())
@@ -224,20 +224,20 @@ def test_open_streams_end_when_the_router_stops(tmp_path: Path) -> None:
     async def work() -> None:
         async with router_rig(tmp_path, "a") as rig:
             replica = rig.replica("a")
-            replica.go_on.clear()
+            replica.resume.clear()
             running = asyncio.ensure_future(ask(rig.port, body=chat()))
             await replica.answering.wait()
-            replica.go_on.set()
+            replica.resume.set()
         assert is_whole_answer(await running)
 
     run(work())
 
 
-def test_a_stream_longer_than_the_shutdown_is_told_why_it_ends(tmp_path: Path) -> None:
+def test_a_stream_longer_than_the_shutdown_ends_with_a_reason(tmp_path: Path) -> None:
     async def work() -> None:
         async with router_rig(tmp_path, "a", shutdown_seconds=0.2) as rig:
             replica = rig.replica("a")
-            replica.go_on.clear()
+            replica.resume.clear()
             running = asyncio.ensure_future(ask(rig.port, body=chat()))
             await replica.answering.wait()
         reply = await running

@@ -82,10 +82,10 @@ def test_any_bytes_on_the_wire_leave_the_router_serving(tmp_path: Path, caplog: 
             exchange.writer.write(raw + b"\r\n\r\n")
             exchange.writer.write_eof()
             try:
-                said = await asyncio.wait_for(exchange.reader.read(4096), 5.0)
+                reply = await asyncio.wait_for(exchange.reader.read(4096), 5.0)
             except ConnectionError:
-                said = b""
-            assert b"Traceback" not in said
+                reply = b""
+            assert b"Traceback" not in reply
             await exchange.close()
         assert (await ask(rig.port, body=chat())).status == 200
 

@@ -37,13 +37,13 @@ def test_what_one_tenant_sent_does_not_place_another(policy: str, tmp_path: Path
     run(work())
 
 
-@pytest.mark.parametrize("told", [False, True])
-def test_announced_evidence_is_told_only_by_the_operators_leave(told: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("revealed", [False, True])
+def test_announced_evidence_is_revealed_only_by_the_operators_leave(revealed: bool, tmp_path: Path) -> None:
     async def work() -> None:
         async with KvPublisher() as engine:
             options: dict[str, Any] = {"routing_policy": "precise_prefix", "block_tokens": BLOCK}
             announced = {"b": f";events={engine.endpoint};replay={engine.replay_endpoint}"}
-            async with router_rig(tmp_path, announced=announced, tell_shared_evidence=told, **options) as rig:
+            async with router_rig(tmp_path, announced=announced, tell_shared_evidence=revealed, **options) as rig:
                 await engine.subscribed()
                 await engine.publish(EnginePool().store(PROMPT))
                 line = f'semgate_index_blocks{{replica="b"}} {float(len(PROMPT) // BLOCK)}'.encode()
@@ -53,7 +53,7 @@ def test_announced_evidence_is_told_only_by_the_operators_leave(told: bool, tmp_
                 assert b'semgate_events_unreadable_total{replica="b"} 0.0' in rig.gateway.metrics.text()
                 reply = await complete(rig, "two")
                 assert reply.header("x-semantickv-replica") == "b", "placed by it all the same"
-                assert reply.header(PATH) == ("exact_route" if told else None)
+                assert reply.header(PATH) == ("exact_route" if revealed else None)
                 assert reply.header(SIMILARITY) is None
                 assert rig.gateway.ring.latest(1)[0].route == "exact_route"
 

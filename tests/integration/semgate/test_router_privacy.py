@@ -1,4 +1,4 @@
-"""Nothing a client says stands in what the router writes: canaries are looked for in files, logs, metrics, headers."""
+"""The router writes nothing of a client's text: files, logs, metrics and headers are searched for canaries."""
 
 from __future__ import annotations
 
@@ -81,10 +81,10 @@ def unkeyed_digests() -> list[str]:
 
 async def everything(rig: Rig, folder: Path, logged: io.StringIO, replies: list[Reply]) -> str:
     metrics = await ask(rig.port, "/metrics", method="GET")
-    said = [json.dumps(reply.headers) for reply in replies] + [metrics.body.decode(), logged.getvalue()]
-    said += [json.dumps(record.as_record()) for record in rig.gateway.ring.latest(1_000)]
-    said += [json.dumps(rig.gateway.roster.listed())]
-    return "\n".join(said)
+    output = [json.dumps(reply.headers) for reply in replies] + [metrics.body.decode(), logged.getvalue()]
+    output += [json.dumps(record.as_record()) for record in rig.gateway.ring.latest(1_000)]
+    output += [json.dumps(rig.gateway.roster.listed())]
+    return "\n".join(output)
 
 
 def files_of(folder: Path) -> str:
@@ -92,10 +92,10 @@ def files_of(folder: Path) -> str:
 
 
 def test_no_canary_is_written_anywhere(tmp_path: Path, logged: io.StringIO) -> None:
-    said = ""
+    output = ""
 
     async def work() -> None:
-        nonlocal said
+        nonlocal output
         async with router_rig(tmp_path, trust_tenant_header=True, idle_seconds=0.3) as rig:
             replies = []
             path = f"/v1/chat/completions?note={CANARIES['query']}"
@@ -107,16 +107,16 @@ def test_no_canary_is_written_anywhere(tmp_path: Path, logged: io.StringIO) -> N
             broken = json.dumps(request_body()).encode()[:-5]
             replies.append(await ask(rig.port, path, broken, headers=request_headers()))
             replies.append(await ask(rig.port, f"/{CANARIES['query']}", request_body(), headers=request_headers()))
-            said = await everything(rig, tmp_path, logged, replies)
+            output = await everything(rig, tmp_path, logged, replies)
 
     run(work())
-    said += files_of(tmp_path)
-    assert '"outcome":"complete"' in said.replace(" ", ""), "the search must have had something to search"
-    assert '"outcome":"cut"' in said.replace(" ", "")
+    output += files_of(tmp_path)
+    assert '"outcome":"complete"' in output.replace(" ", ""), "the search must have had something to search"
+    assert '"outcome":"cut"' in output.replace(" ", "")
     for name, canary in CANARIES.items():
-        assert canary not in said, f"the {name} was written"
+        assert canary not in output, f"the {name} was written"
     for digest in unkeyed_digests():
-        assert digest not in said, "a digest without key can be guessed"
+        assert digest not in output, "a digest without key can be guessed"
 
 
 def test_equal_sessions_of_two_tenants_look_different(tmp_path: Path) -> None:

@@ -60,10 +60,10 @@ def test_a_replica_killed_in_mid_stream(tmp_path: Path) -> None:
         assert all(say(router.port).events[-1] == "[DONE]" for _ in range(4))
         router.process.send_signal(signal.SIGTERM)
         assert router.end() == 0
-    told = semgate(tmp_path, "explain", "cut-1")
-    assert told.returncode == 0, told.stderr
-    assert "placed on   a by round_robin" in told.stdout
-    assert "died after the first byte" in told.stdout
+    result = semgate(tmp_path, "explain", "cut-1")
+    assert result.returncode == 0, result.stderr
+    assert "placed on   a by round_robin" in result.stdout
+    assert "died after the first byte" in result.stdout
 
 
 def test_sigterm_lets_open_streams_end(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_ctrl_c_is_a_clean_end_and_a_port_in_use_the_environments_fault(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("flags", "message"),
     [
         (("--routing-policy", "nearest"), "nearest"),
         (("--tokenizer", "nowhere"), "--tokenizer nowhere: nowhere/tokenizer.json cannot be read: no such file"),
@@ -115,13 +115,13 @@ def test_ctrl_c_is_a_clean_end_and_a_port_in_use_the_environments_fault(tmp_path
         (("--routing-output-dir", "/dev/null/x"), "--routing-output-dir"),
     ],
 )
-def test_wrong_settings_are_told_in_one_line_before_anything_is_compiled(
-    flags: tuple[str, ...], said: str, tmp_path: Path
+def test_wrong_settings_are_reported_in_one_line_before_anything_is_compiled(
+    flags: tuple[str, ...], message: str, tmp_path: Path
 ) -> None:
-    told = semgate(tmp_path, "router", "--replicas", "http://127.0.0.1:9", *flags)
-    assert told.returncode == 2
-    (line,) = told.stderr.splitlines()
-    assert said in line
+    result = semgate(tmp_path, "router", "--replicas", "http://127.0.0.1:9", *flags)
+    assert result.returncode == 2
+    (line,) = result.stderr.splitlines()
+    assert message in line
 
 
 @pytest.mark.parametrize("by_signal", [True, False])
@@ -167,9 +167,9 @@ def test_a_router_that_was_killed_serves_again_and_its_past_can_be_explained(tmp
             second.process.send_signal(signal.SIGTERM)
             assert second.end() == 0
     for request_id in ("before", "after"):
-        told = semgate(tmp_path, "explain", request_id, "--json")
-        assert told.returncode == 0, told.stderr
-        record = json.loads(told.stdout)
+        result = semgate(tmp_path, "explain", request_id, "--json")
+        assert result.returncode == 0, result.stderr
+        record = json.loads(result.stdout)
         assert (record["request_id"], record["replica"], record["outcome"]) == (request_id, "a", "complete")
     secret = tmp_path / "outputs/routing/digest-secret"
     assert secret.stat().st_mode & 0o077 == 0

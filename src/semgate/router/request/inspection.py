@@ -1,7 +1,7 @@
 """The first look at a request: who sent it, what it asks for, and, if switched on, a ``cache_salt`` added to its body.
 
 In: path, headers and body; out: the parsed request and the body to forward. The salt is the only change ever made to
-a client's bytes. It is added after all other members, since JSON readers take the last of two equal names.
+a client's bytes. It is added after the other members, since JSON readers take the last of two equal names.
 """
 
 from __future__ import annotations

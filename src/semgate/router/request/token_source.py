@@ -44,7 +44,7 @@ def open_tokens(
     if settings.tokenizer is not None:
         return LocalTokens(settings.tokenizer)
     if settings.engine_tokenize:
-        return EngineTokens(upstream, lambda: least_busy_origin(roster()))
+        return EngineTokens(upstream, lambda: idlest_origin(roster()))
     if needs.tokens == "required":
         log(
             logging.WARNING,
@@ -55,7 +55,7 @@ def open_tokens(
     return GivenTokens()
 
 
-def least_busy_origin(roster: Roster) -> str | None:
+def idlest_origin(roster: Roster) -> str | None:
     """The replica that will tokenize; None if none is ready."""
     ready = [each for each in roster.fleet if each.state() == "ready"]
     return min(ready, key=lambda each: each.in_flight).endpoint.origin if ready else None

@@ -84,12 +84,12 @@ def test_large_bodies_and_replies_are_whole() -> None:
 
 
 def test_each_chunk_is_here_before_the_next_one_is_sent() -> None:
-    go_on = asyncio.Semaphore(0)
+    resume = asyncio.Semaphore(0)
 
     async def script(call: Call) -> None:
         call.write(EVENTS_HEAD)
         for number in range(5):
-            await go_on.acquire()
+            await resume.acquire()
             call.chunk(b"data: %d\n\n" % number)
         call.end()
 
@@ -97,7 +97,7 @@ def test_each_chunk_is_here_before_the_next_one_is_sent() -> None:
         reply = await get(upstream, server)
         chunks = reply.chunks()
         for number in range(5):
-            go_on.release()
+            resume.release()
             assert await anext(chunks) == b"data: %d\n\n" % number
         assert await anext(chunks, None) is None
         assert reply.is_complete

@@ -177,7 +177,7 @@ def test_two_replicas_of_one_name_are_refused() -> None:
         parse_replicas(["http://h:1", "http://h:1"])
 
 
-def test_an_address_nobody_could_follow_is_refused_before_anything_changes() -> None:
+def test_an_invalid_address_is_refused_before_anything_changes() -> None:
     fleet = Fleet()
     fleet.apply([endpoint(1), endpoint(2)])
     for wrong in ("http://a:1;events=tcp://a:0", "http://a:1;events=tcp://*:5557", "http://a:1;donors=tcp://a:0"):

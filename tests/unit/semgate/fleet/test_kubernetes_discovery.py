@@ -51,7 +51,7 @@ class FakeApiServer:
         self._script = list(script)
         self.asked: list[dict[str, str]] = []
         self.tokens: list[str] = []
-        self.all_told = asyncio.Event()
+        self.all_sent = asyncio.Event()
 
     async def __aenter__(self) -> FakeApiServer:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
@@ -77,7 +77,7 @@ class FakeApiServer:
                     writer.write(f"{len(part):x}\r\n".encode() + part + b"\r\n")
                     await writer.drain()
             if not self._script:
-                self.all_told.set()
+                self.all_sent.set()
             if reply.stay:
                 await reader.read()
             writer.write(b"0\r\n\r\n")
@@ -93,14 +93,14 @@ async def watched(
     until: Callable[[list[tuple[Endpoint, ...]]], bool],
     token_file: Path | None = None,
 ) -> tuple[list[tuple[Endpoint, ...]], list[str]]:
-    """All that was told until the condition holds; the watch is cancelled then."""
-    told: list[tuple[Endpoint, ...]] = []
+    """All that was reported until the condition holds; the watch is cancelled then."""
+    reported: list[tuple[Endpoint, ...]] = []
     faults: list[str] = []
     done = asyncio.Event()
 
     def changed(endpoints: tuple[Endpoint, ...]) -> None:
-        told.append(endpoints)
-        if until(told):
+        reported.append(endpoints)
+        if until(reported):
             done.set()
 
     service = Service("engines", "serving", SliceOptions(port_name="http", events_port=5557))
@@ -108,11 +108,11 @@ async def watched(
     task = asyncio.create_task(watch.run())
     async with asyncio.timeout(60):
         await done.wait()
-        await server.all_told.wait()
+        await server.all_sent.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    return told, faults
+    return reported, faults
 
 
 def names(endpoints: tuple[Endpoint, ...]) -> list[str]:
@@ -131,10 +131,10 @@ def test_pages_are_joined_and_the_watch_begins_at_their_version() -> None:
                 stay=True,
             ),
         ) as server:
-            told, faults = await watched(server, lambda told: len(told) == 4)
-            assert [names(each) for each in told] == [["a", "b"], ["a", "b"], ["a", "b", "c"], ["b", "c"]]
-            assert [each.ready for each in told[0]] == [True, False]
-            assert told[0][0] == Endpoint("a", "http://10.0.0.1:8000", "tcp://10.0.0.1:5557", ready=True)
+            reported, faults = await watched(server, lambda reported: len(reported) == 4)
+            assert [names(each) for each in reported] == [["a", "b"], ["a", "b"], ["a", "b", "c"], ["b", "c"]]
+            assert [each.ready for each in reported[0]] == [True, False]
+            assert reported[0][0] == Endpoint("a", "http://10.0.0.1:8000", "tcp://10.0.0.1:5557", ready=True)
             assert not faults
             first, second, third = server.asked
             assert first["path"] == "/apis/discovery.k8s.io/v1/namespaces/serving/endpointslices"
@@ -153,8 +153,8 @@ def test_a_watch_that_ends_is_taken_up_where_its_bookmark_was() -> None:
             Reply(bookmark),
             Reply({"type": "ADDED", "object": slice_of("s2", pod("b", "10.0.0.2"), version="51")}, stay=True),
         ) as server:
-            told, faults = await watched(server, lambda told: len(told) == 2)
-            assert [names(each) for each in told] == [["a"], ["a", "b"]]
+            reported, faults = await watched(server, lambda reported: len(reported) == 2)
+            assert [names(each) for each in reported] == [["a"], ["a", "b"]]
             assert [each.get("resourceVersion") for each in server.asked] == [None, "7", "50"]
             assert not faults
 
@@ -168,7 +168,7 @@ def test_a_watch_that_ends_is_taken_up_where_its_bookmark_was() -> None:
         Reply({"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason": "Expired"}}),
     ],
 )
-def test_a_forgotten_version_is_listed_anew_and_what_left_meanwhile_leaves(gone: Reply) -> None:
+def test_a_forgotten_version_is_listed_again_and_what_left_meanwhile_leaves(gone: Reply) -> None:
     async def run() -> None:
         async with FakeApiServer(
             Reply(page("7", slice_of("s1", pod("a", "10.0.0.1"), pod("b", "10.0.0.2")))),
@@ -176,8 +176,8 @@ def test_a_forgotten_version_is_listed_anew_and_what_left_meanwhile_leaves(gone:
             Reply(page("90", slice_of("s1", pod("b", "10.0.0.2")))),
             Reply(stay=True),
         ) as server:
-            told, faults = await watched(server, lambda told: len(told) == 2)
-            assert [names(each) for each in told] == [["a", "b"], ["b"]]
+            reported, faults = await watched(server, lambda reported: len(reported) == 2)
+            assert [names(each) for each in reported] == [["a", "b"], ["b"]]
             assert [each.get("watch") for each in server.asked] == [None, "1", None, "1"]
             assert server.asked[-1]["resourceVersion"] == "90"
             assert not faults
@@ -186,14 +186,14 @@ def test_a_forgotten_version_is_listed_anew_and_what_left_meanwhile_leaves(gone:
 
 
 @pytest.mark.parametrize(
-    ("trouble", "said"),
+    ("trouble", "message"),
     [
         (Reply(status=500), "answered 500"),
         (Reply(status=403), "needs get, list and watch on endpointslices"),
         (Reply(b"{not json\n"), "JSONDecodeError"),
     ],
 )
-def test_trouble_keeps_the_known_endpoints_and_is_told(trouble: Reply, said: str) -> None:
+def test_trouble_keeps_the_known_endpoints_and_is_reported(trouble: Reply, message: str) -> None:
     async def run() -> None:
         async with FakeApiServer(
             Reply(page("7", slice_of("s1", pod("a", "10.0.0.1")))),
@@ -202,16 +202,16 @@ def test_trouble_keeps_the_known_endpoints_and_is_told(trouble: Reply, said: str
             Reply(page("8", slice_of("s1", pod("a", "10.0.0.1"), pod("b", "10.0.0.2")))),
             Reply(stay=True),
         ) as server:
-            told, faults = await watched(server, lambda told: len(told) == 2)
-            assert [names(each) for each in told] == [["a"], ["a", "b"]]
+            reported, faults = await watched(server, lambda reported: len(reported) == 2)
+            assert [names(each) for each in reported] == [["a"], ["a", "b"]]
             assert len(faults) == 2
-            assert said in faults[0]
+            assert message in faults[0]
             assert "1 known replicas are kept" in faults[0]
 
     asyncio.run(run())
 
 
-def test_the_token_is_read_anew_for_each_request(tmp_path: Path) -> None:
+def test_the_token_is_read_again_for_each_request(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("first\n")
 
@@ -222,10 +222,10 @@ def test_the_token_is_read_anew_for_each_request(tmp_path: Path) -> None:
             Reply({"type": "ADDED", "object": slice_of("s3", pod("c", "10.0.0.3"))}, stay=True),
         ) as server:
 
-            def until(told: list[tuple[Endpoint, ...]]) -> bool:
-                if len(told) == 2:
+            def until(reported: list[tuple[Endpoint, ...]]) -> bool:
+                if len(reported) == 2:
                     token.write_text("second\n")
-                return len(told) == 3
+                return len(reported) == 3
 
             await watched(server, until, token)
             assert server.tokens == ["first", "first", "second"]
@@ -286,7 +286,7 @@ def test_outside_a_pod_it_says_what_to_do(tmp_path: Path) -> None:
     assert own_namespace(tmp_path) == "serving"
 
 
-def test_a_list_that_was_refused_is_told_again() -> None:
+def test_a_list_that_was_refused_is_reported_again() -> None:
     async def run() -> None:
         listed = Reply(page("5", slice_of("s", pod("a", "10.0.0.1"))))
         async with FakeApiServer(listed, listed) as server:

@@ -88,12 +88,12 @@ def test_draining_is_never_chosen_open_comes_last_and_last_resorts_say_so(policy
 @policies
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
-def test_scores_are_told_best_first_with_the_chosen_one_among_them(policy: str, data: st.DataObject) -> None:
+def test_scores_are_reported_best_first_with_the_chosen_one_among_them(policy: str, data: st.DataObject) -> None:
     fleet = [replace(each, state="ready") for each in data.draw(fleets())]
     decision = Placer(policy).decide(data.draw(requests()), fleet)
     scores = [score for _, score in decision.scores_ms]
-    told = scores if decision.scores_ms[-1][0] != decision.replica else scores[:-1]
-    assert told == sorted(told, reverse=True)
+    ranked = scores if decision.scores_ms[-1][0] != decision.replica else scores[:-1]
+    assert ranked == sorted(ranked, reverse=True)
     assert decision.replica in dict(decision.scores_ms)
     assert decision.path != "error_fallback", decision.reason
     assert len(decision.scores_ms) <= 8
@@ -120,7 +120,7 @@ def test_without_locality_every_cache_aware_policy_is_least_loaded(policy: str, 
 
 
 @policies
-def test_nobody_starves_when_one_prefix_is_all_there_is(policy: str) -> None:
+def test_no_replica_starves_when_one_prefix_is_all_there_is(policy: str) -> None:
     """Every request wants the same replica; as its queue grows, all the others get their share."""
     placer, count = Placer(policy), 8
     queued, in_flight = [0] * count, [0] * count

@@ -106,7 +106,7 @@ def test_donors_are_the_path_where_they_are_all_there_is() -> None:
     assert Placer("semantic_placement", price=PRICE).decide(short, views(0, 0)).path == "cold_route"
 
 
-def test_what_nobody_holds_any_more_goes_where_it_went_before_queues_permitting() -> None:
+def test_what_no_replica_holds_any_more_goes_where_it_went_before_queues_permitting() -> None:
     placer = Placer("semantic_placement", price=PRICE)
     document = (Content(1, 0, 1_000), Content(2, 0, 900))
     first = PlacementRequest(2_000, exact_blocks=held(0, 0), content=document)
@@ -152,7 +152,9 @@ def test_prefix_hash_without_tokens_hashes_the_leading_text() -> None:
     text = tuple(Content(key, 0, 200) for key in (5, 6, 7))
     for _ in range(300):
         placer.decide(PlacementRequest(600, content=text), fleet)
-    assert placer.decide(PlacementRequest(600, content=text), fleet).path == "semantic_placement", "texts are no blocks"
+    assert placer.decide(PlacementRequest(600, content=text), fleet).path == "semantic_placement", (
+        "texts are not blocks"
+    )
     assert placer.decide(PlacementRequest(600), fleet).reason == "prompt too short to hash"
 
 

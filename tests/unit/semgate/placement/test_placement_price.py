@@ -25,7 +25,7 @@ def test_saved_is_the_difference_of_two_modelled_prefills(prompt: int, cached: i
     assert saved == pytest.approx(cold - warm, rel=1e-6, abs=1e-6)
 
 
-def test_the_wait_is_never_less_than_what_is_behind_the_head() -> None:
+def test_the_wait_is_never_less_than_what_is_after_the_head() -> None:
     price = price_of(LatencyModel())
     one = np.array([1.0])
     ages = [price.wait_ms(1_000 * one, 0 * one, 400 * one, age * one)[0] for age in (-5.0, 0.0, 10.0, 1e9)]

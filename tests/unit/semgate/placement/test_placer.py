@@ -64,7 +64,7 @@ def test_any_error_of_a_policy_is_least_loaded_with_the_reason(error: Exception)
     assert "canary" not in decision.reason
 
 
-def test_a_policy_that_chooses_nobody_falls_back_too() -> None:
+def test_a_policy_that_chooses_no_candidate_falls_back_too() -> None:
     decision = Placer(Astray()).decide(PlacementRequest(1_000), FLEET)
     assert (decision.replica, decision.path) == ("idle", "error_fallback")
 
@@ -99,14 +99,14 @@ def test_a_half_open_replica_gets_its_one_trial_and_no_retry() -> None:
     assert retry.replica == "idle"
 
 
-def test_explain_leaves_no_trace_and_scores_everybody() -> None:
+def test_explain_leaves_no_trace_and_scores_every_candidate() -> None:
     fleet = [ReplicaView(f"replica-{slot}", slot) for slot in range(20)]
     placer = Placer("prefix_hash")
     request = PlacementRequest(1_000, keys=np.arange(1, 60, dtype=np.uint64), session="s")
-    told = [placer.explain(request, fleet) for _ in range(3)]
-    assert {each.replica for each in told} == {placer.decide(request, fleet).replica}
-    assert len(told[0].scores_ms) == 20
-    assert {each.path for each in told} == {"cold_route"}
+    explained = [placer.explain(request, fleet) for _ in range(3)]
+    assert {each.replica for each in explained} == {placer.decide(request, fleet).replica}
+    assert len(explained[0].scores_ms) == 20
+    assert {each.path for each in explained} == {"cold_route"}
     assert placer.sessions == 1
 
 

@@ -25,7 +25,7 @@ def observe(learner: PrefillLearner, count: int, slope: float, base: float, seed
         learner.learn(Observed(prompt, ahead, cached, ttft))
 
 
-def test_it_starts_from_the_prior_and_keeps_it_while_nothing_is_told() -> None:
+def test_it_starts_from_the_prior_and_keeps_it_while_nothing_is_observed() -> None:
     learner = PrefillLearner(PRIOR)
     assert learner.price == PRIOR
     observe(learner, 31, 0.5, 10.0, 0)

@@ -67,7 +67,7 @@ def test_ceilings_of_classes_are_read_from_a_list() -> None:
             class_ceilings(wrong)
 
 
-def test_without_a_share_nobody_is_asked_again(tmp_path: Path) -> None:
+def test_without_a_fraction_no_request_is_repeated(tmp_path: Path) -> None:
     async def act() -> None:
         async with proxying(drifting, tmp_path) as running, httpx.AsyncClient() as client:
             await client.post(f"http://127.0.0.1:{running.port}/v1/completions", content=json.dumps(BODY).encode())

@@ -16,17 +16,17 @@ from semgate.settings import ProxySettings
 def test_lifespan_stops_the_writer(tmp_path: Path) -> None:
     async def act() -> None:
         service = ProxyService(ProxySettings(upstream_base_url="http://127.0.0.1:1", trace_output_dir=tmp_path))
-        told = ["lifespan.startup", "lifespan.shutdown"]
-        said: list[str] = []
+        received = ["lifespan.startup", "lifespan.shutdown"]
+        sent: list[str] = []
 
         async def receive() -> MutableMapping[str, Any]:
-            return {"type": told.pop(0)}
+            return {"type": received.pop(0)}
 
         async def send(message: MutableMapping[str, Any]) -> None:
-            said.append(message["type"])
+            sent.append(message["type"])
 
         await service({"type": "lifespan"}, receive, send)
-        assert said == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+        assert sent == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
         assert not service.app.is_ready
         assert not service.writer._thread.is_alive()
 
@@ -42,21 +42,21 @@ def test_a_departure_is_noticed_on_a_foreign_server_too(tmp_path: Path) -> None:
             {"type": "http.request", "body": b'{"prompt": "a"}'},
             {"type": "http.disconnect"},
         ]
-        said: list[Any] = []
+        sent: list[Any] = []
 
         async def receive() -> MutableMapping[str, Any]:
             await asyncio.sleep(0)
             return messages.pop(0)
 
         async def send(message: MutableMapping[str, Any]) -> None:
-            said.append(message)
+            sent.append(message)
 
         scope = {"type": "http", "method": "POST", "path": "/v1/completions", "raw_path": b"/v1/completions"}
         async with asyncio.timeout(30.0), scripted(silent) as upstream:
             service = ProxyService(ProxySettings(upstream_base_url=upstream.origin, trace_output_dir=tmp_path))
             await service(scope | {"query_string": b"", "headers": []}, receive, send)
             await service.stop()
-        assert said == []
+        assert sent == []
         assert service.writer.counts.written == 1
 
     asyncio.run(act())

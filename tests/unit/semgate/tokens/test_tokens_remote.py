@@ -95,11 +95,11 @@ def test_anything_but_ids_in_time_is_none(answer: Reply | HttpFault | None) -> N
     assert tokens_of(Engine(answer), COMPLETIONS, {"prompt": "text"}) is None
 
 
-def test_nobody_to_ask() -> None:
+def test_no_engine_to_query() -> None:
     assert tokens_of(Engine(None), COMPLETIONS, {"prompt": "text"}, origin=None) is None
 
 
-def test_more_questions_than_allowed_wait_for_nobody() -> None:
+def test_requests_beyond_the_limit_do_not_wait() -> None:
     async def scenario() -> None:
         source = EngineTokens(cast(HttpClient, Engine(None)), lambda: "http://one", seconds=0.05, waiting=2)
         raw = b'{"prompt": "text"}'

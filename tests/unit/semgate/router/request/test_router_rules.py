@@ -117,6 +117,6 @@ def test_salts_of_two_tenants_differ(first: tuple[str, str], second: tuple[str, 
     assert same == (first == second)
 
 
-def test_evidence_of_others_is_not_told() -> None:
+def test_evidence_of_others_is_not_revealed() -> None:
     named = dict(routing_headers("r1", replace(DECISION, own_evidence=False)))
     assert set(named) == {b"x-request-id", b"x-semblend-routing-worker", b"x-semantickv-replica"}

@@ -18,7 +18,7 @@ def test_blocks_and_donors_of_an_adapter_have_one_name() -> None:
         blocks.add(Replica(Endpoint("a", "http://x", events="tcp://127.0.0.1:9"), 0))
         plain = read_request("/v1/completions", (), b'{"model": "base", "prompt": "x"}')
         in_place, beside = replace(plain, model="sql"), replace(plain, lora="sql")
-        assert blocks.resolved(in_place).lora is None  # nobody has said yet that it is one
+        assert blocks.resolved(in_place).lora is None  # not announced as an adapter yet
         sink: ReplicaSink = blocks._feed._listeners["a#1"].sink
         sink.deliver(encode_batch(1.0, [BlockStored([1], None, [1, 2], 2, lora_name="sql")]))
         seen = [blocks.resolved(each) for each in (plain, in_place, beside)]

@@ -170,6 +170,6 @@ def test_an_explanation_says_where_why_and_how_it_ended() -> None:
         "answered completely, status 200",
     ):
         assert words in text
-    assert "reuse" not in text, "a route is no claim of reuse"
+    assert "reuse" not in text, "a route does not claim reuse"
     assert set(ROUTES) == {"exact_route", "semantic_placement", "cold_route", "error_fallback"}
     assert set(OUTCOMES) == {"complete", "cut", "client_left", "refused"}
