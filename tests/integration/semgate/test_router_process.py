@@ -106,7 +106,7 @@ def test_ctrl_c_is_a_clean_end_and_a_port_in_use_the_environments_fault(tmp_path
     [
         (("--routing-policy", "nearest"), "nearest"),
         (("--tokenizer", "nowhere"), "--tokenizer nowhere: nowhere/tokenizer.json cannot be read: no such file"),
-        (("--discovery", "dns"), "--discovery is 'dns'"),
+        (("--discovery", "dns"), "--discovery 'dns' must be static or kubernetes"),
         (
             ("--admin-port", "1", "--admin-api-key-file", "."),
             "--admin-api-key-file .: the admin key cannot be read: is a",
@@ -138,7 +138,7 @@ def test_replicas_are_read_again(by_signal: bool, tmp_path: Path) -> None:
         assert say(router.port).header("x-semantickv-replica") == "a"
         config.write_text("[router\n")  # half-written: refused, and the replicas stay
         _hup(router, by_signal)
-        refused = router.wait_for("reload refused, the replicas stay as they are")
+        refused = router.wait_for("reload failed, replicas unchanged")
         assert "is not TOML" in refused["why"]
         assert say(router.port).header("x-semantickv-replica") == "a"
         _write(config, second, "b", more="max_attempts = 9\n")
