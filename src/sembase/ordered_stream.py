@@ -16,6 +16,8 @@ from typing import Final, Literal, NamedTuple, Protocol
 ResetReason = Literal["restart", "gap"]
 Verdict = Literal["first", "next", "duplicate", "gap", "restart"]
 _Level = Literal["level", "restart", "gap"]
+SEQUENCE_BYTES: Final = 8  # of a number on the wire, big-endian
+END: Final = (-1).to_bytes(SEQUENCE_BYTES, "big", signed=True)  # the number that ends a replay
 REMEMBERED: Final = 1024
 SLICE_SECONDS: Final = 0.001
 REPLAY_ROUNDS: Final = 32

@@ -19,10 +19,17 @@ import zmq.asyncio
 from zmq.utils.monitor import recv_monitor_message
 
 from sembase.errors import ConfigurationError
-from sembase.ordered_stream import SLICE_SECONDS, Message, OrderedStream, ReplayError, Sink, StreamCounters
+from sembase.ordered_stream import (
+    END,
+    SEQUENCE_BYTES,
+    SLICE_SECONDS,
+    Message,
+    OrderedStream,
+    ReplayError,
+    Sink,
+    StreamCounters,
+)
 
-SEQ_BYTES: Final = 8
-END: Final = (-1).to_bytes(SEQ_BYTES, "big", signed=True)
 REPLAY_MESSAGES: Final = 20_000  # of an answer, unread; vLLM buffers 10,000 batches by default
 MAX_SOCKETS: Final = 16_384  # three per publisher at most; ZeroMQ's own limit would be 1,023
 HEARTBEAT_MS: Final = 5_000
@@ -73,12 +80,12 @@ async def request_replay(
         socket.setsockopt(zmq.RCVHWM, REPLAY_MESSAGES)
         socket.setsockopt(zmq.IPV6, "[" in endpoint)
         socket.connect(endpoint)
-        await socket.send_multipart((b"", first_seq.to_bytes(SEQ_BYTES, "big")))
+        await socket.send_multipart((b"", first_seq.to_bytes(SEQUENCE_BYTES, "big")))
         while True:
             if not await socket.poll(timeout_seconds * 1000):
                 raise ReplayError(f"no answer from {endpoint} within {timeout_seconds:g} s")
             frames = await socket.recv_multipart()
-            if len(frames) != 4 or len(frames[2]) != SEQ_BYTES:
+            if len(frames) != 4 or len(frames[2]) != SEQUENCE_BYTES:
                 raise ReplayError(f"an answer of {len(frames)} frames from {endpoint}")
             if frames[2] == END:
                 return
@@ -183,7 +190,7 @@ class ZmqStream:
                 frames = socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return False
-            if len(frames) != 3 or len(frames[1]) != SEQ_BYTES:
+            if len(frames) != 3 or len(frames[1]) != SEQUENCE_BYTES:
                 self.counters.malformed_frames += 1
                 continue
             await self._stream.receive(Message(int.from_bytes(frames[1], "big"), frames[2]))

@@ -14,7 +14,7 @@ from typing import Self
 import zmq
 import zmq.asyncio
 
-from sembase.zmq_stream import END, SEQ_BYTES
+from sembase.ordered_stream import END, SEQUENCE_BYTES
 from semgate.events.wire import AllBlocksCleared, BlockRemoved, BlockStored, WireEvent, encode_batch
 
 BLOCK = 4
@@ -72,7 +72,7 @@ class KvPublisher:
         return seq
 
     async def send(self, seq: int, payload: bytes) -> None:
-        await self._pub.send_multipart((b"", seq.to_bytes(SEQ_BYTES, "big"), payload))
+        await self._pub.send_multipart((b"", seq.to_bytes(SEQUENCE_BYTES, "big"), payload))
 
     async def subscribed(self) -> None:
         """Waits for a subscriber, which receives everything sent from here on."""
@@ -88,7 +88,7 @@ class KvPublisher:
             self.replays += 1
             for seq, payload in list(self.buffer):
                 if seq >= int.from_bytes(first, "big"):
-                    await self._router.send_multipart((client, b"", b"", seq.to_bytes(SEQ_BYTES, "big"), payload))
+                    await self._router.send_multipart((client, b"", b"", seq.to_bytes(SEQUENCE_BYTES, "big"), payload))
             await self._router.send_multipart((client, b"", b"", END, b""))
 
     async def close(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from sembase.errors import MissingDependencyError
+from sembase.ordered_stream import SEQUENCE_BYTES
 from semblend.contract.donor_event import DonorBatch, DonorEventError, GenerationReset, decode_batch, encode_batch
 
 try:
@@ -17,8 +18,6 @@ except ImportError as error:
 
 _decode: Final = msgspec.msgpack.Decoder().decode
 _encode: Final = msgspec.msgpack.Encoder().encode
-SEQUENCE_BYTES: Final = 8
-END: Final = (-1).to_bytes(SEQUENCE_BYTES, "big", signed=True)
 MAX_PAYLOAD_BYTES: Final = 64 << 20
 
 

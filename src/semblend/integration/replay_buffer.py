@@ -1,7 +1,7 @@
-"""Numbers a publisher's messages and keeps the last of them for those who missed some.
+"""Numbers a publisher's messages and keeps the last of them for subscribers that missed some.
 
-Messages as bytes go in; what came after a number, as far as it is kept, comes out. Used by the announcer's
-sockets, on its thread. Bounded by ``batches``; the bytes are those of the messages.
+Messages as bytes go in; those from a number on, as far as they are kept, come out. Used by the announcer's sockets, on
+its thread. Bounded by ``batches``; the memory is that of the messages.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 
 class ReplayBuffer:
-    """Numbers begin with the microseconds of the clock: a publisher that starts again never goes on, by chance, where
-    its last run stopped, so that nobody can take the messages of two runs for one stream."""
+    """Numbers start at the clock's microseconds, so that a restarted publisher never continues the numbers of its last
+    run by chance and no subscriber takes two runs for one stream."""
 
     def __init__(self, batches: int, first: int | None = None) -> None:
         self.first = time.time_ns() // 1_000 if first is None else first
@@ -22,7 +22,7 @@ class ReplayBuffer:
 
     @property
     def oldest(self) -> int:
-        """The first that can still be repeated."""
+        """The first number that can still be repeated."""
         return self._kept[0][0] if self._kept else self._next
 
     def add(self, payload: bytes) -> int:
@@ -36,5 +36,5 @@ class ReplayBuffer:
         return ((number, payload) for number, payload in self._kept if number >= start)
 
     def lacks(self, start: int) -> bool:
-        """Whether something was said from ``start`` on that cannot be repeated."""
+        """Whether a message from ``start`` on can no longer be repeated."""
         return max(start, self.first) < self.oldest

@@ -53,7 +53,7 @@ class Content:
 class PlacementRequest:
     """Evidence arrays are indexed by slot; a slot beyond their end has none, and None means not queried.
 
-    ``exact_blocks``: leading blocks the engines announced (``PrefixIndex.longest``). ``expected_blocks``: leading
+    ``exact_blocks``: leading blocks the engines announced (``BlockIndex.longest``). ``expected_blocks``: leading
     blocks by routing history (the approximate index). ``donor_tokens``: tokens donors cover beyond the exact prefix.
     ``keys``: chained block keys, their root already holding model, tenant salt and LoRA. ``tried``: replicas that have
     failed this request. ``collect_us``: time for keys and look-ups. ``evidence_error``: why evidence could not be

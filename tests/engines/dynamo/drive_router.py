@@ -16,9 +16,8 @@ from dynamo.runtime import DistributedRuntime  # type: ignore[import-not-found]
 
 from semblend.donors.zmq_feed import DonorFeed
 from semblend.integration.dynamo.nats_feed import NatsDonorFeed
-from semblend.integration.dynamo.placement import Placement
 from semblend.integration.dynamo.provider import SemanticEvidenceProvider, WorkerSink
-from semblend.integration.dynamo.router import SemanticRouter, exact_tokens
+from semblend.integration.dynamo.router import Placement, SemanticRouter, exact_tokens
 
 
 class Driver:

@@ -14,9 +14,9 @@ from functools import partial
 from typing import Any, Final
 
 from sembase.errors import MissingDependencyError
-from sembase.ordered_stream import Message, OrderedStream, ReplayError
+from sembase.ordered_stream import END, SEQUENCE_BYTES, Message, OrderedStream, ReplayError
 from semblend.contract.donor_event import DonorEventError
-from semblend.donors.packing import END, SEQUENCE_BYTES, is_snapshot, published_s, unframe
+from semblend.donors.packing import is_snapshot, published_s, unframe
 from semblend.integration.dynamo.nats_subjects import (
     ALL_EVENTS,
     PUBLISHER_HEADER,

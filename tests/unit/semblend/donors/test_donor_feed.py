@@ -107,8 +107,8 @@ def test_who_comes_after_the_buffer_has_forgotten_is_told_everything_again() -> 
         for number in range(12):
             engine.says.loadable(f"d{number}", text(number), None, None)
             await asyncio.sleep(0)
-        await until(lambda: engine.socket.said.lacks(0) or engine.says._queue.empty())
-        while not engine.socket.said.lacks(0):  # batches may have been few
+        await until(lambda: engine.socket.buffer.lacks(0) or engine.says._queue.empty())
+        while not engine.socket.buffer.lacks(0):  # batches may have been few
             engine.says.loadable("more", text(99), None, None)
             await asyncio.sleep(0.02)
         engine.says.withdrawn("d3", "capacity")

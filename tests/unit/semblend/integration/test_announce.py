@@ -15,6 +15,7 @@ import pytest
 import zmq
 
 from sembase.errors import ConfigurationError, MissingDependencyError
+from sembase.ordered_stream import END
 from semblend.contract import FaultContained
 from semblend.contract.donor_event import (
     TOPIC,
@@ -35,7 +36,7 @@ from semblend.fingerprint.anchors import select_anchors
 from semblend.integration import announce
 from semblend.integration.announce import SILENT, DonorAnnouncer, open_announcer
 from semblend.integration.border import Border
-from semblend.integration.donor_socket import END, DonorSocket
+from semblend.integration.donor_socket import DonorSocket
 from semblend.integration.dynamo import nats_socket
 from semblend.plan.gates import Gates
 from semblend.settings import Settings
@@ -227,7 +228,7 @@ def test_real_sockets_publish_number_and_repeat() -> None:
                 first = read(reader.recv_multipart())
                 break
         assert first is not None
-        assert first[1].events == (GenerationReset(first[0] - socket.said.first),)
+        assert first[1].events == (GenerationReset(first[0] - socket.buffer.first),)
         asker.send_multipart((b"", (0).to_bytes(8, "big")))
         lacks = False
         while not asker.poll(20):
@@ -235,7 +236,7 @@ def test_real_sockets_publish_number_and_repeat() -> None:
         assert lacks is (number > 1)
         answers = []
         while (frames := asker.recv_multipart())[-2] != END:
-            answers.append(read(frames)[0] - socket.said.first)
+            answers.append(read(frames)[0] - socket.buffer.first)
         assert answers == list(range(max(0, number - 1), number + 1))
     finally:
         reader.close(0)

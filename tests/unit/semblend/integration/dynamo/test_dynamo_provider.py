@@ -15,13 +15,12 @@ from sembase.errors import ConfigurationError
 from semblend.contract import Decline, DeclineReason, FaultContained, Outcome
 from semblend.contract.donor_event import DonorRelocated, DonorsPurged, DonorWithdrawn, GatesAnnounced, GenerationReset
 from semblend.contract.namespace import UNKNOWN
-from semblend.integration.dynamo.placement import Placement, PlacementRule, place
 from semblend.integration.dynamo.provider import (
     PlacementEvidence,
     SemanticEvidenceProvider,
     WorkerEvidence,
 )
-from semblend.integration.dynamo.router import SemanticRouter, exact_tokens
+from semblend.integration.dynamo.router import Placement, PlacementRule, SemanticRouter, exact_tokens, place
 from semblend.plan.gates import ADAPTER_GATES, Gates
 
 A, B = (1, 0), (2, 0)
