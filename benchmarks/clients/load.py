@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import cache
 
 from benchmarks.corpus import TOKENIZER
+from sembase.tokenizer import open_tokenizer
 from sembench.load.prompts import InventedPrompts, InventedWords
-from sembench.tokenize import open_tokenizer
 
 
 class PromptLengthError(Exception):

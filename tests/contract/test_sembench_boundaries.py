@@ -11,9 +11,9 @@ FOUNDATION = (
     *("semblend.contract", "sembase.errors", "sembase.registry", "semblend._version"),
     *("sembase.streams", "sembase.files", "sembase.command_line"),
 )
-OPTIONAL = {
+OPTIONAL: dict[str, set[str]] = {
+    "tokenizers": set(),
     "rich": {"sembench/console/rich_table.py", "sembench/replay/progress_bar.py"},
-    "tokenizers": {"sembench/tokenize/model_file.py"},
     "datasets": {"sembench/workload/sources/hub.py"},
 }
 

@@ -118,7 +118,10 @@ def test_a_broken_manifest_fails_its_audit(work: Path) -> None:
         (["build", "--profile", "nothing", "--output", "x"], "invalid choice"),
         (["build", "--profile", "jsonl", "--output", "x"], "pass --data-dir DIR"),
         (["build", "--profile", "fixture", "--output", "x", "--transforms", "shufle"], "unknown transform 'shufle'"),
-        (["build", "--profile", "fixture", "--output", "x", "--max-segments", "0"], "expected a whole number of at least 1"),
+        (
+            ["build", "--profile", "fixture", "--output", "x", "--max-segments", "0"],
+            "expected a whole number of at least 1",
+        ),
         (["run-offline", "--manifest", "nowhere.jsonl", "--output", "x"], "there is no file 'nowhere.jsonl'"),
         (["assert-result-gates", "--result", "nowhere.json"], "there is no file 'nowhere.json'"),
         ([], "COMMAND"),

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from sembase.tokenizer import open_tokenizer
 from sembench.audit.manifest import audit_items
 from sembench.manifest import write_manifest
 from sembench.planner import PlannerConfig
 from sembench.replay.offline import OfflineRun, run_offline
 from sembench.replay.session import ReplayConfig
-from sembench.tokenize import open_tokenizer
 from sembench.workload.build import build_items
 from sembench.workload.sources import SOURCES, SourceRequest
 from sembench.workload.transforms import PAIRED, TransformContext

@@ -14,7 +14,7 @@ import numpy as np
 
 from semantic_kv.collect.request import OK, PromptRequest, Served
 from sembase.latency import LatencyModel
-from sembase.tokenizer import TextTokenizer, WordTokenizer
+from sembase.tokenizer import Tokenizer, WordTokenizer
 
 MOCK_MODEL: Final = LatencyModel(
     base_ms=12.0,
@@ -42,14 +42,14 @@ class MockServer:
         capacity_blocks: int = 20_000,
         noise: float = 0.03,
         seed: int = 0,
-        tokenizer: TextTokenizer | None = None,
+        tokenizer: Tokenizer | None = None,
     ) -> None:
         self.model = model
         self._block_tokens = block_tokens
         self._capacity_blocks = capacity_blocks
         self._noise = noise
         self._draws = np.random.default_rng(seed)
-        self._tokenizer = tokenizer or WordTokenizer()
+        self._tokenizer = tokenizer or WordTokenizer(counted_ids=True)
         self._seen: OrderedDict[bytes, None] = OrderedDict()
 
     async def ask(self, request: PromptRequest) -> Served:
@@ -62,7 +62,7 @@ class MockServer:
     def look_up(self, request: PromptRequest) -> tuple[int, int]:
         """Prompt and cached tokens, and the prompt is remembered. The last token is always computed."""
         text = "".join(f"<{message.role}>{message.content}" for message in request.messages)
-        tokens = self._tokenizer.encode(text)
+        tokens = self._tokenizer.ids(text)
         digest = hashlib.sha256((request.tenant_id or "").encode("utf-8", "surrogatepass"))
         keys = []
         for block in range(tokens.size // self._block_tokens):

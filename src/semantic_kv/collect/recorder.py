@@ -9,7 +9,7 @@ from typing import IO
 
 from semantic_kv.collect.request import OK, PromptRequest, Served
 from sembase.segment import record_from_messages
-from sembase.tokenizer import TextTokenizer, open_tokenizer
+from sembase.tokenizer import Tokenizer, open_tokenizer
 from sembase.trace.anonymise import anonymise
 from sembase.trace.record import TraceRecord, record_as_json
 
@@ -30,7 +30,7 @@ class TraceRecorder:
     they become digests under it.
     """
 
-    def __init__(self, stream: IO[str], key: bytes | None, *, tokenizer: TextTokenizer | None = None) -> None:
+    def __init__(self, stream: IO[str], key: bytes | None, *, tokenizer: Tokenizer | None = None) -> None:
         self._stream = stream
         self._key = key
         self._tokenizer = tokenizer or open_tokenizer(None)
@@ -63,7 +63,7 @@ def observed_record(
     request: PromptRequest,
     timestamp_ms: float,
     served: Served,
-    tokenizer: TextTokenizer,
+    tokenizer: Tokenizer,
     metadata: dict[str, object] | None = None,
 ) -> TraceRecord:
     """Failed requests keep their blocks and their reason but no observed time."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sembase.errors import ContractError
 from sembase.segment.messages import Message
 from sembase.segment.segments import Segment, segment_messages, segment_prompt
-from sembase.tokenizer import TextTokenizer, open_tokenizer
+from sembase.tokenizer import Tokenizer, open_tokenizer
 from sembase.trace.record import TraceBlock, TraceRecord
 
 
@@ -18,7 +18,7 @@ def record_from_messages(
     timestamp_ms: float,
     session_id: str | None = None,
     tenant_id: str | None = None,
-    tokenizer: TextTokenizer | None = None,
+    tokenizer: Tokenizer | None = None,
 ) -> TraceRecord:
     return _record(segment_messages(messages), request_id, timestamp_ms, session_id, tenant_id, tokenizer)
 
@@ -30,7 +30,7 @@ def record_from_prompt(
     timestamp_ms: float,
     session_id: str | None = None,
     tenant_id: str | None = None,
-    tokenizer: TextTokenizer | None = None,
+    tokenizer: Tokenizer | None = None,
 ) -> TraceRecord:
     return _record(segment_prompt(prompt), request_id, timestamp_ms, session_id, tenant_id, tokenizer)
 
@@ -41,7 +41,7 @@ def _record(
     timestamp_ms: float,
     session_id: str | None,
     tenant_id: str | None,
-    tokenizer: TextTokenizer | None,
+    tokenizer: Tokenizer | None,
 ) -> TraceRecord:
     counter = tokenizer or open_tokenizer(None)
     blocks = tuple(

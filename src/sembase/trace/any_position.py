@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from sembase.compiled import kernel, kernel_part
 from sembase.errors import ConfigurationError, ContractError
-from sembase.tokenizer import TextTokenizer, open_tokenizer
+from sembase.tokenizer import Tokenizer, open_tokenizer
 from sembase.trace.build import Names
 from sembase.trace.formats.agent_text import token_rows
 from sembase.trace.load import read_records, sniff_format
@@ -60,7 +60,7 @@ def what_if_any_position(
     *,
     min_repeat_tokens: int = 64,
     block_tokens: int = 16,
-    tokenizer: TextTokenizer | None = None,
+    tokenizer: Tokenizer | None = None,
     format: str | None = None,
 ) -> AnyPositionReuse:
     """Under an infinite cache: what an exact prefix cache hits, and what repeats of N tokens at any position add."""
@@ -79,14 +79,14 @@ def any_position_reuse_of(
     *,
     min_repeat_tokens: int = 64,
     block_tokens: int = 16,
-    tokenizer: TextTokenizer | None = None,
+    tokenizer: Tokenizer | None = None,
 ) -> AnyPositionReuse:
-    encoder = tokenizer or open_tokenizer(None)
+    encoder = tokenizer or open_tokenizer(None, counted_ids=True)
     tenants = Names()
     rows: list[NDArray[np.int32]] = []
     owners: list[int] = []
     for record in records:
-        rows.append(encoder.encode("".join(_texts(record))))
+        rows.append(encoder.ids("".join(_texts(record))))
         owners.append(tenants.id_of(record.tenant_id))
     return any_position_reuse(rows, tenants=owners, min_repeat_tokens=min_repeat_tokens, block_tokens=block_tokens)
 

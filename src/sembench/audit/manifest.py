@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from sembase.tokenizer import Tokenizer
 from sembench.audit.rules import RULES, WARNINGS, Subject
 from sembench.manifest import WorkloadItem
-from sembench.tokenize import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)

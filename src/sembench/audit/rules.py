@@ -12,9 +12,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from sembase.tokenizer import Tokenizer
 from sembench.manifest import WorkloadItem, item_id_for, tenant_of
 from sembench.replay.windows import RUN_TOKENS, WindowIndex
-from sembench.tokenize import Tokenizer
 
 NEGATIVE_RUN_TOKENS: Final = 32
 _SEEN_RUN_TOKENS: Final = 16

@@ -9,9 +9,9 @@ from typing import Final
 
 from sembase.command_line import ExitCode, existing_file
 from sembase.streams import write_out
+from sembase.tokenizer import open_tokenizer
 from sembench.audit.manifest import audit_items
 from sembench.manifest import iterate_manifest, manifest_digest
-from sembench.tokenize import open_tokenizer
 
 NAME: Final = "audit-manifest"
 SUMMARY: Final = "Check a manifest: ids, donors, tenants, dropped text, negative controls that are none."

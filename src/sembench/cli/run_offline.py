@@ -8,6 +8,7 @@ from typing import Final
 
 from sembase.command_line import ExitCode, existing_file
 from sembase.streams import write_err, write_out
+from sembase.tokenizer import BUILT_IN, NOT_A_MODEL
 from sembase.values import fraction, positive
 from sembench.cli.output import require_other_file, require_writable
 from sembench.console import show
@@ -16,7 +17,6 @@ from sembench.planner import PlannerConfig
 from sembench.replay.offline import OfflineRun, run_offline
 from sembench.replay.partial import partial_path
 from sembench.replay.session import ReplayConfig
-from sembench.tokenize import BUILT_IN, NOT_A_MODEL
 
 NAME: Final = "run-offline"
 SUMMARY: Final = "Replay a manifest offline: exact cache against planner, candidates and eligible blocks, no engine."

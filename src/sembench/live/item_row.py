@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
+from sembase.tokenizer import Tokenizer, open_tokenizer
 from sembench.http.reply import CONNECTION, OK, LiveReply
 from sembench.live.answers import Scores, diverge, is_flipped, is_kept, is_right, score, usable
 from sembench.live.engine import Route, route_of
@@ -12,7 +13,6 @@ from sembench.live.options import LiveOptions
 from sembench.manifest import WorkloadItem
 from sembench.metrics.rows import ArmRow, BackendRow, PairRow, RequestRow
 from sembench.replay.pool import DonorPool, ExactEvidence
-from sembench.tokenize import Tokenizer, open_tokenizer
 
 RESET_FAILED: Final = "reset_failed"
 

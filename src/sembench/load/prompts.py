@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Protocol
 
+from sembase.tokenizer import Tokenizer
 from sembench.load.trace_file import BLOCK_TOKENS, TraceEntry
 from sembench.manifest import WorkloadItem
-from sembench.tokenize import Tokenizer
 from sembench.workload.seeded import Draws
 
 _SYLLABLES: Final = ("ba", "ce", "di", "fo", "gu", "ka", "le", "mi", "no", "pu", "ra", "se", "ti", "vo", "zu")

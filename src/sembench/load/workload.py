@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from sembase.errors import ConfigurationError
+from sembase.tokenizer import open_tokenizer
 from sembench.load.prompts import InventedPrompts, InventedWords, ManifestPrompts, PromptSource, TracePrompts
 from sembench.load.schedule import Limit
 from sembench.load.trace_file import TraceEntry, read_trace
 from sembench.manifest import manifest_digest, read_manifest
-from sembench.tokenize import open_tokenizer
 
 DEFAULT_MAX_TOKENS: Final = 64
 DEFAULT_PROMPT_TOKENS: Final = 512

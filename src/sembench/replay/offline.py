@@ -9,13 +9,13 @@ from typing import Any, Final
 
 from sembase.errors import ConfigurationError
 from sembase.streams import write_err
+from sembase.tokenizer import NOT_A_MODEL, open_tokenizer
 from sembench.manifest import manifest_digest, read_manifest
 from sembench.replay.partial import PartialWriter, partial_path, read_partial
 from sembench.replay.progress import watch
 from sembench.replay.session import ReplayConfig
 from sembench.replay.units import replay_units, units_of
 from sembench.result import RunFacts, assemble, write_result
-from sembench.tokenize import NOT_A_MODEL, open_tokenizer
 from semblend.contract import Evidence
 
 _LABEL: Final = "offline replay"

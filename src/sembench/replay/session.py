@@ -13,12 +13,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from sembase.tokenizer import Tokenized, Tokenizer, open_tokenizer
 from sembench.manifest import WorkloadItem
 from sembench.metrics.rows import PlanRow, RequestRow
 from sembench.planner import DonorPlanner, PlannerConfig, open_planner
 from sembench.replay.coverage import Coverage, cover
 from sembench.replay.pool import DonorPool
-from sembench.tokenize import Tokenized, Tokenizer, open_tokenizer
 from semblend.contract import Decline, Namespace, ReusePlan
 
 Ids = NDArray[np.int64]

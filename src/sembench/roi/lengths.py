@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from sembase.errors import ContractError
+from sembase.tokenizer import open_tokenizer
 from sembench.manifest import decode_item
-from sembench.tokenize import open_tokenizer
 
 _LENGTH_NAMES: Final = ("prompt_tokens", "tokens", "length", "input_length", "contexttokens", "input_tokens")
 _COUNT_NAMES: Final = ("count", "requests", "weight")

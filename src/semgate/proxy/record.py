@@ -8,7 +8,7 @@ from __future__ import annotations
 import secrets
 from typing import Any, Final
 
-from sembase.tokenizer import TextTokenizer, open_tokenizer
+from sembase.tokenizer import Tokenizer, open_tokenizer
 from sembase.trace.record import TraceBlock, TraceRecord
 from semgate.http.event_stream import ReplyFacts
 from semgate.http.request_body import Asked, read_request
@@ -21,7 +21,7 @@ _NO_FACTS: Final = ReplyFacts(None, None, None, None, None, has_error=False, is_
 
 
 class RecordMaker:
-    def __init__(self, digests: Digests, *, redact_text: bool, tokenizer: TextTokenizer | None = None) -> None:
+    def __init__(self, digests: Digests, *, redact_text: bool, tokenizer: Tokenizer | None = None) -> None:
         self._digests = digests
         self._redact = redact_text
         self._tokenizer = tokenizer or open_tokenizer(None)

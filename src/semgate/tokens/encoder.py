@@ -19,14 +19,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sembase.errors import ConfigurationError, MissingDependencyError
-
-try:
-    import tokenizers
-except ImportError:  # reported when a tokenizer is opened
-    HAS_TOKENIZERS = False
-else:
-    HAS_TOKENIZERS = True
+from sembase.errors import ConfigurationError
+from sembase.tokenizer import read_tokenizer
 
 DEFAULT_REMEMBERED_BYTES: Final = 64 * 1024 * 1024
 _ENTRY_BYTES: Final = 250
@@ -43,20 +37,12 @@ class Encoder:
     """Safe to call from several threads."""
 
     def __init__(self, path: Path, *, remembered_bytes: int = DEFAULT_REMEMBERED_BYTES) -> None:
-        if not HAS_TOKENIZERS:
-            raise MissingDependencyError("tokenizers", "gateway", "tokenizing with the model's own tokenizer")
         try:
-            text = path.read_text(encoding="utf-8")
-            self._tokenizer = tokenizers.Tokenizer.from_str(text)
+            content = path.read_bytes()
         except OSError as error:
             raise ConfigurationError(f"--tokenizer: {path} cannot be read: {error.strerror}") from error
-        except Exception as error:  # the library raises nothing narrower
-            raise ConfigurationError(
-                f"--tokenizer: {path} cannot be loaded by the tokenizers library: {error}"
-            ) from error
-        self._tokenizer.no_truncation()
-        self._tokenizer.no_padding()
-        self._special = self._special_tokens(json.loads(text))
+        self._tokenizer = read_tokenizer(content, path, "gateway")
+        self._special = self._special_tokens(json.loads(content))
         self._remembered: OrderedDict[bytes, Tokens] = OrderedDict()
         self._bytes_left = remembered_bytes
         self._max_bytes = remembered_bytes

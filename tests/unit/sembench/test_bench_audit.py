@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from sembase.tokenizer import open_tokenizer
 from sembench.audit.manifest import audit_items
 from sembench.audit.rules import RULES
 from sembench.manifest import DonorPrompt, WorkloadItem
-from sembench.tokenize import open_tokenizer
 
 
 def rules_broken(*items: WorkloadItem) -> set[str]:

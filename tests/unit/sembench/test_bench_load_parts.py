@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sembase.errors import ConfigurationError
+from sembase.tokenizer import open_tokenizer
 from sembench.http.client import LiveReply
 from sembench.load.prompts import InventedPrompts, InventedWords, ManifestPrompts, PreparedPrompts, TracePrompts
 from sembench.load.records import LoadRecord, cancelled_record, record_of
@@ -22,7 +23,6 @@ from sembench.load.summary import Slo, confidence_ranks, summarize, summarize_lo
 from sembench.load.trace_file import TraceEntry, read_trace
 from sembench.load.workload import WorkloadWish, open_workload
 from sembench.manifest import WorkloadItem
-from sembench.tokenize import open_tokenizer
 
 
 @pytest.mark.parametrize(("burstiness", "spread"), [(1.0, 1.0), (0.25, 2.0), (4.0, 0.5)])

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sembase.errors import ConfigurationError, ContractError
-from sembase.tokenizer import TextTokenizer, open_tokenizer
+from sembase.tokenizer import Tokenizer, open_tokenizer
 from sembase.trace.build import Names
 from sembase.trace.columns import BlockTrace
 from sembase.trace.files import iter_json_lines, trace_name
@@ -45,10 +45,10 @@ def load(path: Path, given: Options) -> BlockTrace:
     options = parse_options(AgentTextOptions, given, "agent_text")
     if options.block_tokens < 1 or options.tail not in ("keep", "drop"):
         raise ConfigurationError("agent_text: block_tokens must be at least 1, tail one of keep, drop")
-    tokenizer = open_tokenizer(options.tokenizer)
+    tokenizer = open_tokenizer(options.tokenizer, counted_ids=True)
     rows, contents, sessions = TraceRows(), Names(), Names()
     for call in read_calls(path):
-        blocks = cut_into_blocks(tokenizer.encode(call.prompt), options.block_tokens, keep_tail=options.tail == "keep")
+        blocks = cut_into_blocks(tokenizer.ids(call.prompt), options.block_tokens, keep_tail=options.tail == "keep")
         keys = np.array([contents.id_of(block.tobytes()) for block in blocks], np.int64)
         rows.add(
             keys,
@@ -60,10 +60,10 @@ def load(path: Path, given: Options) -> BlockTrace:
     return rows.take(trace_name(path), block_tokens=options.block_tokens)
 
 
-def token_rows(path: Path, tokenizer: TextTokenizer | None = None) -> list[NDArray[np.int32]]:
+def token_rows(path: Path, tokenizer: Tokenizer | None = None) -> list[NDArray[np.int32]]:
     """The prompts as token ids in time order, for ``any_position``. 4 bytes per token."""
-    encoder = tokenizer or open_tokenizer(None)
-    return [encoder.encode(call.prompt) for call in read_calls(path)]
+    encoder = tokenizer or open_tokenizer(None, counted_ids=True)
+    return [encoder.ids(call.prompt) for call in read_calls(path)]
 
 
 def read_calls(path: Path) -> list[AgentCall]:

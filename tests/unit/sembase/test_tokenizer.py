@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sembase.errors import ConfigurationError
-from sembench.tokenize import open_tokenizer
+from sembase.tokenizer import open_tokenizer
 
 
 @given(st.text())
@@ -22,6 +22,19 @@ def test_tokens_tile_the_text(text: str) -> None:
 def test_equal_ids_mean_equal_text(one: str, other: str) -> None:
     tokenizer = open_tokenizer(None)
     assert (tokenizer.encode(one).ids.tolist() == tokenizer.encode(other).ids.tolist()) == (one == other)
+
+
+@given(st.text())
+def test_ids_and_count_agree_with_the_encoding(text: str) -> None:
+    for tokenizer in (open_tokenizer(None), open_tokenizer(None, counted_ids=True)):
+        assert tokenizer.ids(text).tolist() == tokenizer.encode(text).ids.tolist()
+        assert tokenizer.count(text) == len(tokenizer.ids(text))
+
+
+def test_counted_ids_never_collide() -> None:
+    tokenizer = open_tokenizer(None, counted_ids=True)
+    assert tokenizer.ids("a b a").tolist() == [0, 1, 2]
+    assert tokenizer.ids(" b\n a").tolist() == [1, 3, 2]
 
 
 def test_ids_are_stable_and_small() -> None:
