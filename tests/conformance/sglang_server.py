@@ -5,18 +5,17 @@ It tells sums of runs, not their places, and takes no injected fault: the tests 
 
 from __future__ import annotations
 
-import time
+import uuid
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any
 
 import pytest
 from scripts.engines.generate import flush, generate
 from tests.conformance.adapter import Answer, Shape
 from tests.engines.sglang.running import shared
+from tests.waiting import wait_until
 
 from semblend.contract import Declined, Event, LookupFinished, Materialized, decode_line
-
-EVENTS_S: Final = 60.0
 
 
 class SglangServer:
@@ -33,7 +32,7 @@ class SglangServer:
     def serve(self, tokens: Sequence[int], salt: str | None = None) -> Answer:
         if salt == "":
             pytest.skip("SGLang itself takes an empty salt for none, before any cache is asked")
-        rid = f"c{time.monotonic_ns()}"
+        rid = f"c{uuid.uuid4().hex}"
         tenant: dict[str, Any] = {} if salt is None else {"cache_salt": salt}
         reply = generate(self._server.base_url, tokens, rid=rid, max_new_tokens=1, **tenant)
         told = reply.semblend or {}
@@ -56,10 +55,7 @@ class SglangServer:
 
     def _wait(self, holds: Callable[[Event], bool]) -> None:
         """The engine releases a request a moment after its answer."""
-        deadline = time.monotonic() + EVENTS_S
-        while not any(holds(event) for event in self.events()):
-            assert time.monotonic() < deadline, "the engine reported no end of the request"
-            time.sleep(0.02)
+        wait_until(lambda: any(holds(event) for event in self.events()), "the engine reported no end of the request")
 
     def forget_exact(self) -> None:
         flush(self._server.base_url)

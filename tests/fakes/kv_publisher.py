@@ -13,6 +13,7 @@ from typing import Self
 
 import zmq
 import zmq.asyncio
+from tests.waiting import until, wait_until
 
 from sembase.ordered_stream import END, SEQUENCE_BYTES
 from semgate.events.wire import AllBlocksCleared, BlockRemoved, BlockStored, WireEvent, encode_batch
@@ -20,13 +21,13 @@ from semgate.events.wire import AllBlocksCleared, BlockRemoved, BlockStored, Wir
 BLOCK = 4
 
 
-async def until(condition: object, *, seconds: float = 45.0) -> None:
-    """Wait until a state is reached that no event announces."""
-    assert callable(condition)
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "not within the time"
-        await asyncio.sleep(0.005)
+def _is_bound(socket: zmq.asyncio.Socket, endpoint: str | None) -> bool:
+    """False while the previous publisher's port has not been released yet."""
+    try:
+        socket.bind(endpoint or "tcp://127.0.0.1:0")
+    except zmq.ZMQError:
+        return False
+    return True
 
 
 class KvPublisher:
@@ -50,15 +51,8 @@ class KvPublisher:
         socket.setsockopt(zmq.LINGER, 0)
         if kind == zmq.XPUB:  # report every subscriber, also while the previous one has not left yet
             socket.setsockopt(zmq.XPUB_VERBOSE, 1)
-        deadline = time.monotonic() + 5
-        while True:
-            try:
-                socket.bind(endpoint or "tcp://127.0.0.1:0")
-            except zmq.ZMQError:  # the port of the publisher before us is given back a moment after its end
-                assert time.monotonic() < deadline, endpoint
-                time.sleep(0.01)
-            else:
-                return socket
+        wait_until(lambda: _is_bound(socket, endpoint), f"{endpoint} stayed in use")
+        return socket
 
     async def publish(self, events: Sequence[WireEvent], *, lost: bool = False) -> int:
         return await self.publish_payload(encode_batch(time.time(), events), lost=lost)

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from tests.engines.dynamo.deployment import KEY, Deployment, NatsServer
+from tests.waiting import wait_until
 
 from semblend.contract import FaultContained
 from semblend.contract.donor_event import tenant_of_salt
@@ -30,13 +30,6 @@ def words(seed: int, length: int) -> NDArray[np.uint32]:
 
 def prompt(*parts: NDArray[np.uint32]) -> list[int]:
     return [int(token) for token in np.concatenate(parts)]
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_a_worker_that_holds_the_content_is_chosen_over_nats(deployment: Deployment, nats_server: NatsServer) -> None:
@@ -96,7 +89,7 @@ def test_a_router_that_comes_late_learns_over_nats_what_was_said(
     try:
         for number in range(8):  # far more than the buffer holds, in messages of their own
             announcer.loadable(f"d{number}", words(number, 400), None, None)
-            until(lambda: announcer._queue.empty())
+            wait_until(lambda: announcer._queue.empty())
             time.sleep(0.15)
         with deployment.router("nats", nats_server.url) as router:
             assert router.ask("donors", count=8) == 8
@@ -115,7 +108,7 @@ def test_a_worker_that_holds_the_content_is_chosen_over_zeromq(deployment: Deplo
     announcer = DonorAnnouncer(open_socket, KEY.encode(), Border(lambda _: None, LOG))
     try:
         announcer.loadable("doc", document, None, None)
-        until(lambda: bool(opened))
+        wait_until(lambda: bool(opened))
         events, replay = opened[0].endpoints
         with deployment.router("zmq", "") as router:
             first, second = router.ask("workers", count=2)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import nats
@@ -15,6 +13,7 @@ import pytest
 from numpy.typing import NDArray
 from scripts.engines.ports import free_port
 from tests.engines.dynamo.deployment import KEY, NatsServer, missing
+from tests.waiting import until, wait_until
 
 from semblend.contract import FaultContained
 from semblend.contract.donor_event import DonorBatch, DonorWithdrawn
@@ -33,12 +32,6 @@ LOG = logging.getLogger("nats events")
 
 def words(seed: int, length: int) -> NDArray[np.uint32]:
     return np.random.default_rng(seed).integers(100, 40_000, length).astype(np.uint32)
-
-
-async def until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not holds():
-            await asyncio.sleep(0.02)
 
 
 def opened(url: str, faults: list[FaultContained]) -> DonorAnnouncer:
@@ -106,9 +99,9 @@ def test_a_publisher_that_answers_nobody_keeps_no_other_waiting(nats_server: Nat
             for worker_id in range(100, 110):
                 await mute.publish(events_subject(str(worker_id)), frame(7, said))  # begins with a gap
             await mute.flush()
-            await until(lambda: feed.stream_of(109) is not None, seconds=REPLAY_S / 2)
+            await until(lambda: feed.stream_of(109) is not None, patience_s=REPLAY_S / 2)
             announcer.loadable("heard", words(3, 300), None, None)
-            await until(lambda: "heard" in provider.donors((9, 0)), seconds=REPLAY_S * 2)
+            await until(lambda: "heard" in provider.donors((9, 0)), patience_s=REPLAY_S * 2)
         finally:
             await asyncio.to_thread(announcer.close)
             await mute.close()
@@ -124,10 +117,7 @@ def test_a_server_that_is_away_is_a_fault_and_ends_in_time() -> None:
     faults: list[FaultContained] = []
     announcer = opened(f"nats://127.0.0.1:{free_port()}", faults)
     announcer.loadable("a", words(1, 300), None, None)
-    deadline = time.monotonic() + 60
-    while not faults:
-        assert time.monotonic() < deadline
-        threading.Event().wait(0.05)
+    wait_until(lambda: faults)
     announcer.close()
     assert faults[0].stage == "announce"
 

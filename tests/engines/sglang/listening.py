@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -22,9 +21,3 @@ async def listening() -> AsyncIterator[tuple[DonorIndex, DonorFeed[DonorSink]]]:
         yield index, feed
     finally:
         await feed.close()
-
-
-async def until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not holds():
-            await asyncio.sleep(0.05)

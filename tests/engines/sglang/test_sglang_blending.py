@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from scripts.engines.generate import Reply, flush, generate
 from scripts.engines.server import EngineServer
 from tests.engines.sglang.running import PAGE_TOKENS
 from tests.engines.sglang.texts import Texts
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
@@ -136,7 +136,7 @@ def test_blended_plain_and_retracted_requests_side_by_side(blending: EngineServe
     threads = {number: threading.Thread(target=one, args=(number,)) for number in range(4)}
     for number in (2, 3):
         threads[number].start()
-    _until(lambda: bool(happened(events, "donor_registered", "crowd-2")))
+    wait_until(lambda: happened(events, "donor_registered", "crowd-2"), patience_s=300.0)
     for number in (0, 1):
         threads[number].start()
     for thread in threads.values():
@@ -152,13 +152,6 @@ def test_blended_plain_and_retracted_requests_side_by_side(blending: EngineServe
     # A blended request that lost its KV was planned anew with what it had generated, and blended again.
     again = [line for number in (0, 1) for line in happened(events, "lookup_finished", f"crowd-{number}")]
     assert any(line["prompt_tokens"] > max(map(len, prompts[:2])) for line in again)
-
-
-def _until(holds: Callable[[], bool], patience_s: float = 300.0) -> None:
-    deadline = time.monotonic() + patience_s
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def test_nothing_leaked_and_nothing_was_contained(blending: EngineServer, events: Path) -> None:

@@ -7,9 +7,10 @@ import asyncio
 import numpy as np
 import pytest
 from scripts.engines.generate import flush, generate
-from tests.engines.sglang.listening import listening, until
+from tests.engines.sglang.listening import listening
 from tests.engines.sglang.running import Shared
 from tests.engines.sglang.texts import Texts
+from tests.waiting import until
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import http.client
 import json
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,6 +16,7 @@ from scripts.engines.generate import flush, generate
 from scripts.engines.server import EngineServer
 from tests.engines.sglang.running import start
 from tests.engines.sglang.texts import QUESTION, Texts
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
@@ -98,7 +98,7 @@ def test_a_client_that_leaves_while_it_is_answered(server: EngineServer, texts: 
     flush(server.base_url)
     generate(server.base_url, texts.question(passage, 3), max_new_tokens=1)
     leave_early(server, texts.question(passage, 4), "leaves-1", lambda answer: answer.readline())
-    until(lambda: "leaves-1" in materialized(edge_events))
+    wait_until(lambda: "leaves-1" in materialized(edge_events))
     assert_sound(server, texts, passage, 5)
 
 
@@ -128,7 +128,7 @@ def test_a_waiting_text_in_other_words_is_found_by_meaning_and_not_loaded(
         kwargs={"max_new_tokens": 1, "rid": "in-front"},
     )
     long.start()
-    until(lambda: "in-front" in similarities(edge_events))  # looked up: its chunks are being computed
+    wait_until(lambda: "in-front" in similarities(edge_events))  # looked up: its chunks are being computed
     reply = generate(server.base_url, texts.encode(reworded), max_new_tokens=1, rid="reworded")
     long.join(timeout=300)
     assert reply.reused_tokens == 0
@@ -172,10 +172,3 @@ def sound_rows(events: Path) -> list[dict[str, Any]]:
     rows = [json.loads(line) for line in events.read_text().splitlines()]
     assert not [row for row in rows if row["event"] == "fault_contained"]
     return rows
-
-
-def until(holds: Callable[[], bool], patience_s: float = 120.0) -> None:
-    deadline = time.monotonic() + patience_s
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from scripts.engines.generate import Reply, flush, generate
 from scripts.engines.server import EngineServer
-from tests.engines.sglang.listening import listening, until
+from tests.engines.sglang.listening import listening
 from tests.engines.sglang.running import PAGE_TOKENS, announcing, start
 from tests.engines.sglang.texts import QUESTION, Texts
+from tests.waiting import until
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
@@ -14,6 +14,7 @@ from scripts.engines.specs import vllm_missing
 from tests.engines.vllm.connector.client import Ask, Reply
 from tests.engines.vllm.connector.connector_server import ConnectorServer, Kind, start
 from tests.engines.vllm.connector.kinds import BYTES_PER_TOKEN
+from tests.waiting import until
 
 from semblend.contract import DonorEvicted, DonorRegistered
 from semblend.donors.index import DonorIndex
@@ -59,12 +60,6 @@ def living(engine: ConnectorServer) -> set[str]:
         elif isinstance(event, DonorEvicted):
             found.discard(event.donor_id)
     return found
-
-
-async def until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not holds():
-            await asyncio.sleep(0.05)
 
 
 async def ask(engine: ConnectorServer, what: Ask) -> Reply:

@@ -9,7 +9,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.fakes.kv_publisher import BLOCK, CuttableLink, EnginePool, KvPublisher, until
+from tests.fakes.kv_publisher import BLOCK, CuttableLink, EnginePool, KvPublisher
+from tests.waiting import until
 
 from sembase.errors import ConfigurationError
 from sembase.zmq_stream import StreamOptions

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tests.fakes.kv_publisher import BLOCK, EnginePool, KvPublisher, until
+from tests.fakes.kv_publisher import BLOCK, EnginePool, KvPublisher
 from tests.fakes.raw_client import Reply, ask
 from tests.fakes.router_rig import Rig, router_rig
+from tests.waiting import until
 
 from semblend.contract import FaultContained
 from semblend.contract.donor_event import tenant_of_salt
@@ -43,7 +44,7 @@ def placed(reply: Reply) -> tuple[str | None, str | None]:
 
 async def indexed(rig: Rig, replica: str, blocks: int) -> None:
     line = f'semgate_index_blocks{{replica="{replica}"}} {float(blocks)}'.encode()
-    await until(lambda: line in rig.gateway.metrics.text(), seconds=20.0)
+    await until(lambda: line in rig.gateway.metrics.text())
 
 
 def test_requests_follow_the_announced_blocks(tmp_path: Path) -> None:

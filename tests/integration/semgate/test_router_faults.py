@@ -12,6 +12,7 @@ import pytest
 from tests.fakes.fault_replica import FaultReplica, Mode
 from tests.fakes.raw_client import Exchange, Reply, ask, chat
 from tests.fakes.router_rig import Rig, router_rig
+from tests.waiting import until
 
 
 def run(work: Coroutine[Any, Any, None], seconds: float = 30.0) -> None:
@@ -264,11 +265,6 @@ def test_a_restarted_replica_is_no_longer_believed_to_hold_anything(tmp_path: Pa
             assert sorted(forgotten) == [0, 1]
 
     run(work())
-
-
-async def until(holds: Callable[[], bool], step_s: float = 0.005) -> None:
-    while not holds():
-        await asyncio.sleep(step_s)
 
 
 def test_the_rig_itself_serves(tmp_path: Path) -> None:

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.fakes.kv_publisher import BLOCK, EnginePool, KvPublisher, until
+from tests.fakes.kv_publisher import BLOCK, EnginePool, KvPublisher
 from tests.fakes.raw_client import Reply, ask, chat
 from tests.fakes.router_rig import Rig, router_rig
+from tests.waiting import until
 
 PROMPT = list(range(100, 420))
 PATH, SIMILARITY = "x-semblend-routing-path", "x-semblend-routing-similarity"
@@ -47,7 +48,7 @@ def test_announced_evidence_is_revealed_only_by_the_operators_leave(revealed: bo
                 await engine.subscribed()
                 await engine.publish(EnginePool().store(PROMPT))
                 line = f'semgate_index_blocks{{replica="b"}} {float(len(PROMPT) // BLOCK)}'.encode()
-                await until(lambda: line in rig.gateway.metrics.text(), seconds=20.0)
+                await until(lambda: line in rig.gateway.metrics.text())
                 assert b"semgate_index_orphan_blocks_total 0.0" in rig.gateway.metrics.text()
                 assert b"semgate_index_evicted_blocks_total 0.0" in rig.gateway.metrics.text()
                 assert b'semgate_events_unreadable_total{replica="b"} 0.0' in rig.gateway.metrics.text()

@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 from scripts.engines.ports import free_port
 from scripts.engines.server import EngineServer, EngineStartError, ServerSpec, launch, launch_all
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[3]
 FakeEngine = Callable[..., ServerSpec]
@@ -29,11 +29,9 @@ def is_alive(pid: int) -> bool:
     return state != "Z"
 
 
-def wait_dead(pid: int, timeout_s: float = 10.0) -> bool:
-    deadline = time.monotonic() + timeout_s
-    while is_alive(pid) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return not is_alive(pid)
+def wait_dead(pid: int) -> bool:
+    wait_until(lambda: not is_alive(pid), f"process {pid} still runs")
+    return True
 
 
 def child_of(spec: ServerSpec) -> int:

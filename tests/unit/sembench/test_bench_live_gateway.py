@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 import pytest
 from tests.fakes.blending_server import running
+from tests.waiting import wait_until
 
 from sembench.cli.main import main
 from sembench.manifest import WorkloadItem, read_manifest, write_manifest
@@ -266,11 +266,13 @@ def started(arguments: Sequence[str], rows: int) -> Iterator[subprocess.Popen[st
     )
     with process:
         try:
-            deadline = time.monotonic() + 60
-            while not partial.exists() or len(partial.read_text().splitlines()) < 1 + rows:
-                assert time.monotonic() < deadline
-                assert process.poll() is None
-                time.sleep(0.01)
+            wait_until(
+                lambda: (
+                    process.poll() is not None
+                    or (partial.exists() and len(partial.read_text().splitlines()) >= 1 + rows)
+                )
+            )
+            assert process.poll() is None
             yield process
         finally:
             process.kill()

@@ -12,7 +12,7 @@ from typing import Any
 
 from scripts.engines import vllm
 from scripts.private_venv import clean_environment, python_of
-from tests.engines.vllm.connector.connector_server import wait_until
+from tests.waiting import wait_until
 
 SCRIPT = Path(__file__).with_name("announced_blocks.py")
 

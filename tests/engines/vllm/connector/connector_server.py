@@ -6,8 +6,7 @@ import json
 import os
 import subprocess
 import tempfile
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,12 +14,12 @@ from scripts.engines.server import EngineServer, launch
 from scripts.engines.specs import EngineOptions, semblend_flags, vllm_spec
 from scripts.private_venv import ROOT
 from tests.engines.vllm.connector.client import Client, Reply
+from tests.waiting import wait_until
 
 from semblend.contract import DonorRegistered, Event, EventLine, decode_line
 
 HERE = Path(__file__).parent
 COMMON = ("--enable-prompt-tokens-details",)
-PATIENCE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,13 +131,6 @@ def events_path(folder: Path) -> Path:
 
 def fault_path(folder: Path) -> Path:
     return folder / "fault"
-
-
-def wait_until(condition: Callable[[], bool], otherwise: str, timeout_s: float = PATIENCE_S) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, otherwise
-        time.sleep(0.05)
 
 
 def _members(group: int) -> list[str]:

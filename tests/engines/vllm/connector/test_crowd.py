@@ -18,9 +18,10 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 from tests.engines.vllm.connector.client import Ask, Client, Reply, first_difference, largest_difference
-from tests.engines.vllm.connector.connector_server import ConnectorServer, wait_until
+from tests.engines.vllm.connector.connector_server import ConnectorServer
 from tests.engines.vllm.connector.kinds import CROWDED, CROWDED_HOST_BYTES
 from tests.engines.vllm.connector.prompts import Texts, opening
+from tests.waiting import wait_until
 
 from semblend.contract import FaultContained
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections import Counter
 
 import pytest
@@ -11,6 +10,7 @@ from tests.engines.vllm.connector.client import Ask, Reply, cached_tokens
 from tests.engines.vllm.connector.connector_server import ConnectorServer
 from tests.engines.vllm.connector.kinds import MAIN
 from tests.engines.vllm.connector.prompts import Texts, opening
+from tests.waiting import wait_until
 
 from semblend.contract import (
     DonorEvicted,
@@ -168,8 +168,6 @@ def test_the_figures_on_metrics_are_the_sums_of_the_events(server: ConnectorServ
         pairs = {name: (shown.get(f"vllm:semblend_{name}", 0.0), value) for name, value in expected.items()}
         return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
-    deadline = time.monotonic() + 60.0
-    while left := differing():
-        assert time.monotonic() < deadline, left
-        time.sleep(0.2)
+    wait_until(lambda: not differing(), "the metrics never agreed with the events")
+    assert differing() == {}
     assert server.client.metrics()["vllm:semblend_host_bytes"] > 0

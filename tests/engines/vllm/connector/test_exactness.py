@@ -11,9 +11,10 @@ import itertools
 import pytest
 from tests.engines.vllm.connector.announcements import listening
 from tests.engines.vllm.connector.client import Ask, cached_tokens, first_difference, token_id
-from tests.engines.vllm.connector.connector_server import ConnectorServer, wait_until
+from tests.engines.vllm.connector.connector_server import ConnectorServer
 from tests.engines.vllm.connector.kinds import MAIN
 from tests.engines.vllm.connector.prompts import BLOCK_TOKENS, Texts, opening, shared_prefix
+from tests.waiting import wait_until
 
 from semblend.plan.selection import SHORT_PROMPT_FRACTION
 

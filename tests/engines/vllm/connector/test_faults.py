@@ -6,9 +6,10 @@ import itertools
 
 import pytest
 from tests.engines.vllm.connector.client import Ask, Client, Reply, first_difference
-from tests.engines.vllm.connector.connector_server import ConnectorServer, wait_until
+from tests.engines.vllm.connector.connector_server import ConnectorServer
 from tests.engines.vllm.connector.kinds import FAULTY, FAULTY_BLOCKS
 from tests.engines.vllm.connector.prompts import BLOCK_TOKENS, Texts, opening
+from tests.waiting import wait_until
 
 from semblend.contract import FaultContained
 

@@ -25,10 +25,10 @@ from tests.engines.vllm.connector.connector_server import (
     Kind,
     events_path,
     start,
-    wait_until,
 )
 from tests.engines.vllm.connector.prompts import Texts, opening, read_texts
 from tests.unit.semgate.proxy.running_proxy import SRC, play, proxy_process
+from tests.waiting import wait_until
 
 from semblend.calibrate.observations import decode_observations
 from semblend.contract import Declined, Event, PlanShape

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.engines.vllm.connector.client import Ask, first_difference
-from tests.engines.vllm.connector.connector_server import ConnectorServer, wait_until
+from tests.engines.vllm.connector.connector_server import ConnectorServer
 from tests.engines.vllm.connector.kinds import (
     MAIN,
     SAMPLED_SHARE,
@@ -14,6 +14,7 @@ from tests.engines.vllm.connector.kinds import (
     SUGGESTING,
 )
 from tests.engines.vllm.connector.prompts import BLOCK_TOKENS, Texts, opening
+from tests.waiting import wait_until
 
 from semblend.contract import DonorEvicted, DonorRegistered
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.waiting import until
 
 from semblend.contract import FaultContained
 from semblend.contract.donor_event import (
@@ -48,12 +49,6 @@ class Engine:
         self.endpoints = self.socket.endpoints
         self.faults: list[FaultContained] = []
         self.says = DonorAnnouncer(lambda: self.socket, KEY, Border(self.faults.append, LOG), gates=GATES)
-
-
-async def until(holds: Callable[[], bool], seconds: float = 20.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not holds():
-            await asyncio.sleep(0.01)
 
 
 Feed = DonorFeed[DonorSink]

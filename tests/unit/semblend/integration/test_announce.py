@@ -3,8 +3,7 @@ from __future__ import annotations
 import logging
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import msgspec
 import numpy as np
 import pytest
 import zmq
+from tests.waiting import wait_until
 
 from sembase.errors import ConfigurationError, MissingDependencyError
 from sembase.ordered_stream import END
@@ -71,13 +71,6 @@ class Heard:
         self.closed = True
 
 
-def until(holds: Callable[[], bool], seconds: float = 10.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, "it did not happen"
-        threading.Event().wait(0.005)
-
-
 @contextmanager
 def announcing(heard: Heard) -> Iterator[tuple[DonorAnnouncer, list[FaultContained]]]:
     faults: list[FaultContained] = []
@@ -130,9 +123,9 @@ def test_gates_are_announced_with_every_new_generation() -> None:
     gates = Gates(min_run_tokens=96, max_context_share=0.5)
     announcer = DonorAnnouncer(lambda: heard, KEY, Border(lambda _: None, LOG), gates=gates)
     announcer.loadable("a", tokens(1), None, None)
-    until(lambda: len(heard.events) == 3)
+    wait_until(lambda: len(heard.events) == 3)
     heard.asked = True
-    until(lambda: len(heard.events) == 6)
+    wait_until(lambda: len(heard.events) == 6)
     announcer.close(patience_s=30)
     kinds = [type(event) for event in heard.events]
     assert kinds == [GenerationReset, GatesAnnounced, DonorAnnounced] * 2 + [DonorsPurged]
@@ -156,9 +149,9 @@ def test_who_asks_for_more_than_the_buffer_holds_is_told_of_all_living_donors() 
         for number in range(3):
             announcer.loadable(f"d{number}", tokens(number), None, None)
         announcer.withdrawn("d1", "capacity")
-        until(lambda: len(heard.events) == 5)
+        wait_until(lambda: len(heard.events) == 5)
         heard.asked = True
-        until(lambda: len(heard.events) == 8)
+        wait_until(lambda: len(heard.events) == 8)
         assert isinstance(heard.events[5], GenerationReset)
         assert ids(heard.events[6:], DonorAnnounced) == ["d0", "d2"]
 
@@ -172,21 +165,21 @@ def test_a_full_queue_makes_routers_forget_and_never_blocks(monkeypatch: pytest.
             announcer.loadable(f"d{number}", tokens(number), None, None)
         assert announcer.lost >= 40
         heard.gate.set()
-        until(lambda: sum(isinstance(e, GenerationReset) for e in heard.events) == 2)
+        wait_until(lambda: sum(isinstance(e, GenerationReset) for e in heard.events) == 2)
         heard.events.clear()
         announcer.loadable("later", tokens(1), None, None)
-        until(lambda: ids(heard.events, DonorAnnounced) == ["later"])
+        wait_until(lambda: ids(heard.events, DonorAnnounced) == ["later"])
     assert not faults
 
 
 def test_a_message_that_could_not_be_sent_is_counted_and_makes_routers_forget() -> None:
     heard = Heard()
     with announcing(heard) as (announcer, faults):
-        until(lambda: len(heard.events) == 1)
+        wait_until(lambda: len(heard.events) == 1)
         heard.fails = True
         announcer.withdrawn("unknown", "x")  # nothing to say, nothing to fail
         announcer.loadable("a", tokens(1), None, None)
-        until(lambda: sum(isinstance(e, GenerationReset) for e in heard.events) == 2)
+        wait_until(lambda: sum(isinstance(e, GenerationReset) for e in heard.events) == 2)
     assert [fault.stage for fault in faults] == ["announce"]
     assert "no route" in faults[0].error
 
@@ -198,7 +191,7 @@ def test_a_socket_that_cannot_be_opened_is_a_fault_and_nothing_else() -> None:
         raise OSError("address in use")
 
     announcer = DonorAnnouncer(refuse, KEY, Border(faults.append, LOG))
-    until(lambda: bool(faults) and announcer._is_disabled)
+    wait_until(lambda: bool(faults) and announcer._is_disabled)
     announcer._queue.queue.clear()
     announcer.loadable("a", tokens(1), None, None)
     assert announcer._queue.empty(), "nobody will ever read it"

@@ -21,7 +21,7 @@ from semgate.index.blocks import BlockIndex
 from semgate.index.keys import request_keys
 from semgate.router.operations.warm_up import warm_up
 
-LONGEST_CALL_SECONDS = 0.05  # half a second and more where a call did the whole of it; a busy machine is slow
+LONGEST_PART = 0.05  # of the processor time of all calls; a call that did the whole work took a third and more
 BLOCKS = 1 << 20
 EVENT_BLOCKS = 64
 
@@ -72,16 +72,15 @@ def timed(call: Callable[[], object]) -> float:
         gc.enable()
 
 
-def filled(index: BlockIndex, slot: int, first_hash: int, *, blocks: int = BLOCKS) -> float:
-    """The longest call while a replica stores a million blocks."""
+def filled(index: BlockIndex, slot: int, first_hash: int, *, blocks: int = BLOCKS) -> list[float]:
+    """The time of each call while a replica stores a million blocks."""
     random = np.random.default_rng(first_hash)
-    longest_s = 0.0
+    calls_s: list[float] = []
     for begin in range(first_hash, first_hash + blocks, EVENT_BLOCKS):
         hashes = np.arange(begin, begin + EVENT_BLOCKS, dtype=np.uint64)
         tokens = random.integers(0, 1 << 31, EVENT_BLOCKS * BLOCK, np.uint32)
-        took_s = timed(lambda h=hashes, t=tokens: index.stored(slot, h, None, t, BLOCK, ROOTS[0]))  # type: ignore[misc]
-        longest_s = max(longest_s, took_s)
-    return longest_s
+        calls_s.append(timed(lambda h=hashes, t=tokens: index.stored(slot, h, None, t, BLOCK, ROOTS[0])))  # type: ignore[misc]
+    return calls_s
 
 
 def test_no_call_waits_for_a_table_or_a_replica_of_a_million_blocks() -> None:
@@ -89,16 +88,18 @@ def test_no_call_waits_for_a_table_or_a_replica_of_a_million_blocks() -> None:
     index = BlockIndex(BLOCKS)
     slot, other = index.add_slot(), index.add_slot()
     filled(index, other, 1, blocks=4 * EVENT_BLOCKS)
-    assert filled(index, slot, 1) < LONGEST_CALL_SECONDS
+    calls_s = filled(index, slot, 1)
+    part_s = LONGEST_PART * sum(calls_s)
+    assert max(calls_s) < part_s
     assert index.blocks(slot) == BLOCKS
     key = np.array([next(iter(index.dump(slot)))[1]], np.uint64)
     assert index.longest(key)[slot] == 1
-    assert timed(lambda: index.cleared(slot)) < LONGEST_CALL_SECONDS
+    assert timed(lambda: index.cleared(slot)) < part_s
     assert (index.longest(key)[slot], index.blocks(slot)) == (0, 0)
     steps_s: list[float] = []
     while index.distinct_blocks() > 4 * EVENT_BLOCKS or len(steps_s) < 2:
         steps_s.append(timed(lambda: index.tidy(256)))
-    assert max(steps_s) < LONGEST_CALL_SECONDS
+    assert max(steps_s) < part_s
     while index.tidy(256):
         pass
     assert index.state_bytes() < 1 << 20
@@ -132,11 +133,11 @@ def test_more_clears_than_spare_bits() -> None:
     assert index.longest(keys).tolist() == [3_000] + [0] * 55
 
 
-def routed(index: ApproximateIndex, slot: int, keys: NDArray[np.uint64]) -> float:
-    return max(
+def routed(index: ApproximateIndex, slot: int, keys: NDArray[np.uint64]) -> list[float]:
+    return [
         timed(lambda part=part: index.routed(slot, part))  # type: ignore[misc]
         for part in np.split(keys, len(keys) // 256)
-    )
+    ]
 
 
 def test_expiry_of_a_million_blocks_is_spread_over_calls() -> None:
@@ -145,9 +146,11 @@ def test_expiry_of_a_million_blocks_is_spread_over_calls() -> None:
     index = ApproximateIndex(BLOCKS, 5.0, clock=lambda: now_s)
     slot = index.add_slot()
     keys = np.random.default_rng(3).integers(1, 1 << 63, BLOCKS, np.int64).astype(np.uint64)
-    assert routed(index, slot, keys) < LONGEST_CALL_SECONDS
+    calls_s = routed(index, slot, keys)
+    part_s = LONGEST_PART * sum(calls_s)
+    assert max(calls_s) < part_s
     now_s = 100.0
-    assert timed(lambda: index.longest(keys[:256])) < LONGEST_CALL_SECONDS
+    assert timed(lambda: index.longest(keys[:256])) < part_s
     assert index.tidy(256)
     while index.tidy(256):
         pass

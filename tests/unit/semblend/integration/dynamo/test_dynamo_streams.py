@@ -5,6 +5,7 @@ import logging
 
 import pytest
 from tests.unit.semblend.donors.announcements import KEY, announced, batch, words
+from tests.waiting import until
 
 from sembase.errors import ConfigurationError
 from semblend.contract.donor_event import DonorEventError, DonorWithdrawn
@@ -37,12 +38,6 @@ def test_subjects_are_one_token_per_publisher() -> None:
     for name in ("", "a.b", "*", ">", "a b", "x" * 65):
         with pytest.raises(ConfigurationError):
             events_subject(name)
-
-
-async def until(holds: object, seconds: float = 20.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not holds():  # type: ignore[operator]
-            await asyncio.sleep(0.01)
 
 
 def test_zeromq_brings_live_events_and_what_was_said_before() -> None:
