@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -68,6 +69,10 @@ async def listening(publisher: KvPublisher, options: StreamOptions | None = None
 
 def standing(feed: EventFeed) -> Standing:
     return next(one for one in feed.standings() if one.replica == REPLICA)
+
+
+def has_read(feed: EventFeed, messages: int) -> bool:
+    return standing(feed).next_seq == messages
 
 
 def equals(feed: EventFeed, pool: EnginePool) -> bool:
@@ -331,7 +336,7 @@ def test_a_second_router_while_the_first_still_listens() -> None:
             async with listening(publisher) as first, listening(publisher) as second:
                 await live(pool, publisher, 20)
                 for feed in (first, second):
-                    await until(lambda feed=feed: standing(feed).next_seq == 40)
+                    await until(partial(has_read, feed, 40))
                     assert equals(feed, pool)
 
     run(scenario(), seconds=60)
