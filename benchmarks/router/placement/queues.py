@@ -66,7 +66,6 @@ class Queues:
             "ready",
             self.in_flight[slot],
             self.queued[slot],
-            False,
-            waiting[0] if waiting else 0,
-            self.head_since_s[slot],
+            head_prefill_tokens=waiting[0] if waiting else 0,
+            head_since_s=self.head_since_s[slot],
         )

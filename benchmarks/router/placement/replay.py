@@ -84,7 +84,7 @@ def replay(load: Load, policy: str, capacity: int) -> Result:
         queues.advance(now_ms)
         store_then_look(caches, slot, before, before_next_use, mine, held)
         keys = mine.astype(np.uint64) * _SPREAD
-        request = PlacementRequest(prompt, load.block_tokens, keys, held)
+        request = PlacementRequest(prompt, load.block_tokens, keys=keys, exact_blocks=held)
         began_ns = time.thread_time_ns()
         decision = placer.decide(request, queues.views)
         decide_us[number] = (time.thread_time_ns() - began_ns) / 1e3
@@ -100,7 +100,14 @@ def replay(load: Load, policy: str, capacity: int) -> Result:
         went[slot] += prompt - found
         age_ms = now_ms - view.head_since_s * 1e3
         placer.observe(
-            Observed(prompt, view.queued_prefill_tokens, found, ttft_ms[number], view.head_prefill_tokens, age_ms)
+            Observed(
+                prompt,
+                view.queued_prefill_tokens,
+                found,
+                ttft_ms[number],
+                head_tokens=view.head_prefill_tokens,
+                head_age_ms=age_ms,
+            )
         )
     return _result(
         load,

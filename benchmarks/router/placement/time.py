@@ -48,7 +48,7 @@ class FullFleet:
         cpu_ns, wall_ns = time.thread_time_ns(), time.perf_counter_ns()
         keys = request_keys(tokens, BLOCK_TOKENS, self._root)
         held = self.index.longest(keys)
-        request = PlacementRequest(PROMPT_TOKENS, BLOCK_TOKENS, keys, held, donor_tokens=self._donors)
+        request = PlacementRequest(PROMPT_TOKENS, BLOCK_TOKENS, keys=keys, exact_blocks=held, donor_tokens=self._donors)
         self._placer.decide(request, self._views)
         return Took((time.thread_time_ns() - cpu_ns) / 1e3, (time.perf_counter_ns() - wall_ns) / 1e3)
 

@@ -14,7 +14,7 @@ from sembase.errors import ConfigurationError
 BreakerState = Literal["closed", "open", "half_open"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BreakerOptions:
     faults_to_open: int = 3
     window: int = 20

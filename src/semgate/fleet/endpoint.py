@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 from sembase.zmq_stream import StreamOptions
 
@@ -14,6 +14,7 @@ class Endpoint:
 
     name: str
     origin: str
+    _: KW_ONLY
     events: str | None = None
     replay: str | None = None
     donors: str | None = None

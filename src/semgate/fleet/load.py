@@ -89,7 +89,14 @@ class Ticket:
 
     def observed(self, prompt_tokens: int, cached_tokens: int | None, ttft_ms: float) -> Observed:
         """What the placer learns from this attempt and the usage the engine reported."""
-        return Observed(prompt_tokens, self._tokens_ahead, cached_tokens, ttft_ms, self._head_tokens, self._head_age_ms)
+        return Observed(
+            prompt_tokens,
+            self._tokens_ahead,
+            cached_tokens,
+            ttft_ms,
+            head_tokens=self._head_tokens,
+            head_age_ms=self._head_age_ms,
+        )
 
     def end(self, outcome: AttemptOutcome) -> None:
         """``fault`` counts against the replica, ``cancelled`` (the client left) does not count."""

@@ -104,9 +104,9 @@ class Replica:
                 state,
                 load.in_flight,
                 load.queued_prefill_tokens,
-                trial,
-                load.head_prefill_tokens,
-                load.head_since_s,
+                trial_due=trial,
+                head_prefill_tokens=load.head_prefill_tokens,
+                head_since_s=load.head_since_s,
             )
             if self.breaker.state(self._clock_s()) == "closed":
                 self._view = view

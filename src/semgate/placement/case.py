@@ -15,7 +15,7 @@ from semgate.placement.view import ROW_NUMBERS, BySlot, Floats, PlacementRequest
 _EVEN_MS = 1e-6  # scores that differ by less than a nanosecond are equal
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
     """Arrays run over the candidates. ``cached_blocks``: leading blocks each holds, announced by the engine or sent
     there too recently to be announced. ``home``: the candidate that served the session last, ``home_tokens`` the
@@ -55,7 +55,15 @@ def build_case(
     slots = rows[:, 0].astype(np.int64)
     wait_ms = price.wait_ms(rows[:, 1], rows[:, 2], rows[:, 3], (now_s - rows[:, 4]) * 1e3)
     exact = np.maximum(at_slots(request.exact_blocks, slots), at_slots(request.expected_blocks, slots))
-    return Case(request, candidates, slots, wait_ms, exact, price, turn)
+    return Case(
+        request=request,
+        candidates=candidates,
+        slots=slots,
+        wait_ms=wait_ms,
+        cached_blocks=exact,
+        price=price,
+        turn=turn,
+    )
 
 
 def at_slots(by_slot: BySlot | None, slots: NDArray[np.int64]) -> Floats:

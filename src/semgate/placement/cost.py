@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Final, Literal
 
@@ -23,6 +23,7 @@ class Price:
 
     base_ms: float
     ms_per_token: float
+    _: KW_ONLY
     ms_per_million_pairs: float = 0.0
     ms_per_cached_token: float = 0.0
     ms_per_stream: float = PRIOR_MS_PER_STREAM
@@ -50,10 +51,10 @@ def price_of(model: LatencyModel) -> Price:
     return Price(
         model.base_ms + model.step_ms,
         model.ms_per_uncached_token,
-        model.ms_per_million_pairs,
-        model.ms_per_cached_token,
-        model.ms_per_decoding_stream or PRIOR_MS_PER_STREAM,
-        model.source,
+        ms_per_million_pairs=model.ms_per_million_pairs,
+        ms_per_cached_token=model.ms_per_cached_token,
+        ms_per_stream=model.ms_per_decoding_stream or PRIOR_MS_PER_STREAM,
+        source=model.source,
     )
 
 

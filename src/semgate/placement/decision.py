@@ -16,7 +16,7 @@ class NoUsableReplicaError(SemBlendError):
     """No replica can take the request; the message counts the replicas by state. Answer 503, never retry in a loop."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
     """``scores_ms`` holds the best candidates, best first: predicted prefill saved minus queueing added.
 

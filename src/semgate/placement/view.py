@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Final, Literal
 
 import numpy as np
@@ -30,6 +30,7 @@ class ReplicaView:
     state: ReplicaState = "ready"
     in_flight: int = 0
     queued_prefill_tokens: int = 0
+    _: KW_ONLY
     trial_due: bool = False
     head_prefill_tokens: int = 0
     head_since_s: float = 0.0
@@ -62,6 +63,7 @@ class PlacementRequest:
 
     prompt_tokens: int
     block_tokens: int = 16
+    _: KW_ONLY
     keys: Keys = field(default_factory=lambda: NO_KEYS)
     exact_blocks: BySlot | None = None
     expected_blocks: BySlot | None = None
@@ -85,5 +87,6 @@ class Observed:
     tokens_ahead: int
     cached_tokens: int | None
     ttft_ms: float
+    _: KW_ONLY
     head_tokens: int = 0
     head_age_ms: float = 0.0

@@ -44,7 +44,7 @@ RECORDED_PATHS: Final = frozenset({"/v1/chat/completions", "/v1/completions", "/
 NO_PATH: Final = "other"  # label of paths that are not on the fixed list
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Passing:
     """Where requests go and which may pass. ``base_path`` is prepended to every path."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
 from semgate.http.event_stream import ReplyScan
@@ -21,6 +21,7 @@ class Exchange:
     tenant: str
     arrived_unix_ms: float
     asked_s: float
+    _: KW_ONLY
     outcome: ExchangeOutcome = "upstream_fault"
     status: int | None = None
     first_byte_s: float | None = None

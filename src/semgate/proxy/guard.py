@@ -89,7 +89,7 @@ class ProxyGuard:
 
 
 def guard_options(settings: ProxySettings) -> GuardOptions | None:
-    """None while no share is set: the guard costs nothing unless it is asked for."""
+    """None if ``guard_fraction`` is 0: the guard costs nothing unless it is enabled."""
     if not settings.guard_fraction:
         return None
     return GuardOptions(

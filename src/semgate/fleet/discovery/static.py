@@ -34,7 +34,7 @@ def parse_replica(text: str) -> Endpoint:
             raise ConfigurationError(f"replica '{text}': '{key}' is given twice")
         given[key] = value if key == "name" else _address(value, text)
     name = given.get("name", urlsplit(origin).netloc)
-    return Endpoint(name, origin, given.get("events"), given.get("replay"), given.get("donors"))
+    return Endpoint(name, origin, events=given.get("events"), replay=given.get("replay"), donors=given.get("donors"))
 
 
 def _origin(url: str) -> str:

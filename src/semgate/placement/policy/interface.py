@@ -12,7 +12,7 @@ from sembase.errors import ConfigurationError
 from semgate.placement.case import Case, Choice
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyOptions:
     """Each policy reads the options it uses.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Literal
 
 from semgate.http.event_stream import ReplyFacts
@@ -22,6 +22,7 @@ class RequestTrace:
 
     request_id: str
     path: str
+    _: KW_ONLY
     started_s: float = field(default_factory=time.perf_counter)
     request: PlacementRequest | None = None
     decision: Decision | None = None

@@ -36,7 +36,7 @@ class Attempt:
     ms: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionRecord:
     """``outcome``: complete, cut (lost after the first byte), client_left, refused (no replica could answer).
 

@@ -152,7 +152,9 @@ def test_written_replicas() -> None:
         ]
     )
     assert plain == Endpoint("localhost:8101", "http://localhost:8101")
-    assert named == Endpoint("b", "https://[::1]:443", "tcp://h:5557", "tcp://h:5558", "tcp://h:5560")
+    assert named == Endpoint(
+        "b", "https://[::1]:443", events="tcp://h:5557", replay="tcp://h:5558", donors="tcp://h:5560"
+    )
 
 
 @pytest.mark.parametrize(

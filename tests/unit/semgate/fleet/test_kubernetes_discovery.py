@@ -134,7 +134,7 @@ def test_pages_are_joined_and_the_watch_begins_at_their_version() -> None:
             reported, faults = await watched(server, lambda reported: len(reported) == 4)
             assert [names(each) for each in reported] == [["a", "b"], ["a", "b"], ["a", "b", "c"], ["b", "c"]]
             assert [each.ready for each in reported[0]] == [True, False]
-            assert reported[0][0] == Endpoint("a", "http://10.0.0.1:8000", "tcp://10.0.0.1:5557", ready=True)
+            assert reported[0][0] == Endpoint("a", "http://10.0.0.1:8000", events="tcp://10.0.0.1:5557", ready=True)
             assert not faults
             first, second, third = server.asked
             assert first["path"] == "/apis/discovery.k8s.io/v1/namespaces/serving/endpointslices"

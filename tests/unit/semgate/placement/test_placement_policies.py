@@ -55,8 +55,8 @@ def test_a_queue_longer_than_the_prefix_is_worth_sends_it_elsewhere() -> None:
 def test_what_the_head_of_a_queue_has_done_is_not_waited_for() -> None:
     """1,000 tokens at 0.1 ms, at the front for 60 ms: 40 ms are left."""
     now = 5.0
-    half_done = ReplicaView("half-done", 0, "ready", 1, 1_000, False, 1_000, now - 0.060)
-    fresh = ReplicaView("fresh", 1, "ready", 1, 500, False, 500, now)
+    half_done = ReplicaView("half-done", 0, "ready", 1, 1_000, head_prefill_tokens=1_000, head_since_s=now - 0.060)
+    fresh = ReplicaView("fresh", 1, "ready", 1, 500, head_prefill_tokens=500, head_since_s=now)
     decision = Placer("least_loaded", price=PRICE, clock_s=lambda: now).decide(PlacementRequest(10), [half_done, fresh])
     assert dict(decision.scores_ms) == pytest.approx({"half-done": -40.0, "fresh": -50.0})
 

@@ -32,12 +32,11 @@ def ended(seconds: float) -> Exchange:
         "t",
         1_000_000.0,
         100.0,
-        "ok",
-        200,
-        100.0 + seconds / 4,
-        100.0 + seconds,
-        None,
-        scan,
+        outcome="ok",
+        status=200,
+        first_byte_s=100.0 + seconds / 4,
+        ended_s=100.0 + seconds,
+        scan=scan,
     )
 
 

@@ -32,7 +32,17 @@ class EndlessReply:
 
 
 class AnyPlacement:
-    decision = Decision("a", "cold_route", "round_robin", 0, 0, None, (), "x", 1.0)
+    decision = Decision(
+        replica="a",
+        path="cold_route",
+        policy="round_robin",
+        exact_blocks=0,
+        donor_tokens=0,
+        similarity=None,
+        scores_ms=(),
+        reason="x",
+        decide_us=1.0,
+    )
     origin = "http://a"
 
     def first_byte(self, status: int) -> None:

@@ -16,7 +16,15 @@ from semgate.router.request.forward import BURST, RetryBudget
 from semgate.router.request.inspection import tenant_salt, with_cache_salt
 
 DECISION = Decision(
-    "replica-1", "semantic_placement", "semantic_placement", 3, 512, 0.75, (("replica-1", 9.0),), "x", 1.0
+    replica="replica-1",
+    path="semantic_placement",
+    policy="semantic_placement",
+    exact_blocks=3,
+    donor_tokens=512,
+    similarity=0.75,
+    scores_ms=(("replica-1", 9.0),),
+    reason="x",
+    decide_us=1.0,
 )
 
 
