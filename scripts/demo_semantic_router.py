@@ -30,12 +30,12 @@ TURNS = 4
 POLICIES = ("round_robin", "semantic_locality")
 
 
-async def stand_in(
+async def fake_replica(
     scope: MutableMapping[str, Any],
     receive: Callable[[], Awaitable[MutableMapping[str, Any]]],
     send: Callable[[MutableMapping[str, Any]], Awaitable[None]],
 ) -> None:
-    """A replica that says yes to everything."""
+    """A replica that answers yes to everything."""
     while (await receive()).get("more_body"):
         pass
     body = b'{"choices": [{"message": {"role": "assistant", "content": "yes"}}]}'
@@ -71,15 +71,15 @@ async def show(policy: str, folder: Path, replicas: tuple[str, ...]) -> None:
             asked += topic in last
             stayed += last.get(topic) == replica
             last[topic] = replica
-            said = gateway.ring.latest(1)[0]
-            print(f"{topic + ' turn ' + str(turn + 1):<18} {replica:<8} {said.route:<20} {said.reason}")
+            decision = gateway.ring.latest(1)[0]
+            print(f"{topic + ' turn ' + str(turn + 1):<18} {replica:<8} {decision.route:<20} {decision.reason}")
     print(f"turns that went where the conversation had been before: {stayed} of {asked}")
     await server.stop()
     await gateway.stop()
 
 
 async def main() -> None:
-    servers = [HttpServer(stand_in, host="127.0.0.1", port=0, shutdown_seconds=1.0) for _ in range(2)]
+    servers = [HttpServer(fake_replica, host="127.0.0.1", port=0, shutdown_seconds=1.0) for _ in range(2)]
     ports = [await server.start() for server in servers]
     replicas = tuple(
         f"http://127.0.0.1:{port};name={name}" for port, name in zip(ports, ("blue", "green"), strict=True)
