@@ -6,7 +6,7 @@ PY := $(BIN)/python
 # Engines and rivals import faster with byte code; some shells switch it off.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup pins models engine-vllm fmt lint words types imports docs docs-check test test-starved test-uvicorn test-load test-models test-inside test-engines check build smoke bench-planner bench-discovery bench-offline bench-vllm bench-fidelity bench-guard e2e-vllm bench-clients bench-simulator bench-calibration bench clean engine-nats engine-sglang bench-sglang e2e-sglang engine-dynamo rival-routers e2e-router load-router bench-router demo-router
+.PHONY: help setup pins models engines engine-vllm fmt lint words types imports docs docs-check test test-starved test-uvicorn test-load test-models test-inside test-engines check build smoke bench-planner bench-discovery bench-offline bench-vllm bench-fidelity bench-guard e2e-vllm bench-clients bench-simulator bench-calibration bench clean engine-nats engine-sglang bench-sglang e2e-sglang engine-dynamo rival-routers e2e-router load-router bench-router demo-router
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -84,7 +84,7 @@ test-inside: engine-vllm  ## tests in a real engine's own process
 	NUMBA_CACHE_DIR=$(CURDIR)/.cache/engines/compiled TORCH_COMPILE_DISABLE=1 VLLM_CPU_OMP_THREADS_BIND=nobind OMP_NUM_THREADS=1 .engines/vllm/bin/python -m pytest -n 2 -m engine tests/engines/vllm_inside tests/conformance
 
 # Two servers at a time, each on a thread of its own.
-test-engines: engine-vllm engine-sglang engine-dynamo engine-nats  ## tests with real serving engines
+test-engines: engines  ## tests with real serving engines
 	$(BIN)/pytest -n 2 --no-loadscope-reorder --durations=12 -m engine tests/engines/vllm tests/engines/sglang tests/engines/dynamo tests/conformance tests/contract/test_documents_run.py
 
 check: lint types imports docs-check test  ## everything a commit must pass
@@ -141,6 +141,8 @@ engine-nats: setup  ## a NATS server in .engines/nats
 
 rival-routers: setup  ## sglang-router and vllm-router in .engines
 	$(PY) -m scripts.engines.routers
+
+engines: engine-vllm engine-sglang engine-dynamo engine-nats  ## every engine the tests need
 
 engine-sglang: setup  ## SGLang on the CPU in .engines/sglang and the SmolLM2 checkpoint beside it
 	$(PY) -m scripts.smollm2
