@@ -11,7 +11,7 @@ from semantic_kv.experiment.config import MODELS, Ablation, CurvePlan, Experimen
 from semantic_kv.experiment.run import RunOptions, run_study
 from semantic_kv.experiment.verdict import MODELLED, verdict_of
 from semantic_kv.report.outputs import write_study
-from semantic_kv.sampling.draw import sample_trace
+from semantic_kv.sampling import sample_trace
 from semantic_kv.simulate import simulate
 from semantic_kv.workload import make_workload
 

@@ -13,11 +13,9 @@ For the command line (``semantic-kv calibrate``) and notebooks:
 
 from semantic_kv.calibrate.fit import FitOptions, calibrate
 from semantic_kv.calibrate.observations import Observations, observations_from_records, observations_from_trace
-from semantic_kv.calibrate.result import Calibration, Interval, RungResult
+from semantic_kv.calibrate.result import Calibration, Interval, RungResult, Scores
 from semantic_kv.calibrate.rungs import RUNGS, predict_ttft_ms
-from semantic_kv.calibrate.score import Scores
-from semantic_kv.calibrate.summary import summarize
-from semantic_kv.calibrate.write import FILES, calibrate_records, calibrate_trace, write_calibration
+from semantic_kv.calibrate.write import FILES, calibrate_records, calibrate_trace, summarize, write_calibration
 from sembase.latency import read_latency_model
 
 __all__ = [

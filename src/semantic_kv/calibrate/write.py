@@ -1,4 +1,4 @@
-"""The doors of the command line: records or columns in, a calibration out; a calibration in, its files out."""
+"""Records or columns in, a calibration out; a calibration in, its JSON, Markdown and scatter plot out."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+
+from onepage.png import GRID, INK, SOFT, figure_class, png_bytes
+from onepage.ticks import log_axis
 from semantic_kv.calibrate.fit import FitOptions, calibrate
 from semantic_kv.calibrate.observations import observations_from_records, observations_from_trace
-from semantic_kv.calibrate.plot import scatter_png
-from semantic_kv.calibrate.result import Calibration
-from semantic_kv.calibrate.summary import summarize
+from semantic_kv.calibrate.result import Calibration, RungResult
+from semantic_kv.calibrate.rungs import RUNGS
 from sembase.errors import ConfigurationError, MissingDependencyError
 from sembase.trace.columns import BlockTrace
 from sembase.trace.record import TraceRecord
@@ -46,3 +49,102 @@ def write_calibration(calibration: Calibration, directory: Path) -> list[Path]:
     except OSError as error:
         raise ConfigurationError(f"--output-dir {directory}: cannot be written: {error.strerror or error}") from None
     return [directory / name for name in files]
+
+
+def summarize(calibration: Calibration) -> str:
+    """Markdown that reads as plain text too."""
+    scores = calibration.chosen.held_out
+    fitted = calibration.chosen.fitted
+    assert scores is not None
+    assert fitted is not None
+    lines = [
+        f"# Calibration on {calibration.trace}",
+        "",
+        f"Held out, the latest {scores.requests} of {scores.requests + fitted.requests} requests: median absolute "
+        f"error {scores.mdape:.1%}, 90th percentile {scores.p90_ape:.1%}, within 20 % {scores.within_20_percent}/"
+        f"{scores.requests}, r2 {_number(scores.r2)}, residuals {scores.residual_ms_p10:+.0f} / "
+        f"{scores.residual_ms_p50:+.0f} / {scores.residual_ms_p90:+.0f} ms (p10 / p50 / p90).",
+        f"The model is '{calibration.rung}'. Its times are modelled from arrivals and token counts; no observed time "
+        "of a held-out request enters.",
+        "",
+        "| coefficient | value | 95 % interval |",
+        "|---|---|---|",
+        *_coefficient_lines(calibration),
+        "",
+        "| model | error left out in turn | fitted MdAPE | held-out MdAPE | held-out r2 |",
+        "|---|---|---|---|---|",
+        *(_rung_line(rung, rung.name == calibration.rung) for rung in calibration.rungs),
+    ]
+    skipped = [f"- {count} requests skipped: {reason}" for reason, count in calibration.skipped.items()]
+    notes = [*skipped, *(f"- {note}" for note in calibration.notes)]
+    return "\n".join([*lines, *(["", *notes] if notes else [])]) + "\n"
+
+
+def _coefficient_lines(calibration: Calibration) -> list[str]:
+    rung = next(each for each in RUNGS if each.name == calibration.rung)
+    lines = []
+    for name in rung.coefficients:
+        interval = calibration.intervals.get(name)
+        shown = "-" if interval is None else f"{interval.low:.4g} to {interval.high:.4g}"
+        lines.append(f"| {name} | {getattr(calibration.model, name):.4g} | {shown} |")
+    return lines
+
+
+def _rung_line(rung: RungResult, chosen: bool) -> str:
+    name = f"**{rung.name}**" if chosen else rung.name
+    if rung.fitted is None or rung.held_out is None or rung.choice_error is None:
+        return f"| {name} | not fitted | - | - | - |"
+    return (
+        f"| {name} | {rung.choice_error:.3f} | {rung.fitted.mdape:.1%} | {rung.held_out.mdape:.1%} | "
+        f"{_number(rung.held_out.r2)} |"
+    )
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+_HELD_OUT, _FITTED = "#0f7d8c", "#b6bfca"
+
+
+def scatter_png(calibration: Calibration) -> bytes:
+    figure = figure_class("simulator", "the scatter plot")(figsize=(7.2, 7.6), layout="constrained")
+    axes = figure.add_subplot()
+    low, high = _limits(calibration)
+    line = np.array([low, high])
+    axes.fill_between(line, line * 0.8, line * 1.2, color="#eef4f5", label="within 20 % of observed", zorder=0)
+    axes.plot(line, line, color=SOFT, linewidth=1.0, zorder=1)
+    for held_out, colour, word in ((False, _FITTED, "fitted"), (True, _HELD_OUT, "held out")):
+        for met, mark in ((False, "o"), (True, "^")):
+            chosen = (calibration.held_out == held_out) & (calibration.overlapping == met)
+            label = f"{word}, {'met a busy server' if met else 'alone'} ({int(chosen.sum())})"
+            shown = (calibration.observed_ms[chosen], calibration.predicted_ms[chosen])
+            axes.scatter(
+                *shown, s=30, marker=mark, color=colour, edgecolors="white", linewidths=0.4, label=label, zorder=2
+            )
+    axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high), aspect="equal")
+    axes.set_xlabel("observed TTFT, ms (log scale)", color=SOFT)
+    axes.set_ylabel("modelled TTFT, ms (log scale)", color=SOFT)
+    ticks = log_axis("", [low, high], "{:,.4g}".format, pad=1.0).ticks
+    for side in (axes.xaxis, axes.yaxis):
+        side.set_ticks([tick.value for tick in ticks], [tick.label for tick in ticks])
+        side.set_ticks([], minor=True)  # matplotlib would label them too, one over the other
+    axes.grid(color=GRID, linewidth=0.8)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_title(_title(calibration), loc="left", color=INK, fontsize=12)
+    axes.legend(frameon=False, fontsize=9, labelcolor=SOFT, loc="upper left")
+    return png_bytes(figure, 150)
+
+
+def _limits(calibration: Calibration) -> tuple[float, float]:
+    values = np.concatenate([calibration.observed_ms, np.maximum(calibration.predicted_ms, 0.1)])
+    return float(values.min()) * 0.8, float(values.max()) * 1.25
+
+
+def _title(calibration: Calibration) -> str:
+    scores = calibration.chosen.held_out
+    assert scores is not None
+    return (
+        f"Modelled against observed TTFT, model '{calibration.rung}'\n"
+        f"held out: median absolute error {scores.mdape:.1%} ({scores.requests} requests)"
+    )

@@ -8,7 +8,7 @@ from pathlib import Path
 from semantic_kv.experiment.config import PolicyChoice
 from semantic_kv.experiment.config_file import policy_choice
 from semantic_kv.experiment.run import RunOptions
-from semantic_kv.experiment.runners import runner_named
+from semantic_kv.experiment.runners import RUNNERS, runner_named
 from sembase.errors import ConfigurationError
 from sembase.values import positive
 
@@ -27,9 +27,9 @@ def add_work(command: argparse.ArgumentParser) -> None:
     work.add_argument("--jobs", type=positive, default=1, metavar="N", help="workers (default: %(default)s)")
     work.add_argument(
         "--runner",
-        choices=("processes", "ray"),
+        choices=RUNNERS,
         default="processes",
-        help="who the workers are: processes of this machine, or a local Ray (extra: ray; default: %(default)s)",
+        help="run the workers as local processes or on a local Ray (extra: ray; default: %(default)s)",
     )
     work.add_argument("--fresh", action="store_true", help="simulate finished cells again instead of taking them")
     work.add_argument("--quiet", action="store_true", help="no progress on stderr")

@@ -1,15 +1,40 @@
-"""The entry point: runs a command and turns errors into one line that says what to do, and an exit code."""
+"""The entry point: runs a command and turns errors into a one-line message and an exit code."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
 from typing import Final
 
 from semantic_kv.cli import calibrate, collect, mrc, replay, run, run_all, serve
-from semantic_kv.cli.termination import interrupted_by_sigterm
 from sembase.command_line import CommandParser, add_commands, run_program
 from semblend import __version__
+
+
+@contextmanager
+def interrupted_by_sigterm() -> Iterator[None]:
+    """Within it the first SIGTERM raises ``KeyboardInterrupt``; later ones do not disturb the tidying up.
+
+    Only the main thread may set handlers; elsewhere nothing changes.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
 
 COMMAND_MODULES: Final = (run, run_all, replay, collect, calibrate, mrc, serve)
 _CODES: Final = (

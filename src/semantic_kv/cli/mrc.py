@@ -9,10 +9,9 @@ from typing import Final
 from semantic_kv.cli.arguments import add_work, policy, run_options
 from semantic_kv.cli.folders import new_folder, run_facts
 from semantic_kv.experiment.config import BASELINE, MODELS, UNITS, CurvePlan, ExperimentConfig, FileSource, PolicyChoice
-from semantic_kv.experiment.run import run_study_on
-from semantic_kv.experiment.sources import open_source
-from semantic_kv.report.curve_outputs import curve_text, write_curves
-from semantic_kv.sampling.capacities import capacity_ladder
+from semantic_kv.experiment.run import open_source, run_study_on
+from semantic_kv.report.outputs import curve_text, write_curves
+from semantic_kv.sampling import capacity_ladder
 from sembase.command_line import ExitCode, existing_file
 from sembase.streams import write_out
 from sembase.values import capacity, positive, positive_fraction

@@ -11,10 +11,9 @@ from semantic_kv.cli.arguments import add_work, policy, run_options
 from semantic_kv.cli.folders import new_folder, run_facts
 from semantic_kv.experiment.config import BASELINE, MODELS, ExperimentConfig, FileSource, PolicyChoice
 from semantic_kv.experiment.observed import compare_observed
-from semantic_kv.experiment.run import run_study_on
-from semantic_kv.experiment.sources import open_source
+from semantic_kv.experiment.run import open_source, run_study_on
 from semantic_kv.experiment.verdict import MODELLED, verdict_of
-from semantic_kv.report.replay_outputs import write_replay
+from semantic_kv.report.outputs import write_replay
 from sembase.command_line import ExitCode, existing_file
 from sembase.errors import ConfigurationError
 from sembase.latency import LatencyModel

@@ -11,7 +11,7 @@ The trace is ``semantic_kv.trace.v1`` JSON Lines, keyed digests and no text unle
 """
 
 from semantic_kv.collect.commands import CollectOptions, collect_from_mock, collect_from_server, read_key
-from semantic_kv.collect.mock_server import MockServer
+from semantic_kv.collect.mock import MockServer
 from semantic_kv.collect.plan import PlanOptions, Step, plan_requests
 from semantic_kv.collect.prompts import read_prompts
 from semantic_kv.collect.recorder import TraceRecorder, observed_record

@@ -8,23 +8,17 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
 
-from semantic_kv.collect.mock_run import run_mock
-from semantic_kv.collect.mock_server import MockServer
+from semantic_kv.collect.mock import MockServer, run_mock
 from semantic_kv.collect.plan import PlanOptions, Step, plan_requests
-from semantic_kv.collect.prompts import read_prompts
+from semantic_kv.collect.prompts import BUILT_IN_TEXT, read_prompts
 from semantic_kv.collect.recorder import TraceRecorder
 from semantic_kv.collect.run import Collection, CollectSummary, Progress, warm_up_requests
 from sembase.errors import ConfigurationError, MissingDependencyError
-from sembase.registry import Registry
-from sembase.segment import Message
+from sembase.registry import load_target
 from sembase.tokenizer import open_tokenizer
 from sembase.trace.anonymise import MIN_KEY_BYTES, new_key
 from sembase.trace.files import write_atomically
-
-_SERVERS: Final[Registry[Any]] = Registry("server client")
-_SERVERS.register("httpx", "semantic_kv.collect.http_server:HttpServer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +63,7 @@ async def _collect(options: CollectOptions, progress: Progress | None) -> Collec
     if options.base_url is None:
         raise ConfigurationError("name the server with --base-url http://host:port, or ask for the mock")
     try:
-        server_class = _SERVERS.get("httpx")
+        server_class = load_target("semantic_kv.collect.http_server:HttpServer")
     except ModuleNotFoundError:
         raise MissingDependencyError("httpx", "live", "collecting from a server") from None
     steps = _steps(options)
@@ -110,43 +104,3 @@ def read_key(path: Path) -> bytes:
     if len(key) < MIN_KEY_BYTES:
         raise ConfigurationError(f"{path}: a digest key has at least {MIN_KEY_BYTES} random bytes")
     return key
-
-
-_SUBJECTS: Final = (
-    "ferry",
-    "archive",
-    "signal",
-    "licence",
-    "garden",
-    "ledger",
-    "harbour",
-    "engine",
-    "letter",
-    "bridge",
-)
-_DEEDS: Final = ("carries", "records", "measures", "repairs", "delays", "announces", "replaces", "describes", "returns")
-_OBJECTS: Final = (
-    "passengers",
-    "tickets",
-    "weather",
-    "reports",
-    "cables",
-    "payments",
-    "timetables",
-    "pictures",
-    "maps",
-)
-# Enough to count tokens by; what a model makes of it does not matter for times.
-BUILT_IN_TEXT: Final[list[tuple[Message, ...]]] = [
-    (
-        Message(
-            "user",
-            " ".join(
-                f"The {subject} {deed} {thing} number {17 * i + 5 * j + k}."
-                for i, subject in enumerate(_SUBJECTS)
-                for j, deed in enumerate(_DEEDS)
-                for k, thing in enumerate(_OBJECTS)
-            ),
-        ),
-    )
-]

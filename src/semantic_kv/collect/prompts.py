@@ -52,3 +52,43 @@ def _from_text(path: Path) -> tuple[Message, ...]:
     if not text.strip():
         raise ContractError(f"{path.name} holds no text")
     return (Message("user", text),)
+
+
+_SUBJECTS: Final = (
+    "ferry",
+    "archive",
+    "signal",
+    "licence",
+    "garden",
+    "ledger",
+    "harbour",
+    "engine",
+    "letter",
+    "bridge",
+)
+_DEEDS: Final = ("carries", "records", "measures", "repairs", "delays", "announces", "replaces", "describes", "returns")
+_OBJECTS: Final = (
+    "passengers",
+    "tickets",
+    "weather",
+    "reports",
+    "cables",
+    "payments",
+    "timetables",
+    "pictures",
+    "maps",
+)
+# Enough to count tokens by; what a model makes of it does not matter for times.
+BUILT_IN_TEXT: Final[list[tuple[Message, ...]]] = [
+    (
+        Message(
+            "user",
+            " ".join(
+                f"The {subject} {deed} {thing} number {17 * i + 5 * j + k}."
+                for i, subject in enumerate(_SUBJECTS)
+                for j, deed in enumerate(_DEEDS)
+                for k, thing in enumerate(_OBJECTS)
+            ),
+        ),
+    )
+]

@@ -23,8 +23,13 @@ WHOLE_TRACE: Final = "trace"
 # The sources that decide the figures of a cell; the content of its trace has a digest of its own.
 _SOURCES: Final = (
     *("semantic_kv/cache", "semantic_kv/policy", "semantic_kv/bound", "semantic_kv/latency", "semantic_kv/simulate.py"),
-    *("semantic_kv/experiment/execute.py", "semantic_kv/experiment/bounds.py"),
-    *("sembase/trace", "sembase/latency.py", "sembase/labels.py", "sembase/compiled.py"),
+    *(
+        "semantic_kv/experiment/execute.py",
+        "sembase/trace",
+        "sembase/latency.py",
+        "sembase/labels.py",
+        "sembase/compiled.py",
+    ),
 )
 
 

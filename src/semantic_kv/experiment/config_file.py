@@ -1,4 +1,4 @@
-"""YAML file -> ``ExperimentConfig``. Unknown keys and names are refused with the nearest known one."""
+"""A YAML file in, an ``ExperimentConfig`` out. Unknown keys and names are rejected with the closest known one."""
 
 from __future__ import annotations
 
@@ -37,31 +37,27 @@ from semantic_kv.policy.registry import ADMISSION, EVICTION
 from semantic_kv.workload import WORKLOADS
 from sembase.errors import ConfigurationError, MissingDependencyError
 from sembase.latency import COEFFICIENTS, LatencyModel, latency_model_from_record
-from sembase.registry import Registry
+from sembase.registry import load_target
 
 T = TypeVar("T")
-_YAML: Final[Registry[Callable[[str], object]]] = Registry("YAML reader")
-_YAML.register("safe_load", "yaml:safe_load")
-_YAML_ERROR: Final[Registry[type[Exception]]] = Registry("YAML error")
-_YAML_ERROR.register("error", "yaml:YAMLError")
-_MOST_BYTES: Final = 1 << 20
+_MAX_BYTES: Final = 1 << 20
 _NAME: Final = "abcdefghijklmnopqrstuvwxyz0123456789_-"
 
 
 def load_config(path: Path) -> ExperimentConfig:
-    """Relative trace paths are looked up beside the file."""
+    """Relative trace paths start at the folder of the file."""
     if not path.is_file():
-        raise ConfigurationError(f"there is no experiment file '{path}'")
-    if path.stat().st_size > _MOST_BYTES:
-        raise ConfigurationError(f"{path}: larger than {_MOST_BYTES} bytes, not an experiment file")
+        raise ConfigurationError(f"experiment file '{path}' does not exist")
+    if path.stat().st_size > _MAX_BYTES:
+        raise ConfigurationError(f"{path}: not an experiment file (larger than {_MAX_BYTES} bytes)")
     try:
-        read = _YAML.get("safe_load")
+        read, yaml_error = load_target("yaml:safe_load"), load_target("yaml:YAMLError")
     except ModuleNotFoundError:
         raise MissingDependencyError("pyyaml", "simulator", "reading an experiment file") from None
     try:
         content = read(path.read_text(encoding="utf-8"))
-    except (_YAML_ERROR.get("error"), UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{path}: not readable as YAML: {' '.join(str(error).split())}") from None
+    except (yaml_error, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path}: invalid YAML: {' '.join(str(error).split())}") from None
     return parse_config(content, path.name)
 
 
@@ -111,7 +107,7 @@ def _admission(value: object, where: str) -> str:
 
 
 def _options(read: Callable[[object, str], T]) -> Callable[[object, str], tuple[tuple[str, T], ...]]:
-    """Any keys: whoever is given them knows which it takes."""
+    """Accepts any key; the policy or format checks which ones it knows."""
 
     def read_all(value: object, where: str) -> tuple[tuple[str, T], ...]:
         entries = Fields(value, where)
@@ -122,10 +118,10 @@ def _options(read: Callable[[object, str], T]) -> Callable[[object, str], tuple[
 
 
 def _experiment_id(value: object, where: str) -> str:
-    """Becomes part of a folder's name."""
+    """The id becomes part of a folder name."""
     name = text(value, where)
     if not set(name) <= set(_NAME):
-        raise ConfigurationError(f"{where}: '{name}' may hold small letters, digits, '_' and '-' only")
+        raise ConfigurationError(f"{where}: '{name}' may contain only lower-case letters, digits, '_' and '-'")
     return name
 
 
@@ -133,7 +129,7 @@ def _source(value: object, where: str) -> WorkloadSource | FileSource:
     entry = Fields(value, where)
     source: WorkloadSource | FileSource
     if entry.has("workload") == entry.has("path"):
-        raise ConfigurationError(f"{where}: name either a 'workload' (generated) or a 'path' (recorded trace)")
+        raise ConfigurationError(f"{where}: give either 'workload' (generated) or 'path' (recorded trace)")
     if entry.has("workload"):
         source = WorkloadSource(
             entry.take("workload", one_of(WORKLOADS.names())),

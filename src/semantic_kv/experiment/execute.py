@@ -1,21 +1,31 @@
-"""One cell and its trace -> figures: simulates, models TTFT, sums by batch of requests, by label and by tenant."""
+"""One cell and its trace in, figures out: simulates, models TTFT, sums by batch of requests, by label and by tenant."""
 
 from __future__ import annotations
 
 import itertools
+import time
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from semantic_kv.cache.result import Replay
-from semantic_kv.experiment.bounds import run_bound
-from semantic_kv.experiment.cells import Cell
-from semantic_kv.experiment.figures import CellFigures, Figures, LabelFigures, Tally, TenantFigures, WeightSeries
+from semantic_kv.bound import clairvoyant, infinite
+from semantic_kv.cache.result import Model, Replay, Unit
+from semantic_kv.experiment.cells import BoundName, Cell
+from semantic_kv.experiment.figures import (
+    BoundFigures,
+    CellFigures,
+    Figures,
+    LabelFigures,
+    Tally,
+    TenantFigures,
+    WeightSeries,
+)
 from semantic_kv.experiment.shelf import ShelvedTrace
 from semantic_kv.simulate import simulate
 from sembase.labels import LABELS
 from sembase.latency import LatencyModel, attended_pairs
+from sembase.trace.columns import BlockTrace
 
 _BATCHES: Final = 48  # contiguous stretches of the trace that intervals resample
 _PLAIN_PYTHON: Final = 5_000  # references up to which the reference simulator is done before the core is compiled
@@ -127,3 +137,23 @@ def _weights(replay: Replay) -> WeightSeries | None:
 def _thinned(length: int) -> Ints:
     """Places of at most so many samples, the first and the last among them."""
     return np.unique(np.linspace(0, max(0, length - 1), min(length, _MOST_SAMPLES)).astype(np.int64))
+
+
+def run_bound(
+    name: BoundName, trace: BlockTrace, model: Model, unit: Unit, capacity: int, latency: LatencyModel
+) -> BoundFigures:
+    started = time.perf_counter()
+    if name == "ceiling":
+        found = infinite(trace, model=model)
+    else:
+        found = clairvoyant(trace, capacity=capacity, unit=unit, model=model)
+    return BoundFigures(
+        found.standing,
+        trace.request_count,
+        found.references,
+        found.hit_blocks,
+        found.prompt_tokens,
+        found.hit_tokens,
+        latency.ttft_sum_ms(trace.request_count, found.prompt_tokens - found.hit_tokens, found.hit_tokens, pairs=None),
+        time.perf_counter() - started,
+    )

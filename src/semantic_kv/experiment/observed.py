@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 
 from semantic_kv.experiment.config import Model, PolicyChoice, Unit
-from semantic_kv.experiment.shelf import prompt_tokens_of
 from semantic_kv.simulate import simulate
 from sembase.latency import LatencyModel
 from sembase.trace.columns import BlockTrace
@@ -50,7 +49,7 @@ def compare_observed(
         options=choice.options(),
     )
     hit_tokens = replay.per_request_hit_tokens.astype(np.int64)
-    modelled = latency.ttft_ms(prompt_tokens_of(trace) - hit_tokens, hit_tokens)
+    modelled = latency.ttft_ms(trace.prompt_tokens() - hit_tokens, hit_tokens)
     both = seen & np.isfinite(trace.observed_hit_tokens)
     return ObservedComparison(
         choice.name,

@@ -1,4 +1,4 @@
-"""How far a study is, on stderr: a bar by rich on a terminal, a line now and then elsewhere, nothing when quiet."""
+"""Progress of a study on stderr: a rich progress bar on a terminal, a line every 20 s elsewhere, nothing if quiet."""
 
 from __future__ import annotations
 
@@ -6,16 +6,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
-from sembase.registry import Registry
+from sembase.registry import load_target
 from sembase.streams import write_err
 
 Advance = Callable[[int], None]
-_PARTS: Final[Registry[Any]] = Registry("progress part")
-for _name in ("Progress", "BarColumn", "TextColumn", "MofNCompleteColumn", "TimeRemainingColumn"):
-    _PARTS.register(_name, f"rich.progress:{_name}")
-_PARTS.register("Console", "rich.console:Console")
 _SECONDS_BETWEEN_LINES: Final = 20.0
 
 
@@ -48,13 +44,15 @@ def _lines(title: str, total: int) -> Advance:
 def _bar(title: str, total: int) -> Iterator[Advance]:
     try:
         columns = [
-            _PARTS.get("TextColumn")("{task.description}"),
-            *(_PARTS.get(name)() for name in ("BarColumn", "MofNCompleteColumn", "TimeRemainingColumn")),
+            load_target("rich.progress:TextColumn")("{task.description}"),
+            load_target("rich.progress:BarColumn")(),
+            load_target("rich.progress:MofNCompleteColumn")(),
+            load_target("rich.progress:TimeRemainingColumn")(),
         ]
-    except ModuleNotFoundError:  # rich is a comfort, not a need
+    except ModuleNotFoundError:  # rich is optional
         yield _lines(title, total)
         return
-    console = _PARTS.get("Console")(stderr=True)
-    with _PARTS.get("Progress")(*columns, console=console, transient=True) as shown:
+    console = load_target("rich.console:Console")(stderr=True)
+    with load_target("rich.progress:Progress")(*columns, console=console, transient=True) as shown:
         task = shown.add_task(title, total=total)
         yield lambda done: shown.advance(task, done)

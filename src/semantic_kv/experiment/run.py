@@ -1,4 +1,4 @@
-"""A configuration -> a ``Study``: makes its traces, simulates the cells that are not kept yet, keeps each at once."""
+"""A configuration in, a ``Study`` out: makes the traces, simulates cells that are not stored yet, stores each one."""
 
 from __future__ import annotations
 
@@ -9,16 +9,35 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from semantic_kv.experiment.cells import Cell, cells_of, sampled_trace, seed_trace
-from semantic_kv.experiment.config import ExperimentConfig
+from semantic_kv.experiment.config import ExperimentConfig, FileSource, WorkloadSource
 from semantic_kv.experiment.figures import Figures
 from semantic_kv.experiment.progress import progress
 from semantic_kv.experiment.runners import InProcess, Runner
 from semantic_kv.experiment.shelf import Shelf
-from semantic_kv.experiment.sources import open_source
 from semantic_kv.experiment.store import CellStore
 from semantic_kv.experiment.study import Study, TraceFacts
-from semantic_kv.sampling.draw import sample_trace
+from semantic_kv.sampling import sample_trace
+from semantic_kv.workload import make_workload
+from sembase.errors import ConfigurationError
 from sembase.trace.columns import BlockTrace
+from sembase.trace.load import load_trace
+
+
+def open_source(source: WorkloadSource | FileSource, seed: int, traces: Path) -> BlockTrace:
+    """``traces`` is the folder in which relative paths begin."""
+    if isinstance(source, WorkloadSource):
+        return make_workload(
+            source.workload,
+            seed=seed,
+            sessions=source.sessions,
+            requests_per_session=source.requests_per_session,
+            tenants=source.tenants,
+        ).trace
+    path = traces / source.path
+    if not path.is_file():
+        raise ConfigurationError(f"there is no trace '{path}'; name the folder that holds it with --traces")
+    trace = load_trace(path, source.format, dict(source.options))
+    return trace if source.most_requests is None else trace.window(0, source.most_requests)
 
 
 @dataclass(frozen=True, slots=True)

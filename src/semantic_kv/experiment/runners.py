@@ -1,4 +1,4 @@
-"""Who runs the cells: this process, a pool of processes, or Ray. Each yields figures as they come, in any order."""
+"""Run cells in this process, in a pool of processes, or on Ray. Each runner yields figures as they arrive, in any order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from semantic_kv.experiment.figures import Figures
 from semantic_kv.experiment.shelf import DiskShelf, MemoryShelf, Shelf
 from sembase.errors import ConfigurationError, MissingDependencyError
 from sembase.latency import LatencyModel
-from sembase.registry import Registry
+from sembase.registry import load_target
 
 Done = tuple[Cell, Figures]
 _WAITING_PER_WORKER: Final = 4
@@ -38,7 +38,7 @@ class InProcess:
 
 
 class Processes:
-    """Workers are started, not forked: a fork of a process with threads may hang. They map the traces from disk."""
+    """Workers are spawned, because a fork of a process with threads may hang. They map the traces from disk."""
 
     def __init__(self, jobs: int) -> None:
         self._jobs = jobs
@@ -59,7 +59,7 @@ class Processes:
                 waiting[pool.submit(_run_on_shelf, cell, latency)] = cell
             while waiting:
                 yield from _finished(waiting)
-        except BaseException:  # an interrupt, too: who stops does not want to wait for the cells being simulated
+        except BaseException:  # also an interrupt: do not wait for the cells that are being simulated
             for worker in set(multiprocessing.active_children()) - others:
                 worker.terminate()
             raise
@@ -67,20 +67,21 @@ class Processes:
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-_RUNNERS: Final[Registry[type[Processes]]] = Registry("runner")
-_RUNNERS.register("processes", Processes)
-_RUNNERS.register("ray", "semantic_kv.experiment.ray_runner:RayWorkers")
+RUNNERS: Final = ("processes", "ray")
 
 
 def runner_named(name: str, jobs: int) -> Runner:
     if jobs < 1:
-        raise ConfigurationError(f"--jobs {jobs}: at least 1")
-    if name == "processes" and jobs == 1:
-        return InProcess()
+        raise ConfigurationError(f"--jobs {jobs}: must be at least 1")
+    if name not in RUNNERS:
+        raise ConfigurationError(f"unknown runner '{name}'; known: {', '.join(RUNNERS)}")
+    if name == "processes":
+        return InProcess() if jobs == 1 else Processes(jobs)
     try:
-        return _RUNNERS.get(name)(jobs)
+        runner: Runner = load_target("semantic_kv.experiment.ray_runner:RayWorkers")(jobs)
     except ModuleNotFoundError as error:
         raise MissingDependencyError(error.name or name, "ray", "--runner ray") from None
+    return runner
 
 
 _SHELF: list[DiskShelf] = []  # of this worker process

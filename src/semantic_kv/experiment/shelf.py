@@ -18,7 +18,6 @@ import numpy.typing as npt
 from sembase.trace.columns import BlockTrace
 
 _DESCRIPTION: Final = "trace.json"
-_REFERENCES_AT_ONCE: Final = 4_000_000
 _EMPTY_FILE: Final = 128  # bytes of a .npy header
 
 
@@ -90,22 +89,7 @@ class DiskShelf:
 
 
 def shelved(trace: BlockTrace) -> ShelvedTrace:
-    return ShelvedTrace(trace, prompt_tokens_of(trace), trace_digest(trace))
-
-
-def prompt_tokens_of(trace: BlockTrace) -> npt.NDArray[np.int64]:
-    """By stretches of requests: running sums over a whole trace of a hundred million references would be a gigabyte."""
-    found = np.zeros(trace.request_count, dtype=np.int64)
-    start = 0
-    while start < trace.request_count:
-        reach = trace.offsets[start] + _REFERENCES_AT_ONCE
-        stop = max(start + 1, int(np.searchsorted(trace.offsets, reach, side="right")) - 1)
-        edges = trace.offsets[start : stop + 1]
-        sums = np.cumsum(trace.node_tokens[trace.nodes[edges[0] : edges[-1]]], dtype=np.int64)
-        running = np.concatenate([np.zeros(1, np.int64), sums])
-        found[start:stop] = np.diff(running[edges - edges[0]])
-        start = stop
-    return found
+    return ShelvedTrace(trace, trace.prompt_tokens(), trace_digest(trace))
 
 
 def trace_digest(trace: BlockTrace) -> str:

@@ -35,12 +35,6 @@ class ModelledTtft:
         return float(np.quantile(self.ttft_ms, share)) if self.ttft_ms.size else None
 
 
-def prompt_tokens(trace: BlockTrace) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Per request."""
-    ends = np.concatenate(([0], np.cumsum(trace.node_tokens[trace.nodes], dtype=np.int64)))
-    return np.asarray(ends[trace.offsets[1:]] - ends[trace.offsets[:-1]], dtype=np.int64)
-
-
 def model_ttft(
     trace: BlockTrace,
     hit_tokens: Numbers,
@@ -57,7 +51,7 @@ def model_ttft(
     ``fifo``: ``servers`` that each serve one request to its last token. ``engine``: continuous batching. Requests whose
     output length the trace does not tell decode ``unknown_output_tokens``.
     """
-    prompt = prompt_tokens(trace)
+    prompt = trace.prompt_tokens()
     hit = np.asarray(hit_tokens, dtype=np.int64)
     if hit.shape != prompt.shape or (hit > prompt).any() or (hit < 0).any():
         raise ContractError(f"trace '{trace.name}': hit tokens lie between 0 and the prompt's, one number per request")

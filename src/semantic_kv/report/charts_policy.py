@@ -12,8 +12,7 @@ from onepage.chart import Bar, Bars, Chart, DataTable, Rule
 from onepage.formats import NOT_MEASURED, tick_ms
 from onepage.ticks import category_axis, linear_axis
 from semantic_kv.experiment.config import BASELINE, Model, PolicyChoice, Unit
-from semantic_kv.experiment.intervals import LEAST_UNITS, Interval
-from semantic_kv.experiment.study import Place, Standing, Study
+from semantic_kv.experiment.study import LEAST_UNITS, Interval, Place, Standing, Study
 from semantic_kv.report.formats import milliseconds, percent, points, tick_share
 from semantic_kv.report.tones import Tone
 

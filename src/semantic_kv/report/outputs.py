@@ -1,27 +1,31 @@
-"""A study -> its folder: results.json, metrics.csv, summary.md, plots, report.html; and what joins several studies."""
+"""A study, a curve or a replay in, its folder of files out: JSON, CSV, Markdown, plots and report.html."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
 
 from onepage.chart import Chart
+from onepage.formats import count
+from onepage.png import drawn, figure_class, png_bytes
 from semantic_kv.experiment.aggregate import COLUMNS, aggregate_rows
 from semantic_kv.experiment.cells import Cell, cell_json
-from semantic_kv.experiment.curves import curves_of
-from semantic_kv.experiment.files import write_json, write_text
+from semantic_kv.experiment.curves import Curves, curves_of
+from semantic_kv.experiment.observed import ObservedComparison
+from semantic_kv.experiment.store import write_bytes, write_json, write_text
 from semantic_kv.experiment.study import Study
 from semantic_kv.experiment.verdict import MODELLED, verdict_of
-from semantic_kv.report import metrics_csv
-from semantic_kv.report.charts_curve import curve_chart, sampling_chart
+from semantic_kv.report.charts_curve import curve_chart, sampling_chart, sampling_table
 from semantic_kv.report.charts_inside import evictions_chart, utilization_chart, weights_chart
+from semantic_kv.report.charts_observed import observed_chart
 from semantic_kv.report.charts_policy import hit_rate_chart, regret_chart, tokens_saved_chart, ttft_chart
 from semantic_kv.report.formats import change, milliseconds, percent
+from semantic_kv.report.metrics_csv import Value, metrics_csv, written
 from semantic_kv.report.page import page_html
-from semantic_kv.report.png import write_pngs
 from semantic_kv.report.summary_md import markdown_table, summary_md
+from semantic_kv.report.tones import COLOURS
 
 SCHEMA: Final = "semantic_kv.results.v1"
 
@@ -29,7 +33,7 @@ SCHEMA: Final = "semantic_kv.results.v1"
 def write_study(study: Study, folder: Path, facts: dict[str, str]) -> None:
     verdict = verdict_of(study)
     write_json(folder / "results.json", results_json(study, facts))
-    write_text(folder / "metrics.csv", metrics_csv.metrics_csv(study))
+    write_text(folder / "metrics.csv", metrics_csv(study))
     write_text(folder / "summary.md", summary_md(study, verdict))
     write_pngs(study_charts(study), folder)
     write_text(folder / "report.html", page_html([study], study.config.experiment, facts))
@@ -73,7 +77,7 @@ def results_json(study: Study, facts: dict[str, str]) -> dict[str, Any]:
 def write_aggregate(studies: Sequence[Study], output: Path, facts: dict[str, str]) -> None:
     """aggregate_summary.csv and .md, and one report over all studies."""
     rows = [row for study in studies for row in aggregate_rows(study)]
-    write_text(output / "aggregate_summary.csv", metrics_csv.written(COLUMNS, [_flat(asdict(row)) for row in rows]))
+    write_text(output / "aggregate_summary.csv", written(COLUMNS, [_flat(asdict(row)) for row in rows]))
     won = [row for row in rows if row.lru_wins]
     lost = [row for row in rows if not row.lru_wins]
     head = f"LRU wins, or is not beaten beyond a tie, in {len(won)} of {len(rows)} settings."
@@ -125,3 +129,108 @@ def _ms(value: float | None) -> str:
 
 def _flat(row: dict[str, Any]) -> dict[str, Any]:
     return {key: ("yes" if value else "no") if isinstance(value, bool) else value for key, value in row.items()}
+
+
+def write_curves(study: Study, folder: Path, facts: dict[str, str]) -> None:
+    curves = _curves(study)
+    write_json(folder / "miss_ratio_curve.json", results_json(study, facts))
+    write_text(
+        folder / "miss_ratio_curve.csv", written(("policy", "sample_rate", "capacity", "miss_ratio"), _rows(curves))
+    )
+    charts = (curve_chart(study, curves), sampling_chart(study, curves))
+    write_pngs([chart for chart in charts if chart is not None], folder)
+    write_text(folder / "report.html", page_html([study], f"Miss-ratio curve of {study.traces[0].name}", facts))
+
+
+def curve_text(study: Study) -> str:
+    """Capacities down, policies and bounds across: miss ratios; then the errors of the samples."""
+    curves = _curves(study)
+    every = (*curves.policies, *curves.bounds)
+    widths = [max(10, len(each.name)) for each in every]
+    lines = ["miss ratio  " + "  ".join(f"{e.name:>{w}}" for e, w in zip(every, widths, strict=True))]
+    for i, size in enumerate(curves.capacities):
+        cells = (f"{1 - each.hit_ratios[i]:>{width}.4f}" for each, width in zip(every, widths, strict=True))
+        lines.append(f"{size:>10,}  " + "  ".join(cells))
+    table = sampling_table(curves.sampled)
+    lines += ["  ".join(row) for row in ([table.columns, *table.rows] if curves.sampled else [])]
+    return "\n".join(lines) + "\n"
+
+
+def _rows(curves: Curves) -> Iterator[dict[str, Value]]:
+    for exact in (*curves.policies, *curves.bounds):
+        for size, ratio in zip(curves.capacities, exact.hit_ratios, strict=True):
+            yield {"policy": exact.name, "sample_rate": 1.0, "capacity": size, "miss_ratio": 1 - ratio}
+    for sampled in curves.sampled:
+        for size, ratio in zip(curves.capacities, sampled.mean, strict=True):
+            yield {"policy": sampled.name, "sample_rate": sampled.rate, "capacity": size, "miss_ratio": 1 - ratio}
+
+
+def _curves(study: Study) -> Curves:
+    found = curves_of(study)
+    assert found is not None  # asked for by the command
+    return found
+
+
+def write_replay(
+    study: Study, comparison: ObservedComparison | None, notes: tuple[str, ...], folder: Path, facts: dict[str, str]
+) -> None:
+    """``notes`` say where the latency model comes from."""
+    results = results_json(study, facts)
+    results["observed"] = observed_json(comparison)
+    results["latency_notes"] = list(notes)
+    write_json(folder / "replay_results.json", results)
+    write_text(folder / "replay_metrics.csv", metrics_csv(study))
+    told = "\n".join(["", "## Against what was observed", "", *(f"- {line}" for line in (*notes, *_lines(comparison)))])
+    write_text(folder / "replay_summary.md", summary_md(study, verdict_of(study)) + told + "\n")
+    charts = [
+        replace(ttft_chart(study), key="replay_policy_avg_ttft"),
+        replace(tokens_saved_chart(study), key="replay_tokens_saved"),
+        replace(hit_rate_chart(study), key="replay_hit_rate"),
+        observed_chart(comparison),
+    ]
+    write_pngs(charts, folder)
+    write_text(folder / "report.html", page_html([study], study.config.experiment, facts, observed_chart(comparison)))
+
+
+def observed_json(comparison: ObservedComparison | None) -> dict[str, object] | None:
+    if comparison is None:
+        return None
+    return {
+        "policy": comparison.policy,
+        "model": comparison.model,
+        "requests": int(comparison.observed_ms.size),
+        "observed_ttft_mean_ms": float(comparison.observed_ms.mean()),
+        "modelled_ttft_mean_ms": float(comparison.modelled_ms.mean()),
+        "median_absolute_percentage_error": comparison.median_absolute_percentage_error,
+        "observed_hit_tokens": comparison.observed_hit_tokens,
+        "modelled_hit_tokens": comparison.modelled_hit_tokens,
+        "hit_token_pairs": comparison.hit_token_pairs,
+    }
+
+
+def _lines(comparison: ObservedComparison | None) -> list[str]:
+    if comparison is None:
+        return ["The trace holds no observed TTFT, so the model is not held against anything."]
+    lines = [
+        f"{count(comparison.observed_ms.size)} requests with an observed TTFT, simulated under {comparison.policy}: "
+        f"median absolute error of the modelled TTFT {percent(comparison.median_absolute_percentage_error)}.",
+    ]
+    if comparison.observed_hit_tokens is not None:
+        lines.append(
+            f"Hit tokens of {count(comparison.hit_token_pairs)} requests: observed "
+            f"{count(comparison.observed_hit_tokens)}, simulated {count(comparison.modelled_hit_tokens)}."
+        )
+    lines.append(
+        "A valid claim: on this trace, under this latency model, a policy would have kept more reusable tokens. "
+        "Not a claim: that it made a real server faster."
+    )
+    return lines
+
+
+_DPI: Final = 150
+
+
+def write_pngs(charts: Sequence[Chart], directory: Path) -> None:
+    make = figure_class("simulator", "drawing plots")
+    for chart in charts:
+        write_bytes(directory / f"{chart.key}.png", png_bytes(drawn(chart, COLOURS, make), _DPI))

@@ -167,7 +167,7 @@ def test_a_trace_from_the_disk_is_the_trace(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("at_once", [1, 7, 50, 4_000_000])
 def test_prompt_tokens_are_sums_over_blocks(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("semantic_kv.experiment.shelf._REFERENCES_AT_ONCE", at_once)
+    monkeypatch.setattr("sembase.trace.columns._REFERENCES_PER_CHUNK", at_once)
     held = MemoryShelf().put("k", TRACE)
     for request in range(TRACE.request_count):
         nodes = TRACE.nodes[TRACE.offsets[request] : TRACE.offsets[request + 1]]

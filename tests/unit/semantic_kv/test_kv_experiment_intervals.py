@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semantic_kv.experiment.figures import Tally
-from semantic_kv.experiment.intervals import LEAST_UNITS, interval_of, resample
+from semantic_kv.experiment.study import LEAST_UNITS, interval_of, resample
 
 
 def unit(hits: int, references: int = 100, ttft_ms: float = 100.0, requests: int = 1) -> Tally:

@@ -7,9 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semantic_kv.sampling.capacities import capacity_ladder
-from semantic_kv.sampling.draw import sample_trace, take_requests
-from semantic_kv.sampling.units import sampling_units
+from semantic_kv.sampling import capacity_ladder, sample_trace, sampling_units, take_requests
 from semantic_kv.simulate import simulate
 from semantic_kv.workload import make_workload
 from sembase.errors import ConfigurationError

@@ -1,4 +1,9 @@
-"""A share of a trace, drawn by unit with a seeded hash, in order (SHARDS with whole trees instead of single blocks)."""
+"""Samples of a trace for miss-ratio curves: whole sessions or subtrees, drawn by a seeded hash (after SHARDS).
+
+Sampling single blocks, as SHARDS does, would tear prefixes apart. The unit is a session if the trace has sessions, else
+a subtree. If one root holds most of a trace (a shared system prompt), the unit is a subtree below it; the shared stem
+then comes with every sampled request.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +12,47 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from semantic_kv.sampling.units import sampling_units
+from semantic_kv.cache.result import Unit
+from sembase.compiled import kernel
 from sembase.errors import ConfigurationError
 from sembase.trace.columns import BlockTrace
+
+_LARGEST_SHARE: Final = 0.002  # of all references; a larger subtree is split into those of its children
+Ints = npt.NDArray[np.int64]
+
+
+def sampling_units(trace: BlockTrace) -> Ints:
+    """A unit id per request; requests of one unit are sampled together."""
+    if trace.session.size and trace.session.min() >= 0 and np.unique(trace.session).size > 1:
+        return trace.session.astype(np.int64)
+    if trace.parent is None:
+        return np.arange(trace.request_count, dtype=np.int64)
+    weight = np.bincount(trace.nodes, minlength=trace.node_count).astype(np.int64)
+    limit = max(1, int(_LARGEST_SHARE * trace.nodes.size))
+    unit = _subtree_units(np.asarray(trace.parent, dtype=np.int64), weight, limit)
+    lengths = np.diff(trace.offsets)
+    last = np.where(lengths > 0, trace.offsets[1:] - 1, 0)
+    return np.asarray(np.where(lengths > 0, unit[trace.nodes[last]], -1))
+
+
+@kernel
+def _subtree_units(parent: Ints, weight: Ints, limit: int) -> Ints:
+    """The topmost node above each node whose subtree holds at most ``limit`` references; a heavier node is its own.
+
+    Parents come before children, so one pass upwards sums the subtrees and one downwards names the units.
+    """
+    nodes = parent.size
+    total = weight.copy()
+    for node in range(nodes - 1, -1, -1):
+        if parent[node] >= 0:
+            total[parent[node]] += total[node]
+    unit = np.empty(nodes, np.int64)
+    for node in range(nodes):
+        above = parent[node]
+        inherits = above >= 0 and total[above] <= limit
+        unit[node] = unit[above] if inherits else node
+    return unit
+
 
 _GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
 _STEPS: Final = ((30, np.uint64(0xBF58476D1CE4E5B9)), (27, np.uint64(0x94D049BB133111EB)))
@@ -74,3 +117,10 @@ def _hashed_share(units: npt.NDArray[np.int64], draw: int) -> npt.NDArray[np.flo
             mixed = (mixed ^ (mixed >> np.uint64(shift))) * factor
         mixed ^= mixed >> np.uint64(31)
     return mixed.astype(np.float64) / 2.0**64
+
+
+def capacity_ladder(trace: BlockTrace, unit: Unit, steps: int = 12) -> tuple[int, ...]:
+    """From a thousandth of the distinct blocks or tokens to all of them, round to two digits."""
+    whole = int(trace.node_tokens.sum(dtype=np.int64)) if unit == "tokens" else trace.node_count
+    sizes = np.geomspace(max(1.0, whole / 1_000), max(1.0, whole), steps)
+    return tuple(sorted({max(1, int(float(f"{size:.2g}"))) for size in sizes}))
