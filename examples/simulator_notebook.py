@@ -7,7 +7,8 @@ Runs in seconds without GPU or data; with ``# %%`` cells for editors that know t
 import tempfile
 from pathlib import Path
 
-from semantic_kv.experiment.config import MODELS, Ablation, CurvePlan, ExperimentConfig, PolicyChoice, WorkloadSource
+from semantic_kv.cache.result import CACHE_MODELS
+from semantic_kv.experiment.config import Ablation, CurvePlan, ExperimentConfig, PolicyChoice, WorkloadSource
 from semantic_kv.experiment.run import RunOptions, run_study
 from semantic_kv.experiment.verdict import MODELLED, verdict_of
 from semantic_kv.report.outputs import write_study
@@ -20,7 +21,7 @@ trace = workload.trace
 print(f"{trace.request_count} requests, {trace.reference_count} block references, {trace.node_count} distinct blocks")
 
 # %% One cache: which share of the blocks is found?
-for model in MODELS:
+for model in CACHE_MODELS:
     for admit in ("always", "not_user_when_full"):
         replay = simulate(
             trace, capacity=workload.capacity_tokens, unit="tokens", evict="lru", admit=admit, model=model
@@ -51,8 +52,8 @@ with tempfile.TemporaryDirectory() as folder:
     print(verdict.headline)
     for sentence in verdict.sentences:
         print("-", sentence)
-    for standing in study.at(("prefix_tree", 2_700)):
-        print(f"{standing.name:<28} hit ratio {standing.hit_ratio:.3f}, modelled TTFT {standing.ttft_mean_ms:.1f} ms")
+    for ranked in study.at(("prefix_tree", 2_700)):
+        print(f"{ranked.name:<28} hit ratio {ranked.hit_ratio:.3f}, modelled TTFT {ranked.ttft_mean_ms:.1f} ms")
     write_study(study, Path(folder) / "results", {"made by": "a notebook"})
     print("written:", ", ".join(sorted(path.name for path in (Path(folder) / "results").iterdir())))
 print(MODELLED)

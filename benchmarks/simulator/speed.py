@@ -19,7 +19,7 @@ from benchmarks.console import RESULTS, exit_code, progress, show_table, show_ve
 from benchmarks.documents import ROOT
 from benchmarks.targets import Verdict
 from semantic_kv.cache.replay import CompiledReplay
-from semantic_kv.cache.result import Model
+from semantic_kv.cache.result import CacheModel
 from semantic_kv.cache.spec import cache_spec
 from sembase.trace.columns import BlockTrace
 from sembase.trace.load import load_trace
@@ -117,7 +117,7 @@ def claude_code(data: Path, sessions: int, at_once: int) -> BlockTrace:
     return trace
 
 
-def _ours(trace: BlockTrace, policy: str, capacity: int, model: Model) -> Speed:
+def _ours(trace: BlockTrace, policy: str, capacity: int, model: CacheModel) -> Speed:
     is_tree = model == "prefix_tree"
     progress(f"ours, {model}: {policy}")
     replay = CompiledReplay(cache_spec(capacity=capacity, evict=policy, model=model), per_request=False)

@@ -14,7 +14,7 @@ from typing import Final, get_args
 
 from benchmarks.console import progress, show_table, write_results
 from semantic_kv.bound import clairvoyant
-from semantic_kv.cache.result import Model
+from semantic_kv.cache.result import CacheModel
 from semantic_kv.simulate import simulate
 from semantic_kv.workload import STRESS, Workload, make_workload
 
@@ -64,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=5, help="seeds a workload, the published one first")
     arguments = parser.parse_args(argv)
     record: dict[str, object] = {}
-    for model in get_args(Model):
+    for model in get_args(CacheModel):
         table = {name: _study(name, model, arguments.seeds) for name in STRESS}
         _show(model, table, arguments.seeds)
         record[model] = {
@@ -75,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _study(name: str, model: Model, seeds: int) -> dict[tuple[str, str], Cell]:
+def _study(name: str, model: CacheModel, seeds: int) -> dict[tuple[str, str], Cell]:
     progress(f"{name}, {model}")
     first = make_workload(name)
     workloads = [first, *(make_workload(name, seed=first.seed + 1000 * more) for more in range(1, seeds))]
@@ -84,7 +84,7 @@ def _study(name: str, model: Model, seeds: int) -> dict[tuple[str, str], Cell]:
     return cells
 
 
-def _cell(workloads: list[Workload], model: Model, evict: str, admit: str) -> Cell:
+def _cell(workloads: list[Workload], model: CacheModel, evict: str, admit: str) -> Cell:
     runs = [  # a few hundred requests: the plain simulator is done before a pair of policies would be compiled
         simulate(
             each.trace,
@@ -101,7 +101,7 @@ def _cell(workloads: list[Workload], model: Model, evict: str, admit: str) -> Ce
     return Cell(BASE_MS + MS_PER_TOKEN * uncached, fmean(run.hit_tokens / run.prompt_tokens for run in runs))
 
 
-def _bound(workloads: list[Workload], model: Model) -> Cell:
+def _bound(workloads: list[Workload], model: CacheModel) -> Cell:
     bounds = [clairvoyant(w.trace, capacity=w.capacity_tokens, unit="tokens", model=model) for w in workloads]
     pairs = list(zip(bounds, workloads, strict=True))
     uncached = fmean((bound.prompt_tokens - bound.hit_tokens) / each.trace.request_count for bound, each in pairs)
@@ -112,7 +112,7 @@ def _gain(cell: Cell, lru: Cell) -> float:
     return (lru.ttft_ms - cell.ttft_ms) / lru.ttft_ms
 
 
-def _show(model: Model, table: dict[str, dict[tuple[str, str], Cell]], seeds: int) -> None:
+def _show(model: CacheModel, table: dict[str, dict[tuple[str, str], Cell]], seeds: int) -> None:
     rows = []
     for choice in next(iter(table.values())):
         name = choice[0] if choice[1] == "always" else "+".join(choice)
@@ -124,7 +124,7 @@ def _show(model: Model, table: dict[str, dict[tuple[str, str], Cell]], seeds: in
     _summarise(model, table)
 
 
-def _summarise(model: Model, table: dict[str, dict[tuple[str, str], Cell]]) -> None:
+def _summarise(model: CacheModel, table: dict[str, dict[tuple[str, str], Cell]]) -> None:
     """Who wins, LRU first where it does, and how much of the adaptive gain is its admission rule."""
     rows = []
     for name, cells in table.items():

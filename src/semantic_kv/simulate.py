@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from semantic_kv.cache.reference import ReferenceReplay
 from semantic_kv.cache.replay import CompiledReplay
-from semantic_kv.cache.result import Model, Replay, Unit
+from semantic_kv.cache.result import CacheModel, Replay, Unit
 from semantic_kv.cache.spec import Options, cache_spec
 from sembase.trace.columns import BlockTrace
 
@@ -17,7 +17,7 @@ def simulate(
     capacity: int,
     admit: str = "always",
     evict: str = "lru",
-    model: Model = "prefix_tree",
+    model: CacheModel = "prefix_tree",
     unit: Unit = "blocks",
     options: Options | None = None,
     seed: int = 0,

@@ -1,4 +1,4 @@
-"""Settings -> the FastAPI application. All its state hangs on the application; two of them share nothing."""
+"""Settings in, the FastAPI application out. All state belongs to the application; two applications share nothing."""
 
 from __future__ import annotations
 
@@ -32,18 +32,20 @@ from sembase.labels import LABELS
 from sembase.segment import Message, record_from_messages
 from semblend import __version__
 
-_DESCRIPTION: Final = "Simulates prefix and KV caches. Every TTFT is modelled; none is measured, no cache is steered."
+_DESCRIPTION: Final = (
+    "Simulates prefix and KV caches. Every TTFT is modelled, none is measured, and no real cache is controlled."
+)
 _REFUSALS: Final[dict[int | str, dict[str, Any]]] = {
-    400: {"model": ErrorOut, "description": "not readable as JSON"},
+    400: {"model": ErrorOut, "description": "invalid JSON"},
     413: {"model": ErrorOut, "description": "the body is too large"},
-    422: {"model": ErrorOut, "description": "readable, but not what is asked for"},
+    422: {"model": ErrorOut, "description": "valid JSON that does not match the schema or the limits"},
 }
-_BUSY: Final[dict[int | str, dict[str, Any]]] = {503: {"model": ErrorOut, "description": "busy; come again"}}
+_BUSY: Final[dict[int | str, dict[str, Any]]] = {503: {"model": ErrorOut, "description": "busy; retry later"}}
 _UNKNOWN: Final[dict[int | str, dict[str, Any]]] = {404: {"model": ErrorOut, "description": "no such experiment"}}
 
 
 class Service:
-    """What the routes share: one simulated cache and the places for jobs."""
+    """What the routes share: one simulated cache and the job slots."""
 
     def __init__(self, settings: ServiceSettings) -> None:
         self.settings = settings
@@ -64,24 +66,24 @@ def create_app(settings: ServiceSettings | None = None) -> FastAPI:
     chosen = settings or ServiceSettings()
     app = FastAPI(title="semantic_kv", version=__version__, description=_DESCRIPTION)
     app.state.service = Service(chosen)
-    app.add_middleware(BodyLimit, most_bytes=chosen.limits.body_bytes)
+    app.add_middleware(BodyLimit, max_bytes=chosen.limits.body_bytes)
     install_fault_handlers(app)
-    app.get("/health", summary="Is it there")(health)
-    app.get("/v1/policies", summary="Names that the other routes take")(policies)
+    app.get("/health", summary="Health check")(health)
+    app.get("/v1/policies", summary="Names of policies and experiments")(policies)
     app.get("/v1/cache/state", summary="The simulated cache of this service")(cache_state)
-    app.post("/v1/cache/reset", summary="Begin with an empty cache")(reset_cache)
-    app.get("/v1/metrics/summary", summary="Hits, admissions and evictions since the cache began")(metrics_summary)
-    app.post("/v1/simulate/request", summary="One prompt through the service's cache", responses=_REFUSALS)(
+    app.post("/v1/cache/reset", summary="Restart with an empty cache")(reset_cache)
+    app.get("/v1/metrics/summary", summary="Hits, admissions and evictions in the current epoch")(metrics_summary)
+    app.post("/v1/simulate/request", summary="Look up one prompt in the service's cache", responses=_REFUSALS)(
         simulate_request
     )
     app.post(
         "/v1/simulate/trace",
-        summary="A small trace through caches of its own, one per policy",
+        summary="Simulate a small trace, with one new cache per policy",
         responses={**_REFUSALS, **_BUSY},
     )(simulate_trace)
     app.post(
         "/v1/experiments/run",
-        summary="A built-in workload through a few policies",
+        summary="Run a built-in workload under a few policies",
         responses={**_REFUSALS, **_BUSY, **_UNKNOWN},
     )(run_experiment)
     return app

@@ -1,4 +1,4 @@
-"""Between callers and the routes: bodies are bounded, and every fault is one sentence of JSON, no stack trace."""
+"""Request body limits, and error responses: one JSON object with a message, never a stack trace."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ _SHOWN_FAULTS: Final = 3
 
 
 class BodyLimit:
-    """Refuses bodies by their announced length, and by what really comes when nothing was announced."""
+    """Rejects a body by its content-length, or by the bytes received if the header is missing."""
 
-    def __init__(self, app: ASGIApp, most_bytes: int) -> None:
+    def __init__(self, app: ASGIApp, max_bytes: int) -> None:
         self._app = app
-        self._most_bytes = most_bytes
+        self._max_bytes = max_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        announced = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
-        if not announced.isdigit() or int(announced[:18]) > self._most_bytes:
+        declared = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
+        if not declared.isdigit() or int(declared[:18]) > self._max_bytes:
             await fault(413, "too_large", self._sentence())(scope, receive, send)
             return
-        taken = 0
+        received = 0
 
         async def counted() -> Message:
-            nonlocal taken
+            nonlocal received
             message = await receive()
-            taken += len(message.get("body", b""))
-            if taken > self._most_bytes:
+            received += len(message.get("body", b""))
+            if received > self._max_bytes:
                 raise HTTPException(413, self._sentence())
             return message
 
         await self._app(scope, counted, send)
 
     def _sentence(self) -> str:
-        return f"a body has at most {self._most_bytes:,} bytes"
+        return f"the body is larger than {self._max_bytes:,} bytes"
 
 
 def fault(status: int, kind: str, message: str) -> JSONResponse:
@@ -64,7 +64,7 @@ async def _on_user_error(_: Request, error: Exception) -> JSONResponse:
 
 
 async def _on_invalid(_: Request, error: Exception) -> JSONResponse:
-    """Where and what, never the value: it is the caller's text."""
+    """Reports where and what is wrong, never the value: it is the client's text."""
     assert isinstance(error, RequestValidationError)
     faults = [
         f"{'.'.join(str(part) for part in each['loc'])}: {each['msg']}" for each in error.errors()[:_SHOWN_FAULTS]
@@ -80,5 +80,5 @@ async def _on_http(_: Request, error: Exception) -> JSONResponse:
 
 
 async def _on_bug(_: Request, error: Exception) -> JSONResponse:
-    """The server's log has the rest; a caller has no use for it."""
-    return fault(500, "internal", "the service met an error of its own; its log tells more")
+    """Details go to the server log, not to the client."""
+    return fault(500, "internal", "internal error; see the service log")

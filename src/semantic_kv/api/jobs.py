@@ -1,4 +1,4 @@
-"""Bounded simulations for the service: a caller's small trace, or a built-in workload by name, by a few policies."""
+"""Bounded simulations for the service: a small trace from the client, or a built-in workload, under a few policies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 
 from semantic_kv.api.schemas import ExperimentIn, FiguresOut, PolicyFigures, PolicyIn, SimulateTraceIn
 from semantic_kv.api.settings import Limits
-from semantic_kv.cache.result import Model, Replay, Unit
+from semantic_kv.cache.result import CacheModel, Replay, Unit
 from semantic_kv.latency.estimate import model_ttft
 from semantic_kv.simulate import simulate
 from semantic_kv.workload import BASIC, STRESS, make_workload
@@ -23,7 +23,7 @@ from sembase.trace.columns import BlockTrace
 from sembase.trace.record import parse_record
 
 EXPERIMENTS: Final = (*STRESS, *BASIC)
-# The compiled core pays off when it has work; below, plain Python decides the same without compiling a policy first.
+# Below this many references the plain-Python simulator gives the same result sooner: it compiles nothing.
 _REFERENCE_BELOW: Final = 2_500
 _DEFAULT_POLICIES: Final = (
     PolicyIn(evict="lru"),
@@ -35,22 +35,22 @@ _DEFAULT_POLICIES: Final = (
 
 
 class Jobs:
-    """At most so many simulations at a time; who comes beyond is asked to come again, not queued without end."""
+    """Runs at most ``limits.jobs`` simulations at a time. Further requests get 503 with retry-after; none is queued."""
 
     def __init__(self, limits: Limits, latency: LatencyModel) -> None:
         self._limits = limits
         self._latency = latency
-        self._places = threading.BoundedSemaphore(limits.jobs)
+        self._slots = threading.BoundedSemaphore(limits.jobs)
 
     def simulate_trace(self, asked: SimulateTraceIn) -> FiguresOut:
         limits = self._limits
         blocks = sum(len(request.blocks) for request in asked.requests)
         if len(asked.requests) > limits.trace_requests or blocks > limits.trace_blocks:
             raise ContractError(
-                f"the trace has {len(asked.requests):,} requests and {blocks:,} blocks; at most "
-                f"{limits.trace_requests:,} and {limits.trace_blocks:,} are simulated here. Use semantic-kv replay"
+                f"the trace has {len(asked.requests):,} requests and {blocks:,} blocks; the service simulates at most "
+                f"{limits.trace_requests:,} and {limits.trace_blocks:,}. Use semantic-kv replay"
             )
-        with self._place():
+        with self._slot():
             records = (
                 parse_record(request.model_dump(exclude_none=True), f"request {number}")
                 for number, request in enumerate(asked.requests)
@@ -61,16 +61,16 @@ class Jobs:
     def run_experiment(self, asked: ExperimentIn) -> FiguresOut:
         if asked.name not in EXPERIMENTS:
             raise HTTPException(404, f"no built-in experiment '{asked.name}'; known: {', '.join(EXPERIMENTS)}")
-        with self._place():
+        with self._slot():
             made = make_workload(asked.name, seed=asked.seed)
             policies = asked.policies or _DEFAULT_POLICIES
             return self._compare(made.trace, policies, asked.model, made.capacity_tokens, "tokens")
 
     def _compare(
-        self, trace: BlockTrace, policies: Sequence[PolicyIn], model: Model, capacity: int, unit: Unit
+        self, trace: BlockTrace, policies: Sequence[PolicyIn], model: CacheModel, capacity: int, unit: Unit
     ) -> FiguresOut:
         if len(policies) > self._limits.policies:
-            raise ContractError(f"at most {self._limits.policies} policies are compared at a time")
+            raise ContractError(f"at most {self._limits.policies} policies can be compared in one request")
         figures = []
         for policy in policies:
             replay = simulate(
@@ -112,22 +112,22 @@ class Jobs:
         )
 
     @contextmanager
-    def _place(self) -> Iterator[None]:
-        if not self._places.acquire(blocking=False):
-            raise HTTPException(503, "the service simulates as much as it may; come again", {"retry-after": "5"})
+    def _slot(self) -> Iterator[None]:
+        if not self._slots.acquire(blocking=False):
+            raise HTTPException(503, "busy; retry later", {"retry-after": "5"})
         try:
             yield
         finally:
-            self._places.release()
+            self._slots.release()
 
 
 def _verdict(figures: Sequence[PolicyFigures]) -> str:
     best = figures[0]
     lru = next((each for each in figures if (each.evict, each.admit) == ("lru", "always")), None)
     if lru is None:
-        return f"{_name(best)} has the lowest modelled TTFT; LRU was not asked for"
+        return f"{_name(best)} has the lowest modelled TTFT; LRU was not requested"
     if lru.modelled_ttft_mean_ms <= best.modelled_ttft_mean_ms:
-        return "LRU wins: no policy asked for has a lower modelled TTFT"
+        return "LRU wins: no requested policy has a lower modelled TTFT"
     gain = 1.0 - best.modelled_ttft_mean_ms / lru.modelled_ttft_mean_ms
     return f"{_name(best)} has a modelled TTFT {gain:.1%} below LRU's"
 

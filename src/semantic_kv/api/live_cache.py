@@ -1,4 +1,4 @@
-"""The cache that the service simulates: requests in one by one, hits out. It restarts empty when its history is full."""
+"""The cache that the service simulates: requests in one by one, hits out. It restarts when its history is full."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class CacheState:
 
 
 class LiveCache:
-    """One cache, one lock. An epoch lasts until the history is full or reset; the next one starts with an empty cache."""
+    """One cache, one lock. An epoch lasts until the history is full or reset; the next starts with an empty cache."""
 
     def __init__(self, settings: ServiceSettings) -> None:
         self._settings = settings

@@ -1,4 +1,4 @@
-"""The bodies callers send and get, as pydantic models: every text, list and number has its bound."""
+"""Request and response bodies as pydantic models. Every string, list and number is bounded."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
+from semantic_kv.cache.result import CacheModel, Unit
 from semantic_kv.policy.registry import ADMISSION, EVICTION
 from semantic_kv.workload import BASIC, STRESS
 from sembase.labels import LABELS
 
 
 def _whole(value: object) -> object:
-    """In JSON 3.0 is an integer; text and truth values are not."""
+    """JSON 3.0 is an integer; strings and booleans are not."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -25,12 +26,10 @@ Experiment = Annotated[str, Known, Field(json_schema_extra={"enum": [*STRESS, *B
 Label = Annotated[str, Field(json_schema_extra={"enum": list(LABELS)}, max_length=32)]
 Tokens = Annotated[int, Field(ge=1, le=10_000_000), Whole]
 Capacity = Annotated[int, Field(ge=1, le=1_000_000_000), Whole]
-Model = Literal["prefix_tree", "block_set"]
-Unit = Literal["blocks", "tokens"]
 
 
 class Strict(BaseModel):
-    """Unknown keys are refused: a misspelt one must not be ignored."""
+    """Unknown keys are rejected, so a misspelt key is not ignored."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False, strict=True)
 
@@ -54,7 +53,7 @@ class BlockOut(BaseModel):
 
 
 class SimulateRequestOut(BaseModel):
-    """Times are modelled. ``epoch`` counts the lives of the cache; a new one starts empty."""
+    """Times are modelled. ``epoch`` counts the restarts of the cache, each with an empty cache."""
 
     request_id: str
     epoch: int
@@ -90,11 +89,11 @@ class SimulateTraceIn(Strict):
     policies: Annotated[list[PolicyIn], Field(min_length=1, max_length=8)] = [PolicyIn()]
     capacity: Capacity
     unit: Unit = "tokens"
-    model: Model = "prefix_tree"
+    model: CacheModel = "prefix_tree"
 
 
 class PolicyFigures(BaseModel):
-    """Rates carry their counts: hit ratio is ``hit_blocks / references``. TTFT is modelled, each request alone."""
+    """Hit ratio is ``hit_blocks / references``. TTFT is modelled for each request alone on the server."""
 
     evict: str
     admit: str
@@ -112,7 +111,7 @@ class PolicyFigures(BaseModel):
 
 
 class FiguresOut(BaseModel):
-    """Best first by modelled TTFT; ``verdict`` says who wins, and says it plainly where LRU does."""
+    """Sorted by modelled TTFT, best first. ``verdict`` names the winner, also when it is LRU."""
 
     trace: str
     requests: int
@@ -126,7 +125,7 @@ class ExperimentIn(Strict):
     name: Experiment
     seed: Annotated[int, Field(ge=0, le=2**31 - 1), Whole] | None = None
     policies: Annotated[list[PolicyIn], Field(min_length=1, max_length=8)] | None = None
-    model: Model = "prefix_tree"
+    model: CacheModel = "prefix_tree"
 
 
 class HealthOut(BaseModel):
@@ -141,7 +140,7 @@ class PoliciesOut(BaseModel):
 
 
 class CacheStateOut(BaseModel):
-    """What is simulated and how full it is; ``used`` counts ``unit``."""
+    """What is simulated and how full it is. ``used`` is in ``unit``."""
 
     epoch: int
     evict: str
@@ -163,7 +162,7 @@ class LabelCounts(BaseModel):
 
 
 class MetricsOut(BaseModel):
-    """Of the current epoch; ``hit_ratio`` is None before the first request, not 0."""
+    """Totals of the current epoch. ``hit_ratio`` is None before the first request, not 0."""
 
     epoch: int
     requests: int

@@ -1,17 +1,17 @@
-"""What a service is started with: the cache it simulates, the latency model, and the bounds on what callers may ask."""
+"""Settings of the service: the simulated cache, the latency model, and the limits on requests."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
 
+from semantic_kv.cache.result import CacheModel, Unit
 from sembase.errors import ConfigurationError
 from sembase.latency import Engine, LatencyModel
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Per request, except the last two: a cache's memory of blocks and requests, after which it begins anew.
+    """Limits per request, except the last two: after that many known blocks or requests the cache restarts empty.
 
     A known block costs about 200 bytes, so the default history stays below 25 MB.
     """
@@ -28,11 +28,11 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class ServiceSettings:
-    """``capacity`` counts ``unit``. ``engine`` is only told to callers: the service models requests as served alone."""
+    """``capacity`` is in ``unit``. ``engine`` is only reported to clients: requests are modelled as served alone."""
 
     capacity: int = 100_000
-    unit: Literal["blocks", "tokens"] = "tokens"
-    model: Literal["prefix_tree", "block_set"] = "prefix_tree"
+    unit: Unit = "tokens"
+    model: CacheModel = "prefix_tree"
     evict: str = "lru"
     admit: str = "always"
     latency: LatencyModel = field(default_factory=LatencyModel)
@@ -41,4 +41,4 @@ class ServiceSettings:
 
     def __post_init__(self) -> None:
         if self.capacity < 1:
-            raise ConfigurationError(f"the simulated cache holds {self.capacity} {self.unit}; give it at least one")
+            raise ConfigurationError(f"invalid capacity {self.capacity} {self.unit} (must be at least 1)")

@@ -15,14 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semantic_kv.bound.next_use import NEVER, next_uses
-from semantic_kv.bound.result import Bound, Standing
-from semantic_kv.cache.result import Model, Unit
+from semantic_kv.bound.result import Bound, BoundKind
+from semantic_kv.cache.result import CacheModel, Unit
 from semantic_kv.policy.structure.heap import Heap, drop, make_heap, put, smallest
 from sembase.compiled import kernel
 from sembase.trace.columns import BlockTrace
 
 
-def clairvoyant(trace: BlockTrace, *, capacity: int, unit: Unit = "blocks", model: Model = "prefix_tree") -> Bound:
+def clairvoyant(trace: BlockTrace, *, capacity: int, unit: Unit = "blocks", model: CacheModel = "prefix_tree") -> Bound:
     """4 bytes a reference and 32 bytes a node while it runs."""
     columns = trace.as_block_set() if model == "block_set" else trace
     by_tokens = unit == "tokens"
@@ -34,7 +34,7 @@ def clairvoyant(trace: BlockTrace, *, capacity: int, unit: Unit = "blocks", mode
     hit_tokens, repeats = _keep_soonest(
         columns.offsets, columns.nodes, coming, sizes, columns.node_tokens, capacity, heap, kept, hits
     )
-    standing: Standing = "bound" if by_tokens or model == "block_set" else "optimum"
+    standing: BoundKind = "bound" if by_tokens or model == "block_set" else "optimum"
     return Bound(
         name="clairvoyant",
         standing="attained" if repeats else standing,

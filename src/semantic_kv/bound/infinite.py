@@ -6,12 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semantic_kv.bound.result import Bound
-from semantic_kv.cache.result import Model
+from semantic_kv.cache.result import CacheModel
 from sembase.compiled import kernel
 from sembase.trace.columns import BlockTrace
 
 
-def infinite(trace: BlockTrace, *, model: Model = "prefix_tree") -> Bound:
+def infinite(trace: BlockTrace, *, model: CacheModel = "prefix_tree") -> Bound:
     columns = trace.as_block_set() if model == "block_set" else trace
     hits, tokens = _known(columns.offsets, columns.nodes, columns.node_tokens)
     return Bound(

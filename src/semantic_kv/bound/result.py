@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 # optimum: nothing does better and a cache under all rules (prefix, leaf-only, pins) can do as well.
 # bound: nothing does better, perhaps nothing as well. attained: what one clairvoyant rule did.
-Standing = Literal["optimum", "bound", "attained"]
+BoundKind = Literal["optimum", "bound", "attained"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bound:
     name: str
-    standing: Standing
+    standing: BoundKind
     references: int
     hit_blocks: int | None  # None where only tokens are bounded
     prompt_tokens: int

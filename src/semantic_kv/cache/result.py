@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-Model = Literal["prefix_tree", "block_set"]
+CacheModel = Literal["prefix_tree", "block_set"]
 Unit = Literal["blocks", "tokens"]
+CACHE_MODELS: Final[tuple[CacheModel, ...]] = ("prefix_tree", "block_set")
+UNITS: Final[tuple[Unit, ...]] = ("blocks", "tokens")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Replay:
     """Counts, so that every rate can name its numerator and denominator. Labels are indexes into `LABELS`."""
 
     trace: str
-    model: Model
+    model: CacheModel
     admit: str
     evict: str
     capacity: int

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from semantic_kv.cache.result import Model, Unit
+from semantic_kv.cache.result import CACHE_MODELS, UNITS, CacheModel, Unit
 from semantic_kv.policy.interface import AdmissionPolicy, EvictionPolicy, Setting
 from semantic_kv.policy.registry import admission, eviction, merged_options
 from sembase.errors import ConfigurationError
 from sembase.trace.columns import BlockTrace
 
 Options = Mapping[str, Mapping[str, float]]
-_MODELS = ("prefix_tree", "block_set")
-_UNITS = ("blocks", "tokens")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +19,7 @@ class CacheSpec:
     admit: AdmissionPolicy
     evict: EvictionPolicy
     capacity: int
-    model: Model
+    model: CacheModel
     unit: Unit
     admit_options: Mapping[str, float]
     evict_options: Mapping[str, float]
@@ -53,7 +51,7 @@ def cache_spec(
     capacity: int,
     admit: str = "always",
     evict: str = "lru",
-    model: Model = "prefix_tree",
+    model: CacheModel = "prefix_tree",
     unit: Unit = "blocks",
     options: Options | None = None,
     seed: int = 0,
@@ -61,10 +59,10 @@ def cache_spec(
     """Names and numbers as a user gives them; everything wrong with them is said here."""
     if capacity < 0:
         raise ConfigurationError(f"capacity must not be negative, got {capacity}")
-    if model not in _MODELS:
-        raise ConfigurationError(f"model must be one of {', '.join(_MODELS)}, got '{model}'")
-    if unit not in _UNITS:
-        raise ConfigurationError(f"unit must be one of {', '.join(_UNITS)}, got '{unit}'")
+    if model not in CACHE_MODELS:
+        raise ConfigurationError(f"model must be one of {', '.join(CACHE_MODELS)}, got '{model}'")
+    if unit not in UNITS:
+        raise ConfigurationError(f"unit must be one of {', '.join(UNITS)}, got '{unit}'")
     strangers = sorted(set(options or {}) - {"admit", "evict"})
     if strangers:
         raise ConfigurationError(f"options are given under 'admit' and 'evict', not under {', '.join(strangers)}")

@@ -15,26 +15,26 @@ from semantic_kv.calibrate.solve import unexplained_share
 from sembase.errors import ConfigurationError, ContractError
 from sembase.latency import Engine, Floats, LatencyModel
 
-LEAST_FITTED: Final = 20
-LEAST_HELD_OUT: Final = 8
-_LEAST_SPREAD: Final = 0.5
-_LEAST_DISTINCT: Final = 5
-_LEAST_UNEXPLAINED: Final = 1e-3
-_LEAST_OVERLAPPING: Final = 8
+MIN_FITTED: Final = 20
+MIN_HELD_OUT: Final = 8
+_MIN_SPREAD: Final = 0.5
+_MIN_DISTINCT: Final = 5
+_MIN_UNEXPLAINED: Final = 1e-3
+_MIN_OVERLAPPING: Final = 8
 
 
 def require_enough(fitted: Observations, held_out: Observations) -> None:
     """Raises where the trace is too small, or its prompts too alike, to say anything."""
     skipped = "; ".join(f"{count} skipped: {reason}" for reason, count in fitted.skipped.items())
     note = f" ({skipped})" if skipped else ""
-    if len(fitted) < LEAST_FITTED or len(held_out) < LEAST_HELD_OUT:
+    if len(fitted) < MIN_FITTED or len(held_out) < MIN_HELD_OUT:
         raise ContractError(
             f"not calibrated: {len(fitted)} usable requests to fit and {len(held_out)} to hold out; it takes at least "
-            f"{LEAST_FITTED} and {LEAST_HELD_OUT}{note}. Collect more requests"
+            f"{MIN_FITTED} and {MIN_HELD_OUT}{note}. Collect more requests"
         )
     tokens = fitted.uncached_tokens
     low, middle, high = (float(value) for value in np.quantile(tokens, [0.05, 0.5, 0.95]))
-    if high - low < _LEAST_SPREAD * max(middle, 1.0) or np.unique(tokens).size < _LEAST_DISTINCT:
+    if high - low < _MIN_SPREAD * max(middle, 1.0) or np.unique(tokens).size < _MIN_DISTINCT:
         raise ContractError(
             f"not calibrated: 90 % of the requests computed {low:.0f} to {high:.0f} uncached tokens, too alike to tell "
             "a price per token from a fixed one. Collect prompts of different lengths"
@@ -45,17 +45,17 @@ def refusal(rung: Rung, fitted: Observations) -> str | None:
     """Why the rung cannot be fitted on these observations; None when it can."""
     if rung.queueing:
         overlapping = int(fitted.overlapping().sum())
-        if overlapping < _LEAST_OVERLAPPING:
+        if overlapping < _MIN_OVERLAPPING:
             return (
                 f"{overlapping} of {len(fitted)} requests met a busy server; a queue cannot be fitted on fewer than "
-                f"{_LEAST_OVERLAPPING}"
+                f"{_MIN_OVERLAPPING}"
             )
         if not np.isfinite(fitted.total_ms).any():
             return "no total latencies, so the price of a pass cannot be told from the fixed part"
         return None
     relative = alone_matrix(rung, fitted) / fitted.ttft_ms[:, None]
     for column, name in enumerate(rung.coefficients):
-        if unexplained_share(relative, column) < _LEAST_UNEXPLAINED:
+        if unexplained_share(relative, column) < _MIN_UNEXPLAINED:
             return f"{name} cannot be told apart from the other terms on these prompts"
     return None
 
@@ -63,7 +63,7 @@ def refusal(rung: Rung, fitted: Observations) -> str | None:
 _SIMPLER_MAY_LOSE: Final = 1.05
 _CONFIDENCE: Final = (0.025, 0.975)
 NO_EVIDENCE: Final = "the times of this trace are those of a mock, or invented: the fit is evidence of nothing"
-_MOST_RESAMPLES: Final = 5_000
+_MAX_RESAMPLES: Final = 5_000
 _STRETCHES: Final = 4
 Mask = npt.NDArray[np.bool_]
 
@@ -87,8 +87,8 @@ class FitOptions:
             )
         if not 0.1 <= self.held_out_share <= 0.5:
             raise ConfigurationError(f"the held-out share is {self.held_out_share}; it lies between 0.1 and 0.5")
-        if not 0 <= self.resamples <= _MOST_RESAMPLES or self.run_length < 1:
-            raise ConfigurationError(f"resamples lie between 0 and {_MOST_RESAMPLES:,}, the run length above 0")
+        if not 0 <= self.resamples <= _MAX_RESAMPLES or self.run_length < 1:
+            raise ConfigurationError(f"resamples lie between 0 and {_MAX_RESAMPLES:,}, the run length above 0")
 
 
 def calibrate(seen: Observations, options: FitOptions | None = None) -> Calibration:

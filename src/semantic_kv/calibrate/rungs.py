@@ -15,7 +15,7 @@ from sembase.latency import PAIRS_PER_UNIT, Engine, Floats, LatencyModel, attend
 _ROUNDS: Final = 40
 _ROUNDS_FROM_NEAR: Final = 10
 _SETTLED: Final = 1e-4
-_LEAST_PREDICTED_MS: Final = 0.1
+_MIN_PREDICTED_MS: Final = 0.1
 _DAMPED_AFTER: Final = 6
 
 
@@ -128,7 +128,7 @@ def _queue_rows(
     # The first guess prices no decoding; until a pass has a price the observed time is the better scale.
     scale = np.concatenate([predicted, np.where(predicted_decode > 0.0, predicted_decode, decode_ms[timed])])
     target = np.concatenate([seen.ttft_ms, decode_ms[timed]])
-    row_weights = np.concatenate([weights, weights[timed]]) / np.maximum(scale, _LEAST_PREDICTED_MS) ** 2
+    row_weights = np.concatenate([weights, weights[timed]]) / np.maximum(scale, _MIN_PREDICTED_MS) ** 2
     return np.vstack([first, after]), target, row_weights, predicted
 
 

@@ -6,9 +6,10 @@ import argparse
 from pathlib import Path
 from typing import Final
 
+from semantic_kv.cache.result import CACHE_MODELS, UNITS
 from semantic_kv.cli.arguments import add_work, policy, run_options
 from semantic_kv.cli.folders import new_folder, run_facts
-from semantic_kv.experiment.config import BASELINE, MODELS, UNITS, CurvePlan, ExperimentConfig, FileSource, PolicyChoice
+from semantic_kv.experiment.config import BASELINE, CurvePlan, ExperimentConfig, FileSource, PolicyChoice
 from semantic_kv.experiment.run import open_source, run_study_on
 from semantic_kv.report.outputs import curve_text, write_curves
 from semantic_kv.sampling import capacity_ladder
@@ -43,7 +44,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         help="default: 12 from a thousandth of the distinct blocks (or tokens) to all of them",
     )
     command.add_argument("--unit", choices=UNITS, default="blocks", help="default: %(default)s")
-    command.add_argument("--model", choices=MODELS, default="prefix_tree", help="default: %(default)s")
+    command.add_argument("--model", choices=CACHE_MODELS, default="prefix_tree", help="default: %(default)s")
     command.add_argument(
         "--sample-rates", nargs="+", type=positive_fraction, default=[], metavar="R", help="as 0.1 0.01"
     )

@@ -6,10 +6,11 @@ import argparse
 from pathlib import Path
 from typing import Final
 
+from semantic_kv.cache.result import CACHE_MODELS
 from semantic_kv.calibrate import calibrate_trace, read_latency_model
 from semantic_kv.cli.arguments import add_work, policy, run_options
 from semantic_kv.cli.folders import new_folder, run_facts
-from semantic_kv.experiment.config import BASELINE, MODELS, ExperimentConfig, FileSource, PolicyChoice
+from semantic_kv.experiment.config import BASELINE, ExperimentConfig, FileSource, PolicyChoice
 from semantic_kv.experiment.observed import compare_observed
 from semantic_kv.experiment.run import open_source, run_study_on
 from semantic_kv.experiment.verdict import MODELLED, verdict_of
@@ -45,7 +46,9 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         metavar="EVICT[+ADMIT]",
         help=f"LRU is always among them (default: {' '.join(_DEFAULT_POLICIES)})",
     )
-    command.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS), help="default: both, tree first")
+    command.add_argument(
+        "--models", nargs="+", choices=CACHE_MODELS, default=list(CACHE_MODELS), help="default: both, tree first"
+    )
     command.add_argument("--output-name", default="trace_replay", metavar="NAME", help="default: %(default)s")
     command.add_argument(
         "--output-dir", type=Path, default=Path("outputs/traces"), metavar="DIR", help="default: %(default)s"

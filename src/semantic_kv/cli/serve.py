@@ -6,9 +6,10 @@ import argparse
 from typing import Final
 
 from semantic_kv.api import ServiceSettings, serve
+from semantic_kv.cache.result import CACHE_MODELS, UNITS
 from semantic_kv.calibrate import read_latency_model
 from semantic_kv.cli.arguments import policy
-from semantic_kv.experiment.config import BASELINE, MODELS, UNITS, PolicyChoice
+from semantic_kv.experiment.config import BASELINE, PolicyChoice
 from sembase.command_line import ExitCode, existing_file
 from sembase.latency import LatencyModel
 from sembase.streams import write_err
@@ -26,7 +27,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--port", type=positive, default=8000, metavar="N", help="default: %(default)s")
     command.add_argument("--capacity", type=capacity, default=100_000, metavar="N", help="default: %(default)s")
     command.add_argument("--unit", choices=UNITS, default="tokens", help="of the capacity (default: %(default)s)")
-    command.add_argument("--model", choices=MODELS, default="prefix_tree", help="default: %(default)s")
+    command.add_argument("--model", choices=CACHE_MODELS, default="prefix_tree", help="default: %(default)s")
     command.add_argument(
         "--policy", type=policy, default=PolicyChoice(BASELINE), metavar="EVICT[+ADMIT]", help="default: lru"
     )

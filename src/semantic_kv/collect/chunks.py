@@ -8,7 +8,7 @@ from typing import Any, Final
 _DATA: Final = b"data:"
 _DONE: Final = b"[DONE]"
 _TEXTS: Final = ("content", "reasoning_content", "reasoning", "text")
-_MOST_PENDING_BYTES: Final = 4 << 20
+_MAX_PENDING_BYTES: Final = 4 << 20
 
 
 class AnswerStream:
@@ -27,7 +27,7 @@ class AnswerStream:
 
     def feed(self, data: bytes, now: float) -> None:
         *lines, self._pending = (self._pending + data).split(b"\n")
-        if len(self._pending) > _MOST_PENDING_BYTES:
+        if len(self._pending) > _MAX_PENDING_BYTES:
             self.fault, self._pending = "an event longer than 4 MiB", b""
         for line in lines:
             if line.startswith(_DATA):

@@ -19,13 +19,13 @@ from sembase.errors import ConfigurationError, ContractError
 from sembase.segment import Message
 
 Pace = Literal["alone", "paced", "burst"]
-MOST_REQUESTS: Final = 10_000
+MAX_REQUESTS: Final = 10_000
 _ROUND: Final = 20
 _SHARES: Final = (0.0,) * 8 + (0.25,) * 4 + (0.5,) * 3 + (0.75,) * 3 + (0.95,) * 2
 _PACES: Final[tuple[Pace, ...]] = ("alone",) * 8 + ("paced",) * 8 + ("burst",) * 4
 _TOKENS_PER_WORD: Final = 1.35
 _REMEMBERED: Final = 32
-_LEAST_WORDS: Final = 50
+_MIN_WORDS: Final = 50
 _PARAGRAPH_WORDS: Final = 60
 _WORD: Final = re.compile(r"\S+\s*")
 _SYSTEM: Final = "You answer questions about the document you are given."
@@ -50,8 +50,8 @@ class PlanOptions:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not 1 <= self.requests <= MOST_REQUESTS:
-            raise ConfigurationError(f"requests lie between 1 and {MOST_REQUESTS:,}")
+        if not 1 <= self.requests <= MAX_REQUESTS:
+            raise ConfigurationError(f"requests lie between 1 and {MAX_REQUESTS:,}")
         if not 50 <= self.least_prompt_tokens <= self.most_prompt_tokens <= 1_000_000:
             raise ConfigurationError("prompt tokens lie between 50 and 1,000,000, the least below the most")
         if not 1 <= self.output_tokens <= 10_000 or not 1 <= self.concurrency <= 256:
@@ -93,7 +93,7 @@ def _composed(
     for number in range(options.requests):
         if number % _ROUND == 0:
             lengths, shares = _spread_lengths(options, draws), draws.permutation(_SHARES)
-        words = max(_LEAST_WORDS, int(lengths[number % _ROUND] / _TOKENS_PER_WORD))
+        words = max(_MIN_WORDS, int(lengths[number % _ROUND] / _TOKENS_PER_WORD))
         share = float(shares[number % _ROUND]) if earlier else 0.0
         begun = _beginning(earlier, int(share * words), draws)
         if not begun:  # nobody else's text begins with this number: nothing is shared by accident
@@ -134,6 +134,6 @@ def _in_paragraphs(words: list[str]) -> list[str]:
 
 def _words(prompts: Sequence[tuple[Message, ...]]) -> list[str]:
     words = [word for messages in prompts for message in messages for word in _WORD.findall(message.content + "\n\n")]
-    if len(words) < _LEAST_WORDS:
-        raise ContractError(f"the prompts hold {len(words)} words; give at least {_LEAST_WORDS}")
+    if len(words) < _MIN_WORDS:
+        raise ContractError(f"the prompts hold {len(words)} words; give at least {_MIN_WORDS}")
     return words

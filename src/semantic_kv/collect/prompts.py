@@ -11,8 +11,8 @@ from sembase.segment import Message, parse_message
 from sembase.trace.files import iter_json_lines, open_bytes
 
 _TEXT_FIELDS: Final = ("prompt", "text", "input", "context", "content")
-_MOST_PROMPTS: Final = 10_000
-_MOST_TEXT_BYTES: Final = 64 << 20
+_MAX_PROMPTS: Final = 10_000
+_MAX_TEXT_BYTES: Final = 64 << 20
 
 
 def read_prompts(path: Path) -> list[tuple[Message, ...]]:
@@ -29,7 +29,7 @@ def read_prompts(path: Path) -> list[tuple[Message, ...]]:
 
 def _from_lines(path: Path) -> Iterator[tuple[Message, ...]]:
     for number, (where, value) in enumerate(iter_json_lines(path)):
-        if number == _MOST_PROMPTS:
+        if number == _MAX_PROMPTS:
             return
         if not isinstance(value, dict):
             raise ContractError(f"{where}: expected an object with 'messages' or 'prompt'")
@@ -45,8 +45,8 @@ def _from_lines(path: Path) -> Iterator[tuple[Message, ...]]:
 
 def _from_text(path: Path) -> tuple[Message, ...]:
     with open_bytes(path) as stream:
-        content = stream.read(_MOST_TEXT_BYTES + 1)
-    if len(content) > _MOST_TEXT_BYTES:
+        content = stream.read(_MAX_TEXT_BYTES + 1)
+    if len(content) > _MAX_TEXT_BYTES:
         raise ConfigurationError(f"{path.name} is larger than 64 MiB; give a part of it")
     text = content.decode("utf-8", "replace")
     if not text.strip():

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Final
 
-from semantic_kv.experiment.config import ALWAYS, BASELINE, Model, Unit
-from semantic_kv.experiment.study import Place, Standing, Study
+from semantic_kv.cache.result import CacheModel, Unit
+from semantic_kv.experiment.config import ALWAYS, BASELINE
+from semantic_kv.experiment.study import CacheSetting, RankedPolicy, Study
 from semantic_kv.experiment.verdict import verdict_of
 
 _ADAPTIVE: Final = "adaptive_semantic"
@@ -26,7 +27,7 @@ class AggregateRow:
     adaptive_hit_rate: float | None
     lru_hit_rate: float
     adaptive_relative_hit_rate_improvement_vs_lru: float | None
-    model: Model
+    model: CacheModel
     capacity: int
     unit: Unit
     lru_wins: bool
@@ -54,25 +55,25 @@ COLUMNS: Final = tuple(field.name for field in fields(AggregateRow))
 def aggregate_rows(study: Study) -> tuple[AggregateRow, ...]:
     """One per model and capacity."""
     verdict = verdict_of(study)
-    by_place = {each.place: each for each in verdict.places}
+    by_setting = {each.setting: each for each in verdict.settings}
     told = dict(zip(_order(study), verdict.sentences, strict=True))
     return tuple(
-        _row(study, place, by_place[place].lru_wins, f"{study.config.experiment}, {told[place]}")
-        for place in study.places()
+        _row(study, setting, by_setting[setting].lru_wins, f"{study.config.experiment}, {told[setting]}")
+        for setting in study.settings()
     )
 
 
-def _order(study: Study) -> list[Place]:
+def _order(study: Study) -> list[CacheSetting]:
     """The order of the verdict's sentences: LRU's wins first."""
-    return [each.place for each in sorted(verdict_of(study).places, key=lambda each: not each.lru_wins)]
+    return [each.setting for each in sorted(verdict_of(study).settings, key=lambda each: not each.lru_wins)]
 
 
-def _row(study: Study, place: Place, lru_wins: bool, sentence: str) -> AggregateRow:
-    standings, lru, bounds = study.at(place), study.baseline(place), study.bounds(place)
-    best = lru if lru_wins else standings[0]
-    adaptive = original_adaptive(standings)
-    admission = next((s for s in standings if s.choice.evict == BASELINE and s.choice.admit != ALWAYS), None)
-    eviction = next((s for s in standings if s.choice.admit == ALWAYS and s is not lru), None)
+def _row(study: Study, setting: CacheSetting, lru_wins: bool, sentence: str) -> AggregateRow:
+    ranking, lru, bounds = study.at(setting), study.baseline(setting), study.bounds(setting)
+    best = lru if lru_wins else ranking[0]
+    adaptive = original_adaptive(ranking)
+    admission = next((s for s in ranking if s.choice.evict == BASELINE and s.choice.admit != ALWAYS), None)
+    eviction = next((s for s in ranking if s.choice.admit == ALWAYS and s is not lru), None)
     low, high = best.improvement_interval or (None, None)
     return AggregateRow(
         experiment=study.config.experiment,
@@ -83,8 +84,8 @@ def _row(study: Study, place: Place, lru_wins: bool, sentence: str) -> Aggregate
         adaptive_hit_rate=adaptive.hit_ratio if adaptive else None,
         lru_hit_rate=lru.hit_ratio,
         adaptive_relative_hit_rate_improvement_vs_lru=_relative(adaptive, lru),
-        model=place[0],
-        capacity=place[1],
+        model=setting[0],
+        capacity=setting[1],
         unit=study.config.unit,
         lru_wins=lru_wins,
         best_avg_ttft=best.ttft_mean_ms,
@@ -106,12 +107,12 @@ def _row(study: Study, place: Place, lru_wins: bool, sentence: str) -> Aggregate
     )
 
 
-def original_adaptive(standings: tuple[Standing, ...]) -> Standing | None:
+def original_adaptive(ranking: tuple[RankedPolicy, ...]) -> RankedPolicy | None:
     """The original's adaptive policy: with the admission that was part of it, or else any; None where there is none."""
-    found = [each for each in standings if each.choice.evict == _ADAPTIVE]
+    found = [each for each in ranking if each.choice.evict == _ADAPTIVE]
     own = [each for each in found if each.choice.admit == _ITS_ADMISSION]
     return next(iter(own or found), None)
 
 
-def _relative(adaptive: Standing | None, lru: Standing) -> float | None:
+def _relative(adaptive: RankedPolicy | None, lru: RankedPolicy) -> float | None:
     return adaptive.hit_ratio / lru.hit_ratio - 1 if adaptive and lru.hit_ratio else None

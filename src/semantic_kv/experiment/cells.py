@@ -14,7 +14,8 @@ from typing import Any, Final, Literal
 
 import semantic_kv
 import sembase
-from semantic_kv.experiment.config import ExperimentConfig, Model, PolicyChoice, Unit, WorkloadSource
+from semantic_kv.cache.result import CacheModel, Unit
+from semantic_kv.experiment.config import ExperimentConfig, PolicyChoice, WorkloadSource
 from sembase.latency import LatencyModel
 
 BoundName = Literal["ceiling", "clairvoyant"]
@@ -38,7 +39,7 @@ class Cell:
     """``task`` is a policy or the name of a bound; ``capacity`` counts ``unit``s."""
 
     trace: str
-    model: Model
+    model: CacheModel
     unit: Unit
     capacity: int
     seed: int

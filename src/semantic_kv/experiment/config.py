@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final
 
+from semantic_kv.cache.result import CACHE_MODELS, CacheModel, Unit
 from sembase.latency import LatencyModel
 
-Model = Literal["prefix_tree", "block_set"]
-Unit = Literal["blocks", "tokens"]
 Scalar = str | int | float | bool
-MODELS: Final[tuple[Model, ...]] = ("prefix_tree", "block_set")
-UNITS: Final[tuple[Unit, ...]] = ("blocks", "tokens")
 BASELINE: Final = "lru"
 ALWAYS: Final = "always"
 
@@ -74,7 +71,7 @@ class CurvePlan:
     capacities: tuple[int, ...]
     sample_rates: tuple[float, ...] = ()
     draws: int = 3
-    model: Model = "prefix_tree"
+    model: CacheModel = "prefix_tree"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +97,7 @@ class ExperimentConfig:
     capacities: tuple[int, ...]
     policies: tuple[PolicyChoice, ...]
     seeds: tuple[int, ...] = (0,)
-    models: tuple[Model, ...] = MODELS
+    models: tuple[CacheModel, ...] = CACHE_MODELS
     latency: LatencyModel = field(default_factory=LatencyModel)
     ablation: Ablation | None = None
     curve: CurvePlan | None = None

@@ -6,18 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
+from semantic_kv.cache.result import CACHE_MODELS, UNITS, CacheModel, Unit
 from semantic_kv.experiment.config import (
     ALWAYS,
-    MODELS,
-    UNITS,
     Ablation,
     CurvePlan,
     ExperimentConfig,
     FileSource,
-    Model,
     PolicyChoice,
     Published,
-    Unit,
     WorkloadSource,
 )
 from semantic_kv.experiment.fields import (
@@ -71,7 +68,7 @@ def parse_config(content: object, where: str) -> ExperimentConfig:
         capacities=root.take("capacities", many(positive)),
         policies=root.take("policies", many(policy_choice)),
         seeds=root.take("seeds", many(whole), (0,)),
-        models=root.take("models", many(_model), MODELS),
+        models=root.take("models", many(_model), CACHE_MODELS),
         latency=root.take("latency", _latency, LatencyModel()),
         ablation=root.take_or_none("ablation", _ablation),
         curve=root.take_or_none("curve", _curve),
@@ -189,5 +186,5 @@ def _published(value: object, where: str) -> Published:
     return published
 
 
-def _model(value: object, where: str) -> Model:
-    return cast(Model, one_of(MODELS)(value, where))
+def _model(value: object, where: str) -> CacheModel:
+    return cast(CacheModel, one_of(CACHE_MODELS)(value, where))

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from semantic_kv.bound import clairvoyant, infinite
-from semantic_kv.cache.result import Model, Replay, Unit
+from semantic_kv.cache.result import CacheModel, Replay, Unit
 from semantic_kv.experiment.cells import BoundName, Cell
 from semantic_kv.experiment.figures import (
     BoundFigures,
@@ -21,7 +21,7 @@ from semantic_kv.experiment.figures import (
     TenantFigures,
     WeightSeries,
 )
-from semantic_kv.experiment.shelf import ShelvedTrace
+from semantic_kv.experiment.trace_store import StoredTrace
 from semantic_kv.simulate import simulate
 from sembase.labels import LABELS
 from sembase.latency import LatencyModel, attended_pairs
@@ -29,12 +29,12 @@ from sembase.trace.columns import BlockTrace
 
 _BATCHES: Final = 48  # contiguous stretches of the trace that intervals resample
 _PLAIN_PYTHON: Final = 5_000  # references up to which the reference simulator is done before the core is compiled
-_MOST_TENANTS: Final = 12
-_MOST_SAMPLES: Final = 160
+_MAX_TENANTS: Final = 12
+_MAX_SAMPLES: Final = 160
 Ints = npt.NDArray[np.int64]
 
 
-def run_cell(cell: Cell, held: ShelvedTrace, latency: LatencyModel) -> Figures:
+def run_cell(cell: Cell, held: StoredTrace, latency: LatencyModel) -> Figures:
     if isinstance(cell.task, str):
         return run_bound(cell.task, held.trace, cell.model, cell.unit, cell.capacity, latency)
     replay = simulate(
@@ -51,7 +51,7 @@ def run_cell(cell: Cell, held: ShelvedTrace, latency: LatencyModel) -> Figures:
     return figures_of(replay, held, latency)
 
 
-def figures_of(replay: Replay, held: ShelvedTrace, latency: LatencyModel) -> CellFigures:
+def figures_of(replay: Replay, held: StoredTrace, latency: LatencyModel) -> CellFigures:
     hit_tokens = replay.per_request_hit_tokens.astype(np.int64)
     ttft_ms = latency.ttft_ms(held.prompt_tokens - hit_tokens, hit_tokens)
     middle, late, last = (float(each) for each in np.percentile(ttft_ms, (50, 95, 99))) if ttft_ms.size else (0.0,) * 3
@@ -76,7 +76,7 @@ def figures_of(replay: Replay, held: ShelvedTrace, latency: LatencyModel) -> Cel
 class _Columns:
     """Per-request columns and their sums over groups of requests."""
 
-    def __init__(self, held: ShelvedTrace, replay: Replay, latency: LatencyModel) -> None:
+    def __init__(self, held: StoredTrace, replay: Replay, latency: LatencyModel) -> None:
         self._tenant = held.trace.tenant
         self._references = np.diff(held.trace.offsets)
         self._hit_blocks = replay.per_request_hit_blocks
@@ -110,7 +110,7 @@ class _Columns:
         if known.size == 0:
             return ()
         weight = np.bincount(known, weights=self._prompt_tokens[self._tenant >= 0])
-        largest = np.argsort(-weight, kind="stable")[:_MOST_TENANTS]
+        largest = np.argsort(-weight, kind="stable")[:_MAX_TENANTS]
         views = [TenantFigures(f"tenant {name}", self.tally(self._tenant == name)) for name in largest if weight[name]]
         rest = ~np.isin(self._tenant, largest)
         return (*views, TenantFigures("all others", self.tally(rest))) if rest.any() else tuple(views)
@@ -136,11 +136,11 @@ def _weights(replay: Replay) -> WeightSeries | None:
 
 def _thinned(length: int) -> Ints:
     """Places of at most so many samples, the first and the last among them."""
-    return np.unique(np.linspace(0, max(0, length - 1), min(length, _MOST_SAMPLES)).astype(np.int64))
+    return np.unique(np.linspace(0, max(0, length - 1), min(length, _MAX_SAMPLES)).astype(np.int64))
 
 
 def run_bound(
-    name: BoundName, trace: BlockTrace, model: Model, unit: Unit, capacity: int, latency: LatencyModel
+    name: BoundName, trace: BlockTrace, model: CacheModel, unit: Unit, capacity: int, latency: LatencyModel
 ) -> BoundFigures:
     started = time.perf_counter()
     if name == "ceiling":

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from semantic_kv.experiment.config import Model, PolicyChoice, Unit
+from semantic_kv.cache.result import CacheModel, Unit
+from semantic_kv.experiment.config import PolicyChoice
 from semantic_kv.simulate import simulate
 from sembase.latency import LatencyModel
 from sembase.trace.columns import BlockTrace
@@ -20,7 +21,7 @@ class ObservedComparison:
     """Only requests with an observed TTFT. ``hit_token_pairs`` counts those whose hit tokens were observed, too."""
 
     policy: str
-    model: Model
+    model: CacheModel
     observed_ms: Floats
     modelled_ms: Floats
     observed_hit_tokens: int | None
@@ -33,7 +34,7 @@ class ObservedComparison:
 
 
 def compare_observed(
-    trace: BlockTrace, choice: PolicyChoice, model: Model, unit: Unit, capacity: int, latency: LatencyModel
+    trace: BlockTrace, choice: PolicyChoice, model: CacheModel, unit: Unit, capacity: int, latency: LatencyModel
 ) -> ObservedComparison | None:
     """None where the trace observed no TTFT."""
     seen = np.isfinite(trace.observed_ttft_ms)

@@ -15,28 +15,32 @@ from semantic_kv.experiment.cells import Cell
 from semantic_kv.experiment.execute import run_cell
 from semantic_kv.experiment.figures import Figures
 from semantic_kv.experiment.runners import Processes
-from semantic_kv.experiment.shelf import MemoryShelf, Shelf, ShelvedTrace
+from semantic_kv.experiment.trace_store import MemoryTraceStore, StoredTrace, TraceStore
 from sembase.latency import LatencyModel
 
 
 class RayWorkers(Processes):
     """Starts a local Ray with ``jobs`` workers unless one is running or the program joined a cluster already."""
 
-    def shelf(self, folder: Path) -> Shelf:
-        return MemoryShelf()
+    def trace_store(self, folder: Path) -> TraceStore:
+        return MemoryTraceStore()
 
-    def run(self, cells: Sequence[Cell], shelf: Shelf, latency: LatencyModel) -> Iterator[tuple[Cell, Figures]]:
+    def run(
+        self, cells: Sequence[Cell], trace_store: TraceStore, latency: LatencyModel
+    ) -> Iterator[tuple[Cell, Figures]]:
         ours = not ray.is_initialized()
         if ours:
             ray.init(num_cpus=self._jobs, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
         try:
-            yield from self._run(cells, shelf, latency)
+            yield from self._run(cells, trace_store, latency)
         finally:
             if ours:
                 ray.shutdown()
 
-    def _run(self, cells: Sequence[Cell], shelf: Shelf, latency: LatencyModel) -> Iterator[tuple[Cell, Figures]]:
-        traces = {key: ray.put(shelf.open(key)) for key in dict.fromkeys(cell.trace for cell in cells)}
+    def _run(
+        self, cells: Sequence[Cell], trace_store: TraceStore, latency: LatencyModel
+    ) -> Iterator[tuple[Cell, Figures]]:
+        traces = {key: ray.put(trace_store.open(key)) for key in dict.fromkeys(cell.trace for cell in cells)}
         actor: Any = ray.remote(num_cpus=1)(_Worker)
         idle = [actor.remote(latency) for _ in range(min(self._jobs, len(cells)))]
         busy: dict[Any, tuple[Any, Cell]] = {}
@@ -57,15 +61,15 @@ class _Worker:
     def __init__(self, latency: LatencyModel) -> None:
         self._latency = latency
         self._key = ""
-        self._held: ShelvedTrace | None = None
+        self._held: StoredTrace | None = None
 
-    def run(self, cell: Cell, held: ShelvedTrace) -> Figures:
+    def run(self, cell: Cell, held: StoredTrace) -> Figures:
         if self._held is None or self._key != cell.trace:
             self._key, self._held = cell.trace, _writable(held)
         return run_cell(cell, self._held, self._latency)
 
 
-def _writable(held: ShelvedTrace) -> ShelvedTrace:
+def _writable(held: StoredTrace) -> StoredTrace:
     columns = {field.name: getattr(held.trace, field.name) for field in fields(held.trace)}
     copies: dict[str, Any] = {name: np.array(value) for name, value in columns.items() if isinstance(value, np.ndarray)}
     return replace(held, trace=replace(held.trace, **copies), prompt_tokens=np.array(held.prompt_tokens))

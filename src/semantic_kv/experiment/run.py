@@ -13,9 +13,9 @@ from semantic_kv.experiment.config import ExperimentConfig, FileSource, Workload
 from semantic_kv.experiment.figures import Figures
 from semantic_kv.experiment.progress import progress
 from semantic_kv.experiment.runners import InProcess, Runner
-from semantic_kv.experiment.shelf import Shelf
 from semantic_kv.experiment.store import CellStore
 from semantic_kv.experiment.study import Study, TraceFacts
+from semantic_kv.experiment.trace_store import TraceStore
 from semantic_kv.sampling import sample_trace
 from semantic_kv.workload import make_workload
 from sembase.errors import ConfigurationError
@@ -60,24 +60,24 @@ def run_study_on(config: ExperimentConfig, trace_of: Callable[[int], BlockTrace]
     options.output.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=".traces-", dir=options.output))
     try:
-        shelf = options.runner.shelf(folder)
-        facts = _fill(config, shelf, trace_of)
-        figures = _run_cells(config, shelf, {each.key: each.digest for each in facts}, options)
+        trace_store = options.runner.trace_store(folder)
+        facts = _fill(config, trace_store, trace_of)
+        figures = _run_cells(config, trace_store, {each.key: each.digest for each in facts}, options)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     sampled = _sampled_keys(config)
     return Study(config, [each for each in facts if each.key not in sampled], figures)
 
 
-def _fill(config: ExperimentConfig, shelf: Shelf, trace_of: Callable[[int], BlockTrace]) -> list[TraceFacts]:
+def _fill(config: ExperimentConfig, trace_store: TraceStore, trace_of: Callable[[int], BlockTrace]) -> list[TraceFacts]:
     facts: list[TraceFacts] = []
     seeds = {seed_trace(config, seed): seed for seed in reversed(config.seeds)}
     for key, seed in reversed(seeds.items()):
         trace = trace_of(seed)
-        facts.append(_put(shelf, key, trace))
+        facts.append(_put(trace_store, key, trace))
         if seed == config.seeds[0]:
             for name, (rate, draw) in _sampled_keys(config).items():
-                facts.append(_put(shelf, name, sample_trace(trace, rate, draw)))
+                facts.append(_put(trace_store, name, sample_trace(trace, rate, draw)))
     return facts
 
 
@@ -89,8 +89,8 @@ def _sampled_keys(config: ExperimentConfig) -> dict[str, tuple[float, int]]:
     return {sampled_trace(base, rate, draw): (rate, draw) for rate, draw in draws}
 
 
-def _put(shelf: Shelf, key: str, trace: BlockTrace) -> TraceFacts:
-    held = shelf.put(key, trace)
+def _put(trace_store: TraceStore, key: str, trace: BlockTrace) -> TraceFacts:
+    held = trace_store.put(key, trace)
     return TraceFacts(
         key,
         trace.name,
@@ -104,14 +104,14 @@ def _put(shelf: Shelf, key: str, trace: BlockTrace) -> TraceFacts:
 
 
 def _run_cells(
-    config: ExperimentConfig, shelf: Shelf, digests: Mapping[str, str], options: RunOptions
+    config: ExperimentConfig, trace_store: TraceStore, digests: Mapping[str, str], options: RunOptions
 ) -> dict[Cell, Figures]:
     store = CellStore(options.output, fresh=options.fresh)
     cells = {cell: cell.digest(digests[cell.trace], config.latency) for cell in cells_of(config)}
     found = {cell: kept for cell, digest in cells.items() if (kept := store.load(digest)) is not None}
     ahead = [cell for cell in cells if cell not in found]
     with progress(config.experiment, len(ahead), quiet=options.quiet) as advance:
-        for cell, figures in options.runner.run(ahead, shelf, config.latency):
+        for cell, figures in options.runner.run(ahead, trace_store, config.latency):
             store.keep(cells[cell], figures)
             found[cell] = figures
             advance(1)

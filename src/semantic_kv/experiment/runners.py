@@ -1,4 +1,4 @@
-"""Run cells in this process, in a pool of processes, or on Ray. Each runner yields figures as they arrive, in any order."""
+"""Run cells in this process, in a pool of processes, or on Ray. Runners yield figures as they finish, in any order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final, Protocol
 from semantic_kv.experiment.cells import Cell
 from semantic_kv.experiment.execute import run_cell
 from semantic_kv.experiment.figures import Figures
-from semantic_kv.experiment.shelf import DiskShelf, MemoryShelf, Shelf
+from semantic_kv.experiment.trace_store import DiskTraceStore, MemoryTraceStore, TraceStore
 from sembase.errors import ConfigurationError, MissingDependencyError
 from sembase.latency import LatencyModel
 from sembase.registry import load_target
@@ -21,20 +21,20 @@ _WAITING_PER_WORKER: Final = 4
 
 
 class Runner(Protocol):
-    def shelf(self, folder: Path) -> Shelf:
+    def trace_store(self, folder: Path) -> TraceStore:
         """Where this runner's workers can see the traces; ``folder`` is empty and removed after the study."""
         ...
 
-    def run(self, cells: Sequence[Cell], shelf: Shelf, latency: LatencyModel) -> Iterator[Done]: ...
+    def run(self, cells: Sequence[Cell], trace_store: TraceStore, latency: LatencyModel) -> Iterator[Done]: ...
 
 
 class InProcess:
-    def shelf(self, folder: Path) -> Shelf:
-        return MemoryShelf()
+    def trace_store(self, folder: Path) -> TraceStore:
+        return MemoryTraceStore()
 
-    def run(self, cells: Sequence[Cell], shelf: Shelf, latency: LatencyModel) -> Iterator[Done]:
+    def run(self, cells: Sequence[Cell], trace_store: TraceStore, latency: LatencyModel) -> Iterator[Done]:
         for cell in cells:
-            yield cell, run_cell(cell, shelf.open(cell.trace), latency)
+            yield cell, run_cell(cell, trace_store.open(cell.trace), latency)
 
 
 class Processes:
@@ -43,20 +43,20 @@ class Processes:
     def __init__(self, jobs: int) -> None:
         self._jobs = jobs
 
-    def shelf(self, folder: Path) -> Shelf:
-        return DiskShelf(folder)
+    def trace_store(self, folder: Path) -> TraceStore:
+        return DiskTraceStore(folder)
 
-    def run(self, cells: Sequence[Cell], shelf: Shelf, latency: LatencyModel) -> Iterator[Done]:
-        assert isinstance(shelf, DiskShelf)
+    def run(self, cells: Sequence[Cell], trace_store: TraceStore, latency: LatencyModel) -> Iterator[Done]:
+        assert isinstance(trace_store, DiskTraceStore)
         context = multiprocessing.get_context("spawn")
         others = set(multiprocessing.active_children())
-        pool = ProcessPoolExecutor(self._jobs, context, initializer=_open_shelf, initargs=(shelf.folder,))
+        pool = ProcessPoolExecutor(self._jobs, context, initializer=_open_store, initargs=(trace_store.folder,))
         waiting: dict[Future[Figures], Cell] = {}
         try:
             for cell in cells:
                 if len(waiting) >= _WAITING_PER_WORKER * self._jobs:
                     yield from _finished(waiting)
-                waiting[pool.submit(_run_on_shelf, cell, latency)] = cell
+                waiting[pool.submit(_run_from_store, cell, latency)] = cell
             while waiting:
                 yield from _finished(waiting)
         except BaseException:  # also an interrupt: do not wait for the cells that are being simulated
@@ -84,15 +84,15 @@ def runner_named(name: str, jobs: int) -> Runner:
     return runner
 
 
-_SHELF: list[DiskShelf] = []  # of this worker process
+_STORES: list[DiskTraceStore] = []  # of this worker process
 
 
-def _open_shelf(folder: Path) -> None:
-    _SHELF.append(DiskShelf(folder))
+def _open_store(folder: Path) -> None:
+    _STORES.append(DiskTraceStore(folder))
 
 
-def _run_on_shelf(cell: Cell, latency: LatencyModel) -> Figures:
-    return run_cell(cell, _SHELF[-1].open(cell.trace), latency)
+def _run_from_store(cell: Cell, latency: LatencyModel) -> Figures:
+    return run_cell(cell, _STORES[-1].open(cell.trace), latency)
 
 
 def _finished(waiting: dict[Future[Figures], Cell]) -> Iterator[Done]:

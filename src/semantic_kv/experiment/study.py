@@ -14,12 +14,12 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from semantic_kv.cache.result import Unit
+from semantic_kv.cache.result import CacheModel, Unit
 from semantic_kv.experiment.cells import BOUNDS, BoundName, Cell, seed_trace
-from semantic_kv.experiment.config import BASELINE, ExperimentConfig, Model, PolicyChoice
+from semantic_kv.experiment.config import BASELINE, ExperimentConfig, PolicyChoice
 from semantic_kv.experiment.figures import BoundFigures, CellFigures, Figures, Tally
 
-LEAST_UNITS: Final = 5  # fewer give no interval
+MIN_UNITS: Final = 5  # fewer give no interval
 _DRAWS: Final = 2_000
 _SEED: Final = 20_260
 Interval = tuple[float, float]
@@ -35,7 +35,7 @@ class Resampled:
 
 
 def resample(units: Sequence[Tally]) -> Resampled | None:
-    if len(units) < LEAST_UNITS:
+    if len(units) < MIN_UNITS:
         return None
     random = np.random.default_rng(_SEED)
     chosen = random.integers(0, len(units), size=(_DRAWS, len(units)))
@@ -62,7 +62,7 @@ class TraceFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class RankedPolicy:
     """One policy at one capacity under one model. Ratios are sums over seeds divided; TTFT is modelled.
 
     ``improvement`` is 1 - TTFT / LRU's TTFT. ``share`` is the hit ratio in the unit of the capacity; ``headroom_share``
@@ -70,7 +70,7 @@ class Standing:
     ``regret`` the clairvoyant's share minus the policy's.
     """
 
-    model: Model
+    model: CacheModel
     capacity: int
     choice: PolicyChoice
     total: Tally
@@ -105,7 +105,7 @@ class Bounds:
     clairvoyant: BoundFigures
 
 
-Place = tuple[Model, int]
+CacheSetting = tuple[CacheModel, int]
 
 
 class Study:
@@ -117,54 +117,54 @@ class Study:
         self.figures = {cell: each for cell, each in figures.items() if isinstance(each, CellFigures)}
         self.bound_figures = {cell: each for cell, each in figures.items() if isinstance(each, BoundFigures)}
 
-    def places(self) -> tuple[Place, ...]:
+    def settings(self) -> tuple[CacheSetting, ...]:
         return tuple((model, capacity) for model in self.config.models for capacity in self.config.capacities)
 
     @cached_property
-    def standings(self) -> tuple[Standing, ...]:
-        return tuple(standing for place in self.places() for standing in self._ranked(place))
+    def ranking(self) -> tuple[RankedPolicy, ...]:
+        return tuple(ranked for setting in self.settings() for ranked in self._ranked(setting))
 
-    def at(self, place: Place) -> tuple[Standing, ...]:
+    def at(self, setting: CacheSetting) -> tuple[RankedPolicy, ...]:
         """Best first by modelled TTFT; ties by hit ratio, then by name, the plain baseline before its variants."""
-        return tuple(each for each in self.standings if (each.model, each.capacity) == place)
+        return tuple(each for each in self.ranking if (each.model, each.capacity) == setting)
 
-    def standing(self, place: Place, choice: PolicyChoice) -> Standing | None:
-        return next((each for each in self.at(place) if each.choice == choice), None)
+    def result_of(self, setting: CacheSetting, choice: PolicyChoice) -> RankedPolicy | None:
+        return next((each for each in self.at(setting) if each.choice == choice), None)
 
-    def baseline(self, place: Place) -> Standing:
-        found = self.standing(place, PolicyChoice(BASELINE))
+    def baseline(self, setting: CacheSetting) -> RankedPolicy:
+        found = self.result_of(setting, PolicyChoice(BASELINE))
         assert found is not None  # choices() puts it first
         return found
 
-    def bounds(self, place: Place) -> Bounds | None:
+    def bounds(self, setting: CacheSetting) -> Bounds | None:
         if not self.config.bounds:
             return None
-        return Bounds(*(add_bounds(self.bounds_at(place, name)) for name in BOUNDS))
+        return Bounds(*(add_bounds(self.bounds_at(setting, name)) for name in BOUNDS))
 
-    def cells_at(self, place: Place, choice: PolicyChoice) -> tuple[CellFigures, ...]:
+    def cells_at(self, setting: CacheSetting, choice: PolicyChoice) -> tuple[CellFigures, ...]:
         """One per seed, in the order of the seeds."""
-        return tuple(self.figures[cell] for cell in self._cells(place, choice))
+        return tuple(self.figures[cell] for cell in self._cells(setting, choice))
 
-    def bounds_at(self, place: Place, name: BoundName) -> tuple[BoundFigures, ...]:
-        return tuple(self.bound_figures[cell] for cell in self._cells(place, name))
+    def bounds_at(self, setting: CacheSetting, name: BoundName) -> tuple[BoundFigures, ...]:
+        return tuple(self.bound_figures[cell] for cell in self._cells(setting, name))
 
-    def _cells(self, place: Place, task: PolicyChoice | BoundName) -> list[Cell]:
-        model, capacity = place
+    def _cells(self, setting: CacheSetting, task: PolicyChoice | BoundName) -> list[Cell]:
+        model, capacity = setting
         unit, seeds = self.config.unit, self.config.seeds
         return [Cell(seed_trace(self.config, seed), model, unit, capacity, seed, task) for seed in seeds]
 
-    def _ranked(self, place: Place) -> list[Standing]:
-        bounds = self.bounds(place)
-        base = self.cells_at(place, PolicyChoice(BASELINE))
+    def _ranked(self, setting: CacheSetting) -> list[RankedPolicy]:
+        bounds = self.bounds(setting)
+        base = self.cells_at(setting, PolicyChoice(BASELINE))
         base_draws = resample(_units(base))
         found = [
-            _standing(place, choice, self.config.unit, self.cells_at(place, choice), base, base_draws, bounds)
+            _ranked_policy(setting, choice, self.config.unit, self.cells_at(setting, choice), base, base_draws, bounds)
             for choice in self.config.choices()
         ]
         return sorted(found, key=lambda s: (round(s.ttft_mean_ms, 9), -s.hit_ratio, s.name != BASELINE, s.name))
 
-    def standings_json(self) -> list[dict[str, Any]]:
-        return [{"policy": each.name, **asdict(each)} for each in self.standings]
+    def ranking_json(self) -> list[dict[str, Any]]:
+        return [{"policy": each.name, **asdict(each)} for each in self.ranking]
 
 
 def add(tallies: Iterable[Tally]) -> Tally:
@@ -199,22 +199,22 @@ def _units(cells: Sequence[CellFigures]) -> Sequence[Tally]:
     return [cell.total for cell in cells] if len(cells) > 1 else cells[0].batches
 
 
-def _standing(
-    place: Place,
+def _ranked_policy(
+    setting: CacheSetting,
     choice: PolicyChoice,
     unit: Unit,
     cells: Sequence[CellFigures],
     base: Sequence[CellFigures],
     base_draws: Resampled | None,
     bounds: Bounds | None,
-) -> Standing:
+) -> RankedPolicy:
     total, base_total, draws = add(c.total for c in cells), add(c.total for c in base), resample(_units(cells))
     reach = bounds.clairvoyant.share(unit) if bounds else None
     headroom = reach - base_total.share(unit) if reach is not None else None
     intervals = _intervals(draws, base_draws)
-    return Standing(
-        model=place[0],
-        capacity=place[1],
+    return RankedPolicy(
+        model=setting[0],
+        capacity=setting[1],
         choice=choice,
         total=total,
         share=total.share(unit),

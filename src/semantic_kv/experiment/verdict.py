@@ -8,7 +8,7 @@ from typing import Final
 
 from semantic_kv.cache.result import Unit
 from semantic_kv.experiment.config import ALWAYS, BASELINE, PolicyChoice
-from semantic_kv.experiment.study import Place, Standing, Study
+from semantic_kv.experiment.study import CacheSetting, RankedPolicy, Study
 
 TIE: Final = 0.001  # of LRU's modelled TTFT: a thousandth is no win
 # Of a gain: an axis with less than the first needs the other, one with less than the second does little.
@@ -17,15 +17,15 @@ MODELLED: Final = "TTFT is modelled from uncached prompt tokens, not measured: i
 
 
 @dataclass(frozen=True, slots=True)
-class PlaceVerdict:
-    """``eviction_only`` and ``admission_only`` are the best standings that change one axis against LRU; None where the
+class SettingVerdict:
+    """``eviction_only`` and ``admission_only`` are the best ranking that change one axis against LRU; None where the
     study holds none."""
 
-    place: Place
-    lru: Standing
-    best: Standing
-    eviction_only: Standing | None
-    admission_only: Standing | None
+    setting: CacheSetting
+    lru: RankedPolicy
+    best: RankedPolicy
+    eviction_only: RankedPolicy | None
+    admission_only: RankedPolicy | None
     lru_wins: bool
 
     @property
@@ -36,29 +36,29 @@ class PlaceVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    places: tuple[PlaceVerdict, ...]
+    settings: tuple[SettingVerdict, ...]
     headline: str
     sentences: tuple[str, ...]
 
 
 def verdict_of(study: Study) -> Verdict:
-    places = tuple(_judge(study, place) for place in study.places())
-    return Verdict(places, _headline(places), tuple(_sentence(study, each) for each in _lru_first(places)))
+    settings = tuple(_judge(study, setting) for setting in study.settings())
+    return Verdict(settings, _headline(settings), tuple(_sentence(study, each) for each in _lru_first(settings)))
 
 
-def is_better(standing: Standing) -> bool:
+def is_better(ranked: RankedPolicy) -> bool:
     """Better than LRU by more than a tie and, where there is an interval, by more than chance."""
-    interval = standing.improvement_interval
-    return standing.improvement > TIE and (interval is None or interval[0] > 0)
+    interval = ranked.improvement_interval
+    return ranked.improvement > TIE and (interval is None or interval[0] > 0)
 
 
-def _judge(study: Study, place: Place) -> PlaceVerdict:
-    standings = study.at(place)
-    lru = study.baseline(place)
-    others = [each for each in standings if each.choice != PolicyChoice(BASELINE)]
+def _judge(study: Study, setting: CacheSetting) -> SettingVerdict:
+    ranking = study.at(setting)
+    lru = study.baseline(setting)
+    others = [each for each in ranking if each.choice != PolicyChoice(BASELINE)]
     best = others[0] if others else lru
-    return PlaceVerdict(
-        place,
+    return SettingVerdict(
+        setting,
         lru,
         best,
         _first(others, lambda choice: choice.admit == ALWAYS),
@@ -67,28 +67,28 @@ def _judge(study: Study, place: Place) -> PlaceVerdict:
     )
 
 
-def _first(standings: Sequence[Standing], wanted: Callable[[PolicyChoice], bool]) -> Standing | None:
-    return next((each for each in standings if wanted(each.choice)), None)
+def _first(ranking: Sequence[RankedPolicy], wanted: Callable[[PolicyChoice], bool]) -> RankedPolicy | None:
+    return next((each for each in ranking if wanted(each.choice)), None)
 
 
-def _lru_first(places: Sequence[PlaceVerdict]) -> list[PlaceVerdict]:
-    return sorted(places, key=lambda each: not each.lru_wins)
+def _lru_first(settings: Sequence[SettingVerdict]) -> list[SettingVerdict]:
+    return sorted(settings, key=lambda each: not each.lru_wins)
 
 
-def _headline(places: Sequence[PlaceVerdict]) -> str:
-    won = [each for each in places if each.lru_wins]
-    if len(won) == len(places):
+def _headline(settings: Sequence[SettingVerdict]) -> str:
+    won = [each for each in settings if each.lru_wins]
+    if len(won) == len(settings):
         return "LRU wins: no policy of this study beats it beyond a tie, anywhere."
-    lost = [each for each in places if not each.lru_wins]
+    lost = [each for each in settings if not each.lru_wins]
     first = max(lost, key=lambda each: each.best.improvement)
-    where = _where(first.place)
-    lead = f"LRU wins in {len(won)} of {len(places)} settings. " if won else ""
+    where = _where(first.setting)
+    lead = f"LRU wins in {len(won)} of {len(settings)} settings. " if won else ""
     return f"{lead}{first.best.name} saves {100 * first.best.improvement:.1f} % of LRU's modelled TTFT ({where})."
 
 
-def _sentence(study: Study, judged: PlaceVerdict) -> str:
-    where = _where(judged.place)
-    bound = study.bounds(judged.place)
+def _sentence(study: Study, judged: SettingVerdict) -> str:
+    where = _where(judged.setting)
+    bound = study.bounds(judged.setting)
     unit = study.config.unit
     attainable = f" No policy can hit more than {_hits(bound.clairvoyant.share(unit), unit)}." if bound else ""
     if judged.lru_wins:
@@ -106,7 +106,7 @@ def _hits(share: float, unit: Unit) -> str:
     return f"{100 * share:.2f} % of the {unit}"
 
 
-def _next(judged: PlaceVerdict) -> str:
+def _next(judged: SettingVerdict) -> str:
     if judged.best is judged.lru:
         return ", there being no other"
     behind = judged.worse_than_lru
@@ -117,7 +117,7 @@ def _next(judged: PlaceVerdict) -> str:
     return f"; the next, {judged.best.name}, is {100 * behind:.2f} % slower (modelled TTFT)"
 
 
-def _why(judged: PlaceVerdict) -> str:
+def _why(judged: SettingVerdict) -> str:
     """Which axis the gain comes from: what LRU gains by the best admission, and eviction alone without any."""
     whole = judged.best.improvement
     admission, eviction = (
@@ -137,11 +137,11 @@ def _why(judged: PlaceVerdict) -> str:
     return f"{told}: the gain is {'admission, not eviction' if admission > eviction else 'eviction, not admission'}."
 
 
-def _interval(standing: Standing) -> str:
-    interval = standing.improvement_interval
+def _interval(ranked: RankedPolicy) -> str:
+    interval = ranked.improvement_interval
     return "" if interval is None else f", 95 % interval {100 * interval[0]:+.2f} to {100 * interval[1]:+.2f} %"
 
 
-def _where(place: Place) -> str:
-    model, capacity = place
+def _where(setting: CacheSetting) -> str:
+    model, capacity = setting
     return f"{'prefix tree' if model == 'prefix_tree' else 'block set'}, capacity {capacity:,}"

@@ -15,7 +15,7 @@ from sembase.compiled import kernel
 from sembase.errors import ContractError
 from sembase.latency import Floats
 
-_MOST_SLOTS = 1_000_000
+_MAX_SLOTS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +38,8 @@ def fifo_queue(
     decode = np.zeros(count) if decode_ms is None else decode_ms
     if not (prefill_ms.shape[0] == decode.shape[0] == count):
         raise ContractError("arrivals, prefill and decode times are of different length")
-    if not 1 <= lanes <= _MOST_SLOTS or (slots is not None and not 1 <= slots <= _MOST_SLOTS):
-        raise ContractError(f"lanes and slots of a queue are between 1 and {_MOST_SLOTS:,}")
+    if not 1 <= lanes <= _MAX_SLOTS or (slots is not None and not 1 <= slots <= _MAX_SLOTS):
+        raise ContractError(f"lanes and slots of a queue are between 1 and {_MAX_SLOTS:,}")
     if count and (not np.isfinite(arrival_ms).all() or min(prefill_ms.min(), decode.min()) < 0.0):
         raise ContractError("a queue needs finite arrivals and service times >= 0")
     order = np.argsort(arrival_ms, kind="stable")

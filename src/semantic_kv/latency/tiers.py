@@ -18,7 +18,7 @@ from sembase.latency import Floats, LatencyModel
 
 Counts = npt.NDArray[np.int32]
 BYTES_PER_GIB: Final = float(1 << 30)
-_MOST_TIERS: Final = 8
+_MAX_TIERS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +53,8 @@ class Tier:
 
 
 def check_tiers(tiers: Sequence[Tier]) -> None:
-    if not 1 <= len(tiers) <= _MOST_TIERS:
-        raise ContractError(f"a hierarchy has 1 to {_MOST_TIERS} tiers, not {len(tiers)}")
+    if not 1 <= len(tiers) <= _MAX_TIERS:
+        raise ContractError(f"a hierarchy has 1 to {_MAX_TIERS} tiers, not {len(tiers)}")
     names = [tier.name for tier in tiers]
     if len(set(names)) != len(names):
         raise ContractError(f"two tiers have the same name: {', '.join(names)}")

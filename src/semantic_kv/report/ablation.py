@@ -1,4 +1,4 @@
-"""Eviction by admission at one setting: rows of standings, and how warm each is against LRU."""
+"""Eviction by admission at one setting: rows of ranking, and how warm each is against LRU."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from onepage.formats import NOT_MEASURED
 from onepage.markup import Safe, tag
 from onepage.section import scrolling
 from semantic_kv.experiment.config import PolicyChoice
-from semantic_kv.experiment.study import Place, Standing, Study
+from semantic_kv.experiment.study import CacheSetting, RankedPolicy, Study
 from semantic_kv.experiment.verdict import TIE
 from semantic_kv.report.formats import change, milliseconds, percent
 
 _STEPS: Final = (TIE, 0.02, 0.10, 0.25)  # from which improvement on a cell gets warmer
 
 
-def ablation_rows(study: Study, place: Place) -> list[tuple[str, list[Standing | None]]]:
+def ablation_rows(study: Study, setting: CacheSetting) -> list[tuple[str, list[RankedPolicy | None]]]:
     """Best eviction first; empty where the study ablates nothing."""
     plan = study.config.ablation
     if plan is None:
         return []
     rows = [
-        (evict, [study.standing(place, PolicyChoice(evict, admit)) for admit in plan.admit]) for evict in plan.evict
+        (evict, [study.result_of(setting, PolicyChoice(evict, admit)) for admit in plan.admit]) for evict in plan.evict
     ]
     return sorted(rows, key=lambda row: min((s.ttft_mean_ms for s in row[1] if s), default=0.0))
 
 
-def ablation_table(study: Study, place: Place) -> Safe | None:
-    rows = ablation_rows(study, place)
+def ablation_table(study: Study, setting: CacheSetting) -> Safe | None:
+    rows = ablation_rows(study, setting)
     if not rows or study.config.ablation is None:
         return None
     return _heat_table("eviction", study.config.ablation.admit, [(name, [_cell(s) for s in row]) for name, row in rows])
@@ -50,11 +50,11 @@ def _heat_table(
     return scrolling(tag("table", tag("thead", tag("tr", *head)), tag("tbody", *body), class_="heat"))
 
 
-def _cell(standing: Standing | None) -> tuple[str, int, str]:
-    if standing is None:
+def _cell(ranked: RankedPolicy | None) -> tuple[str, int, str]:
+    if ranked is None:
         return NOT_MEASURED, 0, ""
-    told = f"{standing.name}: {milliseconds(standing.ttft_mean_ms)}, hit rate {percent(standing.hit_ratio, 2)}"
-    return change(standing.improvement, 1), heat(standing.improvement), told
+    told = f"{ranked.name}: {milliseconds(ranked.ttft_mean_ms)}, hit rate {percent(ranked.hit_ratio, 2)}"
+    return change(ranked.improvement, 1), heat(ranked.improvement), told
 
 
 def heat(improvement: float) -> int:

@@ -10,19 +10,19 @@ from onepage.ticks import category_axis, linear_axis
 from semantic_kv.experiment.config import BASELINE, PolicyChoice
 from semantic_kv.experiment.figures import CellFigures, WeightSeries
 from semantic_kv.experiment.study import Study
-from semantic_kv.report.charts_policy import primary_place, shown
+from semantic_kv.report.charts_policy import primary_setting, shown
 from semantic_kv.report.formats import percent, tick_count, tick_share
 from semantic_kv.report.tones import CYCLE
 from sembase.labels import LABELS
 
-_MOST_CURVES: Final = 6
+_MAX_CURVES: Final = 6
 
 
 def evictions_chart(study: Study) -> Chart:
     """Stacked by label, one row per policy; sums over seeds."""
-    place = primary_place(study)
-    rows = shown(study, place)
-    counts = [_evicted(study.cells_at(place, row.choice)) for row in rows]
+    setting = primary_setting(study)
+    rows = shown(study, setting)
+    counts = [_evicted(study.cells_at(setting, row.choice)) for row in rows]
     starts = [0] * len(rows)
     layers: list[Layer] = []
     for at, label in enumerate(LABELS):
@@ -54,14 +54,14 @@ def evictions_chart(study: Study) -> Chart:
 
 def utilization_chart(study: Study) -> Chart:
     """Of the first seed. LRU, the best others and the last: a cache that stays empty refuses too much."""
-    place = primary_place(study)
-    rows = shown(study, place)
-    first = (study.baseline(place), *rows[: _MOST_CURVES - 2], rows[-1])
-    chosen = rows if len(rows) <= _MOST_CURVES else tuple(dict.fromkeys(first))
+    setting = primary_setting(study)
+    rows = shown(study, setting)
+    first = (study.baseline(setting), *rows[: _MAX_CURVES - 2], rows[-1])
+    chosen = rows if len(rows) <= _MAX_CURVES else tuple(dict.fromkeys(first))
     layers: list[Layer] = []
     table = []
     for tone, row in zip(CYCLE, chosen, strict=False):
-        series = study.cells_at(place, row.choice)[0].used_over_time
+        series = study.cells_at(setting, row.choice)[0].used_over_time
         points = tuple((float(request), used / row.capacity) for request, used in series)
         if points:
             layers.append(Curve(row.name, tone, points))
@@ -93,7 +93,7 @@ def weights_chart(study: Study) -> Chart:
         )
     choice, series = found
     columns = list(zip(*series.weights, strict=True))
-    used = {label.label for label in study.cells_at(primary_place(study), choice)[0].labels}
+    used = {label.label for label in study.cells_at(primary_setting(study), choice)[0].labels}
     lines = [(i, label) for i, label in enumerate(series.labels) if label in used]
     layers: tuple[Layer, ...] = tuple(
         Curve(label, CYCLE[i], tuple(zip(map(float, series.requests), columns[i], strict=True))) for i, label in lines
@@ -114,9 +114,9 @@ def weights_chart(study: Study) -> Chart:
 
 
 def _learned(study: Study) -> tuple[PolicyChoice, WeightSeries] | None:
-    place = primary_place(study)
+    setting = primary_setting(study)
     for choice in study.config.choices():
-        series = study.cells_at(place, choice)[0].weights
+        series = study.cells_at(setting, choice)[0].weights
         if series is not None and len(series.requests) > 1:
             return choice, series
     return None

@@ -12,7 +12,7 @@ from onepage.ticks import linear_axis, log_axis
 from semantic_kv.experiment.observed import ObservedComparison
 from semantic_kv.report.formats import milliseconds, percent
 
-_MOST_DOTS: Final = 2_000
+_MAX_DOTS: Final = 2_000
 
 
 def observed_chart(comparison: ObservedComparison | None) -> Chart:
@@ -28,7 +28,7 @@ def observed_chart(comparison: ObservedComparison | None) -> Chart:
             DataTable(("request",), ()),
         )
     observed, modelled = np.maximum(comparison.observed_ms, 0.1), np.maximum(comparison.modelled_ms, 0.1)
-    kept = np.unique(np.linspace(0, observed.size - 1, min(observed.size, _MOST_DOTS)).astype(np.int64))
+    kept = np.unique(np.linspace(0, observed.size - 1, min(observed.size, _MAX_DOTS)).astype(np.int64))
     ends = [float(min(observed.min(), modelled.min())), float(max(observed.max(), modelled.max()))]
     dots = tuple(Dot(float(observed[i]), float(modelled[i])) for i in kept)
     error = comparison.median_absolute_percentage_error

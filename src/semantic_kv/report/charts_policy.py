@@ -11,43 +11,44 @@ from typing import Final
 from onepage.chart import Bar, Bars, Chart, DataTable, Rule
 from onepage.formats import NOT_MEASURED, tick_ms
 from onepage.ticks import category_axis, linear_axis
-from semantic_kv.experiment.config import BASELINE, Model, PolicyChoice, Unit
-from semantic_kv.experiment.study import LEAST_UNITS, Interval, Place, Standing, Study
+from semantic_kv.cache.result import CacheModel, Unit
+from semantic_kv.experiment.config import BASELINE, PolicyChoice
+from semantic_kv.experiment.study import MIN_UNITS, CacheSetting, Interval, RankedPolicy, Study
 from semantic_kv.report.formats import milliseconds, percent, points, tick_share
 from semantic_kv.report.tones import Tone
 
-MODEL_NAMES: Final[dict[Model, str]] = {"prefix_tree": "prefix tree", "block_set": "block set"}
-_TONES: Final[dict[Model, Tone]] = {"prefix_tree": "c1", "block_set": "c6"}
+MODEL_NAMES: Final[dict[CacheModel, str]] = {"prefix_tree": "prefix tree", "block_set": "block set"}
+_TONES: Final[dict[CacheModel, Tone]] = {"prefix_tree": "c1", "block_set": "c6"}
 
 
 @dataclass(frozen=True, slots=True)
 class _Measure:
-    value: Callable[[Standing], float]
-    interval: Callable[[Standing], Interval | None]
+    value: Callable[[RankedPolicy], float]
+    interval: Callable[[RankedPolicy], Interval | None]
     written: Callable[[float], str]
     tick: Callable[[float], str]
     axis: str
 
 
-def primary_place(study: Study) -> Place:
+def primary_setting(study: Study) -> CacheSetting:
     """The setting that single pictures show: the first model and the first capacity of the configuration."""
     return study.config.models[0], study.config.capacities[0]
 
 
-def shown(study: Study, place: Place) -> tuple[Standing, ...]:
+def shown(study: Study, setting: CacheSetting) -> tuple[RankedPolicy, ...]:
     """The policies the configuration names, LRU and the winner, best first; the rest of the ablation has its table."""
-    named = {PolicyChoice(BASELINE), *study.config.policies, study.at(place)[0].choice}
-    return tuple(standing for standing in study.at(place) if standing.choice in named)
+    named = {PolicyChoice(BASELINE), *study.config.policies, study.at(setting)[0].choice}
+    return tuple(ranked for ranked in study.at(setting) if ranked.choice in named)
 
 
 def ttft_chart(study: Study) -> Chart:
     measure = _Measure(
         lambda s: s.ttft_mean_ms, lambda s: s.ttft_interval, milliseconds, tick_ms, "mean modelled TTFT, less is better"
     )
-    bounds = study.bounds(primary_place(study))
+    bounds = study.bounds(primary_setting(study))
     reach = bounds.clairvoyant.ttft_mean_ms if bounds else None
     mark = (reach, f"clairvoyant {milliseconds(reach)}") if reach is not None else None
-    best, lru = shown(study, primary_place(study))[0], study.baseline(primary_place(study))
+    best, lru = shown(study, primary_setting(study))[0], study.baseline(primary_setting(study))
     told = milliseconds(lru.ttft_mean_ms)
     message = (
         f"None does better than LRU with {told}"
@@ -61,8 +62,8 @@ def hit_rate_chart(study: Study) -> Chart:
     measure = _Measure(
         lambda s: s.hit_ratio, lambda s: s.hit_ratio_interval, percent, tick_share, "hit blocks / all blocks"
     )
-    bounds = study.bounds(primary_place(study))
-    lru = study.baseline(primary_place(study))
+    bounds = study.bounds(primary_setting(study))
+    lru = study.baseline(primary_setting(study))
     message = f"LRU hits {percent(lru.hit_ratio)} of the blocks ({_setting(study)})."
     if bounds:
         message += f" No cache of any size would hit more than {percent(bounds.ceiling.share('blocks'))}."
@@ -74,7 +75,7 @@ def tokens_saved_chart(study: Study) -> Chart:
     measure = _Measure(
         lambda s: s.total.token_hit_ratio, lambda s: None, percent, tick_share, "hit tokens / prompt tokens"
     )
-    lru = study.baseline(primary_place(study))
+    lru = study.baseline(primary_setting(study))
     message = f"LRU saves {lru.total.hit_tokens:,} of {lru.total.prompt_tokens:,} prompt tokens ({_setting(study)})."
     return _bars(
         study,
@@ -88,7 +89,7 @@ def tokens_saved_chart(study: Study) -> Chart:
 
 def _bound_mark(study: Study, unit: Unit) -> tuple[float, str] | None:
     """The clairvoyant bounds what the capacity counts; on the chart of the other unit it would be no bound."""
-    bounds = study.bounds(primary_place(study))
+    bounds = study.bounds(primary_setting(study))
     if bounds is None or study.config.unit != unit:
         return None
     reach = bounds.clairvoyant.share(unit)
@@ -97,12 +98,12 @@ def _bound_mark(study: Study, unit: Unit) -> tuple[float, str] | None:
 
 def regret_chart(study: Study) -> Chart | None:
     """How far below the clairvoyant each policy stays; None without bounds."""
-    place = primary_place(study)
-    rows = sorted(shown(study, place), key=lambda standing: standing.regret or 0.0)
-    if any(standing.regret is None for standing in rows):
+    setting = primary_setting(study)
+    rows = sorted(shown(study, setting), key=lambda ranked: ranked.regret or 0.0)
+    if any(ranked.regret is None for ranked in rows):
         return None
-    regrets = [standing.regret or 0.0 for standing in rows]
-    lru = study.baseline(place)
+    regrets = [ranked.regret or 0.0 for ranked in rows]
+    lru = study.baseline(setting)
     best = "no policy leaves less" if rows[0].name == BASELINE else f"{rows[0].name} {percent(regrets[0])}"
     bars = tuple(
         Bar(i, regret, percent(regret), f"{row.name}: {points(regret)} below the clairvoyant")
@@ -129,14 +130,14 @@ def regret_chart(study: Study) -> Chart | None:
 
 
 def _bars(study: Study, key: str, title: str, message: str, measure: _Measure, mark: tuple[float, str] | None) -> Chart:
-    place = primary_place(study)
-    order = [standing.choice for standing in shown(study, place)]
+    setting = primary_setting(study)
+    order = [ranked.choice for ranked in shown(study, setting)]
     models = study.config.models
     layers: list[Bars | Rule] = []
     ends = [0.0]
     for at, model in enumerate(models):
         offset = 0.0 if len(models) == 1 else -0.19 + 0.38 * at
-        rows = [study.standing((model, place[1]), choice) for choice in order]
+        rows = [study.result_of((model, setting[1]), choice) for choice in order]
         bars = tuple(_bar(i + offset, row, measure) for i, row in enumerate(rows) if row)
         ends += [max(bar.end, bar.high or 0.0) for bar in bars]
         layers.append(Bars(MODEL_NAMES[model], _TONES[model], bars, thin=len(models) > 1))
@@ -150,15 +151,15 @@ def _bars(study: Study, key: str, title: str, message: str, measure: _Measure, m
         linear_axis(measure.axis, 0.0, max(ends) or 1.0, measure.tick),
         category_axis([choice.name for choice in order], [BASELINE], dense=True),
         tuple(layers),
-        _table(study, order, place[1], measure),
+        _table(study, order, setting[1], measure),
         _interval_note(study),
     )
 
 
-def _bar(y: float, standing: Standing, measure: _Measure) -> Bar:
-    value, interval = measure.value(standing), measure.interval(standing)
+def _bar(y: float, ranked: RankedPolicy, measure: _Measure) -> Bar:
+    value, interval = measure.value(ranked), measure.interval(ranked)
     low, high = interval or (None, None)
-    told = f"{standing.name}, {MODEL_NAMES[standing.model]}: {measure.written(value)}"
+    told = f"{ranked.name}, {MODEL_NAMES[ranked.model]}: {measure.written(value)}"
     return Bar(y, value, measure.written(value), told, low=low, high=high)
 
 
@@ -166,20 +167,20 @@ def _table(study: Study, order: Sequence[PolicyChoice], capacity: int, measure: 
     models = study.config.models
     rows = []
     for choice in order:
-        found = [study.standing((model, capacity), choice) for model in models]
+        found = [study.result_of((model, capacity), choice) for model in models]
         rows.append((choice.name, *(measure.written(measure.value(s)) if s else NOT_MEASURED for s in found)))
     return DataTable(("policy", *(MODEL_NAMES[model] for model in models)), tuple(rows))
 
 
 def _setting(study: Study) -> str:
-    model, capacity = primary_place(study)
+    model, capacity = primary_setting(study)
     return f"{MODEL_NAMES[model]}, {capacity:,} {study.config.unit}"
 
 
 def _interval_note(study: Study) -> str:
     count = len(study.config.seeds)
-    if study.baseline(primary_place(study)).ttft_interval is None:
-        return f"No intervals: fewer than {LEAST_UNITS} seeds or stretches of the trace."
+    if study.baseline(primary_setting(study)).ttft_interval is None:
+        return f"No intervals: fewer than {MIN_UNITS} seeds or stretches of the trace."
     units = f"{count} seeds" if count > 1 else "48 stretches of the trace"
     return f"Whiskers: 95 % by bootstrap over {units}."
 

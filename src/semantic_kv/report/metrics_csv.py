@@ -9,7 +9,7 @@ from typing import Final
 
 from semantic_kv.experiment.cells import BOUNDS
 from semantic_kv.experiment.figures import BoundFigures, CellFigures, Tally
-from semantic_kv.experiment.study import Place, Standing, Study
+from semantic_kv.experiment.study import CacheSetting, RankedPolicy, Study
 
 Value = str | int | float | None
 COLUMNS: Final = (
@@ -36,46 +36,46 @@ def written(columns: Iterable[str], rows: Iterable[dict[str, Value]]) -> str:
 
 
 def _rows(study: Study) -> Iterable[dict[str, Value]]:
-    for place in study.places():
-        for standing in study.at(place):
-            yield {**_named(study, place, standing.name), **_of_choice(standing), **_whole(standing)}
-            cells = study.cells_at(place, standing.choice)
+    for setting in study.settings():
+        for ranked in study.at(setting):
+            yield {**_named(study, setting, ranked.name), **_of_choice(ranked), **_whole(ranked)}
+            cells = study.cells_at(setting, ranked.choice)
             for seed, cell in zip(study.config.seeds, cells, strict=True):
-                yield {**_named(study, place, standing.name), **_of_choice(standing), **_single(seed, cell)}
+                yield {**_named(study, setting, ranked.name), **_of_choice(ranked), **_single(seed, cell)}
         for bound in BOUNDS if study.config.bounds else ():
-            for seed, figures in zip(study.config.seeds, study.bounds_at(place, bound), strict=True):
-                yield {**_named(study, place, bound), **_bound(seed, figures)}
+            for seed, figures in zip(study.config.seeds, study.bounds_at(setting, bound), strict=True):
+                yield {**_named(study, setting, bound), **_bound(seed, figures)}
 
 
-def _named(study: Study, place: Place, policy: str) -> dict[str, Value]:
-    model, capacity = place
+def _named(study: Study, setting: CacheSetting, policy: str) -> dict[str, Value]:
+    model, capacity = setting
     experiment, unit = study.config.experiment, study.config.unit
     return {"experiment": experiment, "model": model, "unit": unit, "capacity": capacity, "policy": policy}
 
 
-def _of_choice(standing: Standing) -> dict[str, Value]:
-    return {"evict": standing.choice.evict, "admit": standing.choice.admit}
+def _of_choice(ranked: RankedPolicy) -> dict[str, Value]:
+    return {"evict": ranked.choice.evict, "admit": ranked.choice.admit}
 
 
-def _whole(standing: Standing) -> dict[str, Value]:
-    low, high = standing.hit_ratio_interval or (None, None)
-    least, most = standing.improvement_interval or (None, None)
+def _whole(ranked: RankedPolicy) -> dict[str, Value]:
+    low, high = ranked.hit_ratio_interval or (None, None)
+    least, most = ranked.improvement_interval or (None, None)
     return {
-        **_tally(standing.total),
+        **_tally(ranked.total),
         "seed": "all",
         "hit_ratio_low": low,
         "hit_ratio_high": high,
-        "modelled_ttft_p50_ms": standing.ttft_p50_ms,
-        "modelled_ttft_p95_ms": standing.ttft_p95_ms,
-        "modelled_ttft_p99_ms": standing.ttft_p99_ms,
-        "ttft_improvement_vs_lru": standing.improvement,
+        "modelled_ttft_p50_ms": ranked.ttft_p50_ms,
+        "modelled_ttft_p95_ms": ranked.ttft_p95_ms,
+        "modelled_ttft_p99_ms": ranked.ttft_p99_ms,
+        "ttft_improvement_vs_lru": ranked.improvement,
         "ttft_improvement_low": least,
         "ttft_improvement_high": most,
-        "headroom_share": standing.headroom_share,
-        "regret": standing.regret,
-        "admitted": standing.admitted,
-        "refused": standing.refused,
-        "evicted": standing.evicted,
+        "headroom_share": ranked.headroom_share,
+        "regret": ranked.regret,
+        "admitted": ranked.admitted,
+        "refused": ranked.refused,
+        "evicted": ranked.evicted,
     }
 
 

@@ -66,8 +66,8 @@ def results_json(study: Study, facts: dict[str, str]) -> dict[str, Any]:
         "config": study.config.to_json(),
         "provenance": facts,
         "traces": [asdict(trace) for trace in study.traces],
-        "standings": study.standings_json(),
-        "bounds": [_bounds_json(study, place) for place in study.places()] if study.config.bounds else [],
+        "standings": study.ranking_json(),
+        "bounds": [_bounds_json(study, setting) for setting in study.settings()] if study.config.bounds else [],
         "curves": curves.to_json() if curves else None,
         "bound_cells": [{"cell": cell_json(c), **figures.to_json()} for c, figures in study.bound_figures.items()],
         "cells": [{"cell": cell_json(cell), **_cell_figures(study, cell)} for cell in study.figures],
@@ -117,10 +117,10 @@ def _cell_figures(study: Study, cell: Cell) -> dict[str, Any]:
     return figures
 
 
-def _bounds_json(study: Study, place: Any) -> dict[str, Any]:
-    bounds = study.bounds(place)
+def _bounds_json(study: Study, setting: Any) -> dict[str, Any]:
+    bounds = study.bounds(setting)
     assert bounds is not None
-    return {"model": place[0], "capacity": place[1], **asdict(bounds)}
+    return {"model": setting[0], "capacity": setting[1], **asdict(bounds)}
 
 
 def _ms(value: float | None) -> str:

@@ -11,7 +11,7 @@ from onepage.section import Section, card, columns, figure, missing, table, tile
 from semantic_kv.experiment.aggregate import original_adaptive
 from semantic_kv.experiment.config import BASELINE, PolicyChoice
 from semantic_kv.experiment.curves import curves_of
-from semantic_kv.experiment.study import Place, Standing, Study
+from semantic_kv.experiment.study import CacheSetting, RankedPolicy, Study
 from semantic_kv.experiment.verdict import MODELLED, Verdict, is_better
 from semantic_kv.report.ablation import ablation_table
 from semantic_kv.report.charts_curve import curve_chart, sampling_chart, sampling_table
@@ -19,7 +19,7 @@ from semantic_kv.report.charts_inside import evictions_chart, utilization_chart,
 from semantic_kv.report.charts_policy import (
     MODEL_NAMES,
     hit_rate_chart,
-    primary_place,
+    primary_setting,
     regret_chart,
     shown,
     tokens_saved_chart,
@@ -29,10 +29,10 @@ from semantic_kv.report.formats import change, interval, milliseconds, percent
 
 
 def verdict_section(study: Study, verdict: Verdict) -> Section:
-    place = primary_place(study)
-    lru, bounds = study.baseline(place), study.bounds(place)
-    best, unit = verdict.places[0].best, study.config.unit
-    won = all(each.lru_wins for each in verdict.places)
+    setting = primary_setting(study)
+    lru, bounds = study.baseline(setting), study.bounds(setting)
+    best, unit = verdict.settings[0].best, study.config.unit
+    won = all(each.lru_wins for each in verdict.settings)
     ruling = tag(
         "div",
         tag("p", verdict.headline, class_="headline"),
@@ -42,7 +42,9 @@ def verdict_section(study: Study, verdict: Verdict) -> Section:
     )
     tiles = [
         tile(
-            "LRU", milliseconds(lru.ttft_mean_ms), f"hits {percent(lru.share)} of the {unit}; {_setting(study, place)}"
+            "LRU",
+            milliseconds(lru.ttft_mean_ms),
+            f"hits {percent(lru.share)} of the {unit}; {_setting(study, setting)}",
         ),
         tile(
             "Best other",
@@ -65,14 +67,14 @@ def policies_section(study: Study, prefix: str) -> Section:
     charts = [ttft_chart(study), hit_rate_chart(study), tokens_saved_chart(study), regret_chart(study)]
     cards = [figure(chart, prefix) for chart in charts if chart is not None]
     tables = [
-        tag("details", tag("summary", f"All figures: {_setting(study, place)}"), _standings(study, place))
-        for place in study.places()
+        tag("details", tag("summary", f"All figures: {_setting(study, setting)}"), _standings(study, setting))
+        for setting in study.settings()
     ]
-    lead = f"The pictures show {_setting(study, primary_place(study))}; every setting has its table below."
+    lead = f"The pictures show {_setting(study, primary_setting(study))}; every setting has its table below."
     return Section("policies", "Policies", lead, (columns(*cards), *tables))
 
 
-def _standings(study: Study, place: Place) -> Safe:
+def _standings(study: Study, setting: CacheSetting) -> Safe:
     heads = (
         *(
             "policy",
@@ -87,12 +89,12 @@ def _standings(study: Study, place: Place) -> Safe:
         ),
         *("headroom", "admitted", "refused", "evicted"),
     )
-    standings = study.at(place)
-    marks = ["lru" if s.name == BASELINE else "better" if is_better(s) else "" for s in standings]
-    return table(DataTable(heads, tuple(_row(standing) for standing in standings)), row_kinds=marks)
+    ranking = study.at(setting)
+    marks = ["lru" if s.name == BASELINE else "better" if is_better(s) else "" for s in ranking]
+    return table(DataTable(heads, tuple(_row(ranked) for ranked in ranking)), row_kinds=marks)
 
 
-def _row(s: Standing) -> tuple[str, ...]:
+def _row(s: RankedPolicy) -> tuple[str, ...]:
     return (
         *(s.name, milliseconds(s.ttft_mean_ms), change(s.improvement, 2), interval(s.improvement_interval, 2)),
         *(milliseconds(s.ttft_p50_ms), milliseconds(s.ttft_p95_ms), milliseconds(s.ttft_p99_ms)),
@@ -104,10 +106,10 @@ def _row(s: Standing) -> tuple[str, ...]:
 
 def ablation_section(study: Study) -> Section | None:
     cards = []
-    for place in study.places():
-        drawn = ablation_table(study, place)
+    for setting in study.settings():
+        drawn = ablation_table(study, setting)
         if drawn is not None:
-            cards.append(card(_setting(study, place).capitalize(), drawn))
+            cards.append(card(_setting(study, setting).capitalize(), drawn))
     if not cards:
         return None
     lead = (
@@ -141,11 +143,11 @@ def inside_section(study: Study, prefix: str) -> Section:
 
 def _labels(study: Study) -> Safe:
     """LRU, the best other and the adaptive policy of the original, label by label."""
-    place = primary_place(study)
-    chosen = _compared(study, place)
+    setting = primary_setting(study)
+    chosen = _compared(study, setting)
     rows: dict[str, list[str]] = {}
-    for standing in chosen:
-        for cell_labels in zip(*(cell.labels for cell in study.cells_at(place, standing.choice)), strict=False):
+    for ranked in chosen:
+        for cell_labels in zip(*(cell.labels for cell in study.cells_at(setting, ranked.choice)), strict=False):
             hits, seen = sum(each.hit_blocks for each in cell_labels), sum(each.references for each in cell_labels)
             rows.setdefault(cell_labels[0].label, []).append(f"{percent(hits / seen)} ({fraction(hits, seen)})")
     data = DataTable(("label", *(s.name for s in chosen)), tuple((label, *cells) for label, cells in rows.items()))
@@ -154,9 +156,9 @@ def _labels(study: Study) -> Safe:
 
 def tenants_section(study: Study) -> Section | None:
     """Of the first seed: a policy that is good on average may be bad to somebody."""
-    place = primary_place(study)
-    chosen = _compared(study, place)
-    views = [study.cells_at(place, standing.choice)[0].tenants for standing in chosen]
+    setting = primary_setting(study)
+    chosen = _compared(study, setting)
+    views = [study.cells_at(setting, ranked.choice)[0].tenants for ranked in chosen]
     if len(views[0]) < 2:
         return None
     rows = tuple(
@@ -169,7 +171,7 @@ def tenants_section(study: Study) -> Section | None:
     )
     data = DataTable(("tenant", "requests", *(s.name for s in chosen)), rows)
     lead = "Hit rate and mean modelled TTFT by tenant, the largest first. Tenants never share a block."
-    return Section("tenants", "By tenant", lead, (card(_setting(study, place).capitalize(), table(data)),))
+    return Section("tenants", "By tenant", lead, (card(_setting(study, setting).capitalize(), table(data)),))
 
 
 def observed_section(chart: Chart, prefix: str) -> Section:
@@ -178,11 +180,11 @@ def observed_section(chart: Chart, prefix: str) -> Section:
     return Section("observed", "Observed against modelled", lead, (columns(drawn),))
 
 
-def _compared(study: Study, place: Place) -> tuple[Standing, ...]:
-    standings = shown(study, place)
-    others = [each for each in standings if each.choice != PolicyChoice(BASELINE)]
-    adaptive = original_adaptive(standings)
-    return tuple(dict.fromkeys((study.baseline(place), *others[:1], *([adaptive] if adaptive else []))))
+def _compared(study: Study, setting: CacheSetting) -> tuple[RankedPolicy, ...]:
+    ranking = shown(study, setting)
+    others = [each for each in ranking if each.choice != PolicyChoice(BASELINE)]
+    adaptive = original_adaptive(ranking)
+    return tuple(dict.fromkeys((study.baseline(setting), *others[:1], *([adaptive] if adaptive else []))))
 
 
 def provenance_section(study: Study, facts: dict[str, str]) -> Section:
@@ -210,5 +212,5 @@ def _provenance(study: Study) -> Iterator[tuple[str, str]]:
     yield "cells", f"{len(study.figures):,}, {sum(cell.seconds for cell in study.figures.values()):.1f} s simulated"
 
 
-def _setting(study: Study, place: Place) -> str:
-    return f"{MODEL_NAMES[place[0]]}, {place[1]:,} {study.config.unit}"
+def _setting(study: Study, setting: CacheSetting) -> str:
+    return f"{MODEL_NAMES[setting[0]]}, {setting[1]:,} {study.config.unit}"

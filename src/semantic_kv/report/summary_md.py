@@ -8,7 +8,7 @@ from typing import Final
 from onepage.formats import NOT_MEASURED, count, fraction, plural
 from semantic_kv.experiment.aggregate import original_adaptive
 from semantic_kv.experiment.curves import curves_of
-from semantic_kv.experiment.study import Place, Standing, Study
+from semantic_kv.experiment.study import CacheSetting, RankedPolicy, Study
 from semantic_kv.experiment.verdict import MODELLED, Verdict
 from semantic_kv.report.ablation import ablation_rows
 from semantic_kv.report.charts_curve import sampling_table
@@ -25,8 +25,8 @@ def summary_md(study: Study, verdict: Verdict) -> str:
     config = study.config
     lines = [f"# {config.experiment}", "", f"**{verdict.headline}**", "", *(f"- {each}" for each in verdict.sentences)]
     lines += ["", MODELLED, "", config.description, "", *_facts(study), *_published(study)]
-    for place in study.places():
-        lines += _place(study, place)
+    for setting in study.settings():
+        lines += _setting(study, setting)
     lines += _curves(study)
     return "\n".join(lines) + "\n"
 
@@ -63,13 +63,13 @@ def _published(study: Study) -> list[str]:
             change(published.gain, 2),
         )
     ]
-    for place in study.places():
-        adaptive = original_adaptive(study.at(place))
+    for setting in study.settings():
+        adaptive = original_adaptive(study.at(setting))
         if adaptive is not None:
             rows.append(
                 (
-                    f"ours, {MODEL_NAMES[place[0]]}, {adaptive.name}",
-                    milliseconds(study.baseline(place).ttft_mean_ms),
+                    f"ours, {MODEL_NAMES[setting[0]]}, {adaptive.name}",
+                    milliseconds(study.baseline(setting).ttft_mean_ms),
                     milliseconds(adaptive.ttft_mean_ms),
                     change(adaptive.improvement, 2),
                 )
@@ -78,9 +78,9 @@ def _published(study: Study) -> list[str]:
     return ["## Beside the published figures", "", *table, ""]
 
 
-def _place(study: Study, place: Place) -> list[str]:
-    bounds, unit = study.bounds(place), study.config.unit
-    title = f"## {MODEL_NAMES[place[0]].capitalize()}, {place[1]:,} {study.config.unit}"
+def _setting(study: Study, setting: CacheSetting) -> list[str]:
+    bounds, unit = study.bounds(setting), study.config.unit
+    title = f"## {MODEL_NAMES[setting[0]].capitalize()}, {setting[1]:,} {study.config.unit}"
     lines = ["", title, ""]
     if bounds:
         lines += [
@@ -98,8 +98,8 @@ def _place(study: Study, place: Place) -> list[str]:
         "hit rate",
         "headroom",
     )
-    lines += markdown_table(columns, [_row(standing) for standing in shown(study, place)])
-    ablation = ablation_rows(study, place)
+    lines += markdown_table(columns, [_row(ranked) for ranked in shown(study, setting)])
+    ablation = ablation_rows(study, setting)
     if ablation:
         admissions = study.config.ablation.admit if study.config.ablation else ()
         lines += ["", "Hit rate, eviction by admission (the same table in TTFT is in report.html):", ""]
@@ -108,16 +108,16 @@ def _place(study: Study, place: Place) -> list[str]:
     return lines
 
 
-def _row(standing: Standing) -> tuple[str, ...]:
+def _row(ranked: RankedPolicy) -> tuple[str, ...]:
     return (
-        standing.name,
-        milliseconds(standing.ttft_mean_ms),
-        change(standing.improvement, 2),
-        interval(standing.improvement_interval, 2),
-        milliseconds(standing.ttft_p95_ms),
-        fraction(standing.total.hit_blocks, standing.total.references),
-        percent(standing.hit_ratio, 2),
-        "none left" if standing.headroom_share is None else percent(standing.headroom_share, 1),
+        ranked.name,
+        milliseconds(ranked.ttft_mean_ms),
+        change(ranked.improvement, 2),
+        interval(ranked.improvement_interval, 2),
+        milliseconds(ranked.ttft_p95_ms),
+        fraction(ranked.total.hit_blocks, ranked.total.references),
+        percent(ranked.hit_ratio, 2),
+        "none left" if ranked.headroom_share is None else percent(ranked.headroom_share, 1),
     )
 
 

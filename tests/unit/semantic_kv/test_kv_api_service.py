@@ -234,7 +234,7 @@ def test_our_own_faults_show_no_stack_trace(caller: Caller, monkeypatch: pytest.
 
 
 def test_busy_services_ask_to_come_again(caller: Caller) -> None:
-    places = caller.app.state.service.jobs._places
+    places = caller.app.state.service.jobs._slots
     while places.acquire(blocking=False):
         pass
     answer = caller("POST", "/v1/simulate/trace", _trace("a"))
@@ -244,7 +244,7 @@ def test_busy_services_ask_to_come_again(caller: Caller) -> None:
 
 
 def test_settings_and_ports_are_checked() -> None:
-    with pytest.raises(ConfigurationError, match="at least one"):
+    with pytest.raises(ConfigurationError, match="must be at least 1"):
         ServiceSettings(capacity=0)
     with pytest.raises(ConfigurationError, match="port 70000"):
         serve(port=70_000)

@@ -11,8 +11,8 @@ import pytest
 
 from semantic_kv.calibrate import FitOptions, calibrate_records
 from semantic_kv.collect import CollectOptions, MockServer, PlanOptions, collect_from_mock, plan_requests, read_prompts
-from semantic_kv.collect.commands import BUILT_IN_TEXT
 from semantic_kv.collect.mock import MOCK_MODEL
+from semantic_kv.collect.prompts import BUILT_IN_TEXT
 from sembase.errors import ConfigurationError, ContractError
 from sembase.segment import Message
 from sembase.trace.load import load_trace, read_records

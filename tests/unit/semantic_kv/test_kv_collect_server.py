@@ -22,8 +22,8 @@ from semantic_kv.collect import (
     plan_requests,
 )
 from semantic_kv.collect.chunks import AnswerStream
-from semantic_kv.collect.commands import BUILT_IN_TEXT
 from semantic_kv.collect.plan import Step
+from semantic_kv.collect.prompts import BUILT_IN_TEXT
 from semantic_kv.collect.request import OK
 from semantic_kv.collect.run import warm_up_requests
 from sembase.errors import ConfigurationError

@@ -16,8 +16,8 @@ from semantic_kv.experiment.execute import run_cell
 from semantic_kv.experiment.figures import BoundFigures, CellFigures, Figures, figures_from_json
 from semantic_kv.experiment.run import RunOptions, run_study
 from semantic_kv.experiment.runners import InProcess
-from semantic_kv.experiment.shelf import DiskShelf, MemoryShelf, Shelf, shelved, trace_digest
 from semantic_kv.experiment.store import FOLDER, CellStore
+from semantic_kv.experiment.trace_store import DiskTraceStore, MemoryTraceStore, TraceStore, stored, trace_digest
 from semantic_kv.simulate import simulate
 from semantic_kv.workload import make_workload
 from sembase.errors import ContractError
@@ -44,8 +44,10 @@ class Counting(InProcess):
         self.ran = 0
         self._most = most
 
-    def run(self, cells: Sequence[Cell], shelf: Shelf, latency: LatencyModel) -> Iterator[tuple[Cell, Figures]]:
-        for done in super().run(cells, shelf, latency):
+    def run(
+        self, cells: Sequence[Cell], trace_store: TraceStore, latency: LatencyModel
+    ) -> Iterator[tuple[Cell, Figures]]:
+        for done in super().run(cells, trace_store, latency):
             if self.ran == self._most:
                 raise KeyboardInterrupt
             self.ran += 1
@@ -144,7 +146,7 @@ def test_a_damaged_cell_is_simulated_again(tmp_path: Path, damage: bytes) -> Non
 
 
 def test_kept_figures_come_back_as_they_were(tmp_path: Path) -> None:
-    figures = run_cell(Cell("x", "prefix_tree", "tokens", 600, 1, LRU), shelved(TRACE), LatencyModel())
+    figures = run_cell(Cell("x", "prefix_tree", "tokens", 600, 1, LRU), stored(TRACE), LatencyModel())
     store = CellStore(tmp_path)
     store.keep("ab12", figures)
     assert store.load("ab12") == figures
@@ -155,9 +157,9 @@ def test_kept_figures_come_back_as_they_were(tmp_path: Path) -> None:
 
 def test_a_trace_from_the_disk_is_the_trace(tmp_path: Path) -> None:
     for trace in (TRACE, TRACE.as_block_set(), TRACE.window(0, 0)):
-        shelf = DiskShelf(tmp_path / trace.name / str(trace.request_count) / str(trace.is_tree))
-        put = shelf.put("a key/with @ signs", trace)
-        got = DiskShelf(shelf.folder).open("a key/with @ signs")
+        trace_store = DiskTraceStore(tmp_path / trace.name / str(trace.request_count) / str(trace.is_tree))
+        put = trace_store.put("a key/with @ signs", trace)
+        got = DiskTraceStore(trace_store.folder).open("a key/with @ signs")
         assert got.digest == put.digest == trace_digest(trace)
         for field in fields(trace):
             ours, theirs = getattr(trace, field.name), getattr(got.trace, field.name)
@@ -168,7 +170,7 @@ def test_a_trace_from_the_disk_is_the_trace(tmp_path: Path) -> None:
 @pytest.mark.parametrize("at_once", [1, 7, 50, 4_000_000])
 def test_prompt_tokens_are_sums_over_blocks(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sembase.trace.columns._REFERENCES_PER_CHUNK", at_once)
-    held = MemoryShelf().put("k", TRACE)
+    held = MemoryTraceStore().put("k", TRACE)
     for request in range(TRACE.request_count):
         nodes = TRACE.nodes[TRACE.offsets[request] : TRACE.offsets[request + 1]]
         assert held.prompt_tokens[request] == TRACE.node_tokens[nodes].sum()
@@ -180,16 +182,16 @@ def test_a_bound_and_a_policy_with_equal_hits_have_the_very_same_ttft(tmp_path: 
     latency = LatencyModel(base_ms=base_ms, ms_per_uncached_token=0.07)
     config = replace(CONFIG, capacities=(10**9,), bounds=True, latency=latency, models=("prefix_tree",))
     study = run_study(config, RunOptions(tmp_path, quiet=True))
-    place = study.places()[0]
-    bounds = study.bounds(place)
+    setting = study.settings()[0]
+    bounds = study.bounds(setting)
     assert bounds is not None
-    assert study.baseline(place).total.hit_tokens == bounds.ceiling.hit_tokens
-    assert study.baseline(place).ttft_mean_ms == bounds.ceiling.ttft_mean_ms == bounds.clairvoyant.ttft_mean_ms
+    assert study.baseline(setting).total.hit_tokens == bounds.ceiling.hit_tokens
+    assert study.baseline(setting).ttft_mean_ms == bounds.ceiling.ttft_mean_ms == bounds.clairvoyant.ttft_mean_ms
 
 
 def test_a_bound_does_not_know_what_pairs_cost() -> None:
     cell = Cell("x", "prefix_tree", "tokens", 600, 1, "clairvoyant")
-    priced = run_cell(cell, shelved(TRACE), LatencyModel(ms_per_million_pairs=1.0))
+    priced = run_cell(cell, stored(TRACE), LatencyModel(ms_per_million_pairs=1.0))
     assert isinstance(priced, BoundFigures)
     assert priced.ttft_mean_ms is None
 
@@ -197,17 +199,17 @@ def test_a_bound_does_not_know_what_pairs_cost() -> None:
 def test_sums_over_requests_are_sums_of_the_requests() -> None:
     latency = LatencyModel(3.0, 0.5, 70.0, 0.25, 0.0, 2.0)
     cell = Cell("x", "prefix_tree", "tokens", 600, 1, LRU)
-    figures = run_cell(cell, shelved(TRACE), latency)
+    figures = run_cell(cell, stored(TRACE), latency)
     hit = simulate(TRACE, capacity=600, unit="tokens", reference=True).per_request_hit_tokens.astype(np.int64)
     assert isinstance(figures, CellFigures)
-    each = latency.ttft_ms(shelved(TRACE).prompt_tokens - hit, hit)
+    each = latency.ttft_ms(stored(TRACE).prompt_tokens - hit, hit)
     assert figures.total.ttft_sum_ms == pytest.approx(each.sum(), rel=1e-12)
 
 
 def test_figures_add_up() -> None:
     """Batches, tenants and labels are parts of the same whole."""
     trace = make_workload("low_memory_rag_stress", seed=3, sessions=9, requests_per_session=4, tenants=3).trace
-    figures = run_cell(Cell("x", "prefix_tree", "tokens", 1_500, 1, LRU), shelved(trace), LatencyModel())
+    figures = run_cell(Cell("x", "prefix_tree", "tokens", 1_500, 1, LRU), stored(trace), LatencyModel())
     assert isinstance(figures, CellFigures)
     for part in ("requests", "references", "hit_blocks", "prompt_tokens", "hit_tokens"):
         whole = getattr(figures.total, part)

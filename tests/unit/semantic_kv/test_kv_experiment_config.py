@@ -74,10 +74,10 @@ def test_the_ablation_crosses_both_axes_without_repetition() -> None:
         ("capacities", [0], "expected a whole number of at least 1, got 0"),
         ("capacities", [2.5], "expected a whole number of at least 1, got 2.5"),
         ("capacities", [True], "expected a whole number of at least 1, got true"),
-        ("experiment", "../elsewhere", "may hold small letters"),
+        ("experiment", "../elsewhere", "may contain only lower-case letters"),
         ("experiment", None, "'experiment' is missing"),
         ("source.workload", "low_memory_rag", "Did you mean 'low_memory_rag_stress'?"),
-        ("source.path", "x.jsonl", "either a 'workload' (generated) or a 'path'"),
+        ("source.path", "x.jsonl", "either 'workload' (generated) or 'path'"),
         ("latency.base_ms", -1, "expected a finite number of at least 0, got -1"),
         ("latency.base_ms", 80, "'ms_per_uncached_token' is missing"),
         (
@@ -107,13 +107,13 @@ def test_a_misspelt_key_is_told_where_the_right_one_is_missing() -> None:
 def test_a_file_that_is_no_yaml_is_one_line(tmp_path: Path) -> None:
     broken = tmp_path / "broken.yaml"
     broken.write_text("experiment: [unclosed\nb: c: d", encoding="utf-8")
-    with pytest.raises(ConfigurationError, match="not readable as YAML") as error:
+    with pytest.raises(ConfigurationError, match="invalid YAML") as error:
         load_config(broken)
     assert "\n" not in str(error.value)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="there is no experiment file"):
+    with pytest.raises(ConfigurationError, match="does not exist"):
         load_config(tmp_path / "none.yaml")
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semantic_kv.experiment.figures import Tally
-from semantic_kv.experiment.study import LEAST_UNITS, interval_of, resample
+from semantic_kv.experiment.study import MIN_UNITS, interval_of, resample
 
 
 def unit(hits: int, references: int = 100, ttft_ms: float = 100.0, requests: int = 1) -> Tally:
@@ -16,8 +16,8 @@ def unit(hits: int, references: int = 100, ttft_ms: float = 100.0, requests: int
 
 
 def test_few_units_give_no_interval() -> None:
-    assert resample([unit(1)] * (LEAST_UNITS - 1)) is None
-    assert resample([unit(1)] * LEAST_UNITS) is not None
+    assert resample([unit(1)] * (MIN_UNITS - 1)) is None
+    assert resample([unit(1)] * MIN_UNITS) is not None
 
 
 def test_equal_units_give_an_interval_without_width() -> None:

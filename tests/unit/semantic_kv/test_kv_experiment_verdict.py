@@ -87,13 +87,13 @@ def test_it_takes_both() -> None:
 def test_a_policy_ahead_within_chance_has_not_beaten_lru() -> None:
     """Better by 0.02 on average, but by plus and minus 0.2 from seed to seed."""
     verdict = verdict_of(study_with({"s3fifo": 0.42}, {"s3fifo": 0.2}))
-    assert verdict.places[0].lru_wins
+    assert verdict.settings[0].lru_wins
     assert "within chance: s3fifo is" in verdict.sentences[0]
 
 
 def test_a_tie_is_no_win() -> None:
     verdict = verdict_of(study_with({"s3fifo": 0.4001}))
-    assert verdict.places[0].lru_wins
+    assert verdict.settings[0].lru_wins
     assert "ties" in verdict.sentences[0]
 
 
@@ -113,16 +113,16 @@ def test_lru_wins_elsewhere_stand_before_losses() -> None:
 
 def test_regret_and_headroom() -> None:
     study = study_with({"s3fifo": 0.6})
-    standing = study.standing(("prefix_tree", 1_000), PolicyChoice("s3fifo"))
-    assert standing is not None
-    assert standing.regret == pytest.approx(0.2)
-    assert standing.headroom_share == pytest.approx(0.5)
-    assert standing.total.references == 6_000
+    ranked = study.result_of(("prefix_tree", 1_000), PolicyChoice("s3fifo"))
+    assert ranked is not None
+    assert ranked.regret == pytest.approx(0.2)
+    assert ranked.headroom_share == pytest.approx(0.5)
+    assert ranked.total.references == 6_000
 
 
 def test_no_headroom_is_none_and_not_zero() -> None:
-    standing = study_with({"clairvoyant": 0.4}).baseline(("prefix_tree", 1_000))
-    assert standing.headroom_share is None
+    ranked = study_with({"clairvoyant": 0.4}).baseline(("prefix_tree", 1_000))
+    assert ranked.headroom_share is None
 
 
 def test_aggregate_rows_hold_the_promised_columns_first() -> None:

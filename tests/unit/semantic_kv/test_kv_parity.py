@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from semantic_kv.cache.reference import ReferenceReplay
 from semantic_kv.cache.replay import CompiledReplay
-from semantic_kv.cache.result import Model, Unit
+from semantic_kv.cache.result import CacheModel, Unit
 from semantic_kv.cache.spec import CacheSpec, cache_spec
 from sembase.trace.columns import BlockTrace, TreeInterner, block_trace
 
@@ -65,14 +65,14 @@ def assert_same_decisions(spec: CacheSpec, trace: BlockTrace) -> None:
     unit=st.sampled_from(["blocks", "tokens"]),
 )
 def test_compiled_core_decides_as_the_oracle(
-    evict: str, requests: list[tuple[int, list[int]]], capacity: int, model: Model, unit: Unit
+    evict: str, requests: list[tuple[int, list[int]]], capacity: int, model: CacheModel, unit: Unit
 ) -> None:
     assert_same_decisions(cache_spec(capacity=capacity, evict=evict, model=model, unit=unit), trace_of(requests))
 
 
 @pytest.mark.parametrize("evict", POLICIES)
 @pytest.mark.parametrize("model", ["prefix_tree", "block_set"])
-def test_longer_traces_at_sizes_where_ghosts_and_queues_work(evict: str, model: Model) -> None:
+def test_longer_traces_at_sizes_where_ghosts_and_queues_work(evict: str, model: CacheModel) -> None:
     rng = np.random.default_rng(7)
     requests = [
         (int(rng.integers(2)), rng.zipf(1.4, size=rng.integers(1, 6)).clip(max=12).tolist()) for _ in range(400)

@@ -9,7 +9,7 @@ import pytest
 
 from semantic_kv.cache.reference import ReferenceReplay
 from semantic_kv.cache.replay import CompiledReplay
-from semantic_kv.cache.result import Model, Unit
+from semantic_kv.cache.result import CacheModel, Unit
 from semantic_kv.cache.spec import cache_spec
 from semantic_kv.policy.registry import ADMISSION, EVICTION, eviction, merged_options
 from sembase.labels import LABELS
@@ -64,7 +64,7 @@ def _columns(rows: list[list[int]], parent: list[int], rng: np.random.Generator)
     )
 
 
-def _assert_same_decisions(evict: str, admit: str, model: Model, unit: Unit, capacity: int) -> None:
+def _assert_same_decisions(evict: str, admit: str, model: CacheModel, unit: Unit, capacity: int) -> None:
     trace = random_tree_trace(seed=11)
     options = {"sample": 3.0} if evict in {"lhd", "workload_aware", "return_time"} else {}
     if evict == "return_time":
@@ -95,7 +95,7 @@ def _assert_same_decisions(evict: str, admit: str, model: Model, unit: Unit, cap
     ("model", "unit", "capacity"),
     [("prefix_tree", "blocks", 25), ("prefix_tree", "tokens", 3000), ("block_set", "tokens", 2500)],
 )
-def test_compiled_eviction_decides_as_the_oracle(evict: str, model: Model, unit: Unit, capacity: int) -> None:
+def test_compiled_eviction_decides_as_the_oracle(evict: str, model: CacheModel, unit: Unit, capacity: int) -> None:
     _assert_same_decisions(evict, "always", model, unit, capacity)
 
 

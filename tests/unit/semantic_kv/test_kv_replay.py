@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from semantic_kv.cache.replay import CompiledReplay
-from semantic_kv.cache.result import Model, Unit
+from semantic_kv.cache.result import CacheModel, Unit
 from semantic_kv.cache.spec import cache_spec
 from semantic_kv.simulate import simulate
 from sembase.errors import ConfigurationError
@@ -36,7 +36,7 @@ REQUESTS = st.lists(st.lists(st.integers(0, 3), max_size=6), max_size=30)
     unit=st.sampled_from(["blocks", "tokens"]),
 )
 def test_books_balance_and_the_budget_holds(
-    requests: list[list[int]], capacity: int, evict: str, model: Model, unit: Unit
+    requests: list[list[int]], capacity: int, evict: str, model: CacheModel, unit: Unit
 ) -> None:
     trace = build(requests)
     run = simulate(trace, capacity=capacity, evict=evict, model=model, unit=unit)

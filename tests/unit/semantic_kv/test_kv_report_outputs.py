@@ -93,9 +93,9 @@ PAGE = page_html([STUDY], HOSTILE, FACTS)
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("study")
-    write_study(STUDY, place, FACTS)
-    return place
+    setting = tmp_path_factory.mktemp("study")
+    write_study(STUDY, setting, FACTS)
+    return setting
 
 
 def test_the_picture_of_samples_shows_every_policy() -> None:
@@ -122,8 +122,8 @@ def test_results_hold_figures_with_numerator_and_denominator(folder: Path) -> No
     results = json.loads((folder / "results.json").read_text())
     assert results["schema"] == "semantic_kv.results.v1"
     assert "not measured" in results["ttft"]
-    standing = next(each for each in results["standings"] if each["policy"] == "lru+second_use")
-    assert standing["total"]["hit_blocks"] / standing["total"]["references"] == pytest.approx(standing["hit_ratio"])
+    ranked = next(each for each in results["standings"] if each["policy"] == "lru+second_use")
+    assert ranked["total"]["hit_blocks"] / ranked["total"]["references"] == pytest.approx(ranked["hit_ratio"])
     assert len(results["cells"]) == len(STUDY.figures)
     assert results["curves"]["capacities"] == [500, 1_000, 2_000]
 

@@ -28,7 +28,7 @@ from semantic_kv.policy.structure.links import (
 from sembase.compiled import kernel_part
 
 SMALL, MAIN, GHOST, NOWHERE = range(4)  # lists of `queues`, positions in `used` and the first two in `limits`
-PROMOTE_AT, MOST_USES = 3, 4  # further positions in `limits`
+PROMOTE_AT, MAX_USES = 3, 4  # further positions in `limits`
 HAS_EVICTED, RETURNING = 3, 4  # further positions in `used`
 _MAIN_USES = 3  # the main queue counts to three, as a two-bit clock does
 
@@ -56,7 +56,7 @@ def make_state(setting: Setting) -> State:
 
 @kernel_part
 def on_hit(cache: Cache, state: State, node: int) -> None:
-    if state.uses[node] < state.limits[MOST_USES]:
+    if state.uses[node] < state.limits[MAX_USES]:
         state.uses[node] += 1
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 
 from semantic_kv.policy.interface import ReferenceEviction, Setting, View
 
-_MOST_MAIN_USES = 3
+_MAX_MAIN_USES = 3
 
 
 def limits_of(setting: Setting) -> tuple[int, int, int, int]:
@@ -95,4 +95,4 @@ class Reference(ReferenceEviction):
             self._members["main"].add(node)
             self._uses[node] = 0
         else:
-            self._uses[node] = min(self._uses[node], _MOST_MAIN_USES) - 1
+            self._uses[node] = min(self._uses[node], _MAX_MAIN_USES) - 1

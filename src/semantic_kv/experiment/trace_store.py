@@ -22,7 +22,7 @@ _EMPTY_FILE: Final = 128  # bytes of a .npy header
 
 
 @dataclass(frozen=True, slots=True)
-class ShelvedTrace:
+class StoredTrace:
     """A trace, the prompt tokens of its requests, and a digest of its content."""
 
     trace: BlockTrace
@@ -30,33 +30,33 @@ class ShelvedTrace:
     digest: str
 
 
-class Shelf(Protocol):
-    def put(self, key: str, trace: BlockTrace) -> ShelvedTrace: ...
+class TraceStore(Protocol):
+    def put(self, key: str, trace: BlockTrace) -> StoredTrace: ...
 
-    def open(self, key: str) -> ShelvedTrace: ...
+    def open(self, key: str) -> StoredTrace: ...
 
 
-class MemoryShelf:
+class MemoryTraceStore:
     def __init__(self) -> None:
-        self._traces: dict[str, ShelvedTrace] = {}
+        self._traces: dict[str, StoredTrace] = {}
 
-    def put(self, key: str, trace: BlockTrace) -> ShelvedTrace:
-        self._traces[key] = shelved(trace)
+    def put(self, key: str, trace: BlockTrace) -> StoredTrace:
+        self._traces[key] = stored(trace)
         return self._traces[key]
 
-    def open(self, key: str) -> ShelvedTrace:
+    def open(self, key: str) -> StoredTrace:
         return self._traces[key]
 
 
-class DiskShelf:
+class DiskTraceStore:
     """``folder`` belongs to the study that fills it; whoever made it removes it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._last: tuple[str, ShelvedTrace] | None = None
+        self._last: tuple[str, StoredTrace] | None = None
 
-    def put(self, key: str, trace: BlockTrace) -> ShelvedTrace:
-        held = shelved(trace)
+    def put(self, key: str, trace: BlockTrace) -> StoredTrace:
+        held = stored(trace)
         place = self._place(key)
         place.mkdir(parents=True)
         plain: dict[str, object] = {}
@@ -70,7 +70,7 @@ class DiskShelf:
         (place / _DESCRIPTION).write_text(json.dumps(description), encoding="utf-8")
         return held
 
-    def open(self, key: str) -> ShelvedTrace:
+    def open(self, key: str) -> StoredTrace:
         """Maps the columns copy-on-write: writable to the compiler, never written back. Keeps the last one open."""
         if self._last is not None and self._last[0] == key:
             return self._last[1]
@@ -80,7 +80,7 @@ class DiskShelf:
         for field in fields(BlockTrace):
             if field.name not in columns:
                 columns[field.name] = _mapped(place / f"{field.name}.npy")
-        held = ShelvedTrace(BlockTrace(**columns), _mapped(place / "prompt_tokens.npy"), description["digest"])
+        held = StoredTrace(BlockTrace(**columns), _mapped(place / "prompt_tokens.npy"), description["digest"])
         self._last = (key, held)
         return held
 
@@ -88,8 +88,8 @@ class DiskShelf:
         return self.folder / hashlib.sha256(key.encode()).hexdigest()[:16]
 
 
-def shelved(trace: BlockTrace) -> ShelvedTrace:
-    return ShelvedTrace(trace, trace.prompt_tokens(), trace_digest(trace))
+def stored(trace: BlockTrace) -> StoredTrace:
+    return StoredTrace(trace, trace.prompt_tokens(), trace_digest(trace))
 
 
 def trace_digest(trace: BlockTrace) -> str:
