@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable
 from typing import Final
 
-from sembase.registry import Registry
+from sembase.registry import load_target
 from sembase.streams import write_out
 from sembench.console.table import Table, narrow_text, plain_text, widths_of
 
-_DRAWERS: Final[Registry[Callable[[Table], None]]] = Registry("table drawer")
-_DRAWERS.register("rich", "sembench.console.rich_table:draw")
 _PLAIN_GAP: Final = 2
 _DRAWN_GAP: Final = 3
 
@@ -25,7 +22,7 @@ def show(table: Table) -> None:
     width = shutil.get_terminal_size().columns
     needed = sum(widths_of(table))
     try:
-        draw = _DRAWERS.get("rich")
+        draw = load_target("sembench.console.rich_table:draw")
     except ModuleNotFoundError:
         needed += _PLAIN_GAP * (len(table.columns) - 1)
         write_out(plain_text(table) if needed <= width else narrow_text(table, width))

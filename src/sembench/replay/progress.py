@@ -1,21 +1,17 @@
-"""Progress on stderr: a bar where rich is installed and a person is watching, else a line every few seconds."""
+"""Progress on stderr: a bar if it is a terminal and rich is installed, otherwise a line every few seconds."""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
-from sembase.registry import Registry
+from sembase.registry import load_target
 from sembase.streams import write_err
 
 T = TypeVar("T")
 _SECONDS_BETWEEN_LINES: Final = 5.0
-
-
-class Progress(Protocol):
-    def __call__(self, items: Iterable[T], total: int, label: str) -> Iterator[T]: ...
 
 
 def plain_progress(items: Iterable[T], total: int, label: str) -> Iterator[T]:
@@ -24,7 +20,9 @@ def plain_progress(items: Iterable[T], total: int, label: str) -> Iterator[T]:
     for count, item in enumerate(items, start=1):
         now = time.monotonic()
         if count == 1:
-            first = last = now  # the first one waits for models and compilers to start; it tells nothing about the rest
+            first = last = (
+                now  # the first item includes loading models and compiling, so it says nothing about the rest
+            )
         elif now - last >= _SECONDS_BETWEEN_LINES:
             last = now
             left = (now - first) / (count - 1) * (total - count)
@@ -33,14 +31,13 @@ def plain_progress(items: Iterable[T], total: int, label: str) -> Iterator[T]:
     write_err(f"{label}: {count}/{total} done in {time.monotonic() - started:.1f} s\n")
 
 
-_BARS: Final[Registry[Progress]] = Registry("progress")
-_BARS.register("rich", "sembench.replay.progress_bar:bar_progress")
-
-
 def watch(items: Iterable[T], total: int, label: str) -> Iterator[T]:
     if sys.stderr.isatty():
         try:
-            return _BARS.get("rich")(items, total, label)
+            bar_progress = load_target("sembench.replay.progress_bar:bar_progress")
         except ModuleNotFoundError:
             pass
+        else:
+            bar: Iterator[T] = bar_progress(items, total, label)
+            return bar
     return plain_progress(items, total, label)

@@ -1,4 +1,4 @@
-"""The progress bar; an importer of the optional ``rich``, loaded only when a terminal is attached."""
+"""The progress bar. Imports the optional ``rich``, so it is loaded only when stderr is a terminal."""
 
 from __future__ import annotations
 
@@ -18,5 +18,5 @@ def bar_progress(items: Iterable[T], total: int, label: str) -> Iterator[T]:
         task = progress.add_task(label, total=total)
         for item in items:
             yield item
-            with suppress(OSError):  # a terminal that has gone stops no run
+            with suppress(OSError):  # a closed terminal must not stop the run
                 progress.advance(task)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from sembase.errors import MissingDependencyError
-from sembase.registry import Registry
+from sembase.registry import load_target
 from sembench.workload.readers.files import data_files
 from sembench.workload.readers.longbench import from_longbench_v1, from_longbench_v2
 from sembench.workload.record import SourceRecord
@@ -29,9 +29,6 @@ V1_DATASETS: Final = (
 V2_FILES: Final = ("data", "longbench_v2", "longbench-v2", "LongBench-v2")
 
 Rows = Iterable[Mapping[str, Any]]
-HubLoader = Callable[[str, str | None], Rows]
-_HUB: Final[Registry[HubLoader]] = Registry("hub loader")
-_HUB.register("datasets", "sembench.workload.sources.hub:load_rows")
 
 
 def read_longbench_v1(request: SourceRequest) -> list[SourceRecord]:
@@ -72,11 +69,12 @@ def _v2_rows(request: SourceRequest) -> Iterator[Mapping[str, Any]]:
 
 def _from_hub(repository: str, subset: str | None) -> Rows:
     try:
-        load = _HUB.get("datasets")
+        load_rows = load_target("sembench.workload.sources.hub:load_rows")
     except ModuleNotFoundError:
         purpose = (
             "reading LongBench without --data-dir (or pass --data-dir DIR with its .jsonl files: "
             "then no hub and no package is needed; with the package a reachable hub is)"
         )
         raise MissingDependencyError("datasets", "longbench", purpose) from None
-    return load(repository, subset)
+    rows: Rows = load_rows(repository, subset)
+    return rows
