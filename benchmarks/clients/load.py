@@ -7,7 +7,7 @@ from functools import cache
 
 from benchmarks.corpus import TOKENIZER
 from sembase.tokenizer import open_tokenizer
-from sembench.load.prompts import InventedPrompts, InventedWords
+from sembench.load.prompts import GeneratedPrompts, GeneratedWords
 
 
 class PromptLengthError(Exception):
@@ -44,8 +44,8 @@ class Load:
 @cache
 def _texts(load: Load, count: int, name: str) -> tuple[str, ...]:
     tokenizer = open_tokenizer(str(TOKENIZER))
-    source = InventedPrompts(
-        InventedWords(load.seed, tokenizer), load.prompt_tokens, load.output_tokens, None, name=name
+    source = GeneratedPrompts(
+        GeneratedWords(load.seed, tokenizer), load.prompt_tokens, load.output_tokens, None, name=name
     )
     texts = tuple(source.get(number).text for number in range(count))
     for number, text in enumerate(texts):

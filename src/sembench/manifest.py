@@ -1,18 +1,19 @@
 """The manifest: one workload item per JSON line, written with sorted keys so that equal workloads are equal bytes.
 
-The builder writes it, every runner and the audit read it. A malformed line is refused with its file and line number.
+The builder writes it; every runner and the audit read it. A malformed line is rejected with its file and line number.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from sembase.errors import ContractError
+from sembase.errors import ConfigurationError, ContractError
 from sembase.files import replace_atomically
 
 MANIFEST_VERSION: Final = "sembench.manifest.v1"
@@ -40,7 +41,7 @@ class DonorPrompt:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadItem:
-    """One recipient, the donors that precede it, and what is expected of the pair."""
+    """One recipient, the donors that precede it, and the expected answers."""
 
     item_id: str
     dataset: str
@@ -67,7 +68,7 @@ class WorkloadItem:
         return tenant_of(self.metadata)
 
     def tenant_of_donor(self, donor: DonorPrompt) -> str | None:
-        """The tenant the donor names, null included; a donor that names none belongs to the recipient's."""
+        """The donor's own tenant, which may be null; a donor without one belongs to the recipient's."""
         named = "tenant" in donor.metadata or "tenant_id" in donor.metadata
         return tenant_of(donor.metadata) if named else self.tenant
 
@@ -122,8 +123,19 @@ def read_manifest(path: Path, max_items: int | None = None) -> list[WorkloadItem
     return items
 
 
+def read_run_items(path: Path, max_items: int | None = None) -> list[WorkloadItem]:
+    """The items of a run: at least one, and no item_id twice."""
+    items = read_manifest(path, max_items)
+    if not items:
+        raise ConfigurationError(f"{path} holds no items")
+    repeated = [item_id for item_id, count in Counter(item.item_id for item in items).items() if count > 1]
+    if repeated:
+        raise ConfigurationError(f"{path}: item_id {repeated[0]} occurs twice; see sembench audit-manifest")
+    return items
+
+
 def iterate_manifest(path: Path) -> Iterator[WorkloadItem]:
-    # newline="\n": prompts may hold U+2028 or a lone CR, which universal newlines would take for line ends.
+    # newline="\n": prompts may contain U+2028 or a lone CR, which universal newlines would treat as line ends.
     with path.open(encoding="utf-8", newline="\n") as stream:
         for number, line in enumerate(stream, start=1):
             if line.strip():

@@ -16,7 +16,7 @@ REUSING_NEGATIVES: Final = "negative_control_confirmed_reuse_rate"
 
 @dataclass(frozen=True, slots=True)
 class ZeroCheck:
-    """``measure`` returns None when nothing was recorded that could show it: then it was not checked."""
+    """``measure`` returns None when the evidence was not recorded; then it was not checked."""
 
     name: str
     title: str
@@ -34,7 +34,7 @@ def _metric(name: str, title: str) -> ZeroCheck:
 
 
 def _cross_tenant(name: str, title: str, leaks: Callable[[RequestRow], bool | None]) -> ZeroCheck:
-    """Counts requests of another tenant for which ``leaks``; None where that was not recorded."""
+    """Counts requests of another tenant for which ``leaks`` is true; it is None where that was not recorded."""
 
     def of_other_tenant(rows: Sequence[RequestRow]) -> list[RequestRow]:
         return [row for row in rows if row.transform == "cross_tenant" and leaks(row) is not None]
@@ -43,8 +43,8 @@ def _cross_tenant(name: str, title: str, leaks: Callable[[RequestRow], bool | No
         return [row for row in of_other_tenant(rows) if leaks(row)]
 
     def measure(rows: Sequence[RequestRow]) -> Figure | None:
-        asked, found = len(of_other_tenant(rows)), len(culprits(rows))
-        return Figure(found, found, asked, asked) if asked else None
+        checked, found = len(of_other_tenant(rows)), len(culprits(rows))
+        return Figure(found, found, checked, checked) if checked else None
 
     return ZeroCheck(name, title, False, measure, culprits)
 

@@ -1,8 +1,8 @@
-"""Rows -> the ``paired`` block. Blended figures hold all clean pairs, misses included; hit-only ones never stand alone.
+"""Rows -> the ``paired`` block of a result. Blended figures include all clean pairs, also misses.
 
-Every median ``X_median`` has ``X_n`` (how many pairs) and ``X_ci95`` (``[low, high]``, None below six pairs) beside it.
-``ttft`` is the time to the first token, ``e2e`` that to the last; answers of other length are in the latter, too.
-Negative controls are in none of blended, hit-only and miss; they have figures of their own.
+Every median ``X_median`` comes with ``X_n`` (number of pairs) and ``X_ci95`` (``[low, high]``, None below six pairs).
+``ttft`` is the time to the first token, ``e2e`` the time to the last, which includes answers of different length.
+Negative controls are not in blended, hit-only and miss; they have their own figures.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from sembench.metrics.rows import (
 )
 
 RESAMPLES: Final = 2000
-LEAST_VALUES: Final = 6
-"""Below six values no 95 % interval of a median exists: even from least to greatest covers less (1 - 2 / 2^n)."""
+MIN_VALUES: Final = 6
+"""Below six values a median has no 95 % interval: even from minimum to maximum it covers less (1 - 2 / 2^n)."""
 _TAIL: Final = RESAMPLES * 25 // 1000
 _SCORES: Final = ("token_recall", "f1", "rouge_l", "exact_match")
 
 
 def summarize_pairs(rows: Sequence[RequestRow], *, block_size: int, seed: int) -> dict[str, Any]:
-    """The ``paired`` block. ``seed`` draws the resamples; the order of the rows changes nothing."""
+    """The ``paired`` block. ``seed`` seeds the resamples; the order of the rows does not matter."""
     clean = [row for row in pairs_of(rows) if is_clean(row, block_size)]
     reused = [row for row in clean if is_reused(row)]
     transforms = sorted({row.transform for row in pairs_of(rows)})
@@ -61,7 +61,7 @@ def summarize_pairs(rows: Sequence[RequestRow], *, block_size: int, seed: int) -
 
 
 def _one_transform(rows: Sequence[RequestRow], block_size: int, seed: int) -> dict[str, Any]:
-    """Of a negative control's transform the speedups of its own kind, of every other blended, hit-only and miss."""
+    """Figures of one transform: of a negative control its own speedups, of others blended, hit-only and miss."""
     clean = [row for row in pairs_of(rows) if is_clean(row, block_size)]
     return {
         **_counts(rows, block_size),
@@ -115,7 +115,7 @@ def _speedup(
     measured: bool = True,
     read: Callable[[RequestRow], float | None] = speedup,
 ) -> dict[str, Any]:
-    """``measured`` is False when the backend said nothing: then even the number of pairs is unknown."""
+    """``measured`` is False if the backend reported nothing: then even the number of pairs is unknown."""
     ratios = [ratio for row in pairs if (ratio := read(row)) is not None]
     return {
         f"{name}_speedup_median": statistics.median(ratios) if ratios else None,
@@ -125,14 +125,14 @@ def _speedup(
 
 
 def _ratio_of_totals(pairs: Sequence[RequestRow]) -> float | None:
-    """All cold milliseconds over all warm ones: what the fleet's clock would say."""
+    """Total cold time over total warm time: the speedup of the traffic as a whole."""
     cold = [timed(row.cold) or 0.0 for row in pairs]
     warm = [timed(row.warm) or 0.0 for row in pairs]
     return math.fsum(cold) / math.fsum(warm) if pairs else None
 
 
 def _divergence(prefix: str, clean: Sequence[RequestRow]) -> dict[str, Any]:
-    """How far warm answers are from cold ones; every pair weighs the same, however early its answers part."""
+    """How far warm answers are from cold ones. Every pair weighs the same, however early its answers differ."""
     mean_kl = _of_pair(clean, lambda pair: pair.mean_kl)
     worst_kl = _of_pair(clean, lambda pair: pair.worst_kl)
     agreed = _of_pair(clean, lambda pair: pair.agreed_tokens)
@@ -155,7 +155,7 @@ def _divergence(prefix: str, clean: Sequence[RequestRow]) -> dict[str, Any]:
 
 
 def _propagation(rows: Sequence[RequestRow]) -> dict[str, Any]:
-    """M7: later exact requests that were served loaded KV as if it were their own."""
+    """M7: later exact requests that were served loaded KV as if it were exact."""
     probed = [
         row.backend.propagated_tokens for row in rows if row.backend and row.backend.propagated_tokens is not None
     ]
@@ -188,7 +188,7 @@ def _mean(values: Sequence[float]) -> float | None:
 
 def median_interval(values: Sequence[float], seed: int) -> list[float] | None:
     """``[low, high]``, the same for the same values in any order; None for fewer than six."""
-    if len(values) < LEAST_VALUES:
+    if len(values) < MIN_VALUES:
         return None
     ordered = np.sort(np.asarray(values, dtype=np.float64))
     medians = np.sort(resampled_medians(ordered, RESAMPLES, seed))
@@ -196,21 +196,21 @@ def median_interval(values: Sequence[float], seed: int) -> list[float] | None:
 
 
 def resampled_medians(ordered: npt.NDArray[np.float64], resamples: int, seed: int) -> npt.NDArray[np.float64]:
-    """Medians of resamples of the sorted values, without making the resamples.
+    """Medians of bootstrap resamples of the sorted values, without building the resamples.
 
-    A resample is n uniform draws, each naming a value; its median is named by the middle draw or draws. Those follow
-    Beta distributions, so the cost does not grow with n, and a run of a hundred thousand pairs has its interval, too.
+    A resample is n uniform draws, each selecting a value; the middle draw or draws select its median. Those follow Beta
+    distributions, so the cost does not grow with n, even for a run of a hundred thousand pairs.
     """
-    # RandomState, because its stream is frozen: a gate on another numpy must draw the same resamples.
+    # RandomState has a frozen stream: a gate run with another numpy must draw the same resamples.
     draws = np.random.RandomState(seed % 2**32)
     n = len(ordered)
     middle = (n + 1) // 2
     lower = draws.beta(middle, n + 1 - middle, resamples)
     if n % 2:
-        return ordered[_named(lower, n)]
+        return ordered[_selected(lower, n)]
     upper = lower + (1.0 - lower) * draws.beta(1, n - middle, resamples)
-    return (ordered[_named(lower, n)] + ordered[_named(upper, n)]) / 2.0
+    return (ordered[_selected(lower, n)] + ordered[_selected(upper, n)]) / 2.0
 
 
-def _named(uniform: npt.NDArray[np.float64], n: int) -> npt.NDArray[np.intp]:
+def _selected(uniform: npt.NDArray[np.float64], n: int) -> npt.NDArray[np.intp]:
     return np.minimum((uniform * n).astype(np.intp), n - 1)

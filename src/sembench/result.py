@@ -1,4 +1,4 @@
-"""The result file (``sembench.result.v2``): rows, the aggregates that follow from them, and where they come from."""
+"""The result file (``sembench.result.v2``): rows, the aggregates computed from them, and their provenance."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ _KEYS: Final = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunFacts:
-    """What a runner knows about its run. Without an engine, ``engine`` is None.
+    """What a runner knows about its run. ``engine`` is None without an engine.
 
-    ``seed`` is that of the run's own draws, None if it draws nothing; a manifest's seed is fixed by its digest.
-    A run with pairs names its ``block_size`` in ``config``: what "cold" means depends on it.
+    ``seed`` seeds the run's own random choices, None if there are none; a manifest's seed is fixed by its digest. A run
+    with pairs has its ``block_size`` in ``config``: whether an arm was cold depends on it.
     """
 
     kind: str
@@ -78,12 +78,14 @@ def assemble(facts: RunFacts, rows: Sequence[RequestRow]) -> dict[str, Any]:
 
 
 def paired_block(rows: Sequence[RequestRow], config: Mapping[str, Any], seed: int | None) -> dict[str, Any] | None:
-    """What the rows give as ``paired``: None if no row has both arms. A run that drew nothing resamples with 0."""
+    """The ``paired`` block of the rows, None if no row has both arms. A run without a seed resamples with seed 0."""
     if not pairs_of(rows):
         return None
     block_size = config.get("block_size")
     if type(block_size) is not int or block_size < 1:
-        raise ContractError(f"config.block_size is {block_size!r}, and without it nobody knows which cold arm was cold")
+        raise ContractError(
+            f"config.block_size is {block_size!r}; without an integer of at least 1 no cold arm can be checked"
+        )
     return summarize_pairs(rows, block_size=block_size, seed=0 if seed is None else seed)
 
 
@@ -94,7 +96,7 @@ def write_result(path: Path, result: Mapping[str, Any]) -> None:
 
 
 def read_result(path: Path) -> tuple[dict[str, Any], list[RequestRow]]:
-    """A result and its rows, checked for shape. Whether the aggregates are true is a question for the gates."""
+    """A result and its rows, checked for shape. The gates check whether the aggregates follow from the rows."""
     try:
         result = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:

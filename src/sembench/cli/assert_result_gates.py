@@ -22,12 +22,12 @@ from sembench.result import read_result
 
 NAME: Final = "assert-result-gates"
 SUMMARY: Final = (
-    "Judge a result: a requested gate whose metric is missing fails, and so do an aggregate its rows do not give and "
-    "any measured figure that must be zero."
+    "Judge a result. It fails if a requested gate has no metric, if an aggregate does not follow from the rows, or "
+    "if a measured figure that must be zero is not."
 )
 
 
-_JOINED: Final = "of loads that an engine summary lists for requests of this result"
+_JOINED: Final = "counted over loads that an engine summary lists for requests of this result"
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -44,7 +44,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         "--manifest",
         type=existing_file,
         metavar="FILE",
-        help="the result's manifest: its items must all have a row, unaltered in kind (only so a lost row is seen)",
+        help="the result's manifest: every item must have a matching row (without it, missing rows go unnoticed)",
     )
     command.add_argument(
         "--stock-result",
@@ -56,23 +56,23 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     at_least.add_argument(
         "--min-quality-pass-rate",
         type=fraction,
-        metavar="SHARE",
+        metavar="FRACTION",
         help="answers that keep their quality, over all and over reusing requests",
     )
     at_least.add_argument(
-        "--min-semantic-placement-rate", type=fraction, metavar="SHARE", help="requests placed by resemblance"
+        "--min-semantic-placement-rate", type=fraction, metavar="FRACTION", help="requests placed by similarity"
     )
     at_least.add_argument(
-        "--min-backend-confirmed-block-rate", type=fraction, metavar="SHARE", help="blocks the backend confirmed"
+        "--min-backend-confirmed-block-rate", type=fraction, metavar="FRACTION", help="blocks the backend confirmed"
     )
     at_least.add_argument(
         "--min-semantic-eligible-lift",
         type=fraction,
-        metavar="SHARE",
+        metavar="FRACTION",
         help="eligible blocks beyond exact ones (a plan)",
     )
     at_least.add_argument(
-        "--min-any-position-token-rate", type=fraction, metavar="SHARE", help="tokens seen before at any position"
+        "--min-any-position-token-rate", type=fraction, metavar="FRACTION", help="tokens seen before at any position"
     )
     at_least.add_argument("--min-materialization-events", type=count, metavar="N", help=_JOINED)
     at_least.add_argument("--min-materialized-tokens", type=count, metavar="N", help=_JOINED)
@@ -81,37 +81,37 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         "--min-blended-ttft-speedup",
         type=amount,
         metavar="RATIO",
-        help="median over all clean pairs, not hits only; reuse must be confirmed, and nothing else have sped up",
+        help="median over all clean pairs, not only hits; requires confirmed reuse and no speedup without it",
     )
     at_least.add_argument(
         "--min-identical-text-rate",
         type=fraction,
-        metavar="SHARE",
-        help="warm answers that are the cold ones to the letter",
+        metavar="FRACTION",
+        help="warm answers identical to the cold ones",
     )
     at_most = command.add_argument_group("at most")
     at_most.add_argument(
         "--max-negative-control-confirmed-rate",
         type=fraction,
-        metavar="SHARE",
+        metavar="FRACTION",
         help="always on when measured (default: 0.0)",
     )
     at_most.add_argument(
         "--max-negative-control-speedup-deviation",
         type=amount,
         metavar="RATIO",
-        help="how far the negatives' median speedup may be from 1, either way",
+        help="maximum distance of the negative controls' median speedup from 1, in either direction",
     )
     at_most.add_argument(
         "--max-failed-pair-rate",
         type=fraction,
-        metavar="SHARE",
-        help=f"pairs of which an arm did not end ok; always on (default: {MOST_LOST_PAIRS})",
+        metavar="FRACTION",
+        help=f"pairs with a failed arm; always on (default: {MOST_LOST_PAIRS})",
     )
     at_most.add_argument(
         "--max-contaminated-pair-rate",
         type=fraction,
-        metavar="SHARE",
+        metavar="FRACTION",
         help=f"pairs whose cold arm was not cold; always on (default: {MOST_LOST_PAIRS})",
     )
     at_most.add_argument(
@@ -132,26 +132,27 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     at_most.add_argument(
         "--max-answer-flip-rate",
         type=fraction,
-        metavar="SHARE",
-        help="answers that changed, of all and of reusing pairs",
+        metavar="FRACTION",
+        help="answers that changed, over all and over reusing pairs",
     )
     at_most.add_argument(
         "--noise-floor-calibration",
         type=existing_file,
         metavar="FILE",
-        help="count --max-warm-vs-cold-kl from this noise floor; a speedup within its TTFT spread is none",
+        help="--max-warm-vs-cold-kl applies above this noise floor; a speedup within its TTFT spread does not count",
     )
     required = command.add_argument_group("required")
     required.add_argument(
         "--require-materialized-reuse",
         action="store_true",
-        help="a request of this live result with a semantic hit and a materialization, and --require-joined-evidence",
+        help="at least one request of this live result has a semantic hit and a materialization; implies "
+        "--require-joined-evidence",
     )
     required.add_argument(
         "--require-joined-evidence",
         action="store_true",
-        help="every reuse a row calls confirmed has a materialization of its own request in an engine summary, and the "
-        "backend reported on every negative control",
+        help="every confirmed reuse in the rows has a materialization of the same request in an engine summary, and "
+        "the backend reported on every negative control",
     )
     required.add_argument("--require-no-engine-errors", action="store_true", help="no error line in any engine summary")
     required.add_argument(
@@ -161,19 +162,21 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     manner.add_argument(
         "--judge-interval",
         action="store_true",
-        help="hold the unfavourable end of a speedup's 95 %% interval against its limit (default: the median)",
+        help="compare the unfavourable end of a speedup's 95 %% interval with its limit (default: the median)",
     )
     manner.add_argument(
         "--min-n",
         type=positive,
         default=1,
         metavar="N",
-        help="on how many requests a requested rate, median or mean must rest (default: 1)",
+        help="minimum number of requests behind a requested rate, median or mean (default: 1)",
     )
     manner.add_argument(
-        "--allow-partial-manifest", action="store_true", help="a run of the manifest's first items only passes"
+        "--allow-partial-manifest", action="store_true", help="accept a run of only the manifest's first items"
     )
-    manner.add_argument("--allow-missing", action="store_true", help="a requested gate whose metric is missing passes")
+    manner.add_argument(
+        "--allow-missing", action="store_true", help="let a requested gate pass if its metric is missing"
+    )
 
 
 def execute(options: argparse.Namespace) -> ExitCode:
@@ -213,5 +216,5 @@ def execute(options: argparse.Namespace) -> ExitCode:
 
 
 def _sha256(path: Path) -> str:
-    """By which a page can tell that a verdict is about its result, whatever both files are called."""
+    """Lets a report match a verdict with its result independently of file names."""
     return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,4 +1,4 @@
-"""``sembench audit-manifest``: refuse a manifest whose figures would not mean what they say."""
+"""``sembench audit-manifest``: find faults in a manifest that would make its figures wrong."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sembench.audit.manifest import audit_items
 from sembench.manifest import iterate_manifest, manifest_digest
 
 NAME: Final = "audit-manifest"
-SUMMARY: Final = "Check a manifest: ids, donors, tenants, dropped text, negative controls that are none."
+SUMMARY: Final = "Check a manifest: ids, donors, tenants, dropped text, negative controls that are not negative."
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -24,7 +24,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--tokenizer",
         metavar="PATH",
-        help="a model's tokenizer.json or its directory (default: a built-in one, no model's)",
+        help="a model's tokenizer.json or its directory (default: a built-in tokenizer, which is not a model's)",
     )
 
 

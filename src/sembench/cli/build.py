@@ -30,9 +30,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--datasets", nargs="*", default=[], metavar="NAME", help="datasets of the profile (default: all)"
     )
-    command.add_argument(
-        "--data-dir", type=Path, metavar="DIR", help="read local files below DIR; no hub is needed then"
-    )
+    command.add_argument("--data-dir", type=Path, metavar="DIR", help="read local files below DIR instead of the hub")
     command.add_argument(
         "--max-items-per-dataset", type=positive, metavar="N", help="source records per dataset (default: all)"
     )
@@ -41,7 +39,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         nargs="*",
         default=[],
         metavar="NAME",
-        help=f"what to make of each record (default: {' '.join(PAIRED)}; for agent-trace: stream)",
+        help=f"transforms applied to each record (default: {' '.join(PAIRED)}; for agent-trace: stream)",
     )
     command.add_argument(
         "--max-segments", type=positive, default=4, metavar="N", help="segments per document (default: 4)"
@@ -51,7 +49,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         type=positive,
         default=400,
         metavar="N",
-        help="least characters per segment (default: 400)",
+        help="minimum characters per segment (default: 400)",
     )
     command.add_argument("--seed", type=count, default=0, metavar="N", help="seed of shuffles and edits (default: 0)")
 

@@ -1,4 +1,4 @@
-"""``sembench calibrate-noise-floor``: the same prompts cold twice, to learn what "equal" means on this engine."""
+"""``sembench calibrate-noise-floor``: the same prompts cold twice, to measure how far equal requests differ."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from sembench.live.run import InterruptedRunError
 from sembench.replay.partial import partial_path
 
 NAME: Final = "calibrate-noise-floor"
-SUMMARY: Final = "Ask every prompt cold twice: the KL, TTFT spread and greedy agreement of requests that are equal."
+SUMMARY: Final = "Send every prompt cold twice and measure KL, TTFT spread and greedy agreement of equal requests."
 _TIMEOUT_S: Final = 900.0
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "--manifest", required=True, type=existing_file, metavar="FILE", help="a manifest; its recipients are asked"
+        "--manifest", required=True, type=existing_file, metavar="FILE", help="a manifest; its recipients are sent"
     )
     command.add_argument("--output", required=True, type=Path, metavar="FILE", help="the calibration to write (.json)")
     command.add_argument("--gateway-url", required=True, metavar="URL", help="the server's address")
@@ -34,26 +34,26 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         "--endpoint",
         choices=("chat", "completions", "sglang_generate"),
         default="chat",
-        help="which API is asked; must be the one of the runs it is for (default: chat)",
+        help="API to use, the same as in the runs to calibrate (default: chat)",
     )
-    command.add_argument("--model", metavar="NAME", help="the model to ask for (default: the first the server names)")
+    command.add_argument("--model", metavar="NAME", help="model to request (default: the first one the server lists)")
     command.add_argument(
         "--reset-url",
         action="append",
         default=[],
         metavar="URL",
-        help="POSTed before each reading; may be repeated; without any, each reading has a tenant of its own",
+        help="POSTed before each reading; may be repeated; without it, each reading has its own tenant",
     )
     add_header_argument(command)
     command.add_argument("--max-items", type=positive, metavar="N", help="the first N items only")
     command.add_argument(
-        "--max-tokens", type=positive, default=24, metavar="N", help="tokens of an answer (default: 24)"
+        "--max-tokens", type=positive, default=24, metavar="N", help="maximum tokens generated per prompt (default: 24)"
     )
     add_logprobs_argument(command, "for the KL between the readings", always=True)
     command.add_argument(
         "--block-size", type=positive, default=16, metavar="N", help="tokens per KV block (default: 16)"
     )
-    command.add_argument("--seed", type=count, default=0, metavar="N", help="draws of the intervals (default: 0)")
+    command.add_argument("--seed", type=count, default=0, metavar="N", help="seed of the intervals (default: 0)")
     add_patience_arguments(command, _TIMEOUT_S)
 
 
@@ -75,7 +75,7 @@ def execute(options: argparse.Namespace) -> ExitCode:
     try:
         record = calibrate(run)
     except InterruptedRunError as error:
-        write_err(f"\nsembench: interrupted ({error}); run the same {NAME} with --resume to go on\n")
+        write_err(f"\nsembench: interrupted ({error}); run the same {NAME} with --resume to continue\n")
         return ExitCode.INTERRUPTED
     show(_table(record))
     write_out(f"calibration: {options.output}\n")

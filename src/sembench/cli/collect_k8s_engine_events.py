@@ -1,4 +1,4 @@
-"""``sembench collect-k8s-engine-events``: a pod's log by kubectl, kept, and its summary."""
+"""``sembench collect-k8s-engine-events``: a pod's log fetched by kubectl, kept, and summarized."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sembase.errors import ConfigurationError
 from sembase.files import replace_atomically
 from sembase.streams import write_err, write_out
 from sembase.values import amount
-from sembench.cli.summarize_engine_events import add_engine_argument, encode, tell
+from sembench.cli.summarize_engine_events import add_engine_argument, encode, report_counts
 from sembench.engine_events.kubectl import PodLog, fetch
 from sembench.engine_events.summarize import lines_of, summarize
 
@@ -28,12 +28,12 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         "--tail", type=int, default=2000, metavar="N", help="the last N lines; -1 for all (default: 2000)"
     )
     since = command.add_mutually_exclusive_group()
-    since.add_argument("--since", metavar="DURATION", help="not older than this, such as 90s, 5m, 1h30m")
-    since.add_argument("--since-time", metavar="TIME", help="not before this, such as 2026-01-31T09:30:00Z")
-    command.add_argument("--output-log", required=True, type=Path, metavar="FILE", help="the log, as it came")
+    since.add_argument("--since", metavar="DURATION", help="lines newer than this, such as 90s, 5m, 1h30m")
+    since.add_argument("--since-time", metavar="TIME", help="lines since this time, such as 2026-01-31T09:30:00Z")
+    command.add_argument("--output-log", required=True, type=Path, metavar="FILE", help="the unmodified log")
     command.add_argument("--output-summary", required=True, type=Path, metavar="FILE", help="its summary")
     command.add_argument(
-        "--timeout-seconds", type=amount, default=120.0, metavar="S", help="for kubectl (default: 120)"
+        "--timeout-seconds", type=amount, default=120.0, metavar="S", help="time limit of kubectl (default: 120)"
     )
 
 
@@ -50,8 +50,10 @@ def execute(options: argparse.Namespace) -> ExitCode:
         with options.output_log.open("rb") as stream:
             summary = summarize(options.engine, lines_of(stream))
         summary_file.write(encode(summary).encode())
-    tell(summary)
+    report_counts(summary)
     if summary.events[0]["lines"] == options.tail:
-        write_err(f"sembench: exactly --tail {options.tail} lines came: earlier ones may be missing. Ask for more\n")
+        write_err(
+            f"sembench: exactly --tail {options.tail} lines were returned; raise --tail if earlier ones are missing\n"
+        )
     write_out(encode(summary, with_events=False))
     return ExitCode.OK

@@ -1,4 +1,4 @@
-"""Arguments that both live runners have, and what happens around their run: checks before, tables and advice after."""
+"""Arguments shared by both live runners, and the steps around a run: checks before it, tables and notes after it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sembench.live.run import InterruptedRunError, run_live
 from sembench.replay.partial import partial_path
 
 _LOGPROBS: Final = 20
-# With fewer tokens there is no KL to compute: two answers that share none of them would look alike.
+# With fewer tokens the KL is meaningless: two answers that share none of them would look alike.
 _MIN_LOGPROBS: Final = 5
 
 
@@ -26,7 +26,7 @@ def add_workload_arguments(command: argparse.ArgumentParser) -> None:
         "--manifest", required=True, type=existing_file, metavar="FILE", help="a manifest of sembench build"
     )
     command.add_argument("--output", required=True, type=Path, metavar="FILE", help="the result to write (.json)")
-    command.add_argument("--model", metavar="NAME", help="the model to ask for (default: the first the server names)")
+    command.add_argument("--model", metavar="NAME", help="model to request (default: the first one the server lists)")
     add_header_argument(command)
     command.add_argument("--max-items", type=positive, metavar="N", help="the first N items only")
     command.add_argument(
@@ -50,12 +50,12 @@ def add_header_argument(command: argparse.ArgumentParser) -> None:
         default=[],
         type=header,
         metavar="'NAME: VALUE'",
-        help="sent with every request, such as an authorization; written to no file; may be repeated",
+        help="header sent with every request, such as an authorization; never written to a file; may be repeated",
     )
 
 
 def add_logprobs_argument(command: argparse.ArgumentParser, purpose: str, *, always: bool = False) -> None:
-    """``always``: they are asked for even if the option is left out."""
+    """``always``: log-probabilities are requested even without the option."""
     command.add_argument(
         "--capture-logprobs",
         type=whole(_MIN_LOGPROBS),
@@ -63,7 +63,7 @@ def add_logprobs_argument(command: argparse.ArgumentParser, purpose: str, *, alw
         const=_LOGPROBS,
         default=_LOGPROBS if always else None,
         metavar="K",
-        help=f"log-probabilities of the K likeliest tokens, at least {_MIN_LOGPROBS}, {purpose} "
+        help=f"log-probabilities of the K most likely tokens, at least {_MIN_LOGPROBS}, {purpose} "
         f"({'default' if always else 'K if not given'}: {_LOGPROBS})",
     )
 
@@ -73,10 +73,10 @@ def add_measuring_arguments(command: argparse.ArgumentParser, timeout_s: float) 
     arms.add_argument(
         "--paired",
         action="store_true",
-        help="ask every item cold and warm, in an order drawn per item; streams stay warm only",
+        help="measure every item cold and warm, in random order per item; streams are measured warm only",
     )
     arms.add_argument(
-        "--cold-only", action="store_true", help="ask every item cold, without donors: one half for merge-results"
+        "--cold-only", action="store_true", help="measure every item cold, without donors: one half for merge-results"
     )
     add_logprobs_argument(command, "for the KL between the arms")
     command.add_argument(
@@ -85,22 +85,22 @@ def add_measuring_arguments(command: argparse.ArgumentParser, timeout_s: float) 
         default=[],
         type=Path,
         metavar="FILE",
-        help="the connector's event file: joined per request, and waited for before a recipient is asked; "
-        "may be repeated, once per engine behind a router",
+        help="the connector's event file: joined per request, and polled for registered donors before a recipient is "
+        "sent; may be repeated, once per engine behind a router",
     )
     command.add_argument(
         "--check-propagation",
         type=fraction,
         default=0.0,
-        metavar="SHARE",
-        help="share of blended items asked again with reuse off, to see what reached the exact cache (default: 0)",
+        metavar="FRACTION",
+        help="fraction of blended items sent again with reuse off, to see what reached the exact cache (default: 0)",
     )
     command.add_argument(
         "--quality-threshold",
         type=positive_fraction,
         default=0.60,
-        metavar="SHARE",
-        help="least score of an answer that keeps its quality (default: 0.60)",
+        metavar="FRACTION",
+        help="minimum score of an answer that keeps its quality (default: 0.60)",
     )
     command.add_argument(
         "--post-donor-delay-ms", type=amount, default=0.0, metavar="MS", help="pause after the donors (default: 0)"
@@ -110,14 +110,14 @@ def add_measuring_arguments(command: argparse.ArgumentParser, timeout_s: float) 
         type=amount,
         default=5000.0,
         metavar="MS",
-        help="longest wait for the audit's word on donors and recipient (default: 5000)",
+        help="maximum wait for the audit to report donors and recipient (default: 5000)",
     )
-    command.add_argument("--seed", type=count, default=0, metavar="N", help="draws the order of arms (default: 0)")
+    command.add_argument("--seed", type=count, default=0, metavar="N", help="seed of the order of arms (default: 0)")
     add_patience_arguments(command, timeout_s)
 
 
 def add_patience_arguments(command: argparse.ArgumentParser, timeout_s: float) -> None:
-    """What every command that asks a server has: how it begins, how long it waits, how it goes on."""
+    """Arguments of every command that sends requests: warm-up, timeouts, resume."""
     command.add_argument(
         "--warm-up",
         type=count,
@@ -133,9 +133,9 @@ def add_patience_arguments(command: argparse.ArgumentParser, timeout_s: float) -
         type=amount,
         default=timeout_s,
         metavar="S",
-        help=f"longest time of one request (default: {timeout_s:.0f})",
+        help=f"time limit of one request (default: {timeout_s:.0f})",
     )
-    command.add_argument("--resume", action="store_true", help="go on from FILE.partial.jsonl of an interrupted run")
+    command.add_argument("--resume", action="store_true", help="continue an interrupted run from FILE.partial.jsonl")
 
 
 def chosen_arms(options: argparse.Namespace) -> Arms:
@@ -143,7 +143,7 @@ def chosen_arms(options: argparse.Namespace) -> Arms:
 
 
 def live_run(options: argparse.Namespace, live: LiveOptions, **own: Any) -> LiveRun:
-    """The run of a command; ``own`` is what only that command knows."""
+    """The run of a command; ``own`` holds what only that command sets."""
     return LiveRun(
         manifest=options.manifest,
         output=options.output,
@@ -159,7 +159,7 @@ def live_run(options: argparse.Namespace, live: LiveOptions, **own: Any) -> Live
 
 
 def measuring_options(options: argparse.Namespace, **own: Any) -> LiveOptions:
-    """What ``add_workload_arguments`` and ``add_measuring_arguments`` asked for."""
+    """The values of ``add_workload_arguments`` and ``add_measuring_arguments``."""
     return LiveOptions(
         arms=chosen_arms(options),
         block_size=options.block_size,
@@ -186,14 +186,14 @@ def execute_live(run: LiveRun, command: str) -> ExitCode:
     except InterruptedRunError as error:
         partial = partial_path(run.output)
         kept = f"rows so far are in {partial}; " if partial.exists() else ""
-        write_err(f"\nsembench: interrupted ({error}); {kept}run the same {command} with --resume to go on\n")
+        write_err(f"\nsembench: interrupted ({error}); {kept}run the same {command} with --resume to continue\n")
         return ExitCode.INTERRUPTED
     for table in live_tables(result):
         show(table)
     if run.connector_audit and not any(row["backend"] for row in result["requests"]):
         named = ", ".join(map(str, run.connector_audit))
         write_err(
-            f"sembench: note: {named} says nothing of any request; it must be the file named as 'events' in the "
+            f"sembench: note: {named} has no event of any request; it must be the file set as 'events' in the "
             "connector's configuration\n"
         )
     write_out(f"result: {run.output}\n")

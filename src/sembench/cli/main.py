@@ -1,4 +1,4 @@
-"""The entry point: runs a command and turns errors into one line that says what to do, and an exit code."""
+"""The entry point: runs a command and turns errors into a one-line message and an exit code."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _EPILOG: Final = (
     "exit codes: 0 ok, 1 gate or audit failed, 2 wrong usage or input, 3 environment (missing package, disk), "
     "130 interrupted (Ctrl-C)"
 )
-_INTERRUPTED: Final = "the same command with --resume goes on where it has one"
+_INTERRUPTED: Final = "to continue, run the same command with --resume if it has that option"
 
 
 def parser() -> argparse.ArgumentParser:

@@ -1,4 +1,4 @@
-"""``--output`` looked at before the work: hours later is too late to learn that it cannot be written."""
+"""Checks ``--output`` before the run starts, not hours later when the result is to be written."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sembase.errors import ConfigurationError
 
 
 def require_writable(output: Path) -> None:
-    """A wrong path is wrong usage; a directory without the right to write is the environment's fault."""
+    """A wrong path is a usage error; a missing write permission is an error of the environment."""
     if output.is_dir():
         raise ConfigurationError(f"--output {output}: is a directory; name a file")
     existing = next(parent for parent in output.absolute().parents if parent.exists() or parent.is_symlink())
@@ -20,6 +20,6 @@ def require_writable(output: Path) -> None:
 
 
 def require_other_file(output: Path, given: Path, option: str) -> None:
-    """Links and spellings of the path do not matter: the file itself must not be an input."""
+    """Rejects an output that is the same file as an input, through links and other spellings of the path too."""
     if output.exists() and output.samefile(given):
         raise ConfigurationError(f"--output {output}: is the file given as {option}, which would be overwritten")

@@ -37,7 +37,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         default=[],
         type=existing_file,
         metavar="FILE",
-        help="a verdict (the output of assert-result-gates); may be repeated, each goes to the result it judged",
+        help="a verdict (the output of assert-result-gates); may be repeated, each is shown with the result it judged",
     )
     command.add_argument(
         "--noise-floor", type=existing_file, metavar="FILE", help="a calibration of calibrate-noise-floor"
@@ -81,6 +81,6 @@ def execute(options: argparse.Namespace) -> ExitCode:
     write_out(f"page: {options.html}\n")
     if options.png is not None:
         written = write_pngs(page.charts, options.png, page.funnels)
-        told = f"{len(written)} PNG files in {options.png}" if written else "none, because there is no chart to draw"
-        write_out(f"pictures: {told}\n")
+        summary = f"{len(written)} PNG files in {options.png}" if written else "none, because there is no chart to draw"
+        write_out(f"pictures: {summary}\n")
     return ExitCode.OK

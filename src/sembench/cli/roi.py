@@ -1,4 +1,4 @@
-"""``sembench roi``: does it pay? Expected saving and break-even from lengths, a reuse rate and measured costs."""
+"""``sembench roi``: expected saving and break-even from prompt lengths, a reuse rate and measured costs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sembench.roi.record import as_record, tables
 
 NAME: Final = "roi"
 SUMMARY: Final = (
-    "Expected saving and break-even from prompt lengths, a reuse rate and costs our own benchmarks measured."
+    "Estimate saving and break-even from prompt lengths, a reuse rate and costs measured by our benchmarks."
 )
 
 
@@ -45,24 +45,28 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--reuse-rate",
         metavar="RATE",
-        help="share of requests that will reuse, as 0.26 or as counts, 31/120 (default: that of the paired results)",
+        help="fraction of requests with reuse, as 0.26 or as counts, 31/120 (default: that of the paired results)",
     )
     command.add_argument(
         "--reuse-rate-interval",
         nargs=2,
         type=fraction,
         metavar=("LOW", "HIGH"),
-        help="its 95 %% interval; counts need none",
+        help="95 %% interval of the rate; not needed with counts",
     )
     command.add_argument(
-        "--capture-rate", type=fraction, default=1.0, metavar="SHARE", help="misses that are captured (default: 1.0)"
+        "--capture-rate",
+        type=fraction,
+        default=1.0,
+        metavar="FRACTION",
+        help="fraction of misses captured as donors (default: 1.0)",
     )
     command.add_argument("--tokenizer", metavar="PATH", help="a model's tokenizer, to count the tokens of a manifest")
     command.add_argument(
-        "--extrapolate", action="store_true", help="allow lengths that were not measured; the output says how many"
+        "--extrapolate", action="store_true", help="allow lengths that were not measured; the output states how many"
     )
     command.add_argument("--draws", type=positive, default=4000, metavar="N", help="samples (default: 4000)")
-    command.add_argument("--seed", type=count, default=0, metavar="N", help="of the samples (default: 0)")
+    command.add_argument("--seed", type=count, default=0, metavar="N", help="seed of the samples (default: 0)")
     command.add_argument("--output", type=Path, metavar="FILE", help="the estimate as JSON, for sembench report --roi")
 
 
@@ -94,11 +98,11 @@ def _rate(options: argparse.Namespace, costs: MeasuredCosts) -> ReuseRate:
         raise ConfigurationError("--reuse-rate-interval needs --reuse-rate")
     if costs.reported == 0:
         raise ConfigurationError(
-            "--costs: no backend reported on any request, so no reuse was measured; run it again with --connector-audit"
+            "--costs: no backend reported on any request, so no reuse was measured; run again with --connector-audit"
         )
     if costs.reused is None or costs.reported is None:
         raise ConfigurationError(
-            "--reuse-rate: needed, because the requests of these costs were picked to be reused; take the rate of your "
-            "traffic (a live result, the connector's events, an offline stream)"
+            "--reuse-rate is required: the requests behind these costs were selected for reuse; use the rate of your "
+            "traffic (from a live result, the connector's events or an offline stream)"
         )
-    return counted(costs.reused, costs.reported, "that of the paired results: their manifest's, not your traffic's")
+    return counted(costs.reused, costs.reported, "that of the paired results: of their manifest, not of your traffic")

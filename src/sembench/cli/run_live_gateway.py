@@ -17,7 +17,7 @@ from sembench.cli.live_arguments import (
 
 NAME: Final = "run-live-gateway"
 SUMMARY: Final = (
-    "Replay a manifest against a running OpenAI-compatible server: TTFT, answers and confirmed reuse, cold beside warm."
+    "Replay a manifest against a running OpenAI-compatible server: TTFT, answers and confirmed reuse, cold and warm."
 )
 _TIMEOUT_S: Final = 900.0
 
@@ -29,40 +29,45 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--donor-url", metavar="URL", help="where donors are sent (default: --gateway-url)")
     command.add_argument(
-        "--endpoint", choices=("chat", "completions"), default="chat", help="which API is asked (default: chat)"
+        "--endpoint", choices=("chat", "completions"), default="chat", help="API to use (default: chat)"
     )
-    command.add_argument("--tenant", metavar="NAME", help="tenant of items that name none")
-    command.add_argument("--template", metavar="NAME", help="chat template of items that name none")
+    command.add_argument("--tenant", metavar="NAME", help="tenant of items without one")
+    command.add_argument("--template", metavar="NAME", help="chat template of items without one")
     command.add_argument(
-        "--donor-max-tokens", type=positive, default=1, metavar="N", help="tokens a donor answers (default: 1)"
+        "--donor-max-tokens",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="maximum tokens generated per donor (default: 1)",
     )
     command.add_argument(
         "--recipient-max-tokens",
         type=positive,
         default=24,
         metavar="N",
-        help="tokens a recipient answers (default: 24)",
+        help="maximum tokens generated per recipient (default: 24)",
     )
     command.add_argument(
         "--reset-url",
         action="append",
         default=[],
         metavar="URL",
-        help="POSTed before each arm to empty all caches, donors included; may be repeated; a path is the gateway's",
+        help="POSTed before each arm to empty all caches, donors included; may be repeated; a path is relative to "
+        "--gateway-url",
     )
     command.add_argument(
         "--recipient-reset-url",
         action="append",
         default=[],
         metavar="URL",
-        help="POSTed after the donors to empty the exact cache alone: what is saved lies beyond it; may be repeated",
+        help="POSTed after the donors to empty only the exact cache, so that savings beyond it show; may be repeated",
     )
     command.add_argument(
         "--concurrency",
         type=positive,
         default=1,
         metavar="N",
-        help="items at a time; more than 1 only without reset urls (default: 1)",
+        help="items in parallel; more than 1 only without reset URLs (default: 1)",
     )
     command.add_argument(
         "--metrics-url", metavar="URL", help="Prometheus metrics of the engine, read before and after the run"

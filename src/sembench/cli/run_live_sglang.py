@@ -18,7 +18,7 @@ from sembench.cli.live_arguments import (
 )
 
 NAME: Final = "run-live-sglang"
-SUMMARY: Final = "Replay a manifest against a running SGLang server by /generate, with /flush_cache before each arm."
+SUMMARY: Final = "Replay a manifest against a running SGLang server with /generate, and /flush_cache before each arm."
 _TIMEOUT_S: Final = 3600.0
 _FLUSH: Final = "/flush_cache"
 
@@ -29,17 +29,21 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         "--base-url", required=True, metavar="URL", help="the server's address, such as http://host:30000"
     )
     command.add_argument(
-        "--donor-max-new-tokens", type=positive, default=1, metavar="N", help="tokens a donor answers (default: 1)"
+        "--donor-max-new-tokens",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="maximum tokens generated per donor (default: 1)",
     )
     command.add_argument(
         "--recipient-max-new-tokens",
         type=positive,
         default=16,
         metavar="N",
-        help="tokens a recipient answers (default: 16)",
+        help="maximum tokens generated per recipient (default: 16)",
     )
     command.add_argument(
-        "--no-flush-per-item", action="store_true", help="leave the cache as it is between items; not with --paired"
+        "--no-flush-per-item", action="store_true", help="do not flush the cache between items; not with --paired"
     )
     add_measuring_arguments(command, _TIMEOUT_S)
 

@@ -1,4 +1,4 @@
-"""``sembench run-load``: load a live server, open or closed loop, and say what it answered and how late we were."""
+"""``sembench run-load``: load a live server, open or closed loop; report latencies and the client's lateness."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from sembench.load.schedule import gamma_offsets, ramp_offsets
 from sembench.load.session import LoadRun, run_load
 from sembench.load.summary import Slo
 from sembench.load.tables import tables
-from sembench.load.workload import DEFAULT_MAX_TOKENS, DEFAULT_PROMPT_TOKENS, WorkloadWish, open_workload
+from sembench.load.workload import DEFAULT_MAX_TOKENS, DEFAULT_PROMPT_TOKENS, WorkloadOptions, open_workload
 from sembench.result import write_result
 
 NAME: Final = "run-load"
 SUMMARY: Final = (
-    "Load a live server, open or closed loop: TTFT, TPOT, ITL, E2E with intervals, goodput, our own overhead."
+    "Load a live server, open or closed loop: TTFT, TPOT, ITL, E2E with intervals, goodput, client overhead."
 )
-# What of the command line belongs to the result: neither addresses nor headers, which may hold a machine or a secret.
+# The options that are written to the result: no addresses and headers, which may reveal a machine or a secret.
 _CONFIG: Final = (
     "rate",
     "burstiness",
@@ -48,21 +48,21 @@ _CONFIG: Final = (
 )
 
 
-# Options that shape one kind of loop: the option that makes the loop, and what holds if nothing is said.
+# Options of one kind of loop: the option that selects the loop, and the default.
 _SHAPES: Final = (("burstiness", "rate", 1.0), ("time_scale", "trace", 1.0), ("ramp_up_seconds", "concurrency", 0.0))
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--base-url", required=True, metavar="URL", help="the server, such as http://127.0.0.1:8000")
     command.add_argument("--output", required=True, type=Path, metavar="FILE", help="the result to write (.json)")
-    command.add_argument("--model", metavar="NAME", help="model to ask for (default: the server's first)")
-    command.add_argument("--endpoint", choices=sorted(PATHS), default="chat", help="what to ask (default: chat)")
+    command.add_argument("--model", metavar="NAME", help="model to request (default: the first one the server lists)")
+    command.add_argument("--endpoint", choices=sorted(PATHS), default="chat", help="API to use (default: chat)")
     _add_schedule(command)
     _add_prompts(command)
     command.add_argument("--warm-up", type=count, default=0, metavar="N", help="requests before measuring (default: 0)")
-    command.add_argument("--seed", type=count, default=0, metavar="N", help="of arrivals and prompts (default: 0)")
-    command.add_argument("--slo-ttft-ms", type=rate, metavar="MS", help="goodput: a good request's most TTFT")
-    command.add_argument("--slo-tpot-ms", type=rate, metavar="MS", help="goodput: a good request's most TPOT")
+    command.add_argument("--seed", type=count, default=0, metavar="N", help="seed of arrivals and prompts (default: 0)")
+    command.add_argument("--slo-ttft-ms", type=rate, metavar="MS", help="goodput: maximum TTFT of a good request")
+    command.add_argument("--slo-tpot-ms", type=rate, metavar="MS", help="goodput: maximum TPOT of a good request")
     command.add_argument(
         "--metrics-url", metavar="URL", help="Prometheus metrics of the server, scraped before and after (or /metrics)"
     )
@@ -71,18 +71,18 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         type=rate,
         default=600.0,
         metavar="S",
-        help="most for one request (default: 600)",
+        help="time limit of one request (default: 600)",
     )
     command.add_argument(
-        "--ready-seconds", type=amount, default=60.0, metavar="S", help="wait so long for the server (default: 60)"
+        "--ready-seconds", type=amount, default=60.0, metavar="S", help="maximum wait for the server (default: 60)"
     )
     add_header_argument(command)
 
 
 def _add_schedule(command: argparse.ArgumentParser) -> None:
     how = command.add_mutually_exclusive_group(required=True)
-    how.add_argument("--rate", type=rate, metavar="R", help="open loop: requests per second, whatever is answered")
-    how.add_argument("--concurrency", type=positive, metavar="N", help="closed loop: so many requests at a time")
+    how.add_argument("--rate", type=rate, metavar="R", help="open loop: requests per second, independent of replies")
+    how.add_argument("--concurrency", type=positive, metavar="N", help="closed loop: number of requests in flight")
     how.add_argument(
         "--trace", type=existing_file, metavar="FILE", help="open loop: times and lengths of an Azure or Mooncake trace"
     )
@@ -90,7 +90,7 @@ def _add_schedule(command: argparse.ArgumentParser) -> None:
         "--burstiness",
         type=rate,
         metavar="B",
-        help="shape of the gaps with --rate: 1 Poisson, less bursts, more steadier (default: 1)",
+        help="shape of the gaps with --rate: 1 is Poisson, below 1 bursts, above 1 steadier (default: 1)",
     )
     command.add_argument(
         "--time-scale",
@@ -104,8 +104,8 @@ def _add_schedule(command: argparse.ArgumentParser) -> None:
         metavar="S",
         help="spread the start of --concurrency (default: 0)",
     )
-    command.add_argument("--duration", type=rate, metavar="S", help="send for so many seconds")
-    command.add_argument("--requests", type=positive, metavar="N", help="send so many requests")
+    command.add_argument("--duration", type=rate, metavar="S", help="seconds to send requests for")
+    command.add_argument("--requests", type=positive, metavar="N", help="number of requests to send")
 
 
 def _add_prompts(command: argparse.ArgumentParser) -> None:
@@ -116,24 +116,24 @@ def _add_prompts(command: argparse.ArgumentParser) -> None:
         "--prompt-tokens",
         type=positive,
         metavar="N",
-        help=f"invented prompts of so many tokens (default without --manifest or --trace: {DEFAULT_PROMPT_TOKENS})",
+        help=f"generate prompts of N tokens (default without --manifest or --trace: {DEFAULT_PROMPT_TOKENS})",
     )
     command.add_argument(
-        "--max-prompt-tokens", type=positive, metavar="N", help="cut longer prompts of --trace to so many tokens"
+        "--max-prompt-tokens", type=positive, metavar="N", help="truncate longer prompts of --trace to N tokens"
     )
     command.add_argument(
         "--max-tokens",
         type=positive,
         metavar="N",
-        help=f"most tokens to answer (default: {DEFAULT_MAX_TOKENS}; with --trace: what the trace says)",
+        help=f"maximum tokens to generate (default: {DEFAULT_MAX_TOKENS}; with --trace: as in the trace)",
     )
-    command.add_argument("--ignore-eos", action="store_true", help="answer all of --max-tokens (vLLM, SGLang)")
+    command.add_argument("--ignore-eos", action="store_true", help="always generate --max-tokens tokens (vLLM, SGLang)")
     command.add_argument(
         "--tokenizer",
         metavar="PATH",
-        help="a model's tokenizer.json: invented prompts of exact length (default: words)",
+        help="a model's tokenizer.json, for generated prompts of exact length (default: count words)",
     )
-    command.add_argument("--tenant", metavar="NAME", help="for prompts that name none")
+    command.add_argument("--tenant", metavar="NAME", help="tenant of prompts without one")
 
 
 def execute(options: argparse.Namespace) -> ExitCode:
@@ -153,25 +153,25 @@ def execute(options: argparse.Namespace) -> ExitCode:
     if not complete:
         return ExitCode.INTERRUPTED
     if not result["requests"]["ok"]:
-        write_err("sembench: no request was answered; the result says why, by status\n")
+        write_err("sembench: no request succeeded; see requests.by_status of the result\n")
         return ExitCode.ENVIRONMENT
     return ExitCode.OK
 
 
 def _require_schedule(options: argparse.Namespace) -> None:
-    """An option of another kind of loop would shape nothing, and yet stand in the result."""
+    """Rejects options of another kind of loop: they would have no effect but appear in the result."""
     for name, belongs, default in _SHAPES:
         if getattr(options, belongs) is not None:
             if getattr(options, name) is None:
                 setattr(options, name, default)
         elif getattr(options, name) is not None:
             flag = name.replace("_", "-")
-            raise ConfigurationError(f"--{flag} shapes --{belongs}, which was not given; leave it out")
+            raise ConfigurationError(f"--{flag} applies only to --{belongs}, which was not given")
 
 
 def _run(options: argparse.Namespace) -> LoadRun:
     workload = open_workload(
-        WorkloadWish(
+        WorkloadOptions(
             manifest=options.manifest,
             trace=options.trace,
             prompt_tokens=options.prompt_tokens,

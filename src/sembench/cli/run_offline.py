@@ -19,7 +19,9 @@ from sembench.replay.partial import partial_path
 from sembench.replay.session import ReplayConfig
 
 NAME: Final = "run-offline"
-SUMMARY: Final = "Replay a manifest offline: exact cache against planner, candidates and eligible blocks, no engine."
+SUMMARY: Final = (
+    "Replay a manifest offline, without an engine: what an exact cache covers and what the planner finds beyond it."
+)
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -33,7 +35,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--tokenizer",
         metavar="PATH",
-        help="a model's tokenizer.json or its directory (default: a built-in one, no model's)",
+        help="a model's tokenizer.json or its directory (default: a built-in tokenizer, which is not a model's)",
     )
     command.add_argument(
         "--semblend-embedder",
@@ -45,15 +47,15 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         "--semblend-min-similarity",
         type=fraction,
         default=0.0,
-        metavar="SHARE",
-        help="least similarity of a discovery (default: 0.0)",
+        metavar="FRACTION",
+        help="minimum similarity of a discovery (default: 0.0)",
     )
     command.add_argument(
         "--semblend-min-reuse-ratio",
         type=fraction,
         default=0.25,
-        metavar="SHARE",
-        help="least planned share of a prompt (default: 0.25)",
+        metavar="FRACTION",
+        help="minimum planned fraction of a prompt (default: 0.25)",
     )
     command.add_argument(
         "--semblend-fuzzy-chunks",
@@ -63,12 +65,12 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--semblend-fragments",
         action="store_true",
-        help="also plan token-identical fragments shorter than the least run, in donors the embedder suggests",
+        help="also plan token-identical fragments shorter than the minimum run, in donors the embedder suggests",
     )
     command.add_argument("--disable-multi-donor", action="store_true", help="plan from one donor only")
     command.add_argument("--max-items", type=positive, metavar="N", help="replay the first N items only")
     command.add_argument("--jobs", type=positive, default=1, metavar="N", help="worker processes (default: 1)")
-    command.add_argument("--resume", action="store_true", help="go on from FILE.partial.jsonl of an interrupted run")
+    command.add_argument("--resume", action="store_true", help="continue an interrupted run from FILE.partial.jsonl")
 
 
 def execute(options: argparse.Namespace) -> ExitCode:

@@ -27,12 +27,17 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--input", required=True, type=_file_or_stdin, metavar="FILE", help="the log or event stream; - for stdin"
     )
-    command.add_argument("--output", type=Path, metavar="FILE", help="the summary, printed without its events, too")
+    command.add_argument(
+        "--output", type=Path, metavar="FILE", help="where to write the summary; it is also printed, without its events"
+    )
 
 
 def add_engine_argument(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "--engine", required=True, choices=DIALECTS.names(), help="whose lines; semblend: our own event stream"
+        "--engine",
+        required=True,
+        choices=DIALECTS.names(),
+        help="engine whose lines to parse; semblend: the connector's event stream",
     )
 
 
@@ -46,7 +51,7 @@ def execute(options: argparse.Namespace) -> ExitCode:
     if options.output is not None:
         with replace_atomically(options.output) as file:
             file.write(encode(summary).encode())
-    tell(summary)
+    report_counts(summary)
     write_out(encode(summary, with_events=options.output is None))
     return ExitCode.OK
 
@@ -57,17 +62,17 @@ def encode(summary: EngineSummary, *, with_events: bool = True) -> str:
     return json.dumps(shown, indent=2, allow_nan=False) + "\n"
 
 
-def tell(summary: EngineSummary) -> None:
-    """What was read, for the eye; a log in which nothing was understood is likely the wrong log."""
+def report_counts(summary: EngineSummary) -> None:
+    """Reports on stderr what was read; a log without a parsed line is probably the wrong log."""
     read = summary.events[0]
     write_err(
         f"sembench: {read['lines']} lines: {read['understood']} of the {summary.engine} dialect, "
         f"{read['damaged']} damaged, {read['other']} others; {len(summary.errors) + read['errors_left_out']} errors\n"
     )
     if not read["understood"]:
-        write_err(f"sembench: no line was understood. Is this a log of {summary.engine}, and is the connector on?\n")
+        write_err(f"sembench: no line was recognized; is this a {summary.engine} log, and is the connector enabled?\n")
     if read["events_left_out"]:
-        write_err(f"sembench: {read['events_left_out']} events are counted but not listed: the log is very long\n")
+        write_err(f"sembench: {read['events_left_out']} events are counted but not listed: the log is too long\n")
 
 
 def _file_or_stdin(text: str) -> Path:

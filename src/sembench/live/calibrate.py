@@ -1,6 +1,6 @@
-"""The noise floor: every prompt cold twice, on caches emptied each time. How far equal requests differ on this server.
+"""The noise floor: every prompt cold twice, on empty caches, shows how far equal requests differ on this server.
 
-Out comes ``sembench.calibration.v1``; ``assert-result-gates`` counts a warm run's divergence from there.
+Out comes ``sembench.calibration.v1``; ``assert-result-gates`` measures a warm run's divergence above it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def calibrate(run: LiveRun) -> dict[str, Any]:
 
 
 def summarize_readings(rows: Sequence[RequestRow], *, block_size: int, seed: int) -> dict[str, Any]:
-    """``cold`` and ``warm`` of a row are the first and the second cold reading. Prompts weigh the same, as pairs do."""
+    """``cold`` and ``warm`` of a row are the first and the second cold reading. Every prompt has the same weight."""
     whole = [row for row in rows if _is_whole(row)]
     clean = [row for row in whole if not _is_contaminated(row, block_size)]
     means = [row.pair.mean_kl for row in clean if row.pair is not None and row.pair.mean_kl is not None]
@@ -40,7 +40,7 @@ def summarize_readings(rows: Sequence[RequestRow], *, block_size: int, seed: int
         "prompts": len(rows),
         "failed_prompts": len(rows) - len(whole),
         "contaminated_prompts": len(whole) - len(clean),
-        "unchecked_prompts": sum(_least_cached(row) is None for row in whole),
+        "unchecked_prompts": sum(_min_cached(row) is None for row in whole),
         "clean_prompts": len(clean),
         "mean_kl_topk": statistics.fmean(means) if means else None,
         "p95_kl_topk": _percentile(means, 95),
@@ -96,8 +96,8 @@ def _is_whole(row: RequestRow) -> bool:
     return all(arm is not None and arm.status == "ok" and arm.ttft_ms is not None and arm.ttft_ms > 0 for arm in arms)
 
 
-def _least_cached(row: RequestRow) -> int | None:
-    """None if the server left it open for one of the readings."""
+def _min_cached(row: RequestRow) -> int | None:
+    """None if the server did not report it for both readings."""
     counts = [arm.cached_tokens for arm in (row.cold, row.warm) if arm is not None]
     return None if None in counts else min(count for count in counts if count is not None)
 
@@ -108,7 +108,7 @@ def _is_contaminated(row: RequestRow, block_size: int) -> bool:
 
 
 def _ratio(row: RequestRow, seed: int) -> float:
-    """Which reading is divided by which is drawn, so that a server that speeds up does not look like a saving."""
+    """The order of the division is random, so that a server that speeds up does not look like a saving."""
     first, second = (arm.ttft_ms if arm is not None else None for arm in (row.cold, row.warm))
     if first is None or second is None:
         raise ValueError(f"{row.item_id} lacks a reading")

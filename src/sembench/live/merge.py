@@ -15,7 +15,7 @@ from sembench.metrics.rows import ArmRow, PairRow, RequestRow
 from sembench.result import RunFacts, assemble, read_result
 from semblend.contract import Evidence
 
-# What must be equal for the arms to differ by the cache alone.
+# Must be equal, so that the arms differ only in the cache.
 _SETTINGS: Final = (
     "model",
     "endpoint",
@@ -40,7 +40,7 @@ def merge(cold_path: Path, warm_path: Path) -> dict[str, Any]:
     _require_arm(warm_rows, "warm", warm_path)
     by_item = {row.item_id: row for row in cold_rows}
     if len(by_item) != len(cold_rows) or len({row.item_id for row in warm_rows}) != len(warm_rows):
-        raise ContractError("an item has two rows; neither result can be trusted")
+        raise ContractError("an item has two rows in one result")
     if lacking := {row.item_id for row in warm_rows} ^ by_item.keys():
         raise ContractError(
             f"{len(lacking)} items are in one result only ({min(lacking)} first); run both with the same --max-items"
@@ -62,7 +62,7 @@ def _facts(cold: Mapping[str, Any], warm: Mapping[str, Any], config: Mapping[str
         seed=warm["run"].get("seed"),
         engine=warm["engine"],
         extra={
-            # The arms were not interleaved: whatever changed on the machine between the runs is in the speedups.
+            # The arms were not interleaved, so the speedups include changes of the machine between the runs.
             "merged_from": {
                 name: {key: result[key] for key in ("created_at_utc", "engine", "environment", "config", "run")}
                 for name, result in (("cold", cold), ("warm", warm))
@@ -103,7 +103,7 @@ def _require_arm(rows: Sequence[RequestRow], arm: str, path: Path) -> None:
     other = "warm" if arm == "cold" else "cold"
     for row in rows:
         if getattr(row, arm) is None or getattr(row, other) is not None:
-            raise ContractError(f"{path}: {row.item_id} is no row of a {arm}-only run")
+            raise ContractError(f"{path}: {row.item_id} is not a row of a {arm}-only run")
 
 
 def _joined(cold: RequestRow, warm: RequestRow, warm_first: bool, threshold: float) -> RequestRow:
@@ -122,7 +122,7 @@ def _joined(cold: RequestRow, warm: RequestRow, warm_first: bool, threshold: flo
 
 
 def _scored_against(reference: str, arm: ArmRow, threshold: float) -> tuple[ArmRow, bool | None]:
-    """Without known answers the cold answer is the measure, as in a paired run."""
+    """Without known answers the cold answer is the reference, as in a paired run."""
     scores = score(arm.text or "", (reference,))
     if scores is None:
         return arm, None

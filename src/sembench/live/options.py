@@ -1,4 +1,4 @@
-"""What a live run was asked to do: everything that decides its rows, and nothing that only decides where it runs."""
+"""The options of a live run: those that determine its rows (``LiveOptions``), and where it runs (``LiveRun``)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from sembench.http.request import Endpoint
 Arms = Literal["warm", "cold", "paired", "cold_twice"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LiveOptions:
-    """``arms``: the warm recipient after its donors, the cold one alone, both per item in a drawn order, or the cold
-    one twice, which shows what "equal" means on this server.
+    """``arms``: the warm recipient after its donors, the cold one alone, both per item in random order, or the cold one
+    twice, which shows how far equal requests differ on this server.
 
-    ``settle_ms`` bounds every wait for the engine's events; ``check_propagation`` is the share of blended items that
-    are asked again with reuse off. ``reset_per_item`` off leaves an unpaired run's caches as they are.
+    ``settle_ms`` limits every wait for the engine's events. ``check_propagation`` is the fraction of blended items that
+    are sent again with reuse off. Without ``reset_per_item`` an unpaired run does not empty caches.
     """
 
     endpoint: Endpoint = "chat"
@@ -40,12 +40,12 @@ class LiveOptions:
     seed: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LiveRun:
-    """``kind`` names the runner in the result. ``donor_url`` is where donors go when not to ``base_url``.
+    """``kind`` names the runner in the result. ``donor_url`` receives the donors instead of ``base_url``.
 
-    ``connector_audit`` has one file per engine behind the address. ``headers`` may hold keys: they go with every
-    request and into no file.
+    ``connector_audit`` has one file per engine behind the address. ``headers`` may contain secrets: they are sent with
+    every request and never written to a file.
     """
 
     kind: str
@@ -65,35 +65,35 @@ class LiveRun:
     max_items: int | None = None
     resume: bool = False
 
-    def require_sound(self) -> None:
+    def require_valid(self) -> None:
         """Rejects combinations that cannot give a valid figure, before anything is sent."""
         chosen = self.options
         resets = self.recipient_reset_urls or (self.reset_urls and chosen.reset_per_item)
         if chosen.concurrency > 1 and resets:
             raise ConfigurationError(
                 f"--concurrency {chosen.concurrency} with resets: a reset clears the caches of all requests in flight. "
-                "Run with --concurrency 1, or give no reset urls: then the arms are kept apart by tenant"
+                "Use --concurrency 1, or no reset URLs: then each arm has its own tenant"
             )
         if chosen.check_propagation and chosen.concurrency > 1:
             raise ConfigurationError(
-                "--check-propagation needs --concurrency 1: other requests fill the exact cache it looks at"
+                "--check-propagation needs --concurrency 1: other requests fill the exact cache that it inspects"
             )
         if chosen.check_propagation and not self.connector_audit:
             raise ConfigurationError(
-                "--check-propagation needs --connector-audit: only the engine can say which requests were blended"
+                "--check-propagation needs --connector-audit: only the engine knows which requests were blended"
             )
         if chosen.check_propagation and chosen.arms in ("cold", "cold_twice"):
-            raise ConfigurationError("--check-propagation looks at blended requests, and a cold run has none")
+            raise ConfigurationError("--check-propagation needs blended requests, and a cold run has none")
 
     @property
     def isolation(self) -> str:
-        """What keeps requests of one item and arm from serving another: resets, tenants of their own, or nothing."""
+        """How items and arms are isolated from each other: by resets, by a tenant each, or not at all."""
         if self.reset_urls and self.options.reset_per_item:
             return "reset"
         return "none" if self.options.arms == "warm" else "tenant"
 
     def config(self, tokenizer: dict[str, Any] | None, model: str) -> dict[str, Any]:
-        """The settings block of the result, and what must be equal for rows of two attempts to be of one run."""
+        """The config block of the result. It must be equal for the rows of two attempts to belong to one run."""
         chosen = self.options
         return {
             "model": model,

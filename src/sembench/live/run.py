@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from sembench.live.engine import ConnectorAudit, Resets, describe_engine, metric
 from sembench.live.item_row import PromptSizes
 from sembench.live.options import LiveRun
 from sembench.live.session import LostConnectionError, RequestBuilder, Session, live_units, replay
-from sembench.manifest import WorkloadItem, manifest_digest, read_manifest
+from sembench.manifest import WorkloadItem, manifest_digest, read_run_items
 from sembench.metrics.rows import RequestRow
 from sembench.replay.partial import PartialWriter, partial_path
 from sembench.result import RunFacts, assemble, write_result
@@ -65,20 +64,10 @@ def run_live(run: LiveRun) -> dict[str, Any]:
 
 def replay_manifest(run: LiveRun, write: Callable[[Replayed], dict[str, Any]]) -> dict[str, Any]:
     """``write`` turns the rows into the output file; the partial rows are deleted only after it has returned."""
-    run.require_sound()
-    items = read_items(run)
+    run.require_valid()
+    items = read_run_items(run.manifest, run.max_items)
     sizes = PromptSizes(run.options.tokenizer, run.options.block_size)
     return run_interruptibly(_replay(run, items, sizes, write))
-
-
-def read_items(run: LiveRun) -> list[WorkloadItem]:
-    items = read_manifest(run.manifest, run.max_items)
-    if not items:
-        raise ConfigurationError(f"{run.manifest} holds no items")
-    repeated = [item_id for item_id, count in Counter(item.item_id for item in items).items() if count > 1]
-    if repeated:
-        raise ConfigurationError(f"{run.manifest}: item_id {repeated[0]} occurs twice; see sembench audit-manifest")
-    return items
 
 
 async def _replay(

@@ -1,1 +1,1 @@
-"""Load on a live server: when requests are sent, what is sent, what came back, and what that says."""
+"""Load on a live server: schedules, prompts, records, and the figures computed from them."""

@@ -1,7 +1,7 @@
-"""What to send: recipients of a manifest, or invented words of a wanted length; equal trace blocks are equal text.
+"""Prompts to send: recipients of a manifest, or generated words of a given length; equal trace blocks are equal text.
 
-Lengths are words without a tokenizer, which is near the token count of most models but is not it: what the server
-counted stands in the result.
+Without a tokenizer lengths are counted in words, which only approximates a model's token count. The result has the
+server's count.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class PromptSource(Protocol):
 
 
 class ManifestPrompts:
-    """Recipients in the order of the manifest, again from the start when all were sent."""
+    """Recipients in the order of the manifest, starting over when all were sent."""
 
     def __init__(self, items: Sequence[WorkloadItem], max_tokens: int, tenant: str | None) -> None:
         self._items = items
@@ -54,11 +54,11 @@ class ManifestPrompts:
         )
 
 
-class InventedPrompts:
-    """Every prompt is new from its first word, so that no prefix cache serves it."""
+class GeneratedPrompts:
+    """Every prompt differs from the first word on, so that no prefix cache serves it."""
 
     def __init__(
-        self, words: InventedWords, prompt_tokens: int, max_tokens: int, tenant: str | None, name: str = "prompt"
+        self, words: GeneratedWords, prompt_tokens: int, max_tokens: int, tenant: str | None, name: str = "prompt"
     ) -> None:
         self._words = words
         self._name = name
@@ -71,11 +71,11 @@ class InventedPrompts:
 
 
 class TracePrompts:
-    """Lengths of a trace; where it names its blocks, equal names become equal text and shared prefixes stay shared."""
+    """Prompts with the lengths of a trace. Equal block ids, if it has any, become equal text: prefixes stay shared."""
 
     def __init__(
         self,
-        words: InventedWords,
+        words: GeneratedWords,
         entries: Sequence[TraceEntry],
         *,
         max_prompt_tokens: int | None,
@@ -110,7 +110,7 @@ class TracePrompts:
 
 
 class PreparedPrompts:
-    """The first prompts of a source, made before the load: making them meanwhile would delay what is being timed."""
+    """The first prompts of a source, built before the load: building them during it would delay requests."""
 
     def __init__(self, source: PromptSource, count: int) -> None:
         self._source = source
@@ -127,7 +127,7 @@ class PreparedPrompts:
         return self._source.get(number) if prompt is None else prompt
 
 
-class InventedWords:
+class GeneratedWords:
     """Text by name and length, from a seed. With a tokenizer, cut to that many of its tokens."""
 
     def __init__(self, seed: int, tokenizer: Tokenizer | None) -> None:
@@ -136,7 +136,7 @@ class InventedWords:
 
     def text(self, name: str, tokens: int) -> str:
         draws = Draws("sembench-load", self._seed, name)
-        # An invented word is at least one token of any tokenizer, so as many words are enough to cut from.
+        # A generated word is at least one token in any tokenizer, so this many words are enough.
         return self.cut(" ".join([_WORDS[draws.below(len(_WORDS))] for _ in range(tokens)]), tokens)
 
     def cut(self, text: str, tokens: int) -> str:

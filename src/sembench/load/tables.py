@@ -1,4 +1,4 @@
-"""What a person reads after ``run-load``: latencies with intervals, the load, the client's own share, counters."""
+"""Tables of ``run-load``: latencies with intervals, the load, the client's overhead, server counters."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LATENCIES: Final = (
     ("E2E", "e2e"),
     ("E2E from schedule", "e2e_from_schedule"),
 )
-_MOST_COUNTERS: Final = 20
+_MAX_COUNTERS: Final = 20
 
 
 def tables(result: Mapping[str, Any]) -> Iterator[Table]:
@@ -34,8 +34,12 @@ def latency_table(result: Mapping[str, Any]) -> Table:
         if result["latency_ms"][name] is not None
     ]
     notes = [
-        "In ms, with 95 % intervals from order statistics ('?': too few requests to bound that side).",
-        *(["From schedule: from when a request was due, not from when it was sent."] if result["lateness_ms"] else []),
+        "In ms, with 95 % intervals from order statistics ('?': too few requests for that bound).",
+        *(
+            ["From schedule: measured from when a request was due, not from when it was sent."]
+            if result["lateness_ms"]
+            else []
+        ),
         *(f"Warning: {warning}." for warning in result["warnings"]),
     ]
     columns = ("latency", "n", "mean", *(f"p{percent}" for percent in PERCENTS), "max")
@@ -62,7 +66,7 @@ def load_table(result: Mapping[str, Any]) -> Table:
         ("requests/s (ok)", number(throughput["requests_per_s"], 2)),
         ("output tokens/s", number(throughput["output_tokens_per_s"], 1)),
         ("prompt tokens/s", number(throughput["prompt_tokens_per_s"], 1)),
-        ("most in flight", number(throughput["peak_in_flight"])),
+        ("max in flight", number(throughput["peak_in_flight"])),
     ]
     if (cached := result["cached_tokens"]) is not None:
         counts = f"{cached['cached']:,} / {cached['prompt']:,}"
@@ -79,7 +83,7 @@ def load_table(result: Mapping[str, Any]) -> Table:
 
 
 def client_table(result: Mapping[str, Any]) -> Table:
-    """The bench's own share in what it measures."""
+    """What the client itself adds to the latencies."""
     client = result["client"]
     shown = (
         ("sent late (schedule to send)", result["lateness_ms"]),
@@ -96,9 +100,9 @@ def client_table(result: Mapping[str, Any]) -> Table:
         notes.append(
             f"Idle, GET {idle['path']}: {idle['client_ms']['p50']['value']:.2f} ms by this client, "
             f"{idle['bare_socket_ms']['p50']['value']:.2f} ms by a bare socket: "
-            f"at most {idle['difference_p50_ms']:.2f} ms of a TTFT are ours."
+            f"the client adds at most {idle['difference_p50_ms']:.2f} ms to a TTFT."
         )
-    return Table("The client's own share, in ms", ("what", "p50", "p99", "max"), tuple(rows), tuple(notes))
+    return Table("Client overhead, in ms", ("what", "p50", "p99", "max"), tuple(rows), tuple(notes))
 
 
 def server_table(metrics: Mapping[str, Any]) -> Table:
@@ -107,9 +111,9 @@ def server_table(metrics: Mapping[str, Any]) -> Table:
         (f"{_series(h)}, mean of {number(h['count'])}", NOT_MEASURED if h["mean"] is None else f"{h['mean']:,.4g}")
         for h in metrics["histograms"]
     ]
-    left = len(rows) - _MOST_COUNTERS
+    left = len(rows) - _MAX_COUNTERS
     notes = (f"{left} more in the result.",) if left > 0 else ()
-    return Table("What the server counted meanwhile", ("metric", "difference"), tuple(rows[:_MOST_COUNTERS]), notes)
+    return Table("Server metrics during the load", ("metric", "difference"), tuple(rows[:_MAX_COUNTERS]), notes)
 
 
 def _series(metric: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""From what the user names (a manifest, a trace, a length) to prompts, their number and where they come from."""
+"""A manifest, a trace or a length in; prompts, their number and their provenance out."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from sembase.errors import ConfigurationError
 from sembase.tokenizer import open_tokenizer
-from sembench.load.prompts import InventedPrompts, InventedWords, ManifestPrompts, PromptSource, TracePrompts
+from sembench.load.prompts import GeneratedPrompts, GeneratedWords, ManifestPrompts, PromptSource, TracePrompts
 from sembench.load.schedule import Limit
 from sembench.load.trace_file import TraceEntry, read_trace
 from sembench.manifest import manifest_digest, read_manifest
@@ -17,8 +17,8 @@ DEFAULT_MAX_TOKENS: Final = 64
 DEFAULT_PROMPT_TOKENS: Final = 512
 
 
-@dataclass(frozen=True, slots=True)
-class WorkloadWish:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadOptions:
     manifest: Path | None
     trace: Path | None
     prompt_tokens: int | None
@@ -33,7 +33,7 @@ class WorkloadWish:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """``source`` is for the result: names and digests, no paths. ``trace`` is given if the times are to be its."""
+    """``source`` is for the result: names and digests, no paths. ``trace`` is set if its arrival times are used."""
 
     prompts: PromptSource
     warm_up_prompts: PromptSource
@@ -42,35 +42,39 @@ class Workload:
     source: dict[str, Any]
 
 
-def open_workload(wish: WorkloadWish) -> Workload:
-    """A manifest or a trace is sent once unless told otherwise; invented prompts have no end of their own."""
-    if sum(given is not None for given in (wish.manifest, wish.prompt_tokens, wish.trace)) > 1:
-        raise ConfigurationError("--manifest, --prompt-tokens and --trace each say what to send; pass one of them")
-    tokenizer = None if wish.tokenizer is None else open_tokenizer(wish.tokenizer)
-    words = InventedWords(wish.seed, tokenizer)
-    max_tokens = wish.max_tokens or DEFAULT_MAX_TOKENS
-    length = wish.prompt_tokens or DEFAULT_PROMPT_TOKENS
+def open_workload(options: WorkloadOptions) -> Workload:
+    """A manifest or a trace is sent once by default; generated prompts need a limit."""
+    if sum(given is not None for given in (options.manifest, options.prompt_tokens, options.trace)) > 1:
+        raise ConfigurationError("--manifest, --prompt-tokens and --trace exclude each other; pass one of them")
+    tokenizer = None if options.tokenizer is None else open_tokenizer(options.tokenizer)
+    words = GeneratedWords(options.seed, tokenizer)
+    max_tokens = options.max_tokens or DEFAULT_MAX_TOKENS
+    length = options.prompt_tokens or DEFAULT_PROMPT_TOKENS
     source: dict[str, Any] = {"tokenizer": None if tokenizer is None else tokenizer.name}
-    requests, trace = wish.requests, None
+    requests, trace = options.requests, None
     prompts: PromptSource
-    if wish.manifest is not None:
-        items = read_manifest(wish.manifest)
+    if options.manifest is not None:
+        items = read_manifest(options.manifest)
         if not items:
-            raise ConfigurationError(f"{wish.manifest} holds no items")
-        prompts = ManifestPrompts(items, max_tokens, wish.tenant)
-        source |= {"manifest": wish.manifest.name, "digest": manifest_digest(wish.manifest), "items": len(items)}
-        if requests is None and wish.duration_s is None:
+            raise ConfigurationError(f"{options.manifest} holds no items")
+        prompts = ManifestPrompts(items, max_tokens, options.tenant)
+        source |= {"manifest": options.manifest.name, "digest": manifest_digest(options.manifest), "items": len(items)}
+        if requests is None and options.duration_s is None:
             requests = len(items)
-    elif wish.trace is not None:
-        trace = read_trace(wish.trace)
+    elif options.trace is not None:
+        trace = read_trace(options.trace)
         prompts = TracePrompts(
-            words, trace, max_prompt_tokens=wish.max_prompt_tokens, max_tokens=wish.max_tokens, tenant=wish.tenant
+            words,
+            trace,
+            max_prompt_tokens=options.max_prompt_tokens,
+            max_tokens=options.max_tokens,
+            tenant=options.tenant,
         )
-        source |= {"trace": wish.trace.name, "digest": manifest_digest(wish.trace), "entries": len(trace)}
+        source |= {"trace": options.trace.name, "digest": manifest_digest(options.trace), "entries": len(trace)}
     else:
-        if requests is None and wish.duration_s is None:
-            raise ConfigurationError("pass --duration S or --requests N: invented prompts have no end")
-        prompts = InventedPrompts(words, length, max_tokens, wish.tenant)
+        if requests is None and options.duration_s is None:
+            raise ConfigurationError("pass --duration S or --requests N: generated prompts have no end")
+        prompts = GeneratedPrompts(words, length, max_tokens, options.tenant)
         source |= {"prompt_tokens": length}
-    warm_up = InventedPrompts(words, length, max_tokens, wish.tenant, name="warm-up")
-    return Workload(prompts, warm_up, Limit(requests, wish.duration_s), trace, source)
+    warm_up = GeneratedPrompts(words, length, max_tokens, options.tenant, name="warm-up")
+    return Workload(prompts, warm_up, Limit(requests, options.duration_s), trace, source)

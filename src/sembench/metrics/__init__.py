@@ -64,7 +64,7 @@ def aggregate_by_transform(rows: Sequence[RequestRow]) -> dict[str, dict[str, An
 
 def reference_table() -> str:
     """The table of docs/METRICS.md."""
-    columns = ("metric", "unit", "formula", "needs", "evidence", "better", "never without")
+    columns = ("metric", "unit", "formula", "needs", "evidence", "better", "shown only with")
     lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for name in ORDER:
         metric = METRICS.get(name)

@@ -16,9 +16,9 @@ class Needs(StrEnum):
     """What must have been recorded before a metric has a value."""
 
     TOKENS = "recipient and donor tokens"
-    PLAN = "the planner's answer"
-    BOTH_PLANS = "the planner's answer with and without embedder"
-    EDITS = "edit positions of the manifest"
+    PLAN = "a plan"
+    BOTH_PLANS = "plans with and without embedder"
+    EDITS = "edit positions in the manifest"
     BACKEND = "the backend's report"
     ROUTE = "route metadata"
     ANSWERS = "answers"

@@ -115,7 +115,7 @@ LIVE_METRICS: Final = (
     Metric(
         name="blended_ttft_speedup_median",
         unit="ratio",
-        formula="median of cold TTFT / warm TTFT over all clean pairs but negative controls",
+        formula="median of cold TTFT / warm TTFT over all clean pairs except negative controls",
         needs=(Needs.PAIRS,),
         evidence=Evidence.MEASURED_LIVE,
         better="higher",
@@ -125,8 +125,7 @@ LIVE_METRICS: Final = (
     Metric(
         name="hit_only_ttft_speedup_median",
         unit="ratio",
-        formula="median of cold TTFT / warm TTFT over clean pairs whose reuse the backend confirmed, negatives "
-        "excepted",
+        formula="median of cold TTFT / warm TTFT over clean pairs with confirmed reuse, except negative controls",
         needs=(Needs.PAIRS, Needs.BACKEND),
         evidence=Evidence.BACKEND_CONFIRMED,
         better="higher",
@@ -146,7 +145,7 @@ LIVE_METRICS: Final = (
     Metric(
         name="reused_quality_pass_rate",
         unit="share",
-        formula="quality_pass_rate over requests whose reuse the backend confirmed",
+        formula="quality_pass_rate over requests with confirmed reuse",
         needs=(Needs.ANSWERS, Needs.BACKEND),
         evidence=Evidence.BACKEND_CONFIRMED,
         better="higher",
@@ -157,7 +156,7 @@ LIVE_METRICS: Final = (
     Metric(
         name="answer_flip_rate",
         unit="share",
-        formula="clean pairs whose warm answer is another than the cold one / clean pairs with both answers judged",
+        formula="clean pairs whose warm answer differs from the cold one / clean pairs with both answers judged",
         needs=(Needs.PAIRS, Needs.ANSWERS),
         evidence=Evidence.MEASURED_LIVE,
         better="lower",
@@ -166,7 +165,7 @@ LIVE_METRICS: Final = (
     Metric(
         name="reused_answer_flip_rate",
         unit="share",
-        formula="answer_flip_rate over pairs whose reuse the backend confirmed",
+        formula="answer_flip_rate over pairs with confirmed reuse",
         needs=(Needs.PAIRS, Needs.ANSWERS, Needs.BACKEND),
         evidence=Evidence.BACKEND_CONFIRMED,
         better="lower",

@@ -115,7 +115,7 @@ PLANNING_METRICS: Final = (
     Metric(
         name="semantic_candidate_block_rate",
         unit="share",
-        formula="full recipient blocks every position of which is proposed / total_blocks",
+        formula="full recipient blocks with every position proposed / total_blocks",
         needs=(Needs.PLAN,),
         evidence=Evidence.OFFLINE,
         better="higher",
@@ -145,7 +145,7 @@ PLANNING_METRICS: Final = (
     Metric(
         name="beyond_prefix_planned_token_rate",
         unit="share",
-        formula="planned tokens when the planner is told of the exact prefix / tokens behind the exact prefix",
+        formula="planned tokens when the planner is given the exact prefix / tokens after the exact prefix",
         needs=(Needs.TOKENS, Needs.PLAN),
         evidence=Evidence.OFFLINE,
         better="higher",
@@ -154,7 +154,7 @@ PLANNING_METRICS: Final = (
     Metric(
         name="plan_rate_by_request",
         unit="share",
-        formula="requests with at least one planned token / requests asked about",
+        formula="requests with at least one planned token / requests given to the planner",
         needs=(Needs.PLAN,),
         evidence=Evidence.OFFLINE,
         better="higher",
@@ -164,7 +164,7 @@ PLANNING_METRICS: Final = (
     Metric(
         name="discovery_rate_by_request",
         unit="share",
-        formula="requests with at least one similarity discovery / requests asked about",
+        formula="requests with at least one similarity discovery / requests given to the planner",
         needs=(Needs.PLAN,),
         evidence=Evidence.OFFLINE,
         better="neither",
@@ -174,7 +174,7 @@ PLANNING_METRICS: Final = (
     Metric(
         name="mean_context_share",
         unit="share",
-        formula="mean over planned tokens of the share of preceding context that differs from the donor's",
+        formula="mean over planned tokens of the fraction of preceding context that differs from the donor's",
         needs=(Needs.PLAN,),
         evidence=Evidence.OFFLINE,
         better="lower",
@@ -204,7 +204,7 @@ PLANNING_METRICS: Final = (
     Metric(
         name="semantic_path_extra_candidate_blocks",
         unit="blocks",
-        formula="candidate blocks with the embedder - candidate blocks without it, over requests asked both ways",
+        formula="candidate blocks with the embedder - candidate blocks without it, over requests planned both ways",
         needs=(Needs.BOTH_PLANS,),
         evidence=Evidence.OFFLINE,
         better="higher",
@@ -213,7 +213,7 @@ PLANNING_METRICS: Final = (
     Metric(
         name="semantic_path_extra_eligible_blocks",
         unit="blocks",
-        formula="eligible blocks with the embedder - eligible blocks without it, over requests asked both ways",
+        formula="eligible blocks with the embedder - eligible blocks without it, over requests planned both ways",
         needs=(Needs.BOTH_PLANS,),
         evidence=Evidence.OFFLINE,
         better="higher",
@@ -222,7 +222,7 @@ PLANNING_METRICS: Final = (
     Metric(
         name="semantic_path_extra_discoveries",
         unit="requests",
-        formula="requests with a discovery with the embedder and none without it",
+        formula="requests with a discovery only with the embedder",
         needs=(Needs.BOTH_PLANS,),
         evidence=Evidence.OFFLINE,
         better="neither",

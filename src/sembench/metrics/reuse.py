@@ -92,8 +92,8 @@ REUSE_METRICS: Final = (
     Metric(
         name="boundary_alignment_rate",
         unit="share",
-        formula="M1: requests whose audited boundary equals cached tokens of the usage - reused tokens / requests with "
-        "confirmed reuse, a boundary and cached tokens",
+        formula="M1: requests whose reported boundary equals cached tokens - reused tokens / requests with confirmed "
+        "reuse, a boundary and cached tokens",
         needs=(Needs.BACKEND, Needs.LIVE),
         evidence=Evidence.BACKEND_CONFIRMED,
         better="higher",

@@ -1,6 +1,7 @@
-"""One row of a result: the counts of one request, from which every aggregate follows. None means not measured.
+"""One row of a result: the counts of one request, and which rows are pairs that may be compared. None: not measured.
 
-Runners write rows, metrics read them, and the gates read them again to check that the aggregates are really theirs.
+Runners write rows, metrics read them, and the gates read them again to check that the aggregates follow from them. A
+pair is failed (an arm did not end ok, or got no token), contaminated (its cold arm was not cold) or clean.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from sembase.errors import ContractError
 
 @dataclass(frozen=True, slots=True)
 class PlanRow:
-    """The planner's answer for one request, counted by the bench itself. Proposed, never confirmed.
+    """The plan of one request, counted by the bench itself. Proposed, never confirmed.
 
-    ``unverified_tokens`` are planned positions whose donor token is not the recipient's. They count for nothing else.
+    ``unverified_tokens`` are planned positions whose donor token differs from the recipient's. No other count includes
+    them.
     """
 
     candidate_blocks: int
@@ -35,9 +37,9 @@ class PlanRow:
 
 @dataclass(frozen=True, slots=True)
 class ArmRow:
-    """One live request as its client saw it. ``status`` is ``ok`` or what went wrong; times run to the client's clock.
+    """One live request as the client saw it. ``status`` is ``ok`` or the kind of failure; times are the client's.
 
-    ``contaminated`` belongs to cold arms: the server had cached more than one block of a prompt it should not know.
+    ``contaminated`` is set for cold arms: the server had more than one block of the prompt cached.
     """
 
     request_id: str
@@ -57,7 +59,7 @@ class ArmRow:
 
 @dataclass(frozen=True, slots=True)
 class PairRow:
-    """The warm answer beside the cold one. KL is over the union of both top-k, at positions with equal history."""
+    """The warm answer against the cold one. KL is over the union of both top-k, at positions with equal history."""
 
     warm_first: bool
     mean_kl: float | None = None
@@ -69,9 +71,9 @@ class PairRow:
 
 @dataclass(frozen=True, slots=True)
 class BackendRow:
-    """What the engine's own events say of the warm request. Only ``reused_tokens`` is reuse.
+    """What the engine's events report about the warm request. Only ``reused_tokens`` counts as reuse.
 
-    ``propagated_tokens`` were served to a later exact request beyond the true exact prefix: they must be none.
+    ``propagated_tokens`` were served to a later exact request beyond the true exact prefix; must be 0.
     """
 
     engine_request_id: str
@@ -91,10 +93,10 @@ class BackendRow:
 
 @dataclass(frozen=True, slots=True)
 class RequestRow:
-    """``plan`` is the configured planner's; ``token_plan`` the same without embedder, only if the run compares both.
+    """``plan`` is the configured planner's; ``token_plan`` the one without embedder, if the run compares both.
 
-    ``plan_beyond_prefix_tokens`` is planned when the planner is told of the exact prefix, as an engine tells it.
-    A live run without pairs fills ``warm`` only.
+    ``plan_beyond_prefix_tokens`` are planned when the planner is given the exact prefix, as an engine does. A live run
+    without pairs has only ``warm``.
     """
 
     item_id: str
@@ -145,12 +147,12 @@ def is_failed(row: RequestRow) -> bool:
 
 
 def is_checked(row: RequestRow) -> bool:
-    """The server said how many tokens of the cold prompt it had cached."""
+    """Whether the server reported how many tokens of the cold prompt were cached."""
     return row.cold is not None and row.cold.cached_tokens is not None and row.cold.contaminated is not None
 
 
 def is_contaminated(row: RequestRow, block_size: int | None = None) -> bool:
-    """By the row's own mark or, given the block size, by its cached tokens: the mark cannot whitewash them."""
+    """By the row's own flag or, given the block size, by its cached tokens: the flag cannot hide them."""
     cold = row.cold
     if cold is None:
         return False
@@ -167,33 +169,33 @@ def speedup(row: RequestRow) -> float:
     """Cold TTFT over warm TTFT of a clean pair."""
     cold_ms, warm_ms = timed(row.cold), timed(row.warm)
     if cold_ms is None or warm_ms is None:
-        raise ValueError(f"{row.item_id} is no clean pair")
+        raise ValueError(f"{row.item_id} is not a clean pair")
     return cold_ms / warm_ms
 
 
 def e2e_speedup(row: RequestRow) -> float | None:
-    """Cold over warm time until the last token of a clean pair; None where a clock is missing."""
+    """Cold over warm time to the last token of a clean pair; None if a time is missing."""
     cold_ms = None if row.cold is None else row.cold.total_ms
     warm_ms = None if row.warm is None else row.warm.total_ms
     return cold_ms / warm_ms if cold_ms and warm_ms else None
 
 
 def is_reused(row: RequestRow) -> bool | None:
-    """Whether the backend confirmed reuse for the warm request; None if it said nothing."""
+    """Whether the backend confirmed reuse for the warm request; None if it reported nothing."""
     if row.backend is None or row.backend.reused_tokens is None:
         return None
     return row.backend.reused_tokens > 0
 
 
 def cold_arm(row: RequestRow) -> ArmRow | None:
-    """The cold arm if figures may be made of it: it ended ok, was cold, and so did its pair where it has one."""
+    """The cold arm if figures may use it: it ended ok and was cold, and so was its pair if it has one."""
     if timed(row.cold) is None or is_contaminated(row) or (row.warm is not None and not is_clean(row)):
         return None
     return row.cold
 
 
 def warm_arm(row: RequestRow) -> ArmRow | None:
-    """The warm arm if figures may be made of it; of a pair, only where both arms may be compared."""
+    """The warm arm if figures may use it: it ended ok, and its pair is clean if it has one."""
     if timed(row.warm) is None or (row.cold is not None and not is_clean(row)):
         return None
     return row.warm
@@ -211,7 +213,7 @@ _PARTS: Final[dict[str, type[Any]]] = {
 _SIGNED: Final = frozenset({"route_similarity"})  # a cosine
 
 
-# Worked out once: every reader of a result asks for every row.
+# Computed once: reading a result needs them for every row.
 _ROWS: Final[tuple[type[Any], ...]] = (RequestRow, *_PARTS.values())
 _HINTS: Final = {cls.__name__: get_type_hints(cls) for cls in _ROWS}
 
@@ -244,9 +246,9 @@ def _checked_fields(cls: type[Any], record: object, where: str) -> dict[str, Any
 
 def _check_number(name: str, value: float, where: str) -> None:
     if not math.isfinite(value):
-        raise ContractError(f"{where}: '{name}' is {value!r}, which nobody measured")
+        raise ContractError(f"{where}: '{name}' is {value!r}, which is not a measurement")
     if value < 0 and name not in _SIGNED:
-        raise ContractError(f"{where}: '{name}' is {value!r}, and no count is negative")
+        raise ContractError(f"{where}: '{name}' is {value!r}, but counts are not negative")
 
 
 def _optional(cls: type[Any]) -> tuple[str, ...]:

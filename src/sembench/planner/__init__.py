@@ -1,4 +1,4 @@
-"""The one door to the semblend planner. Everything else of the bench sees only this protocol and contract types."""
+"""The only access to the semblend planner. The rest of the bench uses this protocol and contract types."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from sembase.registry import Registry
 from semblend.contract import Decline, Namespace, ReusePlan
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlannerConfig:
-    """What ``run-offline`` lets a user choose. ``kind`` names the planner; ours is ``semblend``."""
+    """Planner options of ``run-offline``. ``kind`` names the planner; the built-in one is ``semblend``."""
 
     embedder: str = "none"
     min_similarity: float = 0.0
@@ -36,8 +36,8 @@ class DonorPlanner(Protocol):
         self, ids: NDArray[np.int64], namespace: Namespace, exact_prefix_tokens: int, text: str
     ) -> ReusePlan | Decline: ...
 
-    def settle(self) -> None:
-        """Wait until everything registered can be found; offline figures must not depend on a race."""
+    def wait_until_indexed(self) -> None:
+        """Waits until all registered donors can be found, so that offline figures do not depend on timing."""
 
     def close(self) -> None: ...
 

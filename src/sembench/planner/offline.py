@@ -1,7 +1,7 @@
-"""The semblend planner as the bench drives it: deterministic, patient, and loud when its embedder cannot run.
+"""The semblend planner for the bench: deterministic, with long timeouts, and failing if its embedder cannot run.
 
-Serving prefers the token path alone over no answer; a benchmark must not, or "the embedder adds nothing" would be
-reported of an embedder that never ran.
+Serving falls back to the token path alone. A benchmark must not: it would report that the embedder adds nothing
+although the embedder never ran.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from semblend import Decline, Gates, Namespace, Planner, ReusePlan, Settings
 from semblend.fingerprint.embed import build_embedder
 from semblend.pipeline.semantic import SemanticFinder
 
-# A bound, not a reservation: offline, no donor may vanish because a production default was meant for a scheduler.
+# A limit, not a reservation. The default is meant for a scheduler; offline no donor may be evicted.
 _BUDGET_BYTES: Final = 1 << 34
-_PATIENCE_S: Final = 600.0
+_TIMEOUT_S: Final = 600.0
 
 
 class OfflinePlanner:
@@ -40,7 +40,7 @@ class OfflinePlanner:
             settings=settings,
             gates=Gates(min_run_tokens=config.min_run_tokens, min_reuse_ratio=config.min_reuse_ratio),
             budget_bytes=_BUDGET_BYTES,
-            semantic_wait_s=_PATIENCE_S,
+            semantic_wait_s=_TIMEOUT_S,
             finder=self._finder,
         )
 
@@ -57,9 +57,9 @@ class OfflinePlanner:
             ids, namespace, exact_prefix_tokens=exact_prefix_tokens, text=text if self._finder is not None else None
         )
 
-    def settle(self) -> None:
-        if not self._planner.drain(_PATIENCE_S):
-            raise ConfigurationError(f"the embedder did not take in the donors within {_PATIENCE_S:.0f} s")
+    def wait_until_indexed(self) -> None:
+        if not self._planner.drain(_TIMEOUT_S):
+            raise ConfigurationError(f"the embedder did not index the donors within {_TIMEOUT_S:.0f} s")
         if self._finder is not None and self._finder.last_error is not None:
             raise ConfigurationError(f"the embedder failed: {self._finder.last_error!r}")
 

@@ -1,4 +1,4 @@
-"""``--disable-multi-donor``: the plan from the one donor that gives most, as a planner without composition makes it."""
+"""``--disable-multi-donor``: plans from the one donor with the most planned tokens, without composition."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ALONE: Final = "sembench-single-donor"
 
 
 class SingleDonorPlanner:
-    """Asks the planner, picks the donor with most planned tokens, and asks again with that donor alone."""
+    """Plans with all donors, picks the one with the most planned tokens, and plans again with that donor alone."""
 
     def __init__(self, planner: DonorPlanner) -> None:
         self._planner = planner
@@ -40,14 +40,14 @@ class SingleDonorPlanner:
         alone = f"{_ALONE}\x1f{best}"
         scratch = replace(namespace, tenant=f"{_ALONE}\x1f{namespace.tenant!r}")
         self._planner.register(alone, self._donors[best][0], scratch, self._donors[best][1])
-        self._planner.settle()
+        self._planner.wait_until_indexed()
         try:
             single = self._planner.plan(ids, scratch, exact_prefix_tokens, text)
         finally:
             self._planner.forget(alone)
         if isinstance(single, Decline):
             return replace(single, discoveries=answer.discoveries)
-        # The plan speaks of the donor the caller registered; its tokens are the same.
+        # The plan must name the donor that the caller registered; its tokens are the same.
         runs = tuple(replace(run, donor_id=best) for run in single.runs)
         return ReusePlan(
             prompt_tokens=single.prompt_tokens,
@@ -59,8 +59,8 @@ class SingleDonorPlanner:
             truncated=single.truncated,
         )
 
-    def settle(self) -> None:
-        self._planner.settle()
+    def wait_until_indexed(self) -> None:
+        self._planner.wait_until_indexed()
 
     def close(self) -> None:
         self._planner.close()

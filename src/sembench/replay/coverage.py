@@ -1,4 +1,4 @@
-"""Counting a plan: which positions it proposes, which are really the donor's tokens, and which blocks that fills."""
+"""A plan as counts: positions it proposes, positions that hold the donor's tokens, blocks they fill."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """Per recipient position: proposed and verified, from which donor, from which of its positions."""
+    """Per recipient position: whether it is proposed and verified, from which donor and donor position."""
 
     proposed: Mask
     donor: Ids
@@ -41,7 +41,7 @@ class Coverage:
 
 
 def cover(plan: ReusePlan, recipient: Ids, donors: Mapping[str, Ids]) -> Coverage:
-    """Believe nothing: a planned position counts only if the donor exists and holds the same token there."""
+    """Verifies the plan: a planned position counts only if the donor exists and holds the same token there."""
     proposed = np.zeros(len(recipient), np.bool_)
     donor = np.full(len(recipient), -1, np.int64)
     position = np.full(len(recipient), -1, np.int64)

@@ -1,16 +1,14 @@
-"""The offline run: a manifest in, a result out. No engine, so nothing here is ever called reuse."""
+"""The offline run: a manifest in, a result out. Without an engine nothing here counts as reuse."""
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from sembase.errors import ConfigurationError
 from sembase.streams import write_err
 from sembase.tokenizer import NOT_A_MODEL, open_tokenizer
-from sembench.manifest import manifest_digest, read_manifest
+from sembench.manifest import manifest_digest, read_run_items
 from sembench.replay.partial import PartialWriter, partial_path, read_partial
 from sembench.replay.progress import watch
 from sembench.replay.session import ReplayConfig
@@ -21,7 +19,7 @@ from semblend.contract import Evidence
 _LABEL: Final = "offline replay"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OfflineRun:
     manifest: Path
     output: Path
@@ -33,15 +31,9 @@ class OfflineRun:
 
 def run_offline(run: OfflineRun) -> dict[str, Any]:
     """Replays, writes the result atomically and returns it."""
-    items = read_manifest(run.manifest, run.max_items)
-    if not items:
-        raise ConfigurationError(f"{run.manifest} holds no items")
-    if repeated := [item_id for item_id, count in Counter(item.item_id for item in items).items() if count > 1]:
-        raise ConfigurationError(
-            f"{run.manifest}: item_id {repeated[0]} occurs twice; sembench audit-manifest says more"
-        )
+    items = read_run_items(run.manifest, run.max_items)
     facts = _facts(run)
-    # What must be equal for rows of one run to stand in the result of another. Not --jobs: it changes no row.
+    # Rows of an interrupted run are valid only with the same identity. --jobs is not part of it: it changes no row.
     identity = {"manifest_digest": facts.manifest_digest, "config": facts.config}
     partial = partial_path(run.output)
     done = read_partial(partial, identity) if run.resume else []

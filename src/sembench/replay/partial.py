@@ -1,4 +1,4 @@
-"""Rows as they come, beside the output, so that an interrupted run can go on. The first line says whose they are."""
+"""Partial rows next to the output, so that an interrupted run can be resumed. The first line identifies the run."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def partial_path(output: Path) -> Path:
 
 
 def read_partial(path: Path, identity: Mapping[str, Any]) -> list[RequestRow]:
-    """The rows of an interrupted run. A half-written last line is dropped; rows of another run are refused."""
+    """The rows of an interrupted run. A half-written last line is dropped; rows of another run are rejected."""
     if not path.exists():
         return []
     lines = path.read_text(encoding="utf-8").split("\n")
-    complete = lines[:-1]  # whatever follows the last line end was being written when the run died
+    complete = lines[:-1]  # the rest was being written when the run died
     if not complete:
         return []
     try:
@@ -44,7 +44,7 @@ class PartialWriter:
     def __init__(self, path: Path, identity: Mapping[str, Any], done: list[RequestRow]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path = path
-        # Rewritten rather than appended to: a half-written last line must not stay in the middle.
+        # Rewritten, not appended to: a half-written last line must not remain in the middle.
         self._stream = path.open("w", encoding="utf-8", newline="\n")
         self._write({"partial": PARTIAL_VERSION, **identity})
         for row in done:
@@ -54,7 +54,7 @@ class PartialWriter:
         self._write(row.to_json())
 
     def discard(self) -> None:
-        """The result is written; nothing is left to resume."""
+        """Deletes the file once the result is written."""
         self._stream.close()
         self._path.unlink(missing_ok=True)
 

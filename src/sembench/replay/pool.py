@@ -1,6 +1,6 @@
-"""What earlier traffic of one tenant holds: its full blocks, its block prefixes, its windows.
+"""Earlier traffic of one tenant: its full blocks, block prefixes and windows.
 
-Blocks are keyed by their tokens, not by a digest: a Python set compares the bytes, so two different blocks never meet.
+Blocks are keyed by their tokens, not by a digest, so two different blocks never collide.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Ids = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class ExactEvidence:
-    """Counts of one recipient against the pool. ``prefix_blocks`` is what a prefix cache could really serve."""
+    """Counts of one recipient against the pool. ``prefix_blocks`` is what a prefix cache could serve."""
 
     total_blocks: int
     hit_blocks: int
@@ -36,7 +36,7 @@ class DonorPool:
         parent = 0
         for block in full_blocks(ids, self.block_size):
             self._blocks.add(block)
-            # A chain's number stands for the whole prefix up to it, as an engine's chained block hash does.
+            # A chain's number identifies the whole prefix up to it, like an engine's chained block hash.
             parent = self._chains.setdefault((parent, block), len(self._chains) + 1)
         self._windows.add(ids)
 
@@ -58,6 +58,6 @@ class DonorPool:
 
 
 def full_blocks(ids: Ids, block_size: int) -> list[bytes]:
-    """The tokens of every full block on the prompt's own grid; a last, partial block is no block."""
+    """The tokens of every full block on the prompt's own grid; a partial last block does not count."""
     count = len(ids) // block_size
     return [row.tobytes() for row in np.ascontiguousarray(ids[: count * block_size]).reshape(count, block_size)]

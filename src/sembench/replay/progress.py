@@ -20,9 +20,7 @@ def plain_progress(items: Iterable[T], total: int, label: str) -> Iterator[T]:
     for count, item in enumerate(items, start=1):
         now = time.monotonic()
         if count == 1:
-            first = last = (
-                now  # the first item includes loading models and compiling, so it says nothing about the rest
-            )
+            first = last = now  # the first item includes loading and compiling, so it says nothing about the rest
         elif now - last >= _SECONDS_BETWEEN_LINES:
             last = now
             left = (now - first) / (count - 1) * (total - count)

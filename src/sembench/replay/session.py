@@ -1,7 +1,7 @@
-"""One isolated piece of traffic: donors are admitted, recipients measured against everything admitted before them.
+"""One isolated piece of traffic: donors are admitted, recipients are measured against everything admitted before.
 
-Isolation is the planner's own: every session has its scope in the tenant component of the namespace, so a recipient of
-one item can never be served from a donor of another, and a cross-tenant leak would show as a plan.
+The planner isolates sessions: each has its scope in the tenant component of the namespace, so a recipient of one item
+is never served from a donor of another, and a leak between tenants would show as a plan.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ReplayConfig:
 
 
 class Tools:
-    """What is expensive to make and made once per process: the tokenizer and the planners.
+    """The tokenizer and the planners, which are expensive and created once per process.
 
     With an embedder there are two planners, the second without it: the difference is what the embedder adds.
     """
@@ -67,7 +67,7 @@ class Session:
         self._encoded: tuple[str, Tokenized] | None = None
 
     def admit(self, donor_id: str, text: str, tenant: str | None) -> None:
-        """From now on this prompt is earlier traffic of its tenant."""
+        """Adds the prompt to the earlier traffic of its tenant."""
         ids = self._encode(text).ids
         if not len(ids):
             return
@@ -84,14 +84,14 @@ class Session:
         # The engine must compute at least the last token, so its prefix hit never covers the whole prompt.
         prefix_tokens = min(exact.prefix_blocks * pool.block_size, max(0, len(recipient.ids) - 1))
         for planner in self._tools.planners():
-            planner.settle()
-        plan, coverage = self._ask(self._tools.planner, recipient.ids, item, 0)
+            planner.wait_until_indexed()
+        plan, coverage = self._plan(self._tools.planner, recipient.ids, item, 0)
         token_plan = None
         if self._tools.token_planner is not None:
-            token_plan, _ = self._ask(self._tools.token_planner, recipient.ids, item, 0)
+            token_plan, _ = self._plan(self._tools.token_planner, recipient.ids, item, 0)
         beyond = plan
         if prefix_tokens:
-            beyond, _ = self._ask(self._tools.planner, recipient.ids, item, prefix_tokens)
+            beyond, _ = self._plan(self._tools.planner, recipient.ids, item, prefix_tokens)
         changed = _changed_positions(item, recipient, self._tools.tokenizer)
         return RequestRow(
             item_id=item.item_id,
@@ -122,12 +122,12 @@ class Session:
         self._pools.clear()
 
     def _encode(self, text: str) -> Tokenized:
-        """A recipient of a stream is encoded to be measured and again to be admitted: remember the last text."""
+        """Remembers the last text: a recipient of a stream is encoded to be measured and again to be admitted."""
         if self._encoded is None or self._encoded[0] != text:
             self._encoded = (text, self._tools.tokenizer.encode(text))
         return self._encoded[1]
 
-    def _ask(
+    def _plan(
         self, planner: DonorPlanner, ids: Ids, item: WorkloadItem, prefix_tokens: int
     ) -> tuple[PlanRow, Coverage | None]:
         started = time.perf_counter()
@@ -155,7 +155,7 @@ def _warm_up(planner: DonorPlanner) -> None:
     namespace = Namespace(tenant="warm-up", model=_MODEL)
     ids = np.arange(4 * _WARM_UP_TOKENS, dtype=np.int64) % 4093
     planner.register("warm-up", ids, namespace, "a text to start with")
-    planner.settle()
+    planner.wait_until_indexed()
     planner.plan(np.concatenate([ids[_WARM_UP_TOKENS:], ids]), namespace, 0, "a text to start with")
     planner.plan(ids, namespace, _WARM_UP_TOKENS, "a text to start with")
     planner.forget("warm-up")
@@ -193,7 +193,7 @@ def _planned(answer: ReusePlan, coverage: Coverage, block_size: int, plan_ms: fl
 
 
 def _changed_positions(item: WorkloadItem, recipient: Tokenized, tokenizer: Tokenizer) -> Ids | None:
-    """Recipient tokens that differ from the donor's at the manifest's edit positions; None if it is no hard negative.
+    """Recipient tokens that differ from the donor's at the manifest's edit positions; None if not a hard negative.
 
     Tokens that an edit touches but leaves equal (the last digits of a changed number) are not changed tokens.
     """

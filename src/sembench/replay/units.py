@@ -1,4 +1,4 @@
-"""What can be replayed independently: one item with its donors, or one whole stream in its order."""
+"""Units that can be replayed independently: single items with their donors, or one whole stream in order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ITEMS_PER_UNIT: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """``done`` are ids that need no row any more; in a stream they are still earlier traffic."""
+    """``done`` are ids of items that already have a row; in a stream they still are earlier traffic."""
 
     items: tuple[WorkloadItem, ...]
     stream_id: str | None
@@ -70,7 +70,7 @@ def _replay_stream(unit: Unit, tools: Tools) -> Iterator[RequestRow]:
 
 
 def replay_units(units: Sequence[Unit], config: ReplayConfig, jobs: int) -> Iterator[RequestRow]:
-    """Rows in the order in which they are ready. Every unit gives the same rows wherever it runs."""
+    """Rows in the order in which they are ready. A unit gives the same rows in any process."""
     if jobs <= 1 or len(units) <= 1:
         tools = Tools(config)
         try:
@@ -100,7 +100,7 @@ _tools: Tools | None = None
 
 
 def _start_worker(config: ReplayConfig) -> None:
-    global _tools  # noqa: PLW0603 - a worker process makes its tools once, not once per unit
+    global _tools  # noqa: PLW0603 - created once per worker process, not once per unit
     _tools = Tools(config)
 
 

@@ -1,7 +1,7 @@
-"""Every 64-token window of earlier traffic: which tokens of a new prompt lie inside a run of at least that length.
+"""Every 64-token window of earlier traffic: finds the tokens of a new prompt inside a run of at least that length.
 
-An oracle independent of the planner, and cheap enough for whole traces: windows are looked up by a rolling hash in a
-few sorted arrays and then compared token by token, so that a hash collision can only under-count.
+Independent of the planner and cheap enough for whole traces: windows are looked up by a rolling hash in a few sorted
+arrays and then compared token by token, so a hash collision can only under-count.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _COMPARED_AT_ONCE: Final = 8192
 
 
 class WindowIndex:
-    """Append-only. Levels of sorted hashes are merged as they grow, so adding stays amortised and looking up short."""
+    """Append-only. Levels of sorted hashes are merged as they grow: adding is amortized, look-ups see few levels."""
 
     def __init__(self, run_tokens: int = RUN_TOKENS) -> None:
         self._run = run_tokens

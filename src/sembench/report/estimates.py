@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sembench.paired import LEAST_VALUES, median_interval
+from sembench.paired import MIN_VALUES, median_interval
 from sembench.report.formats import TIMES
 
 Floats = NDArray[np.float64]
@@ -50,7 +50,7 @@ def bootstrap(n: int, statistic: Callable[[NDArray[np.intp]], Floats], seed: int
     value = float(statistic(np.arange(n)[np.newaxis, :])[0])
     if not math.isfinite(value):
         return None
-    if n < LEAST_VALUES:
+    if n < MIN_VALUES:
         return Estimate(n, value)
     random = np.random.default_rng(seed)
     batch = max(1, min(DRAWS, _CELLS // n))

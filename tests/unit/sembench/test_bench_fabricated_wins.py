@@ -351,7 +351,7 @@ def live_result_without_requests(run: Run) -> None:
     change(run, range(28), cold=None, warm=None, pair=None, backend=None, backend_confirmed_blocks=None)
 
 
-@refused_because("'ttft_ms' is -5.0, and no count is negative")
+@refused_because("'ttft_ms' is -5.0, but counts are not negative")
 def negative_time(run: Run) -> None:
     change(run, [1], warm={"ttft_ms": -5.0})
 

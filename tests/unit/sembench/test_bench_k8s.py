@@ -385,7 +385,7 @@ def test_a_pipe_is_read(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 def test_the_wrong_log_is_suspected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "any.log").write_text("nothing of interest\n")
     assert summarize_command("--engine", "sglang", "--input", str(tmp_path / "any.log")) == 0
-    assert "no line was understood" in capsys.readouterr().err
+    assert "no line was recognized" in capsys.readouterr().err
 
 
 def test_the_input_is_never_overwritten(tmp_path: Path) -> None:

@@ -323,7 +323,7 @@ def test_killed_and_resumed_is_the_same_as_never_killed(manifest: Path, tmp_path
         resumed = [*arguments, "--resume"]
         code, said = broken_off(resumed, len(whole) - streams + 1, signal.SIGTERM)
         assert code == 130
-        assert "with --resume to go on" in said
+        assert "with --resume to continue" in said
         assert main(resumed) == 0
     assert comparable(manifest) == whole
     assert not partial.exists()

@@ -455,9 +455,9 @@ def test_what_cannot_be_measured_is_refused(tmp_path: Path, values: dict[str, An
     run = live_run(tmp_path, **values)
     if refused:
         with pytest.raises(ConfigurationError, match=r"concurrency|cold run|connector-audit"):
-            run.require_sound()
+            run.require_valid()
     else:
-        run.require_sound()
+        run.require_valid()
 
 
 def test_a_stream_that_goes_on_sends_its_beginning_again() -> None:

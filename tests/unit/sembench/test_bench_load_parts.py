@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from sembase.errors import ConfigurationError
 from sembase.tokenizer import open_tokenizer
 from sembench.http.client import LiveReply
-from sembench.load.prompts import InventedPrompts, InventedWords, ManifestPrompts, PreparedPrompts, TracePrompts
+from sembench.load.prompts import GeneratedPrompts, GeneratedWords, ManifestPrompts, PreparedPrompts, TracePrompts
 from sembench.load.records import LoadRecord, cancelled_record, record_of
 from sembench.load.schedule import gamma_offsets, ramp_offsets
 from sembench.load.summary import Slo, confidence_ranks, summarize, summarize_load
 from sembench.load.trace_file import TraceEntry, read_trace
-from sembench.load.workload import WorkloadWish, open_workload
+from sembench.load.workload import WorkloadOptions, open_workload
 from sembench.manifest import WorkloadItem
 
 
@@ -100,7 +100,7 @@ def test_the_published_traces(name: str, requests: int) -> None:
 def trace_prompts(**limits: int | None) -> TracePrompts:
     entries = [TraceEntry(0.0, 1100, 5, (1, 2, 3)), TraceEntry(0.1, 1000, 9, (1, 2)), TraceEntry(0.2, 40, 3)]
     given_limits = {"max_prompt_tokens": None, "max_tokens": None, **limits}
-    return TracePrompts(InventedWords(0, None), entries, tenant="t", **given_limits)
+    return TracePrompts(GeneratedWords(0, None), entries, tenant="t", **given_limits)
 
 
 def test_equal_blocks_of_a_trace_are_equal_text() -> None:
@@ -116,18 +116,18 @@ def test_equal_blocks_of_a_trace_are_equal_text() -> None:
 
 
 def test_invented_prompts_share_no_prefix_and_follow_the_seed() -> None:
-    prompts = InventedPrompts(InventedWords(3, None), 30, 8, None)
+    prompts = GeneratedPrompts(GeneratedWords(3, None), 30, 8, None)
     texts = [prompts.get(number).text for number in range(50)]
     assert {len(text.split()) for text in texts} == {30}
     assert len({tuple(text.split()[:4]) for text in texts}) == 50
-    assert texts[7] == InventedPrompts(InventedWords(3, None), 30, 8, None).get(7).text
-    warm_up = InventedPrompts(InventedWords(3, None), 30, 8, None, name="warm-up")
+    assert texts[7] == GeneratedPrompts(GeneratedWords(3, None), 30, 8, None).get(7).text
+    warm_up = GeneratedPrompts(GeneratedWords(3, None), 30, 8, None, name="warm-up")
     assert warm_up.get(0).text not in texts
 
 
 def test_with_a_tokenizer_lengths_are_tokens() -> None:
     tokenizer = open_tokenizer(None)
-    text = InventedWords(0, tokenizer).text("x", 33)
+    text = GeneratedWords(0, tokenizer).text("x", 33)
     assert len(tokenizer.encode(text).ids) == 33
 
 
@@ -142,9 +142,9 @@ def test_manifest_prompts_go_round_and_keep_their_tenant() -> None:
     assert prompts.get(0).template == "chatml"
 
 
-def wish(**changes: object) -> WorkloadWish:
-    fields = dict.fromkeys(WorkloadWish.__slots__)
-    return WorkloadWish(**{**fields, "seed": 0, **changes})  # type: ignore[arg-type]
+def wish(**changes: object) -> WorkloadOptions:
+    fields = dict.fromkeys(WorkloadOptions.__slots__)
+    return WorkloadOptions(**{**fields, "seed": 0, **changes})  # type: ignore[arg-type]
 
 
 def test_what_to_send_must_be_said_once_and_must_end(tmp_path: Path) -> None:

@@ -242,7 +242,7 @@ def test_large_runs_cost_no_more() -> None:
 def test_a_speedup_needs_both_arms() -> None:
     row = pair(1, 100, 50)
     assert speedup(row) == 2.0
-    with pytest.raises(ValueError, match="i1 is no clean pair"):
+    with pytest.raises(ValueError, match="i1 is not a clean pair"):
         speedup(replace(row, cold=None))
 
 
