@@ -29,7 +29,9 @@ def replay_stream(tmp_path: Path, profile: str, dataset: str, most: int | None =
     items = build_items(records, ("stream",), TransformContext(records)).items
     write_manifest(tmp_path / "m.jsonl", items)
     config = ReplayConfig(planner=PlannerConfig(min_reuse_ratio=0.0))
-    figures = run_offline(OfflineRun(tmp_path / "m.jsonl", tmp_path / "r.json", config))["aggregate"]
+    figures = run_offline(OfflineRun(manifest=tmp_path / "m.jsonl", output=tmp_path / "r.json", config=config))[
+        "aggregate"
+    ]
     assert isinstance(figures, dict)
     assert figures["unverified_planned_token_rate"] == 0
     return figures

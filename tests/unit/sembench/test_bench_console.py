@@ -67,7 +67,7 @@ def test_a_terminal_gets_a_bar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
 @pytest.fixture
 def result(manifest: Path, tmp_path: Path) -> dict[str, Any]:
     config = ReplayConfig(planner=PlannerConfig(embedder="jaccard"))
-    return run_offline(OfflineRun(manifest, tmp_path / "r.json", config))
+    return run_offline(OfflineRun(manifest=manifest, output=tmp_path / "r.json", config=config))
 
 
 def test_the_tables_of_a_run(result: dict[str, Any]) -> None:
@@ -93,7 +93,7 @@ def test_the_tables_of_a_run(result: dict[str, Any]) -> None:
 
 
 def test_nothing_is_shown_of_what_did_not_run(manifest: Path, tmp_path: Path) -> None:
-    plain = run_offline(OfflineRun(manifest, tmp_path / "r.json", ReplayConfig(), max_items=2))
+    plain = run_offline(OfflineRun(manifest=manifest, output=tmp_path / "r.json", config=ReplayConfig(), max_items=2))
     assert ablation_table(plain) is None
     assert datasets_table(plain) is None
     checks = checks_table(plain).rows

@@ -124,7 +124,14 @@ def summary_of(rows: list[RequestRow]) -> dict[str, Any]:
 
 
 def assembled(run: Run, digest: str = "0" * 64) -> dict[str, Any]:
-    facts = RunFacts("live-gateway", run.evidence, "m.jsonl", digest, {**CONFIG, **run.config}, seed=7)
+    facts = RunFacts(
+        kind="live-gateway",
+        evidence=run.evidence,
+        manifest_name="m.jsonl",
+        manifest_digest=digest,
+        config={**CONFIG, **run.config},
+        seed=7,
+    )
     result: dict[str, Any] = json.loads(json.dumps(assemble(facts, run.rows)))
     if run.after is not None:
         run.after(result)

@@ -113,7 +113,15 @@ def leaking(row: RequestRow, tokens: int) -> RequestRow:
 
 def live_result(*rows: RequestRow) -> tuple[dict[str, Any], list[RequestRow]]:
     engine = {"name": "vllm", "version": "1", "model": "a"}
-    facts = RunFacts("live", Evidence.MEASURED_LIVE, "m.jsonl", "0" * 64, CONFIG, seed=3, engine=engine)
+    facts = RunFacts(
+        kind="live",
+        evidence=Evidence.MEASURED_LIVE,
+        manifest_name="m.jsonl",
+        manifest_digest="0" * 64,
+        config=CONFIG,
+        seed=3,
+        engine=engine,
+    )
     chosen = list(rows) or [ROW, COLD]
     return json.loads(json.dumps(assemble(facts, chosen))), chosen
 
@@ -740,7 +748,18 @@ def test_an_offline_result_cannot_prove_materialized_reuse() -> None:
         backend=None,
     )
     result = json.loads(
-        json.dumps(assemble(RunFacts("offline", Evidence.OFFLINE, "m", "0" * 64, {"block_size": 16}), [row]))
+        json.dumps(
+            assemble(
+                RunFacts(
+                    kind="offline",
+                    evidence=Evidence.OFFLINE,
+                    manifest_name="m",
+                    manifest_digest="0" * 64,
+                    config={"block_size": 16},
+                ),
+                [row],
+            )
+        )
     )
     asked = GateRequest(require_materialized_reuse=True, allow_missing=True)
     assert judge(result, [row], ENGINE, asked).failures == [
@@ -909,7 +928,16 @@ def test_one_live_field_is_too_many_offline(alone: dict[str, Any]) -> None:
     names = ("backend_confirmed_blocks", "route_outcome", "quality_pass", "cold", "warm", "pair", "backend")
     empty: dict[str, Any] = dict.fromkeys(names)
     row = replace(ROW, **{**empty, **alone})
-    result = assemble(RunFacts("offline", Evidence.OFFLINE, "m", "0" * 64, {"block_size": 16}), [row])
+    result = assemble(
+        RunFacts(
+            kind="offline",
+            evidence=Evidence.OFFLINE,
+            manifest_name="m",
+            manifest_digest="0" * 64,
+            config={"block_size": 16},
+        ),
+        [row],
+    )
     refused = any(
         "only a live run can hold" in failure for failure in judge(result, [row], None, GateRequest()).failures
     )
@@ -953,7 +981,10 @@ def test_a_cold_run_alone_is_held_to_its_own_prompt() -> None:
 
 def test_blocks_without_a_block_size_are_at_most_tokens() -> None:
     row = replace(ROW, cold=None, pair=None, backend=None, backend_confirmed_blocks=None, total_blocks=166)
-    result = assemble(RunFacts("live", Evidence.MEASURED_LIVE, "m", "0" * 64, {}), [row])
+    result = assemble(
+        RunFacts(kind="live", evidence=Evidence.MEASURED_LIVE, manifest_name="m", manifest_digest="0" * 64, config={}),
+        [row],
+    )
     assert judge(result, [row], None, GateRequest()).failures == ["row a: more blocks than tokens"]
 
 

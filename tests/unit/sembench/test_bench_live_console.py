@@ -45,7 +45,11 @@ def pair(number: int, *, reused: int | None, negative: bool = False, cold_ms: fl
 
 def shown(rows: list[RequestRow], sittings: Sequence[dict[str, Any]] = (), **config: Any) -> str:
     facts = RunFacts(
-        *("live_gateway", Evidence.MEASURED_LIVE, "m.jsonl", "0" * 64, {**CONFIG, **config}),
+        kind="live_gateway",
+        evidence=Evidence.MEASURED_LIVE,
+        manifest_name="m.jsonl",
+        manifest_digest="0" * 64,
+        config={**CONFIG, **config},
         seed=0,
         extra={"sittings": list(sittings)},
     )
@@ -68,7 +72,14 @@ def test_hit_only_stands_beside_the_blended_figure_with_both_ns() -> None:
     assert re.search(r"^blended: every clean pair, misses included +1\.00x +- +4$", text, re.MULTILINE)
     assert re.search(r"^ +of these with confirmed reuse \(hit-only\) +3\.00x +- +1$", text, re.MULTILINE)
     assert re.search(r"^negative controls \(must be 1\) +1\.00x +- +1$", text, re.MULTILINE)
-    facts = RunFacts("live_gateway", Evidence.MEASURED_LIVE, "m.jsonl", "0" * 64, CONFIG, seed=0)
+    facts = RunFacts(
+        kind="live_gateway",
+        evidence=Evidence.MEASURED_LIVE,
+        manifest_name="m.jsonl",
+        manifest_digest="0" * 64,
+        config=CONFIG,
+        seed=0,
+    )
     narrow = narrow_text(live_tables(assemble(facts, ROWS))[0], 80)
     assert "blended" in narrow
     assert "hit-only" in narrow

@@ -434,7 +434,14 @@ def test_route_figures_out_of_range_are_not_measured() -> None:
 
 def live_run(tmp_path: Path, **values: Any) -> LiveRun:
     options = LiveOptions(**values.pop("options", {}))
-    return LiveRun("live_gateway", tmp_path / "m", tmp_path / "r", "http://x", options, **values)
+    return LiveRun(
+        kind="live_gateway",
+        manifest=tmp_path / "m",
+        output=tmp_path / "r",
+        base_url="http://x",
+        options=options,
+        **values,
+    )
 
 
 @pytest.mark.parametrize(

@@ -247,7 +247,9 @@ def test_a_speedup_needs_both_arms() -> None:
 
 
 def facts(**config: Any) -> RunFacts:
-    return RunFacts("live", Evidence.MEASURED_LIVE, "m", "0" * 64, config, seed=9)
+    return RunFacts(
+        kind="live", evidence=Evidence.MEASURED_LIVE, manifest_name="m", manifest_digest="0" * 64, config=config, seed=9
+    )
 
 
 def test_results_compute_their_pairs_themselves() -> None:

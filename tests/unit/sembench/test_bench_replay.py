@@ -31,7 +31,7 @@ def without_times(value: Any) -> Any:
 
 
 def run(manifest: Path, output: Path, **options: Any) -> dict[str, Any]:
-    return run_offline(OfflineRun(manifest, output, ReplayConfig(), **options))
+    return run_offline(OfflineRun(manifest=manifest, output=output, config=ReplayConfig(), **options))
 
 
 def rows_by_transform(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -150,7 +150,7 @@ def test_rows_of_another_run_are_refused(manifest: Path, tmp_path: Path, monkeyp
         interrupt_after(patched, 2)
         with pytest.raises(KeyboardInterrupt):
             run(manifest, output)
-    other = OfflineRun(manifest, output, ReplayConfig(block_size=32), resume=True)
+    other = OfflineRun(manifest=manifest, output=output, config=ReplayConfig(block_size=32), resume=True)
     with pytest.raises(ConfigurationError, match="belongs to a run with another manifest or other settings"):
         run_offline(other)
     lines = partial_path(output).read_text().splitlines()
@@ -298,7 +298,7 @@ def test_the_bench_believes_no_planner(fixture_items: tuple[WorkloadItem, ...]) 
 
 def test_one_donor_only_gives_less(manifest: Path, tmp_path: Path) -> None:
     single = ReplayConfig(planner=PlannerConfig(multi_donor=False, min_reuse_ratio=0.0))
-    result = run_offline(OfflineRun(manifest, tmp_path / "r.json", single))
+    result = run_offline(OfflineRun(manifest=manifest, output=tmp_path / "r.json", config=single))
     row = rows_by_transform(result)["multi_donor_composite"]
     assert row["plan"]["donors"] == 1
     assert 0 < row["plan"]["planned_tokens"] < 0.5 * row["prompt_tokens"]
@@ -307,7 +307,7 @@ def test_one_donor_only_gives_less(manifest: Path, tmp_path: Path) -> None:
 
 def test_an_embedder_is_compared_with_none(manifest: Path, tmp_path: Path) -> None:
     config = ReplayConfig(planner=PlannerConfig(embedder="jaccard"))
-    result = run_offline(OfflineRun(manifest, tmp_path / "r.json", config))
+    result = run_offline(OfflineRun(manifest=manifest, output=tmp_path / "r.json", config=config))
     plain = run(manifest, tmp_path / "plain.json")
     for row, alone in zip(result["requests"], plain["requests"], strict=True):
         without = {k: v for k, v in row["token_plan"].items() if k != "plan_ms"}
@@ -324,7 +324,7 @@ def test_an_embedder_is_compared_with_none(manifest: Path, tmp_path: Path) -> No
 def test_an_unknown_embedder_is_an_error_not_a_token_path(manifest: Path, tmp_path: Path) -> None:
     config = ReplayConfig(planner=PlannerConfig(embedder="jackard"))
     with pytest.raises(ConfigurationError, match="Did you mean 'jaccard'"):
-        run_offline(OfflineRun(manifest, tmp_path / "r.json", config))
+        run_offline(OfflineRun(manifest=manifest, output=tmp_path / "r.json", config=config))
 
 
 def test_a_resumed_run_says_what_was_already_done(
@@ -346,10 +346,12 @@ def test_a_resumed_run_says_what_was_already_done(
 def test_with_fragments_the_embedder_adds_blocks_and_without_none(manifest: Path, tmp_path: Path) -> None:
     """ADR 3: by default the token path finds every run that may be planned."""
     by_default = ReplayConfig(planner=PlannerConfig(embedder="jaccard"))
-    result = run_offline(OfflineRun(manifest, tmp_path / "r.json", by_default))
+    result = run_offline(OfflineRun(manifest=manifest, output=tmp_path / "r.json", config=by_default))
     assert result["aggregate"]["semantic_path_extra_candidate_blocks"] == 0
     loose = PlannerConfig(embedder="jaccard", exact_materialization_only=False, fuzzy_chunks=True)
-    result = run_offline(OfflineRun(manifest, tmp_path / "loose.json", ReplayConfig(planner=loose)))
+    result = run_offline(
+        OfflineRun(manifest=manifest, output=tmp_path / "loose.json", config=ReplayConfig(planner=loose))
+    )
     assert result["aggregate"]["semantic_path_extra_candidate_blocks"] > 0
     assert result["aggregate"]["unverified_planned_token_rate"] == 0
 

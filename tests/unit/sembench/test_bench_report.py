@@ -108,11 +108,11 @@ def live_rows(seed: int = 1, per_transform: int = 8, faster: float = 1.0, text: 
 
 def write_live(path: Path, rows: Sequence[RequestRow], **engine: Any) -> Path:
     facts = RunFacts(
-        "live-gateway",
-        Evidence.MEASURED_LIVE,
-        "m.jsonl",
-        "ab" * 32,
-        {"block_size": 16},
+        kind="live-gateway",
+        evidence=Evidence.MEASURED_LIVE,
+        manifest_name="m.jsonl",
+        manifest_digest="ab" * 32,
+        config={"block_size": 16},
         seed=3,
         engine={"name": "vllm", "version": "0.32", **engine},
     )
@@ -128,7 +128,7 @@ def live(tmp_path: Path) -> Path:
 @pytest.fixture
 def offline(tmp_path: Path, manifest: Path) -> Path:
     output = tmp_path / "offline.json"
-    run_offline(OfflineRun(manifest, output, ReplayConfig()))
+    run_offline(OfflineRun(manifest=manifest, output=output, config=ReplayConfig()))
     return output
 
 

@@ -255,7 +255,14 @@ def paired(path: Path) -> Path:
                 backend=BackendRow(item, outcome, reused, reused, 0, reused, 40 if reused else 1000),
             )
         )
-    facts = RunFacts("live", Evidence.MEASURED_LIVE, "m", "0" * 64, {"block_size": 16}, seed=1)
+    facts = RunFacts(
+        kind="live",
+        evidence=Evidence.MEASURED_LIVE,
+        manifest_name="m",
+        manifest_digest="0" * 64,
+        config={"block_size": 16},
+        seed=1,
+    )
     write_result(path, assemble(facts, rows))
     return path
 
@@ -302,7 +309,14 @@ def test_the_command_prints_writes_and_the_report_draws(tmp_path: Path, capsys: 
 def test_a_run_without_an_audit_is_told_what_it_lacks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     result, rows = read_result(paired(tmp_path / "r.json"))
     silent = [replace(row, backend=None, backend_confirmed_blocks=None) for row in rows]
-    facts = RunFacts("live", Evidence.MEASURED_LIVE, "m", "0" * 64, result["config"], seed=1)
+    facts = RunFacts(
+        kind="live",
+        evidence=Evidence.MEASURED_LIVE,
+        manifest_name="m",
+        manifest_digest="0" * 64,
+        config=result["config"],
+        seed=1,
+    )
     write_result(tmp_path / "silent.json", assemble(facts, silent))
     lengths = tmp_path / "h.csv"
     lengths.write_text("tokens,count\n1024,10\n", encoding="utf-8")
