@@ -164,9 +164,9 @@ def test_headers_are_sent_and_written_nowhere(pairs_only: Path, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("flags", "complaint"),
     [
-        (("--capture-logprobs", "4"), "4 likeliest tokens are too few"),
-        (("--quality-threshold", "0"), "every answer would pass"),
-        (("--quality-threshold", "-0.1"), "at least 0"),
+        (("--capture-logprobs", "4"), "at least 5, got '4'"),
+        (("--quality-threshold", "0"), "above 0 and at most 1, got '0'"),
+        (("--quality-threshold", "-0.1"), "above 0 and at most 1, got '-0.1'"),
     ],
 )
 def test_what_lets_everything_pass_is_refused(
