@@ -32,7 +32,7 @@ class SglangTracker:
     def __init__(self, *, require_salt: bool = False, enabled: bool = True) -> None:
         self._require_salt = require_salt
         self._bench = TrackerBench(options=SglangOptions(gates=OPEN, refresh_on_repeat=False, min_donor_tokens=64))
-        self._planner: Planner = self._bench.provider.donors._planner
+        self._planner: Planner = self._bench.provider.donors._findable._planner
         if not enabled:
             self._planner.settings = Settings(embedder="none", enabled=False)
         self._cache = ExactCache()

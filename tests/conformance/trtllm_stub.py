@@ -46,7 +46,7 @@ class TrtllmStub:
         promised = self._engine.serve(request)
         record = self._engine.last
         self._leader._hear()
-        for donor_id in self._leader.donors._living:
+        for donor_id in self._leader.donors.ids():
             self._known.setdefault(donor_id, list(tokens))
         if record is None:
             return Answer(boundary, promised)
@@ -62,7 +62,7 @@ class TrtllmStub:
         self._engine.forget_tree()
 
     def forget_donors(self) -> None:
-        for donor_id in list(self._leader.donors._living):
+        for donor_id in self._leader.donors.ids():
             self._leader.donors.drop(donor_id, "reset")
 
     def break_look_up(self, broken: bool) -> None:

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semblend.contract import Namespace
+from semblend.integration.core.donor_book import DonorBook
 from semblend.integration.vllm.capture import CaptureDesk
-from semblend.integration.vllm.donors import DonorBook
 from semblend.integration.vllm.options import ConnectorOptions
 from semblend.integration.vllm.orders import CaptureOrder
 
@@ -25,9 +25,9 @@ class Table:
     def __init__(self, block: int, step: int) -> None:
         self.block = block
         self.given_up: list[str] = []
-        self.book = DonorBook(10**6, 1)
+        self.book = DonorBook(10**6)
         options = ConnectorOptions(capture_step_tokens=step)
-        self.desk = CaptureDesk(options, self.book, block, lambda _: None, self.given_up.append)
+        self.desk = CaptureDesk(options, self.book, block, 1, lambda _: None, self.given_up.append)
         self.requests: dict[str, Any] = {}
 
     def open(self, name: str, tokens: int, computed: int | None = None) -> Any:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from semblend.contract.donor_event import tenant_of_salt
-from semblend.contract.namespace import UNKNOWN, Component
+from semblend.contract.namespace import UNKNOWN, Component, Namespace
 from semblend.integration.rotary import rope_parameters
 
 _WEIGHT_SUFFIXES: Final = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".index.json")
@@ -62,6 +62,13 @@ def parallel_layout(source: Any, names: Sequence[str], *, without_suffix: str = 
 def tenant_identity(cache_salt: str | None, *, require_salt: bool) -> Component:
     """The tenant by the digest of its salt: a salt never leaves as plain text."""
     return UNKNOWN if cache_salt is None and require_salt else tenant_of_salt(cache_salt)
+
+
+def announced_names(namespace: Namespace) -> tuple[str | None, str | None]:
+    """Tenant and adapter as routers know them: an adapter by its name alone. Of known namespaces only."""
+    tenant, lora = namespace.tenant, namespace.lora
+    assert tenant is None or isinstance(tenant, str), "donors have a known namespace"
+    return tenant, str(json.loads(lora)["name"]) if isinstance(lora, str) else None
 
 
 def text_config(model_config: Any) -> Any:

@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sembase.errors import DonorError
-from semblend.contract import DonorEvicted, DonorRegistered, Event, Namespace, ReusePlan
+from semblend.contract import Event, Namespace
 from semblend.contract.donor_event import Tier
 from semblend.integration.announce import SILENT, Announcer
+from semblend.integration.core.findable_donors import FindableDonors
 from semblend.pipeline.planner import Planner
 
 
@@ -38,15 +39,16 @@ class Donors:
         page_tokens: int,
         announcer: Announcer = SILENT,
     ) -> None:
-        self.version = 0
-        self._planner = planner
-        self._emit = emit
+        self._findable = FindableDonors(planner, emit, announcer)
         self._min_tokens = min_tokens
         self._page_tokens = page_tokens
-        self._announcer = announcer
         self._held: dict[str, Donor] = {}
         self._tiers: dict[str, Tier] = {}  # of those the device no longer has whole
         self._serial = 0
+
+    @property
+    def version(self) -> int:
+        return self._findable.version
 
     def __len__(self) -> int:
         return len(self._held)
@@ -59,14 +61,10 @@ class Donors:
         """A new donor, unless too little of it is new. A donor that it merely continues makes way for it."""
         if not namespace.is_known or len(tokens) < self._min_tokens:
             return None
-        known = self._planner.plan(tokens, namespace)
-        continued = None
-        if isinstance(known, ReusePlan):
-            if len(tokens) - known.reused_tokens < self._min_tokens:
-                return None
-            head = known.runs[0]
-            if head.donor_start == head.target_start == 0 and head.length == len(self._held[head.donor_id].tokens):
-                continued = head.donor_id
+        known = self._findable.reusable(tokens, namespace)
+        if known is not None and len(tokens) - known.reused_tokens < self._min_tokens:
+            return None
+        continued = self._findable.continued_by(known, lambda donor_id: len(self._held[donor_id].tokens))
         self._serial += 1
         donor_id = f"{rid[:64]}#{self._serial}"
         if not self._register(donor_id, Donor(tokens.copy(), namespace), text):
@@ -74,7 +72,7 @@ class Donors:
         if continued is not None:
             self.drop(continued, "superseded")
         blocks = -(-len(tokens) // self._page_tokens)
-        self._emit(DonorRegistered(rid, donor_id, namespace.digest(), len(tokens), blocks))
+        self._findable.registered(rid, donor_id, len(tokens), namespace, blocks)
         return donor_id
 
     def shorten(self, donor_id: str, tokens: int) -> None:
@@ -91,40 +89,28 @@ class Donors:
         """The last part of a donor that was asked for stands in ``tier``; whoever routes hears of a change."""
         if donor_id in self._held and tier != self._tiers.get(donor_id, "device"):
             self._tiers[donor_id] = tier
-            self._announcer.relocated(donor_id, tier)
+            self._findable.announcer.relocated(donor_id, tier)
 
-    def drop(self, donor_id: str, reason: str) -> None:
-        if self._strike(donor_id, reason):
-            self._announcer.withdrawn(donor_id, reason)
+    def drop(self, donor_id: str, reason: str, *, is_purge: bool = False) -> None:
+        self._tiers.pop(donor_id, None)
+        if (donor := self._held.pop(donor_id, None)) is not None:
+            self._findable.removed(donor_id, donor.namespace, reason, is_purge=is_purge)
 
     def clear(self) -> None:
         for donor_id in list(self._held):
-            self._strike(donor_id, "reset")
-        self._announcer.purged("reset")
-
-    def _strike(self, donor_id: str, reason: str) -> bool:
-        self._planner.forget(donor_id)
-        self._tiers.pop(donor_id, None)
-        donor = self._held.pop(donor_id, None)
-        if donor is None:
-            return False
-        self.version += 1
-        self._emit(DonorEvicted(donor_id, donor.namespace.digest(), reason))
-        return True
+            self.drop(donor_id, "reset", is_purge=True)
+        self._findable.announcer.purged("reset")
 
     def _register(self, donor_id: str, donor: Donor, text: str | None) -> bool:
         try:
-            evicted = self._planner.register(donor_id, donor.tokens, donor.namespace, text)
+            evicted = self._findable.index(donor_id, donor.tokens, donor.namespace, text)
         except DonorError:  # larger than the whole index
             self.drop(donor_id, "not indexed")
             return False
-        self.version += 1
         self._held[donor_id] = donor
         for other in evicted:
             self.drop(other, "index_full")
         if donor_id not in self._held:
             return False
-        tenant = donor.namespace.tenant
-        assert tenant is None or isinstance(tenant, str), "donors have a known namespace"
-        self._announcer.loadable(donor_id, donor.tokens, tenant, None, self._tiers.get(donor_id, "device"))
+        self._findable.announce(donor_id, donor.tokens, donor.namespace, self._tiers.get(donor_id, "device"))
         return True

@@ -6,7 +6,6 @@ Knows requests, plans and events, no tensor and no engine. The radix backend ask
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -28,6 +27,7 @@ from semblend.contract.donor_event import Tier
 from semblend.integration.claims import cut_at, exact_until, with_share, within_holes
 from semblend.integration.core.provenance import provenance
 from semblend.integration.core.request_record import RequestRecord
+from semblend.integration.core.request_table import RequestTable
 from semblend.integration.sglang.alternates import shared_prefix, verified
 from semblend.integration.sglang.provider import StagedRequest
 from semblend.plan.fidelity import OPEN, FidelityGate
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from semblend.integration.sglang.options import SglangOptions
     from semblend.integration.sglang.provider import SemanticPrefixProvider
 
-MAX_RECORDS: Final = 8192
 _ATTEMPTS: Final = 3
 
 Resident = Callable[[NDArray[np.uint32], int], "Reach"]  # a donor, and how many of its first tokens are needed
@@ -85,7 +84,7 @@ class RequestTracker:
         self._fidelity = fidelity
         self._model = model
         self._can_choose = can_choose
-        self._records: OrderedDict[str, SglangRequest] = OrderedDict()
+        self._records: RequestTable[str, SglangRequest] = RequestTable()
 
     def __len__(self) -> int:
         return len(self._records)
@@ -100,21 +99,13 @@ class RequestTracker:
             return held
         if held is not None and held.is_accepted and held.owner is not owner:
             return None
-        self._records[rid] = record = SglangRequest(rid, tokens, namespace, hints, owner=owner)
-        self._make_room()
+        record = SglangRequest(rid, tokens, namespace, hints, owner=owner)
+        self._records.add(rid, record)
         return record
 
     def expect(self, rid: str, tokens: NDArray[np.uint32], namespace: Namespace) -> None:
         """A request that will be looked up when its turn comes: the provider may begin to think."""
         self.provider.on_request_staged(StagedRequest(rid, tokens, namespace, 0))
-
-    def _make_room(self) -> None:
-        """A request that runs on loaded KV is never forgotten: the record keeps its KV out of the tree."""
-        while len(self._records) > MAX_RECORDS:
-            oldest = next((rid for rid, record in self._records.items() if not record.is_accepted), None)
-            if oldest is None:
-                return
-            del self._records[oldest]
 
     def known(self, rid: str) -> SglangRequest | None:
         return self._records.get(rid)
@@ -287,7 +278,7 @@ class RequestTracker:
 
     def released(self, rid: str) -> None:
         """The request holds no KV any more."""
-        record = self._records.pop(rid, None)
+        record = self._records.pop(rid)
         if record is not None and record.decline is not None and not record.is_accepted:
             self._emit(Declined(rid, record.decline.reason.value, record.decline.detail))
         self.provider.on_request_released(rid)

@@ -6,9 +6,8 @@ Requests come in as the engine asks about them; orders for the worker go out onc
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -20,11 +19,12 @@ from semblend.contract import (
     Event,
     FaultContained,
     LoadAdvertised,
-    LookupFinished,
     Materialized,
     Namespace,
     ReusePlan,
 )
+from semblend.integration.core.request_table import RequestTable
+from semblend.integration.hints import Hints
 from semblend.integration.trtllm.donors import Donors
 from semblend.integration.trtllm.interface import LlmRequest, SchedulerOutput
 from semblend.integration.trtllm.link import Link, Loaded, Saved, SaveFailed
@@ -32,10 +32,8 @@ from semblend.integration.trtllm.namespace import request_namespace
 from semblend.integration.trtllm.options import TrtllmOptions
 from semblend.integration.trtllm.orders import LoadOrder, SaveOrder, StepOrders
 from semblend.integration.trtllm.plan_kinds import LoadPlan, classify, refusal
-from semblend.integration.trtllm.record import Record
+from semblend.integration.trtllm.record import TrtllmRequest
 from semblend.pipeline.planner import Planner
-
-MAX_RECORDS: Final = 8192
 
 
 class Leader:
@@ -59,7 +57,7 @@ class Leader:
         self._emit = emit
         self._obstacle = obstacle
         self._block_tokens = block_tokens
-        self._records: OrderedDict[int, Record] = OrderedDict()
+        self._records: RequestTable[int, TrtllmRequest] = RequestTable()
         self._awaiting: dict[int, str] = {}  # requests that were promised a donor and have no pages yet
         self._loads: list[LoadOrder] = []
         self.donors = Donors(planner, emit, options.min_donor_tokens, options.host_bytes)
@@ -71,7 +69,7 @@ class Leader:
     def loads_pages(self) -> bool:
         return self._options.materialization != "off" and self._obstacle is None and not self._link.fault
 
-    def known(self, request_id: int) -> Record | None:
+    def known(self, request_id: int) -> TrtllmRequest | None:
         return self._records.get(request_id)
 
     # -- a request is asked about ------------------------------------------------------------------------------------
@@ -82,28 +80,15 @@ class Leader:
         tokens = np.asarray(request.get_tokens(0), dtype=np.uint32)
         namespace = request_namespace(self._deployment, request, require_salt=self._options.require_salt)
         self._recall(request.request_id)
-        record = self._records[request.request_id] = Record(tokens, namespace, self._block_tokens)
-        self._make_room()
+        record = TrtllmRequest(str(request.request_id), tokens, namespace, Hints(), block_tokens=self._block_tokens)
+        record.exact_prefix_tokens = boundary
+        self._records.add(request.request_id, record)
         started = time.perf_counter()
         self._answer(record, request, boundary)
-        plan, decline = record.plan, record.decline
-        self._emit(
-            LookupFinished(
-                str(request.request_id),
-                namespace.digest(),
-                len(tokens),
-                boundary,
-                plan.reused_tokens if plan is not None else 0,
-                len(plan.runs) if plan is not None else 0,
-                plan.donor_ids if plan is not None else (),
-                None,
-                None if decline is None else decline.reason.value,
-                (time.perf_counter() - started) * 1e6,
-            )
-        )
+        self._emit(record.lookup_event(time.perf_counter() - started))
         return record.load.tokens
 
-    def _answer(self, record: Record, request: LlmRequest, boundary: int) -> None:
+    def _answer(self, record: TrtllmRequest, request: LlmRequest, boundary: int) -> None:
         if (why := _unfit(request)) is not None:
             record.decline = Decline(DeclineReason.UNSUPPORTED_MODE, why)
             return
@@ -118,6 +103,7 @@ class Leader:
         record.decline = self._refused(load, answer)
         if record.decline is None:
             record.load = load
+            record.is_accepted = True  # until its end the engine counts on the claim
             self._awaiting[request.request_id] = load.donor_id
             self.donors.used(load.donor_id)
 
@@ -133,21 +119,13 @@ class Leader:
 
     def withdraw(self, request_id: int) -> None:
         """Something broke while a request was asked about: nothing of it stays behind."""
-        self._records.pop(request_id, None)
+        self._records.pop(request_id)
         self._recall(request_id)
 
     def _recall(self, request_id: int) -> None:
         """Its pages are no longer its own: an order that has not gone out would write into somebody else's."""
         self._awaiting.pop(request_id, None)
         self._loads = [order for order in self._loads if order.request_id != request_id]
-
-    def _make_room(self) -> None:
-        """A request whose end we never heard of does not stay for ever; one that was promised KV does."""
-        while len(self._records) > MAX_RECORDS:
-            oldest = next((key for key, record in self._records.items() if not record.load.tokens), None)
-            if oldest is None:
-                return
-            del self._records[oldest]
 
     # -- one step ----------------------------------------------------------------------------------------------------
 
@@ -184,7 +162,8 @@ class Leader:
         self._hear()
         loads, self._loads = tuple(self._loads), []
         for order in loads:
-            record = self._records[order.request_id]
+            record = self._records.get(order.request_id)
+            assert record is not None, "a claimed request is never forgotten"
             donors, boundary = (order.donor_id,), record.load.boundary
             self._emit(LoadAdvertised(str(order.request_id), donors, record.loaded_tokens, boundary))
         is_concerned = self._options.materialization != "off" and self._obstacle is None
@@ -202,13 +181,13 @@ class Leader:
             is_prefilled = record.reported(data, is_new=is_new)
             self._count(data.request_id, record)
             if record.is_offered and data.computed_position < len(record.tokens) - 1:  # it had not ended after all
-                self.donors.withdraw(record.donor_id, "incomplete")
+                self.donors.withdraw(record.donor_id or "", "incomplete")
                 record.is_offered = False
             if is_prefilled and self.loads_pages and (order := self._save(data.request_id, record)) is not None:
                 saves.append(order)
         return saves
 
-    def _save(self, request_id: int, record: Record) -> SaveOrder | None:
+    def _save(self, request_id: int, record: TrtllmRequest) -> SaveOrder | None:
         blocks = len(record.tokens) // self._block_tokens
         if record.is_offered or not 0 < blocks <= len(record.block_ids):
             return None
@@ -235,7 +214,7 @@ class Leader:
                         record.load_ms = load_ms
                         self._count(request_id, record)
 
-    def _count(self, request_id: int, record: Record) -> None:
+    def _count(self, request_id: int, record: TrtllmRequest) -> None:
         """Reuse is what the worker has loaded and the engine has shown that it did not compute."""
         if record.is_counted or record.load_ms is None or record.served_tokens is None:
             return
@@ -254,7 +233,7 @@ class Leader:
     def finished(self, request: LlmRequest) -> None:
         self._hear()
         self._recall(request.request_id)
-        record = self._records.pop(request.request_id, None)
+        record = self._records.pop(request.request_id)
         if record is None:
             return
         record.ended(len(request.get_tokens(0)))

@@ -11,10 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-import numpy as np
-from numpy.typing import NDArray
-
-from semblend.contract import Decline, Namespace, ReusePlan
+from semblend.integration.core.request_record import RequestRecord
 from semblend.integration.trtllm.interface import RequestData
 from semblend.integration.trtllm.plan_kinds import LoadPlan, PlanKind, not_loaded
 
@@ -22,16 +19,12 @@ _NOTHING: Final = not_loaded(PlanKind.DISCOVERY_ONLY)
 
 
 @dataclass(slots=True)
-class Record:
+class TrtllmRequest(RequestRecord):
     """``served_tokens`` and ``load_ms`` are None until the engine and the worker have shown them."""
 
-    tokens: NDArray[np.uint32]
-    namespace: Namespace
-    block_tokens: int
+    block_tokens: int = field(kw_only=True)
     load: LoadPlan = _NOTHING
     kind: PlanKind = PlanKind.DISCOVERY_ONLY  # of what was found, loaded or not
-    plan: ReusePlan | None = None
-    decline: Decline | None = None
     block_ids: list[int] = field(default_factory=list)
     is_dispatched: bool = False
     loaded_tokens: int = 0
@@ -39,7 +32,6 @@ class Record:
     served_tokens: int | None = None
     is_counted: bool = False  # as materialized, or as not
     is_offered: bool = False  # as a donor
-    donor_id: str = ""  # of its own pages, once they are to be saved
     _reports: int = 0
     _first_step_tokens: int = 0
     _is_replayed: bool = False

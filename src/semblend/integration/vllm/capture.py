@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from semblend.contract import Namespace
-from semblend.integration.vllm.donors import Donor, DonorBook
+from semblend.integration.core.donor_book import Donor, DonorBook
 from semblend.integration.vllm.options import ConnectorOptions
 from semblend.integration.vllm.orders import CaptureOrder
 
@@ -44,6 +44,7 @@ class CaptureDesk:
         options: ConnectorOptions,
         book: DonorBook,
         block_tokens: int,
+        bytes_per_token: int,
         on_evicted: Callable[[Donor], None],
         on_given_up: Callable[[str], None],
         *,
@@ -52,6 +53,7 @@ class CaptureDesk:
         self._options = options
         self._book = book
         self._block_tokens = block_tokens
+        self._bytes_per_token = bytes_per_token
         self._step_tokens = max(block_tokens, options.capture_step_tokens // block_tokens * block_tokens)
         self._on_evicted = on_evicted
         self._on_given_up = on_given_up
@@ -77,7 +79,7 @@ class CaptureDesk:
 
     def reserve(self, request: Request, donor_id: str, tokens: int, namespace: Namespace) -> CaptureJob | None:
         """Room for ``tokens`` of a request, as a job that nobody works on yet; ``None`` when the store is too small."""
-        gone = self._book.reserve(Donor(donor_id, tokens, namespace))
+        gone = self._book.reserve(Donor(donor_id, tokens, namespace, tokens * self._bytes_per_token))
         if gone is None:
             return None
         for donor in gone:

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from sembase.errors import DonorError
 from semblend.contract import (
     DeclineReason,
-    DonorEvicted,
-    DonorRegistered,
     Event,
     FaultContained,
     Namespace,
@@ -22,10 +20,10 @@ from semblend.contract import (
     TokenRange,
 )
 from semblend.integration.announce import SILENT, Announcer
+from semblend.integration.core.donor_book import Donor, DonorBook
+from semblend.integration.core.findable_donors import FindableDonors
 from semblend.integration.core.metrics import MetricsRecorder
 from semblend.integration.vllm.capture import CaptureDesk
-from semblend.integration.vllm.donors import Donor, DonorBook
-from semblend.integration.vllm.namespace import announced_names
 from semblend.integration.vllm.options import ConnectorOptions
 from semblend.integration.vllm.orders import CaptureOrder, StepNews, StudyOrder
 from semblend.integration.vllm.request_record import VllmRequest
@@ -81,8 +79,9 @@ class DonorKeeper:
         self._announcer = announcer
         self._block_tokens = block_tokens
         self._ranks = ranks
-        self._book = DonorBook(options.host_bytes, bytes_per_token)
-        self._desk = CaptureDesk(options, self._book, block_tokens, self._evicted, self._given_up)
+        self._book = DonorBook(options.host_bytes)
+        self._findable = FindableDonors(planner, emit, announcer)
+        self._desk = CaptureDesk(options, self._book, block_tokens, bytes_per_token, self._evicted, self._given_up)
         self._studies = StudyDesk()
         self._copying: dict[str, StudyJob] = {}  # studied, and on their way into the store
         self._unstudied: list[tuple[VllmRequest, list[TokenRange]]] = []
@@ -90,7 +89,6 @@ class DonorKeeper:
         self._candidates: dict[str, tuple[VllmRequest, int]] = {}
         self._capturing: dict[str, _Capture] = {}
         self._ranks_stored: dict[str, int] = {}
-        self.version = 0  # of the set of donors that can be found
         self._told = (-1, -1)
         self._session = secrets.token_hex(4)
         self._serial = 0
@@ -100,6 +98,11 @@ class DonorKeeper:
 
     def __contains__(self, donor_id: str) -> bool:
         return donor_id in self._book
+
+    @property
+    def version(self) -> int:
+        """Changes with the set of donors that can be found."""
+        return self._findable.version
 
     @property
     def bytes_held(self) -> int:
@@ -329,38 +332,27 @@ class DonorKeeper:
         if donor is None:  # evicted or reset while it was copied
             self._desk.drop_donor(donor_id)
             return
-        self.version += 1
-        superseded = self._extended_by(capture)
+        known = self._findable.reusable(capture.tokens, capture.namespace)
+        superseded = self._findable.continued_by(known, self._book.tokens_of)
         try:
-            evicted = self._planner.register(donor_id, capture.tokens, capture.namespace)
+            evicted = self._findable.index(donor_id, capture.tokens, capture.namespace)
         except DonorError as error:
             self._drop(donor_id, f"not indexed: {error}")
             return
-        for other in superseded:
-            self._drop(other, "superseded")
+        if superseded is not None:
+            self._drop(superseded, "superseded")
         for other in evicted:
             self._drop(other, "index_full")
         if donor_id in self._book:
             self._describe(donor_id, capture)
             blocks = -(-donor.tokens // self._block_tokens)
-            digest = capture.namespace.digest()
-            self._emit(DonorRegistered(capture.request_id, donor_id, digest, donor.tokens, blocks))
-            self._announcer.loadable(donor_id, capture.tokens, *announced_names(capture.namespace))
+            self._findable.registered(capture.request_id, donor_id, donor.tokens, capture.namespace, blocks)
+            self._findable.announce(donor_id, capture.tokens, capture.namespace, "host")
 
     def _describe(self, donor_id: str, capture: _Capture) -> None:
         if self._decoder is not None:
             describe = partial(self._planner.describe, donor_id, capture.namespace)
             self._decoder.decode(capture.request_id, capture.tokens, describe)
-
-    def _extended_by(self, capture: _Capture) -> list[str]:
-        """A stored donor that the new one merely continues: whatever it offers, the new one offers too."""
-        known = self._planner.plan(capture.tokens, capture.namespace)
-        if not isinstance(known, ReusePlan):
-            return []
-        head = known.runs[0]
-        tokens = self._book.tokens_of(head.donor_id)
-        is_continued = head.donor_start == head.target_start == 0 and head.length == tokens
-        return [head.donor_id] if is_continued else []
 
     def _lost(self, donor_id: str, stage: str, error: str) -> None:
         capture = self._capturing.get(donor_id)
@@ -389,7 +381,4 @@ class DonorKeeper:
             self._planner.forget(donor_id)
 
     def _gone(self, donor: Donor, reason: str) -> None:
-        self.version += 1
-        self._planner.forget(donor.donor_id)
-        self._emit(DonorEvicted(donor.donor_id, donor.namespace.digest(), reason))
-        self._announcer.withdrawn(donor.donor_id, reason)
+        self._findable.removed(donor.donor_id, donor.namespace, reason)

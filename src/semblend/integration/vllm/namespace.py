@@ -5,7 +5,6 @@ The deployment's part is built once per process, the request's part per request.
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import Any, Final
 
@@ -53,13 +52,6 @@ def deployment_namespace(vllm_config: Any, layout_digest: str | None) -> Namespa
 def request_namespace(base: Namespace, cache_salt: str | None, lora: object | None, *, require_salt: bool) -> Namespace:
     """``base`` for one request: its tenant by the digest of its salt, its adapter by name, id and path."""
     return replace(base, tenant=tenant_identity(cache_salt, require_salt=require_salt), lora=_lora(lora))
-
-
-def announced_names(namespace: Namespace) -> tuple[str | None, str | None]:
-    """Tenant and adapter as routers know them: an adapter by its name alone. Only known namespaces are asked."""
-    tenant, lora = namespace.tenant, namespace.lora
-    assert tenant is None or isinstance(tenant, str)
-    return tenant, str(json.loads(lora)["name"]) if isinstance(lora, str) else None
 
 
 def _lora(lora: object | None) -> Component:

@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 from tests.unit.semblend.integration.sglang.trackers import NAMESPACE, OPEN, Tokens, TrackerBench, words
 
 from semblend.contract import DeclineReason, Namespace
+from semblend.integration.core.request_table import MAX_RECORDS
 from semblend.integration.hints import Hints
 from semblend.integration.sglang.options import SglangOptions
-from semblend.integration.sglang.request_tracker import MAX_RECORDS, meta_info, needed_tokens
+from semblend.integration.sglang.request_tracker import meta_info, needed_tokens
 
 DOCUMENT = words(1, 800)
 FRONT, TAIL = words(2, 50), words(3, 40)
@@ -177,7 +178,7 @@ def test_passages_first_seen_in_a_blended_request_get_a_cold_one_when_they_come_
     decline = bench.record("again").decline
     assert decline is not None
     assert decline.reason is DeclineReason.DONOR_REFRESH
-    bench.provider.donors.version += 1
+    bench.provider.donors._findable.version += 1
     assert bench.ask("again", again) == 0, "asked again it stays cold"
 
 

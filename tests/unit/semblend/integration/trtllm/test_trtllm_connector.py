@@ -15,7 +15,6 @@ from tests.unit.semblend.integration.trtllm.stub_engine import BLOCK, StubEngine
 
 from sembench.engine_events.summarize import summarize
 from semblend.contract import DeclineReason, decode_line
-from semblend.integration.trtllm import leader as leader_module
 from semblend.integration.trtllm import start
 from semblend.integration.trtllm.link import link_of
 from semblend.integration.trtllm.options import WHERE
@@ -244,8 +243,8 @@ def test_host_memory_is_bounded_and_the_oldest_donor_leaves(tmp_path: Path, monk
 
 
 def test_requests_whose_end_never_comes_do_not_pile_up(off: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leader_module, "MAX_RECORDS", 20)
     leader = off.engine.scheduler.leader
+    monkeypatch.setattr(leader._records, "_max_records", 20)
     for number in range(50):
         leader.matched_tokens(StubRequest(number, [1, 2, 3]), 0)
     assert len(leader) == 20

@@ -21,12 +21,13 @@ from tests.unit.semblend.integration.trtllm.stub_engine import (
 )
 
 from semblend.contract import Declined, DonorEvicted, Event, FaultContained, Materialized, Namespace
+from semblend.integration.hints import Hints
 from semblend.integration.trtllm.leader import Leader
 from semblend.integration.trtllm.link import Loaded, Saved, link_of
 from semblend.integration.trtllm.options import TrtllmOptions
 from semblend.integration.trtllm.orders import StepOrders
 from semblend.integration.trtllm.plan_kinds import LoadPlan, PlanKind, Publication
-from semblend.integration.trtllm.record import Record
+from semblend.integration.trtllm.record import TrtllmRequest
 from semblend.integration.trtllm.start import make_leader
 
 VERSION = "1.2.1"
@@ -179,14 +180,14 @@ def test_a_prefill_that_only_seemed_to_end_leaves_no_donor(desk: Desk) -> None:
 
 
 def test_a_step_looks_at_its_own_requests_only(desk: Desk) -> None:
-    class Counting(OrderedDict[int, Record]):
+    class Counting(OrderedDict[int, TrtllmRequest]):
         def values(self) -> Any:
             raise AssertionError("all records were looked at")
 
         items = values
 
     desk.ask(1, DOCUMENT, list(range(40)))
-    desk.leader._records = Counting(desk.leader._records)
+    desk.leader._records._records = Counting(desk.leader._records._records)
     assert desk.report(1, list(range(40)), 0, len(DOCUMENT), is_new=True).saves
 
 
@@ -194,7 +195,7 @@ def test_the_pages_of_a_promise_wait_for_its_order(desk: Desk) -> None:
     desk.add_donor()
     request = StubRequest(2, PROMPT)
     assert desk.leader.matched_tokens(request, 0)
-    (donor_id,) = desk.leader.donors._living
+    (donor_id,) = desk.leader.donors.ids()
     desk.leader.donors.drop(donor_id, "capacity")
     assert not desk.leader.orders(StubOutput()).drops
     desk.leader.allocated(request, list(range(100, 100 + BLOCKS + 1)))
@@ -241,7 +242,9 @@ def test_what_is_served_is_known_by_the_second_report(
     boundary, offered, served = boundary * BLOCK, offered * BLOCK, min(share, offered) * BLOCK
     length = boundary + offered + rest
     load = LoadPlan(PlanKind.EXACT_PREFIX, Publication.EXACT_CACHE, "d", boundary, offered)
-    record = Record(np.zeros(length, np.uint32), NAMESPACE, BLOCK, load, loaded_tokens=offered)
+    record = TrtllmRequest(
+        "1", np.zeros(length, np.uint32), NAMESPACE, Hints(), block_tokens=BLOCK, load=load, loaded_tokens=offered
+    )
     position, ends = boundary + served, []
     for number in itertools.count():
         left = served if subtracts_served else offered

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from semblend.contract import Namespace
-from semblend.integration.vllm.donors import Donor, DonorBook
+from semblend.integration.core.donor_book import Donor, DonorBook
 
 BUDGET_TOKENS, BYTES = 100, 7
 NAMESPACE = Namespace(tenant=None, model=None)
@@ -18,7 +17,7 @@ ids = st.integers(0, 9).map(str)
 class Books(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.book = DonorBook(BUDGET_TOKENS * BYTES, BYTES)
+        self.book = DonorBook(BUDGET_TOKENS * BYTES)
         self.stored: list[tuple[str, int]] = []  # oldest first
         self.reserved: dict[str, int] = {}
 
@@ -26,7 +25,7 @@ class Books(RuleBasedStateMachine):
     def reserve(self, name: str, tokens: int) -> None:
         if name in self.reserved or name in dict(self.stored):
             return  # ids are never given twice
-        gone = self.book.reserve(Donor(name, tokens, NAMESPACE))
+        gone = self.book.reserve(Donor(name, tokens, NAMESPACE, tokens * BYTES))
         if sum(self.reserved.values()) + tokens > BUDGET_TOKENS:
             assert gone is None
             return
@@ -67,5 +66,5 @@ class Books(RuleBasedStateMachine):
             assert self.book.tokens_of(name) == dict(self.stored).get(name)
 
 
-TestBooks = pytest.mark.engine(Books.TestCase)
+TestBooks = Books.TestCase
 TestBooks.settings = settings(max_examples=60, stateful_step_count=30)

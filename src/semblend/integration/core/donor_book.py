@@ -1,4 +1,4 @@
-"""The scheduler half's books: which donors exist, how many bytes they hold, who goes first. Tensors are elsewhere."""
+"""Which donors have KV here, how many bytes they hold, and which is evicted first. The tensors are elsewhere."""
 
 from __future__ import annotations
 
@@ -10,22 +10,23 @@ from semblend.contract import Namespace
 
 @dataclass(frozen=True, slots=True)
 class Donor:
-    """``tokens`` of KV under ``namespace``, in every worker."""
+    """``tokens`` of KV under ``namespace``, ``kv_bytes`` in every worker."""
 
     donor_id: str
     tokens: int
     namespace: Namespace
+    kv_bytes: int
 
 
 class DonorBook:
-    """Stored donors by last use, and room reserved for those being captured. Never promises more than the budget."""
+    """Stored donors by last use, and room reserved for those being captured. Never exceeds the budget."""
 
-    def __init__(self, budget_bytes: int, bytes_per_token: int) -> None:
+    def __init__(self, budget_bytes: int) -> None:
         self._budget = budget_bytes
-        self._bytes_per_token = bytes_per_token
         self._stored: OrderedDict[str, Donor] = OrderedDict()
         self._reserved: dict[str, Donor] = {}
         self._bytes = 0
+        self._reserved_bytes = 0
 
     def __len__(self) -> int:
         return len(self._stored)
@@ -43,24 +44,24 @@ class DonorBook:
         return None if donor is None else donor.tokens
 
     def reserve(self, donor: Donor) -> list[Donor] | None:
-        """Make room: the donors that had to go for it, or ``None`` when even an empty store is too small."""
-        need = donor.tokens * self._bytes_per_token
-        held_by_captures = sum(d.tokens for d in self._reserved.values()) * self._bytes_per_token
-        if need + held_by_captures > self._budget:
+        """Make room: the donors evicted for it, or ``None`` when even an empty store is too small."""
+        if donor.kv_bytes + self._reserved_bytes > self._budget:
             return None
         gone: list[Donor] = []
-        while self._bytes + need > self._budget:
+        while self._bytes + donor.kv_bytes > self._budget:
             _, oldest = self._stored.popitem(last=False)
-            self._bytes -= oldest.tokens * self._bytes_per_token
+            self._bytes -= oldest.kv_bytes
             gone.append(oldest)
         self._reserved[donor.donor_id] = donor
-        self._bytes += need
+        self._bytes += donor.kv_bytes
+        self._reserved_bytes += donor.kv_bytes
         return gone
 
     def store(self, donor_id: str) -> Donor | None:
-        """The KV of a reserved donor is complete. ``None`` when its reservation was cancelled meanwhile."""
+        """The KV of a reserved donor is complete. ``None`` when its reservation was cancelled in the meantime."""
         donor = self._reserved.pop(donor_id, None)
         if donor is not None:
+            self._reserved_bytes -= donor.kv_bytes
             self._stored[donor_id] = donor
         return donor
 
@@ -70,9 +71,11 @@ class DonorBook:
 
     def remove(self, donor_id: str) -> Donor | None:
         """Give up a donor, stored or reserved."""
-        donor = self._stored.pop(donor_id, None) or self._reserved.pop(donor_id, None)
+        donor = self._stored.pop(donor_id, None)
+        if donor is None and (donor := self._reserved.pop(donor_id, None)) is not None:
+            self._reserved_bytes -= donor.kv_bytes
         if donor is not None:
-            self._bytes -= donor.tokens * self._bytes_per_token
+            self._bytes -= donor.kv_bytes
         return donor
 
     def ids(self) -> list[str]:
