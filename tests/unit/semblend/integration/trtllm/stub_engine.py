@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from semblend.integration.trtllm.connector import SemBlendConnectorScheduler, SemBlendConnectorWorker
 from semblend.integration.trtllm.interface import ConnectorScheduler, ConnectorWorker
-from semblend.integration.trtllm.record import Record
+from semblend.integration.trtllm.record import TrtllmRequest
 
 BLOCK = 16
 Tokens = NDArray[np.uint32]
@@ -91,7 +91,7 @@ class StubEngine:
         self.worker.register_kv_caches(self.pool)
         self.tree: dict[tuple[str | None, tuple[int, ...]], int] = {}  # what exact reuse may find: tokens to page
         self._free = list(range(pages - 1))  # the last is left to the self-test
-        self.last: Record | None = None  # what the connector knows of the request served last
+        self.last: TrtllmRequest | None = None  # what the connector knows of the request served last
 
     def matched(self, request: StubRequest) -> int:
         """The exact prefix of the engine's own tree, in tokens; at least one token is left to compute."""
