@@ -60,7 +60,7 @@ async def _feed(world: World, port: int, messages: int) -> dict[str, Any]:
     cpu, started = time.process_time(), time.monotonic()
     feed.add("one", options)
     try:
-        while feed.standings()[0].next_seq != messages:
+        while feed.statuses()[0].next_seq != messages:
             if time.monotonic() - started > LIMIT_SECONDS:
                 return {"failure": f"not done after {LIMIT_SECONDS:.0f} s"}
             await asyncio.sleep(0.02)

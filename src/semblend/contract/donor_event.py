@@ -1,7 +1,7 @@
-"""``semantic-kv-events``: what an adapter tells routers about its donors. Records, and their form on the wire.
+"""``semantic-kv-events``: an adapter's announcements of its donors and gates. Records, and their form on the wire.
 
-A donor is named by keyed digests alone: no token, no text and no plain salt leaves the engine. Standard library only;
-publishers (``semblend.integration.announce``) and routers wrap the plain values in msgpack.
+A donor is identified by keyed digests alone: no token, no text and no plain salt leaves the engine. Standard library
+only; publishers (``semblend.integration.announce``) and routers wrap the plain values in msgpack.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final, Literal, get_args
 
 TOPIC: Final = "semantic-kv-events"
 VERSION: Final = 1
-KEY_BYTES: Final = 16  # least length of the key that publishers and routers share
+KEY_BYTES: Final = 16  # minimum length of the key that publishers and routers share
 MAX_ANCHORS: Final = 1 << 17  # of one donor: over two million tokens
 ANCHOR_BYTES: Final = 8
 POSITION_BYTES: Final = 4
@@ -31,10 +31,10 @@ class DonorEventError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class DonorAnnounced:
-    """A donor can be loaded from now on. ``anchors`` are keyed 64-bit values, ``positions`` where they stand in it.
+    """A donor can be loaded from now on. ``anchors`` are keyed 64-bit values, ``positions`` their places in it.
 
     Both are packed little-endian, 8 and 4 bytes each, in ascending order of position: 0.7 bytes per donor token.
-    ``gram`` is how many tokens each anchor speaks for.
+    ``gram`` is the number of tokens each anchor covers.
     """
 
     kind: ClassVar[str] = "donor_registered"
@@ -58,7 +58,7 @@ class DonorAnnounced:
 
 @dataclass(frozen=True, slots=True)
 class DonorWithdrawn:
-    """A donor can no longer be loaded. One that nobody knows is no error: the message may come twice."""
+    """A donor can no longer be loaded. An unknown donor is not an error: the message may come twice."""
 
     kind: ClassVar[str] = "donor_evicted"
     donor_id: str
@@ -67,7 +67,7 @@ class DonorWithdrawn:
 
 @dataclass(frozen=True, slots=True)
 class DonorsPurged:
-    """Every donor of ``namespace`` is gone; of this publisher altogether when it is None."""
+    """Every donor of ``namespace`` is gone; with None, every donor of this publisher."""
 
     kind: ClassVar[str] = "donors_purged"
     namespace: str | None
@@ -76,7 +76,7 @@ class DonorsPurged:
 
 @dataclass(frozen=True, slots=True)
 class DonorRelocated:
-    """The donor is loaded from another tier of the same worker. One that changes workers is withdrawn and announced."""
+    """The donor moved to another tier of the same worker. One that changes workers is withdrawn and announced again."""
 
     kind: ClassVar[str] = "donor_relocated"
     donor_id: str
@@ -122,7 +122,7 @@ _TYPES: Final[Mapping[str, type]] = {
 
 @dataclass(frozen=True, slots=True)
 class DonorBatch:
-    """One message. ``unknown`` counts events of kinds that this version does not know."""
+    """One message. ``unknown`` counts events of kinds this version does not know."""
 
     timestamp_s: float
     events: tuple[DonorEvent, ...]
@@ -136,7 +136,7 @@ def encode_batch(batch: DonorBatch) -> list[Any]:
 
 
 def decode_batch(message: Any) -> DonorBatch:
-    """The batch, or ``DonorEventError``. Kinds of a later version are counted and left out."""
+    """The batch, or ``DonorEventError``. Kinds of a later version are counted and skipped."""
     match message:
         case [int() | float() as timestamp, [*entries], int() as rank]:
             found = [_decode(entry) for entry in entries]
@@ -179,12 +179,12 @@ def _checked(kind: str, name: str, value: Any) -> Any:
     if isinstance(value, str) and len(value) > MAX_NAME_CHARACTERS:
         raise DonorEventError(f"{kind}: {name} is longer than {MAX_NAME_CHARACTERS} characters")
     if name == "tier" and value not in get_args(Tier):
-        raise DonorEventError(f"{kind}: tier {value!r} is none of {', '.join(get_args(Tier))}")
+        raise DonorEventError(f"{kind}: tier {value!r} is not one of {', '.join(get_args(Tier))}")
     return value
 
 
 def replay_endpoint(endpoint: str, rank: int = 0) -> str:
-    """Where missed announcements of ``endpoint`` are asked for: the port above, or the socket file beside it."""
+    """Where missed announcements of ``endpoint`` are requested: the port above, or the socket file beside it."""
     return _shifted(endpoint, 2 * rank + 1, ".replay")
 
 
@@ -202,41 +202,41 @@ def _shifted(endpoint: str, ports: int, suffix: str) -> str:
 
 
 def read_key(path: Path) -> bytes:
-    """The key that engines and routers share. White space at its ends belongs to the editor that wrote the file."""
+    """The key that engines and routers share. White space at its ends, as editors leave it, is removed."""
     try:
         key = path.read_bytes().strip()
     except OSError as error:
-        said = (error.strerror or str(error)).lower()
-        raise ValueError(f"{path}: the key of donor events cannot be read: {said}") from None
+        reason = (error.strerror or str(error)).lower()
+        raise ValueError(f"{path}: the key of donor events cannot be read: {reason}") from None
     if len(key) < KEY_BYTES:
         raise ValueError(f"{path}: a key of donor events has {KEY_BYTES} bytes or more, not {len(key)}")
     return key
 
 
 def tenant_of_salt(cache_salt: str | None) -> str | None:
-    """A request's tenant as namespaces name it. None, the tenant of those without a salt, is one of its own."""
+    """A request's tenant as namespaces name it. None, for requests without a salt, is a tenant of its own."""
     if cache_salt is None:
         return None
     return "salt:" + hashlib.sha256(cache_salt.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def namespace_digest(key: bytes, tenant: str | None, lora: str | None) -> str:
-    """What donor and recipient must share beside the engine itself, told only to those who hold ``key``.
+    """What donor and recipient must share besides the engine itself, readable only with ``key``.
 
-    Model, layout and the rest of the engine's namespace are no part of it: a router asks about one engine at a time.
+    Model, layout and the rest of the engine's namespace are not included: a router compares one engine at a time.
     """
     parts = b"".join(_framed(part) for part in ("semblend:donors:v1", tenant, lora))
     return hmac.new(key, parts, hashlib.sha256).hexdigest()[:32]
 
 
 def anchor_salts(key: bytes, namespace: str) -> tuple[int, int]:
-    """Two 64-bit values that make anchors of one namespace unlike those of any other."""
+    """Two 64-bit values that make the anchors of one namespace differ from those of any other."""
     digest = hmac.new(key, b"anchors" + _framed(namespace), hashlib.sha256).digest()
     return int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:16], "little")
 
 
 def _framed(part: str | None) -> bytes:
-    """Length first, and None apart from "": no two lists of parts have equal bytes."""
+    """Length first, and None distinct from "": no two lists of parts have equal bytes."""
     if part is None:
         return b"\xff" * 8
     data = part.encode("utf-8", "surrogatepass")

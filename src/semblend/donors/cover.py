@@ -23,7 +23,7 @@ RUN_END: Final = 2
 RUN_DONOR: Final = 3
 RUN_COLUMNS: Final = 4
 
-# Columns of ``limits``: a replica's gates, as far as anchors allow to foresee them.
+# Columns of ``limits``: a replica's gates, as far as they can be predicted from anchors.
 MIN_RUN: Final = 0
 MIN_FRAGMENT: Final = 1
 BOUNDARY: Final = 2

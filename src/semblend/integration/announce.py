@@ -57,7 +57,7 @@ NAMESPACES_REMEMBERED: Final = 4096
 def open_announcer(settings: Settings, border: Border, gates: Gates, rank: int = 0) -> DonorAnnouncer:
     """Bad settings raise ``ConfigurationError`` here; network faults are reported later, at the border.
 
-    ``gates`` are those the connector applies. Routers foresee reuse by them.
+    ``gates`` are those the connector applies. Routers predict reuse by them.
     """
     assert settings.donor_events_key_file is not None, "settings are checked"
     try:

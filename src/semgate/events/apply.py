@@ -13,10 +13,10 @@ from semgate.events.wire import Removed, Stored, decode_batch
 from semgate.index.blocks import BlockIndex
 from semgate.index.keys import root_key
 
-# Blocks on the accelerator. Copies in host memory or on disk are announced too, and cost time to bring back.
+# Blocks on the accelerator. Copies in host memory or on disk are announced too, but take time to load.
 DEVICE_MEDIUMS: Final = frozenset({None, "GPU"})
 
-# Window and state layers keep other blocks than full attention does; what they hold does not make a prefix reusable.
+# Window and state layers keep other blocks than full attention; their blocks do not make a prefix reusable.
 WHOLE_PREFIX_KINDS: Final = frozenset({None, "full_attention", "sink_full_attention", "mla_attention"})
 
 _root = lru_cache(maxsize=4096)(root_key)
@@ -24,7 +24,7 @@ _root = lru_cache(maxsize=4096)(root_key)
 
 @dataclass(slots=True)
 class ApplyCounters:
-    """``passed_over``: events of another medium or of layers that do not hold whole prefixes."""
+    """``passed_over``: skipped events, of another medium or of layers that do not hold whole prefixes."""
 
     batches: int = 0
     events: int = 0
@@ -35,7 +35,7 @@ class ApplyCounters:
 
 
 class ReplicaSink:
-    """Writes to one slot. ``on_adapter`` hears the names of adapters, which requests give as their model."""
+    """Writes to one slot. ``on_adapter`` receives the names of adapters, which requests give as their model."""
 
     def __init__(self, index: BlockIndex, slot: int, model: str, *, on_adapter: Callable[[str], None]) -> None:
         self.counters = ApplyCounters()

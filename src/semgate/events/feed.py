@@ -1,6 +1,6 @@
-"""All replicas' events into one index: replicas come and go, one task each; the router asks for slots and standing.
+"""All replicas' events into one index: replicas are added and removed, one task each; out: slots and stream status.
 
-What waits unread is bounded per replica by ZeroMQ's own queue (``StreamOptions.receive_messages``).
+Unread messages are bounded per replica by ZeroMQ's own queue (``StreamOptions.receive_messages``).
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ MAX_ADAPTERS: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """How well we know one replica. ``next_seq`` is ``None`` before its first message or answer."""
+class StreamStatus:
+    """The state of one replica's stream. ``next_seq`` is ``None`` before its first message or replay."""
 
     replica: str
     slot: int
@@ -55,12 +55,12 @@ class EventFeed:
         self._context = new_context()
         self._listeners: dict[str, _Listener] = {}
         self._adapters: dict[str, str] = {}
-        self._served: Counter[str] = Counter()  # replicas by model: every request asks whether there is one
+        self._served: Counter[str] = Counter()  # replicas by model; looked up by every request
 
     def add(self, replica: str, options: StreamOptions, *, model: str = ANY_MODEL) -> int:
-        """Start listening; the replica's slot. ``model`` only where replicas serve different ones."""
+        """Follow a replica; returns its slot. ``model`` only where replicas serve different ones."""
         if replica in self._listeners:
-            raise ConfigurationError(f"replica {replica} is listened to already; remove it first")
+            raise ConfigurationError(f"replica {replica} is already followed; remove it first")
         slot = self.index.add_slot()
 
         def on_adapter(name: str) -> None:
@@ -75,7 +75,7 @@ class EventFeed:
         return slot
 
     async def remove(self, replica: str) -> None:
-        """Stop listening and forget all that the replica held."""
+        """Stop following a replica and drop its blocks."""
         listener = self._listeners.pop(replica, None)
         if listener is None:
             return
@@ -93,20 +93,20 @@ class EventFeed:
         return None if listener is None else listener.slot
 
     def resolve(self, model: str | None, lora: str | None) -> tuple[str, str | None]:
-        """(model, adapter) as events name them. A client gives an adapter beside the model or in its place."""
+        """(model, adapter) as events name them. A client gives an adapter in addition to the model or instead of it."""
         name = model or ANY_MODEL
         if lora is None and name in self._adapters:
             return self._adapters[name], name
         return name if self._served[name] else ANY_MODEL, lora
 
     def request_root(self, model: str | None, salt: str | None, lora: str | None = None) -> int:
-        """Where the chain of a request begins."""
+        """The key that a request's first block chains from."""
         served, adapter = self.resolve(model, lora)
         return root_key(served, salt, adapter)
 
-    def standings(self) -> Sequence[Standing]:
+    def statuses(self) -> Sequence[StreamStatus]:
         return [
-            Standing(
+            StreamStatus(
                 replica=replica,
                 slot=one.slot,
                 connected=one.stream.connected,

@@ -28,7 +28,7 @@ _BYTE: Final = np.uint64(8)
 
 
 def read_hashes(raw: msgspec.Raw) -> NDArray[np.uint64]:
-    """64 bits of each, the last eight bytes where it is bytes. ``ValueError`` where anything else stands."""
+    """64 bits of each, the last eight bytes of a byte string. ``ValueError`` for elements of any other type."""
     data, head, count = _array_of(raw)
     hashes = np.empty(count, np.uint64)
     if not read_numbers(data, head, True, hashes):
@@ -37,7 +37,7 @@ def read_hashes(raw: msgspec.Raw) -> NDArray[np.uint64]:
 
 
 def read_tokens(raw: msgspec.Raw) -> NDArray[np.uint32]:
-    """``ValueError`` where one is no number from 0 to 2^32 - 1."""
+    """``ValueError`` unless each is a number from 0 to 2^32 - 1."""
     data, head, count = _array_of(raw)
     tokens = np.empty(count, np.uint32)
     if not read_numbers(data, head, False, tokens):
@@ -46,7 +46,7 @@ def read_tokens(raw: msgspec.Raw) -> NDArray[np.uint32]:
 
 
 def _array_of(raw: msgspec.Raw) -> tuple[NDArray[np.uint8], int, int]:
-    """The bytes, where the first element begins, and how many there are."""
+    """The bytes, the offset of the first element, and the number of elements."""
     data = np.frombuffer(raw, np.uint8)
     first = int(data[0])
     if first in _FIX_ARRAY:
@@ -56,7 +56,7 @@ def _array_of(raw: msgspec.Raw) -> tuple[NDArray[np.uint8], int, int]:
     head = _HEAD_BYTES[first]
     count = int.from_bytes(data[1:head].tobytes(), "big")
     if count > len(data) - head:
-        raise ValueError("shorter than it says")
+        raise ValueError("shorter than its declared length")
     return data, head, count
 
 
@@ -64,7 +64,7 @@ def _array_of(raw: msgspec.Raw) -> tuple[NDArray[np.uint8], int, int]:
 def read_numbers(
     data: NDArray[np.uint8], begin: int, are_hashes: bool, values: NDArray[np.uint64] | NDArray[np.uint32]
 ) -> bool:
-    """Whether every element was a number of the kind; only then ``values`` says something."""
+    """Whether every element was a number of the kind; only then ``values`` is valid."""
     place = begin
     for i in range(len(values)):
         if place >= len(data):
@@ -96,7 +96,7 @@ def read_numbers(
 
 @kernel_part
 def _size_of(kind: int, are_hashes: bool) -> int:
-    """Bytes behind the first one of a number, or of the length of bytes; -1 for what may not stand here."""
+    """Bytes after the first one of a number, or of the length of a byte string; -1 for any other type."""
     if _UNSIGNED <= kind < _SIGNED:
         return 1 << (kind - _UNSIGNED)
     if not are_hashes:

@@ -1,7 +1,7 @@
 """KV events on the wire: a msgpack payload of vLLM or SGLang in, typed events out; ``encode_batch`` for the other way.
 
-Maps with a ``type`` and the older array form are read alike, hashes may be integers or bytes, fields that we do not
-know are passed over. An event that cannot be read is counted and costs the others nothing.
+Both maps with a ``type`` and the older array form are read, hashes may be integers or bytes, unknown fields are
+ignored. An unreadable event is counted and does not affect the others.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _64_BITS: Final = (1 << 64) - 1
 
 
 class BlockStored(msgspec.Struct, tag=True, omit_defaults=True, gc=False):
-    """As vLLM 0.32 (``extra_keys``, groups) and SGLang 0.5 (``cache_salt``) publish it, without what we do not use."""
+    """As vLLM 0.32 (``extra_keys``, groups) and SGLang 0.5 (``cache_salt``) publish it, without unused fields."""
 
     block_hashes: list[EngineHash]
     parent_block_hash: EngineHash | None
@@ -54,7 +54,7 @@ WireEvent = BlockStored | BlockRemoved | AllBlocksCleared
 
 
 class _RawStored(msgspec.Struct, tag="BlockStored", gc=False):
-    """The same with the long lists left as they are."""
+    """The same with the long lists left undecoded."""
 
     block_hashes: msgspec.Raw
     parent_block_hash: EngineHash | None
@@ -80,10 +80,10 @@ _ReadEvent = BlockStored | BlockRemoved | AllBlocksCleared | _RawStored | _RawRe
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Blocks of one chain. ``extras`` tells apart blocks of equal tokens, such as two images; ``None``: nothing to.
+    """Blocks of one chain. ``extras`` distinguishes blocks of equal tokens, such as two images; ``None``: none do.
 
-    Whether there are as many tokens as the blocks need is for the index to say: engines list fewer blocks than tokens
-    for layers that skip some, which nobody stores.
+    The index checks that there are as many tokens as the blocks need: engines list fewer blocks than tokens for layers
+    that skip some, and those are not stored.
     """
 
     hashes: NDArray[np.uint64]
@@ -115,7 +115,7 @@ Event = Stored | Removed | Cleared
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """``unknown`` events have a type we do not know, ``malformed`` ones a type we know and content we cannot read."""
+    """``unknown`` events have an unknown type, ``malformed`` ones a known type and unreadable content."""
 
     published_s: float
     events: tuple[Event, ...]
@@ -168,7 +168,7 @@ _ARRAY_FIELDS: Final[dict[str, tuple[str, ...]]] = {
 
 
 def decode_batch(payload: bytes) -> Batch:
-    """Raises ``ContractError`` when the payload is no batch at all."""
+    """Raises ``ContractError`` when the payload is not a batch at all."""
     try:
         batch = _decoder.decode(payload)
     except (msgspec.DecodeError, RecursionError):
@@ -177,7 +177,7 @@ def decode_batch(payload: bytes) -> Batch:
 
 
 def published_s(payload: bytes) -> float | None:
-    """When the engine made a batch, by its own clock, without reading the rest into objects; ``None`` if unreadable."""
+    """When the engine made a batch, by its own clock, without decoding the rest; ``None`` if unreadable."""
     try:
         return _published_decoder.decode(payload).ts
     except (msgspec.DecodeError, RecursionError):

@@ -1,1 +1,1 @@
-"""KV events or routing history in, leading blocks held per replica out; the placement asks it once per request."""
+"""KV events or routing history in, leading blocks held per replica out; queried by the placement once per request."""

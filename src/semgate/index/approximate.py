@@ -1,6 +1,6 @@
-"""The index for engines that publish nothing: what was routed where, believed for a while, least recent first out.
+"""The index for engines that publish nothing: routed blocks, assumed held for a while, least recent dropped first.
 
-Same tables as ``blocks``, with our own key in the place of the engine's hash; 4 bytes a block more, for the age.
+Same tables as ``blocks``, with our own key instead of the engine's hash; 4 bytes more per block, for the age.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sembase.errors import ConfigurationError
-from semgate.index.held import LET_GO, forget_older, keep
+from semgate.index.held import DROPPED, forget_older, keep
 from semgate.index.slots import SlotTable
 
 TICK_SECONDS: Final = 0.1
-EXPIRED_AT_ONCE_BLOCKS: Final = 2048  # half a millisecond
+EXPIRED_PER_CALL_BLOCKS: Final = 2048  # half a millisecond
 
 
 class ApproximateIndex:
-    """``ttl_seconds`` after a block was last routed it is believed gone, or earlier when the replica is full."""
+    """A block is assumed gone ``ttl_seconds`` after it was last routed, or earlier when the replica is full."""
 
     def __init__(
         self, max_blocks_per_replica: int, ttl_seconds: float, *, clock: Callable[[], float] = time.monotonic
@@ -35,7 +35,7 @@ class ApproximateIndex:
         self._clock = clock
         self._began = clock()
         self._tick = 0
-        self._is_behind = False
+        self._has_backlog = False
         self._counts = np.zeros(3, np.int64)
 
     def add_slot(self) -> int:
@@ -48,7 +48,7 @@ class ApproximateIndex:
         self._table.clear(slot)
 
     def routed(self, slot: int, keys: NDArray[np.uint64]) -> None:
-        """A request with these keys goes to this replica. Leading blocks become the most recent: leaves go first."""
+        """A request with these keys goes to this replica. Leading blocks become newest: leaves are dropped first."""
         self._expire()
         held = self._table.make_room(slot, len(keys))
         backwards = np.ascontiguousarray(keys[::-1])
@@ -64,7 +64,7 @@ class ApproximateIndex:
             ),
             *(self._tick, scratch[0], scratch[1], self._counts),
         )
-        self.evicted_blocks += int(self._counts[LET_GO])
+        self.evicted_blocks += int(self._counts[DROPPED])
 
     def longest(self, keys: NDArray[np.uint64]) -> NDArray[np.int32]:
         self._expire()
@@ -78,22 +78,22 @@ class ApproximateIndex:
         return self._table.distinct_blocks()
 
     def tidy(self, blocks: int) -> bool:
-        """Expire blocks and do the table's own work, as much as belongs to that many; whether more is left."""
+        """Expire blocks and advance the table's own work by that many blocks; whether more is left."""
         self._expire()
-        return self._table.tidy(blocks) or self._is_behind
+        return self._table.tidy(blocks) or self._has_backlog
 
     def state_bytes(self) -> int:
         return self._table.state_bytes()
 
     def _expire(self) -> None:
-        """Once per tick, or more often while more expires than one call may drop: that is believed a little longer."""
+        """Once per tick, or more often while more blocks expire than one call may drop; the rest stays a bit longer."""
         tick = int((self._clock() - self._began) / TICK_SECONDS)
-        if tick == self._tick and not self._is_behind:
+        if tick == self._tick and not self._has_backlog:
             return
         self._tick = tick
-        left = EXPIRED_AT_ONCE_BLOCKS
+        left = EXPIRED_PER_CALL_BLOCKS
         for slot in self._table.slots():
             held, bit = self._table.held(slot), self._table.bit(slot)
             left -= forget_older(self._table.holders, held, bit, tick - self._ttl_ticks, left)
-        self.expired_blocks += EXPIRED_AT_ONCE_BLOCKS - left
-        self._is_behind = left == 0
+        self.expired_blocks += EXPIRED_PER_CALL_BLOCKS - left
+        self._has_backlog = left == 0

@@ -1,6 +1,6 @@
-"""The exact index: what the engines reported stored and removed, answering how many leading blocks each replica has.
+"""The exact index: blocks the engines reported stored and removed in, leading blocks held by each replica out.
 
-Filled by ``events.feed``, asked by the placement, all in one thread. ``benchmarks/router/index`` prints bytes per
+Filled by ``events.feed``, queried by the placement, all in one thread. ``benchmarks/router/index`` prints bytes per
 block and operations per second.
 """
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from sembase.errors import ContractError
 from semgate.index.held import (
     COUNT,
-    LET_GO,
+    DROPPED,
     STORED,
     TWINS,
     copy_entries,
@@ -29,14 +29,14 @@ from semgate.index.held import (
 from semgate.index.keys import request_keys
 from semgate.index.slots import SlotTable
 
-# Sixteen million tokens in blocks of 16: more than the memory of one replica holds. Above it, the oldest go.
+# Sixteen million tokens in blocks of 16: more than the memory of one replica holds. Above it, the oldest are dropped.
 DEFAULT_BLOCKS_PER_REPLICA: Final = 1 << 20
 _SMALLEST_SCRATCH: Final = 256
 
 
 @dataclass(slots=True)
 class IndexCounters:
-    """``orphan_blocks``: reported stored behind a parent we never saw, so that they cannot be placed in a chain."""
+    """``orphan_blocks``: stored after a parent that was never announced, so that they cannot be placed in a chain."""
 
     stored_blocks: int = 0
     removed_blocks: int = 0
@@ -46,7 +46,7 @@ class IndexCounters:
 
 
 class BlockIndex:
-    """``count_copies``: vLLM reports every copy of a block it stores and drops, and a block is gone with its last."""
+    """``count_copies``: vLLM reports every copy of a block it stores and drops; a block is gone with its last copy."""
 
     def __init__(self, max_blocks_per_replica: int = DEFAULT_BLOCKS_PER_REPLICA, *, count_copies: bool = True) -> None:
         self.counters = IndexCounters()
@@ -54,7 +54,7 @@ class BlockIndex:
         self._count_copies = count_copies
         self._twins: dict[int, dict[int, int]] = {}  # slot -> key -> engine hashes it is held under besides the first
         self._counts = np.zeros(3, np.int64)
-        self._let_go = np.empty(_SMALLEST_SCRATCH, np.uint64)
+        self._dropped = np.empty(_SMALLEST_SCRATCH, np.uint64)
         self._new_twins = np.empty(_SMALLEST_SCRATCH, np.uint64)
 
     def add_slot(self) -> int:
@@ -79,7 +79,7 @@ class BlockIndex:
         root: int,
         extras: NDArray[np.uint64] | None = None,
     ) -> int:
-        """Blocks that were new here. ``root`` is where a chain without parent begins."""
+        """Blocks that were new here. ``root`` is the key that a chain without parent starts from."""
         count = len(engine_hashes)
         if block_tokens < 1 or len(tokens) != count * block_tokens:
             raise ContractError(f"{count} blocks of {block_tokens} tokens came with {len(tokens)} tokens")
@@ -96,27 +96,27 @@ class BlockIndex:
         bound = self._table.max_blocks_per_replica
         keep(
             *(self._table.holders, held, self._table.bit(slot), engine_hashes, keys, bound, 0),
-            *(self._let_go, self._new_twins, self._counts),
+            *(self._dropped, self._new_twins, self._counts),
         )
         if self._counts[TWINS]:
             known = self._twins.setdefault(slot, {})
             for key in self._new_twins[: self._counts[TWINS]].tolist():
                 known[key] = known.get(key, 0) + 1
-        self.counters.evicted_blocks += int(self._counts[LET_GO])
+        self.counters.evicted_blocks += int(self._counts[DROPPED])
         new_blocks = int(self._counts[STORED])
         self.counters.stored_blocks += new_blocks
-        self._mend_twins(slot, recount=True)
+        self._restore_twins(slot, recount=True)
         return new_blocks
 
     def removed(self, slot: int, engine_hashes: NDArray[np.uint64]) -> int:
-        """Blocks that left with this; hashes we do not know are passed over."""
+        """Blocks that this removed; unknown hashes are ignored."""
         self._make_scratch(len(engine_hashes))
         held = self._table.held(slot)
         bit = self._table.bit(slot)
-        forget(self._table.holders, held, bit, engine_hashes, self._count_copies, self._let_go, self._counts)
-        gone = int(self._counts[LET_GO])
+        forget(self._table.holders, held, bit, engine_hashes, self._count_copies, self._dropped, self._counts)
+        gone = int(self._counts[DROPPED])
         self.counters.removed_blocks += gone
-        self._mend_twins(slot, recount=False)
+        self._restore_twins(slot, recount=False)
         return gone
 
     def longest(self, keys: NDArray[np.uint64]) -> NDArray[np.int32]:
@@ -129,14 +129,14 @@ class BlockIndex:
         return self._table.distinct_blocks()
 
     def tidy(self, blocks: int) -> bool:
-        """Let go of cleared replicas and move tables, as much as belongs to that many blocks; whether more is left."""
+        """Release cleared replicas and move tables by that many blocks; whether more is left."""
         return self._table.tidy(blocks)
 
     def state_bytes(self) -> int:
         return self._table.state_bytes()
 
     def dump(self, slot: int) -> set[tuple[int, int]]:
-        """(engine hash, block key) of all a replica holds, to compare with the engine's own list."""
+        """(engine hash, block key) of every block a replica holds, to compare with the engine's own list."""
         held = self._table.held(slot)
         hashes = np.empty(int(held.state[COUNT]), np.uint64)
         keys = np.empty_like(hashes)
@@ -144,18 +144,18 @@ class BlockIndex:
         return set(zip(hashes.tolist(), keys.tolist(), strict=True))
 
     def _make_scratch(self, count: int) -> None:
-        if count > len(self._let_go):
-            self._let_go = np.empty(2 * count, np.uint64)
+        if count > len(self._dropped):
+            self._dropped = np.empty(2 * count, np.uint64)
             self._new_twins = np.empty(2 * count, np.uint64)
 
-    def _mend_twins(self, slot: int, *, recount: bool) -> None:
+    def _restore_twins(self, slot: int, *, recount: bool) -> None:
         """Two engine hashes of one key are rare (the engine tells blocks apart by what it does not publish): the key
         left with the first of them and comes back here while another is held. ``recount``: where blocks came and went
         in one call, which of them were twins shows in the entries only."""
         twins = self._twins.get(slot)
-        if not twins or not self._counts[LET_GO]:
+        if not twins or not self._counts[DROPPED]:
             return
-        left = Counter(key for key in self._let_go[: self._counts[LET_GO]].tolist() if key in twins)
+        left = Counter(key for key in self._dropped[: self._counts[DROPPED]].tolist() if key in twins)
         for key, times in left.items():
             held = entries_of(self._table.held(slot), np.uint64(key)) if recount else 1 + twins[key] - times
             if held:

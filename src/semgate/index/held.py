@@ -1,9 +1,9 @@
 """What one replica holds: compiled map from the engine's block hash to our block key, oldest first, bounded.
 
-``BlockRemoved`` and ``parent_block_hash`` speak of engine hashes only; this is where they become keys. An engine may
-keep several copies of one block and reports each of them coming and going, hence the count. 26 bytes a block in
-columns whose room is set aside at once and taken as it is used, and 4 bytes a place in an index at a load between 3/8
-and 3/4, which doubles by moving a few places at a time.
+``BlockRemoved`` and ``parent_block_hash`` name engine hashes only; this map turns them into keys. An engine may keep
+several copies of one block and reports each of them stored and removed, hence the count. 26 bytes per block in columns
+that are reserved at once and use memory as they fill, and 4 bytes per place in an index at a load between 3/8 and 3/4,
+which doubles by moving a few places at a time.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from sembase.compiled import kernel, kernel_part
 from semgate.index.holders import Holders, hold, release
 from semgate.index.pages import zeros
 
-SMALLEST_BLOCKS: Final = 256
-SET_ASIDE_BLOCKS: Final = 1 << 21  # a replica with a higher bound copies its columns when it comes to hold more
+MIN_BLOCKS: Final = 256
+RESERVED_BLOCKS: Final = 1 << 21  # a replica with a higher bound copies its columns when it holds more
 COUNT, USED, FREE, OLDEST, NEWEST, MOVED = range(6)  # positions in `Held.state`
-STORED, LET_GO, TWINS = range(3)  # positions in the `counts` that the kernels fill
+STORED, DROPPED, TWINS = range(3)  # positions in the `counts` that the kernels fill
 NONE: Final = -1
-MOST_COPIES: Final = 65535
+MAX_COPIES: Final = 65535
 _MOVED_AWAY: Final = -1
 _COLUMNS: Final = ("hashes", "keys", "copies", "older", "newer", "stamps")
 _FOLD: Final = np.uint64(32)
@@ -33,7 +33,7 @@ class Held(NamedTuple):
     """Columns by entry; ``older`` and ``newer`` link the entries by age, ``newer`` also the free ones.
 
     ``places`` holds entry + 1 at the place of its hash, 0 where free. An index that was outgrown lies in ``old_places``
-    until its entries were moved, -1 where one was. ``stamps`` is empty when nobody asks for ages.
+    until its entries were moved, -1 where one was. ``stamps`` is empty where ages are not used.
     """
 
     hashes: NDArray[np.uint64]
@@ -47,11 +47,11 @@ class Held(NamedTuple):
     state: NDArray[np.int64]
 
 
-def new_held(bound: int = SMALLEST_BLOCKS, *, stamped: bool = False) -> Held:
+def new_held(bound: int = MIN_BLOCKS, *, stamped: bool = False) -> Held:
     return _with_columns(
-        max(min(bound, SET_ASIDE_BLOCKS), SMALLEST_BLOCKS),
+        max(min(bound, RESERVED_BLOCKS), MIN_BLOCKS),
         stamped,
-        places=np.zeros(_places_for(SMALLEST_BLOCKS), np.int32),
+        places=np.zeros(_places_for(MIN_BLOCKS), np.int32),
         state=np.array([0, 0, NONE, NONE, NONE, 0], np.int64),
     )
 
@@ -75,7 +75,7 @@ def _places_for(blocks: int) -> int:
 
 
 def grown(held: Held, blocks: int, bound: int) -> Held:
-    """The same content with room for at least ``blocks`` entries."""
+    """The same content with space for at least ``blocks`` entries."""
     size = len(held.hashes)
     if blocks > size:
         wider = _with_columns(
@@ -93,20 +93,20 @@ def grown(held: Held, blocks: int, bound: int) -> Held:
     return held._replace(places=zeros((_places_for(blocks),), np.int32), old_places=held.places)
 
 
-def settled(held: Held) -> Held:
+def without_old_index(held: Held) -> Held:
     """Without the old index, once all its places were moved."""
     return held._replace(old_places=np.zeros(1, np.int32)) if held.state[MOVED] >= len(held.old_places) else held
 
 
 def held_bytes(held: Held) -> int:
-    """Without the room that was set aside and never used."""
+    """Without reserved space that was never used."""
     entry_bytes: int = sum(getattr(held, name).itemsize for name in _COLUMNS if len(getattr(held, name)))
     return entry_bytes * int(held.state[USED]) + held.places.nbytes + held.old_places.nbytes
 
 
 @kernel_part
 def _home(hash_: np.uint64, places: int) -> int:
-    """Engine hashes are hashes already; folding covers those whose low bits say little."""
+    """Engine hashes are hashes already; folding covers those whose low bits vary little."""
     folded = hash_ ^ (hash_ >> _FOLD)
     return int(np.int64((folded ^ (folded >> _FOLD_AGAIN)) & np.uint64(places - 1)))
 
@@ -175,7 +175,7 @@ def _new_entry(held: Held) -> int:
 
 @kernel_part
 def drop_entry(held: Held, entry: int) -> np.uint64:
-    """Forget an entry; its key."""
+    """Remove an entry and return its key."""
     place = _find_place(held.places, held.hashes, held.hashes[entry])
     if place >= 0:
         _close_place(held, place)
@@ -191,7 +191,7 @@ def drop_entry(held: Held, entry: int) -> np.uint64:
 
 @kernel_part
 def _close_place(held: Held, gap: int) -> None:
-    """Free a place; what was pushed behind it moves back."""
+    """Free a place and move displaced entries back."""
     mask = len(held.places) - 1
     place = (gap + 1) & mask
     while held.places[place] != 0:
@@ -226,27 +226,27 @@ def keep(
     keys: NDArray[np.uint64],
     bound: int,
     stamp: int,
-    let_go: NDArray[np.uint64],
+    dropped: NDArray[np.uint64],
     twins: NDArray[np.uint64],
     counts: NDArray[np.int64],
 ) -> None:
     """Store blocks as the newest, dropping the oldest beyond the bound.
 
-    ``let_go`` gets the keys dropped for room, ``twins`` the keys that this bit held already under another hash.
+    ``dropped`` receives the keys dropped to make room, ``twins`` the keys this bit already held under another hash.
     The caller has made room in both tables for ``min(len(hashes), bound)`` more.
     """
     counts[:] = 0
     for i in range(len(hashes)):
         entry = find_entry(held, hashes[i])
         if entry >= 0:
-            held.copies[entry] = min(held.copies[entry] + 1, MOST_COPIES)
+            held.copies[entry] = min(held.copies[entry] + 1, MAX_COPIES)
             _unlink(held, entry)
         else:
             if held.state[COUNT] >= bound:
                 key = drop_entry(held, held.state[OLDEST])
                 release(holders, key, bit)
-                let_go[counts[LET_GO]] = key
-                counts[LET_GO] += 1
+                dropped[counts[DROPPED]] = key
+                counts[DROPPED] += 1
             entry = _new_entry(held)
             held.places[-1 - _find_place(held.places, held.hashes, hashes[i])] = entry + 1
             held.hashes[entry] = hashes[i]
@@ -268,10 +268,10 @@ def forget(
     bit: int,
     hashes: NDArray[np.uint64],
     count_copies: bool,
-    let_go: NDArray[np.uint64],
+    dropped: NDArray[np.uint64],
     counts: NDArray[np.int64],
 ) -> None:
-    """Remove one copy of each block; unknown hashes are passed over. ``let_go`` gets the keys that left."""
+    """Remove one copy of each block; unknown hashes are ignored. ``dropped`` receives the removed keys."""
     counts[:] = 0
     for i in range(len(hashes)):
         entry = find_entry(held, hashes[i])
@@ -282,26 +282,26 @@ def forget(
             continue
         key = drop_entry(held, entry)
         release(holders, key, bit)
-        let_go[counts[LET_GO]] = key
-        counts[LET_GO] += 1
+        dropped[counts[DROPPED]] = key
+        counts[DROPPED] += 1
 
 
 @kernel
-def forget_older(holders: Holders, held: Held, bit: int, stamp: int, most: int) -> int:
-    """Drop the entries last stored before ``stamp``, oldest first; how many. Needs stamps, and no twins."""
-    dropped = 0
-    while dropped < most and held.state[COUNT] > 0 and held.stamps[held.state[OLDEST]] < stamp:
+def forget_older(holders: Holders, held: Held, bit: int, stamp: int, limit: int) -> int:
+    """Drop up to ``limit`` entries last stored before ``stamp``, oldest first; how many. Needs stamps, and no twins."""
+    count = 0
+    while count < limit and held.state[COUNT] > 0 and held.stamps[held.state[OLDEST]] < stamp:
         release(holders, drop_entry(held, held.state[OLDEST]), bit)
-        dropped += 1
-    return dropped
+        count += 1
+    return count
 
 
 @kernel
-def release_some(holders: Holders, held: Held, bit: int, most: int) -> int:
-    """Clear the bit on the oldest that are held; how many. For a ``held`` that is thrown away, bit by bit."""
+def release_some(holders: Holders, held: Held, bit: int, limit: int) -> int:
+    """Clear the bit of up to ``limit`` of the oldest blocks; how many. For a ``held`` that is discarded in steps."""
     entry = held.state[OLDEST]
     released = 0
-    while entry >= 0 and released < most:
+    while entry >= 0 and released < limit:
         release(holders, held.keys[entry], bit)
         entry = held.newer[entry]
         released += 1
@@ -317,14 +317,14 @@ def hold_again(holders: Holders, key: np.uint64, bit: int) -> None:
 
 @kernel
 def key_of(held: Held, hash_: np.uint64) -> np.uint64:
-    """The key of an engine hash; 0 when the replica does not hold it."""
+    """The key of an engine hash; 0 if the replica does not hold it."""
     entry = find_entry(held, hash_)
     return held.keys[entry] if entry >= 0 else np.uint64(0)
 
 
 @kernel
 def entries_of(held: Held, key: np.uint64) -> int:
-    """Under how many engine hashes a key is held; looks at every entry."""
+    """Under how many engine hashes a key is held; scans every entry."""
     count = 0
     for entry in range(held.state[USED]):
         if held.keys[entry] == key and held.copies[entry] > 0:

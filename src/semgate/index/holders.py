@@ -1,9 +1,9 @@
-"""Who holds a block: compiled open-addressed table from block key to the set of replicas, one bit per replica.
+"""Which replicas hold a block: compiled open-addressed table from block key to a set of replicas, one bit each.
 
 A row is the key and its words of bits, side by side, so that a look-up costs one cache miss per block. Keys are hashes
-already and choose their row themselves; a removed row is closed by shifting back, so there are no tombstones. 16 bytes
-a row up to 64 bits, at a load between 3/8 and 3/4: 21 to 43 bytes a block. A table that grows or shrinks is moved a few
-rows at a time; meanwhile the old one lies beside it and a key that is not in the new one costs a second miss.
+already and index their row directly; a removed row is closed by shifting back, so there are no tombstones. 16 bytes per
+row up to 64 bits, at a load between 3/8 and 3/4: 21 to 43 bytes per block. A table that grows or shrinks is moved a few
+rows at a time; meanwhile both exist, and a key that is not in the new one costs a second miss.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sembase.compiled import kernel, kernel_part
 from semgate.index.pages import zeros
 
 WORD_BITS: Final = 64
-SMALLEST_ROWS: Final = 1024
+MIN_ROWS: Final = 1024
 USED, MOVED = range(2)  # positions in `Holders.state`
 _ZERO: Final = np.uint64(0)
 _ONE: Final = np.uint64(1)
@@ -26,7 +26,7 @@ _ONE: Final = np.uint64(1)
 class Holders(NamedTuple):
     """``rows[i] = (key, word, ...)``, key 0 for a free row. A block has its bits in ``rows`` or in ``old``, never both.
 
-    In ``old`` keys stay where they are, as links of the probes; a row without bits says nothing. ``state`` counts the
+    In ``old`` keys stay in place, as links of the probes; a row without bits means nothing. ``state`` counts the
     blocks of both and the rows of ``old`` that were moved.
     """
 
@@ -35,13 +35,13 @@ class Holders(NamedTuple):
     state: NDArray[np.int64]
 
 
-def new_holders(rows: int = SMALLEST_ROWS, words: int = 1) -> Holders:
+def new_holders(rows: int = MIN_ROWS, words: int = 1) -> Holders:
     return Holders(zeros((rows, 1 + words), np.uint64), _nothing(), np.zeros(2, np.int64))
 
 
 def rows_for(blocks: int) -> int:
-    """A power of two that ``blocks`` fill to at most three quarters."""
-    return max(SMALLEST_ROWS, 1 << (blocks * 4 // 3).bit_length())
+    """The smallest power of two that ``blocks`` fill to at most three quarters."""
+    return max(MIN_ROWS, 1 << (blocks * 4 // 3).bit_length())
 
 
 def begin_move(holders: Holders, rows: int, words: int) -> Holders:
@@ -113,7 +113,7 @@ def hold(holders: Holders, key: np.uint64, bit: int) -> bool:
 
 @kernel_part
 def release(holders: Holders, key: np.uint64, bit: int) -> None:
-    """Clear a bit; a block that nobody holds any more leaves the table."""
+    """Clear a bit; a block without any holder leaves the table."""
     word = 1 + bit // 64
     mask = ~(_ONE << np.uint64(bit % 64))
     row = find_row(holders.rows, key)
@@ -131,7 +131,7 @@ def release(holders: Holders, key: np.uint64, bit: int) -> None:
 
 @kernel_part
 def _close(holders: Holders, gap: int) -> None:
-    """Free a row and move back what was pushed behind it, so that every probe still finds its key."""
+    """Free a row and move displaced rows back, so that every probe still finds its key."""
     mask = len(holders.rows) - 1
     row = (gap + 1) & mask
     while holders.rows[row, 0] != _ZERO:
@@ -157,10 +157,10 @@ def move_rows(holders: Holders, count: int) -> None:
 
 @kernel
 def leading_blocks(
-    holders: Holders, keys: NDArray[np.uint64], everyone: NDArray[np.uint64], held: NDArray[np.int32]
+    holders: Holders, keys: NDArray[np.uint64], remaining: NDArray[np.uint64], held: NDArray[np.int32]
 ) -> int:
-    """Per bit, how many leading keys it holds. ``everyone`` has the bits asked about and is used up."""
-    words = len(everyone)
+    """Per bit, how many leading keys it holds. ``remaining`` has the requested bits and is consumed."""
+    words = len(remaining)
     for block in range(len(keys)):
         rows = holders.rows
         row = find_row(rows, keys[block])
@@ -169,21 +169,21 @@ def leading_blocks(
             row = find_row(rows, keys[block])
         left = _ZERO
         for word in range(words):
-            holding = rows[row, 1 + word] & everyone[word] if row >= 0 and 1 + word < rows.shape[1] else _ZERO
-            gone = everyone[word] & ~holding
+            holding = rows[row, 1 + word] & remaining[word] if row >= 0 and 1 + word < rows.shape[1] else _ZERO
+            gone = remaining[word] & ~holding
             if gone != _ZERO:
-                _settle(gone, word, block, held)
-                everyone[word] = holding
+                _set_blocks(gone, word, block, held)
+                remaining[word] = holding
             left |= holding
         if left == _ZERO:
             return block
     for word in range(words):
-        _settle(everyone[word], word, len(keys), held)
+        _set_blocks(remaining[word], word, len(keys), held)
     return len(keys)
 
 
 @kernel_part
-def _settle(bits: np.uint64, word: int, blocks: int, held: NDArray[np.int32]) -> None:
+def _set_blocks(bits: np.uint64, word: int, blocks: int, held: NDArray[np.int32]) -> None:
     bit = word * 64
     while bits != _ZERO:
         if bits & _ONE:

@@ -1,8 +1,8 @@
 """Block keys of a request: token ids and a namespace in, one chained 64-bit key per full block out.
 
 A key is SipHash-1-3 of (key of the block before, tokens of the block) under a secret of this process, and the first
-block chains from the namespace: nobody outside can aim for a collision, and equal texts of two salts never share a key.
-A collision sends a request to a replica that holds less than promised; it never reuses anything. 256 blocks of 16
+block chains from the namespace: a client cannot construct a collision, and equal texts of two salts never share a key.
+A collision sends a request to a replica that holds less than expected; it never causes reuse. 256 blocks of 16
 tokens take about 10 us.
 """
 
@@ -58,7 +58,7 @@ def extra_key(content: bytes) -> int:
 def request_keys(
     tokens: NDArray[np.uint32], block_tokens: int, root: int, extras: NDArray[np.uint64] | None = None
 ) -> NDArray[np.uint64]:
-    """One key per full block. ``extras[i]`` (0: nothing) is mixed into block ``i`` and so into all behind it."""
+    """One key per full block. ``extras[i]`` (0: nothing) is mixed into block ``i`` and so into all after it."""
     count = len(tokens) // block_tokens
     mixed = np.zeros(count, np.uint64) if extras is None else extras
     keys = np.empty(count, np.uint64)

@@ -1,7 +1,7 @@
-"""Large arrays of zeros whose pages come one by one, as they are first written, and go back to the system at once.
+"""Large arrays of zeros whose pages are mapped one by one, when first written, and returned to the system at once.
 
-The heap clears memory that it hands out a second time, 2 ms per 8 MB, and copies what it enlarges; huge pages are
-cleared 2 MB at a time wherever a hash falls. Called by the tables of this package.
+The heap clears memory it reuses, 2 ms per 8 MB, and copies arrays that grow; huge pages are cleared 2 MB at a time
+wherever a hash falls. Called by the tables of this package.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-SMALLEST_BYTES: Final = 1 << 18
+MIN_BYTES: Final = 1 << 18
 
 
 def zeros(shape: tuple[int, ...], kind: DTypeLike) -> NDArray[Any]:
     """As ``np.zeros``."""
     count = int(np.prod(shape))
     size_bytes = count * np.dtype(kind).itemsize
-    if size_bytes < SMALLEST_BYTES:
+    if size_bytes < MIN_BYTES:
         return np.zeros(shape, kind)
     pages = mmap.mmap(-1, size_bytes)
     if hasattr(mmap, "MADV_NOHUGEPAGE"):

@@ -1,7 +1,7 @@
-"""The shared half of both indexes: slots handed out, one table of holders, one bounded map per replica, growth.
+"""Shared by both indexes: slots of replicas, one table of holders, one bounded map per replica, growth.
 
-No call takes longer than its own blocks need: tables that are too small are moved, and what a cleared replica held is
-let go, a few rows with every block stored and from ``tidy``, which the owner calls from time to time. At 16 replicas of
+No call takes longer than its own blocks need: tables that are too small are moved, and blocks of a cleared replica are
+released, a few rows with every block stored and from ``tidy``, which the owner calls periodically. At 16 replicas of
 2^20 blocks the longest call is a few milliseconds (``python -m benchmarks.router.index.pauses`` prints it).
 """
 
@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sembase.errors import ConfigurationError
-from semgate.index.held import COUNT, Held, grown, held_bytes, move_places, new_held, release_some, settled
+from semgate.index.held import COUNT, Held, grown, held_bytes, move_places, new_held, release_some, without_old_index
 from semgate.index.holders import (
-    SMALLEST_ROWS,
+    MIN_ROWS,
     USED,
     WORD_BITS,
     begin_move,
@@ -28,24 +28,24 @@ from semgate.index.holders import (
     rows_for,
 )
 
-SMALLEST_BOUND: Final = 16
-LARGEST_BOUND: Final = 1 << 30
+MIN_BOUND: Final = 16
+MAX_BOUND: Final = 1 << 30
 
-# Work done beside each block stored. Sixteen rows empty a table before the one it moves to is full, even to an eighth.
+# Work done with each block stored. Sixteen rows empty a table before the one it moves to is full, even to an eighth.
 ROWS_PER_BLOCK: Final = 16
 RELEASED_PER_BLOCK: Final = 4
 CLEARED_AT_ONCE_BLOCKS: Final = 2048  # half a millisecond
-SPARE_BITS: Final = 8  # for replicas that are cleared while what they held before is still being let go
+SPARE_BITS: Final = 8  # for replicas that are cleared while their former blocks are still being released
 _NO_BIT: Final = -1
 
 
 class SlotTable:
-    """Replicas by slot. A slot has a bit in the table of holders, and another one after it was cleared."""
+    """Replicas by slot. A slot has a bit in the table of holders, and gets another one when it is cleared."""
 
     def __init__(self, max_blocks_per_replica: int, *, stamped: bool = False) -> None:
-        if not SMALLEST_BOUND <= max_blocks_per_replica <= LARGEST_BOUND:
+        if not MIN_BOUND <= max_blocks_per_replica <= MAX_BOUND:
             raise ConfigurationError(
-                f"max_blocks_per_replica is {max_blocks_per_replica}; give {SMALLEST_BOUND} to {LARGEST_BOUND}"
+                f"max_blocks_per_replica is {max_blocks_per_replica}; give {MIN_BOUND} to {MAX_BOUND}"
             )
         self.max_blocks_per_replica = max_blocks_per_replica
         self.holders = new_holders()
@@ -57,7 +57,7 @@ class SlotTable:
         self._leaving: deque[tuple[Held, int]] = deque()
 
     def __len__(self) -> int:
-        """Slots, including those free to be handed out again."""
+        """Slots, including those free for reuse."""
         return len(self._held)
 
     def held(self, slot: int) -> Held:
@@ -87,24 +87,24 @@ class SlotTable:
         return slot
 
     def remove(self, slot: int) -> None:
-        self._let_go(slot)
+        self._release(slot)
         self._held[slot] = None
         self.tidy(0)
 
     def clear(self, slot: int) -> None:
-        """Empty at once for whoever asks; what was held leaves the table by and by."""
-        self._let_go(slot)
+        """Appears empty immediately; entries are removed incrementally."""
+        self._release(slot)
         self._held[slot] = new_held(self.max_blocks_per_replica, stamped=self._stamped)
         self._take_bit(slot)
         self.tidy(0)
 
     def make_room(self, slot: int, blocks: int) -> Held:
-        """The replica's map, with room for that many more blocks in it and among the holders."""
+        """The replica's map, with space for that many more blocks in it and among the holders."""
         self.tidy(blocks)
         held = self.held(slot)
         if len(held.old_places) > 1:
             move_places(held, ROWS_PER_BLOCK * blocks)
-            held = self._held[slot] = settled(held)
+            held = self._held[slot] = without_old_index(held)
         needed = min(int(held.state[COUNT]) + blocks, self.max_blocks_per_replica)
         held = self._held[slot] = grown(held, needed, self.max_blocks_per_replica)
         rows = rows_for(self.distinct_blocks() + blocks)
@@ -113,7 +113,7 @@ class SlotTable:
         return held
 
     def tidy(self, blocks: int) -> bool:
-        """Do what is outstanding, as much as belongs to that many blocks; whether more is left."""
+        """Advance outstanding work by that many blocks; whether more is left."""
         if self._leaving:
             held, bit = self._leaving[0]
             release_some(self.holders, held, bit, RELEASED_PER_BLOCK * blocks)
@@ -137,17 +137,17 @@ class SlotTable:
         return by_bit[self._bits]
 
     def distinct_blocks(self) -> int:
-        """Including those that only a cleared replica held and that are still being let go."""
+        """Including those that only a cleared replica held and that are still being released."""
         return int(self.holders.state[USED])
 
     def state_bytes(self) -> int:
-        """Bytes of all tables, spare room included."""
+        """Bytes of all tables, spare space included."""
         living = [held for held in self._held if held is not None]
         leaving = [held for held, _ in self._leaving]
         old_bytes = self.holders.old.nbytes if is_moving(self.holders) else 0
         return self.holders.rows.nbytes + old_bytes + sum(map(held_bytes, living + leaving))
 
-    def _let_go(self, slot: int) -> None:
+    def _release(self, slot: int) -> None:
         held, bit = self.held(slot), self.bit(slot)
         self._living[bit // WORD_BITS] &= ~np.uint64(1 << bit % WORD_BITS)
         self._bits[slot] = _NO_BIT
@@ -158,7 +158,7 @@ class SlotTable:
             self._leaving.append((held, bit))
 
     def _take_bit(self, slot: int) -> None:
-        if not self._free_bits:  # more large clears in a row than there are spare bits: this one has to wait
+        if not self._free_bits:  # more large clears in a row than spare bits: finish the oldest first
             held, bit = self._leaving.popleft()
             release_some(self.holders, held, bit, int(held.state[COUNT]))
             self._free_bits.append(bit)
@@ -174,13 +174,13 @@ class SlotTable:
 
     def _shrink(self) -> None:
         rows, used = len(self.holders.rows), self.distinct_blocks()
-        if used == 0 and (rows > SMALLEST_ROWS or is_moving(self.holders)):
+        if used == 0 and (rows > MIN_ROWS or is_moving(self.holders)):
             self.holders = new_holders(words=len(self._living))
-        elif rows > SMALLEST_ROWS and 32 * used < rows:
-            self._move_to(max(SMALLEST_ROWS, rows // 8))
+        elif rows > MIN_ROWS and 32 * used < rows:
+            self._move_to(max(MIN_ROWS, rows // 8))
 
     def _move_to(self, rows: int) -> None:
-        """Begin to move. A move that is under way is ended first, which ``ROWS_PER_BLOCK`` makes an exception."""
+        """Begin a move. A move under way is finished first; ``ROWS_PER_BLOCK`` makes that rare."""
         words = len(self._living)
         if self.distinct_blocks() == 0:
             self.holders = new_holders(rows, words)

@@ -19,6 +19,7 @@ from semblend.contract.donor_event import tenant_of_salt
 from semblend.integration.announce import DonorAnnouncer, open_nats_announcer
 from semblend.integration.border import Border
 from semblend.integration.donor_socket import DonorSocket
+from semblend.plan.gates import Gates
 
 pytestmark = pytest.mark.engine
 LOG = logging.getLogger("dynamo router")
@@ -41,7 +42,8 @@ def test_a_worker_that_holds_the_content_is_chosen_over_nats(deployment: Deploym
         try:
             first, second = router.ask("workers", count=2)
             announcers += [
-                open_nats_announcer(nats_server.url, str(worker), KEY.encode(), border) for worker in (first, second)
+                open_nats_announcer(nats_server.url, str(worker), KEY.encode(), border, gates=Gates())
+                for worker in (first, second)
             ]
             announcers[1].loadable("doc", document, tenant_of_salt("acme"), None)
             assert router.ask("donors", count=1) == 1

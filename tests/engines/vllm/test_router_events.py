@@ -93,7 +93,7 @@ async def feeding(engine: EventServer) -> AsyncIterator[EventFeed]:
     feed.add("vllm", engine.options)
     try:
         async with asyncio.timeout(30):
-            while feed.standings()[0].next_seq is None:
+            while feed.statuses()[0].next_seq is None:
                 await asyncio.sleep(0.02)
         yield feed
     finally:
@@ -133,7 +133,7 @@ def test_the_index_equals_the_engines_own_table_block_by_block(engine: EventServ
             counters = feed.index.counters
             assert counters.removed_blocks > 0, "the pool was full and blocks went"
             assert (counters.orphan_blocks, counters.evicted_blocks) == (0, 0)
-            standing = feed.standings()[0]
+            standing = feed.statuses()[0]
             assert standing.block_tokens == BLOCK_TOKENS
             assert (standing.applied.malformed_batches, standing.applied.malformed_events) == (0, 0)
             assert standing.applied.passed_over == 0
@@ -146,7 +146,7 @@ def test_a_router_that_starts_again_has_the_same_index_from_replay(engine: Event
         async with feeding(engine) as feed:
             assert await settled(feed, engine) == engine.own_hashes()
             assert len(engine.own_hashes()) > 20
-            assert feed.standings()[0].stream.replayed > 0
+            assert feed.statuses()[0].stream.replayed > 0
 
     run(scenario())
 

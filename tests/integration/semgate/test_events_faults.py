@@ -15,7 +15,7 @@ from tests.waiting import until
 
 from sembase.errors import ConfigurationError
 from sembase.zmq_stream import StreamOptions
-from semgate.events.feed import EventFeed, Standing
+from semgate.events.feed import EventFeed, StreamStatus
 from semgate.events.wire import BlockStored, encode_batch
 from semgate.index.blocks import BlockIndex
 from semgate.index.keys import request_keys
@@ -59,20 +59,20 @@ async def listening(publisher: KvPublisher, options: StreamOptions | None = None
     feed.add(REPLICA, chosen)
     try:
         await publisher.subscribed()
-        await until(lambda: standing(feed).connected)
+        await until(lambda: status(feed).connected)
         if chosen.replay_endpoint == publisher.replay_endpoint:
-            await until(lambda: standing(feed).next_seq == publisher.next_seq)
+            await until(lambda: status(feed).next_seq == publisher.next_seq)
         yield feed
     finally:
         await feed.close()
 
 
-def standing(feed: EventFeed) -> Standing:
-    return next(one for one in feed.standings() if one.replica == REPLICA)
+def status(feed: EventFeed) -> StreamStatus:
+    return next(one for one in feed.statuses() if one.replica == REPLICA)
 
 
 def has_read(feed: EventFeed, messages: int) -> bool:
-    return standing(feed).next_seq == messages
+    return status(feed).next_seq == messages
 
 
 def equals(feed: EventFeed, pool: EnginePool) -> bool:
@@ -97,16 +97,16 @@ def test_an_undisturbed_stream(replay: bool) -> None:
         pool = EnginePool()
         async with KvPublisher() as publisher, listening(publisher, options_for(publisher, replay=replay)) as feed:
             await live(pool, publisher, 200)
-            await until(lambda: standing(feed).next_seq == 200)
+            await until(lambda: status(feed).next_seq == 200)
             assert equals(feed, pool)
-            counters = standing(feed).stream
+            counters = status(feed).stream
             assert (counters.messages, counters.gaps, counters.resyncs, counters.restarts) == (200, 0, 0, 0)
-            assert standing(feed).block_tokens == BLOCK
+            assert status(feed).block_tokens == BLOCK
             await publisher.publish(pool.clear())
-            await until(lambda: standing(feed).next_seq == 201)
-            assert standing(feed).blocks == 0
+            await until(lambda: status(feed).next_seq == 201)
+            assert status(feed).blocks == 0
             await live(pool, publisher, 50)
-            await until(lambda: standing(feed).next_seq == 251)
+            await until(lambda: status(feed).next_seq == 251)
             assert equals(feed, pool)
 
     run(scenario())
@@ -119,10 +119,10 @@ def test_the_loop_the_router_runs_on() -> None:
         pool = EnginePool()
         async with KvPublisher() as publisher, listening(publisher) as feed:
             await live(pool, publisher, 50)
-            await until(lambda: standing(feed).next_seq == 50)
+            await until(lambda: status(feed).next_seq == 50)
             await live(pool, publisher, 20, lost=True)
             await live(pool, publisher, 1)
-            await until(lambda: standing(feed).next_seq == 71)
+            await until(lambda: status(feed).next_seq == 71)
             assert equals(feed, pool)
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -136,15 +136,15 @@ def test_a_stream_cut_and_restored_is_filled_from_the_replay_buffer() -> None:
             options = replace(options_for(publisher), endpoint=link.endpoint)
             async with listening(publisher, options) as feed:
                 await live(pool, publisher, 50)
-                await until(lambda: standing(feed).next_seq == 50)
+                await until(lambda: status(feed).next_seq == 50)
                 await link.cut()
-                await until(lambda: not standing(feed).connected)
+                await until(lambda: not status(feed).connected)
                 await live(pool, publisher, 50)
                 await link.restore()
                 # nothing is published any more: the new connection alone must make us ask
-                await until(lambda: standing(feed).next_seq == 100)
+                await until(lambda: status(feed).next_seq == 100)
                 assert equals(feed, pool)
-                counters = standing(feed).stream
+                counters = status(feed).stream
                 assert (counters.connects, counters.replayed, counters.resyncs, counters.restarts) == (2, 50, 0, 0)
 
     run(scenario())
@@ -156,14 +156,14 @@ def test_messages_out_of_order(replay: bool) -> None:
         pool = EnginePool()
         async with KvPublisher() as publisher, listening(publisher, options_for(publisher, replay=replay)) as feed:
             await live(pool, publisher, 10)
-            await until(lambda: standing(feed).next_seq == 10)
+            await until(lambda: status(feed).next_seq == 10)
             await live(pool, publisher, 6, lost=True)
             for at in (12, 10, 11, 15, 13, 14):
                 await publisher.send(*publisher.buffer[at])
             await live(pool, publisher, 1)
-            await until(lambda: standing(feed).next_seq == 17)
+            await until(lambda: status(feed).next_seq == 17)
             assert equals(feed, pool)
-            assert standing(feed).stream.resyncs == 0
+            assert status(feed).stream.resyncs == 0
 
     run(scenario())
 
@@ -173,12 +173,12 @@ def test_a_gap_is_filled() -> None:
         pool = EnginePool()
         async with KvPublisher() as publisher, listening(publisher) as feed:
             await live(pool, publisher, 20)
-            await until(lambda: standing(feed).next_seq == 20)
+            await until(lambda: status(feed).next_seq == 20)
             await live(pool, publisher, 30, lost=True)
             await live(pool, publisher, 1)
-            await until(lambda: standing(feed).next_seq == 51)
+            await until(lambda: status(feed).next_seq == 51)
             assert equals(feed, pool)
-            counters = standing(feed).stream
+            counters = status(feed).stream
             assert (counters.gaps, counters.resyncs) == (1, 0)
             assert counters.messages == 51
 
@@ -190,9 +190,9 @@ def test_the_last_messages_lost_are_found_in_the_silence() -> None:
         pool = EnginePool()
         async with KvPublisher() as publisher, listening(publisher, watchful(publisher)) as feed:
             await live(pool, publisher, 20)
-            await until(lambda: standing(feed).next_seq == 20)
+            await until(lambda: status(feed).next_seq == 20)
             await live(pool, publisher, 5, lost=True)
-            await until(lambda: standing(feed).next_seq == 25)
+            await until(lambda: status(feed).next_seq == 25)
             assert equals(feed, pool)
 
     run(scenario())
@@ -203,20 +203,20 @@ def test_a_gap_beyond_the_replay_buffer_clears_and_begins_with_what_is_left() ->
         pool = EnginePool()
         async with KvPublisher(buffer_messages=8) as publisher, listening(publisher) as feed:
             await live(pool, publisher, 40)
-            await until(lambda: standing(feed).next_seq == 40)
+            await until(lambda: status(feed).next_seq == 40)
             await live(pool, publisher, 20, lost=True)
             await live(pool, publisher, 1)
-            await until(lambda: standing(feed).next_seq == 61)
-            assert standing(feed).stream.resyncs == 1
+            await until(lambda: status(feed).next_seq == 61)
+            assert status(feed).stream.resyncs == 1
             assert feed.index.counters.clears == 1
             slot = feed.slot(REPLICA)
             assert slot is not None
             assert {hash_ for hash_, _ in feed.index.dump(slot)} <= set(pool.held), "nothing stale is claimed"
             await publisher.publish(pool.clear())
             await live(pool, publisher, 30)
-            await until(lambda: standing(feed).next_seq == 92)
+            await until(lambda: status(feed).next_seq == 92)
             assert equals(feed, pool)
-            assert standing(feed).stream.resyncs == 1
+            assert status(feed).stream.resyncs == 1
 
     run(scenario())
 
@@ -228,14 +228,14 @@ def test_a_gap_without_replay_clears() -> None:
             options = replace(options_for(publisher, replay=False), reorder_seconds=0.3)
             async with listening(publisher, options) as feed:
                 await live(pool, publisher, 20)
-                await until(lambda: standing(feed).next_seq == 20)
+                await until(lambda: status(feed).next_seq == 20)
                 await live(pool, publisher, 1, lost=True)
                 await publisher.publish(pool.store([1] * BLOCK * 3 + [0] * BLOCK))
-                await until(lambda: standing(feed).next_seq == 22)
+                await until(lambda: status(feed).next_seq == 22)
                 slot = feed.slot(REPLICA)
                 assert slot is not None
                 assert {hash_ for hash_, _ in feed.index.dump(slot)} <= set(pool.held)
-                assert standing(feed).stream.resyncs == 1
+                assert status(feed).stream.resyncs == 1
 
     run(scenario())
 
@@ -245,16 +245,16 @@ def test_messages_replayed_twice_change_nothing() -> None:
         pool = EnginePool()
         async with KvPublisher() as publisher, listening(publisher) as feed:
             await live(pool, publisher, 30)
-            await until(lambda: standing(feed).next_seq == 30)
+            await until(lambda: status(feed).next_seq == 30)
             for _ in range(2):
                 for seq, payload in list(publisher.buffer):
                     await publisher.send(seq, payload)
-            await until(lambda: standing(feed).stream.duplicates == 60)
+            await until(lambda: status(feed).stream.duplicates == 60)
             assert equals(feed, pool)
             await publisher.publish(pool.evict(1000))
-            await until(lambda: standing(feed).next_seq == 31)
-            assert standing(feed).blocks == 0, "a repeated message is not another copy"
-            assert standing(feed).stream.restarts == 0
+            await until(lambda: status(feed).next_seq == 31)
+            assert status(feed).blocks == 0, "a repeated message is not another copy"
+            assert status(feed).stream.restarts == 0
 
     run(scenario())
 
@@ -270,20 +270,20 @@ def test_a_publisher_that_starts_again_from_zero(replay: bool, steps_after: int)
         options = options_for(first, replay=replay)
         async with listening(first, options) as feed:
             await live(pool, first, 30)
-            await until(lambda: standing(feed).next_seq == 30)
+            await until(lambda: status(feed).next_seq == 30)
             await first.close()
-            await until(lambda: not standing(feed).connected)
+            await until(lambda: not status(feed).connected)
             pool = EnginePool(seed=2)
             async with KvPublisher(endpoint=first.endpoint, replay=first.replay_endpoint) as second:
                 await live(pool, second, steps_after - 1, lost=replay)
                 await second.subscribed()
-                await until(lambda: standing(feed).connected)
+                await until(lambda: status(feed).connected)
                 await live(pool, second, 1)
-                await until(lambda: standing(feed).next_seq == second.next_seq)
-                await until(lambda: standing(feed).stream.restarts + standing(feed).stream.resyncs >= 1)
+                await until(lambda: status(feed).next_seq == second.next_seq)
+                await until(lambda: status(feed).stream.restarts + status(feed).stream.resyncs >= 1)
                 if replay:
                     await until(lambda: equals(feed, pool))
-                    assert standing(feed).stream.restarts == 1
+                    assert status(feed).stream.restarts == 1
                 slot = feed.slot(REPLICA)
                 assert slot is not None
                 assert {hash_ for hash_, _ in feed.index.dump(slot)} <= set(pool.held)
@@ -304,10 +304,10 @@ def test_what_cannot_be_read_is_counted_and_the_rest_continues() -> None:
             await publisher.publish([odd, *pool.step()])
             await publisher.publish_payload(encode_batch(1.0, []).replace(b"\x90", b"\x92\x81\xa4type\xa3New\x05"))
             await live(pool, publisher, 10)
-            await until(lambda: standing(feed).next_seq == 28)
+            await until(lambda: status(feed).next_seq == 28)
             assert equals(feed, pool)
-            applied = standing(feed).applied
-            assert standing(feed).stream.malformed_frames == 2
+            applied = status(feed).applied
+            assert status(feed).stream.malformed_frames == 2
             assert (applied.malformed_batches, applied.malformed_events, applied.unknown_events) == (6, 1, 2)
 
     run(scenario())
@@ -321,7 +321,7 @@ def test_a_router_that_starts_again_rebuilds_its_index() -> None:
             for _ in range(2):
                 async with listening(publisher) as feed:
                     assert equals(feed, pool)
-                    assert standing(feed).stream.joined_late == 0
+                    assert status(feed).stream.joined_late == 0
 
     run(scenario())
 
@@ -353,14 +353,14 @@ def test_a_replay_endpoint_that_does_not_answer_costs_the_index_and_not_the_stre
                 reorder_seconds=0.3,
             )
             async with listening(publisher, options) as feed:
-                await until(lambda: standing(feed).stream.replay_failures == 1)
+                await until(lambda: status(feed).stream.replay_failures == 1)
                 await live(pool, publisher, 50)
-                await until(lambda: standing(feed).next_seq == 50)
+                await until(lambda: status(feed).next_seq == 50)
                 assert equals(feed, pool)
                 await live(pool, publisher, 1, lost=True)
                 await live(pool, publisher, 1)
-                await until(lambda: standing(feed).next_seq == 52)
-                assert standing(feed).stream.resyncs == 1
+                await until(lambda: status(feed).next_seq == 52)
+                assert status(feed).stream.resyncs == 1
 
     run(scenario())
 
@@ -388,7 +388,7 @@ def test_any_mixture_of_faults_ends_in_the_truth(seed: int) -> None:
                         pool = EnginePool(dice.randrange(1000))
                     else:
                         await live(pool, publisher, 1)
-                await until(lambda: standing(feed).next_seq == publisher.next_seq and equals(feed, pool))
+                await until(lambda: status(feed).next_seq == publisher.next_seq and equals(feed, pool))
         finally:
             await publisher.close()
 
@@ -405,13 +405,13 @@ def test_replicas_come_and_go() -> None:
             with pytest.raises(ConfigurationError, match="r0"):
                 feed.add("r0", options_for(publishers[0]))
             await asyncio.gather(*(live(pool, one, 100) for pool, one in zip(pools, publishers, strict=True)))
-            await until(lambda: all(one.next_seq == 100 for one in feed.standings()))
+            await until(lambda: all(one.next_seq == 100 for one in feed.statuses()))
             for slot, pool in zip(slots, pools, strict=True):
                 assert {hash_ for hash_, _ in feed.index.dump(slot)} == set(pool.held)
             await feed.remove("r1")
             await feed.remove("never there")
             assert feed.slot("r1") is None
-            assert [one.replica for one in feed.standings()] == ["r0", "r2"]
+            assert [one.replica for one in feed.statuses()] == ["r0", "r2"]
             assert feed.index.distinct_blocks() > 0
             assert feed.add("r3", options_for(publishers[1])) == slots[1]
             await until(lambda: feed.index.blocks(slots[1]) == len(pools[1].held))
@@ -434,18 +434,18 @@ def test_without_a_replay_endpoint_a_new_connection_is_believed_to_be_a_new_engi
             options = replace(options_for(publisher, replay=False), endpoint=link.endpoint)
             async with listening(publisher, options) as feed:
                 await live(pool, publisher, 20)
-                await until(lambda: standing(feed).next_seq == 20)
-                assert standing(feed).blocks > 0
+                await until(lambda: status(feed).next_seq == 20)
+                assert status(feed).blocks > 0
                 await link.cut()
-                await until(lambda: not standing(feed).connected)
+                await until(lambda: not status(feed).connected)
                 pool.clear()  # another life: empty, and silent about it
                 await link.restore()
-                await until(lambda: standing(feed).connected)
+                await until(lambda: status(feed).connected)
                 assert equals(feed, pool)
                 await publisher.subscribed()
                 await live(pool, publisher, 20)
-                await until(lambda: standing(feed).next_seq == 40)
+                await until(lambda: status(feed).next_seq == 40)
                 assert equals(feed, pool)
-                assert standing(feed).stream.restarts == 1
+                assert status(feed).stream.restarts == 1
 
     run(scenario())

@@ -10,7 +10,7 @@ import pytest
 from sembase.kept_task import KeptTask
 
 
-def test_a_death_is_logged_and_told_and_the_task_runs_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_death_is_logged_and_reported_and_the_task_runs_again(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         starts, deaths = 0, 0
         third = asyncio.Event()
@@ -37,9 +37,9 @@ def test_a_death_is_logged_and_told_and_the_task_runs_again(caplog: pytest.LogCa
 
     with caplog.at_level(logging.ERROR, logger="sembase"):
         asyncio.run(scenario())
-    said = [record.__dict__["fields"] for record in caplog.records]
-    assert [(each["task"], each["error"]) for each in said] == [("a task", "OSError"), ("a task", "ended")]
-    assert "what a client sent" not in str(said)
+    logged = [record.__dict__["fields"] for record in caplog.records]
+    assert [(each["task"], each["error"]) for each in logged] == [("a task", "OSError"), ("a task", "ended")]
+    assert "what a client sent" not in str(logged)
 
 
 def test_one_that_was_stopped_between_two_lives_stays_dead() -> None:

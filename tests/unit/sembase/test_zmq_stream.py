@@ -10,7 +10,7 @@ from sembase.zmq_stream import StreamOptions, new_context
 
 
 @pytest.mark.parametrize("endpoint", ["tcp://*:5557", "10.0.0.7:5557", "tcp://host", "tcp://host:0", "http://h:1", ""])
-def test_an_endpoint_nobody_can_connect_to_is_refused(endpoint: str) -> None:
+def test_an_endpoint_without_an_address_is_refused(endpoint: str) -> None:
     with pytest.raises(ConfigurationError, match="write it like tcp://"):
         StreamOptions(endpoint)
     with pytest.raises(ConfigurationError, match="write it like tcp://"):

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from sembase.kept_task import KeptTask
 from sembase.zmq_stream import StreamOptions
-from semgate.events.feed import EventFeed, Standing
+from semgate.events.feed import EventFeed, StreamStatus
 from semgate.fleet import Replica
 from semgate.http.request_body import Asked
 from semgate.index.approximate import ApproximateIndex
@@ -108,12 +108,12 @@ class KnownBlocks:
 
     def announced_block_tokens(self) -> int | None:
         """The block size the engines announced; None before the first block."""
-        return next((each.block_tokens for each in self._feed.standings() if each.block_tokens is not None), None)
+        return next((each.block_tokens for each in self._feed.statuses() if each.block_tokens is not None), None)
 
     def samples(self, replicas: Iterable[Replica]) -> Iterable[Sample]:
         by_name = {name: slot for slot, name in self._names.items()}
         of_slot = {replica.slot: replica.name for replica in replicas}
-        for each in self._feed.standings():
+        for each in self._feed.statuses():
             slot = by_name.get(each.replica)
             if slot is None or slot not in of_slot:
                 continue
@@ -216,9 +216,9 @@ class _Sent:
         return self._slots.by_slot(self._index.longest(keys))
 
 
-def _unreadable(standing: Standing) -> int:
-    applied = standing.applied
-    return standing.stream.malformed_frames + applied.malformed_batches + applied.malformed_events
+def _unreadable(status: StreamStatus) -> int:
+    applied = status.applied
+    return status.stream.malformed_frames + applied.malformed_batches + applied.malformed_events
 
 
 def _longest(found: list[BySlot]) -> BySlot | None:

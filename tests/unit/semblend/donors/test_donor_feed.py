@@ -48,7 +48,7 @@ class Engine:
         self.socket = DonorSocket(endpoints[0], endpoints[1], buffer_batches)
         self.endpoints = self.socket.endpoints
         self.faults: list[FaultContained] = []
-        self.says = DonorAnnouncer(lambda: self.socket, KEY, Border(self.faults.append, LOG), gates=GATES)
+        self.announcer = DonorAnnouncer(lambda: self.socket, KEY, Border(self.faults.append, LOG), gates=GATES)
 
 
 Feed = DonorFeed[DonorSink]
@@ -70,19 +70,19 @@ def test_what_a_connector_announces_is_expected_by_the_router_and_what_it_withdr
     engine = Engine()
 
     async def scenario(index: DonorIndex, feed: Feed) -> None:
-        engine.says.loadable("early", text(1), tenant_of_salt("acme"), None)
+        engine.announcer.loadable("early", text(1), tenant_of_salt("acme"), None)
         feed.follow(1, engine.endpoints[0], engine.endpoints[1])
         await until(lambda: index.donors(1) == ["early"])
         asked = np.concatenate([text(7, 20), text(1), text(8, 30)])
         assert index.expected(asked, "acme", None, SLOTS)[1] > 250
         assert index.gates(1) == GATES
         assert index.expected(asked, "other", None, SLOTS).sum() == 0
-        engine.says.loadable("late", text(2), None, None)
+        engine.announcer.loadable("late", text(2), None, None)
         await until(lambda: len(index.donors(1)) == 2)
-        engine.says.withdrawn("early", "capacity")
+        engine.announcer.withdrawn("early", "capacity")
         await until(lambda: index.donors(1) == ["late"])
         assert index.expected(asked, "acme", None, SLOTS).sum() == 0
-        engine.says.purged("reset")
+        engine.announcer.purged("reset")
         await until(lambda: index.donors(1) == [])
         feed.leave(1)
         assert feed.stream_of(1) is None
@@ -91,22 +91,22 @@ def test_what_a_connector_announces_is_expected_by_the_router_and_what_it_withdr
     try:
         run(scenario)
     finally:
-        engine.says.close()
+        engine.announcer.close()
     assert not engine.faults
 
 
-def test_who_comes_after_the_buffer_has_forgotten_is_told_everything_again() -> None:
+def test_a_router_later_than_the_buffer_receives_the_whole_state() -> None:
     engine = Engine(buffer_batches=2)
 
     async def scenario(index: DonorIndex, feed: Feed) -> None:
         for number in range(12):
-            engine.says.loadable(f"d{number}", text(number), None, None)
+            engine.announcer.loadable(f"d{number}", text(number), None, None)
             await asyncio.sleep(0)
-        await until(lambda: engine.socket.buffer.lacks(0) or engine.says._queue.empty())
+        await until(lambda: engine.socket.buffer.lacks(0) or engine.announcer._queue.empty())
         while not engine.socket.buffer.lacks(0):  # batches may have been few
-            engine.says.loadable("more", text(99), None, None)
+            engine.announcer.loadable("more", text(99), None, None)
             await asyncio.sleep(0.02)
-        engine.says.withdrawn("d3", "capacity")
+        engine.announcer.withdrawn("d3", "capacity")
         feed.follow(0, engine.endpoints[0], engine.endpoints[1])
         wanted = {f"d{number}" for number in range(12)} - {"d3"}
         await until(lambda: wanted <= set(index.donors(0)))
@@ -115,7 +115,7 @@ def test_who_comes_after_the_buffer_has_forgotten_is_told_everything_again() -> 
     try:
         run(scenario)
     finally:
-        engine.says.close()
+        engine.announcer.close()
 
 
 def test_an_engine_that_starts_again_has_no_donors_of_its_former_life() -> None:
@@ -123,21 +123,21 @@ def test_an_engine_that_starts_again_has_no_donors_of_its_former_life() -> None:
     ended: list[Engine] = []
 
     async def scenario(index: DonorIndex, feed: Feed) -> None:
-        first.says.loadable("old", text(1), None, None)
+        first.announcer.loadable("old", text(1), None, None)
         feed.follow(0, *first.endpoints)
         await until(lambda: index.donors(0) == ["old"])
-        await asyncio.to_thread(first.says.close)
+        await asyncio.to_thread(first.announcer.close)
         second = Engine(first.endpoints)
         ended.append(second)
-        second.says.loadable("new", text(2), None, None)
+        second.announcer.loadable("new", text(2), None, None)
         await until(lambda: index.donors(0) == ["new"])
 
     try:
         run(scenario)
     finally:
-        first.says.close()
+        first.announcer.close()
         for engine in ended:
-            engine.says.close()
+            engine.announcer.close()
 
 
 def sink_of(index: DonorIndex) -> DonorSink:

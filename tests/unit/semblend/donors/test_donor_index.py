@@ -179,7 +179,7 @@ def test_the_oldest_donors_leave_when_the_index_is_full() -> None:
         DonorIndex(KEY, max_donors=0)
 
 
-def test_an_anchor_that_everybody_holds_costs_a_bounded_walk(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_anchor_that_every_donor_holds_costs_a_bounded_walk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index_module, "CROWD", 4)
     index = DonorIndex(KEY)
     document = text(1, 300)
@@ -193,7 +193,7 @@ def test_an_anchor_that_everybody_holds_costs_a_bounded_walk(monkeypatch: pytest
 
 
 @pytest.mark.parametrize(("length", "copies"), [(41, 4), (55, 3), (80, 3), (81, 2), (170, 2)])
-def test_text_that_stands_several_times_in_a_donor_is_followed_from_its_first_place(length: int, copies: int) -> None:
+def test_text_repeated_within_a_donor_is_matched_from_its_first_occurrence(length: int, copies: int) -> None:
     index = DonorIndex(KEY, gates=OPEN)
     document = np.concatenate([text(3, length)] * copies)
     index.add(0, announced("d", document))

@@ -45,7 +45,7 @@ KEY = b"a key for tests only"
 LOG = logging.getLogger("announce")
 
 
-class Heard:
+class Recorder:
     """A socket that keeps what is published; ``gate`` holds the announcer's thread in its first message."""
 
     def __init__(self) -> None:
@@ -72,15 +72,15 @@ class Heard:
 
 
 @contextmanager
-def announcing(heard: Heard) -> Iterator[tuple[DonorAnnouncer, list[FaultContained]]]:
+def announcing(recorder: Recorder) -> Iterator[tuple[DonorAnnouncer, list[FaultContained]]]:
     faults: list[FaultContained] = []
-    announcer = DonorAnnouncer(lambda: heard, KEY, Border(faults.append, LOG))
+    announcer = DonorAnnouncer(lambda: recorder, KEY, Border(faults.append, LOG))
     try:
         yield announcer, faults
     finally:
-        heard.gate.set()
+        recorder.gate.set()
         announcer.close(patience_s=30)
-        assert heard.closed
+        assert recorder.closed
 
 
 def tokens(seed: int, count: int = 300) -> np.ndarray[Any, np.dtype[np.uint32]]:
@@ -91,24 +91,24 @@ def ids(events: list[DonorEvent], kind: type) -> list[str]:
     return [event.donor_id for event in events if isinstance(event, kind)]  # type: ignore[union-attr]
 
 
-def test_a_donors_life_is_told_in_order() -> None:
-    heard = Heard()
+def test_a_donors_life_is_announced_in_order() -> None:
+    recorder = Recorder()
     tenant = tenant_of_salt("acme")
-    with announcing(heard) as (announcer, faults):
+    with announcing(recorder) as (announcer, faults):
         announcer.loadable("a", tokens(1), tenant, None)
         announcer.relocated("a", "device")
         announcer.withdrawn("a", "capacity")
         announcer.withdrawn("a", "capacity")
         announcer.relocated("a", "host")
     assert not faults
-    assert [type(event) for event in heard.events] == [
+    assert [type(event) for event in recorder.events] == [
         GenerationReset,
         DonorAnnounced,
         DonorRelocated,
         DonorWithdrawn,
         DonorsPurged,
     ]
-    donor = heard.events[1]
+    donor = recorder.events[1]
     assert isinstance(donor, DonorAnnounced)
     assert donor.namespace == namespace_digest(KEY, tenant, None)
     assert donor.tokens == 300
@@ -119,67 +119,67 @@ def test_a_donors_life_is_told_in_order() -> None:
 
 
 def test_gates_are_announced_with_every_new_generation() -> None:
-    heard = Heard()
+    recorder = Recorder()
     gates = Gates(min_run_tokens=96, max_context_share=0.5)
-    announcer = DonorAnnouncer(lambda: heard, KEY, Border(lambda _: None, LOG), gates=gates)
+    announcer = DonorAnnouncer(lambda: recorder, KEY, Border(lambda _: None, LOG), gates=gates)
     announcer.loadable("a", tokens(1), None, None)
-    wait_until(lambda: len(heard.events) == 3)
-    heard.asked = True
-    wait_until(lambda: len(heard.events) == 6)
+    wait_until(lambda: len(recorder.events) == 3)
+    recorder.asked = True
+    wait_until(lambda: len(recorder.events) == 6)
     announcer.close(patience_s=30)
-    kinds = [type(event) for event in heard.events]
+    kinds = [type(event) for event in recorder.events]
     assert kinds == [GenerationReset, GatesAnnounced, DonorAnnounced] * 2 + [DonorsPurged]
-    announced = [announced_gates(event.gates) for event in heard.events if isinstance(event, GatesAnnounced)]
+    announced = [announced_gates(event.gates) for event in recorder.events if isinstance(event, GatesAnnounced)]
     assert announced == [gates, gates]
 
 
 def test_equal_texts_of_two_tenants_share_no_anchor() -> None:
-    heard = Heard()
-    with announcing(heard) as (announcer, _):
+    recorder = Recorder()
+    with announcing(recorder) as (announcer, _):
         announcer.loadable("a", tokens(1), tenant_of_salt("one"), None)
         announcer.loadable("b", tokens(1), tenant_of_salt("two"), None)
-    one, two = (np.frombuffer(e.anchors, "<u8") for e in heard.events if isinstance(e, DonorAnnounced))
+    one, two = (np.frombuffer(e.anchors, "<u8") for e in recorder.events if isinstance(e, DonorAnnounced))
     assert len(one)
     assert not np.intersect1d(one, two).size
 
 
-def test_who_asks_for_more_than_the_buffer_holds_is_told_of_all_living_donors() -> None:
-    heard = Heard()
-    with announcing(heard) as (announcer, _):
+def test_a_request_beyond_the_buffer_brings_all_living_donors() -> None:
+    recorder = Recorder()
+    with announcing(recorder) as (announcer, _):
         for number in range(3):
             announcer.loadable(f"d{number}", tokens(number), None, None)
         announcer.withdrawn("d1", "capacity")
-        wait_until(lambda: len(heard.events) == 5)
-        heard.asked = True
-        wait_until(lambda: len(heard.events) == 8)
-        assert isinstance(heard.events[5], GenerationReset)
-        assert ids(heard.events[6:], DonorAnnounced) == ["d0", "d2"]
+        wait_until(lambda: len(recorder.events) == 5)
+        recorder.asked = True
+        wait_until(lambda: len(recorder.events) == 8)
+        assert isinstance(recorder.events[5], GenerationReset)
+        assert ids(recorder.events[6:], DonorAnnounced) == ["d0", "d2"]
 
 
 def test_a_full_queue_makes_routers_forget_and_never_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(announce, "QUEUE_LIMIT", 4)
-    heard = Heard()
-    heard.gate.clear()
-    with announcing(heard) as (announcer, faults):
+    recorder = Recorder()
+    recorder.gate.clear()
+    with announcing(recorder) as (announcer, faults):
         for number in range(50):
             announcer.loadable(f"d{number}", tokens(number), None, None)
         assert announcer.lost >= 40
-        heard.gate.set()
-        wait_until(lambda: sum(isinstance(e, GenerationReset) for e in heard.events) == 2)
-        heard.events.clear()
+        recorder.gate.set()
+        wait_until(lambda: sum(isinstance(e, GenerationReset) for e in recorder.events) == 2)
+        recorder.events.clear()
         announcer.loadable("later", tokens(1), None, None)
-        wait_until(lambda: ids(heard.events, DonorAnnounced) == ["later"])
+        wait_until(lambda: ids(recorder.events, DonorAnnounced) == ["later"])
     assert not faults
 
 
 def test_a_message_that_could_not_be_sent_is_counted_and_makes_routers_forget() -> None:
-    heard = Heard()
-    with announcing(heard) as (announcer, faults):
-        wait_until(lambda: len(heard.events) == 1)
-        heard.fails = True
+    recorder = Recorder()
+    with announcing(recorder) as (announcer, faults):
+        wait_until(lambda: len(recorder.events) == 1)
+        recorder.fails = True
         announcer.withdrawn("unknown", "x")  # nothing to say, nothing to fail
         announcer.loadable("a", tokens(1), None, None)
-        wait_until(lambda: sum(isinstance(e, GenerationReset) for e in heard.events) == 2)
+        wait_until(lambda: sum(isinstance(e, GenerationReset) for e in recorder.events) == 2)
     assert [fault.stage for fault in faults] == ["announce"]
     assert "no route" in faults[0].error
 
@@ -187,14 +187,14 @@ def test_a_message_that_could_not_be_sent_is_counted_and_makes_routers_forget() 
 def test_a_socket_that_cannot_be_opened_is_a_fault_and_nothing_else() -> None:
     faults: list[FaultContained] = []
 
-    def refuse() -> Heard:
+    def refuse() -> Recorder:
         raise OSError("address in use")
 
     announcer = DonorAnnouncer(refuse, KEY, Border(faults.append, LOG))
     wait_until(lambda: bool(faults) and announcer._is_disabled)
     announcer._queue.queue.clear()
     announcer.loadable("a", tokens(1), None, None)
-    assert announcer._queue.empty(), "nobody will ever read it"
+    assert announcer._queue.empty(), "it will never be read"
     announcer.close()
     assert "address in use" in faults[0].error
 
@@ -238,7 +238,7 @@ def test_real_sockets_publish_number_and_repeat() -> None:
         socket.close()
 
 
-def test_the_engine_is_told_at_once_what_its_user_got_wrong(tmp_path: Path) -> None:
+def test_bad_settings_are_refused_at_once(tmp_path: Path) -> None:
     settings = Settings(donor_events="tcp://127.0.0.1:*", donor_events_key_file=tmp_path / "none")
     with pytest.raises(ConfigurationError, match="cannot be read"):
         open_announcer(settings, Border(lambda _: None, LOG), Gates())
@@ -258,9 +258,9 @@ def on_nats(tmp_path: Path) -> Settings:
 
 def test_a_nats_server_in_the_settings_is_announced_to(on_nats: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[tuple[object, ...]] = []
-    socket = Heard()
+    socket = Recorder()
 
-    def open_socket(*given: object) -> Heard:
+    def open_socket(*given: object) -> Recorder:
         opened.append(given)
         return socket
 
@@ -273,9 +273,7 @@ def test_a_nats_server_in_the_settings_is_announced_to(on_nats: Settings, monkey
     assert socket.closed
 
 
-def test_without_the_nats_client_the_engine_is_told_which_extra_it_needs(
-    on_nats: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_nats_client_the_error_names_the_extra(on_nats: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, nats_socket.__name__)
     monkeypatch.setitem(sys.modules, "nats.aio.client", None)
     with pytest.raises(MissingDependencyError, match=r"pip install 'semblend\[dynamo\]'"):
@@ -287,7 +285,7 @@ def test_a_rank_among_others_is_no_worker_on_nats(on_nats: Settings) -> None:
         open_announcer(on_nats, Border(lambda _: None, LOG), Gates(), rank=1)
 
 
-def test_nobody_is_told_where_nothing_is_configured() -> None:
+def test_nothing_is_announced_where_nothing_is_configured() -> None:
     SILENT.loadable("a", tokens(1), None, None)
     SILENT.withdrawn("a", "x")
     SILENT.relocated("a", "host")

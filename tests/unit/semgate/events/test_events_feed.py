@@ -33,7 +33,7 @@ def test_a_stream_that_dies_empties_its_slot_and_listens_again(monkeypatch: pyte
         slot = feed.add("one", StreamOptions("tcp://127.0.0.1:9"))
         feed.index.stored(slot, np.arange(2, dtype=np.uint64), None, TOKENS, 4, 1)
         await asyncio.wait_for(again.wait(), 20)
-        assert (feed.index.blocks(slot), feed.standings()[0].deaths) == (0, 1)
+        assert (feed.index.blocks(slot), feed.statuses()[0].deaths) == (0, 1)
         await feed.close()
 
     asyncio.run(scenario())

@@ -1,4 +1,4 @@
-"""KV events as vLLM and SGLang write them, as older engines wrote them, and as nobody should."""
+"""KV events as vLLM and SGLang write them, as older engines wrote them, and as no engine should."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_bytes_and_integers_of_one_hash_agree() -> None:
     assert engine_hash(digest) == engine_hash(int.from_bytes(digest, "big") & (2**64 - 1))
 
 
-def test_adapters_images_and_salts_are_told_apart() -> None:
+def test_adapters_images_and_salts_are_distinguished() -> None:
     event = {**VLLM, "lora_name": "adapter", "lora_id": 3}
     keys = [["adapter", ["image", -4], "a salt"], ["adapter", ["image", -6]]]
     stored = only_stored(decode_batch(batch_of({**event, "extra_keys": keys})))
@@ -115,7 +115,7 @@ def test_adapters_images_and_salts_are_told_apart() -> None:
     assert (plain.salt, plain.extras) == (None, None)
     later = {**event, "parent_block_hash": 5, "extra_keys": [["adapter", "a digest of embeddings"], ["adapter"]]}
     behind = only_stored(decode_batch(batch_of(later)))
-    assert behind.salt is None, "a salt stands in the first block of a prompt alone"
+    assert behind.salt is None, "a salt is only in the first block of a prompt"
     assert behind.extras is not None
 
 

@@ -40,9 +40,9 @@ def test_any_history_with_tables_of_a_few_rows_and_clears_that_last(
         "CLEARED_AT_ONCE_BLOCKS": 0,
         "ROWS_PER_BLOCK": rows_per_block,
         "RELEASED_PER_BLOCK": 1,
-        "SMALLEST_ROWS": 4,
+        "MIN_ROWS": 4,
     }
-    with patch.multiple(slots, **slow), patch.object(holders, "SMALLEST_ROWS", 4):
+    with patch.multiple(slots, **slow), patch.object(holders, "MIN_ROWS", 4):
         index, plain = BlockIndex(16), PlainIndex(16)
         index._table.holders = holders.new_holders(4)
         for _ in range(SLOTS):
@@ -106,7 +106,7 @@ def test_no_call_waits_for_a_table_or_a_replica_of_a_million_blocks() -> None:
     assert index.blocks(other) == index.distinct_blocks() == 4 * EVENT_BLOCKS
 
 
-def test_what_a_cleared_replica_stores_again_stays_while_the_rest_is_let_go() -> None:
+def test_what_a_cleared_replica_stores_again_stays_while_the_rest_is_release() -> None:
     index = BlockIndex()
     slot = index.add_slot()
     tokens = np.arange(20_000 * BLOCK, dtype=np.uint32)

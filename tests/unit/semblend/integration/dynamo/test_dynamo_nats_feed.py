@@ -47,10 +47,10 @@ class Inbox:
 
 
 class Client:
-    """Workers in ``said`` are answered for at once; all others are mute."""
+    """Workers in ``published`` are answered for at once; all others are mute."""
 
-    def __init__(self, said: dict[int, list[DonorBatch]]) -> None:
-        self.said = said
+    def __init__(self, published: dict[int, list[DonorBatch]]) -> None:
+        self.published = published
         self.asked: list[str] = []
         self._inboxes: dict[str, Inbox] = {}
 
@@ -63,13 +63,13 @@ class Client:
 
     async def publish(self, subject: str, data: bytes, reply: str) -> None:
         self.asked.append(subject)
-        for worker_id, batches in self.said.items():
+        for worker_id, batches in self.published.items():
             if subject != replay_subject(str(worker_id)):
                 continue
             headers = {PUBLISHER_HEADER: str(worker_id)}
-            for number, said in enumerate(batches):
+            for number, published in enumerate(batches):
                 self._inboxes[reply].queue.put_nowait(
-                    SimpleNamespace(data=frame(number, pack(said)), headers=headers, subject=reply)
+                    SimpleNamespace(data=frame(number, pack(published)), headers=headers, subject=reply)
                 )
             self._inboxes[reply].queue.put_nowait(SimpleNamespace(data=END, headers=headers, subject=reply))
 
@@ -78,13 +78,17 @@ class Client:
 
 
 def message(worker_id: int, sequence: int, *events: DonorEvent) -> Any:
-    return SimpleNamespace(subject=events_subject(str(worker_id)), data=frame(sequence, pack(batch(*events))))
+    return repeated(worker_id, sequence, batch(*events))
 
 
-def opened(said: dict[int, list[DonorBatch]] | None = None) -> tuple[NatsDonorFeed, SemanticEvidenceProvider]:
+def repeated(worker_id: int, sequence: int, published: DonorBatch) -> Any:
+    return SimpleNamespace(subject=events_subject(str(worker_id)), data=frame(sequence, pack(published)))
+
+
+def opened(published: dict[int, list[DonorBatch]] | None = None) -> tuple[NatsDonorFeed, SemanticEvidenceProvider]:
     provider = SemanticEvidenceProvider(KEY)
     feed = NatsDonorFeed("nats://unused", provider)
-    feed._client = Client(said or {})
+    feed._client = Client(published or {})
     return feed, provider
 
 
@@ -96,19 +100,19 @@ def run(work: Coroutine[Any, Any, None]) -> None:
     asyncio.run(bounded())
 
 
-def test_a_mute_publisher_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nats_feed, "REPLAY_S", 1_000.0)  # whoever waits for it is not done within the test
+def test_a_mute_publisher_delays_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nats_feed, "REPLAY_S", 1_000.0)  # a caller that waits for it is not done within the test
 
     async def scene() -> None:
         late = announced("b", words(2, 300))
-        said = [batch(GenerationReset(1)), batch(announced("a", TOKENS)), batch(late)]
-        feed, provider = opened({2: said})
+        published = [batch(GenerationReset(1)), batch(announced("a", TOKENS)), batch(late)]
+        feed, provider = opened({2: published})
         try:
             async with asyncio.timeout(15):
-                await feed._received(message(1, 5, announced("x", TOKENS)))  # a gap that nobody fills
+                await feed._received(message(1, 5, announced("x", TOKENS)))  # a gap that is never filled
                 await feed._received(message(3, 0, GenerationReset(1), announced("c", TOKENS)))
                 assert provider.donors((3, 0)) == ["c"]
-                await feed._received(message(2, 2, late))  # a gap that is filled
+                await feed._received(repeated(2, 2, published[2]))  # a gap that is filled
                 while len(provider.index) < 3:
                     await asyncio.sleep(0)
             stream = feed.stream_of(2)
@@ -120,7 +124,7 @@ def test_a_mute_publisher_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) 
     run(scene())
 
 
-def test_as_many_publishers_as_are_followed_may_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_publishers_than_are_followed_may_publish(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nats_feed, "MAX_PUBLISHERS", 3)
 
     async def scene() -> None:
@@ -155,35 +159,35 @@ def test_a_publisher_that_leaves_takes_its_question_with_it() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.booleans(), min_size=1, max_size=30), st.integers(1, 6), st.integers(1, 600), st.integers(0, 10))
-def test_whatever_is_missed_and_whoever_waits_all_that_was_said_is_known_in_the_end(
+def test_all_messages_are_known_in_the_end_whatever_was_missed_or_waited(
     arrives: list[bool], max_waiting: int, max_bytes: int, answered_after: int
 ) -> None:
-    said = [pack(batch(GenerationReset(1), at=0.0))] + [
+    published = [pack(batch(GenerationReset(1), at=0.0))] + [
         pack(batch(announced(f"d{n}", SHORT), at=float(n + 1))) for n in range(len(arrives))
     ]
 
     async def scene() -> None:
         sink = Taken()
-        told = 0
+        sent = 0
 
         async def replay(start: int) -> AsyncGenerator[Message, None]:
             for _ in range(answered_after):
                 await asyncio.sleep(0)
-            for n in range(start, told):
-                yield Message(n, said[n])
+            for n in range(start, sent):
+                yield Message(n, published[n])
 
         budget = ByteBudget(max_bytes)
         stream = OrderedStream(sink, stamp=published_s, replay=replay, is_snapshot=is_snapshot)
         publisher = Publisher(stream, budget)
         for number, arrived in enumerate([*arrives, True]):
-            told = number + 1
+            sent = number + 1
             if arrived:
-                publisher.received(Message(number, said[number]))
+                publisher.received(Message(number, published[number]))
                 assert budget.used_bytes <= max_bytes
             await asyncio.sleep(0)
         while not publisher.is_idle:
             await asyncio.sleep(0)
-        assert sink.payloads == said
+        assert sink.payloads == published
         assert budget.used_bytes == 0
 
     with pytest.MonkeyPatch.context() as patch:

@@ -22,9 +22,9 @@ TOKENS = words(1, 300)
 
 
 def test_frames_round_trip_and_rubbish_is_refused() -> None:
-    said = batch(announced("d", TOKENS), DonorWithdrawn("e", "x"), rank=3)
-    sequence, payload = unframe(frame(7, pack(said)))
-    assert (sequence, unpack(payload)) == (7, said)
+    sent = batch(announced("d", TOKENS), DonorWithdrawn("e", "x"), rank=3)
+    sequence, payload = unframe(frame(7, pack(sent)))
+    assert (sequence, unpack(payload)) == (7, sent)
     for rubbish in (b"", b"\xc1", b"\x93", b"\x80"):
         with pytest.raises(DonorEventError):
             unpack(rubbish)
@@ -34,13 +34,15 @@ def test_frames_round_trip_and_rubbish_is_refused() -> None:
 
 def test_subjects_are_one_token_per_publisher() -> None:
     assert publisher_of(events_subject("1234")) == "1234"
-    assert not replay_subject("1234").startswith("semantic-kv-events."), "those who follow everybody hear requests"
+    assert not replay_subject("1234").startswith("semantic-kv-events."), (
+        "subscribers to all events would receive requests"
+    )
     for name in ("", "a.b", "*", ">", "a b", "x" * 65):
         with pytest.raises(ConfigurationError):
             events_subject(name)
 
 
-def test_zeromq_brings_live_events_and_what_was_said_before() -> None:
+def test_zeromq_brings_live_and_earlier_events() -> None:
     """Real sockets on loopback, the announcer of the adapters at one end, the provider's index at the other."""
     opened: list[DonorSocket] = []
 
