@@ -1,4 +1,4 @@
-"""Register one prompt, then ask what of another prompt could be loaded from it. No model, no GPU, no data needed."""
+"""Register one prompt, then plan which part of another prompt could reuse its KV. Needs no model, GPU or data."""
 
 import sys
 
@@ -28,7 +28,7 @@ def describe(answer: ReusePlan | Decline) -> None:
 
 def main() -> None:
     if HAS_COMPILER:
-        print("loading the look-ups; at their first use they compile, for about half a minute", file=sys.stderr)
+        print("compiling the look-up kernels (about half a minute on the first run)", file=sys.stderr)
     tenant = Namespace(tenant="acme", model="smollm2-135m", tokenizer="smollm2", dtype="bfloat16", block_size=16)
     with Planner(settings=Settings(embedder="none")) as planner:
         planner.register("request-1", OLD_INSTRUCTION + DOCUMENT + QUESTION, tenant)

@@ -82,7 +82,7 @@ IDIOMS: Final = (
     Idiom("news", "report"),
     Idiom("(?:[a-z]+ )?orders", "commands", in_prose=False, only=_ENGINES),
     Idiom("study|studies|studied", "isolated prefill", only=_ENGINES),
-    Idiom("(?:least|most) [a-z0-9 ]+", "min_, max_", in_prose=False),
+    Idiom("^(?:least|most) [a-z0-9 ]+", "min_, max_", in_prose=False),
     Idiom("select share", "recompute_fraction", in_prose=False),
 )
 # Uses that are right: a regular expression of the matched words, or of the words around them in the same text.

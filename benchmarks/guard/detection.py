@@ -22,7 +22,7 @@ from benchmarks.guard.rows import OF_ANSWER, OF_FIRST_TOKEN, Row, kl_of, observa
 from semblend.calibrate.fit import fit
 from semblend.contract import PlanShape
 from semblend.guard.sampler import is_sampled
-from semblend.guard.tracker import LEAST_CEILING_KL, GuardLimits, Tracker
+from semblend.guard.tracker import MIN_CEILING_KL, GuardLimits, Tracker
 from semblend.plan.deviation_curve import preset_curve
 
 SAMPLED = 0.05
@@ -46,7 +46,7 @@ class Watch:
     def limits(self, shape: PlanShape, clean: Sequence[Reading]) -> GuardLimits:
         if self.class_factor is None:
             return GuardLimits(ceiling_kl=CEILING)
-        own = min(CEILING, max(LEAST_CEILING_KL, self.class_factor * statistics.fmean(kl for kl, _ in clean)))
+        own = min(CEILING, max(MIN_CEILING_KL, self.class_factor * statistics.fmean(kl for kl, _ in clean)))
         return GuardLimits(ceiling_kl=CEILING, class_ceilings_kl={shape: own})
 
 

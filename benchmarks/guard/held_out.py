@@ -32,6 +32,6 @@ def folds(seen: Sequence[Observation], items: Sequence[str], floor: float, stati
         own = [each for each in seen if order[each.item] % 2 == half]
         rest = [each for each in seen if order[each.item] % 2 != half]
         law = fit(own, preset_curve("llama", 30), floor, QUANTILE, statistic)
-        foreseen = [(each.shape, law.fitted_kl(each.shape, each.risk, each.share), each.kl) for each in rest]
+        foreseen = [(each.shape, law.fitted_kl(each.shape, each.risk, each.fraction), each.kl) for each in rest]
         dots = [(shape, middle, kl) for shape, middle, kl in foreseen if middle is not None]
         yield Fold(half, law, judge_held(law, rest, CEILING), dots)

@@ -47,12 +47,12 @@ def _nearest(ascending: list[int], position: int) -> int:
 
 def _extended(d: Rows, r: Rows, donor_start: int, target_start: int, length: int) -> tuple[int, int, int]:
     before = _agreeing(d[:donor_start][::-1], r[:target_start][::-1])
-    behind = _agreeing(d[donor_start + length :], r[target_start + length :])
-    return donor_start - before, target_start - before, before + length + behind
+    after = _agreeing(d[donor_start + length :], r[target_start + length :])
+    return donor_start - before, target_start - before, before + length + after
 
 
 def _agreeing(left: Rows, right: Rows) -> int:
-    """How many tokens agree from the start, looking twice as far each time so that a short answer stays cheap."""
+    """How many tokens agree from the start; the compared range doubles, so that a short answer is cheap."""
     shorter = min(len(left), len(right))
     agreed, reach = 0, 64
     while agreed < shorter:

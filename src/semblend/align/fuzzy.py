@@ -1,6 +1,6 @@
 """Fragments inside chunks that mostly agree although tokens were edited and boundaries moved.
 
-Chunk resemblance only says where to look: what comes out are token-identical fragments at their aligned positions.
+Chunk similarity only limits the search: the result is token-identical fragments at their aligned positions.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def fuzzy_fragments(
     d = np.ascontiguousarray(donor, dtype=np.int64)
     r = np.ascontiguousarray(recipient, dtype=np.int64)
     if not min_fragment <= chunk or chunk < 2:
-        raise ValueError("a chunk has at least two tokens and holds at least one fragment")
+        raise ValueError("chunk must be at least 2 and at least min_fragment")
     if len(r) < min_fragment or len(d) < min_fragment:
         return empty_rows()
     starts = np.arange(chunk_count(len(r), chunk)) * chunk

@@ -1,4 +1,4 @@
-"""One donor against one recipient: exact runs first, then what finer methods find in the places still uncovered.
+"""One donor against one recipient: exact runs first, then what finer methods find in the positions still uncovered.
 
 Called by the pipeline for each candidate. Everything returned is token-identical; the recipient is never covered twice.
 """
@@ -22,7 +22,7 @@ class Alignment:
     """Rows ``(donor_start, target_start, length)`` by target position, disjoint in the recipient across both arrays.
 
     ``runs`` have at least the minimum run length, ``fragments`` are shorter. Donor tokens may serve two places of the
-    recipient: a passage quoted twice needs to have been computed once.
+    recipient: a passage quoted twice has to be computed only once.
     """
 
     runs: Rows
@@ -48,7 +48,7 @@ def align_pair(
     max_candidates: int = MAX_CANDIDATES,
 ) -> Alignment:
     if not 1 <= min_fragment <= min_run:
-        raise ValueError("a fragment has at least one token and is not longer than a run")
+        raise ValueError("min_fragment must be at least 1 and at most min_run")
     d = np.ascontiguousarray(donor, dtype=np.int64)
     r = np.ascontiguousarray(recipient, dtype=np.int64)
     free = np.ones(len(r), dtype=bool)

@@ -1,7 +1,7 @@
 """Hashes of any token range in constant time, for a donor and a recipient side by side. Used by ``equal_runs``.
 
-Two 31-bit polynomial lanes under bases drawn per process: nobody who writes prompts can prepare collisions. A hash
-only suggests; what it suggests is compared as token ids before it leaves this package.
+Two 31-bit polynomial lanes under bases drawn per process, so that no author of prompts can prepare collisions. A
+hash only suggests a match; token ids are compared before a run leaves this package.
 """
 
 from __future__ import annotations

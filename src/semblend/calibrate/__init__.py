@@ -1,1 +1,1 @@
-"""Measured blends become the laws the gate foresees KL by. Called by ``semblend calibrate``, never while serving."""
+"""Measured blends in; out: the laws by which the gate predicts KL."""

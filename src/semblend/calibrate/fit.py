@@ -1,7 +1,7 @@
-"""Observations in, a law per class out: least squares on logarithms, then the factor most items stayed below.
+"""Observations in, a law per class out: least squares on logarithms, then the factor that most items stayed below.
 
 The factor is the ceil((n + 1) * quantile)-th smallest of the n items' largest measured-over-fitted ratios. The law was
-fitted on the same items, so on new ones it is a little optimistic: judge it on items it has not seen (``judge_held``).
+fitted on the same items, so it is slightly optimistic on new ones: evaluate it on held-out items (``judge_held``).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from semblend.contract import PlanShape
 from semblend.plan.deviation_curve import DeviationCurve
 from semblend.plan.prediction import Calibration, Law
 
-_LEAST: Final = 1e-6  # a KL at or under the floor still has a logarithm
+_MIN_KL: Final = 1e-6  # keeps the logarithm of a KL at or below the floor finite
 
 
 def fit(
     observations: Sequence[Observation], curve: DeviationCurve, kl_floor: float, quantile: float, statistic: str
 ) -> Calibration:
-    """Classes with too few items for the quantile get no law: the gate declines what nobody measured."""
+    """Classes with too few items for the quantile get no law, and the gate declines them."""
     _check(quantile)
     by_shape: dict[PlanShape, list[Observation]] = defaultdict(list)
     for seen in observations:
@@ -37,14 +37,14 @@ def fit(
 
 
 def min_items(quantile: float) -> int:
-    """Of a class: with fewer, no item stands for the quantile and there is no law."""
+    """The minimum number of items of a class for a law at this quantile."""
     _check(quantile)
     return next(items for items in count(1) if _rank(items, quantile) <= items)
 
 
 def _check(quantile: float) -> None:
     if not 0.0 < quantile < 1.0:
-        raise ConfigurationError("the quantile lies between 0 and 1")
+        raise ConfigurationError("the quantile must be between 0 and 1")
 
 
 def _rank(items: int, quantile: float) -> int:
@@ -57,23 +57,23 @@ def _law(seen: Sequence[Observation], floor: float, quantile: float) -> Law | No
     risky = [each for each in seen if each.risk > 0.0]
     if rank > len(items) or not risky:
         return None
-    share = np.array([each.share for each in risky])
-    level = np.array([math.log(max(each.kl - floor, _LEAST) / each.risk) for each in risky])
-    spread = share - share.mean()
+    fraction = np.array([each.fraction for each in risky])
+    level = np.array([math.log(max(each.kl - floor, _MIN_KL) / each.risk) for each in risky])
+    spread = fraction - fraction.mean()
     slope = float(spread @ level / (spread @ spread)) if np.any(spread) else 0.0
-    decay = max(0.0, -slope)  # computing more never makes it worse: what looks so is noise
-    scale = math.exp(float(level.mean()) + decay * float(share.mean()))
+    decay = max(0.0, -slope)  # recomputing more never raises KL: a rising fit is noise
+    scale = math.exp(float(level.mean()) + decay * float(fraction.mean()))
     worst: dict[str, float] = defaultdict(float)
     for each in seen:
-        fitted = floor + scale * each.risk * math.exp(-decay * each.share)
-        worst[each.item] = max(worst[each.item], each.kl / max(fitted, _LEAST))
+        fitted = floor + scale * each.risk * math.exp(-decay * each.fraction)
+        worst[each.item] = max(worst[each.item], each.kl / max(fitted, _MIN_KL))
     factor = sorted(worst.values())[rank - 1]
     return Law(scale, decay, factor, len(items), max(each.risk for each in seen))
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Items the fit has not seen. ``rank_correlation`` is Spearman's; None where it is not defined."""
+    """Results on held-out items. ``rank_correlation`` is Spearman's; None where it is not defined."""
 
     observations: int
     rank_correlation: float | None
@@ -86,20 +86,20 @@ class Held:
 
 
 def judge_held(calibration: Calibration, held: Sequence[Observation], ceiling: float) -> Held:
-    """Predicted against measured, and what the gate serves beside one that knew each item's KL in advance.
+    """Predicted against measured KL, and what the gate serves compared with an oracle that knows each item's KL.
 
-    An item is served at the smallest measured budget that is no smaller than the gate asks for.
+    An item is served at the smallest measured budget that is not below the one the gate requires.
     """
     pairs = [
-        (fitted, each.kl, calibration.predicted_kl(each.shape, each.risk, each.share))
+        (fitted, each.kl, calibration.predicted_kl(each.shape, each.risk, each.fraction))
         for each in held
-        if (fitted := calibration.fitted_kl(each.shape, each.risk, each.share)) is not None
+        if (fitted := calibration.fitted_kl(each.shape, each.risk, each.fraction)) is not None
     ]
     by_item: dict[str, list[Observation]] = defaultdict(list)
     for each in held:
         by_item[each.item].append(each)
-    asked = [_served_kl(calibration, sorted(seen, key=lambda o: o.share), ceiling) for seen in by_item.values()]
-    kls = [kl for kl in asked if kl is not None]
+    served = [_served_kl(calibration, sorted(seen, key=lambda o: o.fraction), ceiling) for seen in by_item.values()]
+    kls = [kl for kl in served if kl is not None]
     return Held(
         len(pairs),
         rank_correlation([fitted for fitted, _, _ in pairs], [kl for _, kl, _ in pairs]),
@@ -113,9 +113,8 @@ def judge_held(calibration: Calibration, held: Sequence[Observation], ceiling: f
 
 
 def _served_kl(calibration: Calibration, seen: Sequence[Observation], ceiling: float) -> float | None:
-    most = seen[-1].share
-    share = calibration.min_fraction(seen[0].shape, seen[0].risk, ceiling, most)
-    return None if share is None else next(each.kl for each in seen if each.share >= share)
+    fraction = calibration.min_fraction(seen[0].shape, seen[0].risk, ceiling, seen[-1].fraction)
+    return None if fraction is None else next(each.kl for each in seen if each.fraction >= fraction)
 
 
 def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float | None:

@@ -1,7 +1,7 @@
 """Blended and cold answers of a running server, compared: items in, observations and the noise floor out.
 
-The cold question comes last: it leaves exact blocks, which would serve the others. Everything is asked under a salt of
-this run, so that no tenant's KV is touched and none of an earlier run is found.
+The cold request is sent last, because it leaves exact blocks that would serve the others. All requests carry a salt of
+this run, so that no tenant's KV is used and no donor of an earlier run is found.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from semblend.calibrate.observations import Observation
 from semblend.calibrate.prompts import CalibrationItem
 from semblend.guard.pair import ANSWER_TOKENS, KEY, TOP, Answer, answer_of, divergence
 
-SHARES: Final = (0.0, 0.1, 0.2, 0.4)
+FRACTIONS: Final = (0.0, 0.1, 0.2, 0.4)
 STATISTIC: Final = f"{ANSWER_TOKENS} tokens of the answer, lower bound from the {TOP} likeliest"
 _ATTEMPTS: Final = 5  # a donor is stored a moment after its answer
 Ask = Callable[[bytes], bytes]
@@ -25,7 +25,7 @@ Ask = Callable[[bytes], bytes]
 
 @dataclass(slots=True)
 class Measured:
-    """``floor_kl`` holds one reading per item: two cold answers to the same question. ``skipped`` were not blended."""
+    """``floor_kl`` has one reading per item: KL between two cold answers. ``skipped`` items were not blended."""
 
     observations: list[Observation] = field(default_factory=list)
     floor_kl: list[float] = field(default_factory=list)
@@ -36,7 +36,7 @@ def measure(
     ask: Ask,
     model: str,
     items: Iterable[CalibrationItem],
-    shares: Sequence[float] = SHARES,
+    fractions: Sequence[float] = FRACTIONS,
     wait: Callable[[float], None] = time.sleep,
 ) -> Measured:
     found, salt = Measured(), secrets.token_hex(16)
@@ -48,28 +48,28 @@ def measure(
         for donor in item.donors:
             answer(donor, reuse=False, capture=True)
         blended: dict[float, Answer] = {}
-        for share in shares:
+        for fraction in fractions:
             for attempt in range(_ATTEMPTS):
-                said = answer(item.recipient, share=share, capture=False)
-                if said.shape is not None or blended:
+                reply = answer(item.recipient, share=fraction, capture=False)
+                if reply.shape is not None or blended:
                     break
                 wait(0.1 * 2**attempt)
-            if said.shape is not None:
-                blended[share] = said
+            if reply.shape is not None:
+                blended[fraction] = reply
         if not blended:
             found.skipped.append(item.name)
             continue
         cold, again = (answer(item.recipient, reuse=False, capture=False) for _ in range(2))
         found.floor_kl.append(divergence(cold, again))
-        for said in blended.values():  # by the engine's word: not every deployment spends what it is asked to
-            if said.shape is not None and said.risk is not None and said.share is not None:
-                kl = divergence(cold, said)
-                found.observations.append(Observation(item.name, said.shape, said.risk, said.share, kl))
+        for reply in blended.values():  # as reported: not every deployment recomputes the requested fraction
+            if reply.shape is not None and reply.risk is not None and reply.fraction is not None:
+                kl = divergence(cold, reply)
+                found.observations.append(Observation(item.name, reply.shape, reply.risk, reply.fraction, kl))
     return found
 
 
 def _body(model: str, prompt: str, salt: str, hints: dict[str, Any]) -> bytes:
-    asked = {
+    record = {
         "model": model,
         "prompt": prompt,
         "max_tokens": ANSWER_TOKENS,
@@ -79,4 +79,4 @@ def _body(model: str, prompt: str, salt: str, hints: dict[str, Any]) -> bytes:
         "cache_salt": salt,
         "kv_transfer_params": {KEY: hints},
     }
-    return json.dumps(asked).encode()
+    return json.dumps(record).encode()

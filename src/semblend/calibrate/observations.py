@@ -1,4 +1,4 @@
-"""What a calibration rests on: one JSON object per measured blend, read back strictly. 100 bytes a line."""
+"""The measurements behind a calibration: one JSON object per blend, read strictly. 100 bytes a line."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ _KEYS: Final = {"item", "class", "risk", "share", "kl"}
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One item at one budget: ``share`` of its loaded tokens computed after all, ``kl`` nats from its cold answer."""
+    """One item at one budget: ``fraction`` of its reused tokens recomputed, ``kl`` nats from its cold answer."""
 
     item: str
     shape: PlanShape
     risk: float
-    share: float
+    fraction: float
     kl: float
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.risk <= 1.0 or not 0.0 <= self.share <= 1.0:
-            raise ValueError("risk and share lie between 0 and 1")
+        if not 0.0 <= self.risk <= 1.0 or not 0.0 <= self.fraction <= 1.0:
+            raise ValueError("risk and share must be between 0 and 1")
         if not (math.isfinite(self.kl) and self.kl >= 0.0):
-            raise ValueError("kl is finite and not negative")
+            raise ValueError("kl must be finite and not negative")
 
 
 def encode_observation(seen: Observation) -> str:
-    record = {"item": seen.item, "class": seen.shape.value, "risk": seen.risk, "share": seen.share, "kl": seen.kl}
+    record = {"item": seen.item, "class": seen.shape.value, "risk": seen.risk, "share": seen.fraction, "kl": seen.kl}
     return json.dumps(record, allow_nan=False)
 
 
@@ -50,8 +50,8 @@ def decode_observations(lines: Iterable[str], where: str) -> list[Observation]:
 
 def _observation(record: Any) -> Observation:
     if not isinstance(record, dict) or _KEYS.symmetric_difference(record):
-        raise ValueError(f"write an object with exactly the keys {', '.join(sorted(_KEYS))}")
+        raise ValueError(f"expected an object with exactly the keys {', '.join(sorted(_KEYS))}")
     numbers = [record[name] for name in ("risk", "share", "kl")]
     if any(isinstance(value, bool) or not isinstance(value, int | float) for value in numbers):
-        raise ValueError("risk, share and kl are numbers")
+        raise ValueError("risk, share and kl must be numbers")
     return Observation(str(record["item"]), PlanShape(record["class"]), *map(float, numbers))

@@ -1,4 +1,4 @@
-"""A user's texts become donors and recipients of every class: content reframed, edited, reordered, composed."""
+"""Texts in; out: donors and recipients of every class, with the content reframed, edited, reordered or composed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _QUESTION: Final = "\n\nWhat does the text say? Answer in one sentence:"
 
 @dataclass(frozen=True, slots=True)
 class CalibrationItem:
-    """``wanted`` is what the recipient was made to be; which class it becomes is the planner's word."""
+    """``wanted`` is the class the recipient was built for; the planner decides which class it gets."""
 
     name: str
     wanted: PlanShape
@@ -36,13 +36,13 @@ def passages_of(text: str) -> list[str]:
 
 
 def items_of(passages: Sequence[str], per_class: int) -> Iterator[CalibrationItem]:
-    """Passages of one item never come in another: an item's donors are its own."""
+    """No passage is used in two items, so every item has its own donors."""
     need = dict.fromkeys(PlanShape, PASSAGES) | {PlanShape.COMPOSITION: 2 * PASSAGES}
     wanted = per_class * sum(need.values())
     if len(passages) < wanted:
         raise ConfigurationError(
-            f"the texts hold {len(passages)} passages of {PASSAGE_WORDS} words; {per_class} items per class need "
-            f"{wanted}: give more text or fewer --items"
+            f"the texts have {len(passages)} passages of {PASSAGE_WORDS} words, but {per_class} items per class need "
+            f"{wanted}: add text or reduce --items"
         )
     place = 0
     for number in range(per_class):

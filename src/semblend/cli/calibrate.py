@@ -1,4 +1,4 @@
-"""``semblend calibrate``: pairs on a running server, or observations of another run, into the file the gates read."""
+"""``semblend calibrate``: pairs from a running server, or observations of an earlier run, to a calibration file."""
 
 from __future__ import annotations
 
@@ -34,35 +34,33 @@ EXAMPLES: Final = """\
 def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--model", type=Path, required=True, metavar="DIR", help="folder with the model's config.json")
     command.add_argument("--out", type=Path, required=True, metavar="FILE", help="the calibration file to write")
-    command.add_argument("--server", metavar="URL", help="engine with the connector, asked in blended and cold pairs")
-    command.add_argument(
-        "--served-name", metavar="NAME", help="model name the server knows (default: the first it lists)"
-    )
-    command.add_argument("--texts", type=Path, metavar="FILE", help="plain text to make prompts of, best your own")
+    command.add_argument("--server", metavar="URL", help="engine with the connector, sent blended and cold pairs")
+    command.add_argument("--served-name", metavar="NAME", help="model name on the server (default: the first it lists)")
+    command.add_argument("--texts", type=Path, metavar="FILE", help="plain text to build prompts from")
     command.add_argument("--items", type=int, default=12, metavar="N", help="items per class (default: %(default)s)")
-    command.add_argument("--timeout-s", type=float, default=300.0, metavar="S", help="time an answer may take")
-    command.add_argument("--observations", type=Path, metavar="FILE", help="measured blends instead of a server")
-    command.add_argument("--keep-observations", type=Path, metavar="FILE", help="write what the server showed here")
+    command.add_argument("--timeout-s", type=float, default=300.0, metavar="S", help="timeout of one answer")
+    command.add_argument("--observations", type=Path, metavar="FILE", help="measured blends to use instead of a server")
+    command.add_argument("--keep-observations", type=Path, metavar="FILE", help="write the measured blends here")
     command.add_argument(
         "--kl-floor", type=float, metavar="KL", help="KL between two cold answers, with --observations"
     )
-    command.add_argument("--statistic", default="as observed", metavar="TEXT", help="what KL the observations hold")
-    command.add_argument("--quantile", type=float, default=0.9, metavar="Q", help="share of items to stay below")
-    command.add_argument("--curve", type=Path, metavar="FILE", help="measured deviation by depth (calibration.v1)")
+    command.add_argument("--statistic", default="as observed", metavar="TEXT", help="which KL the observations hold")
+    command.add_argument("--quantile", type=float, default=0.9, metavar="Q", help="items to stay below the prediction")
+    command.add_argument("--curve", type=Path, metavar="FILE", help="measured deviation by layer (calibration.v1)")
     command.add_argument(
         "--measure-curve",
         type=int,
         default=0,
         metavar="N",
-        help="measure it on N pairs of contexts made of --texts, with transformers (0: take the preset and say so)",
+        help="measure it on N pairs of contexts from --texts, with transformers (0: use a preset, marked as such)",
     )
 
 
 def execute(options: argparse.Namespace) -> ExitCode:
     if (options.server is None) == (options.observations is None):
-        raise ConfigurationError("give --server with --texts, or --observations, not both and not neither")
+        raise ConfigurationError("give either --server with --texts, or --observations")
     if not options.out.parent.is_dir():
-        raise ConfigurationError(f"--out {options.out}: there is no folder {options.out.parent}")
+        raise ConfigurationError(f"--out {options.out}: folder {options.out.parent} does not exist")
     curve = _curve(options)
     if options.server is not None:
         observations, floor, statistic = _measured(options)
@@ -74,7 +72,7 @@ def execute(options: argparse.Namespace) -> ExitCode:
     calibration = fit(observations, curve, floor, options.quantile, statistic)
     with replace_atomically(options.out) as stream:
         stream.write(encode_prediction(calibration).encode())
-    write_out(_said(calibration, observations))
+    write_out(_summary(calibration, observations))
     return ExitCode.OK if calibration.laws else ExitCode.GATE_FAILED
 
 
@@ -88,36 +86,38 @@ def _curve(options: argparse.Namespace) -> DeviationCurve:
         config = json.loads("".join(_lines(path)))
         architecture, layers = str(config["model_type"]), int(config["num_hidden_layers"])
     except (ValueError, TypeError, KeyError) as error:
-        raise ConfigurationError(f"{path}: no model configuration: {error}") from None
+        raise ConfigurationError(f"{path}: not a model configuration: {error}") from None
     return preset_curve(architecture if architecture in PRESETS else "generic", layers)
 
 
 def _measured_curve(options: argparse.Namespace) -> DeviationCurve:
     if options.curve is not None or options.texts is None:
-        raise ConfigurationError("--measure-curve needs --texts, and no --curve beside it")
+        raise ConfigurationError("--measure-curve needs --texts and cannot be combined with --curve")
     try:
         from semblend.integration.depth import measured_curve  # noqa: PLC0415  (optional: torch and transformers)
     except ImportError as error:
-        purpose = "measuring the deviation by depth"
+        purpose = "measuring the deviation by layer"
         raise MissingDependencyError(error.name or "transformers", "embedder", purpose) from None
     return measured_curve(options.model, passages_of("".join(_lines(options.texts))), options.measure_curve)
 
 
 def _measured(options: argparse.Namespace) -> tuple[list[Observation], float, str]:
     if options.texts is None:
-        raise ConfigurationError("--server needs --texts: a file of plain text, best of your own traffic")
-    if options.items < (least := min_items(options.quantile)):
-        raise ConfigurationError(f"--items: at least {least} per class for a quantile of {options.quantile:g}")
+        raise ConfigurationError("--server needs --texts: a file of plain text, preferably from your own traffic")
+    if options.items < (minimum := min_items(options.quantile)):
+        raise ConfigurationError(f"--items must be at least {minimum} per class for a quantile of {options.quantile:g}")
     engine = Engine(options.server, options.timeout_s)
     items = list(items_of(passages_of("".join(_lines(options.texts))), options.items))
     try:
         found = measure(engine.ask, options.served_name or engine.served_name(), _announced(items))
     except AnswerError as error:
-        raise ContractError(f"{options.server}: its answer shows no log-probabilities ({error})") from None
+        raise ContractError(f"{options.server}: the answer has no log-probabilities ({error})") from None
     for name in found.skipped:
-        write_out(f"not blended, so not measured: {name}\n")
+        write_out(f"skipped, not blended: {name}\n")
     if not found.observations:
-        raise ConfigurationError(f"{options.server} blended nothing: is the connector on, and max_context_share open?")
+        raise ConfigurationError(
+            f"{options.server} blended no item: check that the connector is on and max_context_share is not too low"
+        )
     if options.keep_observations is not None:
         with replace_atomically(options.keep_observations) as stream:
             stream.writelines(f"{encode_observation(each)}\n".encode() for each in found.observations)
@@ -125,7 +125,7 @@ def _measured(options: argparse.Namespace) -> tuple[list[Observation], float, st
 
 
 def _announced(items: list[CalibrationItem]) -> Iterator[CalibrationItem]:
-    """A line before each: measuring takes minutes."""
+    """Print a progress line before each item: measuring takes minutes."""
     for number, item in enumerate(items, 1):
         write_err(f"{number} of {len(items)}: {item.name}\n")
         yield item
@@ -138,22 +138,22 @@ def _lines(path: Path) -> list[str]:
         raise ConfigurationError(f"{path}: not UTF-8: {error}") from None
 
 
-def _said(calibration: Calibration, observations: list[Observation]) -> str:
+def _summary(calibration: Calibration, observations: list[Observation]) -> str:
     curve = calibration.curve
     lines = [
-        f"deviation by depth: {curve.provenance.value} ({curve.model}, {curve.layers} layers)"
-        + ("; nobody measured this model" if curve.provenance.value == "preset" else ""),
+        f"deviation by layer: {curve.provenance.value} ({curve.model}, {curve.layers} layers)"
+        + ("; not measured on this model" if curve.provenance.value == "preset" else ""),
         f"noise floor: KL {calibration.kl_floor:.5f}; statistic: {calibration.statistic}",
     ]
     for shape in PlanShape:
         seen = {each.item for each in observations if each.shape is shape}
         law = calibration.laws.get(shape)
         if law is None:
-            lines.append(f"{shape.value}: {len(seen)} items, too few for a law; under a ceiling it is declined")
+            lines.append(f"{shape.value}: {len(seen)} items, too few for a law; declined if max_predicted_kl is set")
         else:
             lines.append(
                 f"{shape.value}: {law.items} items, KL = floor + {law.scale:.4f} * risk * "
-                f"exp(-{law.decay:.2f} * share), times {law.factor:.2f} for {calibration.quantile:.0%}, "
+                f"exp(-{law.decay:.2f} * recomputed fraction), times {law.factor:.2f} for {calibration.quantile:.0%}, "
                 f"up to risk {law.largest_risk:.2f}"
             )
     return "\n".join(lines) + "\n"

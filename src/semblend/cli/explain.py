@@ -1,4 +1,4 @@
-"""``semblend explain REQUEST_ID``: what became of a request, from the event stream an adapter writes."""
+"""``semblend explain REQUEST_ID``: the outcome of a request, from the event stream that an adapter writes."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ from semblend.contract import (
 )
 
 NAME: Final = "explain"
-SUMMARY: Final = "Say what became of a request and why: found, loaded, declined, turned off by the guard."
+SUMMARY: Final = "Explain the outcome of a request: found, reused, declined, or turned off by the guard."
 EXAMPLES: Final = "  semblend explain cmpl-3f2a --events events.jsonl"
 _GUARD_OFF: Final = "guard_off:"
-_APPENDED: Final = re.compile(r"(-\d+)?-[0-9a-f]{8}")  # by vLLM to the id it gave the client: choice and own digits
+_APPENDED: Final = re.compile(r"(-\d+)?-[0-9a-f]{8}")  # by vLLM to the client's id: the choice and eight hex digits
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
-    command.add_argument("request_id", metavar="REQUEST_ID", help="of the answer, or as the events name it")
-    command.add_argument("--events", type=Path, required=True, metavar="FILE", help="the adapter's event stream")
+    command.add_argument("request_id", metavar="REQUEST_ID", help="request id of the answer or of the events")
+    command.add_argument("--events", type=Path, required=True, metavar="FILE", help="event stream of the adapter")
 
 
 def execute(options: argparse.Namespace) -> ExitCode:
-    said = [line for event in _events(options.events) if (line := sentence(event, options.request_id)) is not None]
-    write_out("".join(f"{line}\n" for line in said) or f"no event of request '{options.request_id}'\n")
-    return ExitCode.OK if said else ExitCode.GATE_FAILED
+    lines = [line for event in _events(options.events) if (line := sentence(event, options.request_id)) is not None]
+    write_out("".join(f"{line}\n" for line in lines) or f"no events for request '{options.request_id}'\n")
+    return ExitCode.OK if lines else ExitCode.GATE_FAILED
 
 
 def sentence(event: Event, request_id: str) -> str | None:
-    """What an event says of this request; None where it is about another."""
+    """One line about this event; None if it belongs to another request."""
     named = str(getattr(event, "request_id", ""))
     if not named.startswith(request_id) or not _is_own(named.removeprefix(request_id)):
         return None
@@ -51,16 +51,16 @@ def sentence(event: Event, request_id: str) -> str | None:
             result = event.decline_reason or f"{event.reusable_tokens} tokens in {event.runs} runs planned"
             return f"look-up: {event.exact_prefix_tokens} of {event.prompt_tokens} tokens exact; {result}"
         case LoadAdvertised():
-            return f"claimed: {event.tokens} tokens behind position {event.boundary}"
+            return f"claimed: {event.tokens} tokens from position {event.boundary}"
         case Materialized():
-            return f"blended: {event.reused_tokens} tokens loaded, {event.computed_tokens} computed"
+            return f"blended: {event.reused_tokens} tokens reused, {event.computed_tokens} computed"
         case Declined() if event.reason.startswith(_GUARD_OFF):
             shape = event.reason.removeprefix(_GUARD_OFF)
-            return f"declined: the guard has turned off the class '{shape}' ({event.detail}); see `semblend guard`"
+            return f"declined: the guard turned off the class '{shape}' ({event.detail}); see `semblend guard`"
         case Declined():
             return f"declined: {event.reason}" + (f" ({event.detail})" if event.detail else "")
         case FaultContained():
-            return f"went cold after a fault in {event.stage}: {event.error}"
+            return f"prefilled by the engine after an error in {event.stage}: {event.error}"
         case GuardChecked():
             return f"checked by the guard: KL at least {event.kl:.4f} ({event.workload_class})"
         case DonorRegistered():
@@ -74,7 +74,7 @@ def _is_own(rest: str) -> bool:
 
 
 def _events(path: Path) -> Iterator[Event]:
-    """Lines that are none of ours are left out: a stream may have been cut in the middle of one."""
+    """Skips lines that are not events: the stream may have been truncated in the middle of a line."""
     with path.open(encoding="utf-8", errors="replace") as stream:
         for line in stream:
             try:

@@ -1,4 +1,4 @@
-"""``semblend guard FILE``: how every class stands, and ``--reset`` once the cause is mended."""
+"""``semblend guard FILE``: the state of every class; ``--reset`` turns one on again."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ NAME: Final = "guard"
 SUMMARY: Final = "Show which classes the guard watches or has turned off; --reset turns one on again."
 EXAMPLES: Final = """\
   semblend guard outputs/guard.json
-  semblend guard outputs/guard.json --reset MODEL reorder     (with the proxy stopped: it keeps the tests in memory)"""
+  semblend guard outputs/guard.json --reset MODEL reorder     (stop the proxy first: it keeps the tests in memory)"""
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("file", type=Path, metavar="FILE", help="the guard's file (semgate proxy --guard-file)")
-    command.add_argument("--reset", nargs=2, metavar=("MODEL", "CLASS"), help="forget a class: a new test begins")
+    command.add_argument("--reset", nargs=2, metavar=("MODEL", "CLASS"), help="turn a class on and begin a new test")
 
 
 def execute(options: argparse.Namespace) -> ExitCode:
@@ -30,7 +30,7 @@ def execute(options: argparse.Namespace) -> ExitCode:
         model, name = options.reset
         if name not in list(PlanShape) or not tracker.reset(model, PlanShape(name)):
             known = ", ".join(f"{model} {shape.value}" for model, shape in sorted(tracker.tests)) or "none"
-            raise ConfigurationError(f"no test of '{model} {name}' in {options.file}; there: {known}")
+            raise ConfigurationError(f"no test of '{model} {name}' in {options.file}; known: {known}")
         write_tracker(options.file, tracker)
     for key in sorted(tracker.tests):
         write_out(f"{key[0]} {key[1].value}: {tracker.why(key)}\n")

@@ -1,4 +1,4 @@
-"""The entry point of ``semblend``: runs a command and turns errors into one line that says what to do."""
+"""The entry point of ``semblend``: runs a command and prints errors as one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records that cross a border. Standard library only, so that anybody may import them."""
+"""Records that packages and processes exchange. Standard library only, so that any package can import them."""
 
 from semblend.contract.event import (
     CONTRACT_VERSION,

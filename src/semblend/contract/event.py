@@ -1,6 +1,6 @@
-"""What adapters report and the bench reads back: one JSON object per line, one codec, one contract version.
+"""Events that adapters write and the bench reads: one JSON object per line, one codec, one contract version.
 
-A decoder rejects what it does not know: an unknown key, kind or version is the writer's error, not a detail to skip.
+The decoder rejects an unknown key, kind or version: it is an error of the writer and is not skipped.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class DonorEvicted:
 
 @dataclass(frozen=True, slots=True)
 class LookupFinished:
-    """The planner's answer. ``reusable_tokens`` is a plan, not reuse; ``None`` fields were not measured."""
+    """The planner's answer. ``reusable_tokens`` are planned, not reused; ``None`` fields were not measured."""
 
     kind: ClassVar[str] = "lookup_finished"
     request_id: str
@@ -54,7 +54,7 @@ class LookupFinished:
 
 @dataclass(frozen=True, slots=True)
 class LoadAdvertised:
-    """The adapter told the engine a matched-token count: a promise that must be kept or recomputed."""
+    """The adapter reported a matched-token count to the engine. These tokens must be loaded or recomputed."""
 
     kind: ClassVar[str] = "load_advertised"
     request_id: str
@@ -65,7 +65,7 @@ class LoadAdvertised:
 
 @dataclass(frozen=True, slots=True)
 class Materialized:
-    """The backend really loaded donor KV. The only event that counts as reuse."""
+    """The backend loaded donor KV. The only event that counts as reuse."""
 
     kind: ClassVar[str] = "materialized"
     request_id: str
@@ -87,7 +87,7 @@ class Declined:
 
 @dataclass(frozen=True, slots=True)
 class FaultContained:
-    """Something broke inside the adapter and the request went cold instead of wrong."""
+    """An error inside the adapter was contained, and the engine prefilled the request instead."""
 
     kind: ClassVar[str] = "fault_contained"
     request_id: str
@@ -108,7 +108,7 @@ class GuardChecked:
 
 @dataclass(frozen=True, slots=True)
 class GuardTurnedOff:
-    """From now on plans of this class are declined for this model, until somebody resets the guard."""
+    """Plans of this class are declined for this model until an operator resets the guard."""
 
     kind: ClassVar[str] = "guard_turned_off"
     model: str
@@ -130,12 +130,12 @@ Event = (
 _KINDS: Final[dict[str, type[Any]]] = {cls.kind: cls for cls in get_args(Event)}
 _HINTS: Final = {
     kind: {f.name: get_type_hints(cls)[f.name] for f in fields(cls)} for kind, cls in _KINDS.items()
-}  # worked out once: reading back a stream is a hot path of the bench
+}  # computed once: reading a stream is a hot path of the bench
 
 
 @dataclass(frozen=True, slots=True)
 class EventLine:
-    """An event with where and when it happened."""
+    """An event with its engine, its position in the stream and its time."""
 
     event: Event
     engine: str

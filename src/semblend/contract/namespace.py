@@ -1,4 +1,4 @@
-"""What must be equal before KV may move between two requests. Every component counts; an unknown one means decline."""
+"""What must be equal before one request may reuse another's KV. An unknown component means decline."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 
 class Unknown(Enum):
-    """A component nobody has told us. It never equals anything, so it can never authorise reuse."""
+    """A component whose value is not known. It never equals anything, so it can never permit reuse."""
 
     UNKNOWN = "unknown"
 
@@ -42,7 +42,7 @@ class Namespace:
     def __post_init__(self) -> None:
         for name, value in zip(_NAMES, _components(self), strict=True):
             if type(value) not in _TYPES:  # True == 1 == 1.0 would make one tenant of three
-                raise TypeError(f"namespace component '{name}' is a string, an integer, None or UNKNOWN, not {value!r}")
+                raise TypeError(f"namespace component '{name}' must be a str, an int, None or UNKNOWN, not {value!r}")
 
     @property
     def is_known(self) -> bool:

@@ -1,4 +1,4 @@
-"""One vocabulary for what became of a request, used by planner, adapters, router and bench alike."""
+"""The outcomes of a request and the reasons for a decline, shared by planner, adapters, router and bench."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Outcome(StrEnum):
 
 
 class DeclineReason(StrEnum):
-    """Why nothing is reused. A closed set: a new reason is a change of the contract."""
+    """Why nothing is reused. A closed set: adding a reason changes the contract."""
 
     DISABLED = "disabled"
     NAMESPACE_UNKNOWN = "namespace_unknown"
@@ -26,7 +26,7 @@ class DeclineReason(StrEnum):
     DISCOVERY_ONLY = "discovery_only"
     BELOW_MIN_REUSE_RATIO = "below_min_reuse_ratio"
     CONTEXT_RISK = "context_risk"
-    # The guard found this class of plans to drift from cold answers; see ``semblend.guard``.
+    # The guard found that answers of this class drift from cold answers; see ``semblend.guard``.
     GUARD_OFF_NEW_INSTRUCTION = "guard_off:new_instruction"
     GUARD_OFF_EDIT = "guard_off:edit"
     GUARD_OFF_REORDER = "guard_off:reorder"
@@ -46,7 +46,7 @@ DISCOVERY_REASONS = frozenset({DeclineReason.NOT_TOKEN_IDENTICAL, DeclineReason.
 
 
 class Evidence(StrEnum):
-    """How a figure came to be. Printed beside every number."""
+    """How a figure was obtained. Printed with every number."""
 
     MEASURED_LIVE = "measured_live"
     BACKEND_CONFIRMED = "backend_confirmed"

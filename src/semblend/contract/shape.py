@@ -1,6 +1,6 @@
-"""The workload class of a plan, by its shape alone: runs go in, one of four words comes out.
+"""The workload class of a plan, by its shape alone: runs in, one of four classes out.
 
-Gates and the guard keep books per class; classes are few and closed, so the books are bounded.
+Gates and the guard keep state per class; the set of classes is small and closed, so that state is bounded.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from semblend.contract.plan import Run
 class PlanShape(StrEnum):
     """What a recipient did to its donors' content."""
 
-    NEW_INSTRUCTION = "new_instruction"  # one run: the same content behind another beginning
+    NEW_INSTRUCTION = "new_instruction"  # one run: the same content after a different beginning
     EDIT = "edit"  # several runs of one donor, in the donor's order
     REORDER = "reorder"  # runs of one donor, not in its order
     COMPOSITION = "composition"  # runs of several donors
@@ -33,11 +33,11 @@ def shape_of(runs: Sequence[Run]) -> PlanShape:
 
 
 def risk_of_runs(runs: Sequence[Run]) -> float:
-    """Mean share of differing context over all loaded tokens, between 0 and 1."""
+    """Mean fraction of differing context over all reused tokens, between 0 and 1."""
     tokens = sum(run.length for run in runs)
     return sum(run.length * run.risk.mean_share for run in runs) / tokens if tokens else 0.0
 
 
 def guard_off(shape: PlanShape) -> DeclineReason:
-    """The refusal of a class that the guard has turned off."""
+    """The decline reason of a class that the guard has turned off."""
     return DeclineReason(f"guard_off:{shape.value}")

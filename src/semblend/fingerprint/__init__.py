@@ -1,1 +1,1 @@
-"""Tokens and texts become what can be searched: anchors that guarantee, and window embeddings that suggest."""
+"""Tokens and texts in; out: anchors, which guarantee a match is found, and window embeddings, which suggest donors."""

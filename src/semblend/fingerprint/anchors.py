@@ -2,8 +2,8 @@
 
 Winnowing (Schleimer, Wilkerson, Aiken 2003) over hashes of GRAM consecutive tokens: in every window of WINDOW grams the
 smallest hash is selected. Two prompts that share a run of GUARANTEE = GRAM + WINDOW - 1 tokens share at least one whole
-window, the choice depends on the window's content alone, so both select the same place in it: the run is found whatever
-its offset and whatever stands around it. About two in WINDOW + 1 tokens are selected.
+window. The selection depends on the window's content alone, so both select the same position in it: the run is found
+whatever its offset and whatever surrounds it. About two in WINDOW + 1 tokens are selected.
 
 Ties matter in periodic text. Both the leftmost and the rightmost minimum are selected, and a donor keeps only the first
 and the last of a stretch of equally spaced equal grams (``thin_periodic``): "----" costs two anchors, not thousands.
@@ -61,10 +61,11 @@ def select_vectorised(tokens: NDArray[np.uint32], start: int = 0) -> tuple[NDArr
 
 
 def thin_periodic(anchors: Anchors) -> Anchors:
-    """Drop anchors inside a periodic stretch: same gram before and behind at one distance of at most GRAM tokens.
+    """Drop anchors inside a periodic stretch: same gram before and after at one distance of at most GRAM tokens.
 
     Grams that overlap or touch at equal distance make the stretch periodic, so any piece of it equals a piece that
-    starts at its first anchor and a piece that ends at its last. Only donors are thinned; recipients ask everywhere.
+    starts at its first anchor and a piece that ends at its last. Only donors are thinned; recipients look up all their
+    anchors.
     """
     positions, hashes = anchors
     if len(positions) < 3:
@@ -139,7 +140,7 @@ def _window_minima(hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
     right = -1
     for first in range(len(hashes) - WINDOW + 1):
         last = first + WINDOW - 1
-        if left < first:  # the minimum left the window: look through all of it again
+        if left < first:  # the minimum left the window: scan all of it again
             left = first
             right = first
             begin = first + 1

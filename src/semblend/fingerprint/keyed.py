@@ -1,7 +1,7 @@
-"""Anchors as donor events carry them: mixed with a namespace's secret salts, so that two tenants' never meet.
+"""Anchors as donor events carry them: mixed with a namespace's secret salts, so that anchors of two tenants differ.
 
 Called by publishers over a donor's anchors and by routers over a request's; equal grams of one namespace stay equal.
-The mix is fast, not a cipher: without the key an anchor cannot be guessed from a text, with it nothing is hidden.
+The mix is fast and not a cipher: without the key an anchor cannot be computed from a text; with it, it can.
 """
 
 from __future__ import annotations

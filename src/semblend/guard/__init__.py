@@ -1,1 +1,1 @@
-"""Blended answers checked against cold ones in production: sampled, bounded, by a test one may read at any time."""
+"""Blended answers compared with cold ones in production: sampled, bounded, with a test that is valid at any time."""

@@ -1,9 +1,9 @@
-"""The two questions of a check and their answers: a client's request in; blended and cold bodies, then a KL, out.
+"""The two requests of a check and their answers: a client's request in; blended and cold bodies, then a KL, out.
 
-Both ask for the first tokens of the likeliest answer, each with its 20 likeliest rivals, and are compared as long as
-they say the same: one token alone misses much of what goes wrong. The blended one goes first: the cold one leaves exact
-blocks behind, which would serve it. Neither becomes a donor. Everything that makes the prompt stays, the tenant's salt
-included.
+Both request the first tokens of the greedy answer with the 20 most likely tokens at each position, and are compared up
+to the first different token: a single token would miss much of the drift. The blended request is sent first, because
+the cold one leaves exact blocks that would serve it. Neither becomes a donor. All fields that make up the prompt stay,
+including the tenant's salt.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Any, Final
 from semblend.contract import Outcome, PlanShape
 from semblend.guard.divergence import kl_lower_bound
 
-TOP: Final = 20  # what engines give by default at most
+TOP: Final = 20  # the default maximum of the engines
 ANSWER_TOKENS: Final = 16
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 PATHS: Final = frozenset({CHAT, TEXT})
 KEY: Final = "semblend"
-# They shape the answer, not the prompt; log-probabilities are read before them.
+# They affect the answer, not the prompt; log-probabilities are taken before them.
 _OF_THE_ANSWER: Final = frozenset(
     (
         *("stream", "stream_options", "n", "best_of", "use_beam_search", "stop", "stop_token_ids"),
@@ -41,23 +41,23 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """``tokens``: at each position the likeliest tokens, the first of which was said. Of a blend, where the engine
-    confirmed one: its class and what the plan said of it. None otherwise."""
+    """``tokens``: the most likely tokens at each position, the generated one first. The other fields describe the
+    blend if the engine confirmed one, and are ``None`` otherwise."""
 
     model: str
     tokens: tuple[Mapping[str, float], ...]
     shape: PlanShape | None
     risk: float | None = None
-    share: float | None = None  # of the loaded tokens, computed after all
+    fraction: float | None = None  # of the reused tokens, recomputed
     predicted_kl: float | None = None
 
 
 class AnswerError(ValueError):
-    """The engine's reply holds no token with its log-probabilities."""
+    """The engine's reply has no tokens with log-probabilities."""
 
 
 def pair_of(path: str, body: bytes, priority: int | None = None) -> Pair | None:
-    """None for what cannot be checked: no JSON, several prompts, or a request that asked for no reuse itself."""
+    """None if the request cannot be checked: not JSON, several prompts, or reuse disabled by the request."""
     try:
         asked = json.loads(body)
     except (ValueError, RecursionError):
@@ -87,8 +87,8 @@ def _is_single(path: str, asked: dict[str, Any]) -> bool:
 
 def answer_of(reply: bytes) -> Answer:
     try:
-        said = json.loads(reply)
-        found = said["choices"][0]["logprobs"]
+        record = json.loads(reply)
+        found = record["choices"][0]["logprobs"]
         if "content" in found:
             lists = [{one["token"]: one["logprob"] for one in each["top_logprobs"]} for each in found["content"]]
         else:
@@ -96,25 +96,25 @@ def answer_of(reply: bytes) -> Answer:
         tokens = tuple(_likeliest(each) for each in lists[:ANSWER_TOKENS])
         if not tokens or not all(tokens):
             raise AnswerError("no log-probabilities")
-        provenance = (said.get("kv_transfer_params") or {}).get(KEY) or {}
+        provenance = (record.get("kv_transfer_params") or {}).get(KEY) or {}
         if provenance.get("outcome") != Outcome.BACKEND_MATERIALIZED_REUSE.value:
-            return Answer(str(said["model"]), tokens, None)
+            return Answer(str(record["model"]), tokens, None)
         known = (
             None if (value := provenance.get(name)) is None else float(value)
             for name in ("context_risk", "compute_share", "predicted_kl")
         )
-        return Answer(str(said["model"]), tokens, PlanShape(provenance["class"]), *known)
+        return Answer(str(record["model"]), tokens, PlanShape(provenance["class"]), *known)
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
         raise AnswerError(f"{type(error).__name__}: {error}") from None
 
 
 def _likeliest(listed: Mapping[str, Any]) -> dict[str, float]:
-    """Engines add the chosen token when it is none of the likeliest; only these bound what is not listed."""
+    """The ``TOP`` most likely tokens. Engines may add the sampled token, which does not bound the unlisted ones."""
     return dict(sorted(((token, float(value)) for token, value in listed.items()), key=lambda each: -each[1])[:TOP])
 
 
 def divergence(cold: Answer, blended: Answer) -> float:
-    """Mean lower bound of KL over the positions before which both said the same; at the first difference it ends."""
+    """Mean lower bound of KL over the positions up to and including the first different token."""
     total, count = 0.0, 0
     for true, other in zip(cold.tokens, blended.tokens, strict=False):
         total += kl_lower_bound(true, other)

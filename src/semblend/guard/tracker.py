@@ -1,6 +1,7 @@
-"""Drift per model and workload class: readings in, the classes that must be off out. Called by the desk.
+"""Drift per model and workload class: readings in, the classes to turn off out. Called by the checker.
 
-At most ``MAX_MODELS`` models with four classes each, some 300 bytes a test; readings of further models are refused.
+At most ``MAX_MODELS`` models with four classes each, about 300 bytes per test; readings of further models are rejected
+and counted.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from semblend.guard.e_process import EProcess
 
 MAX_MODELS: Final = 64
 MAX_NAME_CHARACTERS: Final = 256
-LEAST_CEILING_KL: Final = 1e-3  # the engine's own noise: a prediction below it promises nothing
+MIN_CEILING_KL: Final = 1e-3  # the noise of the engine: a prediction below it means nothing
 
 
 @dataclass(frozen=True, slots=True)
 class GuardLimits:
     """``ceiling_kl``: mean KL of answers above which a class is turned off. ``alpha``: probability that any class of
     any model is ever turned off although its mean stays below. Readings above ``cap_kl`` count as ``cap_kl``.
-    ``class_ceilings_kl``: lower ceilings of single classes, for those whose sound blends lie far below."""
+    ``class_ceilings_kl``: lower ceilings for classes whose correct blends are far below the common ceiling."""
 
     ceiling_kl: float = 0.02
     alpha: float = 0.01
@@ -31,13 +32,15 @@ class GuardLimits:
 
     def __post_init__(self) -> None:
         if not 0.0 < self.ceiling_kl < self.cap_kl:
-            raise ConfigurationError(f"the guard's ceiling {self.ceiling_kl} lies between 0 and the cap {self.cap_kl}")
+            raise ConfigurationError(
+                f"the guard's ceiling must be between 0 and the cap {self.cap_kl}, not {self.ceiling_kl}"
+            )
         if not 0.0 < self.alpha < 1.0:
-            raise ConfigurationError(f"the guard's alpha {self.alpha} lies between 0 and 1")
+            raise ConfigurationError(f"the guard's alpha must be between 0 and 1, not {self.alpha}")
         for shape, ceiling_kl in self.class_ceilings_kl.items():
-            if not LEAST_CEILING_KL <= ceiling_kl <= self.ceiling_kl:
+            if not MIN_CEILING_KL <= ceiling_kl <= self.ceiling_kl:
                 raise ConfigurationError(
-                    f"the guard's ceiling of {shape.value} lies between {LEAST_CEILING_KL:g} and the ceiling of all, "
+                    f"the guard's ceiling of {shape.value} must be between {MIN_CEILING_KL:g} and the common ceiling "
                     f"{self.ceiling_kl:g}, not {ceiling_kl:g}"
                 )
 
@@ -46,14 +49,14 @@ class GuardLimits:
         return self.ceiling_kl / self.cap_kl
 
     def ceiling_of(self, shape: PlanShape, predicted_kl: float | None = None) -> float:
-        """The lowest of what holds for all, for the class, and for this very plan."""
+        """The lowest of the common ceiling, the ceiling of the class and the prediction for this plan."""
         ceiling_kl = self.class_ceilings_kl.get(shape, self.ceiling_kl)
-        return ceiling_kl if predicted_kl is None else min(ceiling_kl, max(predicted_kl, LEAST_CEILING_KL))
+        return ceiling_kl if predicted_kl is None else min(ceiling_kl, max(predicted_kl, MIN_CEILING_KL))
 
 
 @dataclass(slots=True)
 class ClassTest:
-    """One test. ``number`` is its place among all tests ever begun and decides its part of alpha."""
+    """One test. ``number`` counts all tests ever begun and determines this test's part of alpha."""
 
     number: int
     process: EProcess
@@ -67,7 +70,7 @@ class ClassTest:
         return self.sum_kl / self.process.count if self.process.count else None
 
     def alpha(self, limits: GuardLimits) -> float:
-        """Shares 1/(i(i+1)) sum to 1, however many tests are begun."""
+        """The parts 1/(i(i+1)) sum to 1, however many tests are begun."""
         return limits.alpha / (self.number * (self.number + 1))
 
 
@@ -75,7 +78,7 @@ Key = tuple[str, PlanShape]
 
 
 class Tracker:
-    """Tests by model and class. An alarm stays until somebody resets the class, which begins a new test."""
+    """Tests by model and class. A class stays off until an operator resets it, which begins a new test."""
 
     def __init__(self, limits: GuardLimits, tests: dict[Key, ClassTest] | None = None, begun: int = 0) -> None:
         self.limits = limits
@@ -84,9 +87,9 @@ class Tracker:
         self.refused = 0
 
     def observe(self, model: str, shape: PlanShape, kl: float, predicted_kl: float | None = None) -> bool:
-        """Take in a reading; True if it is the one that turns the class off.
+        """Add a reading; True if it turns the class off.
 
-        Where a KL was predicted before, and is lower, it is the reading's ceiling.
+        A ``predicted_kl`` below the ceiling replaces it for this reading.
         """
         test = self._test((model[:MAX_NAME_CHARACTERS], shape))
         if test is None or test.is_off:
@@ -101,11 +104,11 @@ class Tracker:
         return test.is_off
 
     def reset(self, model: str, shape: PlanShape) -> bool:
-        """The cause is mended: forget the class's readings. False if there were none."""
+        """Forget the readings of a class once the cause is fixed. False if there were none."""
         return self.tests.pop((model, shape), None) is not None
 
     def why(self, key: Key) -> str:
-        """A sentence for people: what turned the class off, or how it stands."""
+        """The state of a class and its figures, in one line of text."""
         test = self.tests[key]
         mean = "no reading" if test.mean_kl is None else f"mean KL {test.mean_kl:.4f}"
         ceiling = test.sum_ceiling_kl / test.process.count if test.process.count else self.limits.ceiling_of(key[1])

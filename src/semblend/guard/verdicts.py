@@ -1,7 +1,7 @@
-"""The guard's file: the desk writes tests and verdicts, the gates in the engine read which classes are off.
+"""The guard's file: the checker writes tests and verdicts, the gates in the engine read which classes are off.
 
-Replaced atomically, at most 256 tests of some 400 bytes. A reader looks at the file's time at most once a second
-(4 us) and reads it only when it changed; a file that cannot be read leaves the last verdicts in force and says so.
+Replaced atomically; at most 256 tests of about 400 bytes. A reader checks the file's time at most once a second (4 us)
+and reads the file only when it changed. If it cannot be read, the last verdicts stay in force and a warning is logged.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def encode_tracker(tracker: Tracker) -> str:
 
 
 def decode_tracker(text: str, where: str = "guard file") -> Tracker:
-    """Read a guard file back. Anything unknown, missing or of the wrong type is refused."""
+    """Read a guard file. An unknown or missing key, or a value of the wrong type, is an error."""
     try:
         record = json.loads(text)
         if record["schema"] != SCHEMA:
@@ -64,7 +64,7 @@ def decode_tracker(text: str, where: str = "guard file") -> Tracker:
         tests = dict(_test(each, limits) for each in record["tests"])
         begun = int(record["begun"])
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise ConfigurationError(f"{where}: not a file of the guard: {type(error).__name__}: {error}") from None
+        raise ConfigurationError(f"{where}: not a guard file: {type(error).__name__}: {error}") from None
     return Tracker(limits, tests, max([begun, *(test.number for test in tests.values())]))
 
 
@@ -75,12 +75,14 @@ def _test(record: dict[str, Any], limits: GuardLimits) -> tuple[Key, ClassTest]:
     sum_kl, sum_ceiling_kl, worst_kl = (float(record[name]) for name in _SUMS)
     test = ClassTest(int(record["number"]), process, sum_kl, sum_ceiling_kl, worst_kl, record["off"] is True)
     if test.number < 1:
-        raise ValueError("tests are numbered from 1")
+        raise ValueError("tests must be numbered from 1")
     return (str(record["model"]), PlanShape(record["class"])), test
 
 
 def read_tracker(path: Path, limits: GuardLimits) -> Tracker:
-    """What the file says, under the limits asked for now: changed limits begin new tests, verdicts stay."""
+    """The tracker stored in the file. If the limits have changed, tests begin again and classes that are off stay
+    off.
+    """
     try:
         with path.open(encoding="utf-8") as stream:
             stored = decode_tracker(stream.read(MAX_BYTES), str(path))
@@ -97,7 +99,7 @@ def write_tracker(path: Path, tracker: Tracker) -> None:
 
 
 class Verdicts:
-    """Which classes of which models are off, as the gates ask: no lock, no wait, one look at the file a second."""
+    """Which classes of which models are off. No lock, no wait; the file is checked at most once a second."""
 
     def __init__(
         self,
@@ -105,12 +107,12 @@ class Verdicts:
         *,
         look_s: float = 1.0,
         clock_s: Callable[[], float] = time.monotonic,
-        complain: Callable[[str], None] = lambda _: None,
+        warn: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._path = path
         self._look_s = look_s
         self._clock_s = clock_s
-        self._complain = complain
+        self._warn = warn
         self._looked_s: float | None = None
         self._seen: tuple[int, int] | None = None
         self._off: dict[Key, str] = {}
@@ -135,6 +137,6 @@ class Verdicts:
             self._seen, self._off = None, {}
             return
         except (OSError, ConfigurationError) as error:
-            self._complain(f"the guard's verdicts stay as they were: {error}")
+            self._warn(f"cannot read the guard file, the last verdicts stay in force: {error}")
             return
         self._off = {key: tracker.why(key) for key, test in tracker.tests.items() if test.is_off}

@@ -114,5 +114,5 @@ class FidelityOptions:
             limit = Ceiling(decode_prediction(text), self.max_predicted_kl)
             if not limit.calibration.laws:
                 warn("SemBlend: %s holds no measured law, so every blend is declined", self.calibration)
-        verdicts = Verdicts(self.guard_verdicts, complain=warn) if self.guard_verdicts is not None else None
+        verdicts = Verdicts(self.guard_verdicts, warn=warn) if self.guard_verdicts is not None else None
         return FidelityGate(verdicts, limit)

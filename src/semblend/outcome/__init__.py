@@ -1,4 +1,4 @@
-"""What became of a request, written down once, in the contract's words."""
+"""Events of the contract, written to a file and to the log."""
 
 from semblend.outcome.event_log import EventLog
 

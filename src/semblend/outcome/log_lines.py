@@ -1,4 +1,4 @@
-"""The log lines that readers of engine logs look for, one per event. The event stream says more."""
+"""The documented log lines, one per event. The event stream has more detail."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from semblend.contract import (
 
 
 def log_line(event: Event) -> str | None:
-    """The documented line of an event, or ``None`` for one that has none. Only *materialized* means reuse."""
+    """The log line of an event, or ``None`` if it has none. Only *materialized* means reuse."""
     match event:
         case DonorRegistered():
             return (

@@ -1,4 +1,4 @@
-"""The planner: tokens in, a verified plan or a refusal out. What adapters and the offline bench call."""
+"""The planner: tokens in, a verified plan or a decline out. Called by adapters and the offline bench."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ DEFAULT_BUDGET_BYTES: Final = 1 << 30
 DEFAULT_SEMANTIC_WAIT_S: Final = 0.005
 CANDIDATES: Final = 4
 _ATTEMPTS: Final = 3
-ENOUGH: Final = 0.9  # share of the prompt beyond which the semantic path is not asked
+ENOUGH: Final = 0.9  # fraction of the prompt; above it the semantic path is not queried
 
 
 @dataclass(slots=True)
 class PlannerCounters:
-    """How often what happened; read by metrics, never by decisions."""
+    """Counts for metrics; no decision reads them."""
 
     registered: int = 0
     evicted: int = 0
@@ -40,15 +40,15 @@ class PlannerCounters:
 
 
 class _Search(NamedTuple):
-    """What was found for a prompt, and the least length of a run to take from it."""
+    """What was found for a prompt, and the minimum length of a run to take from it."""
 
     found: FoundRuns
-    least: int
+    min_run: int
     discoveries: tuple[Discovery, ...]
 
 
 class Planner:
-    """Finds content of earlier prompts in a new one and proves, token by token, what may be reused.
+    """Finds content of earlier prompts in a new one and verifies, token by token, what may be reused.
 
     Thread-safe. ``plan`` never waits for ``register`` or ``forget``. Nothing is ever planned from a donor of another
     namespace, from a forgotten donor, or at a position where the tokens differ.
@@ -110,10 +110,10 @@ class Planner:
     def register(
         self, donor_id: str, token_ids: TokenIds, namespace: Namespace, text: str | None = None
     ) -> tuple[str, ...]:
-        """Make a donor findable under its namespace, replacing one of the same id; the donors that had to make room.
+        """Register a donor under its namespace, replacing one with the same id. Returns the donors evicted for it.
 
-        The donor is findable when this returns. ``text`` feeds the semantic path in the background. Ids are one space
-        for all namespaces: let the server choose them, never a client.
+        The donor is findable when this returns. ``text`` feeds the semantic path in the background. All namespaces
+        share one id space: let the server choose ids, never a client.
         """
         if unknown := namespace.unknown_components():
             raise DonorError(f"donor '{donor_id}': unknown namespace components {', '.join(unknown)}")
@@ -133,7 +133,7 @@ class Planner:
         return tuple(evicted)
 
     def forget(self, donor_id: str) -> bool:
-        """Drop a donor. No plan that starts after this returns can name it. False if it was not there."""
+        """Remove a donor. No plan that starts after this returns can use it. False if it was not registered."""
         known = self._index.remove(donor_id)
         if self._finder is not None:
             self._finder.forget(donor_id)
@@ -142,9 +142,9 @@ class Planner:
     def plan(
         self, token_ids: TokenIds, namespace: Namespace, exact_prefix_tokens: int = 0, text: str | None = None
     ) -> ReusePlan | Decline:
-        """What of this prompt, beyond the engine's own prefix hit, can be loaded from which donors."""
+        """Which part of this prompt, beyond the engine's own prefix hit, can be reused from which donors."""
         if not isinstance(namespace, Namespace):
-            raise ContractError(f"a look-up needs a Namespace, not {type(namespace).__name__}")
+            raise ContractError(f"plan() needs a Namespace, not {type(namespace).__name__}")
         answer = self._plan(as_tokens(token_ids), namespace, exact_prefix_tokens, text)
         if isinstance(answer, ReusePlan):
             self.counters.planned += 1
@@ -153,29 +153,29 @@ class Planner:
         return answer
 
     def stage(self, text: str, namespace: Namespace) -> None:
-        """Begin the semantic look-up of a prompt that has just arrived, so that ``plan`` finds its answer ready."""
+        """Start the semantic look-up of a new prompt, so that ``plan`` finds the answer ready."""
         if self._finder is not None:
             self._finder.stage(text, namespace)
 
     @property
     def has_semantic_path(self) -> bool:
-        """Whether texts are of any use to this planner."""
+        """Whether this planner uses texts."""
         return self._finder is not None
 
     def shared_prefix(self, donor_id: str, token_ids: TokenIds) -> int:
-        """How many tokens the donor and the prompt have in common from their first one on; 0 for an unknown donor."""
+        """The length of the common prefix of the donor and the prompt, in tokens; 0 for an unknown donor."""
         tokens = as_tokens(token_ids)
         with self._index.reading():
             slot = self._index.slot_of(donor_id)
             return 0 if slot is None else self._index.shared_prefix(slot, tokens)
 
     def describe(self, donor_id: str, namespace: Namespace, text: str) -> None:
-        """Give the semantic path the text of a registered donor, if it came later than its tokens."""
+        """Add the text of a registered donor for the semantic path, if it was not available with the tokens."""
         if self._finder is not None and donor_id in self._index:
             self._finder.register(donor_id, namespace, text)
 
     def discover(self, text: str, namespace: Namespace, wait_s: float = 0.0) -> tuple[Discovery, ...]:
-        """Donors that resemble a text; for reports, never a permission to load. Waits at most ``wait_s``."""
+        """Donors that resemble a text; for reports, never a permission to reuse. Waits at most ``wait_s``."""
         if self._finder is None or not self.settings.enabled:
             return ()
         found = self._finder.find(
@@ -184,7 +184,7 @@ class Planner:
         return tuple(d for d in found if self._index.namespace_of(d.donor_id) == namespace)
 
     def drain(self, timeout_s: float = 60.0) -> bool:
-        """Wait until the semantic path has taken in what was registered. For offline work and tests."""
+        """Wait until the semantic path has indexed all registered texts. For offline work and tests."""
         return True if self._finder is None else self._finder.drain(timeout_s)
 
     def close(self) -> None:
@@ -212,39 +212,39 @@ class Planner:
             return Decline(DeclineReason.EXACT_PREFIX_COVERS, f"{floor} of {len(tokens)} tokens")
 
         for attempt in range(1, _ATTEMPTS + 1):
-            with self._index.reading():  # one for all that is read of a slot
+            with self._index.reading():  # one read section for everything read from a slot
                 search = self._search(tokens, namespace, floor, limit, text)
                 answer, gone = self._answer(search, tokens, floor, limit)
                 if not gone:
                     return answer
-                while gone and attempt == _ATTEMPTS:  # make do with the donors that stayed; fewer each time
+                while gone and attempt == _ATTEMPTS:  # plan with the remaining donors; fewer each time
                     search = search._replace(found=search.found.without(gone))
                     answer, gone = self._answer(search, tokens, floor, limit)
                 if not gone and isinstance(answer, ReusePlan):
                     return answer
-        return Decline(DeclineReason.STALE, "donors were forgotten while they were being planned")
+        return Decline(DeclineReason.STALE, "donors were evicted during planning")
 
     def _search(
         self, tokens: NDArray[np.uint32], namespace: Namespace, floor: int, limit: int, text: str | None
     ) -> _Search:
-        """What the token path finds and, where that leaves much of the prompt, what similarity suggests besides."""
+        """What the token path finds and, where much of the prompt is left, what similarity suggests in addition."""
         found = self._find(tokens, namespace, floor)
-        least = self.gates.min_run_tokens
+        min_run = self.gates.min_run_tokens
         if self._finder is None or text is None:
-            return _Search(found, least, ())
-        if compose(found.rows, floor, limit, least)[:, LENGTH].sum() >= ENOUGH * (limit - floor):
-            return _Search(found, least, ())
+            return _Search(found, min_run, ())
+        if compose(found.rows, floor, limit, min_run)[:, LENGTH].sum() >= ENOUGH * (limit - floor):
+            return _Search(found, min_run, ())
         discoveries = self.discover(text, namespace, self._semantic_wait_s)
         if not self.settings.exact_materialization_only:
-            least = min(least, self.gates.min_fragment_tokens)
-        return _Search(self._with_aligned(found, tokens, discoveries), least, discoveries)
+            min_run = min(min_run, self.gates.min_fragment_tokens)
+        return _Search(self._with_aligned(found, tokens, discoveries), min_run, discoveries)
 
     def _answer(
         self, search: _Search, tokens: NDArray[np.uint32], floor: int, limit: int
     ) -> tuple[ReusePlan | Decline, frozenset[str]]:
-        """What the gates make of a search, and which donors of a plan were forgotten meanwhile."""
+        """The gates' answer to a search, and the donors of a plan that were evicted meanwhile."""
         found = search.found
-        pieces = compose(found.rows, floor, limit, search.least)
+        pieces = compose(found.rows, floor, limit, search.min_run)
         if self.settings.discovery_only:
             return self._discovery_only(found, pieces, search.discoveries, limit - floor), frozenset()
         risks = context_risks(pieces, self._shared_prefixes(tokens, found, pieces, floor))
@@ -264,14 +264,14 @@ class Planner:
         return answer, self._index.confirm([(found.donor_ids[donor], found.slots[donor]) for donor in donors])
 
     def _find(self, tokens: NDArray[np.uint32], namespace: Namespace, floor: int) -> FoundRuns:
-        """Every run the token path guarantees. One that begins in the exact prefix is found whole, and cut later."""
+        """Every run the token path guarantees. A run that begins in the exact prefix is found whole and cut later."""
         anchors = AnchorSet(*select_anchors(tokens, max(0, floor - GUARANTEE + 1)))
         return self._index.find(tokens, anchors, namespace, GRAM)
 
     def _with_aligned(
         self, found: FoundRuns, tokens: NDArray[np.uint32], discoveries: tuple[Discovery, ...]
     ) -> FoundRuns:
-        """Add what pairwise alignment proves equal in the donors that similarity suggested."""
+        """Add what pairwise alignment finds equal in the donors that similarity suggested."""
         rows, ids, slots = [found.rows], list(found.donor_ids), list(found.slots)
         for discovery in discoveries:
             slot = self._index.slot_of(discovery.donor_id)
@@ -308,7 +308,7 @@ class Planner:
     def _shared_prefixes(
         self, tokens: NDArray[np.uint32], found: FoundRuns, pieces: NDArray[np.int64], floor: int
     ) -> list[int]:
-        """For each donor in use, how far it begins like the recipient: context the engine's prefix stands for."""
+        """For each donor in use, the length of its common prefix with the recipient."""
         shared = [0] * len(found.slots)
         if floor:
             for donor in dict.fromkeys(pieces[:, DONOR].tolist()):

@@ -1,4 +1,4 @@
-"""The semantic path, joined: embedder and window index on one worker thread, asked from the scheduler's thread.
+"""The semantic path: embedder and window index on one worker thread, queried from the scheduler's thread.
 
 In: texts of donors and recipients. Out: ``Discovery`` values, which suggest donors to align and never permit reuse.
 """
@@ -27,7 +27,7 @@ _QUESTIONS_IN_A_ROW: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class FinderCounters:
-    """``dropped`` work found a full queue; ``timeouts`` are questions whose answer was not there in time."""
+    """``dropped``: work that met a full queue. ``timeouts``: questions that were not answered in time."""
 
     registered: int
     dropped: int
@@ -38,7 +38,7 @@ class FinderCounters:
 
 @dataclass(frozen=True, slots=True)
 class _Registration:
-    """``generation`` names one registration: a donor forgotten and registered again is another one."""
+    """``generation`` identifies one registration: a donor that is forgotten and registered again gets a new one."""
 
     generation: int
     namespace: Namespace
@@ -47,7 +47,7 @@ class _Registration:
 
 @dataclass(slots=True, eq=False)
 class _Question:
-    """A text being, or having been, looked up. Kept after the answer so that asking again costs nothing."""
+    """A text that is being or has been looked up. Kept after the answer, so that repeating it costs nothing."""
 
     namespace: Namespace
     text: str | None
@@ -59,9 +59,9 @@ class _Question:
 
 
 class SemanticFinder:
-    """Registers donors and answers questions without making the caller wait longer than it chooses.
+    """Registers donors and answers questions; the caller decides how long to wait.
 
-    Forgetting is immediate: whatever the worker still has to do, a forgotten donor is in no later answer.
+    Forgetting is immediate: a forgotten donor is in no later answer, whatever the worker still has to do.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class SemanticFinder:
             self._changed.notify_all()
 
     def stage(self, text: str, namespace: Namespace) -> None:
-        """Begin to look up a text that will be asked for soon."""
+        """Start the look-up of a text that ``find`` will need soon."""
         if namespace.is_known:
             with self._changed:
                 self._ask(text, namespace, STAGED_DONORS)
@@ -119,8 +119,8 @@ class SemanticFinder:
     ) -> tuple[Discovery, ...]:
         """Donors of the namespace that resemble the text, the most similar first.
 
-        Waits at most ``wait_s``. If the answer is not there by then, an older answer to the same question is given, or
-        none; the worker goes on and the answer is there for the next call. Nothing that fails inside is raised here.
+        Waits at most ``wait_s``. Without an answer by then, returns an older answer to the same question or nothing;
+        the worker continues, and the next call gets the answer. Errors of the worker are not raised here.
         """
         if not namespace.is_known or limit < 1:
             return ()
@@ -151,7 +151,7 @@ class SemanticFinder:
             return self._changed.wait_for(lambda: not (self._has_work() or self._busy), timeout_s)
 
     def close(self, timeout_s: float = 5.0) -> None:
-        """Stop the worker after the piece of work it is at. Whoever still waits for an answer gets none."""
+        """Stop the worker after its current piece of work. Callers that still wait get no answer."""
         with self._changed:
             self._closed = True
             self._registrations.clear()
@@ -180,7 +180,7 @@ class SemanticFinder:
                 self._retired.append(generation)
 
     def _ask(self, text: str, namespace: Namespace, depth: int) -> _Question | None:
-        """The question staged for this text, put to the worker if its answer is missing, too shallow or out of date."""
+        """The question staged for this text, queued for the worker if its answer is missing, too short or outdated."""
         key = (namespace, blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest())
         question = self._staged.get(key)
         if question is not None:
@@ -208,7 +208,7 @@ class SemanticFinder:
     # The worker. Only this thread touches the embedder and the index.
 
     def _work(self) -> None:
-        asked_in_a_row = 0
+        questions_in_a_row = 0
         while True:
             with self._changed:
                 self._busy = False
@@ -219,11 +219,11 @@ class SemanticFinder:
                 self._busy = True
                 retired = list(self._retired)
                 self._retired.clear()
-                # Somebody waits for a question, so it goes first; but not for ever, or nothing would be registered.
-                ask = self._questions and (not self._registrations or asked_in_a_row < _QUESTIONS_IN_A_ROW)
+                # A caller waits for a question, so it goes first; but not always, or nothing would be registered.
+                ask = self._questions and (not self._registrations or questions_in_a_row < _QUESTIONS_IN_A_ROW)
                 question = self._questions.popleft() if ask else None
                 registration = self._registrations.popleft() if not ask and self._registrations else None
-                asked_in_a_row = asked_in_a_row + 1 if ask else 0
+                questions_in_a_row = questions_in_a_row + 1 if ask else 0
                 version = self._index_version
             try:
                 self._do(retired, question, registration, version)
@@ -251,7 +251,7 @@ class SemanticFinder:
         if question.vectors is None:
             assert question.text is not None
             question.vectors = self._embedder.embed(question.text)
-        question.text = None  # the vectors are enough to ask again
+        question.text = None  # the vectors are enough to repeat the search
         found = self._index.search(question.namespace, question.vectors, question.depth)
         with self._changed:
             question.found = tuple((int(generation), similarity) for generation, similarity in found)
@@ -264,7 +264,7 @@ class SemanticFinder:
         vectors = self._embedder.embed(registration.text)
         evicted = self._index.add(str(registration.generation), registration.namespace, vectors)
         with self._changed:
-            # A donor forgotten meanwhile is in the list of retired ones and leaves the index before the next answer.
+            # A donor forgotten meanwhile is in the retired list and is removed from the index before the next answer.
             self._registered += 1
             self._index_version += 1
             for generation in map(int, evicted):
@@ -280,12 +280,13 @@ class SemanticFinder:
 def start_finder(embedder: str) -> SemanticFinder | None:
     """A finder with the embedder of that name, or ``None`` when it is ``none`` or cannot run here.
 
-    What is missing is said once, as a warning: the token path works without it. Loads the model before it returns.
+    Warns once about a missing package or missing weights: the token path works without them. Loads the model before it
+    returns.
     """
     try:
         built = build_embedder(embedder)
         return None if built is None else SemanticFinder(built)
     except (MissingDependencyError, WeightsNotFoundError) as error:
-        said = f"the semantic path is off: {error} The token path works without it; the embedder 'none' silences this."
-        warnings.warn(said, stacklevel=3)
+        message = f"semantic search is off: {error} The token path works without it; embedder 'none' silences this."
+        warnings.warn(message, stacklevel=3)
         return None

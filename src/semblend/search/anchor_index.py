@@ -66,7 +66,7 @@ def _watch_forks(index: AnchorIndex) -> None:
 
 
 class AnchorSet(NamedTuple):
-    """What the index needs to know of a prompt: where its anchors are and what stands there."""
+    """What the index needs of a prompt: the positions of its anchors and their hashes."""
 
     positions: NDArray[np.int32]
     hashes: NDArray[np.uint64]
@@ -157,7 +157,7 @@ class AnchorIndex:
             self._slots[donor_id] = slot
             self._put_newest(slot)
             self._store.used[slot] = 0
-            # Live before it is linked: a posting that readers skip could stand in front of one they need.
+            # Live before it is linked: a posting that readers skip could precede one they need.
             self._store.donors[slot, DONOR_LIVE] = 1
             complete = False
             try:

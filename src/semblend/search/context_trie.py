@@ -1,9 +1,9 @@
-"""Context tries: who, of the many donors that share a gram, goes on as the recipient does.
+"""Context tries: which of the many donors that share a gram continues like the recipient.
 
-Boilerplate stands in every donor. A plain chain of it would be as long as there are donors; a bounded walk would miss
-the one donor that goes on as the recipient does. So when more than CHAIN donors share a gram, its postings move into
+Boilerplate occurs in every donor. A plain chain of it would have one entry per donor; a bounded walk would miss the
+one donor that continues like the recipient. So when more than CHAIN donors share a gram, its postings move into
 two tries, one keyed by the tokens that follow the gram and one by the tokens before it, at most DEPTH deep. A node
-stands where donors part ways: all below it agree for NODE_DEPTH tokens and differ in the next, so a thousand donors
+is where donors diverge: all below it agree for NODE_DEPTH tokens and differ in the next, so a thousand donors
 with one continuation are one node. Walking down with the recipient's own tokens ends at a donor that agrees with it as
 far to that side as any donor does; at DEPTH the neighbouring anchors take over. A walk is bounded by CHAIN + DEPTH
 however many donors there are, and no equal run of GUARANTEE tokens loses a position.
@@ -327,11 +327,11 @@ def leaf_towards(store: Store, root: int, tokens: NDArray[np.uint32], at: int, g
         limit = int(store.nodes[node, NODE_DEPTH])
         sample = sample_of(store, node)
         if prompt_agreement(store, sample, tokens, at, gram, side, begin, limit) < limit:
-            return sample  # the recipient leaves the common path: anybody below agrees as far as is possible
+            return sample  # the recipient leaves the common path: every donor below agrees as far as possible
         place = at + gram + limit if side == AFTER else at - 1 - limit
         child = find_child(store, node, int(tokens[place])) if 0 <= place < len(tokens) else 0
         if child == 0:
-            return sample  # nobody goes on like this
+            return sample  # no donor continues like this
         node = child
         begin = limit + 1
     head = int(store.nodes[node, NODE_HEAD])

@@ -21,7 +21,7 @@ class Epochs:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Hold what can be seen now. May be nested: the outermost reading counts."""
+        """Keep what is visible now until the block ends. May be nested: the outermost block counts."""
         thread = threading.get_ident()
         if thread in self._readers:
             yield
@@ -37,7 +37,7 @@ class Epochs:
         self._readers.clear()
 
     def retire(self, release: Callable[[], None]) -> None:
-        """Call ``release`` once nobody can see the retired thing. Writers only, under their lock."""
+        """Call ``release`` once no reader can see the retired thing. Writers only, under their lock."""
         self._epoch += 1
         self._retired.append((self._epoch, release))
 
@@ -48,7 +48,7 @@ class Epochs:
             self._retired.popleft()[1]()
 
     def release_all(self) -> None:
-        """Wait for the readers of now. A look-up lasts milliseconds; a writer may wait for it, never the reverse."""
+        """Wait for the current readers. A look-up takes milliseconds; a writer may wait for it, never the reverse."""
         if threading.get_ident() in self._readers:
             raise RuntimeError("a donor cannot be registered or forgotten from inside a look-up")
         self.release_unseen()

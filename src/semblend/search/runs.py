@@ -190,12 +190,12 @@ def find_runs(
 ) -> tuple[int, bool]:
     """Fill ``runs`` (room for two probes of two chains an anchor); returns how many, and whether work ran out.
 
-    ``shape`` is (gram, guarantee, least length). An anchor deep inside a run already found is skipped: every window it
-    can stand for lies inside that run, so a run that reaches past either end is met at another anchor. In periodic
-    text, where anchors stand everywhere, one in ``gram`` goes first and the others only where something is left.
+    ``shape`` is (gram, guarantee, minimum length). An anchor deep inside a run already found is skipped: every window
+    it can represent lies inside that run, so a run that reaches past either end is found at another anchor. In periodic
+    text, where anchors are everywhere, one in ``gram`` is tried first and the others only where something is left.
     """
     gram, guarantee, _ = shape
-    lead = guarantee - gram  # an anchor stands at most this far behind the start of its window
+    lead = guarantee - gram  # an anchor is at most this far after the start of its window
     count = 0
     seen = 0
     work = 0

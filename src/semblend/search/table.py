@@ -2,7 +2,7 @@
 
 A place holds ``tag << 30 | head + 2**29``. A tag has 32 bits of hash and one bit that keeps gram keys (even) and trie
 children (odd) apart; its highest bits choose the segment. A head is a posting (> 0), ``GONE`` (the chain is empty, the
-place stays so that probes go on), or ``-(root + 1)`` for a gram whose donors live in a context trie. A colliding tag
+place stays so that probes continue), or ``-(root + 1)`` for a gram whose donors live in a context trie. A colliding tag
 costs a comparison of tokens, never a wrong run.
 """
 
@@ -70,7 +70,7 @@ def extent_of(store: Store, tag: int) -> tuple[int, int, int]:
 
 @kernel_part
 def home(store: Store, tag: int, begin: int, end: int) -> int:
-    """Where ``tag`` would stand in an empty segment: places follow the order of tags."""
+    """Where ``tag`` would be in an empty segment: places follow the order of tags."""
     count = len(store.segments)
     inside = (int(tag) * count) & ((1 << TAG_BITS) - 1)
     return begin + ((inside * (end - begin)) >> TAG_BITS)
@@ -78,7 +78,7 @@ def home(store: Store, tag: int, begin: int, end: int) -> int:
 
 @kernel_part
 def add_entry(store: Store, tag: int, head: int) -> None:
-    """A new place for ``tag``, even if the tag is there already: whoever looks it up compares what it stands for."""
+    """A new place for ``tag``, even if the tag is there already: every look-up compares what it stands for."""
     segment, begin, end = extent_of(store, tag)
     place = home(store, tag, begin, end)
     while store.table[place] != 0:

@@ -42,7 +42,7 @@ class _Donor:
 
 
 class _Shelf:
-    """The windows of one namespace. Removed places are reused; when most places are empty the graph is built anew."""
+    """The windows of one namespace. Removed places are reused; when most places are empty the graph is rebuilt."""
 
     def __init__(self, dimensions: int, expansion_search: int) -> None:
         self._options: dict[str, Any] = {

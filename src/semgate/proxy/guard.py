@@ -17,7 +17,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from sembase.errors import ConfigurationError
 from sembase.http.client import HttpClient, HttpFault
 from semblend.contract import PlanShape
-from semblend.guard.desk import AskError, GuardDesk, GuardOptions
+from semblend.guard.checker import AskError, GuardChecker, GuardOptions
 from semblend.guard.tracker import GuardLimits
 from semblend.outcome.event_log import EventLog
 from semgate.http.headers import Headers
@@ -34,15 +34,15 @@ class ProxyGuard:
         self._origin = origin
         self._base_path = base_path
         self._events = EventLog(options.path.with_suffix(".events.jsonl"), "guard")
-        self.desk: GuardDesk[Sender] = GuardDesk(options, self._ask, self._events.write)
+        self.checker: GuardChecker[Sender] = GuardChecker(options, self._ask, self._events.write)
         self._task: asyncio.Task[None] | None = None
 
     def offer(self, exchange: Exchange, headers: Headers) -> None:
         """Ids are random: a client must not choose which of its requests are sampled."""
         if exchange.outcome == "ok":
-            self.desk.offer(secrets.token_hex(8), exchange.path, exchange.body, (exchange.path, headers))
+            self.checker.offer(secrets.token_hex(8), exchange.path, exchange.body, (exchange.path, headers))
             if self._task is None:
-                self._task = asyncio.create_task(self.desk.run())
+                self._task = asyncio.create_task(self.checker.run())
 
     async def close(self) -> None:
         if self._task is not None:
@@ -74,13 +74,13 @@ class ProxyGuard:
     def collect(self) -> Iterable[Metric]:
         """Labels are bounded: at most 64 models and four classes."""
         checks = CounterMetricFamily("semgate_guard_requests", "Sampled requests by result.", labels=("as",))
-        for name, value in asdict(self.desk.counts).items():
+        for name, value in asdict(self.checker.counts).items():
             checks.add_metric((name,), value)
         yield checks
         labels = ("model", "class")
         off = GaugeMetricFamily("semgate_guard_off", "1 if blending is turned off.", labels=labels)
         mean = GaugeMetricFamily("semgate_guard_kl_mean", "Mean KL divergence of the checks.", labels=labels)
-        for (model, shape), test in tuple(self.desk.tracker.tests.items()):
+        for (model, shape), test in tuple(self.checker.tracker.tests.items()):
             off.add_metric((model, shape.value), float(test.is_off))
             if test.mean_kl is not None:
                 mean.add_metric((model, shape.value), test.mean_kl)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 class Embedder(Protocol):
     """Turns a whole text into window vectors whose inner product is their cosine similarity.
 
-    Windows cover the text from its first to its last word, so what stands in front of a document cannot hide it. A text
+    Windows cover the text from its first to its last word, so text before a document cannot hide it. A text
     with more windows than the embedder's ``max_windows`` is sampled by windows spread evenly over it, first and last
     included. A text without content gives zero rows.
     """

@@ -14,11 +14,11 @@ _CONFIGURATION: Final = "config.json"
 
 
 class WeightsNotFoundError(ConfigurationError):
-    """The packages are there, the model's files are not."""
+    """The packages are installed, but the model's files are missing."""
 
 
 def default_onnx_folder() -> Path:
-    """Where an exported model is looked for when nobody names a folder."""
+    """The default folder of an exported model."""
     return Path.home() / ".cache" / "semblend" / "all-MiniLM-L6-v2-onnx"
 
 

@@ -30,7 +30,7 @@ def overlapping_windows(length: int, size: int, overlap: int, max_windows: int =
 def content_windows(hashes: NDArray[np.uint64], radius: int, max_windows: int = MAX_WINDOWS) -> Spans:
     """Rows ``(start, end)`` that divide ``[0, len(hashes))`` where the content says so, at local minima of its hashes.
 
-    The same passage is cut at the same places whatever stands before it, so its windows are equal sets of words and not
+    The same passage is cut at the same places whatever precedes it, so its windows are equal sets of words and not
     merely overlapping ones. Windows have ``radius + 1`` to ``4 * radius`` units, about ``2 * radius`` on average; only
     the first and the last may be shorter.
     """

@@ -219,7 +219,7 @@ def test_wrongly_moved_keys_turn_their_class_off_until_it_is_reset(
     assert [event.detail for event in guarded.events_of(last) if isinstance(event, Declined)] == [why]
     assert guarded.client.metrics()[declined_metric()] > declined_before
     explained = semblend("explain", last.request_id, "--events", str(events_path(guarded.folder)))
-    assert "the guard has turned off the class 'new_instruction'" in explained.stdout, explained
+    assert "the guard turned off the class 'new_instruction'" in explained.stdout, explained
     assert f"{SERVED_NAME} new_instruction: off" in semblend("guard", str(path)).stdout
     other = guarded.client.ask(traffic.edited(71))
     assert (other.outcome, other.semblend["class"]) == (REUSED, "edit"), "one class is off, not the others"
@@ -255,9 +255,9 @@ def test_calibrate_measures_every_class_on_the_server(calibrated: tuple[Path, st
     assert set(calibration.laws) == set(PlanShape), said
     assert 0.0 <= calibration.kl_floor < SANE_KL
     seen = decode_observations((folder / "seen.jsonl").read_text().splitlines(), "seen")
-    assert {each.share for each in seen} == {0.0, 0.1, 0.2, 0.4}
+    assert {each.fraction for each in seen} == {0.0, 0.1, 0.2, 0.4}
     assert len(seen) == 4 * len(PlanShape)
-    assert "nobody measured this model" in said, "the curve by depth is a preset, and the command says so"
+    assert "not measured on this model" in said, "the curve by depth is a preset, and the command says so"
 
 
 def test_the_gate_spends_the_smallest_budget_or_declines(calibrated: tuple[Path, str]) -> None:

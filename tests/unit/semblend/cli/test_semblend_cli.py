@@ -65,7 +65,7 @@ def test_items_share_no_passage_and_name_too_little_text() -> None:
     assert [item.wanted for item in items[:4]] == list(PlanShape)
     assert len({item.recipient for item in items}) == 12
     assert [len(item.donors) for item in items[:4]] == [1, 1, 1, 5]
-    with pytest.raises(ConfigurationError, match="fewer --items"):
+    with pytest.raises(ConfigurationError, match="reduce --items"):
         list(items_of(passages_of(TEXT), 4))
 
 
@@ -82,7 +82,7 @@ def test_the_cold_question_comes_last_and_under_a_salt_of_its_own() -> None:
     assert [hint.get("share") for hint in hints[1:5]] == [0.0, 0.1, 0.2, 0.4]
     assert hints[5:] == [{"reuse": False, "capture": False}] * 2
     assert len({each["cache_salt"] for each in asked}) == 1
-    assert [seen.share for seen in found.observations] == [0.0, 0.1, 0.2, 0.4]
+    assert [seen.fraction for seen in found.observations] == [0.0, 0.1, 0.2, 0.4]
     assert [seen.kl for seen in found.observations] == sorted((seen.kl for seen in found.observations), reverse=True)
     assert found.floor_kl == [0.0]
 
@@ -95,7 +95,7 @@ def test_a_share_counts_as_spent_when_the_engine_says_so() -> None:
         return json.dumps(said).encode()
 
     found = measure(unable, "m", list(items_of(passages_of(TEXT), 1))[:1])
-    assert [seen.share for seen in found.observations] == [0.0] * 4
+    assert [seen.fraction for seen in found.observations] == [0.0] * 4
 
 
 def test_what_is_not_blended_is_skipped_after_a_little_patience() -> None:
@@ -151,7 +151,7 @@ def test_calibrate_against_a_server(model: Path, server: str, capsys: pytest.Cap
     assert written.statistic.startswith("16 tokens of the answer")
     printed = capsys.readouterr()
     assert "preset" in printed.out
-    assert "nobody measured this model" in printed.out
+    assert "not measured on this model" in printed.out
     assert [line.split(":")[0] for line in printed.err.splitlines()] == [f"{n} of 12" for n in range(1, 13)]
     again = model / "again.json"
     more = ["--observations", str(kept), "--kl-floor", "0", "--quantile", "0.75", "--statistic", written.statistic]
@@ -180,10 +180,10 @@ def test_what_can_be_refused_before_minutes_of_measuring_is(
     (model / "texts.txt").write_text(TEXT)
     flags = ["calibrate", "--model", str(model), "--texts", str(model / "texts.txt"), "--server", server]
     for more, said in (
-        (["--items", "0", "--out", "c.json"], "--items: at least 9"),
-        (["--items", "8", "--out", "c.json"], "--items: at least 9 per class for a quantile of 0.9"),
-        (["--quantile", "2", "--out", "c.json"], "the quantile lies between 0 and 1"),
-        (["--items", "9", "--out", str(model / "none" / "c.json")], "there is no folder"),
+        (["--items", "0", "--out", "c.json"], "--items must be at least 9"),
+        (["--items", "8", "--out", "c.json"], "--items must be at least 9 per class for a quantile of 0.9"),
+        (["--quantile", "2", "--out", "c.json"], "the quantile must be between 0 and 1"),
+        (["--items", "9", "--out", str(model / "none" / "c.json")], "does not exist"),
     ):
         assert main([*flags, *more]) == 2
         assert said in capsys.readouterr().err
@@ -208,7 +208,7 @@ def test_the_curve_is_measured_where_asked_for(
     assert main(flags) == 0
     assert asked == [(model, 75, 2)]
     assert decode_prediction((model / "c.json").read_text()).curve.deviation == (0.0, 0.2)
-    assert "deviation by depth: measured" in capsys.readouterr().out
+    assert "deviation by layer: measured" in capsys.readouterr().out
     monkeypatch.setitem(sys.modules, "semblend.integration.depth", None)
     assert main(flags) != 0
     assert "semblend[embedder]" in capsys.readouterr().err
@@ -217,12 +217,12 @@ def test_the_curve_is_measured_where_asked_for(
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        ([], "not both and not neither"),
+        ([], "give either --server"),
         (["--observations", "seen.jsonl", "--measure-curve", "2"], "--measure-curve needs --texts"),
         (["--server", "http://127.0.0.1:9"], "--texts"),
         (["--observations", "seen.jsonl"], "--kl-floor"),
-        (["--server", "somewhere", "--texts", "texts.txt"], "write a URL"),
-        (["--server", "http://127.0.0.1:9", "--texts", "texts.txt", "--items", "90"], "fewer --items"),
+        (["--server", "somewhere", "--texts", "texts.txt"], "expected a URL"),
+        (["--server", "http://127.0.0.1:9", "--texts", "texts.txt", "--items", "90"], "reduce --items"),
     ],
 )
 def test_wrong_usage_is_one_line(
@@ -248,10 +248,10 @@ def test_explain_names_the_guard(tmp_path: Path, capsys: pytest.CaptureFixture[s
     lines = [encode_line(EventLine(event, "vllm", number, 0.0)) for number, event in enumerate(events)]
     path.write_text("\n".join([*lines, '{"torn']))
     assert main(["explain", "r1", "--events", str(path)]) == 0
-    assert "the guard has turned off the class 'reorder' (off: mean KL 0.3)" in capsys.readouterr().out
+    assert "the guard turned off the class 'reorder' (off: mean KL 0.3)" in capsys.readouterr().out
     assert main(["explain", "r2", "--events", str(path)]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "blended: 900 tokens loaded, 42 computed",
+        "blended: 900 tokens reused, 42 computed",
         "checked by the guard: KL at least 0.0123 (edit)",
     ]
     assert main(["explain", "r3", "--events", str(path)]) == 1
@@ -265,7 +265,7 @@ def test_explain_takes_the_id_the_client_was_given(tmp_path: Path, capsys: pytes
     path.write_text("".join(f"{encode_line(EventLine(e, 'vllm', n, 0.0))}\n" for n, e in enumerate(events)))
     for asked, tokens in (("cmpl-7f", 100), ("chatcmpl-7f", 101), ("cmpl-7f-more", 102), ("cmpl-7f-0-99aabbcc", 100)):
         assert main(["explain", asked, "--events", str(path)]) == 0
-        assert capsys.readouterr().out == f"blended: {tokens} tokens loaded, 0 computed\n"
+        assert capsys.readouterr().out == f"blended: {tokens} tokens reused, 0 computed\n"
 
 
 def test_guard_shows_and_resets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -279,7 +279,7 @@ def test_guard_shows_and_resets(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert said[0].startswith("m edit: off")
     assert said[1].startswith("m reorder: on")
     assert main(["guard", str(path), "--reset", "m", "nothing"]) == 2
-    assert "there: m edit, m reorder" in capsys.readouterr().err
+    assert "known: m edit, m reorder" in capsys.readouterr().err
     assert main(["guard", str(path), "--reset", "m", "edit"]) == 0
     left = decode_tracker(path.read_text())
     assert list(left.tests) == [("m", PlanShape.REORDER)]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sembase.errors import ConfigurationError
 from semblend.contract import PlanShape
 from semblend.guard.sampler import is_sampled
-from semblend.guard.tracker import LEAST_CEILING_KL, MAX_MODELS, GuardLimits, Tracker
+from semblend.guard.tracker import MAX_MODELS, MIN_CEILING_KL, GuardLimits, Tracker
 from semblend.guard.verdicts import Verdicts, decode_tracker, encode_tracker, read_tracker, write_tracker
 
 EDIT, REORDER = PlanShape.EDIT, PlanShape.REORDER
@@ -30,7 +30,7 @@ def test_a_broken_class_goes_off_and_the_others_stay_on() -> None:
     assert broken(tracker) <= 12
     assert tracker.tests["m", EDIT].is_off
     assert not tracker.tests["m", REORDER].is_off
-    assert not tracker.observe("m", EDIT, 0.9)  # said once
+    assert not tracker.observe("m", EDIT, 0.9)  # reported once
     assert "off: mean KL 0.8000" in tracker.why(("m", EDIT))
 
 
@@ -47,7 +47,7 @@ def test_a_class_with_a_ceiling_of_its_own_is_held_to_it_and_no_other_is() -> No
 
 @pytest.mark.parametrize("ceiling_kl", [0.0, -1.0, 0.03, float("nan")])
 def test_a_class_is_never_allowed_more_than_all(ceiling_kl: float) -> None:
-    with pytest.raises(ConfigurationError, match="ceiling of edit lies between"):
+    with pytest.raises(ConfigurationError, match="ceiling of edit must be between"):
         GuardLimits(class_ceilings_kl={EDIT: ceiling_kl})
 
 
@@ -60,7 +60,7 @@ def test_ceilings_of_classes_are_kept_with_the_tests_and_changed_ones_begin_new_
     assert not read_tracker(path, GuardLimits(class_ceilings_kl={EDIT: 0.005})).tests
     older = {name: value for name, value in json.loads(path.read_text()).items() if name != "class_ceilings_kl"}
     assert decode_tracker(json.dumps(older)).limits == GuardLimits()
-    with pytest.raises(ConfigurationError, match="not a file of the guard"):
+    with pytest.raises(ConfigurationError, match="not a guard file"):
         decode_tracker(json.dumps({**older, "class_ceilings_kl": [1]}))
 
 
@@ -75,7 +75,7 @@ def test_a_drift_under_the_ceiling_is_found_where_less_was_predicted() -> None:
 @pytest.mark.parametrize("predicted", [0.0, 0.5])
 def test_no_prediction_raises_the_ceiling_or_sinks_under_the_noise(predicted: float) -> None:
     tracker = Tracker(GuardLimits())
-    ceiling = 0.02 if predicted else LEAST_CEILING_KL
+    ceiling = 0.02 if predicted else MIN_CEILING_KL
     assert not any(tracker.observe("m", EDIT, ceiling, predicted) for _ in range(2000))
     assert any(tracker.observe("m", EDIT, 3 * ceiling, predicted) for _ in range(2000))
 
@@ -139,8 +139,8 @@ def test_changed_limits_keep_verdicts_and_begin_new_tests(tmp_path: Path) -> Non
 
 
 def test_the_gate_reads_what_the_guard_wrote(tmp_path: Path) -> None:
-    path, now, said = tmp_path / "guard.json", [0.0], list[str]()
-    verdicts = Verdicts(path, clock_s=lambda: now[0], complain=said.append)
+    path, now, warnings = tmp_path / "guard.json", [0.0], list[str]()
+    verdicts = Verdicts(path, clock_s=lambda: now[0], warn=warnings.append)
     assert verdicts.why_off("m", EDIT) is None
     tracker = Tracker(GuardLimits())
     broken(tracker)
@@ -153,7 +153,7 @@ def test_the_gate_reads_what_the_guard_wrote(tmp_path: Path) -> None:
     path.write_text("{ torn")
     now[0] = 2.0
     assert verdicts.why_off("m", EDIT) is not None  # the last verdict stays in force
-    assert "stay as they were" in said[0]
+    assert "stay in force" in warnings[0]
     path.unlink()
     now[0] = 3.0
     assert verdicts.why_off("m", EDIT) is None

@@ -327,5 +327,5 @@ def test_start_finder_says_what_is_missing_and_goes_without(
         raise missing
 
     monkeypatch.setattr(semantic, "build_embedder", build)
-    with pytest.warns(UserWarning, match="the semantic path is off"):
+    with pytest.warns(UserWarning, match="semantic search is off"):
         assert start_finder("minilm") is None

@@ -163,11 +163,11 @@ def test_what_cannot_be_a_donor_is_refused() -> None:
         built.register("d", DOCUMENT, Namespace(tenant="a", model="m", revision=UNKNOWN))
     with pytest.raises(DonorError, match="budget"):
         built.register("huge", np.zeros(1 << 20, np.uint32), NS)
-    with pytest.raises(ContractError, match="from 0 on"):
+    with pytest.raises(ContractError, match="at least 0"):
         built.register("d", [1, -2], NS)
     with pytest.raises(ContractError, match="2\\*\\*31"):
         built.plan([2**31] * 100, NS)
-    with pytest.raises(ContractError, match="whole numbers"):
+    with pytest.raises(ContractError, match="integers"):
         built.plan(["a"] * 100, NS)  # type: ignore[list-item]
     with pytest.raises(ConfigurationError, match="minimum"):
         Planner(settings=Settings(embedder="none"), budget_bytes=1000)
@@ -177,7 +177,7 @@ def test_what_cannot_be_a_donor_is_refused() -> None:
         Settings(min_similarity=3)
     with pytest.raises(ContractError, match="Namespace"):
         built.plan(DOCUMENT, "a")  # type: ignore[arg-type]
-    with pytest.raises(ContractError, match="not negative"):
+    with pytest.raises(ContractError, match="negative"):
         built.plan(DOCUMENT, NS, exact_prefix_tokens=-1)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 from tests.fakes.scripted_upstream import Call
-from tests.unit.semblend.guard.test_guard_desk import BODY, reply
+from tests.unit.semblend.guard.test_guard_checker import BODY, reply
 from tests.unit.semgate.proxy.running_proxy import CHAT, chat_body, play, proxying, stream_three_tokens
 
 from sembase.errors import ConfigurationError
@@ -42,7 +42,7 @@ def test_sampled_requests_are_asked_again_as_the_same_tenant_until_the_class_is_
                 answer = await client.post(f"{url}/v1/completions", content=sent, headers={"authorization": "Bearer t"})
                 assert answer.status_code == 200
             assert running.service.guard is not None
-            while running.service.guard.desk.counts.checked < 12:
+            while running.service.guard.checker.counts.checked < 12:
                 await asyncio.sleep(0.005)
             page = (await client.get(f"{url}/metrics")).text
         own = [call for call in running.upstream.calls if b"kv_transfer_params" in call.body]

@@ -1,4 +1,4 @@
-"""Pairs, the desk and its limits, against an engine that is a function."""
+"""Pairs, the checker and its limits, against an engine that is a function."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from semblend.contract import Event, GuardChecked, GuardTurnedOff, PlanShape
-from semblend.guard.desk import MAX_WAITING, AskError, GuardDesk, GuardOptions
+from semblend.guard.checker import MAX_WAITING, AskError, GuardChecker, GuardOptions
 from semblend.guard.divergence import kl_lower_bound
 from semblend.guard.pair import CHAT, TEXT, Answer, AnswerError, answer_of, divergence, pair_of
 from semblend.guard.verdicts import Verdicts
@@ -55,12 +55,12 @@ class Engine:
         return reply(0.9 - self.drift, 0.1 + self.drift, predicted_kl=self.predicted_kl)
 
 
-def desk(path: Path, engine: Engine, events: list[Event], **changed: Any) -> GuardDesk[str]:
-    options = GuardOptions(path, **({"share": 1.0, "pairs_per_minute": 1e9} | changed))
-    return GuardDesk(options, engine.ask, events.append)
+def make_checker(path: Path, engine: Engine, events: list[Event], **changed: Any) -> GuardChecker[str]:
+    options = GuardOptions(path, **({"fraction": 1.0, "pairs_per_minute": 1e9} | changed))
+    return GuardChecker(options, engine.ask, events.append)
 
 
-def checked(guard: GuardDesk[str], count: int) -> None:
+def checked(guard: GuardChecker[str], count: int) -> None:
     async def act() -> None:
         for number in range(count):
             pair = pair_of(TEXT, json.dumps(BODY).encode())
@@ -139,14 +139,14 @@ def test_what_the_engine_predicted_is_the_ceiling_where_asked_for(
 ) -> None:
     """A KL of 0.012: under the ceiling, over the prediction."""
     engine = Engine(drift=0.052, predicted_kl=0.002)
-    guard = desk(tmp_path / "guard.json", engine, [], by_prediction=by_prediction)
+    guard = make_checker(tmp_path / "guard.json", engine, [], by_prediction=by_prediction)
     checked(guard, 60)
     assert guard.counts.turned_off == turned_off
 
 
 def test_drift_turns_the_class_off_and_the_engine_can_read_it(tmp_path: Path) -> None:
     path, events = tmp_path / "guard.json", list[Event]()
-    guard = desk(path, Engine(drift=0.6), events)
+    guard = make_checker(path, Engine(drift=0.6), events)
     checked(guard, 20)
     (off,) = [event for event in events if isinstance(event, GuardTurnedOff)]
     assert (off.model, off.workload_class) == ("m", "edit")
@@ -154,13 +154,13 @@ def test_drift_turns_the_class_off_and_the_engine_can_read_it(tmp_path: Path) ->
     assert isinstance(events[0], GuardChecked)
     assert events[0].kl == pytest.approx(0.9 * math.log(3) + 0.1 * math.log(1 / 7), abs=1e-6)
     assert Verdicts(path).why_off("m", PlanShape.EDIT) is not None
-    again = desk(path, Engine(), [])
+    again = make_checker(path, Engine(), [])
     assert again.tracker.tests["m", PlanShape.EDIT].is_off
 
 
 def test_equal_answers_never_do(tmp_path: Path) -> None:
     events = list[Event]()
-    guard = desk(tmp_path / "guard.json", Engine(), events)
+    guard = make_checker(tmp_path / "guard.json", Engine(), events)
     checked(guard, 50)
     assert (guard.counts.checked, guard.counts.turned_off) == (50, 0)
 
@@ -184,11 +184,11 @@ class Cold(Engine):
 def test_faults_and_unblended_requests_are_counted(tmp_path: Path) -> None:
     path = tmp_path / "guard.json"
     for engine, counted in ((Sulking(), "failed"), (Deaf(), "failed"), (Cold(), "not_blended")):
-        guard = desk(path, engine, [])
+        guard = make_checker(path, engine, [])
         checked(guard, 3)
         assert (getattr(guard.counts, counted), guard.counts.checked) == (3, 0)
         assert len(engine.asked) in (0, 3)  # nobody is asked cold for nothing
-    unwritable = desk(path / "no" / "folder.json", Engine(), [])
+    unwritable = make_checker(path / "no" / "folder.json", Engine(), [])
     path.write_text("")
     checked(unwritable, 1)
     assert unwritable.counts.unwritten == 1
@@ -198,11 +198,11 @@ def test_the_desk_holds_a_bounded_queue_and_works_it_off(tmp_path: Path) -> None
     engine = Engine()
 
     async def act() -> None:
-        guard = desk(tmp_path / "guard.json", engine, [])
+        guard = make_checker(tmp_path / "guard.json", engine, [])
         body = json.dumps(BODY).encode()
         taken = [guard.offer(str(number), TEXT, body, "tenant") for number in range(MAX_WAITING + 6)]
         assert (sum(taken), guard.counts.dropped) == (MAX_WAITING, 6)
-        assert not desk(tmp_path / "guard.json", engine, [], share=0.0).offer("x", TEXT, body, "tenant")
+        assert not make_checker(tmp_path / "guard.json", engine, [], fraction=0.0).offer("x", TEXT, body, "tenant")
         task = asyncio.create_task(guard.run())
         while guard.counts.checked < MAX_WAITING:
             await asyncio.sleep(0)
@@ -220,7 +220,7 @@ def test_no_more_pairs_than_allowed(tmp_path: Path) -> None:
     async def act() -> None:
         engine = Engine()
         options = GuardOptions(tmp_path / "guard.json", 1.0, pairs_per_minute=1.0)
-        guard: GuardDesk[str] = GuardDesk(options, engine.ask, lambda _: None, clock_s=lambda: 0.0)
+        guard: GuardChecker[str] = GuardChecker(options, engine.ask, lambda _: None, clock_s=lambda: 0.0)
         for number in range(3):
             guard.offer(str(number), TEXT, json.dumps(BODY).encode(), "tenant")
         task = asyncio.create_task(guard.run())

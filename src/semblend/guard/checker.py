@@ -1,7 +1,7 @@
-"""Checks in the background: requests are offered, a few are asked again, verdicts are written. Run beside the engine.
+"""Background checks: requests are offered, a sample is sent again blended and cold, verdicts are written.
 
-One pair at a time, at most ``pairs_per_minute``, at most ``MAX_WAITING`` requests of ``MAX_WAITING_BYTES`` in all; what
-does not fit is dropped and counted. A fault of the engine or the disk is counted and never reaches a client.
+One pair at a time, at most ``pairs_per_minute``. At most ``MAX_WAITING`` requests with ``MAX_WAITING_BYTES`` in all
+wait; the excess is dropped and counted. A failure of the engine or the disk is counted and never reaches a client.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from semblend.guard.verdicts import read_tracker, write_tracker
 
 MAX_WAITING: Final = 64
 MAX_WAITING_BYTES: Final = 64 << 20
-T = TypeVar("T")  # whatever the transport needs to ask as the same tenant
+T = TypeVar("T")  # what the transport needs to send a request as the same tenant
 
 
 class AskError(Exception):
-    """The engine did not answer a question of the guard."""
+    """The engine did not answer a request of the guard."""
 
 
 @dataclass(frozen=True, slots=True)
 class GuardOptions:
     path: Path
-    share: float
+    fraction: float
     limits: GuardLimits = field(default_factory=GuardLimits)
     pairs_per_minute: float = 30.0
     priority: int | None = None
-    by_prediction: bool = False  # a reading's ceiling is what the engine predicted for it, where that is lower
+    by_prediction: bool = False  # use the engine's predicted KL as the ceiling of a reading where it is lower
 
 
 @dataclass(slots=True)
 class GuardCounts:
-    """What became of sampled requests. ``not_blended``: asked again, they were served without loaded KV."""
+    """Outcomes of sampled requests. ``not_blended``: the repeated request was served without reused KV."""
 
     checked: int = 0
     turned_off: int = 0
@@ -62,8 +62,8 @@ class _Waiting(Generic[T]):
         return len(self.pair.blended) + len(self.pair.cold)
 
 
-class GuardDesk(Generic[T]):
-    """``ask`` sends a body for a sender and returns the reply's bytes, or raises `AskError`."""
+class GuardChecker(Generic[T]):
+    """``ask`` sends a body on behalf of a sender and returns the bytes of the reply, or raises `AskError`."""
 
     def __init__(
         self,
@@ -84,8 +84,8 @@ class GuardDesk(Generic[T]):
         self._arrived = asyncio.Event()
 
     def offer(self, request_id: str, path: str, body: bytes, sender: T) -> bool:
-        """A request has been answered. True if it will be checked; costs a hash unless it is sampled."""
-        if not is_sampled(request_id, self.options.share):
+        """Offer a request that has been answered. True if it will be checked. Costs one hash unless it is sampled."""
+        if not is_sampled(request_id, self.options.fraction):
             return False
         pair = pair_of(path, body, self.options.priority)
         if pair is None:
@@ -101,7 +101,7 @@ class GuardDesk(Generic[T]):
         return True
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Check waiting requests until cancelled."""
         while True:
             while not self._waiting:
                 self._arrived.clear()
@@ -122,7 +122,7 @@ class GuardDesk(Generic[T]):
         except (AskError, AnswerError):
             self.counts.failed += 1
             return
-        if cold.shape is not None:  # the hint was not honoured: comparing would tell nothing
+        if cold.shape is not None:  # the engine ignored the hint: there is nothing to compare with
             self.counts.failed += 1
             return
         kl = divergence(cold, blended)
