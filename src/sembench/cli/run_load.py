@@ -84,7 +84,10 @@ def _add_schedule(command: argparse.ArgumentParser) -> None:
     how.add_argument("--rate", type=rate, metavar="R", help="open loop: requests per second, independent of replies")
     how.add_argument("--concurrency", type=positive, metavar="N", help="closed loop: number of requests in flight")
     how.add_argument(
-        "--trace", type=existing_file, metavar="FILE", help="open loop: times and lengths of an Azure or Mooncake trace"
+        "--trace",
+        type=existing_file,
+        metavar="FILE",
+        help="open loop: times and lengths of a recorded trace, such as Azure or Mooncake",
     )
     command.add_argument(
         "--burstiness",

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Final, Protocol
 
 from sembase.tokenizer import Tokenizer
-from sembench.load.trace_file import BLOCK_TOKENS, TraceEntry
+from sembench.load.trace_file import TraceEntry
 from sembench.manifest import WorkloadItem
 from sembench.workload.seeded import Draws
 
@@ -87,7 +87,7 @@ class TracePrompts:
         self._max_prompt_tokens = max_prompt_tokens
         self._max_tokens = max_tokens
         self._tenant = tenant
-        self._block = lru_cache(_BLOCKS_REMEMBERED)(lambda block: words.text(f"block-{block}", BLOCK_TOKENS))
+        self._block = lru_cache(_BLOCKS_REMEMBERED)(lambda block, tokens: words.text(f"block-{block}", tokens))
 
     def get(self, number: int) -> Prompt:
         entry = self._entries[number % len(self._entries)]
@@ -98,12 +98,12 @@ class TracePrompts:
     def _text(self, number: int, entry: TraceEntry, length: int) -> str:
         parts: list[str] = []
         left = length
-        for block in entry.block_ids:
+        for block, tokens in entry.blocks:
             if left <= 0:
                 break
-            text = self._block(block)
-            parts.append(text if left >= BLOCK_TOKENS else self._words.cut(text, left))
-            left -= BLOCK_TOKENS
+            text = self._block(block, tokens)
+            parts.append(text if left >= tokens else self._words.cut(text, left))
+            left -= tokens
         if left > 0:
             parts.append(self._words.text(f"prompt-{number}", left))
         return " ".join(parts)

@@ -7,6 +7,7 @@ import itertools
 import json
 import random
 import statistics
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from sembase.errors import ConfigurationError
 from sembase.tokenizer import open_tokenizer
+from sembase.trace.record import TraceBlock, TraceRecord, record_as_json
 from sembench.http.client import LiveReply
 from sembench.load.prompts import GeneratedPrompts, GeneratedWords, ManifestPrompts, PreparedPrompts, TracePrompts
 from sembench.load.records import LoadRecord, cancelled_record, record_of
@@ -61,19 +63,48 @@ def test_a_mooncake_trace(tmp_path: Path) -> None:
     path.write_text(MOONCAKE + '{"timestamp": 1000, "input_length": 5, "output_length": 7, "hash_ids": [9]}\n')
     entries = read_trace(path)
     assert [entry.at_s for entry in entries] == [0.0, 2.0, 2.0]
-    assert entries[0] == TraceEntry(0.0, 5, 7, (9,))
+    (block,) = entries[0].blocks
+    assert entries[0] == TraceEntry(0.0, 5, 7, (block,))
+    assert block[1] == 5
+    assert entries[1].blocks == entries[2].blocks
+    assert [tokens for _, tokens in entries[1].blocks] == [512, 88]
+
+
+def record_trace(path: Path, output_tokens: int | None) -> Path:
+    blocks = [TraceBlock("system", 7, content_hash="s"), TraceBlock("user", 3, content_hash="u")]
+    records = [
+        TraceRecord(f"r{n}", 500.0 * n, (blocks[0], replace(blocks[1], content_hash=f"u{n}")), output_tokens=output)
+        for n, output in enumerate((4, output_tokens))
+    ]
+    path.write_text("".join(json.dumps(record_as_json(record)) + "\n" for record in records))
+    return path
+
+
+def test_a_trace_of_records(tmp_path: Path) -> None:
+    first, second = read_trace(record_trace(tmp_path / "t.jsonl", 4))
+    assert (first.at_s, second.at_s, second.prompt_tokens, second.output_tokens) == (0.0, 0.5, 10, 4)
+    assert first.blocks[0] == second.blocks[0]
+    assert first.blocks[1] != second.blocks[1]
+
+
+def test_a_trace_without_output_lengths_is_refused_with_the_formats(tmp_path: Path) -> None:
+    path = record_trace(tmp_path / "t.jsonl", None)
+    with pytest.raises(
+        ConfigurationError, match=r"request 2 \('trace_v1'\) has no output length; run-load reads .*azure"
+    ):
+        read_trace(path)
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"a,b\n1,2\n", "neither an Azure trace"),
-        (b"", "neither"),
-        (AZURE.replace("4808", "many").encode(), ":2:"),
-        (b'{"timestamp": 1}\n', ":1: KeyError"),
-        (MOONCAKE.replace("600", "-600").encode(), "negative"),
-        (b"TIMESTAMP,ContextTokens,GeneratedTokens\n", "holds no requests"),
-        (b"\xff\xfe\x00", "cannot be read"),
+        (b"a,b\n1,2\n", "run-load reads .*azure.*mooncake"),
+        (b"", "run-load reads"),
+        (AZURE.replace("4808", "many").encode(), "line 2: expected TIMESTAMP"),
+        (b'{"timestamp": 1}\n', "unknown trace format; run-load reads .*azure.*mooncake"),
+        (MOONCAKE.replace("600", "-600").encode(), "whole numbers >= 0"),
+        (b"TIMESTAMP,ContextTokens,GeneratedTokens\n", "contains no requests"),
+        (b"\xff\xfe\x00", "unknown trace format"),
     ],
 )
 def test_a_trace_that_is_none_says_where(tmp_path: Path, content: bytes, message: str) -> None:
@@ -98,7 +129,11 @@ def test_the_published_traces(name: str, requests: int) -> None:
 
 
 def trace_prompts(**limits: int | None) -> TracePrompts:
-    entries = [TraceEntry(0.0, 1100, 5, (1, 2, 3)), TraceEntry(0.1, 1000, 9, (1, 2)), TraceEntry(0.2, 40, 3)]
+    entries = [
+        TraceEntry(0.0, 1100, 5, ((1, 512), (2, 512), (3, 76))),
+        TraceEntry(0.1, 1000, 9, ((1, 512), (2, 512))),
+        TraceEntry(0.2, 40, 3),
+    ]
     given_limits = {"max_prompt_tokens": None, "max_tokens": None, **limits}
     return TracePrompts(GeneratedWords(0, None), entries, tenant="t", **given_limits)
 
