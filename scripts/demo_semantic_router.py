@@ -1,7 +1,7 @@
-"""Shows the router at work without an engine: two stand-in replicas, three conversations in turn, two policies.
+"""Shows the router at work without an engine: two fake replicas, three conversations in turn, two policies.
 
-Run: ``python scripts/demo_semantic_router.py``. Prints where each request went and why. The stand-ins hold no KV, so
-nothing here is a speed-up: the last line counts how often a conversation stayed where it had been before. Three
+Run: ``python scripts/demo_semantic_router.py``. Prints where each request went and why. The fake replicas hold no
+KV, so nothing gets faster: the last line counts how often a conversation returned to its previous replica. Three
 conversations in turn on two replicas are the worst case of round robin.
 """
 
@@ -73,7 +73,7 @@ async def show(policy: str, folder: Path, replicas: tuple[str, ...]) -> None:
             last[topic] = replica
             decision = gateway.ring.latest(1)[0]
             print(f"{topic + ' turn ' + str(turn + 1):<18} {replica:<8} {decision.route:<20} {decision.reason}")
-    print(f"turns that went where the conversation had been before: {stayed} of {asked}")
+    print(f"turns routed to the replica of the previous turn: {stayed} of {asked}")
     await server.stop()
     await gateway.stop()
 

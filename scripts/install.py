@@ -2,7 +2,7 @@
 
 Run ``python -m scripts.install ARGUMENTS``: the arguments are those of ``pip install``; ``--python`` names another
 environment than the one this runs in. uv unpacks a package once and links it into every environment that wants it,
-where pip would fetch and unpack torch four times over; but it does not read pip's settings, so they are told to it.
+where pip would fetch and unpack torch four times over; but it does not read pip's settings, so they are passed to it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 # pip's option -> uv's variable, and what uv puts between several places. pip's own separator is a blank or a new line.
-TOLD = {
+UV_NAMES = {
     "index-url": ("UV_DEFAULT_INDEX", " "),
     "extra-index-url": ("UV_INDEX", " "),
     "find-links": ("UV_FIND_LINKS", ","),
@@ -27,7 +27,7 @@ SECTIONS = ("global", "install", ":env:")
 
 
 def install(arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
-    """Raises ``CalledProcessError`` when uv could not; uv has said why by then."""
+    """Raises ``CalledProcessError`` when uv could not; uv has printed the reason by then."""
     command = [sys.executable, "-m", "uv", "pip", "install", "--quiet"]
     if "--python" not in arguments:
         command += ["--python", sys.executable]
@@ -42,14 +42,14 @@ def pip_settings() -> str:
 
 
 def uv_variables(settings: str) -> dict[str, str]:
-    """uv's variables for the lines of ``pip config list``; a variable the caller has set himself stands above these."""
+    """uv's variables for the lines of ``pip config list``; a variable that the caller has set wins over these."""
     found: dict[str, tuple[int, str]] = {}
     for line in settings.splitlines():
         name, _, value = line.partition("=")
         section, _, option = name.rpartition(".")
-        if option in TOLD and section in SECTIONS:
+        if option in UV_NAMES and section in SECTIONS:
             rank = SECTIONS.index(section)
-            variable, between = TOLD[option]
+            variable, between = UV_NAMES[option]
             if rank >= found.get(variable, (0, ""))[0]:
                 found[variable] = rank, between.join(str(ast.literal_eval(value)).split())
     # pip takes the best version of all places; uv by itself stops at the first place that knows the name.

@@ -131,7 +131,7 @@ def read_header(path: Path) -> tuple[dict[str, Any], int]:
 
 
 def _make_readable(output: Path, files: tuple[str, ...]) -> None:
-    """Converters write weights for their owner alone; a server may run as somebody else."""
+    """Converters make weights readable by their owner only; a server may run as another user."""
     for name in files:
         path = output / name
         if path.stat().st_mode & 0o444 != 0o444:

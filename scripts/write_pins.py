@@ -8,7 +8,7 @@ from importlib.metadata import distributions
 from pathlib import Path
 
 TARGET = Path(__file__).parent.parent / "requirements" / "dev.txt"
-HEADER = "# Written by `make pins`. Constraints, not requirements: pip installs nothing because it stands here.\n"
+HEADER = "# Written by `make pins`. Constraints, not requirements: listing a package here does not install it.\n"
 LEFT_OUT = {"pip", "setuptools", "wheel", "semblend"}
 
 

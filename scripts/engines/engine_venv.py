@@ -1,4 +1,4 @@
-"""An engine's environment with this package in it, editable: built, verified, told. Used by one script per engine.
+"""An engine's environment with this package in it, editable: built, verified, reported. Used by one script per engine.
 
 The engine is never moved by us: our own dependencies are installed under the versions the engine already has, and our
 package goes in again when its metadata, or that of what goes in beside it, changed.
@@ -36,7 +36,7 @@ class EngineBrokenError(Exception):
 class EngineVenv:
     """``held``: what our dependencies could move; the whole list would freeze our own earlier choices as well.
     ``verify`` is code that imports the engine and us, ``shown`` the versions it is asked for. ``beside``: further
-    projects that go in editable. ``mend`` repairs a fresh environment before our package enters."""
+    projects that go in editable. ``fix`` repairs a fresh environment before our package enters."""
 
     recipe: VenvRecipe
     held: tuple[str, ...]
@@ -45,7 +45,7 @@ class EngineVenv:
     test_tools: tuple[str, ...]
     extras: tuple[str, ...] = ()
     beside: tuple[Path, ...] = ()
-    mend: Callable[[VenvRecipe], None] | None = None
+    fix: Callable[[VenvRecipe], None] | None = None
 
     def is_installed(self) -> bool:
         """Whether the engine and this package are in place, without importing either."""
@@ -54,15 +54,15 @@ class EngineVenv:
     def build(self) -> Path:
         """The interpreter of an environment that holds the engine and this package."""
         ensure_venv(self.recipe)
-        if self.mend is not None:
-            self.mend(self.recipe)
+        if self.fix is not None:
+            self.fix(self.recipe)
         self._install_package()
         return python_of(self.recipe)
 
     def versions(self) -> dict[str, str]:
         """Imports the engine and this package in that environment."""
-        told = f"print('VERSIONS ' + json.dumps({{name: metadata.version(name) for name in {self.shown!r}}}))"
-        output = run_python(self.recipe, f"import json, importlib.metadata as metadata\n{self.verify}\n{told}")
+        report = f"print('VERSIONS ' + json.dumps({{name: metadata.version(name) for name in {self.shown!r}}}))"
+        output = run_python(self.recipe, f"import json, importlib.metadata as metadata\n{self.verify}\n{report}")
         for line in output.splitlines():
             if line.startswith("VERSIONS "):
                 found: dict[str, str] = json.loads(line.removeprefix("VERSIONS "))

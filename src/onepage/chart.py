@@ -10,7 +10,7 @@ Mark = Literal["disc", "ring", "diamond"]
 
 @dataclass(frozen=True, slots=True)
 class DataTable:
-    """Shown under every chart for those who cannot or will not read the picture."""
+    """Shown under every chart, for readers who cannot see the picture."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -81,7 +81,7 @@ class Whiskers:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """In row ``y`` from ``start`` to ``end``; ``text`` stands behind the end, ``low`` and ``high`` are its interval."""
+    """In row ``y`` from ``start`` to ``end``; ``text`` follows the end, ``low`` and ``high`` are its interval."""
 
     y: float
     end: float
@@ -119,7 +119,7 @@ Layer = Series | Rule
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """``message`` is what the picture says, in one sentence of figures."""
+    """``message`` states in one sentence, with figures, what the chart shows."""
 
     key: str
     title: str

@@ -1,4 +1,4 @@
-"""How figures are written wherever they are read. What was not measured says so."""
+"""How numbers are written on the page. A value that was not measured is shown as such."""
 
 from __future__ import annotations
 

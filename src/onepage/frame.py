@@ -1,4 +1,4 @@
-"""Where things stand in a chart: from values to pixels, for a wide and a narrow page."""
+"""Layout of a chart: values to pixels, for a wide and a narrow page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Charts -> PNGs for slides, by matplotlib from the same descriptions as the page's SVG. Always light: slides are."""
+"""Charts -> PNGs for slides, by matplotlib from the same descriptions as the page's SVG. Always in light colours."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ from typing import Any, Final
 
 from onepage.chart import Axis, Bars, Chart, Curve, Dots, Layer, Mark, Rule, Whiskers, named
 from sembase.errors import MissingDependencyError
-from sembase.registry import Registry
+from sembase.registry import load_target
 
 FigureClass = Callable[..., Any]
-_FIGURES: Final[Registry[Any]] = Registry("figure library")
-_FIGURES.register("matplotlib", "matplotlib.figure:Figure")
 INK: Final = "#16202c"
 SOFT: Final = "#536070"
 GRID: Final = "#e9edf2"
@@ -26,9 +24,9 @@ _ENTRY_INCHES: Final = 0.55  # the mark and the space to the next name
 
 
 def figure_class(extra: str, purpose: str) -> FigureClass:
-    """matplotlib's, or an error that names the extra which brings it."""
+    """matplotlib's figure class, or an error that names the extra to install."""
     try:
-        found: FigureClass = _FIGURES.get("matplotlib")
+        found: FigureClass = load_target("matplotlib.figure:Figure")
     except ModuleNotFoundError:
         raise MissingDependencyError("matplotlib", extra, purpose) from None
     return found
@@ -169,5 +167,5 @@ def _scale(axes: Any, axis: Axis, *, horizontal: bool) -> None:
 
 
 def literal(text: str) -> str:
-    """A dollar sign starts mathematics in matplotlib, and names are anybody's; letters no font has are left to it."""
+    """Escapes dollar signs, which start mathematics in matplotlib: names come from users."""
     return "".join(letter if letter.isprintable() else "\ufffd" for letter in text).replace("$", r"\$")

@@ -17,7 +17,7 @@ _WIDTHS: Final[tuple[Width, ...]] = ("wide", "narrow")
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """``lead`` says in a sentence or two what the section found."""
+    """``lead`` states the section's finding in a sentence or two."""
 
     key: str
     title: str
@@ -78,7 +78,7 @@ def _cell(text: str, is_text: bool) -> Safe:
 
 
 def missing(title: str, why: str, word: str = NOT_MEASURED.capitalize()) -> Safe:
-    """In the place of a chart: that there is nothing to draw is a finding, too."""
+    """Replaces a chart that has nothing to draw, and says so."""
     return tag("div", tag("h3", title), tag("p", tag("strong", f"{word}."), " ", why), class_="card missing")
 
 

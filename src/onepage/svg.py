@@ -11,11 +11,11 @@ from onepage.chart import Bars, Chart, Curve, Dots, Layer, Rule, Series, Whisker
 from onepage.frame import Frame
 from onepage.markup import Safe, tag
 
-_MOST_NAMED_DOTS: Final = 600  # more dots are one path: small, but without a name each
+_MAX_NAMED_DOTS: Final = 600  # more dots are one path: small, but without a name each
 
 
 def svg(chart: Chart, frame: Frame, identity: str) -> Safe:
-    """Rules stand over bars, which would hide them, and under everything else."""
+    """Rules are drawn over bars, which would hide them, and under everything else."""
     bars = [layer for layer in chart.layers if isinstance(layer, Bars)]
     rules = [layer for layer in chart.layers if isinstance(layer, Rule)]
     others = [layer for layer in chart.layers if not isinstance(layer, Bars | Rule)]
@@ -41,7 +41,7 @@ def _grid(frame: Frame, *, lined: bool) -> Safe:
         parts.append(tag("line", x1=x, x2=x, y1=frame.top, y2=frame.bottom, class_="grid"))
         left, right = frame.span(x, tick.label)
         if left < free_from:
-            continue  # a line without its label says less, but two labels in one place say nothing
+            continue  # two labels in one place would be unreadable: this line goes without
         free_from = right + 8
         anchor = frame.anchor(x, tick.label)
         parts.append(tag("text", tick.label, x=x, y=frame.bottom + 16, class_="tick", text_anchor=anchor))
@@ -109,7 +109,7 @@ def _rule_labels(rules: list[Rule], frame: Frame) -> Iterator[Safe]:
 
 def _dots(layer: Dots, frame: Frame) -> Safe:
     classes = f"dots {layer.tone} {layer.mark}"
-    if len(layer.dots) > _MOST_NAMED_DOTS:
+    if len(layer.dots) > _MAX_NAMED_DOTS:
         path = "".join(f"M{frame.x(dot.x):.1f} {frame.y(dot.y):.1f}h0" for dot in layer.dots)
         return tag("path", d=path, class_=f"{classes} cloud")
     shapes = (

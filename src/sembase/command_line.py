@@ -1,4 +1,4 @@
-"""What our commands have in common: exit codes, errors as one line that says what to do, a module for each command."""
+"""What our commands share: exit codes, errors in one line that says what to do, one module for each command."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class ExitCode(IntEnum):
 
 
 class CommandParser(argparse.ArgumentParser):
-    """Wrong words on the command line are one line that says where to look, not a page of usage."""
+    """Reports wrong usage in one line that points to --help, instead of a page of usage."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(int(ExitCode.USAGE), f"{self.prog}: error: {' '.join(message.split())} (see {self.prog} --help)\n")
 
 
 def existing_file(text: str) -> Path:
-    """The type of a flag that names a file to read."""
+    """The argparse type of a flag that names a file to read."""
     path = Path(text)
     try:
         if path.is_dir():
@@ -46,7 +46,7 @@ def existing_file(text: str) -> Path:
 
 
 def existing_folder(text: str) -> Path:
-    """The type of a flag that names a folder to read."""
+    """The argparse type of a flag that names a folder to read."""
     path = Path(text)
     try:
         if not path.is_dir():
@@ -74,7 +74,7 @@ def add_commands(root: argparse.ArgumentParser, modules: Iterable[Any], codes: s
 
 
 def launcher_parser(program: str, description: str, needs: str, example: str) -> argparse.ArgumentParser:
-    """Of a command that starts an engine: help that ends with one command line to copy."""
+    """The parser of a command that starts an engine; its help ends with a command line to copy."""
     return CommandParser(
         prog=program,
         allow_abbrev=False,
@@ -87,7 +87,7 @@ def launcher_parser(program: str, description: str, needs: str, example: str) ->
 def run_program(
     program: str, parser: Callable[[], argparse.ArgumentParser], arguments: Sequence[str] | None, interrupted: str
 ) -> int:
-    """The command that ``arguments`` name; a file that cannot be used is told with the flag that named it."""
+    """Runs the command that ``arguments`` name. An error about a file names the flag that gave it."""
     given: dict[str, Any] = {}
 
     def execute() -> int:
@@ -101,21 +101,21 @@ def run_program(
 def exit_code_of(
     program: str, command: Callable[[], int], interrupted: str, given: Mapping[str, Any] | None = None
 ) -> int:
-    """Runs ``command``; ``interrupted`` says how to go on after Ctrl-C, ``given`` are the flags by their names."""
+    """Runs ``command``. ``interrupted`` says how to continue after Ctrl-C; ``given`` are the flags by name."""
     try:
         return int(command())
     except MissingDependencyError as error:
-        return _complain(program, str(error), ExitCode.ENVIRONMENT)
+        return _fail(program, str(error), ExitCode.ENVIRONMENT)
     except SemBlendError as error:
-        return _complain(program, str(error), ExitCode.USAGE)
+        return _fail(program, str(error), ExitCode.USAGE)
     except OSError as error:
-        return _complain(program, _said(error, given or {}), ExitCode.ENVIRONMENT)
+        return _fail(program, _message_of(error, given or {}), ExitCode.ENVIRONMENT)
     except KeyboardInterrupt:
-        return _complain(program, f"interrupted; {interrupted}", ExitCode.INTERRUPTED)
+        return _fail(program, f"interrupted; {interrupted}", ExitCode.INTERRUPTED)
 
 
-def _said(error: OSError, given: Mapping[str, Any]) -> str:
-    """Which file, by which flag, and what is wrong with it; no error numbers."""
+def _message_of(error: OSError, given: Mapping[str, Any]) -> str:
+    """Which file, by which flag, and what is wrong with it, without error numbers."""
     if error.strerror is None:
         return str(error)
     what = error.strerror[:1].lower() + error.strerror[1:]
@@ -139,6 +139,6 @@ def _flag_of(path: Path, given: Mapping[str, Any]) -> str | None:
     return next((flag for each, flag in named if path in each.parents), None)
 
 
-def _complain(program: str, said: str, code: ExitCode) -> int:
-    write_err(f"{program}: {' '.join(said.split())}\n")
+def _fail(program: str, message: str, code: ExitCode) -> int:
+    write_err(f"{program}: {' '.join(message.split())}\n")
     return int(code)

@@ -33,5 +33,5 @@ def replace_atomically(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _about(path: Path, error: OSError) -> OSError:
-    """The same error, about the file the user named: the temporary one is nobody's business."""
+    """The same error about the file the user named, not about the temporary one."""
     return OSError(error.errno, error.strerror, str(path)) if error.errno is not None else error

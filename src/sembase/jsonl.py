@@ -267,7 +267,7 @@ class QueuedLog(Generic[T]):
         return lines[fitting:]
 
 
-def mend_torn_files(folder: Path, prefix: str) -> int:
+def cut_torn_lines(folder: Path, prefix: str) -> int:
     """Cuts off the half-written last line that a crash left, in files that are not open; returns how many had one."""
     torn = 0
     for path in folder.glob(f"{prefix}-*.jsonl"):

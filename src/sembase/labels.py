@@ -21,7 +21,7 @@ _INDEX: Final = {label: index for index, label in enumerate(LABELS)}
 
 
 def label_index(label: str) -> int:
-    """The index of a label; an unknown one is the trace's fault and says which are known."""
+    """The index of a label; an unknown label is an error that lists the known ones."""
     try:
         return _INDEX[label]
     except KeyError:

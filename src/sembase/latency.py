@@ -90,7 +90,7 @@ class LatencyModel:
         return total if load_ms is None else total + load_ms
 
     def ttft_sum_ms(self, requests: int, uncached_tokens: int, cached_tokens: int, pairs: float | None) -> float | None:
-        """The sum over requests served alone, from their sums: equal counts give the very same figure, whoever asks.
+        """The sum over requests served alone, from their sums: equal counts give exactly the same figure everywhere.
 
         ``pairs`` None, not known: then None where the model prices them.
         """

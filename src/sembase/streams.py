@@ -1,4 +1,4 @@
-"""Writing to stdout and stderr when the reader may be gone: `| head` must not turn finished work into a failure."""
+"""Writing to stdout and stderr when the reader may be gone: `| head` must not make a finished command fail."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TextIO
 
 
 def write_out(text: str) -> None:
-    """For what a command has to say after its work. A closed pipe is the reader's choice; a full disk is an error."""
+    """For a command's final output. A closed pipe is ignored; a full disk is an error."""
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -18,7 +18,7 @@ def write_out(text: str) -> None:
 
 
 def write_err(text: str) -> None:
-    """For progress and notes: nothing that goes wrong here may stop the work."""
+    """For progress and notes: a failure to write them never stops the work."""
     try:
         sys.stderr.write(text)
         sys.stderr.flush()
@@ -27,7 +27,7 @@ def write_err(text: str) -> None:
 
 
 def _silence(stream: TextIO) -> None:
-    """Points the stream at nothing, or the interpreter would meet the closed pipe again when it ends."""
+    """Points the stream at /dev/null; otherwise the interpreter would fail on the closed pipe when it exits."""
     with contextlib.suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         try:

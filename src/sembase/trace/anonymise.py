@@ -1,7 +1,7 @@
 """Anonymised traces: text, ids and names are replaced by digests under a secret key, and metadata is removed.
 
 Each tenant has its own key, derived from the secret. Equal content of two tenants cannot be recognised as equal, and
-without the secret nobody can test guesses of short texts. Kept: labels, token counts, order, time differences, timings.
+guesses at short texts cannot be tested without the secret. Kept: labels, token counts, order, times.
 """
 
 from __future__ import annotations

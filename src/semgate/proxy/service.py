@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from sembase.errors import ConfigurationError
 from sembase.http.client import HttpClient
-from sembase.jsonl import mend_torn_files
+from sembase.jsonl import cut_torn_lines
 from semgate.http.faults import Send
 from semgate.http.request_body import Receive
 from semgate.http.server import HttpServer
@@ -35,7 +35,7 @@ class ProxyService:
         self._passing = _passing(settings)
         folder = settings.trace_output_dir
         secret = open_secret(settings.digest_secret_file, folder, "--trace-output-dir")
-        torn_lines = mend_torn_files(folder, PREFIX)
+        torn_lines = cut_torn_lines(folder, PREFIX)
         self._spans = spans or (SpanMaker(open_provider(settings.otlp_endpoint)) if settings.otlp_endpoint else None)
         maker = RecordMaker(Digests(secret), redact_text=settings.redact_text)
         files = trace_files(

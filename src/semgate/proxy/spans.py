@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from sembase.errors import MissingDependencyError
-from sembase.registry import Registry
+from sembase.registry import load_target
 from sembase.trace.record import TraceRecord
 from semgate.http.headers import find_text
 from semgate.proxy.exchange import Exchange
@@ -14,8 +13,7 @@ from semgate.proxy.exchange import Exchange
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
 
-_EXPORTERS: Final[Registry[Callable[..., Any]]] = Registry("span exporter")
-_EXPORTERS.register("otlp", "opentelemetry.exporter.otlp.proto.http.trace_exporter:OTLPSpanExporter")
+_EXPORTER: Final = "opentelemetry.exporter.otlp.proto.http.trace_exporter:OTLPSpanExporter"
 _ATTRIBUTES: Final = {
     "status": "http.response.status_code",
     "path": "url.path",
@@ -32,7 +30,7 @@ def open_provider(endpoint: str) -> TracerProvider:
         from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
         from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
 
-        exporter = _EXPORTERS.get("otlp")(endpoint=endpoint)
+        exporter = load_target(_EXPORTER)(endpoint=endpoint)
     except ModuleNotFoundError as error:
         raise MissingDependencyError(error.name or "opentelemetry", "tracing", "otlp_endpoint") from None
     provider = TracerProvider(resource=Resource.create({"service.name": "semgate-proxy"}))

@@ -106,7 +106,7 @@ def test_a_taken_port_is_refused_before_a_stranger_can_answer_for_the_engine(fak
     with socket.socket() as stranger:
         stranger.bind(("127.0.0.1", free_port()))
         stranger.listen()
-        with pytest.raises(EngineStartError, match="somebody listens there"):
+        with pytest.raises(EngineStartError, match="it is in use"):
             launch(replace(fake_engine("healthy"), port=stranger.getsockname()[1]))
 
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sembase.jsonl import FileWithBackup, NumberedFiles, QueuedLog, SharedLog, mend_torn_files
+from sembase.jsonl import FileWithBackup, NumberedFiles, QueuedLog, SharedLog, cut_torn_lines
 
 
 def files(
@@ -104,7 +104,7 @@ def test_files_begin_anew_by_size_and_by_age_and_old_ones_go(tmp_path: Path) -> 
 def test_a_torn_last_line_is_cut_off(tmp_path: Path, before: bytes, after: bytes) -> None:
     path = tmp_path / "trace-20260101T000000Z-1-0001.jsonl"
     path.write_bytes(before)
-    assert mend_torn_files(tmp_path, "trace") == (before != after)
+    assert cut_torn_lines(tmp_path, "trace") == (before != after)
     assert path.read_bytes() == after
 
 
@@ -113,13 +113,13 @@ def test_a_file_somebody_writes_is_left_alone(tmp_path: Path) -> None:
     path.write_bytes(b'{"half')
     with path.open("ab") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
-        assert mend_torn_files(tmp_path, "trace") == 0
-    assert mend_torn_files(tmp_path, "trace") == 1
+        assert cut_torn_lines(tmp_path, "trace") == 0
+    assert cut_torn_lines(tmp_path, "trace") == 1
 
 
 def test_foreign_files_are_never_touched(tmp_path: Path) -> None:
     (tmp_path / "notes.jsonl").write_bytes(b"half")
-    assert mend_torn_files(tmp_path, "trace") == 0
+    assert cut_torn_lines(tmp_path, "trace") == 0
     kept = files(tmp_path, max_bytes=1, max_files=1)
     for _ in range(3):
         kept.append(b"x\n", 0.0)

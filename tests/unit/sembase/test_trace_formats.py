@@ -103,7 +103,7 @@ def test_claude_code_sessions_side_by_side(tmp_path: Path) -> None:
     assert trace.session.tolist() == [0, 1, 0, 1, 2, 2]
     assert trace.arrival_ms.tolist() == [0, 0, 10_000, 10_000, 10_000, 20_000]
     trace.check()
-    assert load_trace(path, options={"most_sessions": 2}).session.tolist() == [0, 0, 1, 1]
+    assert load_trace(path, options={"max_sessions": 2}).session.tolist() == [0, 0, 1, 1]
 
 
 @pytest.mark.parametrize(
@@ -195,10 +195,10 @@ def test_azure_rows_that_are_none(tmp_path: Path, row: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"share": 0.3}, "'azure' has no option 'share'; its options: prefix_share, block_tokens, seed"),
-        ({"seed": "x"}, "option 'seed' must be int"),
-        ({"seed": True}, "option 'seed' must be int"),
-        ({"prefix_share": 1.5}, "prefix_share must be from 0"),
+        ({"share": 0.3}, "trace format 'azure': 'share' is not an option; the nearest is 'prefix_share'"),
+        ({"seed": "x"}, 'seed="x": expected a whole number'),
+        ({"seed": True}, "seed=true: expected a whole number"),
+        ({"prefix_share": 1.5}, "prefix_share=1.5: expected a number between 0 and 1"),
     ],
 )
 def test_options_that_do_not_fit(tmp_path: Path, options: dict[str, object], message: str) -> None:

@@ -35,7 +35,7 @@ def test_published_traces_and_their_ceilings(name: str, requests: int, reference
 
 
 def test_claude_code_sessions() -> None:
-    trace = load_trace(DATA / "traces/weka_claude_code.jsonl.gz", options={"most_sessions": 40, "sessions_at_once": 8})
+    trace = load_trace(DATA / "traces/weka_claude_code.jsonl.gz", options={"max_sessions": 40, "sessions_at_once": 8})
     trace.check()
     assert len(np.unique(trace.session)) == 40
     assert (np.diff(trace.arrival_ms) >= 0).all()

@@ -488,7 +488,7 @@ def test_pictures_without_matplotlib_name_the_extra(
     def absent(name: str) -> None:
         raise ModuleNotFoundError(name)
 
-    monkeypatch.setattr("onepage.png._FIGURES.get", absent)
+    monkeypatch.setattr("onepage.png.load_target", absent)
     with pytest.raises(MissingDependencyError, match=r"semblend\[benchmarks\]"):
         write_pngs(build_page(Sources((live,))).charts, tmp_path)
 

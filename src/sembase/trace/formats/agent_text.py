@@ -13,24 +13,24 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sembase.errors import ConfigurationError, ContractError
+from sembase.errors import ContractError
+from sembase.settings import read_options, setting
 from sembase.tokenizer import Tokenizer, open_tokenizer
 from sembase.trace.build import Names
 from sembase.trace.columns import BlockTrace
 from sembase.trace.files import iter_json_lines, trace_name
-from sembase.trace.formats.interface import Options, TraceFormat, parse_options
+from sembase.trace.formats.interface import Options, TraceFormat
 from sembase.trace.rows import TraceRows
+from sembase.values import one_of, optional, positive, text
 
 _FIELDS: Final = {"timestamp", "session_id", "input", "output"}
 
 
 @dataclass(frozen=True, slots=True)
 class AgentTextOptions:
-    """``tokenizer``: a tokenizer.json, else the built-in rule. ``tail``: keep or drop a partial last block."""
-
-    block_tokens: int = 16
-    tokenizer: str | None = None
-    tail: str = "keep"
+    block_tokens: int = setting(16, positive, "tokens per block")
+    tokenizer: str | None = setting(None, optional(text), "a tokenizer.json; null uses the built-in rule")
+    tail: str = setting("keep", one_of("keep", "drop"), "what happens to a partial last block")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +42,7 @@ class AgentCall:
 
 
 def load(path: Path, given: Options) -> BlockTrace:
-    options = parse_options(AgentTextOptions, given, "agent_text")
-    if options.block_tokens < 1 or options.tail not in ("keep", "drop"):
-        raise ConfigurationError("agent_text: block_tokens must be at least 1, tail one of keep, drop")
+    options = read_options(AgentTextOptions, given, "trace format 'agent_text'")
     tokenizer = open_tokenizer(options.tokenizer, counted_ids=True)
     rows, contents, sessions = TraceRows(), Names(), Names()
     for call in read_calls(path):

@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Final
 
 from sembase.errors import ConfigurationError, ContractError
+from sembase.settings import read_options, setting
 from sembase.trace.columns import BlockTrace
 from sembase.trace.files import iter_lines, trace_name
-from sembase.trace.formats.interface import Options, TraceFormat, parse_options
+from sembase.trace.formats.interface import Options, TraceFormat
 from sembase.trace.formats.invented_sessions import InventedSessions
 from sembase.trace.rows import TraceRows
+from sembase.values import fraction, positive, whole
 
 _HEADER: Final = b"TIMESTAMP,ContextTokens,GeneratedTokens"
 TOLERANCE: Final = 0.01
@@ -25,9 +27,9 @@ TOLERANCE: Final = 0.01
 
 @dataclass(frozen=True, slots=True)
 class AzureOptions:
-    prefix_share: float = 0.4
-    block_tokens: int = 16
-    seed: int = 0
+    prefix_share: float = setting(0.4, fraction, "fraction of prompt tokens that repeat an earlier prefix")
+    block_tokens: int = setting(16, positive, "tokens per block of generated content")
+    seed: int = setting(0, whole(None), "seed of the generated content")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +40,7 @@ class Arrival:
 
 
 def load(path: Path, given: Options) -> BlockTrace:
-    options = parse_options(AzureOptions, given, "azure")
-    if not 0.0 <= options.prefix_share < 1.0 or options.block_tokens < 1:
-        raise ConfigurationError("azure: prefix_share must be from 0 to below 1, block_tokens at least 1")
+    options = read_options(AzureOptions, given, "trace format 'azure'")
     invented = InventedSessions(options.prefix_share, options.block_tokens, options.seed)
     rows = TraceRows()
     start_ms: float | None = None

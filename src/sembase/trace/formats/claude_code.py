@@ -10,27 +10,27 @@ import heapq
 from dataclasses import dataclass
 from pathlib import Path
 
-from sembase.errors import ConfigurationError, ContractError
+from sembase.errors import ContractError
+from sembase.settings import read_options, setting
 from sembase.trace.chain import require_chained
 from sembase.trace.columns import BlockTrace
 from sembase.trace.files import trace_name
 from sembase.trace.formats.claude_session import Session, iter_sessions
-from sembase.trace.formats.interface import Options, TraceFormat, parse_options
+from sembase.trace.formats.interface import Options, TraceFormat
 from sembase.trace.rows import TraceRows
+from sembase.values import positive
 
 
 @dataclass(frozen=True, slots=True)
 class ClaudeCodeOptions:
-    sessions_at_once: int = 1
-    most_sessions: int = 1_000_000
+    sessions_at_once: int = setting(1, positive, "sessions that run concurrently")
+    max_sessions: int = setting(1_000_000, positive, "sessions to read from the file", renamed_from=("most_sessions",))
 
 
 def load(path: Path, given: Options) -> BlockTrace:
-    options = parse_options(ClaudeCodeOptions, given, "claude_code")
-    if options.sessions_at_once < 1 or options.most_sessions < 1:
-        raise ConfigurationError("claude_code: sessions_at_once and most_sessions must be at least 1")
+    options = read_options(ClaudeCodeOptions, given, "trace format 'claude_code'")
     rows = TraceRows()
-    waiting = iter(iter_sessions(path, options.most_sessions))
+    waiting = iter(iter_sessions(path, options.max_sessions))
     # (time of the next request, session, its next request, the session's start): a heap by time.
     running: list[tuple[float, int, int, float]] = []
     sessions: dict[int, Session] = {}

@@ -10,26 +10,28 @@ from pathlib import Path
 
 import numpy as np
 
-from sembase.errors import ConfigurationError, ContractError
+from sembase.errors import ContractError
+from sembase.settings import read_options, setting
 from sembase.trace.chain import require_chained
 from sembase.trace.columns import BlockTrace
 from sembase.trace.files import iter_json_lines, trace_name
-from sembase.trace.formats.interface import Options, TraceFormat, parse_options
+from sembase.trace.formats.interface import Options, TraceFormat
 from sembase.trace.rows import TraceRows
+from sembase.values import one_of, positive
 
 _FIELDS = {"timestamp", "input_length", "output_length", "hash_ids"}
 
 
 @dataclass(frozen=True, slots=True)
 class MooncakeOptions:
-    block_tokens: int = 512
-    unchained: str = "reject"
+    block_tokens: int = setting(512, positive, "tokens per block")
+    unchained: str = setting(
+        "reject", one_of("reject", "by_path"), "what to do with ids that do not depend on the blocks before them"
+    )
 
 
 def load(path: Path, given: Options) -> BlockTrace:
-    options = parse_options(MooncakeOptions, given, "mooncake")
-    if options.block_tokens < 1 or options.unchained not in ("reject", "by_path"):
-        raise ConfigurationError("mooncake: block_tokens must be at least 1, unchained one of reject, by_path")
+    options = read_options(MooncakeOptions, given, "trace format 'mooncake'")
     rows = TraceRows()
     for where, value in iter_json_lines(path):
         arrival, prompt_tokens, output, keys = _parse(value, where)

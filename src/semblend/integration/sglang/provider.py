@@ -8,7 +8,7 @@ A provider suggests tokens that stand in the tree; the cache serves only positio
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sembase.errors import ConfigurationError
-from sembase.registry import Registry
+from sembase.registry import load_target
 from semblend.contract import Decline, Namespace, ReusePlan
 from semblend.contract.donor_event import Tier
 
@@ -106,12 +106,10 @@ class NoProvider(SemanticPrefixProvider):
 
 def load_provider(name: str) -> SemanticPrefixProvider:
     """The provider a deployment names as ``package.module:Class``, made without arguments."""
-    known: Registry[Callable[[], object]] = Registry("provider")
-    known.register(name, name)
     try:
-        provider = known.get(name)()
+        provider = load_target(name)()
     except (ImportError, AttributeError, ValueError, TypeError) as error:
-        raise ConfigurationError(f"provider '{name}' cannot be made ({error}); write package.module:Class") from error
+        raise ConfigurationError(f"provider '{name}' cannot be loaded ({error}); write package.module:Class") from error
     if not isinstance(provider, SemanticPrefixProvider):
-        raise ConfigurationError(f"provider '{name}' is no SemanticPrefixProvider")
+        raise ConfigurationError(f"provider '{name}' is not a SemanticPrefixProvider")
     return provider
