@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import MutableMapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from sembase.http.client import HttpClient, HttpFault, StreamedReply
@@ -26,20 +25,19 @@ from semgate.http.faults import (
     event_of,
     fault_of,
     send_fault,
-    send_json,
 )
 from semgate.http.first_byte import held_until, with_first
 from semgate.http.headers import Headers, find, for_client, for_upstream
 from semgate.http.held_body import BodiesFull, BodyBudget, HeldBody
 from semgate.http.request_body import BodyTooLarge, ClientGone, Receive, read_body
+from semgate.http.served_paths import METHODS, ForwardedPaths, send_own_page
 from semgate.http.tenant import AmbiguousTenant, TenantRule
 from semgate.proxy.exchange import Exchange
 from semgate.proxy.guard import ProxyGuard
-from semgate.proxy.telemetry import CONTENT_TYPE, ProxyTelemetry
+from semgate.proxy.telemetry import ProxyTelemetry
 from semgate.proxy.writer import TraceWriter
 
 Scope = MutableMapping[str, Any]
-METHODS: Final = frozenset({"GET", "HEAD", "POST", "OPTIONS"})
 RECORDED_PATHS: Final = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/responses", "/generate"})
 NO_PATH: Final = "other"  # label of paths that are not on the fixed list
 
@@ -75,16 +73,16 @@ class ProxyApp:
         self._writer = writer
         self._telemetry = telemetry
         self._guard = guard
-        self._exact_paths = frozenset(path for path in passing.paths if "*" not in path)
-        self._patterns = tuple(path for path in passing.paths if "*" in path)
+        self._paths = ForwardedPaths(passing.paths)
         self.bodies = BodyBudget(passing.max_body_bytes)
         self.is_ready = True
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path, method = scope["path"], scope["method"]
-        label = self._label(path)
+        label = self._paths.pattern_of(path)
         if label is None:
-            await self._own_page(path, send)
+            if not await send_own_page(send, path, self._readiness, self._telemetry.text):
+                await self._refuse(send, NO_PATH, NOT_FOUND)
         elif method not in METHODS:
             await self._refuse(send, label, NO_METHOD)
         elif self._telemetry.in_flight >= self._passing.max_in_flight:
@@ -190,25 +188,8 @@ class ProxyApp:
         self._telemetry.count(label, fault.status, "refused")
         await send_fault(send, fault)
 
-    def _label(self, path: str) -> str | None:
-        """The path, or the pattern it matches, for metrics and records; None if the path must not be forwarded."""
-        if path in self._exact_paths:
-            return path
-        if ".." in path:
-            return None
-        return next((pattern for pattern in self._patterns if fnmatchcase(path, pattern)), None)
-
-    async def _own_page(self, path: str, send: Send) -> None:
-        if path == "/healthz":
-            await send_json(send, 200, b'{"status": "alive"}')
-        elif path == "/readyz":
-            status, page = (200, b'{"status": "ready"}') if self.is_ready else (503, b'{"status": "stopping"}')
-            await send_json(send, status, page)
-        elif path == "/metrics":
-            await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", CONTENT_TYPE)]})
-            await send({"type": "http.response.body", "body": self._telemetry.text()})
-        else:
-            await self._refuse(send, NO_PATH, NOT_FOUND)
+    def _readiness(self) -> dict[str, str]:
+        return {"status": "ready" if self.is_ready else "stopping"}
 
 
 async def _end_cut(send: Send, fault: Fault, exchange: Exchange) -> None:

@@ -15,7 +15,6 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from semgate.proxy.exchange import Exchange
 from semgate.proxy.writer import TraceWriter
 
-CONTENT_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
 SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 
 

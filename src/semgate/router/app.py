@@ -6,7 +6,6 @@ Served by ``semgate router`` or ``uvicorn apps.router.main:app``; the lifespan e
 from __future__ import annotations
 
 import asyncio
-import fnmatch
 from collections.abc import MutableMapping
 from typing import Any, Final
 
@@ -26,16 +25,15 @@ from semgate.http.faults import (
 from semgate.http.headers import Headers, for_upstream
 from semgate.http.held_body import BodiesFull, BodyBudget, HeldBody
 from semgate.http.request_body import BodyTooLarge, ClientGone, Receive, read_body
+from semgate.http.served_paths import METHODS, ForwardedPaths, send_own_page
 from semgate.http.tenant import AmbiguousTenant
 from semgate.router.gateway import Gateway
-from semgate.router.operations.admin import send_status_page
 from semgate.router.request.answer import REQUEST_ID, Client, Inbound, request_id_of, routing_headers
 from semgate.router.request.forward import ForwardJob
 from semgate.router.request.inspection import isolates_tenants
 from semgate.router.request.trace import RequestTrace
 
 Scope = MutableMapping[str, Any]
-METHODS: Final = frozenset({"GET", "HEAD", "POST", "OPTIONS"})
 BODY_SECONDS: Final = 60.0
 NOT_JSON: Final = Fault(400, "invalid_request_error", "not_json", "The body must be a JSON object in UTF-8.")
 NOT_ISOLATED: Final = Fault(
@@ -49,7 +47,7 @@ NOT_ISOLATED: Final = Fault(
 class RouterApp:
     def __init__(self, gateway: Gateway) -> None:
         self.gateway = gateway
-        self._paths = gateway.settings.pass_paths
+        self._paths = ForwardedPaths(gateway.settings.pass_paths)
         self._max_body_bytes = gateway.settings.max_body_bytes
         self.bodies = BodyBudget(self._max_body_bytes)
         # An unverified tenant header must not reach the replicas, which might trust it.
@@ -59,7 +57,9 @@ class RouterApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._live(receive, send)
-        elif scope["type"] == "http" and not await send_status_page(self.gateway, scope["path"], send):
+        elif scope["type"] == "http" and not await send_own_page(
+            send, scope["path"], self.gateway.readiness, self.gateway.metrics.text
+        ):
             await self._serve(scope, receive, send)
 
     async def _live(self, receive: Receive, send: Send) -> None:
@@ -104,9 +104,7 @@ class RouterApp:
         return None
 
     def _refusal(self, method: str, path: str) -> Fault | None:
-        """Only paths meant for clients are forwarded: engines have others that stop, flush or reconfigure them."""
-        pattern = self._pattern(path)
-        if pattern is None or ".." in path:
+        if self._paths.pattern_of(path) is None:
             return NOT_FOUND
         if method not in METHODS:
             return NO_METHOD
@@ -114,16 +112,10 @@ class RouterApp:
             return NOT_ISOLATED
         return None
 
-    def _pattern(self, path: str) -> str | None:
-        """The setting that admits a path. Unlike the path it contains no text of the client."""
-        if path in self._paths:
-            return path
-        return next((pattern for pattern in self._paths if fnmatch.fnmatchcase(path, pattern)), None)
-
     async def _route(
         self, scope: Scope, headers: Headers, request_id: str, held: HeldBody, receive: Receive, send: Send
     ) -> None:
-        gateway, trace = self.gateway, RequestTrace(request_id, self._pattern(scope["path"]) or "")
+        gateway, trace = self.gateway, RequestTrace(request_id, self._paths.pattern_of(scope["path"]) or "")
         try:
             inspected = await gateway.inspector.inspect_request(scope["path"], headers, held.data)
         except AmbiguousTenant:

@@ -143,6 +143,10 @@ class Gateway:
             return "no replica is ready"
         return None
 
+    def readiness(self) -> dict[str, str]:
+        reason = self.not_ready_because()
+        return {"status": "ready"} if reason is None else {"status": "not ready", "reason": reason}
+
     def placements(self, request: PlacementRequest) -> PlaceRequest:
         return placements_for(request, self.placer, self.roster, self.evidence)
 

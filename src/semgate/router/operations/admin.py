@@ -1,4 +1,4 @@
-"""The admin surface, on its own port and behind a key, and the status pages that both ports serve.
+"""The admin surface, on its own port and behind a key, with the status pages that the clients' port has too.
 
 Replicas are listed, set, drained and reloaded; decisions are read.
 Every answer is JSON. The key comes as ``Authorization: Bearer KEY`` or ``X-Semgate-Admin-Key: KEY`` and is compared in
@@ -18,10 +18,11 @@ from sembase.errors import ConfigurationError, SemBlendError
 from semgate.http.faults import NO_METHOD, NOT_FOUND, TOO_LARGE, Fault, Send, send_fault, send_json
 from semgate.http.headers import ADMIN_KEY, Headers, find
 from semgate.http.request_body import BodyTooLarge, ClientGone, Receive, read_body
+from semgate.http.served_paths import send_own_page
 from semgate.placement.placer import Placer
 from semgate.router.operations.replicas import Reloader
 from semgate.router.state.decisions import DecisionRing
-from semgate.router.state.metrics import CONTENT_TYPE, RouterMetrics
+from semgate.router.state.metrics import RouterMetrics
 from semgate.router.state.roster import Roster
 
 UNAUTHORIZED: Final = Fault(401, "invalid_request_error", "unauthorized", "The admin key is missing or wrong.")
@@ -38,24 +39,8 @@ class Administered(Protocol):
     ring: DecisionRing
     metrics: RouterMetrics
 
-    def not_ready_because(self) -> str | None:
-        """A reason for people; None if the router can place requests."""
-
-
-async def send_status_page(router: Administered, path: str, send: Send) -> bool:
-    """/healthz (the process answers), /readyz (it can place requests), /metrics. False for any other path."""
-    if path == "/healthz":
-        await send_json(send, 200, b'{"status": "alive"}')
-    elif path == "/readyz":
-        reason = router.not_ready_because()
-        status = {"status": "ready"} if reason is None else {"status": "not ready", "reason": reason}
-        await send_json(send, 200 if reason is None else 503, json.dumps(status).encode())
-    elif path == "/metrics":
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", CONTENT_TYPE)]})
-        await send({"type": "http.response.body", "body": router.metrics.text()})
-    else:
-        return False
-    return True
+    def readiness(self) -> dict[str, str]:
+        """``status`` is ``ready`` if the router can place requests, otherwise there is a ``reason``."""
 
 
 class AdminApp:
@@ -67,12 +52,10 @@ class AdminApp:
         if scope["type"] != "http":
             return
         headers: Headers = tuple(scope["headers"])
-        if scope["path"] == "/healthz" and await send_status_page(self._router, "/healthz", send):
-            return
-        if not self._has_key(headers):
+        if scope["path"] != "/healthz" and not self._has_key(headers):
             await send_fault(send, UNAUTHORIZED, ((b"www-authenticate", b"Bearer"),))
             return
-        if await send_status_page(self._router, scope["path"], send):
+        if await send_own_page(send, scope["path"], self._router.readiness, self._router.metrics.text):
             return
         try:
             body = await read_body(receive, headers, MAX_BODY_BYTES)

@@ -15,7 +15,6 @@ from prometheus_client.registry import Collector
 from semgate.fleet import Replica
 from semgate.router.state.decisions import DecisionRecord
 
-CONTENT_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
 _LATENCY_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 _DECIDE_S: Final = (0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.1)
 GONE: Final = "(left)"  # an answer may end after its replica was removed
