@@ -48,8 +48,9 @@ def test_every_printed_heading_is_mapped_to_its_metric() -> None:
 def test_the_guide_states_the_defaults_of_both() -> None:
     guide = (DOCS / "guides" / "sembench.md").read_text(encoding="utf-8")
     bench, library, gates = PlannerConfig(), Settings(), Gates()
-    assert f"| least planned share of a prompt | {bench.min_reuse_ratio:.2f} | {gates.min_reuse_ratio:.2f} |" in guide
-    assert f"| least similarity of a discovery | {bench.min_similarity}: " in guide
+    ratios = f"{bench.min_reuse_ratio:.2f} | {gates.min_reuse_ratio:.2f}"
+    assert f"| minimum planned fraction of a prompt | {ratios} |" in guide
+    assert f"| minimum similarity of a discovery | {bench.min_similarity}: " in guide
     assert f" | {library.min_similarity:.2f} |" in guide
     assert bench.min_run_tokens == gates.min_run_tokens == RUN_TOKENS == 64
     assert bench.exact_materialization_only == library.exact_materialization_only

@@ -50,17 +50,17 @@ def _pairs_table(result: Mapping[str, Any], rows: Sequence[RequestRow]) -> Table
     ]
     if config["recipient_resets"]:
         notes.append("The exact cache was emptied before each warm recipient: what is saved lies beyond it.")
-    notes += _sittings_note(run)
+    notes += _attempts_note(run)
     return Table(f"Paired live replay of {run['manifest']}", columns, tuple(lines), tuple(notes), _SHORT_PAIRED)
 
 
-def _sittings_note(run: Mapping[str, Any]) -> list[str]:
+def _attempts_note(run: Mapping[str, Any]) -> list[str]:
     """What a resumed run threw away: else a server that failed half the time looks sound in the end."""
-    sittings = run.get("sittings") or []
-    if len(sittings) < 2:
+    attempts = run.get("sittings") or []
+    if len(attempts) < 2:
         return []
-    failed = sum(sitting["failed_items"] for sitting in sittings[:-1])
-    return [f"Measured in {len(sittings)} sittings; {failed} items that failed in earlier ones were measured again."]
+    failed = sum(attempt["failed_items"] for attempt in attempts[:-1])
+    return [f"Measured in {len(attempts)} attempts; {failed} items that failed in earlier ones were measured again."]
 
 
 def _pair_line(
@@ -129,7 +129,7 @@ def _one_arm_table(result: Mapping[str, Any], rows: Sequence[RequestRow]) -> Tab
     notes = (
         f"Evidence: {run['evidence']}; confirmed: blocks the backend itself reported as reused.",
         f"One arm ({arm}): no speedup follows from this table. Run with --paired, or join a cold run by merge-results.",
-        *_sittings_note(run),
+        *_attempts_note(run),
     )
     columns = ("transform", "requests", "ok", "TTFT ms", "cached tokens", "confirmed", "quality")
     return Table(f"Live replay of {run['manifest']}, {arm}", columns, lines, notes, _SHORT_ONE_ARM)

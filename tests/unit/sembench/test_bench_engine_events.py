@@ -363,7 +363,7 @@ def test_what_is_not_kept_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(summary.rejection_reasons) == 4
 
 
-def test_missing_events_of_a_numbered_stream_are_told() -> None:
+def test_missing_events_of_a_numbered_stream_are_reported() -> None:
     lines = [encode_line(EventLine(Declined("a", "stale"), "vllm", n, 1.0)) for n in (0, 1, 4, 0, 1)]
     assert summarize("semblend", lines[:2]).runtime_warnings == ()
     assert summarize("semblend", lines).runtime_warnings[0].startswith("2 numbered events")
@@ -514,7 +514,7 @@ def test_order_of_requests_does_not_matter_to_the_join() -> None:
 # -- the registry ----------------------------------------------------------------------------------------------------
 
 
-def test_the_five_dialects_are_there_and_a_wrong_name_is_told() -> None:
+def test_the_five_dialects_are_there_and_a_wrong_name_is_reported() -> None:
     assert set(ENGINES) <= set(DIALECTS.names())
     with pytest.raises(ConfigurationError, match="Did you mean 'sglang'"):
         summarize("sglnag", [])

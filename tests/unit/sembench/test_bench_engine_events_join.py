@@ -42,7 +42,7 @@ def row_of(*events: Event) -> BackendRow:
     return rows[ITEM]
 
 
-def test_a_confirmed_load_is_told_in_full() -> None:
+def test_a_confirmed_load_is_reported_in_full() -> None:
     assert row_of(FOUND, PROMISED, LOADED) == BackendRow(
         ENGINE_ID, "backend_materialized_reuse", 897, 1001, 16, 897, 104, 2, None, 0, 7.5, 74.0
     )
@@ -85,7 +85,7 @@ def test_a_confirmed_load_is_told_in_full() -> None:
         ),
     ],
 )
-def test_only_a_load_that_stands_is_reuse(
+def test_only_a_load_that_was_kept_is_reuse(
     events: list[Event], outcome: Outcome, reused: int | None, advertised: int | None, reason: str | None
 ) -> None:
     row = row_of(*events)

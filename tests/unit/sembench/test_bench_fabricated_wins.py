@@ -110,13 +110,13 @@ def honest_run() -> Run:
 
 
 def summary_of(rows: list[RequestRow]) -> dict[str, Any]:
-    told = [row.backend for row in rows if row.backend is not None and row.backend.reused_tokens]
-    names = [backend.engine_request_id for backend in told]
+    reported = [row.backend for row in rows if row.backend is not None and row.backend.reused_tokens]
+    names = [backend.engine_request_id for backend in reported]
     return {
         "engine": "vllm",
-        "semantic_hits": len(told),
-        "materialization_events": len(told),
-        "materialized_tokens": sum(backend.reused_tokens or 0 for backend in told),
+        "semantic_hits": len(reported),
+        "materialization_events": len(reported),
+        "materialized_tokens": sum(backend.reused_tokens or 0 for backend in reported),
         "errors": [],
         "events": [{"event": "semantic_hit", "request_id": name} for name in names]
         + [{"event": "materialized", "request_id": name, "tokens": REUSED} for name in names],
@@ -752,9 +752,9 @@ def test_a_row_lost_and_everything_computed_again_needs_the_manifest(tmp_path: P
     write_result(tmp_path / "r.json", partial)
     asked = ["assert-result-gates", "--result", str(tmp_path / "r.json"), "--manifest", str(manifest)]
     assert main(asked) == 1
-    told = json.loads(capsys.readouterr().out)
-    assert told["failures"][0].startswith("only 3 of 28 items of the manifest were to be run")
-    assert told["result_sha256"] == hashlib.sha256((tmp_path / "r.json").read_bytes()).hexdigest()
+    reported = json.loads(capsys.readouterr().out)
+    assert reported["failures"][0].startswith("only 3 of 28 items of the manifest were to be run")
+    assert reported["result_sha256"] == hashlib.sha256((tmp_path / "r.json").read_bytes()).hexdigest()
     assert main([*asked, "--allow-partial-manifest"]) == 0
     assert "rows are the manifest's items (3 of 28)" in json.loads(capsys.readouterr().out)["checked"]
     kept = [row for number, row in enumerate(run.rows) if number not in MISSES]

@@ -418,21 +418,21 @@ def calibration(**changes: Any) -> dict[str, Any]:
 def test_the_figures_of_a_calibration_follow_from_its_readings(tmp_path: Path) -> None:
     path = tmp_path / "c.json"
 
-    def complaints(**changes: Any) -> list[str]:
+    def problems(**changes: Any) -> list[str]:
         path.write_text(json.dumps(calibration(**changes)))
         return read_noise_floor(path).complaints(live_result()[0])
 
-    assert complaints() == []
+    assert problems() == []
     assert read_noise_floor_kl(path) == 0.125
-    assert complaints(mean_kl_topk=50.0) == ["mean_kl_topk is 50.0, but its readings give 0.125"]
-    assert "ttft_ratio_median_ci95 is None" in complaints(ttft_ratio_median_ci95=None)[0]
-    assert complaints(readings=[]) == ["it holds no readings of which its figures could be computed again"]
-    assert "does not say its model" in complaints(config={"block_size": 16})[0]
+    assert problems(mean_kl_topk=50.0) == ["mean_kl_topk is 50.0, but its readings give 0.125"]
+    assert "ttft_ratio_median_ci95 is None" in problems(ttft_ratio_median_ci95=None)[0]
+    assert problems(readings=[]) == ["it holds no readings of which its figures could be computed again"]
+    assert "does not say its model" in problems(config={"block_size": 16})[0]
     spoilt = [{**reading, "first_cached_tokens": 17} for reading in calibration()["readings"]]
-    nothing = complaints(readings=spoilt)
+    nothing = problems(readings=spoilt)
     assert "mean_kl_topk is 0.125, but its readings give None" in nothing
     failed = [{**reading, "second_status": "timeout"} for reading in calibration()["readings"]]
-    assert complaints(readings=failed) == nothing
+    assert problems(readings=failed) == nothing
 
 
 def test_calibrations_are_read_strictly(tmp_path: Path) -> None:

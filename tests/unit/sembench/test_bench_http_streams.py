@@ -110,7 +110,7 @@ def test_no_bytes_break_stream_or_decoder(payload: bytes, endpoint: Endpoint) ->
     decode(endpoint, stream.lines)
 
 
-def test_an_error_in_the_stream_is_told() -> None:
+def test_an_error_in_the_stream_is_reported() -> None:
     for event in ({"error": {"message": "boom"}}, {"object": "error", "message": "boom"}, {"error": "boom"}):
         assert decode("chat", [json.dumps(event).encode()]).fault == "boom"
     assert decode("chat", [b'{"error": null, "choices": []}']).fault == ""

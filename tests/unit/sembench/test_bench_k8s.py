@@ -87,7 +87,7 @@ def test_the_log_is_kept_byte_by_byte_and_summarized(bench: Bench, capsys: pytes
     }
 
 
-def test_a_tail_that_was_filled_is_told(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_tail_that_was_filled_is_reported(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     assert bench.run("--tail", "3", "--since", "1h30m") == 0
     assert bench.log.read_bytes() == b"".join(LOG.read_bytes().splitlines(keepends=True)[-3:])
     assert "earlier ones may be missing" in capsys.readouterr().err
@@ -118,7 +118,7 @@ def test_no_kubectl_says_what_to_do_instead(bench: Bench, monkeypatch: pytest.Mo
     assert bench.outputs() == []
 
 
-def test_a_failure_is_told_in_kubectls_own_words_and_leaves_no_file(bench: Bench) -> None:
+def test_a_failure_is_reported_in_kubectls_own_words_and_leaves_no_file(bench: Bench) -> None:
     with pytest.raises(OSError, match=r'exit 1\): Error from server \(NotFound\): pods "missing" not found'):
         bench.run(pod="missing")
     with pytest.raises(OSError, match="unexpected EOF"):
@@ -323,7 +323,7 @@ def _point_kubectl_at(port: int, home: Path, monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.delenv(name)
 
 
-def test_the_real_kubectl_understands_what_it_is_told(cluster: list[str], tmp_path: Path) -> None:
+def test_the_real_kubectl_accepts_our_arguments(cluster: list[str], tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     assert bench.run("--container", "engine", "--tail", "77", "--since-time", "2026-01-31T09:30:00Z") == 0
     assert bench.log.read_bytes() == LOG.read_bytes()

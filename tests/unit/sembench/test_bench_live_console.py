@@ -31,7 +31,9 @@ def pair(number: int, *, reused: int | None, negative: bool = False, cold_ms: fl
     warm = ArmRow(f"i{number}", "ok", 30.0 if reused else 90.0, cached_tokens=reused, text="x")
     reason = None if reused else "no_candidate"
     outcome = "backend_materialized_reuse" if reused else "cold_fallback"
-    told = None if reused is None else BackendRow(f"i{number}", outcome, reused_tokens=reused, decline_reason=reason)
+    reported = (
+        None if reused is None else BackendRow(f"i{number}", outcome, reused_tokens=reused, decline_reason=reason)
+    )
     return RequestRow(
         *(f"i{number}", "d", "s", "negative_control" if negative else "rag_reorder", negative, None, None, 64, 4),
         backend_confirmed_blocks=None if reused is None else reused // 16,
@@ -39,11 +41,11 @@ def pair(number: int, *, reused: int | None, negative: bool = False, cold_ms: fl
         cold=cold,
         warm=warm,
         pair=PairRow(False, 0.01, 0.02, 4, 4, False),
-        backend=told,
+        backend=reported,
     )
 
 
-def shown(rows: list[RequestRow], sittings: Sequence[dict[str, Any]] = (), **config: Any) -> str:
+def shown(rows: list[RequestRow], attempts: Sequence[dict[str, Any]] = (), **config: Any) -> str:
     facts = RunFacts(
         kind="live_gateway",
         evidence=Evidence.MEASURED_LIVE,
@@ -51,7 +53,7 @@ def shown(rows: list[RequestRow], sittings: Sequence[dict[str, Any]] = (), **con
         manifest_digest="0" * 64,
         config={**CONFIG, **config},
         seed=0,
-        extra={"sittings": list(sittings)},
+        extra={"sittings": list(attempts)},
     )
     return "".join(plain_text(table) for table in live_tables(assemble(facts, rows)))
 
@@ -65,7 +67,7 @@ ROWS = [
 ]
 
 
-def test_hit_only_stands_beside_the_blended_figure_with_both_ns() -> None:
+def test_hit_only_is_shown_with_the_blended_figure_with_both_ns() -> None:
     text = shown(ROWS)
     line = next(line for line in text.splitlines() if line.startswith("all "))
     assert line.split()[5:9] == ["1.00x", "4", "3.00x", "1"]
@@ -85,7 +87,7 @@ def test_hit_only_stands_beside_the_blended_figure_with_both_ns() -> None:
     assert "hit-only" in narrow
 
 
-def test_outcomes_and_reasons_are_named_and_silence_is_told() -> None:
+def test_outcomes_and_reasons_are_named_and_silence_is_reported() -> None:
     text = shown(ROWS)
     assert re.search(r"^cold_fallback +no_candidate +3 +1$", text, re.MULTILINE)
     assert "The backend said nothing of 1 of 5 requests." in text
@@ -111,16 +113,18 @@ def test_one_arm_gives_no_speedup() -> None:
     assert "1.00x" not in text
 
 
-def test_what_failed_in_an_earlier_sitting_is_told() -> None:
-    sittings = [{"failed_items": 3}, {"failed_items": 2}, {"failed_items": 0}]
+def test_what_failed_in_an_earlier_attempt_is_reported() -> None:
+    attempts = [{"failed_items": 3}, {"failed_items": 2}, {"failed_items": 0}]
     for rows in (ROWS, [replace(row, cold=None, pair=None) for row in ROWS]):
-        assert "Measured in 3 sittings; 5 items that failed in earlier ones" in shown(rows, sittings)
-        assert "sittings" not in shown(rows, sittings[:1])
+        assert "Measured in 3 attempts; 5 items that failed in earlier ones" in shown(rows, attempts)
+        assert "attempts" not in shown(rows, attempts[:1])
 
 
 def test_progress_shows_medians_and_confirmed_reuse(capsys: pytest.CaptureFixture[str]) -> None:
     progress = LiveProgress("live replay", 3, [pair(0, reused=48)])
     progress.add(pair(1, reused=0))
     progress.end()
-    said = capsys.readouterr().err
-    assert said.startswith("live replay: 2/3, TTFT cold 90 ms (n=2), TTFT warm 60 ms (n=2), reuse confirmed 1 of 2, ")
+    reported = capsys.readouterr().err
+    assert reported.startswith(
+        "live replay: 2/3, TTFT cold 90 ms (n=2), TTFT warm 60 ms (n=2), reuse confirmed 1 of 2, "
+    )

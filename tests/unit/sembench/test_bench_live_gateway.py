@@ -162,7 +162,7 @@ def test_headers_are_sent_and_written_nowhere(pairs_only: Path, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("flags", "complaint"),
+    ("flags", "problem"),
     [
         (("--capture-logprobs", "4"), "at least 5, got '4'"),
         (("--quality-threshold", "0"), "above 0 and at most 1, got '0'"),
@@ -170,12 +170,12 @@ def test_headers_are_sent_and_written_nowhere(pairs_only: Path, tmp_path: Path) 
     ],
 )
 def test_what_lets_everything_pass_is_refused(
-    pairs_only: Path, flags: Sequence[str], complaint: str, capsys: pytest.CaptureFixture[str]
+    pairs_only: Path, flags: Sequence[str], problem: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for command in (gateway(pairs_only, "http://127.0.0.1:9"), sglang(pairs_only, "http://127.0.0.1:9")):
         with pytest.raises(SystemExit):
             main([*command, *flags])
-        assert complaint in capsys.readouterr().err
+        assert problem in capsys.readouterr().err
 
 
 def test_refused_resets_are_repeated(pairs_only: Path) -> None:
@@ -184,7 +184,7 @@ def test_refused_resets_are_repeated(pairs_only: Path) -> None:
     assert result_of(pairs_only)["paired"]["clean_pairs"] == 1
 
 
-def test_loads_nobody_confirmed_are_not_reuse(pairs_only: Path, tmp_path: Path) -> None:
+def test_loads_never_confirmed_are_not_reuse(pairs_only: Path, tmp_path: Path) -> None:
     events = tmp_path / "events.jsonl"
     flags = ("--connector-audit", events, "--settle-ms", "50", "--max-items", "1")
     with running("--events", events, "--silent-loads") as url:
@@ -281,8 +281,8 @@ def started(arguments: Sequence[str], rows: int) -> Iterator[subprocess.Popen[st
 def broken_off(arguments: Sequence[str], rows: int, how: signal.Signals) -> tuple[int, str]:
     with started(arguments, rows) as process:
         process.send_signal(how)
-        _, said = process.communicate(timeout=30)
-        return process.returncode, said
+        _, reported = process.communicate(timeout=30)
+        return process.returncode, reported
 
 
 def comparable(manifest: Path) -> list[tuple[Any, ...]]:
@@ -321,9 +321,9 @@ def test_killed_and_resumed_is_the_same_as_never_killed(manifest: Path, tmp_path
         # Broken off again, this time inside the stream, then brought to its end.
         streams = sum(item.is_stream for item in read_manifest(manifest))
         resumed = [*arguments, "--resume"]
-        code, said = broken_off(resumed, len(whole) - streams + 1, signal.SIGTERM)
+        code, reported = broken_off(resumed, len(whole) - streams + 1, signal.SIGTERM)
         assert code == 130
-        assert "with --resume to continue" in said
+        assert "with --resume to continue" in reported
         assert main(resumed) == 0
     assert comparable(manifest) == whole
     assert not partial.exists()
@@ -331,18 +331,18 @@ def test_killed_and_resumed_is_the_same_as_never_killed(manifest: Path, tmp_path
     assert [asked.count(item_id) for item_id in kept] == [1] * len(kept), "what was done is not done again"
     run = result_of(manifest)["run"]
     assert run["resumed"] is True
-    assert [sitting["end"] for sitting in run["sittings"]] == ["broken off", "broken off", "finished"]
-    assert sum(sitting["measured_items"] for sitting in run["sittings"]) == len(whole)
+    assert [attempt["end"] for attempt in run["sittings"]] == ["broken off", "broken off", "finished"]
+    assert sum(attempt["measured_items"] for attempt in run["sittings"]) == len(whole)
 
 
-def test_ctrl_c_leaves_rows_and_says_how_to_go_on(pairs_only: Path) -> None:
+def test_ctrl_c_leaves_rows_and_says_how_to_continue(pairs_only: Path) -> None:
     partial = pairs_only.with_name("r.json.partial.jsonl")
     with running("--ms-per-token", "0.1") as url:
         arguments = gateway(pairs_only, url, "--paired", *RESETS)
-        code, said = broken_off(arguments, 2, signal.SIGINT)
+        code, reported = broken_off(arguments, 2, signal.SIGINT)
     assert code == 130
-    assert f"rows so far are in {partial}" in said
-    assert "Traceback" not in said
+    assert f"rows so far are in {partial}" in reported
+    assert "Traceback" not in reported
     assert all(json.loads(line) for line in partial.read_text().splitlines())
 
 
@@ -353,9 +353,9 @@ def test_a_server_that_dies_costs_no_rows(pairs_only: Path) -> None:
         url = server.enter_context(running("--ms-per-token", "0.2"))
         process = stack.enter_context(started(gateway(pairs_only, url, "--paired", *RESETS), 2))
         server.close()
-        _, said = process.communicate(timeout=60)
+        _, reported = process.communicate(timeout=60)
     assert process.returncode == 3
-    assert "run again with --resume" in said
+    assert "run again with --resume" in reported
     assert len(partial.read_text().splitlines()) >= 3
 
 

@@ -67,7 +67,7 @@ def test_options_are_read_from_answers(answer: str, option: str | None) -> None:
     assert option_of_answer(answer) == option
 
 
-def test_options_are_references_only_when_nothing_else_stands_there() -> None:
+def test_options_are_references_only_when_nothing_else_is_there() -> None:
     assert option_of_reference(" (B) ") == "B"
     assert option_of_reference("B.") == "B"
     assert option_of_reference("Bergen") is None

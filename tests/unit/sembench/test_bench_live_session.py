@@ -55,8 +55,8 @@ class Recorder:
 
     async def post(self, url_or_path: str) -> tuple[int, bytes]:
         self.log.append(url_or_path)
-        told = self.resets.get(url_or_path)
-        return told.pop(0) if told else (200, b"")
+        reported = self.resets.get(url_or_path)
+        return reported.pop(0) if reported else (200, b"")
 
     def by_id(self, request_id: str) -> LiveRequest:
         return next(request for request in self.asked if request.request_id == request_id)
@@ -399,8 +399,13 @@ def test_only_blended_items_are_probed_and_only_if_asked_for(tmp_path: Path) -> 
 
 
 def test_a_backends_word_in_the_reply_counts_where_no_audit_is_read() -> None:
-    said = {"outcome": "backend_materialized_reuse", "reused_tokens": 33, "runs": [{}, {}], "exact_prefix_tokens": 0}
-    row = measured(Recorder(i1={"backend": said}), arms="warm")
+    reported = {
+        "outcome": "backend_materialized_reuse",
+        "reused_tokens": 33,
+        "runs": [{}, {}],
+        "exact_prefix_tokens": 0,
+    }
+    row = measured(Recorder(i1={"backend": reported}), arms="warm")
     assert row.backend is not None
     assert (row.backend.reused_tokens, row.backend.runs, row.backend_confirmed_blocks) == (33, 2, 2)
     none = measured(Recorder(i1={"backend": {"cached_tokens": 4}}), arms="warm")
@@ -467,7 +472,7 @@ def test_what_cannot_be_measured_is_refused(tmp_path: Path, values: dict[str, An
         run.require_valid()
 
 
-def test_a_stream_that_goes_on_sends_its_beginning_again() -> None:
+def test_a_stream_that_continues_sends_its_beginning_again() -> None:
     members = [replace(ITEM, item_id=f"s{i}", metadata={"stream": True, "stream_id": "q"}) for i in range(4)]
     units = live_units([ITEM, *members], {"s0", "s1"}, streams_apart=True)
     assert [[item.item_id for item in unit.items] for unit in units] == [["i1"], ["s2", "s3"]]

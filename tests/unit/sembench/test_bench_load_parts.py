@@ -294,8 +294,8 @@ def test_what_no_server_told_is_not_zero() -> None:
     result = summarize_load([record(prompt_tokens=None)], [], Slo(), 1)
     assert result["cached_tokens"] is None
     assert result["throughput"]["prompt_tokens_per_s"] is None
-    told = summarize_load([record(cached_tokens=5), record()], [], Slo(), 1)["cached_tokens"]
-    assert told == {"cached": 5, "prompt": 10, "share": 0.5, "requests": 1}
+    reported = summarize_load([record(cached_tokens=5), record()], [], Slo(), 1)["cached_tokens"]
+    assert reported == {"cached": 5, "prompt": 10, "share": 0.5, "requests": 1}
     nothing = summarize_load([], [], Slo(ttft_ms=1.0), 0)
     assert nothing["goodput"]["share"] is None
     assert nothing["latency_ms"]["ttft"] is None

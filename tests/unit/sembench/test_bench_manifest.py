@@ -101,7 +101,7 @@ def test_each_required_key_is_required(key: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "complaint"),
+    ("change", "problem"),
     [
         ({"extra": 1}, "unknown keys extra"),
         ({"dataset": 3}, "'dataset' must be str, not int"),
@@ -118,8 +118,8 @@ def test_each_required_key_is_required(key: str) -> None:
         ({"donor_prompts": ["x"]}, r"donor_prompts\[0\]: not a JSON object"),
     ],
 )
-def test_malformed_lines_are_refused_by_name(change: dict[str, object], complaint: str) -> None:
-    with pytest.raises(ManifestFormatError, match=complaint):
+def test_malformed_lines_are_refused_by_name(change: dict[str, object], problem: str) -> None:
+    with pytest.raises(ManifestFormatError, match=problem):
         decode_item(json.dumps({**MINIMAL, **change}), "here")
 
 

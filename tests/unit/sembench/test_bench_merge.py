@@ -62,7 +62,7 @@ def changed(halves: Path, name: str, change: Callable[[dict[str, Any]], object])
 
 
 @pytest.mark.parametrize(
-    ("change", "complaint"),
+    ("change", "problem"),
     [
         (lambda r: r["run"].update(manifest_digest="0" * 64), "different manifests"),
         (lambda r: r["run"].update(evidence="offline"), "only live runs"),
@@ -83,9 +83,9 @@ def changed(halves: Path, name: str, change: Callable[[dict[str, Any]], object])
     ],
 )
 def test_what_does_not_belong_together_is_refused(
-    halves: Path, change: Callable[[dict[str, Any]], object], complaint: str
+    halves: Path, change: Callable[[dict[str, Any]], object], problem: str
 ) -> None:
-    with pytest.raises(ContractError, match=complaint):
+    with pytest.raises(ContractError, match=problem):
         merge(halves / "cold.json", changed(halves, "warm", change))
 
 

@@ -292,7 +292,7 @@ def test_what_the_backend_said_is_counted() -> None:
     assert figures["parts"]["confirmed_reuse_rate_by_request"]["denominator"] == 2
 
 
-def test_the_boundary_has_two_witnesses() -> None:
+def test_the_boundary_has_two_sources() -> None:
     behind = replace(PAIR, backend=replace(REUSED, boundary=8))
     assert aggregate([PAIR])["boundary_alignment_rate"] == 1.0
     assert aggregate([PAIR, behind])["boundary_alignment_rate"] == 0.5
@@ -353,7 +353,7 @@ def test_rows_survive_json(row: RequestRow) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "complaint"),
+    ("change", "problem"),
     [
         ({"surprise": 1}, "unknown keys surprise"),
         ({"total_blocks": "2"}, "'total_blocks' is '2'"),
@@ -369,8 +369,8 @@ def test_rows_survive_json(row: RequestRow) -> None:
         ({"pair": {"warm_first": True, "speedup": 9}}, "pair: unknown keys speedup"),
     ],
 )
-def test_strange_rows_are_refused(change: dict[str, Any], complaint: str) -> None:
-    with pytest.raises(ContractError, match=complaint):
+def test_strange_rows_are_refused(change: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ContractError, match=problem):
         row_from_json({**ROW.to_json(), **change}, "here")
 
 

@@ -89,8 +89,8 @@ def test_a_backend_that_said_nothing_has_no_number_of_reusing_pairs() -> None:
     assert found["hit_only_ttft_speedup_n"] is None
     assert found["miss_ttft_speedup_n"] is None
     assert found["confirmed_reuse_share_of_pairs"] is None
-    heard = summarized([pair(1, 400, 100)])
-    assert (heard["hit_only_ttft_speedup_n"], heard["hit_only_ttft_speedup_median"]) == (0, None)
+    received = summarized([pair(1, 400, 100)])
+    assert (received["hit_only_ttft_speedup_n"], received["hit_only_ttft_speedup_median"]) == (0, None)
 
 
 def test_contaminated_and_failed_pairs_are_counted_and_left_out() -> None:

@@ -231,27 +231,27 @@ def test_a_run_without_engine_reports_claims_no_reuse(tmp_path: Path) -> None:
     assert "Pairs without an engine report" in page.text
 
 
-def test_reused_only_never_stands_without_blended(live: Path) -> None:
+def test_reused_only_never_is_without_blended(live: Path) -> None:
     page = build_page(Sources((live,))).html()
     blocks = re.findall(r'<(?:p|span) class="(?:headline|message|detail)">(.*?)</(?:p|span)>', page)
-    told = [block for block in blocks if "reused only" in block or "with confirmed reuse" in block]
-    assert len(told) >= 3
-    for block in told:
+    reported = [block for block in blocks if "reused only" in block or "with confirmed reuse" in block]
+    assert len(reported) >= 3
+    for block in reported:
         assert re.search(r"lended|misses included|n = \d+; reused only", block), block
         assert "n = " in block or "clean pairs" in block
 
 
 def test_the_headline_is_the_paired_block_of_the_result(live: Path) -> None:
     paired = json.loads(live.read_text(encoding="utf-8"))["paired"]
-    told = []
+    reported = []
     for name in ("blended", "hit_only"):
         value, (low, high) = (paired[f"{name}_ttft_speedup_{part}"] for part in ("median", "ci95"))
-        told.append(f"{value:.2f}{TIMES} [{low:.2f}, {high:.2f}]")
+        reported.append(f"{value:.2f}{TIMES} [{low:.2f}, {high:.2f}]")
     pairs, hits = (paired[f"{name}_ttft_speedup_n"] for name in ("blended", "hit_only"))
     assert pairs == 32  # of 40: negative controls are in no speedup
     headline = (
-        f"{told[0]} median TTFT speedup over {pairs} clean pairs, misses included; "
-        f"{told[1]} over the {hits} with confirmed reuse."
+        f"{reported[0]} median TTFT speedup over {pairs} clean pairs, misses included; "
+        f"{reported[1]} over the {hits} with confirmed reuse."
     )
     assert headline in read(live).text
 
@@ -269,11 +269,13 @@ def test_the_headline_says_how_many_pairs_are_clean_and_what_cold_means(tmp_path
     paired = json.loads(path.read_text(encoding="utf-8"))["paired"]
     low, high = paired["blended_e2e_speedup_ci95"]
     whole = f"{paired['blended_e2e_speedup_median']:.2f}{TIMES} [{low:.2f}, {high:.2f}]"
-    told = f"Clean: 38 of 40 pairs. To the last token: {whole}, n = {paired['blended_e2e_speedup_n']}. {COLD_IS_A_MISS}"
-    assert told in read(path).text
+    reported = (
+        f"Clean: 38 of 40 pairs. To the last token: {whole}, n = {paired['blended_e2e_speedup_n']}. {COLD_IS_A_MISS}"
+    )
+    assert reported in read(path).text
 
 
-def test_a_stock_engine_beside_it_is_told(tmp_path: Path, live: Path, capsys: Any) -> None:
+def test_a_stock_engine_beside_it_is_reported(tmp_path: Path, live: Path, capsys: Any) -> None:
     stock = write_live(tmp_path / "stock.json", [_stock(row) for row in live_rows()])
     flags = ("--stock-result", str(stock), "--max-cold-arm-overhead", "3")
     verdict = judged(tmp_path, live, capsys, *flags)
@@ -296,7 +298,7 @@ def _stock(row: RequestRow) -> RequestRow:
     )
 
 
-def test_correctness_stands_beside_that_of_the_cold_answers(tmp_path: Path) -> None:
+def test_correctness_is_shown_with_that_of_the_cold_answers(tmp_path: Path) -> None:
     rows = []
     for row in live_rows():
         assert row.cold is not None
@@ -505,6 +507,6 @@ def test_the_command_writes_the_page_and_refuses_wrong_usage(tmp_path: Path, liv
     assert "would be overwritten" in capsys.readouterr().err
 
 
-def test_results_of_the_same_file_name_are_told_apart_by_their_folders(tmp_path: Path) -> None:
+def test_results_of_the_same_file_name_are_reported_apart_by_their_folders(tmp_path: Path) -> None:
     assert name_of(tmp_path / "e2e-on" / "result.json") == "e2e-on"
     assert name_of(tmp_path / "e2e-on" / "monday.json") == "monday.json"

@@ -306,7 +306,7 @@ def test_the_command_prints_writes_and_the_report_draws(tmp_path: Path, capsys: 
     assert "EXTRAPOLATED: 28.6 % of the requests" in capsys.readouterr().out
 
 
-def test_a_run_without_an_audit_is_told_what_it_lacks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_without_an_audit_is_reported_what_it_lacks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     result, rows = read_result(paired(tmp_path / "r.json"))
     silent = [replace(row, backend=None, backend_confirmed_blocks=None) for row in rows]
     facts = RunFacts(
