@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from benchmarks.vllm.client import Ask, Client, Position, Reply
-from benchmarks.vllm.happenings import Fate
+from benchmarks.vllm.happenings import RequestResult
 from benchmarks.vllm.quality import Distance, agreement_length, distance
 from benchmarks.vllm.servers import Subject
 from benchmarks.vllm.workload import Item
@@ -20,7 +20,8 @@ DONOR_TIMEOUT_S = 20.0
 
 @dataclass(slots=True)
 class Row:
-    """All that was seen of one item. Distances are to the cold reading; ``real`` and ``said`` name the text scored."""
+    """All measurements of one item. Distances are to the cold reading; ``real`` (the
+    reference text) and ``greedy`` (the cold answer) name the text scored."""
 
     size: str
     case: str
@@ -33,13 +34,13 @@ class Row:
     ours_ms: float | None = None
     cold_cached_tokens: int = 0
     exact_cached_tokens: int = 0
-    fate: Fate | None = None
-    scored_fate: Fate | None = None
-    said_by_cold: int = 0
+    result: RequestResult | None = None
+    scored_result: RequestResult | None = None
+    cold_answer_tokens: int = 0
     exact_agreement: int | None = None
     ours_agreement: int | None = None
     ours_real: Distance | None = None
-    ours_said: Distance | None = None
+    ours_greedy: Distance | None = None
     exact_real: Distance | None = None
     cold_real: Distance | None = None
     load_average: float = 0.0
@@ -52,10 +53,12 @@ class Row:
 
     @property
     def is_served(self) -> bool:
-        return self.fate is not None and self.fate.was_reused and not self.is_contaminated
+        return self.result is not None and self.result.was_reused and not self.is_contaminated
 
     def as_record(self) -> dict[str, Any]:
-        return asdict(self)
+        """``fate`` and ``scored_fate`` are the names ``sembench roi`` reads."""
+        record = asdict(self)
+        return record | {"fate": record.pop("result"), "scored_fate": record.pop("scored_result")}
 
 
 def measure(item: Item, subject: Subject, *, score: bool = True, floor: bool = True) -> Row:
@@ -64,7 +67,7 @@ def measure(item: Item, subject: Subject, *, score: bool = True, floor: bool = T
     if subject.happenings is not None:
         _offer_donors(item, subject, row)
     cold, exact, ours = _time_arms(item, subject, row)
-    row.said_by_cold = len(cold.tokens)
+    row.cold_answer_tokens = len(cold.tokens)
     row.exact_agreement = agreement_length(cold.tokens, exact.tokens)
     if ours is not None:
         row.ours_agreement = agreement_length(cold.tokens, ours.tokens)
@@ -74,19 +77,19 @@ def measure(item: Item, subject: Subject, *, score: bool = True, floor: bool = T
 
 
 def _offer_donors(item: Item, subject: Subject, row: Row) -> None:
-    """Donors come as earlier requests and must be findable before the recipient is asked."""
+    """Donors are earlier requests and must be findable before the recipient is sent."""
     assert subject.happenings is not None
     started = time.monotonic()
     for donor in item.donors:
         reply = subject.client.whole(Ask(donor, 1, _salt(item), reuse=False, capture=True))
-        if not subject.happenings.wait_for_donor(reply.request_id, lambda: _nudge(subject.client), DONOR_TIMEOUT_S):
+        if not subject.happenings.wait_for_donor(reply.request_id, lambda: _poke(subject.client), DONOR_TIMEOUT_S):
             row.donors_findable = False
             row.notes.append(f"donor never findable: {reply.provenance}")
     row.donors_wait_ms = (time.monotonic() - started) * 1e3
 
 
-def _nudge(client: Client) -> None:
-    client.whole(Ask(range(50, 58), 1, "nudge", reuse=False))
+def _poke(client: Client) -> None:
+    client.whole(Ask(range(50, 58), 1, "poke", reuse=False))
 
 
 def _time_arms(item: Item, subject: Subject, row: Row) -> tuple[Reply, Reply, Reply | None]:
@@ -100,7 +103,7 @@ def _time_arms(item: Item, subject: Subject, row: Row) -> tuple[Reply, Reply, Re
     row.cold_ms, row.cold_cached_tokens = cold.first_token_ms, cold.cached_tokens
     row.exact_ms, row.exact_cached_tokens = exact.first_token_ms, exact.cached_tokens
     if not exact.cached_tokens:
-        row.notes.append("the exact arm hit nothing")
+        row.notes.append("the exact arm had no cache hit")
     return cold, exact, ours
 
 
@@ -110,13 +113,13 @@ def _time_ours(item: Item, subject: Subject, row: Row) -> Reply | None:
     subject.client.reset_exact_cache()
     ours = subject.client.timed(Ask(item.recipient, GREEDY_TOKENS, _salt(item)))
     row.ours_ms = ours.first_token_ms
-    row.fate = subject.happenings.fate(ours.request_id)
-    if row.fate.was_reused and ours.cached_tokens != row.fate.reused_tokens:
-        row.notes.append(f"usage says {ours.cached_tokens} cached tokens, the event {row.fate.reused_tokens} reused")
+    row.result = subject.happenings.result(ours.request_id)
+    if row.result.was_reused and ours.cached_tokens != row.result.reused_tokens:
+        row.notes.append(f"usage says {ours.cached_tokens} cached tokens, the event {row.result.reused_tokens} reused")
     return ours
 
 
-def _score(item: Item, subject: Subject, row: Row, said: Sequence[int], floor: bool) -> None:
+def _score(item: Item, subject: Subject, row: Row, answer: Sequence[int], floor: bool) -> None:
     client, salt = subject.client, _salt(item)
 
     def read(text: Sequence[int], *, reuse: bool = False, fresh: bool = True) -> Reply:
@@ -124,27 +127,27 @@ def _score(item: Item, subject: Subject, row: Row, said: Sequence[int], floor: b
             client.reset_exact_cache()
         reply = client.whole(Ask(item.recipient, len(text), salt, reuse=reuse, forced=text), scored=True)
         if reply.tokens != tuple(text):
-            row.notes.append("the server did not say the forced text")
+            row.notes.append("the server did not return the forced text")
         return reply
 
-    cold_said = read(said)
+    cold_greedy = read(answer)
     cold_real = read(item.reference)
-    row.cold_cached_tokens += cold_said.cached_tokens + cold_real.cached_tokens
+    row.cold_cached_tokens += cold_greedy.cached_tokens + cold_real.cached_tokens
     row.exact_real = distance(cold_real.positions, read(item.reference, fresh=False).positions)
     if floor:
         row.cold_real = distance(cold_real.positions, read(item.reference).positions)
     if subject.happenings is not None:
-        ours_real, ours_said = read(item.reference, reuse=True), read(said, reuse=True)
-        row.scored_fate = subject.happenings.fate(ours_real.request_id)
-        row.ours_real = _when_reused(row.scored_fate, cold_real.positions, ours_real.positions)
-        row.ours_said = _when_reused(
-            subject.happenings.fate(ours_said.request_id), cold_said.positions, ours_said.positions
+        ours_real, ours_greedy = read(item.reference, reuse=True), read(answer, reuse=True)
+        row.scored_result = subject.happenings.result(ours_real.request_id)
+        row.ours_real = _when_reused(row.scored_result, cold_real.positions, ours_real.positions)
+        row.ours_greedy = _when_reused(
+            subject.happenings.result(ours_greedy.request_id), cold_greedy.positions, ours_greedy.positions
         )
 
 
-def _when_reused(fate: Fate, cold: Sequence[Position], ours: Sequence[Position]) -> Distance | None:
-    """An answer without reuse says nothing about the quality of reuse."""
-    return distance(cold, ours) if fate.was_reused else None
+def _when_reused(result: RequestResult, cold: Sequence[Position], ours: Sequence[Position]) -> Distance | None:
+    """Only an answer with reuse measures the quality of reuse."""
+    return distance(cold, ours) if result.was_reused else None
 
 
 def _salt(item: Item) -> str:

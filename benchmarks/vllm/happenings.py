@@ -1,4 +1,4 @@
-"""The connector's event stream, read while the server writes it: what became of a request, when a donor is findable."""
+"""The connector's event stream, read while the server writes it: results of requests, and when a donor is findable."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from semblend.contract.event import (
     decode_line,
 )
 
-SETTLE_S = 2.0
+WAIT_S = 2.0
 POLL_S = 0.01
-NUDGE_EVERY_S = 0.5
+POKE_EVERY_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Fate:
-    """What the stream says about one request. ``None`` where it says nothing."""
+class RequestResult:
+    """What the stream reports about one request. ``None`` where it reports nothing."""
 
     outcome: str
     reason: str | None = None
@@ -52,22 +52,22 @@ class Happenings:
     _registered: set[str] = field(default_factory=set)
     faults: int = 0
 
-    def fate(self, request_id: str) -> Fate:
-        """Waits a moment: the stream may lag behind the answer."""
-        deadline = time.monotonic() + SETTLE_S
+    def result(self, request_id: str) -> RequestResult:
+        """Waits up to ``WAIT_S``: the stream may lag behind the answer."""
+        deadline = time.monotonic() + WAIT_S
         while True:
             self._read()
-            told = fate_of(self._events.get(request_id, []))
-            if told is not None:
-                return told
+            found = result_of(self._events.get(request_id, []))
+            if found is not None:
+                return found
             if time.monotonic() > deadline:
-                return Fate("unknown", "no event")
+                return RequestResult("unknown", "no event")
             time.sleep(POLL_S)
 
-    def wait_for_donor(self, request_id: str, nudge: Callable[[], object], timeout_s: float) -> bool:
-        """Until the request is findable as a donor. An idle engine takes no steps, so it is nudged now and then."""
+    def wait_for_donor(self, request_id: str, poke: Callable[[], object], timeout_s: float) -> bool:
+        """Until the request is findable as a donor. An idle engine takes no steps, so it is poked now and then."""
         started = time.monotonic()
-        nudged = started
+        poked_s = started
         while True:
             self._read()
             if request_id in self._registered:
@@ -75,9 +75,9 @@ class Happenings:
             now = time.monotonic()
             if now - started > timeout_s:
                 return False
-            if now - nudged > NUDGE_EVERY_S:
-                nudge()
-                nudged = now
+            if now - poked_s > POKE_EVERY_S:
+                poke()
+                poked_s = now
             time.sleep(POLL_S)
 
     def _read(self) -> None:
@@ -105,21 +105,21 @@ def own_id(engine_id: str) -> str:
     return engine_id.removeprefix("cmpl-").partition("-")[0]
 
 
-def fate_of(events: list[Event]) -> Fate | None:
-    """Later events override earlier ones; a look-up that planned something is not yet a fate."""
+def result_of(events: list[Event]) -> RequestResult | None:
+    """Later events override earlier ones; a look-up that planned something is not yet a result."""
     looked_up_ms: float | None = None
-    told: Fate | None = None
+    found: RequestResult | None = None
     for event in events:
         if isinstance(event, LookupFinished):
             looked_up_ms = None if event.duration_us is None else event.duration_us / 1e3
             if event.decline_reason is not None:
-                told = Fate(Outcome.BACKEND_DECLINED_REUSE, event.decline_reason, lookup_ms=looked_up_ms)
+                found = RequestResult(Outcome.BACKEND_DECLINED_REUSE, event.decline_reason, lookup_ms=looked_up_ms)
         elif isinstance(event, Declined):
-            told = Fate(Outcome.BACKEND_DECLINED_REUSE, event.reason, lookup_ms=looked_up_ms)
+            found = RequestResult(Outcome.BACKEND_DECLINED_REUSE, event.reason, lookup_ms=looked_up_ms)
         elif isinstance(event, FaultContained):
-            told = Fate(Outcome.COLD_FALLBACK, f"{event.stage}: {event.error}", lookup_ms=looked_up_ms)
+            found = RequestResult(Outcome.COLD_FALLBACK, f"{event.stage}: {event.error}", lookup_ms=looked_up_ms)
         elif isinstance(event, Materialized):
-            told = Fate(
+            found = RequestResult(
                 Outcome.BACKEND_MATERIALIZED_REUSE,
                 None,
                 event.reused_tokens,
@@ -129,4 +129,4 @@ def fate_of(events: list[Event]) -> Fate | None:
                 event.load_ms,
                 event.compute_ms,
             )
-    return told
+    return found

@@ -1,8 +1,8 @@
-"""What the connector costs when it does not help: a miss, a captured donor, and the request right behind a capture.
+"""What the connector costs when it does not help: a miss, a captured donor, and the request right after a capture.
 
-A server with the connector and a stock one run on the same cores; only one is asked at a time, and the other is stopped
-meanwhile, because an idle engine spins. Every item goes through all arms, in rotating order; figures are ratios within
-an item.
+A server with the connector and a stock one run on the same cores; only one receives requests at a time, and the other
+is stopped meanwhile, because an idle engine spins. Every item goes through all arms, in rotating order; figures are
+ratios within an item.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ ANSWER_TOKENS = 8
 FILLED_DONORS = 6
 MISS_SALT = "miss"
 DONOR_TIMEOUT_S = 20.0
-WIDEST_INTERVAL = 0.10  # of a ratio: a limit of some percent cannot be judged through more noise than that
-STOCK, SWITCHED_OFF, MISS, CAPTURE, BEHIND = "stock", "switched off", "miss", "capture", "behind a capture"
-RATIOS = ((SWITCHED_OFF, STOCK), (MISS, STOCK), (MISS, SWITCHED_OFF), (CAPTURE, MISS), (BEHIND, MISS))
+WIDEST_INTERVAL = 0.10  # of a ratio: a limit of a few percent cannot be checked with more noise than that
+STOCK, SWITCHED_OFF, MISS, CAPTURE, AFTER = "stock", "switched off", "miss", "capture", "after a capture"
+RATIOS = ((SWITCHED_OFF, STOCK), (MISS, STOCK), (MISS, SWITCHED_OFF), (CAPTURE, MISS), (AFTER, MISS))
 
 
 @dataclass(slots=True)
@@ -84,20 +84,22 @@ class Overhead:
     def _miss(self, row: Costs, prompt: TokenIds) -> None:
         reply = self._time(row, MISS, self._subject, Ask(prompt, ANSWER_TOKENS, MISS_SALT))
         assert self._subject.happenings is not None
-        row.reason = self._subject.happenings.fate(reply.request_id).reason
+        row.reason = self._subject.happenings.result(reply.request_id).reason
 
     def _capture(self, row: Costs, prompt: TokenIds, number: int) -> None:
-        """The captured prompt gets a salt of its own: it is nobody's donor. The next request follows at once."""
+        """The captured prompt gets a salt of its own: it is not a donor of any other request. The next request follows
+        at once.
+        """
         salt = f"captured-{row.size}-{number}"
         reply = self._time(row, CAPTURE, self._subject, Ask(prompt, ANSWER_TOKENS, salt, capture=True))
-        self._time(row, BEHIND, self._subject, Ask(prompt, ANSWER_TOKENS, MISS_SALT))
+        self._time(row, AFTER, self._subject, Ask(prompt, ANSWER_TOKENS, MISS_SALT))
         self._captured(reply)
 
     def _captured(self, reply: Reply) -> None:
         assert self._subject.happenings is not None
-        nudge = Ask(range(50, 58), 1, "nudge", reuse=False)
+        poke = Ask(range(50, 58), 1, "poke", reuse=False)
         found = self._subject.happenings.wait_for_donor(
-            reply.request_id, lambda: self._subject.client.whole(nudge), DONOR_TIMEOUT_S
+            reply.request_id, lambda: self._subject.client.whole(poke), DONOR_TIMEOUT_S
         )
         if not found:
             progress(f"overhead: donor {reply.request_id} never became findable")
@@ -126,7 +128,7 @@ def show(rows: Sequence[Costs]) -> None:
 def verdicts(rows: Sequence[Costs]) -> list[Verdict]:
     miss = median_interval(ratios(rows, MISS, STOCK))
     capture = [median_interval(ratios(rows, CAPTURE, MISS, total=kind)) for kind in (False, True)]
-    behind = median_interval(ratios(rows, BEHIND, MISS))
+    behind = median_interval(ratios(rows, AFTER, MISS))
     return [
         Verdict("miss against a stock server, TTFT", "<=", 2.0, percent(miss), "%"),
         Verdict("capture, TTFT", "<=", 5.0, percent(capture[0]), "%"),

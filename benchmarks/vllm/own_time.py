@@ -23,14 +23,14 @@ from benchmarks.vllm.workload import SAME_DOCUMENT, SIZES, Workload
 
 ANSWER_TOKENS = 8
 FILLED_DONORS = 6
-SETTLE_S = 1.5
+WAIT_S = 1.5
 MISS, CAPTURE = "miss", "capture"
-BEHIND_FIRST_TOKEN = frozenset({"wait_for_save", "request_finished", "has_pending_block_frees"})
+AFTER_FIRST_TOKEN = frozenset({"wait_for_save", "request_finished", "has_pending_block_frees"})
 
 
 @dataclass(frozen=True, slots=True)
 class OwnTime:
-    """Means per request. ``before_ms`` may stand before the first token, ``all_ms`` is all of it."""
+    """Means per request. ``before_ms`` may delay the first token, ``all_ms`` is the total."""
 
     size: str
     arm: str
@@ -56,16 +56,16 @@ def run(subject: Subject, workload: Workload, sizes: Sequence[str], n: int, even
 
 def _account(subject: Subject, workload: Workload, size: str, arm: str, n: int, events: Path) -> OwnTime:
     times = []
-    time.sleep(SETTLE_S)
+    time.sleep(WAIT_S)
     before = read_sums(events)
     for number in range(n):
         subject.client.reset_exact_cache()
         prompt = workload.unrelated(SIZES[size], number)
-        salt = MISS if arm == MISS else f"own-{size}-{number}"  # a captured prompt is nobody's donor
+        salt = MISS if arm == MISS else f"own-{size}-{number}"  # a captured prompt is not a donor of any other request
         times.append(subject.client.timed(Ask(prompt, ANSWER_TOKENS, salt, capture=arm == CAPTURE)).first_token_ms)
-    time.sleep(SETTLE_S)
+    time.sleep(WAIT_S)
     spent = {hook: (value - before.get(hook, 0.0)) / n for hook, value in read_sums(events).items()}
-    early = sum(value for hook, value in spent.items() if hook not in BEHIND_FIRST_TOKEN)
+    early = sum(value for hook, value in spent.items() if hook not in AFTER_FIRST_TOKEN)
     hooks = {hook: round(spent[hook], 4) for hook in sorted(spent, key=lambda hook: -spent[hook])}
     return OwnTime(size, arm, n, float(np.median(times)), early, float(sum(spent.values())), hooks)
 

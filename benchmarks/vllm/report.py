@@ -15,7 +15,7 @@ from benchmarks.vllm.quality import Distance
 from benchmarks.vllm.workload import SAME_DOCUMENT
 
 SPEEDUPS = {"4K": 12.0, "8K": 25.0}
-MOST_KL_SERVED = 0.05
+MAX_SERVED_KL = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,9 @@ class Cell:
     @property
     def declines(self) -> Counter[str]:
         return Counter(
-            f"{row.fate.outcome}: {row.fate.reason}" for row in self.clean if row.fate is not None and not row.is_served
+            f"{row.result.outcome}: {row.result.reason}"
+            for row in self.clean
+            if row.result is not None and not row.is_served
         )
 
     def speedups(self) -> list[float]:
@@ -47,7 +49,7 @@ class Cell:
         return [row.ours_ms / row.exact_ms for row in self.served if row.ours_ms and row.exact_ms]
 
     def computed_share(self) -> list[float]:
-        return [1.0 - row.fate.reused_tokens / row.prompt_tokens for row in self.served if row.fate is not None]
+        return [1.0 - row.result.reused_tokens / row.prompt_tokens for row in self.served if row.result is not None]
 
     def distances(self, kind: str) -> list[Distance]:
         found = [getattr(row, kind) for row in self.clean]
@@ -72,7 +74,7 @@ def ppl_ratio(distances: Sequence[Distance]) -> float | None:
 def worse_kl(cell: Cell) -> float | None:
     """Of the two texts that were scored."""
     found = [
-        kl for kl in (mean_kl(cell.distances("ours_real")), mean_kl(cell.distances("ours_said"))) if kl is not None
+        kl for kl in (mean_kl(cell.distances("ours_real")), mean_kl(cell.distances("ours_greedy"))) if kl is not None
     ]
     return max(found, default=None)
 
@@ -86,9 +88,9 @@ def show_speed(cells: Sequence[Cell]) -> None:
             [row.ours_ms for row in cell.served if row.ours_ms],
         ]
         parts: list[Callable[[Row], float | None]] = [
-            lambda row: row.fate.lookup_ms if row.fate else None,
-            lambda row: row.fate.load_ms if row.fate else None,
-            lambda row: row.fate.compute_ms if row.fate else None,
+            lambda row: row.result.lookup_ms if row.result else None,
+            lambda row: row.result.load_ms if row.result else None,
+            lambda row: row.result.compute_ms if row.result else None,
         ]
         inside = [_median([value for row in cell.served if (value := part(row)) is not None]) for part in parts]
         table.append(
@@ -105,7 +107,7 @@ def show_speed(cells: Sequence[Cell]) -> None:
         )
     columns_shown = (
         *("cell", "served", "cold ms", "exact hit ms", "ours ms", "cold / ours", "ours / exact"),
-        *("computed share", "look-up / load / sparse ms", "not served"),
+        *("computed fraction", "look-up / load / sparse ms", "not served"),
     )
     show_table("Time to first token: median (quartiles)", columns_shown, table)
 
@@ -113,7 +115,7 @@ def show_speed(cells: Sequence[Cell]) -> None:
 def show_quality(cells: Sequence[Cell]) -> None:
     table = []
     for cell in cells:
-        real, said = cell.distances("ours_real"), cell.distances("ours_said")
+        real, greedy = cell.distances("ours_real"), cell.distances("ours_greedy")
         exact, cold = cell.distances("exact_real"), cell.distances("cold_real")
         agreements = [row.ours_agreement for row in cell.served if row.ours_agreement is not None]
         floor = [row.exact_agreement for row in cell.clean if row.exact_agreement is not None]
@@ -121,17 +123,17 @@ def show_quality(cells: Sequence[Cell]) -> None:
             (
                 f"{cell.size} {cell.case}",
                 len(real),
-                *(_number(mean_kl(part), "{:.4f}") for part in (real, said, exact, cold)),
-                _number(max((d.worst_kl for d in (*real, *said)), default=None), "{:.3f}"),
+                *(_number(mean_kl(part), "{:.4f}") for part in (real, greedy, exact, cold)),
+                _number(max((d.worst_kl for d in (*real, *greedy)), default=None), "{:.3f}"),
                 *(_number(ppl_ratio(part), "{:.4f}") for part in (real, exact, cold)),
-                _number(_mean([d.top1 for d in (*real, *said)]), "{:.3f}"),
+                _number(_mean([d.top1 for d in (*real, *greedy)]), "{:.3f}"),
                 _number(_mean([d.top1 for d in exact]), "{:.3f}"),
                 " / ".join("-" if (value := _mean(part)) is None else f"{value:.1f}" for part in (agreements, floor)),
                 _number(_mean([d.uncovered for d in (*real, *exact)]), "{:.3f}"),
             )
         )
     columns = (
-        *("cell", "n", "KL real", "KL said", "KL exact hit", "KL cold again", "KL worst"),
+        *("cell", "n", "KL real", "KL greedy", "KL exact hit", "KL cold again", "KL worst"),
         *("PPL ratio", "PPL exact hit", "PPL cold again", "top-1", "top-1 exact", "greedy ours / exact", "uncovered"),
     )
     show_table("Quality against cold: first 16 positions, real text and the cold answer", columns, table)
@@ -163,7 +165,7 @@ def quality_verdicts(cells: Sequence[Cell], *, default_gates: bool) -> list[Verd
     if default_gates:
         served = [kl for cell in cells if cell.served and (kl := worse_kl(cell)) is not None]
         worst = max(served, default=0.0)
-        found.append(Verdict("default gates: largest mean KL of a case they serve", "<=", MOST_KL_SERVED, worst))
+        found.append(Verdict("default gates: largest mean KL of a case they serve", "<=", MAX_SERVED_KL, worst))
     return found
 
 

@@ -66,7 +66,7 @@ async def ask(engine: ConnectorServer, what: Ask) -> Reply:
     return await asyncio.to_thread(engine.client.ask, what)
 
 
-async def nudge(engine: ConnectorServer) -> None:
+async def poke(engine: ConnectorServer) -> None:
     """An idle engine takes no step, and reports nothing."""
     await ask(engine, Ask([7, 8, 9], capture=False))
 
@@ -97,12 +97,12 @@ def test_the_router_knows_what_the_engine_can_load_and_what_it_no_longer_can(
 
         for seed in range(10, 16):  # more than the store holds: donors leave, and the router hears of it
             await ask(engine, Ask(prompt(seed, 640)))
-            await nudge(engine)
+            await poke(engine)
         await until(lambda: set(index.donors(0)) == living(engine) and len(living(engine)) <= 4)
         assert any(isinstance(event, DonorEvicted) and event.reason == "capacity" for event in engine.events())
 
         await asyncio.to_thread(partial(engine.client.reset, donors=True))
-        await nudge(engine)
+        await poke(engine)
         await until(lambda: index.donors(0) == [])
         stream, sink = feed.stream_of(0), feed.sink_of(0)
         assert stream is not None

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.vllm.arms import Row
 from benchmarks.vllm.client import Position
 from benchmarks.vllm.estimates import Interval, Quartiles, mean_difference, median_interval
-from benchmarks.vllm.happenings import Fate, Happenings, fate_of, own_id
+from benchmarks.vllm.happenings import Happenings, RequestResult, own_id, result_of
 from benchmarks.vllm.overhead import percent
 from benchmarks.vllm.quality import Distance, agreement_length, distance, divergence
 from benchmarks.vllm.report import cells_of, quality_verdicts, speed_verdicts, worse_kl
@@ -81,14 +81,14 @@ def test_ids_lose_what_the_server_adds() -> None:
 def test_the_last_word_on_a_request_counts() -> None:
     lookup = LookupFinished("r", "n", 100, 0, 80, 1, duration_us=500.0)
     done = Materialized("r", ("d",), 80, 20, 1, 3.0, 4.0)
-    materialized = fate_of([lookup, done])
+    materialized = result_of([lookup, done])
 
-    assert fate_of([lookup]) is None
-    assert materialized == Fate("backend_materialized_reuse", None, 80, 20, 1, 0.5, 3.0, 4.0)
-    declined = fate_of([lookup, Declined("r", "context_risk")])
+    assert result_of([lookup]) is None
+    assert materialized == RequestResult("backend_materialized_reuse", None, 80, 20, 1, 0.5, 3.0, 4.0)
+    declined = result_of([lookup, Declined("r", "context_risk")])
     assert declined is not None
     assert (declined.was_reused, declined.reason) == (False, "context_risk")
-    broken = fate_of([lookup, done, FaultContained("r", "load", "KeyError")])
+    broken = result_of([lookup, done, FaultContained("r", "load", "KeyError")])
     assert broken is not None
     assert (broken.was_reused, broken.reason) == (False, "load: KeyError")
 
@@ -111,7 +111,10 @@ def test_a_stream_is_read_while_it_grows(tmp_path: Path) -> None:
 
 
 def test_only_confirmed_and_clean_rows_count_as_served() -> None:
-    reused, declined = Fate("backend_materialized_reuse", reused_tokens=900), Fate("backend_declined_reuse", "stale")
+    reused, declined = (
+        RequestResult("backend_materialized_reuse", reused_tokens=900),
+        RequestResult("backend_declined_reuse", "stale"),
+    )
     rows = [
         _row(0, reused, ours_ms=100.0),
         _row(1, declined, ours_ms=1_000.0),
@@ -127,8 +130,8 @@ def test_only_confirmed_and_clean_rows_count_as_served() -> None:
 
 
 def test_the_worse_of_two_texts_is_judged() -> None:
-    row = _row(0, Fate("backend_materialized_reuse", reused_tokens=900), ours_ms=100.0)
-    row.ours_real, row.ours_said = NEAR, FAR
+    row = _row(0, RequestResult("backend_materialized_reuse", reused_tokens=900), ours_ms=100.0)
+    row.ours_real, row.ours_greedy = NEAR, FAR
     (cell,) = cells_of([row])
 
     assert worse_kl(cell) == pytest.approx(0.2)
@@ -138,7 +141,7 @@ def test_the_worse_of_two_texts_is_judged() -> None:
     assert not verdicts["default gates: largest mean KL of a case they serve"].holds
 
 
-def _row(number: int, fate: Fate, *, ours_ms: float, cold_cached_tokens: int = 0) -> Row:
+def _row(number: int, result: RequestResult, *, ours_ms: float, cold_cached_tokens: int = 0) -> Row:
     return Row(
         "8K",
         SAME_DOCUMENT,
@@ -148,5 +151,5 @@ def _row(number: int, fate: Fate, *, ours_ms: float, cold_cached_tokens: int = 0
         exact_ms=50.0,
         ours_ms=ours_ms,
         cold_cached_tokens=cold_cached_tokens,
-        fate=fate,
+        result=result,
     )
