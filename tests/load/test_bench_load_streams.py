@@ -10,7 +10,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 import pytest
 from tests.fakes.openai_server import running
 
+from sembase.http.reply import Headers, OnBody
 from sembench.cli.main import main
 from sembench.http.client import LiveClient, LiveRequest
 from sembench.http.request import encode_body
@@ -82,18 +83,16 @@ def _measured(streams: Coroutine[Any, Any, list[float]]) -> tuple[list[float], f
 async def _by_client(url: str) -> list[float]:
     lates: list[float] = []
     async with LiveClient(url, timeout_s=60, max_connections=STREAMS) as client:
-        stream = client._transport.stream
+        stream = client._stream
 
-        async def spied(
-            to: str, headers: Iterable[tuple[str, str]], body: bytes, feed: Callable[[bytes, float], None]
-        ) -> Any:
+        async def spied(url: str, headers: Headers, body: bytes, feed: OnBody) -> Any:
             def both(data: bytes, now: float) -> None:
                 lates.extend(late_ms(data, now))
                 feed(data, now)
 
-            return await stream(to, headers, body, both)
+            return await stream(url, headers, body, both)
 
-        client._transport.stream = spied  # type: ignore[method-assign, assignment]
+        client._stream = spied  # type: ignore[method-assign]
 
         async def one(number: int) -> str:
             await asyncio.sleep(RAMP_UP_S * number / STREAMS)

@@ -3,7 +3,7 @@
 For the command line (``semantic-kv collect``) and notebooks:
 
 - ``collect_from_server(CollectOptions(output=..., base_url=..., prompts=..., plan=PlanOptions(requests=...)),
-  progress) -> CollectSummary``; ``progress`` is called with each ``Served``. Needs the extra ``live`` (httpx).
+  progress) -> CollectSummary``; ``progress`` is called with each ``Served``. Needs the extra ``live`` (httptools).
 - ``collect_from_mock(CollectOptions(output=...))``: the same in simulated time, no server, no waiting.
 - ``TraceRecorder(stream, key)`` with ``begin``/``finish`` wraps any handler of one's own.
 

@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from semantic_kv.collect.http_server import HttpServer
 from semantic_kv.collect.mock import MockServer, run_mock
 from semantic_kv.collect.plan import PlanOptions, Step, plan_requests
 from semantic_kv.collect.prompts import BUILT_IN_TEXT, read_prompts
 from semantic_kv.collect.recorder import TraceRecorder
 from semantic_kv.collect.run import Collection, CollectSummary, Progress, warm_up_requests
-from sembase.errors import ConfigurationError, MissingDependencyError
-from sembase.registry import load_target
+from sembase.errors import ConfigurationError
 from sembase.tokenizer import open_tokenizer
 from sembase.trace.anonymise import MIN_KEY_BYTES, new_key
 from sembase.trace.files import write_atomically
@@ -62,13 +62,9 @@ def collect_from_mock(options: CollectOptions) -> CollectSummary:
 async def _collect(options: CollectOptions, progress: Progress | None) -> CollectSummary:
     if options.base_url is None:
         raise ConfigurationError("name the server with --base-url http://host:port, or ask for the mock")
-    try:
-        server_class = load_target("semantic_kv.collect.http_server:HttpServer")
-    except ModuleNotFoundError:
-        raise MissingDependencyError("httpx", "live", "collecting from a server") from None
     steps = _steps(options)
     warm_up = warm_up_requests(steps) if options.warm_up else []
-    server = server_class(
+    server = HttpServer(
         options.base_url, model=options.model, timeout_s=options.timeout_s, headers=dict(options.headers)
     )
     async with server:

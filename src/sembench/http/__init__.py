@@ -1,1 +1,1 @@
-"""One streaming client for live servers: requests in, timed replies out; and Prometheus scrapes as differences."""
+"""Requests of a live run to timed, decoded replies; Prometheus scrapes to differences."""

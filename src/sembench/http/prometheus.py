@@ -1,21 +1,19 @@
-"""Two scrapes of a server in, what happened between them out: counters and histograms as differences, gauges as pairs.
+"""Two scrapes of a server in, the changes between them out: counters and histograms as differences, gauges as pairs.
 
-A counter that went down was reset, and so was everything of a process that started anew: such differences are None.
+A counter that went down was reset, and so was every series of a restarted process: such differences are None.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from sembase.errors import ConfigurationError, MissingDependencyError
-from sembase.registry import Registry
+from sembase.registry import load_target
 
 Labels = tuple[tuple[str, str], ...]
-Sample = tuple[str, str, dict[str, str], float]
-_PARSERS: Final[Registry[Callable[[str], Iterator[Sample]]]] = Registry("metrics parser")
-_PARSERS.register("text", "sembench.http.exposition:samples")
 _STARTED: Final = "process_start_time_seconds"
 _CREATED: Final = "_created"
 
@@ -114,15 +112,19 @@ class _Difference:
 
 def parse_scrape(text: str, where: str) -> Scrape:
     try:
-        parse = _PARSERS.get("text")
+        families_of = load_target("prometheus_client.parser:text_string_to_metric_families")
     except ModuleNotFoundError:
         raise MissingDependencyError("prometheus-client", "live", "reading a server's metrics") from None
     values: dict[tuple[str, Labels], float] = {}
     kinds: dict[str, str] = {}
     try:
-        for kind, name, labels, value in parse(text):
-            values[name, tuple(sorted(labels.items()))] = value
-            kinds[name] = "counter" if kind == "unknown" and name.endswith("_total") else kind
+        for family in families_of(text):
+            for sample in family.samples:
+                if math.isnan(sample.value):
+                    continue
+                name, is_total = sample.name, sample.name.endswith("_total")
+                values[name, tuple(sorted(sample.labels.items()))] = sample.value
+                kinds[name] = "counter" if family.type == "unknown" and is_total else family.type
     except (ValueError, IndexError, KeyError) as error:
         raise ConfigurationError(f"{where} does not answer in Prometheus' text format: {error}") from None
     return Scrape(values, kinds)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from sembase.errors import ContractError
+from sembase.http.reply import Headers
 
 Endpoint = Literal["chat", "completions", "sglang_generate"]
 PATHS: Final[Mapping[Endpoint, str]] = {
@@ -49,13 +50,13 @@ class LiveRequest:
             raise ContractError(f"max_tokens {self.max_tokens} is not at least 1")
 
 
-def encode_headers(request: LiveRequest) -> list[tuple[str, str]]:
-    headers = [("x-request-id", request.request_id)]
+def encode_headers(request: LiveRequest) -> Headers:
+    headers = [(b"x-request-id", request.request_id.encode())]
     if request.tenant is not None:
-        headers.append(("x-tenant-id", request.tenant))
+        headers.append((b"x-tenant-id", request.tenant.encode()))
     if request.template is not None:
-        headers.append(("x-chat-template-id", request.template))
-    return headers
+        headers.append((b"x-chat-template-id", request.template.encode()))
+    return tuple(headers)
 
 
 def encode_body(request: LiveRequest) -> bytes:

@@ -6,11 +6,10 @@ Failures are an ``OSError`` with the server's URL and its own error message.
 from __future__ import annotations
 
 import json
-import urllib.error
-import urllib.request
 from typing import Any, Final
 
 from sembase.errors import ConfigurationError
+from sembase.http.client import HttpFault, fetch_once
 from semblend.guard.pair import TEXT
 
 MAX_REPLY_BYTES: Final = 4 << 20
@@ -25,36 +24,46 @@ class Engine:
         self._timeout_s = timeout_s
 
     def ask(self, body: bytes) -> bytes:
-        return self._open(urllib.request.Request(self._url + TEXT, body, {"content-type": "application/json"}))
+        return self._fetch("POST", TEXT, body)
 
     def served_name(self) -> str:
         """The first model the server lists."""
-        reply = self._open(urllib.request.Request(self._url + "/v1/models"))
+        listed = self._fetch("GET", "/v1/models")
         try:
-            return str(json.loads(reply)["data"][0]["id"])
+            return str(json.loads(listed)["data"][0]["id"])
         except (ValueError, TypeError, KeyError, IndexError):
             raise OSError(f"{self._url}: /v1/models lists no model; set --served-name") from None
 
-    def _open(self, request: urllib.request.Request) -> bytes:
+    def _fetch(self, method: str, path: str, body: bytes = b"") -> bytes:
+        headers = ((b"content-type", b"application/json"),) if body else ()
         try:
-            with urllib.request.urlopen(request, timeout=self._timeout_s) as reply:
-                body: bytes = reply.read(MAX_REPLY_BYTES)
-        except urllib.error.HTTPError as error:
-            with error:
-                why = _message(error.read(MAX_REPLY_BYTES))
-            raise OSError(f"{self._url}: {error.code}: {why or error.reason}") from None
-        except TimeoutError:
-            raise OSError(f"{self._url}: no answer within {self._timeout_s:g} s; increase --timeout-s") from None
-        except urllib.error.URLError as error:
-            why = getattr(error.reason, "strerror", None) or str(error.reason)
-            raise OSError(f"{self._url}: {why.lower()}; is the server running?") from None
-        return body
+            status, reply = fetch_once(
+                method,
+                self._url + path,
+                headers=headers,
+                body=body,
+                timeout_s=self._timeout_s,
+                max_bytes=MAX_REPLY_BYTES,
+            )
+        except HttpFault as fault:
+            if fault.kind == "timeout" or fault.detail == "timed out":
+                raise OSError(f"{self._url}: no answer within {self._timeout_s:g} s; increase --timeout-s") from None
+            raise OSError(f"{self._url}: {_reason(fault)}; is the server running?") from None
+        if not 200 <= status < 300:
+            raise OSError(f"{self._url}: {status}: {_message(reply) or 'no message'}")
+        return reply
 
 
-def _message(body: bytes) -> str:
+def _reason(fault: HttpFault) -> str:
+    if fault.refused:
+        return "connection refused"
+    return str(getattr(fault.__cause__, "strerror", None) or fault).lower()
+
+
+def _message(reply: bytes) -> str:
     """The error message of an OpenAI-compatible server; empty if the reply has another form."""
     try:
-        record: Any = json.loads(body)
+        record: Any = json.loads(reply)
         return str(record["error"]["message"])[:_SHOWN_CHARACTERS]
     except (ValueError, TypeError, KeyError):
         return ""

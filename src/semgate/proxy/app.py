@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from sembase.http.client import HttpClient, HttpFault, StreamedReply
 from semgate.http.departure import ClientWatch
-from semgate.http.event_stream import ReplyScan
 from semgate.http.faults import (
     BODIES_FULL,
     BUSY,
@@ -29,6 +28,7 @@ from semgate.http.faults import (
 from semgate.http.first_byte import held_until, with_first
 from semgate.http.headers import Headers, find, for_client, for_upstream
 from semgate.http.held_body import BodiesFull, BodyBudget, HeldBody
+from semgate.http.reply_scan import ReplyScan
 from semgate.http.request_body import BodyTooLarge, ClientGone, Receive, read_body
 from semgate.http.served_paths import METHODS, ForwardedPaths, send_own_page
 from semgate.http.tenant import AmbiguousTenant, TenantRule

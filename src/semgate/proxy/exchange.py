@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
-from semgate.http.event_stream import ReplyScan
 from semgate.http.headers import Headers
+from semgate.http.reply_scan import ReplyScan
 
 ExchangeOutcome = Literal["ok", "http_error", "stream_error", "client_left", "upstream_fault"]
 

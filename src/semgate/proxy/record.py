@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from sembase.tokenizer import Tokenizer, open_tokenizer
 from sembase.trace.record import TraceBlock, TraceRecord
-from semgate.http.event_stream import ReplyFacts
+from semgate.http.reply_scan import ReplyFacts
 from semgate.http.request_body import Asked, read_request
 from semgate.prompt.digest import Digests
 from semgate.prompt.pieces import Piece, prompt_pieces

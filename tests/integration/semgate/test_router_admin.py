@@ -113,7 +113,7 @@ def test_decisions_are_found_by_request_id(tmp_path: Path) -> None:
             found = await asyncio.to_thread(fetch_decision, f"http://127.0.0.1:{port}", "mine-1", KEY, None)
             assert found is not None
             assert found.replica == "a"
-            with pytest.raises(ConfigurationError, match="does not know this key"):
+            with pytest.raises(ConfigurationError, match="rejected the key"):
                 await asyncio.to_thread(fetch_decision, f"http://127.0.0.1:{port}", "mine-1", "x" * 20, None)
 
     run(work())
@@ -141,7 +141,7 @@ def test_over_tls(tmp_path: Path) -> None:
             await ask(rig.port, body=chat(), headers={"x-request-id": "over-tls"})
             found = await asyncio.to_thread(fetch_decision, f"https://127.0.0.1:{port}", "over-tls", KEY, cert)
             assert found is not None
-            with pytest.raises(ConfigurationError, match="cannot be asked"):  # an unknown certificate is not believed
+            with pytest.raises(ConfigurationError, match="cannot reach"):  # an unknown certificate is not believed
                 await asyncio.to_thread(fetch_decision, f"https://127.0.0.1:{port}", "over-tls", KEY, None)
             await server.stop()
 

@@ -21,16 +21,15 @@ from semantic_kv.collect import (
     collect_from_server,
     plan_requests,
 )
-from semantic_kv.collect.chunks import AnswerStream
+from semantic_kv.collect.chunks import read_answer
 from semantic_kv.collect.plan import Step
 from semantic_kv.collect.prompts import BUILT_IN_TEXT
 from semantic_kv.collect.request import OK
 from semantic_kv.collect.run import warm_up_requests
 from sembase.errors import ConfigurationError
+from sembase.http.event_stream import EventScanner
 from sembase.segment import Message
 from sembase.trace.load import read_records
-
-pytest.importorskip("httpx")
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +68,7 @@ def test_a_server_that_is_not_there_is_said_in_one_line(tmp_path: Path) -> None:
     options = CollectOptions(output=tmp_path / "t.jsonl", base_url="http://127.0.0.1:9")
     with pytest.raises(ConfigurationError, match="start the server"):
         collect_from_server(options)
-    with pytest.raises(ConfigurationError, match="no address of a server"):
+    with pytest.raises(ConfigurationError, match="invalid server URL"):
         collect_from_server(CollectOptions(output=tmp_path / "t.jsonl", base_url="localhost:8000"))
     assert list(tmp_path.iterdir()) == []
 
@@ -83,35 +82,43 @@ def _delta(**fields: object) -> dict[str, object]:
 
 
 def test_the_first_token_is_not_the_role_chunk() -> None:
-    answer = AnswerStream()
-    answer.feed(_events(_delta(role="assistant", content="")), 1.0)
+    events = EventScanner(keep="all")
+    events.feed(_events(_delta(role="assistant", content="")), 1.0)
     first = _events(_delta(content="Hi"))
-    answer.feed(first[:10], 2.0)
-    answer.feed(first[10:], 3.0)
+    events.feed(first[:10], 2.0)
+    events.feed(first[10:], 3.0)
     usage = {"prompt_tokens": 9, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 4}}
-    answer.feed(_events({"choices": [], "usage": usage}, b"[DONE]"), 4.0)
+    events.feed(_events({"choices": [], "usage": usage}, b"[DONE]"), 4.0)
+    answer = read_answer(events)
 
-    assert (answer.first_token_at, answer.tokens_seen, answer.done, answer.fault) == (3.0, 1, True, None)
+    assert (events.arrivals, events.done, answer.fault) == ([3.0], True, None)
     assert (answer.prompt_tokens, answer.cached_tokens, answer.output_tokens) == (9, 4, 2)
+    assert answer.model_name == "m"
 
 
-@pytest.mark.parametrize("delta", [{"reasoning_content": "hm"}, {"tool_calls": [{"index": 0}]}])
+@pytest.mark.parametrize(
+    "delta", [{"reasoning_content": "hm"}, {"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": ""}}]}]
+)
 def test_thoughts_and_tool_calls_are_tokens_too(delta: dict[str, object]) -> None:
-    answer = AnswerStream()
-    answer.feed(_events(_delta(**delta)), 5.0)
+    events = EventScanner(keep="all")
+    events.feed(_events(_delta(**delta)), 5.0)
 
-    assert answer.first_token_at == 5.0
+    assert events.arrivals == [5.0]
 
 
 def test_what_a_server_sends_never_raises() -> None:
-    answer = AnswerStream()
-    answer.feed(b'data: {no json\n\ndata: [1]\n\n: comment\ndata: {"choices": [7], "usage": 3}\n', 1.0)
+    events = EventScanner(keep="all")
+    events.feed(b'data: {no json\n\ndata: [1]\n\n: comment\ndata: {"choices": [7], "usage": 3}\n', 1.0)
+    answer = read_answer(events)
 
     assert answer.fault == "an event is not JSON"
     assert answer.cached_tokens is None
-    broken = AnswerStream()
+    broken = EventScanner(keep="all")
     broken.feed(_events({"error": {"message": "out of memory"}}), 1.0)
-    assert broken.fault is not None
+    assert read_answer(broken).fault is not None
+    endless = EventScanner(keep="all", max_line_bytes=10)
+    endless.feed(b"data: " + b"x" * 20, 1.0)
+    assert "longer than" in (read_answer(endless).fault or "")
 
 
 class _Scripted:

@@ -203,7 +203,7 @@ def test_waiting_for_a_server_that_loads() -> None:
 
 @pytest.mark.parametrize("address", ["localhost:8000", "ftp://host", "http://", ""])
 def test_an_address_that_is_none(address: str) -> None:
-    with pytest.raises(ConfigurationError, match="looks like http://host:port"):
+    with pytest.raises(ConfigurationError, match="expected http://host:port"):
         LiveClient(address, timeout_s=1, max_connections=1)
 
 
@@ -214,10 +214,10 @@ def test_requests_that_cannot_be_sent() -> None:
         LiveRequest("a", "x", 0, "m")
 
 
-def test_importing_the_client_needs_no_httpx_but_making_one_names_the_extra() -> None:
+def test_importing_the_client_needs_no_httptools_but_making_one_names_the_extra() -> None:
     script = """
 import sys
-sys.modules["httpx"] = None
+sys.modules["httptools"] = None
 from sembench.http.client import LiveClient
 from sembase.errors import MissingDependencyError
 try:

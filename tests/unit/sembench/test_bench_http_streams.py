@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sembase.http.event_stream import EventScanner
 from sembench.http.decode import decode
-from sembench.http.event_stream import EventStream
 from sembench.http.request import PATHS, Endpoint
 
 ENDPOINTS: tuple[Endpoint, ...] = tuple(PATHS)
@@ -31,7 +31,7 @@ def test_cuts_between_reads_change_nothing(contents: list[str], cuts: list[int],
     """One arrival per event with content, at the read that completed its line, and the whole text in order."""
     data = as_stream([chat_event(content) for content in contents], "\r\n" if crlf else "\n")
     edges = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
-    stream = EventStream("chat", keep_all=True)
+    stream = EventScanner(keep="all")
     ends = []
     for number, (start, end) in enumerate(itertools.pairwise(edges)):
         stream.feed(data[start:end], float(number))
@@ -50,7 +50,7 @@ def test_cuts_between_reads_change_nothing(contents: list[str], cuts: list[int],
 @given(text=TEXTS)
 def test_text_that_looks_like_an_event_is_no_second_token(text: str) -> None:
     content = text + '"content":"x" "usage":{"completion_tokens":7} data: [DONE]'
-    stream = EventStream("chat", keep_all=False)
+    stream = EventScanner(keep="final")
     stream.feed(as_stream([chat_event(content)])[:-14], 1.0)
     assert stream.arrivals == [1.0]
     assert not stream.done
@@ -59,14 +59,14 @@ def test_text_that_looks_like_an_event_is_no_second_token(text: str) -> None:
 
 @pytest.mark.parametrize("key", ["content", "reasoning_content", "reasoning"])
 def test_reasoning_is_tokens_too(key: str) -> None:
-    stream = EventStream("chat", keep_all=True)
+    stream = EventScanner(keep="all")
     stream.feed(as_stream([chat_event("", key), chat_event(None, key), chat_event("thought", key)]), 1.0)
     assert stream.arrivals == [1.0]
     assert decode("chat", stream.lines).text == "thought"
 
 
 def test_memory_of_a_load_does_not_grow_with_the_answer() -> None:
-    stream = EventStream("sglang_generate", keep_all=False)
+    stream = EventScanner(keep="final")
     for count in range(1, 500):
         event = {"text": "x" * count, "meta_info": {"completion_tokens": count, "prompt_tokens": 3}}
         stream.feed(f"data: {json.dumps(event)}\n\n".encode(), float(count))
@@ -76,7 +76,7 @@ def test_memory_of_a_load_does_not_grow_with_the_answer() -> None:
 
 
 def test_a_last_line_without_its_end_counts() -> None:
-    stream = EventStream("chat", keep_all=True)
+    stream = EventScanner(keep="all")
     stream.feed(b"data: " + chat_event("x").encode() + b"\n\ndata: [DONE]", 1.0)
     assert not stream.done
     stream.end(2.0)
@@ -104,7 +104,7 @@ def test_no_event_breaks_the_decoder(events: list[Any], endpoint: Endpoint) -> N
 
 @given(payload=st.binary(max_size=40), endpoint=st.sampled_from(ENDPOINTS))
 def test_no_bytes_break_stream_or_decoder(payload: bytes, endpoint: Endpoint) -> None:
-    stream = EventStream(endpoint, keep_all=True)
+    stream = EventScanner(keep="all")
     stream.feed(b"data: " + payload, 1.0)
     stream.end(1.0)
     decode(endpoint, stream.lines)
@@ -125,7 +125,7 @@ def test_an_error_in_the_stream_is_reported() -> None:
 )
 def test_an_answer_that_is_only_its_end_has_a_first_token(endpoint: Endpoint, first: Any, last: Any) -> None:
     """The model's first token was the end token: an empty text, and yet a time to it. The role alone is none."""
-    stream = EventStream(endpoint, keep_all=True)
+    stream = EventScanner(keep="all")
     stream.feed(f"data: {json.dumps({'choices': [{**first, 'finish_reason': None}]})}\n\n".encode(), 1.0)
     assert stream.arrivals == []
     stream.feed(f"data: {json.dumps({'choices': [last]})}\n\n".encode(), 2.0)

@@ -374,11 +374,11 @@ def test_rows_of_another_engine_are_not_taken(pairs_only: Path, capsys: pytest.C
     assert "its rows are of fake 1.2.3, but the server is fake 9.9" in capsys.readouterr().err
 
 
-WITHOUT_HTTPX = """
+WITHOUT_HTTPTOOLS = """
 import sys
 class Refuse:
     def find_spec(self, name, path=None, target=None):
-        if name.partition('.')[0] in {'httpx', 'prometheus_client', 'rich'}:
+        if name.partition('.')[0] in {'httptools', 'prometheus_client', 'rich'}:
             raise ModuleNotFoundError(f'No module named {name!r}', name=name)
 sys.meta_path.insert(0, Refuse())
 from sembench.cli.main import main
@@ -386,9 +386,9 @@ raise SystemExit(main())
 """
 
 
-def test_without_httpx_the_extra_is_named(pairs_only: Path) -> None:
+def test_without_httptools_the_extra_is_named(pairs_only: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_HTTPX, *gateway(pairs_only, "http://127.0.0.1:9")],
+        [sys.executable, "-c", WITHOUT_HTTPTOOLS, *gateway(pairs_only, "http://127.0.0.1:9")],
         env={**os.environ, "PYTHONPATH": str(SRC)},
         capture_output=True,
         text=True,

@@ -1,29 +1,24 @@
 """GET requests to a Kubernetes API server: a path in, a status and lines of the body out as they arrive.
 
-Standard library only: one connection per request, TLS by the cluster's own authority, the token read anew each time
-because the kubelet replaces it. Called by ``kubernetes`` alone.
+One connection per request, TLS by the cluster's own authority. The token and the authority are read for each request
+because the kubelet replaces them. Called by ``kubernetes`` alone.
 """
 
 from __future__ import annotations
 
-import asyncio
-import ssl
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
-from sembase.errors import ConfigurationError
+from sembase.http.client import Headers, HttpClient, HttpFault, describe_fault
 
-_MOST_LINE_BYTES: Final = 8 << 20
-_MOST_HEADERS: Final = 200
-_PIECE_BYTES: Final = 64 << 10
+_MAX_LINE_BYTES: Final = 8 << 20
 
 
 class ApiServerFaultError(OSError):
-    """The server could not be asked, or its answer is not HTTP."""
+    """The server could not be reached, or its answer is not valid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,93 +33,41 @@ class ApiServer:
 
     @asynccontextmanager
     async def get(self, path_and_query: str) -> AsyncIterator[tuple[int, AsyncIterator[bytes]]]:
-        reader, writer = await self._connect()
+        client = HttpClient(
+            connect_seconds=self.connect_s,
+            first_byte_seconds=self.quiet_s,
+            idle_seconds=self.quiet_s,
+            max_connections_per_origin=1,
+            ca_file=self.authority_file,
+        )
         try:
-            writer.write(self._head(path_and_query))
-            async with asyncio.timeout(self.quiet_s):
-                await writer.drain()
-                status, headers = await _read_head(reader)
-            async with aclosing(_body(reader, headers)) as body, aclosing(_lines(body, self.quiet_s)) as lines:
-                yield status, lines
-        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError) as error:
+            reply = await client.send(self.origin, "GET", path_and_query, self._headers(), b"")
+            async with aclosing(_lines(reply.chunks())) as lines:
+                yield reply.status, lines
+        except HttpFault as fault:
+            raise ApiServerFaultError(f"the API server's answer is broken: {describe_fault(fault)}") from None
+        except ValueError as error:  # the reader of the lines could not decode one
             raise ApiServerFaultError(f"the API server's answer is broken: {type(error).__name__}") from None
         finally:
-            writer.close()
-            # TLS wants a farewell that a dead peer never sends; nobody needs to wait for it.
-            writer.transport.abort()
+            await client.close()
 
-    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        host, port, tls = self._address()
-        async with asyncio.timeout(self.connect_s):
-            return await asyncio.open_connection(host, port, ssl=tls, limit=_PIECE_BYTES)
-
-    def _address(self) -> tuple[str, int, ssl.SSLContext | None]:
-        parts = urlsplit(self.origin)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigurationError(f"'{self.origin}' is not the address of an API server, such as https://host:443")
-        if parts.scheme == "http":
-            return parts.hostname, parts.port or 80, None
-        authority = str(self.authority_file) if self.authority_file is not None else None
-        return parts.hostname, parts.port or 443, ssl.create_default_context(cafile=authority)
-
-    def _head(self, path_and_query: str) -> bytes:
-        lines = [f"GET {path_and_query} HTTP/1.1", f"host: {urlsplit(self.origin).netloc}", "accept: application/json"]
+    def _headers(self) -> Headers:
+        headers = [(b"accept", b"application/json"), (b"connection", b"close")]
         if self.token_file is not None:
-            lines.append(f"authorization: Bearer {self.token_file.read_text().strip()}")
-        return "\r\n".join([*lines, "connection: close", "", ""]).encode()
+            headers.append((b"authorization", b"Bearer " + self.token_file.read_bytes().strip()))
+        return tuple(headers)
 
 
-async def _read_head(reader: asyncio.StreamReader) -> tuple[int, dict[bytes, bytes]]:
-    status = await reader.readuntil(b"\r\n")
-    parts = status.split(b" ", 2)
-    if len(parts) < 2 or not parts[0].startswith(b"HTTP/1."):
-        raise ValueError("no status line")
-    headers: dict[bytes, bytes] = {}
-    for _ in range(_MOST_HEADERS):
-        line = (await reader.readuntil(b"\r\n")).rstrip(b"\r\n")
-        if not line:
-            return int(parts[1]), headers
-        name, _, value = line.partition(b":")
-        headers[name.lower().strip()] = value.strip()
-    raise ValueError("too many headers")
-
-
-async def _body(reader: asyncio.StreamReader, headers: dict[bytes, bytes]) -> AsyncGenerator[bytes, None]:
-    if headers.get(b"transfer-encoding", b"").lower() == b"chunked":
-        while size := int((await reader.readuntil(b"\r\n")).split(b";")[0], 16):
-            while size > 0:
-                piece = await reader.read(min(size, _PIECE_BYTES))
-                if not piece:
-                    raise asyncio.IncompleteReadError(b"", size)
-                size -= len(piece)
-                yield piece
-            await reader.readexactly(2)
-        return
-    left = int(headers[b"content-length"]) if b"content-length" in headers else None
-    while left is None or left > 0:
-        piece = await reader.read(_PIECE_BYTES if left is None else min(left, _PIECE_BYTES))
-        if not piece:
-            if left is not None:
-                raise asyncio.IncompleteReadError(b"", left)
-            return
-        left = None if left is None else left - len(piece)
-        yield piece
-
-
-async def _lines(pieces: AsyncIterator[bytes], quiet_s: float) -> AsyncGenerator[bytes, None]:
+async def _lines(pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
     kept = bytearray()
-    while True:
-        async with asyncio.timeout(quiet_s):
-            piece = await anext(pieces, None)
-        if piece is None:
-            break
+    async for piece in pieces:
         kept += piece
         *whole, rest = kept.split(b"\n")
         for line in whole:
             if line.strip():
                 yield bytes(line)
         kept = bytearray(rest)
-        if len(kept) > _MOST_LINE_BYTES:
-            raise ValueError("a line is too long")
+        if len(kept) > _MAX_LINE_BYTES:
+            raise ApiServerFaultError("the API server's answer is broken: a line is too long")
     if kept.strip():
         yield bytes(kept)

@@ -19,11 +19,11 @@ from typing import Final
 
 from sembase.http.client import HttpClient, HttpFault, StreamedReply
 from semgate.http.departure import ClientWatch
-from semgate.http.event_stream import ReplyScan
 from semgate.http.faults import Fault, Send, event_of
 from semgate.http.first_byte import held_until
 from semgate.http.headers import Headers, find, for_client
 from semgate.http.held_body import HeldBody
+from semgate.http.reply_scan import ReplyScan
 from semgate.placement.decision import Decision
 from semgate.router.request.placement import Placement
 from semgate.router.request.trace import RequestTrace

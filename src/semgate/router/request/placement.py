@@ -9,7 +9,7 @@ from typing import Final, Literal, Protocol
 
 from semgate.fleet import Replica
 from semgate.fleet.load import AttemptOutcome
-from semgate.http.event_stream import ReplyFacts
+from semgate.http.reply_scan import ReplyFacts
 from semgate.placement.decision import Decision, NoUsableReplicaError
 from semgate.placement.placer import Placer
 from semgate.placement.view import PlacementRequest

@@ -6,7 +6,7 @@ import time
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Literal
 
-from semgate.http.event_stream import ReplyFacts
+from semgate.http.reply_scan import ReplyFacts
 from semgate.http.request_body import Asked
 from semgate.placement.decision import Decision
 from semgate.placement.view import PlacementRequest

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sembase.trace.record import TraceRecord, parse_record, record_as_json
-from semgate.http.event_stream import ReplyScan
+from semgate.http.reply_scan import ReplyScan
 from semgate.prompt.digest import Digests
 from semgate.proxy.exchange import Exchange
 from semgate.proxy.record import KNOWN_BLOCKS, RecordMaker

@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from prometheus_client.parser import text_string_to_metric_families
 
 from sembase.errors import MissingDependencyError
-from semgate.http.event_stream import ReplyScan
+from semgate.http.reply_scan import ReplyScan
 from semgate.prompt.digest import Digests
 from semgate.proxy.exchange import Exchange
 from semgate.proxy.record import RecordMaker

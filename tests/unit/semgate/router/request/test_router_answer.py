@@ -10,8 +10,8 @@ import pytest
 
 from sembase.http.client import StreamedReply
 from semgate.http.departure import ClientWatch
-from semgate.http.event_stream import ReplyFacts
 from semgate.http.headers import Headers
+from semgate.http.reply_scan import ReplyFacts
 from semgate.placement.decision import Decision
 from semgate.router.request.answer import Answer, Client, pass_on
 from semgate.router.request.placement import Ending
