@@ -12,10 +12,12 @@ class OffByOneConnector(SemBlendConnectorV1):
     """Plans, claims and reports as the real one; what it loads is the KV of the token before."""
 
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
-        orders = self._orders()
-        if orders is not None:
-            orders.loads = [
-                replace(order, runs=tuple(replace(run, donor_start=max(0, run.donor_start - 1)) for run in order.runs))
-                for order in orders.loads
+        commands = self._commands()
+        if commands is not None:
+            commands.loads = [
+                replace(
+                    command, runs=tuple(replace(run, donor_start=max(0, run.donor_start - 1)) for run in command.runs)
+                )
+                for command in commands.loads
             ]
         super().start_load_kv(forward_context, **kwargs)

@@ -16,10 +16,10 @@ from semblend.integration.core.selective_fill import fill as fill_claim
 if TYPE_CHECKING:
     from benchmarks.fidelity.captures import Captured
     from benchmarks.fidelity.rig import Rig
-    from semblend.integration.vllm.orders import LoadOrder
+    from semblend.integration.vllm.commands import LoadCommand
 
 DONOR = "donor"  # what the plan loads
-Filler = Callable[["Rig", "LoadOrder", "Captured"], dict[str, Any]]
+Filler = Callable[["Rig", "LoadCommand", "Captured"], dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,21 +30,21 @@ class Variant:
     kinds: tuple[str, ...] = ()
 
 
-def accounts(order: LoadOrder, chosen: int, groups: int) -> dict[str, Any]:
-    reused = sum(run.length for run in order.runs) - chosen
-    return {"reused_tokens": reused, "computed_tokens": order.end - order.start - reused, "groups": groups}
+def accounts(command: LoadCommand, chosen: int, groups: int) -> dict[str, Any]:
+    reused = sum(run.length for run in command.runs) - chosen
+    return {"reused_tokens": reused, "computed_tokens": command.end - command.start - reused, "groups": groups}
 
 
 def mean_of(*kinds: str) -> Variant:
     """The mean of K and of V over the captures of these kinds; a single kind is a choice of donor."""
 
-    def fill(rig: Rig, order: LoadOrder, captured: Captured) -> dict[str, Any]:
-        for place, run in enumerate(order.runs):
+    def fill(rig: Rig, command: LoadCommand, captured: Captured) -> dict[str, Any]:
+        for place, run in enumerate(command.runs):
             parts = [rig.loaded(run) if kind == DONOR else captured.kinds[kind][place] for kind in kinds]
             mean = torch.stack([part.float() for part in parts]).mean(dim=0) if len(parts) > 1 else parts[0]
             rig.write(run, mean.to(rig.cache.dtype))
-        filled = fill_claim(*rig.opened(order))
-        return accounts(order, filled.chosen_tokens, filled.groups)
+        filled = fill_claim(*rig.opened(command))
+        return accounts(command, filled.recomputed_tokens, filled.groups)
 
     return Variant(fill, tuple(kind for kind in kinds if kind != DONOR))
 

@@ -92,7 +92,7 @@ class Laboratory:
                 rig.prefill(rig.cold_blocks, np.asarray(item.recipient, np.int64))
             kinds = dict.fromkeys(kind for arm in arms if arm.variant for kind in VARIANTS[arm.variant].kinds)
             captured = rig.capture(self._contexts, kinds, item, opened.runs)
-            rig.load(rig.order(item, opened, AS_LOADED))
+            rig.load(rig.command(item, opened, AS_LOADED))
             stale = rig.finish(item, opened, time.perf_counter())
         for arm in arms:
             plan = gated if arm.gated else opened
@@ -101,7 +101,7 @@ class Laboratory:
                 continue
             selection = arm.selection_for(plan)
             started = time.perf_counter()
-            order = rig.order(item, plan, selection)
+            order = rig.command(item, plan, selection)
             seen = VARIANTS[arm.variant].fill(rig, order, captured) if arm.variant else asdict(rig.load(order))
             timed = rig.finish(item, plan, started)
             more = _shares(plan) | self._probes(item, plan, selection) | _moved(stale, timed) | seen

@@ -24,10 +24,10 @@ from semblend.contract import Decline, Namespace, ReusePlan, Run, TokenRange
 from semblend.integration.core.selective_fill import Fill
 from semblend.integration.rotary import read_rope
 from semblend.integration.vllm.attention_cache import AttentionCache
+from semblend.integration.vllm.commands import CaptureCommand, LoadCommand, LoadReport, Recompute, StepCommands
 from semblend.integration.vllm.open_request import PagedRequest
-from semblend.integration.vllm.orders import CaptureOrder, Choice, LoadOrder, LoadReport, StepOrders
 from semblend.integration.vllm.sparse_forward import SparseForward
-from semblend.integration.vllm.worker_half import WorkerHalf, opened_for_choice
+from semblend.integration.vllm.worker_half import WorkerHalf, open_for_recompute
 from semblend.kv.donor_store import KVShape, open_donor_store
 from semblend.kv.rope import half_split, rotate_keys
 from semblend.pipeline.planner import Planner
@@ -109,11 +109,11 @@ class Rig:
             ids = np.asarray(donor, np.int64)
             self.prefill(self.donor_blocks, ids)
             count = -(-len(ids) // self.cache.block_tokens)
-            order = CaptureOrder(name, name, len(ids), 0, len(ids), self.donor_blocks[:count])
-            self.half.save(StepOrders(captures=[order]))
-        news = self.half.take_news()
-        if news is None or news.capture_faults:
-            raise RigError(f"donors were not stored: {news.capture_faults if news else 'no news'}")
+            command = CaptureCommand(name, name, len(ids), 0, len(ids), self.donor_blocks[:count])
+            self.half.save(StepCommands(captures=[command]))
+        report = self.half.take_report()
+        if report is None or report.capture_faults:
+            raise RigError(f"donors were not stored: {report.capture_faults if report else 'no report'}")
 
     def plan(self, item: FidelityItem, gates: Gates = OPEN_GATES) -> ReusePlan | Decline:
         """What the real planner makes of the item's donors."""
@@ -152,34 +152,34 @@ class Rig:
             self.cache.write(layer, keys.contiguous(), values.contiguous(), slots)
 
     def forget(self, item: FidelityItem) -> None:
-        self.half.save(StepOrders(drops=[f"{item.name}/{number}" for number in range(len(item.donors))]))
+        self.half.save(StepCommands(drops=[f"{item.name}/{number}" for number in range(len(item.donors))]))
 
-    def order(self, item: FidelityItem, plan: ReusePlan, selection: Selection) -> LoadOrder:
+    def command(self, item: FidelityItem, plan: ReusePlan, selection: Selection) -> LoadCommand:
         ids = np.asarray(item.recipient, np.int64)
         start, end = plan.exact_prefix_tokens, plan.claim_end
         count = -(-len(ids) // self.cache.block_tokens)
-        holes = [ids[hole.start : hole.end] for hole in plan.compute]
-        return LoadOrder(
+        gaps = [ids[gap.start : gap.end] for gap in plan.compute]
+        return LoadCommand(
             item.name,
             self.blocks[: -(-end // self.cache.block_tokens)],
             start,
             end,
             plan.runs,
             plan.compute,
-            np.concatenate([np.empty(0, np.int64), *holes]),
-            choice=Choice(selection, self.blocks[:count], ids[start:end], ids[end:]),
+            np.concatenate([np.empty(0, np.int64), *gaps]),
+            recompute=Recompute(selection, self.blocks[:count], ids[start:end], ids[end:]),
         )
 
-    def opened(self, order: LoadOrder) -> tuple[PagedRequest, Fill]:
+    def opened(self, command: LoadCommand) -> tuple[PagedRequest, Fill]:
         """The request of an order, and what is to be filled in it."""
-        return opened_for_choice(self.cache, self.forward, order)
+        return open_for_recompute(self.cache, self.forward, command)
 
-    def load(self, order: LoadOrder) -> LoadReport:
-        self.half.load(StepOrders(loads=[order]))
-        news = self.half.take_news()
-        if news is None or order.request_id not in news.loaded:
-            raise RigError(f"the load failed: {news.load_faults if news else 'no news'}")
-        return news.loaded[order.request_id]
+    def load(self, command: LoadCommand) -> LoadReport:
+        self.half.load(StepCommands(loads=[command]))
+        report = self.half.take_report()
+        if report is None or command.request_id not in report.loaded:
+            raise RigError(f"the load failed: {report.load_faults if report else 'no report'}")
+        return report.loaded[command.request_id]
 
     def finish(self, item: FidelityItem, plan: ReusePlan, started: float) -> Timed:
         """What the engine does after the load: the rest of the prompt, the first token; then the text is read."""

@@ -23,14 +23,14 @@ from semblend.plan.selection import POLICIES, Probe, as_ranges, choose, evidence
 
 if TYPE_CHECKING:
     from benchmarks.fidelity.rig import Rig
-    from semblend.integration.vllm.orders import LoadOrder
+    from semblend.integration.vllm.commands import LoadCommand
 
 PRIOR_TOKENS = 4.0  # an offset seen on few tokens is believed in part
 
 
-def exact(rig: Rig, order: LoadOrder) -> dict[str, Any]:
+def exact(rig: Rig, command: LoadCommand) -> dict[str, Any]:
     """The chosen positions get cold KV: what is left is due to those not chosen."""
-    chosen, seen = _filled(rig, order)
+    chosen, seen = _filled(rig, command)
     cold = torch.tensor(rig.cold_blocks)
     slots = _slots(rig, chosen)
     for layer in range(len(rig.cache.names)):
@@ -39,24 +39,24 @@ def exact(rig: Rig, order: LoadOrder) -> dict[str, Any]:
     return seen
 
 
-def again(rig: Rig, order: LoadOrder) -> dict[str, Any]:
+def again(rig: Rig, command: LoadCommand) -> dict[str, Any]:
     """The holes behind the first chosen position once more, now that what they read has changed."""
-    computed, seen = _filled(rig, order)
-    holes = _positions(order.compute)
-    chosen = np.setdiff1d(computed, holes)
+    computed, seen = _filled(rig, command)
+    gaps = _positions(command.compute)
+    chosen = np.setdiff1d(computed, gaps)
     ranges = as_ranges(computed[computed >= chosen[0]]) if len(chosen) else ()
-    rig.opened(order)[0].compute(ranges)
+    rig.opened(command)[0].compute(ranges)
     return seen
 
 
-def offset(rig: Rig, order: LoadOrder) -> dict[str, Any]:
+def offset(rig: Rig, command: LoadCommand) -> dict[str, Any]:
     """What computing changed at the chosen positions of a run, on average, is done to the others of that run too."""
     blocks, cold = torch.tensor(rig.blocks), torch.tensor(rig.cold_blocks)
-    rig.load(replace(order, compute=(), choice=None, token_ids=np.empty(0, np.int64)))
+    rig.load(replace(command, compute=(), recompute=None, token_ids=np.empty(0, np.int64)))
     layers = range(len(rig.cache.names))
-    end = order.end
+    end = command.end
     loaded = [tuple(part[:end].clone() for part in rig.cache.read(layer, blocks)) for layer in layers]
-    filled = fill(*rig.opened(order))
+    filled = fill(*rig.opened(command))
     chosen = _positions(filled.ranges)
     before = after = 0.0
     for layer in layers:
@@ -67,7 +67,7 @@ def offset(rig: Rig, order: LoadOrder) -> dict[str, Any]:
             old = frame(rig, loaded[layer][part].float(), 1)
             new = frame(rig, now[part][:end].float(), 1)
             want = frame(rig, true[part][:end].float(), 1)
-            for run in order.runs:
+            for run in command.runs:
                 here = np.arange(run.target_start, run.target_end)
                 known = np.intersect1d(here, chosen)
                 rest = np.setdiff1d(here, chosen)
@@ -79,17 +79,17 @@ def offset(rig: Rig, order: LoadOrder) -> dict[str, Any]:
                 old[rest] += shift
                 new[rest] = old[rest]
             now[part][:end] = frame(rig, new, -1).to(rig.cache.dtype)
-        here = np.concatenate([np.arange(run.target_start, run.target_end) for run in order.runs])
+        here = np.concatenate([np.arange(run.target_start, run.target_end) for run in command.runs])
         rest = np.setdiff1d(here, chosen)
         rig.cache.write(layer, now[0][rest].contiguous(), now[1][rest].contiguous(), _slots(rig, rest))
     seen = {"deviation_before": before, "deviation_after": after}
-    return seen | accounts(order, filled.chosen_tokens, filled.groups)
+    return seen | accounts(command, filled.recomputed_tokens, filled.groups)
 
 
-def _filled(rig: Rig, order: LoadOrder) -> tuple[NDArray[np.int64], dict[str, Any]]:
-    rig.load(replace(order, compute=(), choice=None, token_ids=np.empty(0, np.int64)))
-    filled = fill(*rig.opened(order))
-    return _positions(filled.ranges), accounts(order, filled.chosen_tokens, filled.groups)
+def _filled(rig: Rig, command: LoadCommand) -> tuple[NDArray[np.int64], dict[str, Any]]:
+    rig.load(replace(command, compute=(), recompute=None, token_ids=np.empty(0, np.int64)))
+    filled = fill(*rig.opened(command))
+    return _positions(filled.ranges), accounts(command, filled.recomputed_tokens, filled.groups)
 
 
 def _positions(ranges: Sequence[TokenRange]) -> NDArray[np.int64]:
@@ -117,61 +117,61 @@ def _frame(rig: Rig, rows: torch.Tensor, direction: int) -> torch.Tensor:
     return torch.cat(turned, dim=-1)
 
 
-def two_hops(rig: Rig, order: LoadOrder) -> dict[str, Any]:
+def two_hops(rig: Rig, command: LoadCommand) -> dict[str, Any]:
     """Half the budget for what the question attends to, half for what those positions attend to themselves."""
-    choice = order.choice
-    assert choice is not None
-    rig.load(replace(order, compute=(), choice=None, token_ids=np.empty(0, np.int64)))
-    request, whole = rig.opened(order)
+    recompute = command.recompute
+    assert recompute is not None
+    rig.load(replace(command, compute=(), recompute=None, token_ids=np.empty(0, np.int64)))
+    request, whole = rig.opened(command)
     assert whole.question is not None
-    asked = question_attention(request, (*order.compute, whole.question))
-    plain = evidence_of(order.runs)
-    half = replace(choice.selection, fraction=choice.selection.fraction / 2)
+    asked = question_attention(request, (*command.compute, whole.question))
+    plain = evidence_of(command.runs)
+    half = replace(recompute.selection, fraction=recompute.selection.fraction / 2)
     first = choose(half, with_probes(plain, asked, None))
     ranges = as_ranges(first)
     weights = asked.mean(axis=(0, 1))[first].astype(np.float64)
     hop = attention_of(request, ranges, first, weights / weights.sum())
     hop = np.pad(hop, ((0, 0), (0, 0), (0, asked.shape[2] - hop.shape[2])))
     scale = asked.mean(axis=(0, 1))[plain.positions].sum() / hop.mean(axis=(0, 1))[plain.positions].sum()
-    chosen = choose(choice.selection, with_probes(plain, asked + hop * scale, None))
-    holes = tuple(hole for hole in order.compute if hole.start > chosen[0])
-    ranges = joined(holes, chosen)
+    chosen = choose(recompute.selection, with_probes(plain, asked + hop * scale, None))
+    gaps = tuple(gap for gap in command.compute if gap.start > chosen[0])
+    ranges = joined(gaps, chosen)
     request.compute(ranges)
-    return accounts(order, len(chosen), len(ranges))
+    return accounts(command, len(chosen), len(ranges))
 
 
-def readers(rig: Rig, order: LoadOrder, run_ends: int = 16) -> dict[str, Any]:
+def readers(rig: Rig, command: LoadCommand, run_ends: int = 16) -> dict[str, Any]:
     """Asked are all tokens of the question and the last of every run: what later passages read from earlier ones."""
-    choice = order.choice
-    assert choice is not None
-    rig.load(replace(order, compute=(), choice=None, token_ids=np.empty(0, np.int64)))
-    request, whole = rig.opened(order)
-    question = np.arange(order.end, order.end + len(choice.question_ids))
-    ends = np.concatenate([np.arange(run.target_end - run_ends, run.target_end) for run in order.runs])
-    ranges = joined((*order.compute, TokenRange(order.end, int(question[-1]) + 1)), ends)
+    recompute = command.recompute
+    assert recompute is not None
+    rig.load(replace(command, compute=(), recompute=None, token_ids=np.empty(0, np.int64)))
+    request, whole = rig.opened(command)
+    question = np.arange(command.end, command.end + len(recompute.question_ids))
+    ends = np.concatenate([np.arange(run.target_end - run_ends, run.target_end) for run in command.runs])
+    ranges = joined((*command.compute, TokenRange(command.end, int(question[-1]) + 1)), ends)
     weights = np.full(len(question) + len(ends), 0.5 / len(question))
     weights[: len(ends)] = 0.5 / max(1, len(ends))
     asking = np.concatenate([ends, question])
     asked = attention_of(request, ranges, asking, weights)
-    plain = evidence_of(order.runs)
+    plain = evidence_of(command.runs)
     off = None
-    if Probe.DEVIATION in POLICIES.get(choice.selection.policy).needs:
+    if Probe.DEVIATION in POLICIES.get(recompute.selection.policy).needs:
         off = layer_deviation(request, whole.claim)
-    chosen = choose(choice.selection, with_probes(plain, asked, off))
-    ranges = joined(order.compute, chosen)
+    chosen = choose(recompute.selection, with_probes(plain, asked, off))
+    ranges = joined(command.compute, chosen)
     request.compute(ranges)
     # The ends were computed to ask them, and stay: they count besides what was chosen.
-    return accounts(order, len(np.union1d(chosen, ends)), len(ranges))
+    return accounts(command, len(np.union1d(chosen, ends)), len(ranges))
 
 
-def beyond(rig: Rig, order: LoadOrder, by: float) -> dict[str, Any]:
+def beyond(rig: Rig, command: LoadCommand, by: float) -> dict[str, Any]:
     """Computed in a context that is still stale, the chosen positions may have moved too little: move them further."""
     blocks = torch.tensor(rig.blocks)
-    rig.load(replace(order, compute=(), choice=None, token_ids=np.empty(0, np.int64)))
+    rig.load(replace(command, compute=(), recompute=None, token_ids=np.empty(0, np.int64)))
     layers = range(len(rig.cache.names))
-    before = [tuple(part[: order.end].clone() for part in rig.cache.read(layer, blocks)) for layer in layers]
-    filled = fill(*rig.opened(order))
-    here = np.concatenate([np.arange(run.target_start, run.target_end) for run in order.runs])
+    before = [tuple(part[: command.end].clone() for part in rig.cache.read(layer, blocks)) for layer in layers]
+    filled = fill(*rig.opened(command))
+    here = np.concatenate([np.arange(run.target_start, run.target_end) for run in command.runs])
     chosen = np.intersect1d(here, _positions(filled.ranges))
     for layer in layers:
         now = [part[chosen].float() for part in rig.cache.read(layer, blocks)]
@@ -180,11 +180,11 @@ def beyond(rig: Rig, order: LoadOrder, by: float) -> dict[str, Any]:
             (new + by * (new - stale)).to(rig.cache.dtype).contiguous() for new, stale in zip(now, old, strict=True)
         )
         rig.cache.write(layer, keys, values, _slots(rig, chosen))
-    return accounts(order, filled.chosen_tokens, filled.groups)
+    return accounts(command, filled.recomputed_tokens, filled.groups)
 
 
-def _alone(fill: Callable[[Rig, LoadOrder], dict[str, Any]]) -> Variant:
-    return Variant(lambda rig, order, _captured: fill(rig, order))
+def _alone(fill: Callable[[Rig, LoadCommand], dict[str, Any]]) -> Variant:
+    return Variant(lambda rig, command, _captured: fill(rig, command))
 
 
 VARIANTS: dict[str, Variant] = {

@@ -31,7 +31,7 @@ from benchmarks.guard.arms import ROPE_FAULT, SHARES, SOUND, STALE_FAULT
 from benchmarks.guard.rows import drop_torn
 from benchmarks.vllm.texts import read_texts
 from semblend.contract import ReusePlan
-from semblend.integration.vllm.orders import CaptureOrder, StepOrders
+from semblend.integration.vllm.commands import CaptureCommand, StepCommands
 from semblend.plan.selection import Selection
 
 TOP = 20
@@ -73,10 +73,10 @@ class Recorder:
     def _arm(
         self, item: FidelityItem, plan: ReusePlan, arm: str, cold: Cold, share: float, *, stale: bool = False
     ) -> None:
-        order = self._rig.order(item, plan, Selection(POLICY, share))
+        command = self._rig.command(item, plan, Selection(POLICY, share))
         if stale:
-            order = replace(order, runs=tuple(replace(run, donor_id=STALE) for run in order.runs))
-        self._rig.load(order)
+            command = replace(command, runs=tuple(replace(run, donor_id=STALE) for run in command.runs))
+        self._rig.load(command)
         timed = self._rig.finish(item, plan, time.perf_counter())
         self._write(item, arm, cold, timed, self._rig.blocks, plan)
 
@@ -87,11 +87,11 @@ class Recorder:
         rig = self._rig
         rig.prefill(rig.donor_blocks, ids)
         count = -(-len(ids) // rig.cache.block_tokens)
-        rig.half.save(StepOrders(drops=[STALE]))
+        rig.half.save(StepCommands(drops=[STALE]))
         rig.half.save(
-            StepOrders(captures=[CaptureOrder(STALE, STALE, len(ids), 0, len(ids), rig.donor_blocks[:count])])
+            StepCommands(captures=[CaptureCommand(STALE, STALE, len(ids), 0, len(ids), rig.donor_blocks[:count])])
         )
-        rig.half.take_news()
+        rig.half.take_report()
 
     def _write(
         self,

@@ -45,7 +45,7 @@ class TrtllmStub:
         boundary = self._engine.matched(request)
         promised = self._engine.serve(request)
         record = self._engine.last
-        self._leader._hear()
+        self._leader._take_reports()
         for donor_id in self._leader.donors.ids():
             self._known.setdefault(donor_id, list(tokens))
         if record is None:

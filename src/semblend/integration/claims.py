@@ -48,14 +48,14 @@ def within_budget(plan: ReusePlan, max_computed_tokens: int) -> ReusePlan | Decl
     return plan if len(runs) == len(plan.runs) else _cut(plan, tuple(runs))
 
 
-def with_share(
+def with_recompute_fraction(
     plan: ReusePlan,
     gate: FidelityGate,
     model: str,
     requested_fraction: float | None,
     options: FidelityOptions,
     *,
-    can_choose: bool,
+    can_recompute: bool,
     max_computed_tokens: int,
 ) -> ReusePlan | Decline:
     """As many of the leading runs as one step computes, with the share that gate, request or deployment ask for; 0
@@ -65,11 +65,11 @@ def with_share(
     """
     blind = gate.without_budget()
     while True:
-        judged = (gate if can_choose and options.can_ask(plan) else blind).judge(plan, model, requested_fraction)
+        judged = (gate if can_recompute and options.can_ask(plan) else blind).judge(plan, model, requested_fraction)
         if isinstance(judged, Decline):
             return judged
         share = judged.recompute_fraction if judged.recompute_fraction is not None else options.share_of(judged)
-        judged = replace(judged, recompute_fraction=share if can_choose else 0.0)
+        judged = replace(judged, recompute_fraction=share if can_recompute else 0.0)
         fitting = within_budget(judged, max_computed_tokens)
         if isinstance(fitting, Decline) or fitting is judged:
             return fitting
@@ -99,7 +99,7 @@ def _cut(plan: ReusePlan, runs: tuple[Run, ...]) -> ReusePlan:
         plan,
         claimed=(TokenRange(plan.exact_prefix_tokens, end),),
         runs=runs,
-        compute=tuple(hole for hole in plan.compute if hole.end <= end),
+        compute=tuple(gap for gap in plan.compute if gap.end <= end),
     )
 
 
@@ -117,13 +117,13 @@ def cut_at(plan: ReusePlan, end: int, page_tokens: int) -> ReusePlan | None:
     return None
 
 
-def within_holes(plan: ReusePlan, max_holes: int) -> ReusePlan:
+def within_gaps(plan: ReusePlan, max_holes: int) -> ReusePlan:
     """The leading runs with at most ``max_holes`` stretches to compute between and before them."""
     runs = list(plan.runs)
-    position, holes, kept = plan.exact_prefix_tokens, 0, 0
+    position, gaps, kept = plan.exact_prefix_tokens, 0, 0
     for run in runs:
-        holes += run.target_start > position
-        if holes > max_holes:
+        gaps += run.target_start > position
+        if gaps > max_holes:
             break
         position, kept = run.target_end, kept + 1
     return plan if kept in (0, len(runs)) else _cut(plan, tuple(runs[:kept]))

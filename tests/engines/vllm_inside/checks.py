@@ -70,10 +70,10 @@ def check_requests(world: World) -> None:
 def check_donors(world: World) -> None:
     """Planner, books and stores agree, and every donor is exact."""
     half, planner = world.half, world.scheduler.connector._planner
-    book, desk = half.donors._book, half.donors._desk
+    book, captures = half.donors._book, half.donors._captures
     stored = list(book._stored)
     assert len(planner) == len(stored), f"planner {len(planner)}, book {stored}, reserved {list(book._reserved)}"
-    allowed = {*book.ids(), *desk._dropped}
+    allowed = {*book.ids(), *captures._dropped}
     assert book.bytes_held == sum(
         d.tokens * book._bytes_per_token for d in [*book._stored.values(), *book._reserved.values()]
     )
@@ -112,9 +112,9 @@ def check_rest(world: World) -> None:
     assert not half.donors._candidates
     assert not half.donors._capturing
     assert not half.donors._ranks_stored
-    assert not half.donors._desk._jobs
-    assert not half.donors._desk._waiting
-    assert not len(half.donors._studies)
+    assert not half.donors._captures._jobs
+    assert not half.donors._captures._waiting
+    assert not len(half.donors._passages)
     assert not half.donors._unheld
     assert not half.donors._copying
     assert not half.donors._book._reserved

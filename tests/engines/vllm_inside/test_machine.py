@@ -84,11 +84,11 @@ class Traffic(RuleBasedStateMachine):
         victim.cache.fail_reads = where == "captures"
         # With several ranks a fault in the forward ends the engine: see WorkerHalf.
         victim.forward.fails = where == "forward" and len(self.world.ranks) == 1
-        before = len(self.world.news)
+        before = len(self.world.reports)
         self.world.step()
         self.world.flush()
-        for news in self.world.news[before:]:
-            self.faulted |= {*news.load_faults, *news.capture_faults, *news.study_faults}
+        for report in self.world.reports[before:]:
+            self.faulted |= {*report.load_faults, *report.capture_faults, *report.prefill_faults}
 
     @rule(running=st.booleans())
     def reset(self, running: bool) -> None:
@@ -103,9 +103,9 @@ class Traffic(RuleBasedStateMachine):
             check_requests(self.world)
         check_exact_cache(self.world, self.public)
         check_silence(self.world, self.public)
-        for news in self.world.news:
-            strange = {*news.load_faults, *news.capture_faults, *news.study_faults} - self.faulted
-            assert not strange, f"a fault nobody injected: {news.load_faults} {news.capture_faults}"
+        for report in self.world.reports:
+            strange = {*report.load_faults, *report.capture_faults, *report.prefill_faults} - self.faulted
+            assert not strange, f"a fault nobody injected: {report.load_faults} {report.capture_faults}"
 
     @invariant()
     @precondition(lambda self: hasattr(self, "world"))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.engines.vllm_inside.world import Vote
 
 from semblend.contract import ContextRisk, Run, TokenRange
-from semblend.integration.vllm.orders import CaptureOrder, Choice, LoadOrder, StepOrders
+from semblend.integration.vllm.commands import CaptureCommand, LoadCommand, Recompute, StepCommands
 from semblend.integration.vllm.worker_half import WorkerHalf
 from semblend.kv.donor_store import KVShape
 from semblend.kv.host_store import HostStore
@@ -70,14 +70,14 @@ class Worker:
         return kv
 
 
-def order_of(runs: list[Run], start: int, end: int, blocks: list[int], broken: str = "") -> LoadOrder:
-    holes, position = [], start
+def command_of(runs: list[Run], start: int, end: int, blocks: list[int], broken: str = "") -> LoadCommand:
+    gaps, position = [], start
     for run in runs:
         if run.target_start > position:
-            holes.append(TokenRange(position, run.target_start))
+            gaps.append(TokenRange(position, run.target_start))
         position = run.target_end
-    ids = np.concatenate([np.arange(h.start, h.end) for h in holes]) if holes else np.empty(0, np.int64)
-    return LoadOrder("r", tuple(blocks), start, end, tuple(runs), tuple(holes), ids, broken)
+    ids = np.concatenate([np.arange(h.start, h.end) for h in gaps]) if gaps else np.empty(0, np.int64)
+    return LoadCommand("r", tuple(blocks), start, end, tuple(runs), tuple(gaps), ids, broken)
 
 
 @given(st.permutations(range(1, BLOCKS)), st.integers(0, 60), st.integers(1, 80), st.integers(0, 90))
@@ -88,7 +88,7 @@ def test_rows_land_turned_at_their_slots_and_nowhere_else(
     worker = Worker()
     kv = worker.keep("d", 160)
     run = Run("d", donor_start, target, length, RISK)
-    worker.half.load(StepOrders([order_of([run], 0, target + length, blocks)]))
+    worker.half.load(StepCommands([command_of([run], 0, target + length, blocks)]))
     expected = torch.zeros_like(worker.cache.kv)
     for i in range(length):
         slot = blocks[(target + i) // BLOCK] * BLOCK + (target + i) % BLOCK
@@ -97,9 +97,9 @@ def test_rows_land_turned_at_their_slots_and_nowhere_else(
             expected[layer, 0, slot] = rotate_keys(key[None], run.shift, ROTATION)[0]
             expected[layer, 1, slot] = kv[layer, 1, donor_start + i]
     torch.testing.assert_close(worker.cache.kv, expected, atol=1e-5, rtol=1e-5)
-    news = worker.half.take_news()
-    assert news is not None
-    assert news.loaded["r"].reused_tokens == length
+    report = worker.half.take_report()
+    assert report is not None
+    assert report.loaded["r"].reused_tokens == length
     assert worker.half.take_invalid_blocks() == set()
     if target:
         assert worker.forward.calls == [((TokenRange(0, target),), list(range(target)))]
@@ -111,67 +111,67 @@ def test_a_broken_load_reports_exactly_the_claimed_blocks(broken: str) -> None:
     worker.keep("d", 64)
     missing = "d" if broken else "gone"
     runs = [Run("d", 0, 32, 16, RISK), Run(missing, 0, 60, 16, RISK)]
-    worker.half.load(StepOrders([order_of(runs, 32, 76, [3, 4, 5, 6, 7], broken)]))
+    worker.half.load(StepCommands([command_of(runs, 32, 76, [3, 4, 5, 6, 7], broken)]))
     assert worker.half.take_invalid_blocks() == {5, 6, 7}
-    news = worker.half.take_news()
-    assert news is not None
-    assert set(news.load_faults) == {"r"}
-    assert not news.loaded
+    report = worker.half.take_report()
+    assert report is not None
+    assert set(report.load_faults) == {"r"}
+    assert not report.loaded
     assert not worker.forward.calls
-    assert worker.half.take_news() is None
+    assert worker.half.take_report() is None
 
 
 def test_one_rank_s_fault_stops_all_ranks_before_the_forward() -> None:
     vote = Vote(2)
     workers = [Worker(vote.of(rank)) for rank in range(2)]
     workers[0].keep("d", 64)
-    orders = StepOrders([order_of([Run("d", 0, 16, 32, RISK)], 0, 48, [1, 2, 3])])
+    commands = StepCommands([command_of([Run("d", 0, 16, 32, RISK)], 0, 48, [1, 2, 3])])
     with ThreadPoolExecutor(2) as pool:
-        list(pool.map(lambda worker: worker.half.load(orders), workers))
+        list(pool.map(lambda worker: worker.half.load(commands), workers))
     for worker in workers:
         assert not worker.forward.calls
         assert worker.half.take_invalid_blocks() == {1, 2, 3}
-        news = worker.half.take_news()
-        assert news is not None
-        assert set(news.load_faults) == {"r"}
+        report = worker.half.take_report()
+        assert report is not None
+        assert set(report.load_faults) == {"r"}
 
 
-def capture(donor: str, tokens: int, *, release: bool = False, request: str = "r") -> CaptureOrder:
-    return CaptureOrder(request, donor, tokens, 0, tokens, tuple(range(1, 1 + -(-tokens // BLOCK))), release)
+def capture(donor: str, tokens: int, *, release: bool = False, request: str = "r") -> CaptureCommand:
+    return CaptureCommand(request, donor, tokens, 0, tokens, tuple(range(1, 1 + -(-tokens // BLOCK))), release)
 
 
 def test_a_copy_that_fails_still_releases_its_request() -> None:
     worker = Worker(ceiling=1)
-    worker.half.save(StepOrders(captures=[capture("d", 40, release=True)], releases=["other"]))
+    worker.half.save(StepCommands(captures=[capture("d", 40, release=True)], releases=["other"]))
     assert worker.half.take_released() == {"r", "other"}
     assert worker.half.take_released() == set()
-    news = worker.half.take_news()
-    assert news is not None
-    assert set(news.capture_faults) == {"d"}
-    assert not news.stored
+    report = worker.half.take_report()
+    assert report is not None
+    assert set(report.capture_faults) == {"d"}
+    assert not report.stored
 
 
 def test_a_copy_holds_what_the_blocks_held() -> None:
     worker = Worker()
     worker.cache.kv.normal_()
-    worker.half.save(StepOrders(captures=[capture("d", 40)]))
+    worker.half.save(StepCommands(captures=[capture("d", 40)]))
     assert torch.equal(worker.store.read("d", 0, 40), worker.cache.kv[:, :, BLOCK : BLOCK + 40])
-    news = worker.half.take_news()
-    assert news is not None
-    assert news.stored == {"d": 1}
+    report = worker.half.take_report()
+    assert report is not None
+    assert report.stored == {"d": 1}
 
 
 def test_a_donor_is_loaded_in_the_step_that_drops_it_and_its_room_is_free_for_the_copy() -> None:
     worker = Worker(ceiling=64 * LAYERS * 2 * HEADS * DIM * 4)
     worker.keep("old", 64)
-    load = order_of([Run("old", 0, 0, 32, RISK)], 0, 32, [1, 2])
-    orders = StepOrders([load], [capture("new", 48)], ["old"])
-    worker.half.load(orders)
-    worker.half.save(orders)
-    news = worker.half.take_news()
-    assert news is not None
-    assert not news.load_faults
-    assert not news.capture_faults
+    load = command_of([Run("old", 0, 0, 32, RISK)], 0, 32, [1, 2])
+    commands = StepCommands([load], [capture("new", 48)], ["old"])
+    worker.half.load(commands)
+    worker.half.save(commands)
+    report = worker.half.take_report()
+    assert report is not None
+    assert not report.load_faults
+    assert not report.capture_faults
     assert worker.store.contains(["new", "old"]) == [True, False]
 
 
@@ -179,10 +179,10 @@ def test_ranks_that_would_choose_differently_break_the_promise_before_any_forwar
     worker = Worker()
     worker.half._is_alone = False
     worker.keep("d", 64)
-    order = order_of([Run("d", 0, 32, 16, RISK)], 32, 48, [3, 4, 5])
-    choice = Choice(Selection("first", 0.5), order.block_ids, np.arange(32, 48), np.arange(48, 50))
-    worker.half.load(StepOrders([replace(order, choice=choice)]))
-    news = worker.half.take_news()
-    assert news is not None
-    assert "choose differently" in news.load_faults["r"]
+    command = command_of([Run("d", 0, 32, 16, RISK)], 32, 48, [3, 4, 5])
+    recompute = Recompute(Selection("first", 0.5), command.block_ids, np.arange(32, 48), np.arange(48, 50))
+    worker.half.load(StepCommands([replace(command, recompute=recompute)]))
+    report = worker.half.take_report()
+    assert report is not None
+    assert "choose differently" in report.load_faults["r"]
     assert not worker.forward.calls

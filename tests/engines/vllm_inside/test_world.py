@@ -44,7 +44,7 @@ def test_chosen_tokens_are_computed_and_several_ranks_choose_none(
     assert reply["outcome"] == "backend_materialized_reuse"
     assert (reply["reused_tokens"], reply["computed_tokens"]) == (292 - chosen, 58 + chosen)
     assert reply["compute_share"] == share
-    assert not any(news.load_faults for news in world.news)
+    assert not any(report.load_faults for report in world.reports)
 
 
 def test_more_to_choose_than_a_step_computes_is_left_to_the_engine(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_a_full_store_makes_room_without_losing_the_newcomer(tmp_path: Path) -> 
     for n in range(6):
         reply = world.serve(f"r{n}", text(n, 400))
         assert reply["donor_id"] in world.half.donors, f"donor {n} is stored once its request is over"
-        assert all(not news.capture_faults for news in world.news)
+        assert all(not report.capture_faults for report in world.reports)
     assert len(world.half.donors) == 2
 
 
@@ -83,7 +83,7 @@ def test_a_reset_while_a_donor_s_request_still_answers_leaves_no_ghost(tmp_path:
     assert len(world.scheduler.connector._planner) == len(world.half.donors) == 0
     reply = world.serve("b", text(2, 50) + document + text(3, 20))
     assert reply["outcome"] == "cold_fallback"
-    assert not any(news.load_faults for news in world.news)
+    assert not any(report.load_faults for report in world.reports)
 
 
 def test_a_preempted_request_keeps_the_donor_it_has_become(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_a_request_preempted_after_a_failed_load_does_not_find_its_unwritten_blo
     world.ranks[0].fail_loads = True
     world.step()
     world.flush()
-    assert any("b" in news.load_faults for news in world.news)
+    assert any("b" in report.load_faults for report in world.reports)
     world.scheduler.running.remove(request)
     world.scheduler._preempt_request(request, 0.0)
     while not request.is_finished():
@@ -164,13 +164,13 @@ def test_orders_that_break_release_nothing_twice(tmp_path: Path) -> None:
     while "a" in world.scheduler.requests:
         world.step()  # the last of them releases the blocks of a copied request
     half = world.half
-    orders = half.orders
+    commands = half.commands
 
     def broken(*_: object, **__: object) -> None:
-        half.orders = orders
+        half.commands = commands
         raise OSError("injected")
 
-    half.orders = broken
+    half.commands = broken
     reply = world.serve("b", text(2, 300))
     assert reply["outcome"] == "cold_fallback"
     check_exact_cache(world, PublicBlocks())

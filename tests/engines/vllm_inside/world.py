@@ -29,7 +29,7 @@ from tests.engines.vllm_inside.tiny import BLOCK, VOCABULARY, cache_config, engi
 from tests.engines.vllm_inside.traces import BYTES_PER_TOKEN, WIDTH, TraceCache, TraceForward
 
 from semblend.integration.vllm import connector_v1
-from semblend.integration.vllm.orders import Readiness
+from semblend.integration.vllm.commands import Readiness
 from semblend.integration.vllm.worker_half import WorkerHalf
 from semblend.kv.donor_store import KVShape
 from semblend.kv.host_store import HostStore
@@ -94,8 +94,8 @@ class World:
     depth: int
     events: Events
     pending: deque[Sent] = field(default_factory=deque)
-    orders: list[Any] = field(default_factory=list)
-    news: list[Any] = field(default_factory=list)
+    commands: list[Any] = field(default_factory=list)
+    reports: list[Any] = field(default_factory=list)
     replies: dict[str, Any] = field(default_factory=dict)
     known: dict[str, list[int]] = field(default_factory=dict)
 
@@ -127,14 +127,14 @@ class World:
 
     def send(self) -> None:
         output = self.scheduler.schedule()
-        self.orders.append(output.kv_connector_metadata)
+        self.commands.append(output.kv_connector_metadata)
         self.pending.append(Sent(output, self._execute(output)))
 
     def deliver(self) -> None:
         sent = self.pending.popleft()
         meta = sent.result.kv_connector_output.kv_connector_worker_meta
         if meta is not None:
-            self.news.append(meta)
+            self.reports.append(meta)
         answers = self.scheduler.update_from_output(sent.output, sent.result)
         for batch in answers.values():
             for answer in batch.outputs:
@@ -172,8 +172,8 @@ class World:
         for i, count in output.num_scheduled_tokens.items():
             start = requests[i].num_computed_tokens - count
             work.append((tables[i], start, sequence(requests[i], start + count)[start:]))
-        orders = output.kv_connector_metadata
-        parts = list(self.pool.map(lambda rank: _run(rank, orders, work, output.has_sync_kv_loads), self.ranks))
+        commands = output.kv_connector_metadata
+        parts = list(self.pool.map(lambda rank: _run(rank, commands, work, output.has_sync_kv_loads), self.ranks))
         ids = list(requests)
         sampled = [
             [] if requests[i].is_prefill_chunk else [token_at(requests[i], requests[i].num_computed_tokens)]
@@ -196,24 +196,24 @@ def sequence(request: Any, length: int) -> list[int]:
     return [token_at(request, position) for position in range(length)]
 
 
-def _run(rank: Rank, orders: Any, work: list[Any], loads_first: bool) -> Any:
+def _run(rank: Rank, commands: Any, work: list[Any], loads_first: bool) -> Any:
     """A worker's step as ``KVConnectorModelRunnerMixin`` orders it."""
     read = rank.store.read
     if rank.fail_loads:
         rank.store.read = _broken  # type: ignore[method-assign, assignment]
     if loads_first:
-        rank.half.load(orders)
+        rank.half.load(commands)
     for table, start, tokens in work:
         rank.cache.forward(table, start, tokens)
     if not loads_first:
-        rank.half.load(orders)
-    rank.half.save(orders)
+        rank.half.load(commands)
+    rank.half.save(commands)
     rank.store.read, rank.fail_loads, rank.cache.fail_reads = read, False, False  # type: ignore[method-assign]
     rank.forward.fails = False
     return KVConnectorOutput(
         finished_sending=rank.half.take_released(),
         invalid_block_ids=rank.half.take_invalid_blocks(),
-        kv_connector_worker_meta=rank.half.take_news(),
+        kv_connector_worker_meta=rank.half.take_report(),
     )
 
 

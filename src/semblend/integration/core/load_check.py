@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 TOLERANCE: Final = 0.005
 
 
-def complaint(request: OpenRequest, positions: NDArray[np.int64]) -> str | None:
+def find_mismatch(request: OpenRequest, positions: NDArray[np.int64]) -> str | None:
     """None when the cache holds at ``positions`` what the model would put there; else where and how far it is not."""
     ranges = as_ranges(positions)
     parts = [request.read(0, part) for part in ranges]

@@ -96,7 +96,7 @@ class MetricsRecorder:
         self.add("captured_tokens", tokens)
         self.sample("capture_seconds", seconds)
 
-    def record_study(self, tokens: int, seconds: float) -> None:
+    def record_prefill(self, tokens: int, seconds: float) -> None:
         self.add("studied_tokens", tokens)
         self.sample("study_seconds", seconds)
 

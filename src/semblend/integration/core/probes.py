@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 QUERIES: Final = 24
 PROBE_LAYER: Final = 1
-_UNHEARD: Final = "the engine does not call its attention layers as modules, with the positions it was given"
+_UNOBSERVED: Final = "the engine does not call its attention layers as modules, with the positions it was given"
 
 
-class UnheardError(Exception):
+class UnobservedError(Exception):
     """The engine computes in a way that cannot be listened to."""
 
 
@@ -34,13 +34,13 @@ class _EnoughSeenError(Exception):
 
 
 @contextmanager
-def listening(layers: Sequence[Any], hear: Callable[[int, Any, Any, Any], None]) -> Iterator[None]:
+def observing(layers: Sequence[Any], observe: Callable[[int, Any, Any, Any], None]) -> Iterator[None]:
     """``hear(layer, query, key, value)`` before each attention layer attends or writes; K and Q are rotated by then."""
     handles = []
     for index, layer in enumerate(layers):
 
         def hook(_module: Any, arguments: tuple[Any, ...], at: int = index) -> None:
-            hear(at, *arguments[:3])
+            observe(at, *arguments[:3])
 
         handles.append(layer.register_forward_pre_hook(hook))
     try:
@@ -68,17 +68,17 @@ def attention_of(
     computed = np.concatenate([np.arange(part.start, part.end) for part in ranges])
     rows = np.searchsorted(computed, asking)
     queries: list[list[torch.Tensor]] = [[] for _ in request.layers]
-    heard = [0] * len(request.layers)  # one call may be several forwards, each with the rows that follow
+    seen_rows = [0] * len(request.layers)  # one call may be several forwards, each with the rows that follow
 
-    def hear(layer: int, query: torch.Tensor, _key: torch.Tensor, _value: torch.Tensor) -> None:
-        here = rows[(rows >= heard[layer]) & (rows < heard[layer] + len(query))] - heard[layer]
+    def observe(layer: int, query: torch.Tensor, _key: torch.Tensor, _value: torch.Tensor) -> None:
+        here = rows[(rows >= seen_rows[layer]) & (rows < seen_rows[layer] + len(query))] - seen_rows[layer]
         queries[layer].append(query[torch.from_numpy(here).to(query.device)])
-        heard[layer] += len(query)
+        seen_rows[layer] += len(query)
 
-    with listening(request.layers, hear):
+    with observing(request.layers, observe):
         request.compute(ranges)
-    if heard != [len(computed)] * len(request.layers):
-        raise UnheardError(_UNHEARD)
+    if seen_rows != [len(computed)] * len(request.layers):
+        raise UnobservedError(_UNOBSERVED)
     later = torch.arange(end)[None, :] > torch.from_numpy(asking)[:, None]
     shares = torch.from_numpy(weights).float()
     seen = []
@@ -131,16 +131,16 @@ def _up_to(request: OpenRequest, ranges: Sequence[TokenRange], layer: int) -> tu
     keys: list[torch.Tensor] = []
     values: list[torch.Tensor] = []
 
-    def hear(at: int, _query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
+    def observe(at: int, _query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
         if at == layer:
             keys.append(key.clone())
             values.append(value.clone())
             raise _EnoughSeenError
 
-    with listening(request.layers[: layer + 1], hear):
+    with observing(request.layers[: layer + 1], observe):
         for portion in request.passes(ranges):
             with suppress(_EnoughSeenError):
                 request.compute(portion)
     if sum(map(len, keys)) != sum(map(len, ranges)):
-        raise UnheardError(_UNHEARD)
+        raise UnobservedError(_UNOBSERVED)
     return torch.cat(keys), torch.cat(values)

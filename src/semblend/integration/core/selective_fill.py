@@ -38,7 +38,7 @@ class Fill:
 
     claim: TokenRange
     runs: tuple[Run, ...]
-    holes: tuple[TokenRange, ...]
+    gaps: tuple[TokenRange, ...]
     question: TokenRange | None
     selection: Selection
 
@@ -51,9 +51,9 @@ class Filled:
     """
 
     policy: str | None
-    chosen_tokens: int
+    recomputed_tokens: int
     ranges: tuple[TokenRange, ...]
-    choose_ms: float
+    select_ms: float
 
     @property
     def groups(self) -> int:
@@ -61,35 +61,35 @@ class Filled:
         return len(self.ranges)
 
 
-def fill(request: OpenRequest, order: Fill) -> Filled:
+def fill(request: OpenRequest, command: Fill) -> Filled:
     """Leaves every position of the claim in the cache."""
     started = time.perf_counter()
-    selection = order.selection
-    has_question = order.question is not None and len(order.question) <= MAX_QUESTION_TOKENS
+    selection = command.selection
+    has_question = command.question is not None and len(command.question) <= MAX_QUESTION_TOKENS
     if needs_question(selection.policy) and not has_question:
         selection = replace(selection, policy=FALLBACK)
-    chosen, holes = _choose(request, order, selection)
-    ranges = joined(holes, chosen)
-    choose_ms = (time.perf_counter() - started) * 1e3
+    chosen, gaps = _choose(request, command, selection)
+    ranges = joined(gaps, chosen)
+    select_ms = (time.perf_counter() - started) * 1e3
     if ranges:
         request.compute(ranges)
-    return Filled(selection.policy, len(chosen), joined(order.holes, chosen), choose_ms)
+    return Filled(selection.policy, len(chosen), joined(command.gaps, chosen), select_ms)
 
 
 def _choose(
-    request: OpenRequest, order: Fill, selection: Selection
+    request: OpenRequest, command: Fill, selection: Selection
 ) -> tuple[NDArray[np.int64], tuple[TokenRange, ...]]:
     """Positions to compute, and the holes that are still to be filled with them."""
-    evidence = evidence_of(order.runs)
+    evidence = evidence_of(command.runs)
     budget = int(selection.fraction * len(evidence.positions))
     if budget in (0, len(evidence.positions)):  # nothing to find out
-        return evidence.positions[:budget], order.holes
+        return evidence.positions[:budget], command.gaps
     needs = POLICIES.get(selection.policy).needs
     attention = deviation = None
-    holes = order.holes
+    gaps = command.gaps
     if Probe.DEVIATION in needs:
-        deviation = layer_deviation(request, order.claim)
-    if Probe.ATTENTION in needs and order.question is not None:
-        attention = question_attention(request, (*holes, order.question))
-        holes = ()  # the question needed them; computing them again behind what is chosen buys little
-    return choose(selection, with_probes(evidence, attention, deviation)), holes
+        deviation = layer_deviation(request, command.claim)
+    if Probe.ATTENTION in needs and command.question is not None:
+        attention = question_attention(request, (*gaps, command.question))
+        gaps = ()  # the question needed them; computing them again behind what is chosen buys little
+    return choose(selection, with_probes(evidence, attention, deviation)), gaps

@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from semblend.contract import Run, TokenRange
-from semblend.integration.core.load_check import complaint
+from semblend.integration.core.load_check import find_mismatch
 from semblend.integration.core.open_request import in_passes
 from semblend.integration.core.selective_fill import Fill, Filled, fill
 
@@ -108,7 +108,7 @@ class Row:
     """One stretch of a request in the extra pass."""
 
     batch_row: int
-    order: FillCommand
+    command: FillCommand
     part: TokenRange
 
 
@@ -124,71 +124,71 @@ class GapFiller:
         self._done = done
         self._layers = layers
         self._limits = limits
-        self._orders: dict[str, FillCommand] = {}
+        self._commands: dict[str, FillCommand] = {}
 
     def __len__(self) -> int:
-        return len(self._orders)
+        return len(self._commands)
 
     @property
-    def can_choose(self) -> bool:
+    def can_recompute(self) -> bool:
         """Whether the model's attention can be listened to."""
         return bool(self._layers)
 
     def has_room(self, tokens: int) -> bool:
         """Whether so many tokens more may be computed before the next step; one request alone always may."""
-        waiting = sum(order.tokens_due for order in self._orders.values())
+        waiting = sum(command.tokens_due for command in self._commands.values())
         return not waiting or waiting + tokens <= self._limits.tokens
 
-    def post(self, order: FillCommand) -> None:
-        self._orders[order.rid] = order
+    def post(self, command: FillCommand) -> None:
+        self._commands[command.rid] = command
 
     def withdraw(self, rid: str) -> None:
-        self._orders.pop(rid, None)
+        self._commands.pop(rid, None)
 
     def clear(self) -> None:
-        self._orders.clear()
+        self._commands.clear()
 
     def fill(self, runner: Any, batch: Any, forward: Forward) -> list[FillCommand]:
         """Compute what the requests of this batch lack. What cannot even be computed whole raises."""
-        if not self._orders:
+        if not self._commands:
             return []
         if not batch.rids:
             raise RuntimeError("the engine's batch names no requests: loaded KV would be read with holes in it")
-        due = [(row, self._orders.pop(rid)) for row, rid in enumerate(batch.rids) if rid in self._orders]
-        for batch_row, order in due:
+        due = [(row, self._commands.pop(rid)) for row, rid in enumerate(batch.rids) if rid in self._commands]
+        for batch_row, command in due:
             self._fill_one(
-                self._opened(runner, batch, forward, batch_row, order), order, _question(batch, batch_row, order)
+                self._opened(runner, batch, forward, batch_row, command), command, _question(batch, batch_row, command)
             )
-        return [order for _, order in due]
+        return [command for _, command in due]
 
-    def _opened(self, runner: Any, batch: Any, forward: Forward, batch_row: int, order: FillCommand) -> PooledRequest:
+    def _opened(self, runner: Any, batch: Any, forward: Forward, batch_row: int, command: FillCommand) -> PooledRequest:
         def compute_pass(parts: Sequence[TokenRange]) -> None:
-            forward(gap_batch(runner, batch, [Row(batch_row, order, part) for part in parts]))
+            forward(gap_batch(runner, batch, [Row(batch_row, command, part) for part in parts]))
 
         slots = runner.req_to_token_pool.req_to_token[batch.req_pool_indices[batch_row]]
         return PooledRequest(self._layers, runner.token_to_kv_pool, slots, self._limits, compute_pass)
 
-    def _fill_one(self, request: PooledRequest, order: FillCommand, question: TokenRange | None) -> None:
+    def _fill_one(self, request: PooledRequest, command: FillCommand, question: TokenRange | None) -> None:
         started = time.perf_counter()
-        filled = self._border.call("holes", order.rid, partial(_served, request, order, question), None)
+        filled = self._border.call("holes", command.rid, partial(_served, request, command, question), None)
         if filled is None:
-            request.compute((order.claimed,))
-        self._done(order, (time.perf_counter() - started) * 1e3, filled)
+            request.compute((command.claimed,))
+        self._done(command, (time.perf_counter() - started) * 1e3, filled)
 
 
-def _served(request: PooledRequest, order: FillCommand, question: TokenRange | None) -> Filled:
-    if len(order.verified) and (found := complaint(request, order.verified)) is not None:
+def _served(request: PooledRequest, command: FillCommand, question: TokenRange | None) -> Filled:
+    if len(command.verified) and (found := find_mismatch(request, command.verified)) is not None:
         raise BrokenLoadError(found)
-    if order.selection is not None:
-        return fill(request, Fill(order.claimed, order.runs, order.ranges, question, order.selection))
-    request.compute(order.ranges)
-    return Filled(None, 0, order.ranges, 0.0)
+    if command.selection is not None:
+        return fill(request, Fill(command.claimed, command.runs, command.ranges, question, command.selection))
+    request.compute(command.ranges)
+    return Filled(None, 0, command.ranges, 0.0)
 
 
-def _question(batch: Any, batch_row: int, order: FillCommand) -> TokenRange | None:
+def _question(batch: Any, batch_row: int, command: FillCommand) -> TokenRange | None:
     """The prompt behind the claim, if the engine's own pass reaches its end: only then has all of it its slots."""
     end = int(batch.seq_lens_cpu[batch_row])
-    return TokenRange(order.claimed.end, end) if end == len(order.tokens) > order.claimed.end else None
+    return TokenRange(command.claimed.end, end) if end == len(command.tokens) > command.claimed.end else None
 
 
 def gap_batch(runner: Any, batch: Any, rows: Sequence[Row]) -> Any:
@@ -198,7 +198,7 @@ def gap_batch(runner: Any, batch: Any, rows: Sequence[Row]) -> Any:
     starts = [row.part.start for row in rows]
     lengths = [len(row.part) for row in rows]
     ends = [row.part.end for row in rows]
-    tokens = np.concatenate([row.order.tokens[row.part.start : row.part.end] for row in rows]).astype(np.int64)
+    tokens = np.concatenate([row.command.tokens[row.part.start : row.part.end] for row in rows]).astype(np.int64)
     table = runner.req_to_token_pool.req_to_token
     slots = torch.cat([table[pool_row, row.part.start : row.part.end] for pool_row, row in zip(own, rows, strict=True)])
     positions = torch.cat([torch.arange(row.part.start, row.part.end, device=device) for row in rows])
@@ -229,7 +229,7 @@ def gap_batch(runner: Any, batch: Any, rows: Sequence[Row]) -> Any:
         extend_input_logprob_token_ids_gpu=None,
         mm_inputs=None if batch.mm_inputs is None else [None] * len(rows),
         lora_ids=None if batch.lora_ids is None else [None] * len(rows),
-        rids=[row.order.rid for row in rows],
+        rids=[row.command.rid for row in rows],
         rids_int=None,
         global_num_token_non_padded_cpu=len(tokens),
     )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from semblend.contract import Decline, DeclineReason, ReusePlan
-from semblend.integration.second_sight import SecondSight, novel_stretches
+from semblend.integration.core.refresh_on_repeat import RefreshOnRepeat, novel_stretches
 from semblend.integration.sglang.provider import (
     SemanticPrefixProvider,
     SemanticPrefixResult,
@@ -34,12 +34,12 @@ class PlannerProvider(SemanticPrefixProvider):
     """``declined`` says why the last look-up of a request gave nothing."""
 
     def __init__(
-        self, planner: Planner, donors: Donors, decoder: TextDecoder | None, second_sight: SecondSight | None
+        self, planner: Planner, donors: Donors, decoder: TextDecoder | None, refresh: RefreshOnRepeat | None
     ) -> None:
         self.donors = donors
         self._planner = planner
         self._decoder = decoder
-        self._second_sight = second_sight
+        self._refresh = refresh
         self._staged: OrderedDict[str, StagedRequest] = OrderedDict()
         self._texts: dict[str, str] = {}
         self._declines: dict[str, Decline] = {}
@@ -67,10 +67,10 @@ class PlannerProvider(SemanticPrefixProvider):
         answer = self._planner.plan(
             np.asarray(token_ids, np.uint32), request.namespace, request.exact_prefix_tokens, self._texts.get(rid)
         )
-        if isinstance(answer, ReusePlan) and self._second_sight is not None:
-            due = self._second_sight.due(request.token_ids, request.namespace, answer)
+        if isinstance(answer, ReusePlan) and self._refresh is not None:
+            due = self._refresh.due(request.token_ids, request.namespace, answer)
             if due:
-                self._second_sight.served(due)
+                self._refresh.served(due)
                 answer = Decline(DeclineReason.DONOR_REFRESH, "passages seen before have no donor yet")
         if isinstance(answer, Decline):
             self._declines[rid] = answer
@@ -102,12 +102,12 @@ class PlannerProvider(SemanticPrefixProvider):
     def on_request_blended(self, rid: str, plan: ReusePlan, exact_tokens: int) -> None:
         """Its new passages were computed behind inexact KV: nobody keeps them, but when they come again they count."""
         request = self._staged.get(rid)
-        if request is None or self._second_sight is None:
+        if request is None or self._refresh is None:
             return
-        self._second_sight.served(())
+        self._refresh.served(())
         least = self._planner.gates.min_run_tokens
         novel: list[TokenRange] = [part for part in novel_stretches(plan, exact_tokens) if len(part) >= least]
-        self._second_sight.remember(request.token_ids, request.namespace, novel)
+        self._refresh.remember(request.token_ids, request.namespace, novel)
 
     def on_request_released(self, rid: str) -> None:
         self._forget(rid)
@@ -120,8 +120,8 @@ class PlannerProvider(SemanticPrefixProvider):
 
     def on_reset(self) -> None:
         self.donors.clear()
-        if self._second_sight is not None:
-            self._second_sight.clear()
+        if self._refresh is not None:
+            self._refresh.clear()
 
     def on_shutdown(self) -> None:
         self._planner.close()

@@ -237,11 +237,11 @@ class SemBlendRadixCache(UnifiedRadixCache):
         claimed = TokenRange(plan.exact_prefix_tokens, plan.claim_end)
         load_ms = (time.perf_counter() - started) * 1e3
         if parts.options.recompute_all:
-            order = FillCommand(req.rid, record.tokens, (claimed,), claimed, load_ms, tokens_due=len(claimed))
+            command = FillCommand(req.rid, record.tokens, (claimed,), claimed, load_ms, tokens_due=len(claimed))
         else:
             selection = parts.options.selection(plan.recompute_fraction)
-            checked = plan.runs if parts.options.verify_loads and parts.filler.can_choose else ()
-            order = FillCommand(
+            checked = plan.runs if parts.options.verify_loads and parts.filler.can_recompute else ()
+            command = FillCommand(
                 req.rid,
                 record.tokens,
                 plan.compute,
@@ -252,7 +252,7 @@ class SemBlendRadixCache(UnifiedRadixCache):
                 parts.options.step_tokens(plan),
                 verification_positions(checked),
             )
-        parts.filler.post(order)
+        parts.filler.post(command)
         return slots
 
     def _hold(self, key: RadixKey, needed: int, locks: list[Any]) -> tuple[DonorKV | None, int]:

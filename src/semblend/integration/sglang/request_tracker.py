@@ -24,7 +24,7 @@ from semblend.contract import (
     ReusePlan,
 )
 from semblend.contract.donor_event import Tier
-from semblend.integration.claims import cut_at, exact_until, with_share, within_holes
+from semblend.integration.claims import cut_at, exact_until, with_recompute_fraction, within_gaps
 from semblend.integration.core.provenance import provenance
 from semblend.integration.core.request_record import RequestRecord
 from semblend.integration.core.request_table import RequestTable
@@ -73,7 +73,7 @@ class RequestTracker:
         max_step_tokens: int,
         fidelity: FidelityGate = OPEN,
         model: str = "",
-        can_choose: bool = False,
+        can_recompute: bool = False,
     ) -> None:
         """``model`` is the name the engine's answers carry; ``can_choose``: loaded tokens can be computed after all."""
         self.provider = provider
@@ -83,7 +83,7 @@ class RequestTracker:
         self._max_step_tokens = max_step_tokens
         self._fidelity = fidelity
         self._model = model
-        self._can_choose = can_choose
+        self._can_recompute = can_recompute
         self._records: RequestTable[str, SglangRequest] = RequestTable()
 
     def __len__(self) -> int:
@@ -174,16 +174,16 @@ class RequestTracker:
 
     def _served(self, record: SglangRequest, plan: ReusePlan, limit: int) -> ReusePlan | Decline:
         """What the engine can take of a plan: whole pages, a bounded step, few enough holes, and still worth it."""
-        cut = cut_at(within_holes(plan, self._options.max_holes), limit, self._page)
+        cut = cut_at(within_gaps(plan, self._options.max_holes), limit, self._page)
         if cut is None:
             return Decline(DeclineReason.CAPACITY, "no whole page can be claimed", plan.discoveries)
-        bounded = with_share(
+        bounded = with_recompute_fraction(
             cut,
             self._fidelity,
             self._model,
             record.hints.recompute_fraction,
             self._options,
-            can_choose=self._can_choose,
+            can_recompute=self._can_recompute,
             max_computed_tokens=self._max_step_tokens,
         )
         if isinstance(bounded, Decline):

@@ -14,9 +14,9 @@ from sglang.srt.utils.hf_transformers_utils import get_tokenizer
 
 from semblend.contract import Event
 from semblend.integration.border import Border
+from semblend.integration.core.refresh_on_repeat import RefreshOnRepeat
 from semblend.integration.core.start_up import log_disabled, make_announcer, make_decoder
 from semblend.integration.event_sink import EventSink
-from semblend.integration.second_sight import SecondSight
 from semblend.integration.settings import handed_on
 from semblend.integration.sglang import hooks
 from semblend.integration.sglang.donor_kv import DonorCopier
@@ -98,9 +98,9 @@ def _parts(
     Planner.warm_up()
     donors = Donors(planner, emit, options.min_donor_tokens, page, announcer)
     metrics.count_donors = donors.__len__
-    second_sight = SecondSight(options.gates.min_run_tokens) if options.refresh_on_repeat else None
+    refresh = RefreshOnRepeat(options.gates.min_run_tokens) if options.refresh_on_repeat else None
     planned = PlannerProvider(
-        planner, donors, make_decoder(planner, border, partial(load_tokenizer, context.server_args)), second_sight
+        planner, donors, make_decoder(planner, border, partial(load_tokenizer, context.server_args)), refresh
     )
     provider = own or planned
     step_tokens = _step_tokens(context, allocator.size)
@@ -115,7 +115,7 @@ def _parts(
         max_step_tokens=step_tokens,
         fidelity=fidelity,
         model=context.server_args.served_model_name,
-        can_choose=bool(layers),
+        can_recompute=bool(layers),
     )
     filled = partial(_filled, tracker, options.recompute_all)
     filler = GapFiller(border, filled, layers, Limits(step_tokens, runner.max_running_requests))
@@ -151,9 +151,9 @@ def _emit(sink: EventSink, metrics: EngineMetrics, event: Event) -> None:
 
 
 def _filled(
-    tracker: RequestTracker, recompute_all: bool, order: FillCommand, compute_ms: float, filled: Filled | None
+    tracker: RequestTracker, recompute_all: bool, command: FillCommand, compute_ms: float, filled: Filled | None
 ) -> None:
-    if (record := tracker.known(order.rid)) is not None:
+    if (record := tracker.known(command.rid)) is not None:
         if filled is None:
             tracker.computed_whole(record, "the loaded KV could not be kept; the fault event says why")
         elif recompute_all:
@@ -161,9 +161,9 @@ def _filled(
         else:
             tracker.confirmed(
                 record,
-                order.load_ms,
+                command.load_ms,
                 compute_ms,
-                recomputed_tokens=filled.chosen_tokens,
+                recomputed_tokens=filled.recomputed_tokens,
                 selected_by=filled.policy,
             )
 

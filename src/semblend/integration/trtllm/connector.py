@@ -16,10 +16,10 @@ from semblend.integration.border import Border
 from semblend.integration.event_sink import EventSink
 from semblend.integration.settings import handed_on
 from semblend.integration.trtllm.audit import Audit
+from semblend.integration.trtllm.commands import StepCommands
 from semblend.integration.trtllm.interface import LlmRequest, SchedulerOutput
 from semblend.integration.trtllm.link import link_of
 from semblend.integration.trtllm.options import WHERE, parse_options
-from semblend.integration.trtllm.orders import StepOrders
 from semblend.integration.trtllm.start import installed_version, make_leader
 from semblend.integration.trtllm.worker_half import WorkerHalf
 
@@ -77,9 +77,9 @@ class SemBlendConnectorScheduler:
         if len(block_ids_by_layer_group) == 1:
             self.update_state_after_alloc(request, block_ids_by_layer_group[0])
 
-    def build_connector_meta(self, scheduler_output: SchedulerOutput) -> StepOrders:
+    def build_connector_meta(self, scheduler_output: SchedulerOutput) -> StepCommands:
         """Not contained either: the orders of this step keep its promises."""
-        return self.leader.orders(scheduler_output)
+        return self.leader.commands(scheduler_output)
 
     def request_finished(self, request: LlmRequest, cache_block_ids: list[int]) -> bool:
         """Pages were saved when the prefill ended: the engine may have its blocks back at once."""
@@ -140,7 +140,7 @@ class SemBlendConnectorWorker:
             self.register_kv_caches(tensor)
 
     def start_load_kv(self, stream: Any) -> None:
-        if isinstance(self._metadata, StepOrders):
+        if isinstance(self._metadata, StepCommands):
             self.half.load(self._metadata, stream)
 
     def wait_for_layer_load(self, layer_idx: int, stream: Any) -> None:
@@ -150,7 +150,7 @@ class SemBlendConnectorWorker:
         """Whole pages are saved when the forward pass is done."""
 
     def wait_for_save(self, stream: Any) -> None:
-        if isinstance(self._metadata, StepOrders):
+        if isinstance(self._metadata, StepCommands):
             self.half.save(self._metadata, stream)
 
     def get_finished(

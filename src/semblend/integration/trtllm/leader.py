@@ -25,12 +25,12 @@ from semblend.contract import (
 )
 from semblend.integration.core.request_table import RequestTable
 from semblend.integration.hints import Hints
+from semblend.integration.trtllm.commands import LoadCommand, SaveCommand, StepCommands
 from semblend.integration.trtllm.donors import Donors
 from semblend.integration.trtllm.interface import LlmRequest, SchedulerOutput
 from semblend.integration.trtllm.link import Link, Loaded, Saved, SaveFailed
 from semblend.integration.trtllm.namespace import request_namespace
 from semblend.integration.trtllm.options import TrtllmOptions
-from semblend.integration.trtllm.orders import LoadOrder, SaveOrder, StepOrders
 from semblend.integration.trtllm.plan_kinds import LoadPlan, classify, refusal
 from semblend.integration.trtllm.record import TrtllmRequest
 from semblend.pipeline.planner import Planner
@@ -59,7 +59,7 @@ class Leader:
         self._block_tokens = block_tokens
         self._records: RequestTable[int, TrtllmRequest] = RequestTable()
         self._awaiting: dict[int, str] = {}  # requests that were promised a donor and have no pages yet
-        self._loads: list[LoadOrder] = []
+        self._loads: list[LoadCommand] = []
         self.donors = Donors(planner, emit, options.min_donor_tokens, options.host_bytes)
 
     def __len__(self) -> int:
@@ -76,7 +76,7 @@ class Leader:
 
     def matched_tokens(self, request: LlmRequest, boundary: int) -> int:
         """How many tokens from ``boundary`` on are promised. An id may come back; it is another request then."""
-        self._hear()
+        self._take_reports()
         tokens = np.asarray(request.get_tokens(0), dtype=np.uint32)
         namespace = request_namespace(self._deployment, request, require_salt=self._options.require_salt)
         self._recall(request.request_id)
@@ -125,7 +125,7 @@ class Leader:
     def _recall(self, request_id: int) -> None:
         """Its pages are no longer its own: an order that has not gone out would write into somebody else's."""
         self._awaiting.pop(request_id, None)
-        self._loads = [order for order in self._loads if order.request_id != request_id]
+        self._loads = [command for command in self._loads if command.request_id != request_id]
 
     # -- one step ----------------------------------------------------------------------------------------------------
 
@@ -144,7 +144,7 @@ class Leader:
         self._awaiting.pop(request.request_id, None)
         record.loaded_tokens = len(pages) * size
         if pages:
-            self._loads.append(LoadOrder(request.request_id, load.donor_id, first, pages))
+            self._loads.append(LoadCommand(request.request_id, load.donor_id, first, pages))
         else:
             record.decline = Decline(DeclineReason.CAPACITY, "the engine gave no page for what was offered")
         return len(pages)
@@ -158,19 +158,19 @@ class Leader:
                 return tuple(pages[:n])
         return tuple(pages)
 
-    def orders(self, output: SchedulerOutput) -> StepOrders:
-        self._hear()
+    def commands(self, output: SchedulerOutput) -> StepCommands:
+        self._take_reports()
         loads, self._loads = tuple(self._loads), []
-        for order in loads:
-            record = self._records.get(order.request_id)
+        for command in loads:
+            record = self._records.get(command.request_id)
             assert record is not None, "a claimed request is never forgotten"
-            donors, boundary = (order.donor_id,), record.load.boundary
-            self._emit(LoadAdvertised(str(order.request_id), donors, record.loaded_tokens, boundary))
+            donors, boundary = (command.donor_id,), record.load.boundary
+            self._emit(LoadAdvertised(str(command.request_id), donors, record.loaded_tokens, boundary))
         is_concerned = self._options.materialization != "off" and self._obstacle is None
         saves = tuple(self._saves(output)) if is_concerned else ()
-        return StepOrders(loads, self.donors.take_dropped(set(self._awaiting.values())), saves)
+        return StepCommands(loads, self.donors.take_dropped(set(self._awaiting.values())), saves)
 
-    def _saves(self, output: SchedulerOutput) -> list[SaveOrder]:
+    def _saves(self, output: SchedulerOutput) -> list[SaveCommand]:
         """Prompts whose prefill ends in this step: whole pages, all of them exact KV."""
         saves = []
         scheduled = [(data, True) for data in output.new_requests] + [(data, False) for data in output.cached_requests]
@@ -183,11 +183,11 @@ class Leader:
             if record.is_offered and data.computed_position < len(record.tokens) - 1:  # it had not ended after all
                 self.donors.withdraw(record.donor_id or "", "incomplete")
                 record.is_offered = False
-            if is_prefilled and self.loads_pages and (order := self._save(data.request_id, record)) is not None:
-                saves.append(order)
+            if is_prefilled and self.loads_pages and (command := self._save(data.request_id, record)) is not None:
+                saves.append(command)
         return saves
 
-    def _save(self, request_id: int, record: TrtllmRequest) -> SaveOrder | None:
+    def _save(self, request_id: int, record: TrtllmRequest) -> SaveCommand | None:
         blocks = len(record.tokens) // self._block_tokens
         if record.is_offered or not 0 < blocks <= len(record.block_ids):
             return None
@@ -200,11 +200,11 @@ class Leader:
         if candidate is None or not self.donors.begin_save(candidate, self._link.page_bytes):
             return None
         record.donor_id = candidate.donor_id
-        return SaveOrder(candidate.donor_id, pages)
+        return SaveCommand(candidate.donor_id, pages)
 
-    def _hear(self) -> None:
-        for news in self._link.take():
-            match news:
+    def _take_reports(self) -> None:
+        for report in self._link.take():
+            match report:
                 case Saved(donor_id):
                     self.donors.saved(donor_id)
                 case SaveFailed(donor_id):
@@ -231,7 +231,7 @@ class Leader:
     # -- a request ends ----------------------------------------------------------------------------------------------
 
     def finished(self, request: LlmRequest) -> None:
-        self._hear()
+        self._take_reports()
         self._recall(request.request_id)
         record = self._records.pop(request.request_id)
         if record is None:

@@ -29,7 +29,7 @@ class Loaded:
     load_ms: float
 
 
-News = Saved | SaveFailed | Loaded
+WorkerReport = Saved | SaveFailed | Loaded
 
 
 class Link:
@@ -40,13 +40,13 @@ class Link:
         self.fault = "the worker has not registered its KV cache"
         self.page_bytes = 0
         self.page_count = 0
-        self._news: deque[News] = deque()
+        self._reports: deque[WorkerReport] = deque()
 
-    def say(self, news: News) -> None:
-        self._news.append(news)
+    def report(self, report: WorkerReport) -> None:
+        self._reports.append(report)
 
-    def take(self) -> list[News]:
-        return [self._news.popleft() for _ in range(len(self._news))]
+    def take(self) -> list[WorkerReport]:
+        return [self._reports.popleft() for _ in range(len(self._reports))]
 
 
 _lock: Final = threading.Lock()

@@ -49,10 +49,10 @@ class TrtllmRequest(RequestRecord):
             self.block_ids += data.new_block_ids
         if self._reports == 2:
             self._confirm(data.computed_position)
-        return not self._may_have_holes and self._ends(data.computed_position, data.num_scheduled_tokens)
+        return not self._may_have_gaps and self._ends(data.computed_position, data.num_scheduled_tokens)
 
     @property
-    def _may_have_holes(self) -> bool:
+    def _may_have_gaps(self) -> bool:
         """An offer of which nobody knows how much was served, or of which more was served than loaded."""
         return bool(self.load.tokens) and (self.served_tokens is None or self.served_tokens > self.loaded_tokens)
 

@@ -10,8 +10,8 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from semblend.integration.trtllm.commands import LoadCommand, SaveCommand, StepCommands
 from semblend.integration.trtllm.link import Loaded, Saved, SaveFailed
-from semblend.integration.trtllm.orders import LoadOrder, SaveOrder, StepOrders
 
 if TYPE_CHECKING:
     from semblend.integration.border import Border
@@ -38,36 +38,38 @@ class WorkerHalf:
     def refuse(self, why: str) -> None:
         self._pool, self._link.fault = None, why
 
-    def load(self, orders: StepOrders, stream: Any) -> None:
+    def load(self, commands: StepCommands, stream: Any) -> None:
         """A load that breaks is not contained: the engine counts these pages as computed, and nothing can take a
         promise back here. Better a failed step than an answer over a hole.
         """
         with _on(stream):
-            for order in orders.loads:
-                self._load(order)
-        for donor_id in orders.drops:
+            for command in commands.loads:
+                self._load(command)
+        for donor_id in commands.drops:
             self._held.pop(donor_id, None)
 
-    def save(self, orders: StepOrders, stream: Any) -> None:
-        if orders.saves and stream is not None:
+    def save(self, commands: StepCommands, stream: Any) -> None:
+        if commands.saves and stream is not None:
             stream.synchronize()
-        for order in orders.saves:
-            self._link.say(
-                self._border.call("save", "", partial(self._save, order), SaveFailed(order.donor_id))  # type: ignore[arg-type]
+        for command in commands.saves:
+            self._link.report(
+                self._border.call("save", "", partial(self._save, command), SaveFailed(command.donor_id))  # type: ignore[arg-type]
             )
 
-    def _load(self, order: LoadOrder) -> None:
+    def _load(self, command: LoadCommand) -> None:
         started = time.perf_counter()
-        pages = self._held[order.donor_id][order.first_block : order.first_block + len(order.block_ids)]
-        if len(pages) != len(order.block_ids):
-            raise RuntimeError(f"donor {order.donor_id} holds {len(pages)} of {len(order.block_ids)} ordered pages")
-        for place, page in zip(self._checked(order.block_ids), pages, strict=True):
+        pages = self._held[command.donor_id][command.first_block : command.first_block + len(command.block_ids)]
+        if len(pages) != len(command.block_ids):
+            raise RuntimeError(
+                f"donor {command.donor_id} holds {len(pages)} of {len(command.block_ids)} requested pages"
+            )
+        for place, page in zip(self._checked(command.block_ids), pages, strict=True):
             _write(self._pool, place, page)
-        self._link.say(Loaded(order.request_id, (time.perf_counter() - started) * 1e3))
+        self._link.report(Loaded(command.request_id, (time.perf_counter() - started) * 1e3))
 
-    def _save(self, order: SaveOrder) -> Saved:
-        self._held[order.donor_id] = [_to_host(self._pool[place]) for place in self._checked(order.block_ids)]
-        return Saved(order.donor_id)
+    def _save(self, command: SaveCommand) -> Saved:
+        self._held[command.donor_id] = [_to_host(self._pool[place]) for place in self._checked(command.block_ids)]
+        return Saved(command.donor_id)
 
     def _checked(self, places: tuple[int, ...]) -> tuple[int, ...]:
         """The engine reports a block without a page as -1, which an array would take for its last page."""

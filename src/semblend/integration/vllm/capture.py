@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from semblend.contract import Namespace
 from semblend.integration.core.donor_book import Donor, DonorBook
+from semblend.integration.vllm.commands import CaptureCommand
 from semblend.integration.vllm.options import ConnectorOptions
-from semblend.integration.vllm.orders import CaptureOrder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from vllm.v1.request import Request
 
 # Blocks of finished requests that may wait for their copy at one time; beyond that a capture is given up.
-MAX_WAITING_BLOCKS_SHARE: Final = 0.25
+MAX_WAITING_FRACTION: Final = 0.25
 
 
 @dataclass(slots=True)
@@ -36,7 +36,7 @@ class CaptureJob:
     released_blocks: tuple[int, ...] | None = None  # set when the request is over and its blocks wait for us
 
 
-class CaptureDesk:
+class CaptureQueue:
     """Jobs by request. ``on_evicted`` hears of donors that made room, ``on_given_up`` of those never completed."""
 
     def __init__(
@@ -102,7 +102,7 @@ class CaptureDesk:
             del self._waiting[request_id]
         return found[0] if found else None
 
-    def slices(self, block_ids_of: Callable[[str], list[int]]) -> list[CaptureOrder]:
+    def slices(self, block_ids_of: Callable[[str], list[int]]) -> list[CaptureCommand]:
         """The next slice of every job whose prefill is done. Preempted requests lose what was copied."""
         for job in list(self._jobs.values()):
             if job.request.num_preemptions != job.preemptions:
@@ -111,15 +111,15 @@ class CaptureDesk:
         blocks = [(job, job.released_blocks or ()) for job in self._waiting.values()]
         blocks += [(job, tuple(block_ids_of(job.request.request_id))) for job in ready]
         # Nothing below can fail: a slice once cut is on its way.
-        orders: list[CaptureOrder] = []
+        commands: list[CaptureCommand] = []
         budget = self._step_tokens
         for job, block_ids in blocks:
             tokens = min(job.tokens - job.cursor, budget)
             if not tokens:
                 break
             budget -= -(-tokens // self._block_tokens) * self._block_tokens
-            orders.append(self._slice(job, tokens, block_ids))
-        return orders
+            commands.append(self._slice(job, tokens, block_ids))
+        return commands
 
     def finish(self, request: Request, block_ids: list[int], total_blocks: int, lent_blocks: int = 0) -> bool:
         """The request is over. True when its blocks must wait until the rest of its copy is done."""
@@ -129,7 +129,7 @@ class CaptureDesk:
         is_whole = job.preemptions == request.num_preemptions and request.num_computed_tokens >= job.tokens
         waiting_blocks = self.waiting_blocks + lent_blocks + len(block_ids)
         needed = -(-job.tokens // self._block_tokens)
-        if not is_whole or len(block_ids) < needed or waiting_blocks > MAX_WAITING_BLOCKS_SHARE * total_blocks:
+        if not is_whole or len(block_ids) < needed or waiting_blocks > MAX_WAITING_FRACTION * total_blocks:
             self.give_up(job)
             return False
         job.released_blocks, job.held_blocks = tuple(block_ids), len(block_ids)
@@ -176,10 +176,10 @@ class CaptureDesk:
         self._dropped.append(job.donor_id)
         self._on_given_up(job.donor_id)
 
-    def _slice(self, job: CaptureJob, tokens: int, block_ids: tuple[int, ...]) -> CaptureOrder:
+    def _slice(self, job: CaptureJob, tokens: int, block_ids: tuple[int, ...]) -> CaptureCommand:
         first = job.cursor // self._block_tokens
         last = -(-(job.cursor + tokens) // self._block_tokens)
-        order = CaptureOrder(
+        command = CaptureCommand(
             request_id=job.request.request_id,
             donor_id=job.donor_id,
             donor_tokens=job.tokens,
@@ -189,7 +189,7 @@ class CaptureDesk:
             release=job.released_blocks is not None and job.cursor + tokens == job.tokens,
         )
         job.cursor += tokens
-        if order.is_last:
+        if command.is_last:
             jobs = self._jobs if job.released_blocks is None else self._waiting
             del jobs[job.request.request_id]
-        return order
+        return command

@@ -23,8 +23,8 @@ from semblend.integration.announce import SILENT, Announcer
 from semblend.integration.border import Border
 from semblend.integration.core.start_up import make_announcer, make_decoder
 from semblend.integration.event_sink import EventSink
+from semblend.integration.vllm.commands import Readiness, StepCommands, StepReport
 from semblend.integration.vllm.options import parse_options
-from semblend.integration.vllm.orders import Readiness, StepNews, StepOrders
 from semblend.integration.vllm.scheduler_half import SchedulerHalf
 from semblend.integration.vllm.start import (
     announce,
@@ -107,9 +107,9 @@ class SemBlendConnectorV1(KVConnectorBase_V1):
         """Nothing to do: layers are reached through the engine's own forward context."""
 
     def start_load_kv(self, forward_context: ForwardContext, **kwargs: Any) -> None:
-        orders = self._orders()
-        if self._worker is not None and orders is not None:
-            self._worker.load(orders)
+        commands = self._commands()
+        if self._worker is not None and commands is not None:
+            self._worker.load(commands)
 
     def wait_for_layer_load(self, layer_name: str) -> None:
         """Loads are complete before the forward begins."""
@@ -120,9 +120,9 @@ class SemBlendConnectorV1(KVConnectorBase_V1):
         """Captures wait until the step's forward is done."""
 
     def wait_for_save(self) -> None:
-        orders = self._orders()
-        if self._worker is not None and orders is not None:
-            self._worker.save(orders)
+        commands = self._commands()
+        if self._worker is not None and commands is not None:
+            self._worker.save(commands)
 
     def get_transfer_results(self, finished_req_ids: set[str]) -> KVConnectorTransferResults:
         released = self._worker.take_released() if self._worker is not None else set()
@@ -131,12 +131,12 @@ class SemBlendConnectorV1(KVConnectorBase_V1):
     def get_block_ids_with_load_errors(self) -> set[int]:
         return self._worker.take_invalid_blocks() if self._worker is not None else set()
 
-    def build_connector_worker_meta(self) -> StepNews | None:
-        return self._worker.take_news() if self._worker is not None else None
+    def build_connector_worker_meta(self) -> StepReport | None:
+        return self._worker.take_report() if self._worker is not None else None
 
-    def _orders(self) -> StepOrders | None:
+    def _commands(self) -> StepCommands | None:
         metadata = self._connector_metadata
-        return metadata if isinstance(metadata, StepOrders) else None
+        return metadata if isinstance(metadata, StepCommands) else None
 
     # -- scheduler side ----------------------------------------------------------------------------------------------
 
@@ -197,34 +197,34 @@ class SemBlendConnectorV1(KVConnectorBase_V1):
             "allocate",
             request.request_id,
             partial(half.allocated, request, blocks, num_external_tokens),
-            partial(self._break_promise, request, blocks, num_external_tokens),
+            partial(self._fail_claim, request, blocks, num_external_tokens),
         )
 
-    def _break_promise(self, request: Request, blocks: KVCacheBlocks, num_external_tokens: int) -> None:
+    def _fail_claim(self, request: Request, blocks: KVCacheBlocks, num_external_tokens: int) -> None:
         self._fault("allocate")
         if num_external_tokens:
-            self._half.break_promise(request, blocks, num_external_tokens, "the order could not be written")
+            self._half.fail_claim(request, blocks, num_external_tokens, "the order could not be written")
 
     def build_connector_meta(self, scheduler_output: SchedulerOutput) -> KVConnectorMetadata:
         half = self._half
         loads = half.take_loads()
         is_idle = not scheduler_output.total_num_scheduled_tokens
-        return self._border.call("orders", "", partial(half.orders, loads, idle=is_idle), partial(self._only, loads))
+        return self._border.call("orders", "", partial(half.commands, loads, idle=is_idle), partial(self._only, loads))
 
-    def _only(self, loads: list[Any]) -> StepOrders:
+    def _only(self, loads: list[Any]) -> StepCommands:
         self._fault("orders")
-        return StepOrders(loads, releases=self._half.give_up_captures())
+        return StepCommands(loads, releases=self._half.give_up_captures())
 
     def update_connector_output(self, connector_output: KVConnectorOutput) -> None:
-        news = connector_output.kv_connector_worker_meta
-        if isinstance(news, StepNews):
+        report = connector_output.kv_connector_worker_meta
+        if isinstance(report, StepReport):
             half = self._half
-            self._border.call("news", "", partial(half.heard, news), partial(self._fault, "news"))
-            self._border.call("donors", "", partial(half.donors.heard, news), partial(self._lose, news))
+            self._border.call("news", "", partial(half.on_report, report), partial(self._fault, "news"))
+            self._border.call("donors", "", partial(half.donors.on_report, report), partial(self._lose, report))
 
-    def _lose(self, news: StepNews) -> None:
+    def _lose(self, report: StepReport) -> None:
         self._fault("donors")
-        self._half.donors.lose(news)
+        self._half.donors.lose(report)
 
     def request_finished(self, request: Request, block_ids: list[int]) -> tuple[bool, dict[str, Any] | None]:
         half = self._half

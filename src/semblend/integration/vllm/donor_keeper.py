@@ -23,11 +23,17 @@ from semblend.integration.announce import SILENT, Announcer
 from semblend.integration.core.donor_book import Donor, DonorBook
 from semblend.integration.core.findable_donors import FindableDonors
 from semblend.integration.core.metrics import MetricsRecorder
-from semblend.integration.vllm.capture import CaptureDesk
+from semblend.integration.vllm.capture import CaptureQueue
+from semblend.integration.vllm.commands import CaptureCommand, PrefillCommand, StepReport
 from semblend.integration.vllm.options import ConnectorOptions
-from semblend.integration.vllm.orders import CaptureOrder, StepNews, StudyOrder
+from semblend.integration.vllm.passage_prefill import (
+    HEAD_TOKENS,
+    MAX_HELD_FRACTION,
+    PassageJob,
+    PassageQueue,
+    passage_text,
+)
 from semblend.integration.vllm.request_record import VllmRequest
-from semblend.integration.vllm.study import HEAD_TOKENS, MAX_HELD_SHARE, StudyDesk, StudyJob, study_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -81,15 +87,15 @@ class DonorKeeper:
         self._ranks = ranks
         self._book = DonorBook(options.host_bytes)
         self._findable = FindableDonors(planner, emit, announcer)
-        self._desk = CaptureDesk(options, self._book, block_tokens, bytes_per_token, self._evicted, self._given_up)
-        self._studies = StudyDesk()
-        self._copying: dict[str, StudyJob] = {}  # studied, and on their way into the store
-        self._unstudied: list[tuple[VllmRequest, list[TokenRange]]] = []
+        self._captures = CaptureQueue(options, self._book, block_tokens, bytes_per_token, self._evicted, self._given_up)
+        self._passages = PassageQueue()
+        self._copying: dict[str, PassageJob] = {}  # studied, and on their way into the store
+        self._passages_left: list[tuple[VllmRequest, list[TokenRange]]] = []
         self._unheld: list[str] = []
         self._candidates: dict[str, tuple[VllmRequest, int]] = {}
         self._capturing: dict[str, _Capture] = {}
         self._ranks_stored: dict[str, int] = {}
-        self._told = (-1, -1)
+        self._last_gauges = (-1, -1)
         self._session = secrets.token_hex(4)
         self._serial = 0
 
@@ -110,12 +116,12 @@ class DonorKeeper:
 
     @property
     def has_waiting_blocks(self) -> bool:
-        return bool(self._desk.waiting_blocks or len(self._studies) or self._unheld)
+        return bool(self._captures.waiting_blocks or len(self._passages) or self._unheld)
 
     @property
     def is_lending(self) -> bool:
         """Whether blocks of finished requests are lent to studies."""
-        return bool(len(self._studies))
+        return bool(len(self._passages))
 
     def used(self, plan: ReusePlan) -> None:
         for donor_id in plan.donor_ids:
@@ -130,23 +136,23 @@ class DonorKeeper:
     def leave(self, request_id: str) -> None:
         """The request is not computed exactly after all, or is gone."""
         self._candidates.pop(request_id, None)
-        self._desk.cancel(request_id)
+        self._captures.cancel(request_id)
 
-    def give_up_captures(self, lost: list[CaptureOrder]) -> list[str]:
+    def give_up_captures(self, lost: list[CaptureCommand]) -> list[str]:
         """Stop every copy, and those whose slices were ``lost``; the finished requests that waited for one."""
-        self._give_up([order.donor_id for order in lost])
-        return [order.request_id for order in lost if order.release] + self._let_go()
+        self._give_up([command.donor_id for command in lost])
+        return [command.request_id for command in lost if command.release] + self._let_go()
 
     def abandon(self, request_id: str) -> None:
         """Something broke at the end of a request: its blocks are freed, so nothing may be copied from them."""
         self._candidates.pop(request_id, None)
-        self._desk.abandon(request_id)
-        if (study := self._studies.drop(request_id)) is not None and study.copy is not None:
-            self._desk.give_up(study.copy)
+        self._captures.abandon(request_id)
+        if (prefill := self._passages.drop(request_id)) is not None and prefill.copy is not None:
+            self._captures.give_up(prefill.copy)
 
-    def lose(self, news: StepNews) -> None:
+    def lose(self, report: StepReport) -> None:
         """The news could not be taken in: what they were about is given up, on both sides."""
-        self._give_up([*news.stored, *news.capture_faults, *news.study_faults])
+        self._give_up([*report.stored, *report.capture_faults, *report.prefill_faults])
 
     def _give_up(self, donor_ids: list[str]) -> None:
         for donor_id in donor_ids:
@@ -154,75 +160,75 @@ class DonorKeeper:
             self._planner.forget(donor_id)
             self._book.remove(donor_id)
             self._announcer.withdrawn(donor_id, "given_up")
-            self._desk.drop_donor(donor_id)
-            if (request_id := self._desk.stop_waiting(donor_id)) is not None:
+            self._captures.drop_donor(donor_id)
+            if (request_id := self._captures.stop_waiting(donor_id)) is not None:
                 self._unheld.append(request_id)
-            if (study := self._studies.drop_donor(donor_id)) is not None:
-                self._end_study(study)
+            if (prefill := self._passages.drop_donor(donor_id)) is not None:
+                self._end_prefill(prefill)
 
-    def offer_study(
+    def offer_passages(
         self, record: VllmRequest, novel: list[TokenRange], block_ids: list[int], total_blocks: int
     ) -> bool:
         """A blended request is over. True when its blocks must wait until its ``novel`` passages were studied."""
         room = sum(len(part) for part in novel) + HEAD_TOKENS
-        held = self._desk.waiting_blocks + self._studies.held_blocks + len(block_ids)
-        may_lend = held <= MAX_HELD_SHARE * total_blocks and self._studies.has_room(room)
-        if not self._options.prefill_passages or not may_lend or not self._desk.wants(record.hints.capture, room):
-            self._unstudied.append((record, novel))
+        held = self._captures.waiting_blocks + self._passages.held_blocks + len(block_ids)
+        may_lend = held <= MAX_HELD_FRACTION * total_blocks and self._passages.has_room(room)
+        if not self._options.prefill_passages or not may_lend or not self._captures.wants(record.hints.capture, room):
+            self._passages_left.append((record, novel))
             return False
         own_blocks = block_ids[-(-record.exact_prefix_tokens // self._block_tokens) :]
-        tokens = study_text(record.tokens, novel, len(own_blocks) * self._block_tokens)
+        tokens = passage_text(record.tokens, novel, len(own_blocks) * self._block_tokens)
         scratch = tuple(own_blocks[: -(-len(tokens) // self._block_tokens)])
-        self._studies.add(StudyJob(record, novel, tokens, scratch, len(block_ids)))
+        self._passages.add(PassageJob(record, novel, tokens, scratch, len(block_ids)))
         return True
 
-    def study(self, *, idle: bool, pressed: bool) -> StudyOrder | None:
+    def prefill(self, *, idle: bool, pressed: bool) -> PrefillCommand | None:
         """This step's slice, if nobody needs the engine. What it completes is copied from this step on.
 
         ``pressed``: somebody waits for blocks, so none may be lent.
         """
-        if self._studies.note(idle=idle) or pressed:
+        if self._passages.note(idle=idle) or pressed:
             self.stop_lending()
-        job = self._studies.first() if idle else None
+        job = self._passages.first() if idle else None
         while job is not None and job.copy is None and not self._begin(job):
-            self._studies.drop(job.request_id)
-            self._end_study(job)
-            job = self._studies.first()
+            self._passages.drop(job.request_id)
+            self._end_prefill(job)
+            job = self._passages.first()
         if job is None:
             return None
-        order = self._studies.next_slice(job)
+        command = self._passages.next_slice(job)
         if job.is_done and job.copy is not None:
             self._copying[job.copy.donor_id] = job
-            self._desk.await_copy(job.copy)
-        return order
+            self._captures.await_copy(job.copy)
+        return command
 
     def stop_lending(self) -> None:
         """Blocks lent to studies go back with the next orders."""
-        for job in self._studies.take_all():
-            self._end_study(job)
+        for job in self._passages.take_all():
+            self._end_prefill(job)
 
-    def _begin(self, job: StudyJob) -> bool:
+    def _begin(self, job: PassageJob) -> bool:
         """Late, so that no donor makes room for a study that never runs, and nothing is studied twice."""
         record = job.record
         if not self._is_new(record, job.tokens):
             return False
-        job.copy = self._desk.reserve(record.request, self._new_id(), len(job.tokens), record.namespace)
+        job.copy = self._captures.reserve(record.request, self._new_id(), len(job.tokens), record.namespace)
         if job.copy is None:
             return False
         job.copy.released_blocks, job.copy.held_blocks = job.block_ids, job.held_blocks
         self._capturing[job.copy.donor_id] = _Capture(record, job.tokens)
         return True
 
-    def _end_study(self, job: StudyJob) -> None:
+    def _end_prefill(self, job: PassageJob) -> None:
         """Without a donor: the blocks go back, and the passages may try again when they come again."""
         if job.copy is not None:
-            self._desk.give_up(job.copy)
+            self._captures.give_up(job.copy)
         self._unheld.append(job.request_id)
-        self._unstudied.append((job.record, job.novel))
+        self._passages_left.append((job.record, job.novel))
 
-    def take_unstudied(self) -> list[tuple[VllmRequest, list[TokenRange]]]:
+    def take_passages_left(self) -> list[tuple[VllmRequest, list[TokenRange]]]:
         """Passages that have no donor after all."""
-        taken, self._unstudied = self._unstudied, []
+        taken, self._passages_left = self._passages_left, []
         return taken
 
     def take_unheld(self) -> list[str]:
@@ -233,14 +239,14 @@ class DonorKeeper:
     def _let_go(self) -> list[str]:
         """Give up every copy and study; the finished requests whose blocks waited for one."""
         self.stop_lending()
-        return self.take_unheld() + self._desk.forget_all()
+        return self.take_unheld() + self._captures.forget_all()
 
-    def slices(self, block_ids_of: Callable[[str], list[int]]) -> list[CaptureOrder]:
+    def slices(self, block_ids_of: Callable[[str], list[int]]) -> list[CaptureCommand]:
         """This step's copies, for prefills that earlier steps completed."""
         ready = [c for c in self._candidates.values() if c[0].request.num_computed_tokens >= c[1]]
         for record, tokens in ready[:DECISIONS_PER_STEP]:
             self._decide(record, tokens)
-        return self._desk.slices(block_ids_of)
+        return self._captures.slices(block_ids_of)
 
     def finished(self, record: VllmRequest, block_ids: list[int], total_blocks: int) -> bool:
         """The request is over. True when its blocks must wait until their copy is done."""
@@ -249,39 +255,39 @@ class DonorKeeper:
                 self._decide(*candidate)
             else:
                 del self._candidates[record.request_id]
-        return self._desk.finish(record.request, block_ids, total_blocks, self._studies.held_blocks)
+        return self._captures.finish(record.request, block_ids, total_blocks, self._passages.held_blocks)
 
     def take_dropped(self) -> list[str]:
-        return self._desk.take_dropped()
+        return self._captures.take_dropped()
 
-    def heard(self, news: StepNews) -> None:
-        if news.studied_tokens:
-            self._metrics.record_study(news.studied_tokens, news.study_ms / 1e3)
-        if news.captured_tokens:
-            self._metrics.record_capture(news.captured_tokens, news.capture_ms / 1e3)
-        for donor_id, error in news.study_faults.items():  # the cause, if the copy failed, too
+    def on_report(self, report: StepReport) -> None:
+        if report.prefilled_tokens:
+            self._metrics.record_prefill(report.prefilled_tokens, report.prefill_ms / 1e3)
+        if report.captured_tokens:
+            self._metrics.record_capture(report.captured_tokens, report.capture_ms / 1e3)
+        for donor_id, error in report.prefill_faults.items():  # the cause, if the copy failed, too
             self._lost(donor_id, "study", error)
-        for donor_id, error in news.capture_faults.items():
+        for donor_id, error in report.capture_faults.items():
             self._lost(donor_id, "capture", error)
-        for donor_id, ranks in news.stored.items():
+        for donor_id, ranks in report.stored.items():
             if donor_id not in self._capturing:
                 continue
             self._ranks_stored[donor_id] = self._ranks_stored.get(donor_id, 0) + ranks
             if self._ranks_stored[donor_id] >= self._ranks:
                 del self._ranks_stored[donor_id]
                 self._complete(donor_id)
-        self._tell_size()
+        self._update_gauges()
 
-    def _tell_size(self) -> None:
+    def _update_gauges(self) -> None:
         size = (len(self._book), self._book.bytes_held)
-        if size != self._told:
-            self._told = size
+        if size != self._last_gauges:
+            self._last_gauges = size
             self._metrics.set_gauges(*size)
 
     def forget_all(self) -> list[str]:
         """Drop every donor; the finished requests whose blocks were waiting and must be released without a copy."""
         held = self._let_go()
-        self._unstudied.clear()
+        self._passages_left.clear()
         self._announcer.purged("reset")
         for donor_id in self._book.ids():
             self._drop(donor_id, "reset")
@@ -289,7 +295,7 @@ class DonorKeeper:
         self._capturing.clear()
         self._copying.clear()
         self._ranks_stored.clear()
-        self._tell_size()
+        self._update_gauges()
         return held
 
     def _decide(self, record: VllmRequest, tokens: int) -> None:
@@ -297,7 +303,7 @@ class DonorKeeper:
         if not self._is_wanted(record, record.tokens[:tokens]):
             return
         donor_id = self._new_id()
-        if self._desk.open(record.request, donor_id, tokens, record.namespace):
+        if self._captures.open(record.request, donor_id, tokens, record.namespace):
             record.donor_id = donor_id
             self._capturing[donor_id] = _Capture(record, record.tokens[:tokens])
 
@@ -308,7 +314,7 @@ class DonorKeeper:
     def _is_wanted(self, record: VllmRequest, tokens: NDArray[np.uint32]) -> bool:
         """Wanted by the policy, and new."""
         refresh = record.decline is not None and record.decline.reason is DeclineReason.DONOR_REFRESH
-        if not refresh and not self._desk.wants(record.hints.capture, len(tokens)):
+        if not refresh and not self._captures.wants(record.hints.capture, len(tokens)):
             return False
         return self._is_new(record, tokens)
 
@@ -330,7 +336,7 @@ class DonorKeeper:
         self._copying.pop(donor_id, None)
         donor = self._book.store(donor_id)
         if donor is None:  # evicted or reset while it was copied
-            self._desk.drop_donor(donor_id)
+            self._captures.drop_donor(donor_id)
             return
         known = self._findable.reusable(capture.tokens, capture.namespace)
         superseded = self._findable.continued_by(known, self._book.tokens_of)
@@ -356,15 +362,15 @@ class DonorKeeper:
 
     def _lost(self, donor_id: str, stage: str, error: str) -> None:
         capture = self._capturing.get(donor_id)
-        self._desk.cancel_donor(donor_id)
+        self._captures.cancel_donor(donor_id)
         self._give_up([donor_id])
         if capture is not None:
             self._emit(FaultContained(capture.request_id, stage, error))
 
     def _given_up(self, donor_id: str) -> None:
         self._ranks_stored.pop(donor_id, None)
-        if (study := self._copying.pop(donor_id, None)) is not None:
-            self._unstudied.append((study.record, study.novel))
+        if (prefill := self._copying.pop(donor_id, None)) is not None:
+            self._passages_left.append((prefill.record, prefill.novel))
         capture = self._capturing.pop(donor_id, None)
         if capture is not None and capture.record.donor_id == donor_id:
             capture.record.donor_id = None  # nobody is promised a donor that will not be
@@ -375,7 +381,7 @@ class DonorKeeper:
 
     def _drop(self, donor_id: str, reason: str) -> None:
         if (donor := self._book.remove(donor_id)) is not None:
-            self._desk.drop_donor(donor_id)
+            self._captures.drop_donor(donor_id)
             self._gone(donor, reason)
         else:  # the books never had it, the index may
             self._planner.forget(donor_id)

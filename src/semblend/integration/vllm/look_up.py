@@ -8,8 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from semblend.contract import Decline, DeclineReason, ReusePlan, TokenRange
-from semblend.integration.claims import exact_until, prefix_shaped, with_share
-from semblend.integration.second_sight import SecondSight, novel_stretches
+from semblend.integration.claims import exact_until, prefix_shaped, with_recompute_fraction
+from semblend.integration.core.refresh_on_repeat import RefreshOnRepeat, novel_stretches
 from semblend.plan.fidelity import OPEN, FidelityGate
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Capabilities:
     model: str = ""  # as the engine's answers name it
 
     @property
-    def can_choose(self) -> bool:
+    def can_recompute(self) -> bool:
         """Whether loaded tokens can be computed after all. Ranks see different heads and would choose differently."""
         return self.sparse_forward and self.ranks == 1
 
@@ -57,9 +57,9 @@ class LookUp:
         self._decoder = decoder
         self._can = capabilities
         self._fidelity = fidelity
-        self._fills_holes = capabilities.sparse_forward and planner.settings.strict_prefix_boundary
+        self._fills_gaps = capabilities.sparse_forward and planner.settings.strict_prefix_boundary
         self._plans_fragments = decoder is not None and not planner.settings.exact_materialization_only
-        self._second_sight = SecondSight(options.gates.min_run_tokens) if options.refresh_on_repeat else None
+        self._refresh = RefreshOnRepeat(options.gates.min_run_tokens) if options.refresh_on_repeat else None
 
     def stage(self, record: VllmRequest) -> None:
         """A prompt has arrived: let the semantic path begin, elsewhere."""
@@ -75,7 +75,7 @@ class LookUp:
             return refusal
         text = record.text if self._plans_fragments else None
         answer = self._planner.plan(record.tokens, record.namespace, boundary, text)
-        if isinstance(answer, ReusePlan) and not self._fills_holes:
+        if isinstance(answer, ReusePlan) and not self._fills_gaps:
             ratio = self._options.gates.min_reuse_ratio
             answer = prefix_shaped(answer, ratio, may_rotate=self._can.sparse_forward)
         if isinstance(answer, ReusePlan):
@@ -90,8 +90,8 @@ class LookUp:
 
     def served(self, record: VllmRequest) -> None:
         """The engine took the answer."""
-        if self._second_sight is not None and (record.due or record.plan is not None):
-            self._second_sight.served(record.due)
+        if self._refresh is not None and (record.due or record.plan is not None):
+            self._refresh.served(record.due)
             record.due = ()
 
     def novel(self, record: VllmRequest) -> list[TokenRange]:
@@ -103,8 +103,8 @@ class LookUp:
 
     def remember(self, record: VllmRequest, novel: list[TokenRange]) -> None:
         """Nobody keeps the KV of these passages; when they come again they are worth a cold request."""
-        if self._second_sight is not None:
-            self._second_sight.remember(record.tokens, record.namespace, novel)
+        if self._refresh is not None:
+            self._refresh.remember(record.tokens, record.namespace, novel)
 
     def finish(self, record: VllmRequest) -> None:
         """What is known only at the end: discoveries that came too late for the request."""
@@ -112,8 +112,8 @@ class LookUp:
             record.discoveries = self._planner.discover(record.text, record.namespace)
 
     def forget_all(self) -> None:
-        if self._second_sight is not None:
-            self._second_sight.clear()
+        if self._refresh is not None:
+            self._refresh.clear()
 
     def _staged(self, record: VllmRequest, text: str) -> None:
         """On the decoder's thread."""
@@ -121,13 +121,13 @@ class LookUp:
         record.text = text
 
     def _fitted(self, record: VllmRequest, plan: ReusePlan) -> ReusePlan | Decline:
-        return with_share(
+        return with_recompute_fraction(
             plan,
             self._fidelity,
             self._model_of(record),
             record.hints.recompute_fraction,
             self._options,
-            can_choose=self._can.can_choose,
+            can_recompute=self._can.can_recompute,
             max_computed_tokens=self._can.max_step_tokens,
         )
 
@@ -149,6 +149,6 @@ class LookUp:
         return None
 
     def _due(self, record: VllmRequest, plan: ReusePlan) -> tuple[str, ...]:
-        if self._second_sight is None or record.hints.capture is False or self._options.capture == "hinted":
+        if self._refresh is None or record.hints.capture is False or self._options.capture == "hinted":
             return ()
-        return self._second_sight.due(record.tokens, record.namespace, plan)
+        return self._refresh.due(record.tokens, record.namespace, plan)

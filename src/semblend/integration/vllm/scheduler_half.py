@@ -28,11 +28,11 @@ from semblend.integration.claims import verification_positions
 from semblend.integration.core.metrics import MetricsRecorder
 from semblend.integration.core.provenance import provenance
 from semblend.integration.hints import KEY, read_hints
+from semblend.integration.vllm.commands import CaptureCommand, LoadCommand, Recompute, StepCommands, StepReport
 from semblend.integration.vllm.donor_keeper import DonorKeeper
 from semblend.integration.vllm.look_up import Capabilities, LookUp
 from semblend.integration.vllm.namespace import request_namespace
 from semblend.integration.vllm.options import ConnectorOptions
-from semblend.integration.vllm.orders import CaptureOrder, Choice, LoadOrder, StepNews, StepOrders
 from semblend.integration.vllm.private_blocks import PrivateBlocks
 from semblend.integration.vllm.request_record import VllmRequest
 from semblend.plan.fidelity import OPEN, FidelityGate
@@ -72,9 +72,9 @@ class SchedulerHalf:
         self._private = PrivateBlocks(capabilities.hash_tokens)
         self._claimed: dict[str, Request] = {}  # claims of this scheduling pass that no order backs yet
         self._step_tokens = 0  # holes and chosen tokens claimed in this scheduling pass
-        self._loads: list[LoadOrder] = []
+        self._loads: list[LoadCommand] = []
         self._releases: list[str] = []
-        self._cut: list[CaptureOrder] = []  # slices of this step, and the releases beside them
+        self._cut: list[CaptureCommand] = []  # slices of this step, and the releases beside them
         self._issued: list[str] = []
         self._look_up = LookUp(options, planner, decoder, capabilities, fidelity)
         self.donors = DonorKeeper(
@@ -182,26 +182,26 @@ class SchedulerHalf:
         self.donors.leave(request.request_id)
         plan = record.plan
         if claimed is None or plan is None or external_tokens != plan.claim_end - plan.exact_prefix_tokens:
-            self.break_promise(request, blocks, external_tokens, "the engine took another claim than was made")
+            self.fail_claim(request, blocks, external_tokens, "the engine took another claim than was made")
             return
-        order = self._order(record, plan, blocks)
-        self._loads.append(order)
+        command = self._load_command(record, plan, blocks)
+        self._loads.append(command)
         record.is_accepted, record.is_confirmed, record.backend_decline = True, False, None
-        record.runs = order.runs
-        record.recomputed_tokens = plan.max_recomputed_tokens if order.choice is not None else 0
-        record.computed_tokens = len(order.token_ids) + record.recomputed_tokens
+        record.runs = command.runs
+        record.recomputed_tokens = plan.max_recomputed_tokens if command.recompute is not None else 0
+        record.computed_tokens = len(command.token_ids) + record.recomputed_tokens
         record.outputs_at_load = request.num_output_tokens
         self.donors.used(plan)
-        _tell_cached(request, plan.exact_prefix_tokens, record.reused_tokens)
+        _set_cached_tokens(request, plan.exact_prefix_tokens, record.reused_tokens)
         self._emit(LoadAdvertised(request.request_id, plan.donor_ids, external_tokens, plan.exact_prefix_tokens))
 
-    def _order(self, record: VllmRequest, plan: ReusePlan, blocks: KVCacheBlocks) -> LoadOrder:
+    def _load_command(self, record: VllmRequest, plan: ReusePlan, blocks: KVCacheBlocks) -> LoadCommand:
         runs, compute = plan.runs, plan.compute
         if self._options.recompute_all:
             runs, compute = (), tuple(sorted((*plan.compute, *map(_range_of, plan.runs)), key=lambda part: part.start))
-        token_ids = [record.tokens[hole.start : hole.end] for hole in compute]
+        token_ids = [record.tokens[gap.start : gap.end] for gap in compute]
         verified = verification_positions(runs if self._options.verify_loads else ())
-        return LoadOrder(
+        return LoadCommand(
             record.request_id,
             self._claimed_blocks(blocks, plan.claim_end),
             plan.exact_prefix_tokens,
@@ -209,12 +209,12 @@ class SchedulerHalf:
             runs,
             compute,
             np.concatenate(token_ids).astype(np.int64) if token_ids else np.empty(0, np.int64),
-            choice=self._choice(record, plan, blocks) if runs else None,
+            recompute=self._recompute(record, plan, blocks) if runs else None,
             verified=verified,
             verified_ids=record.tokens[verified].astype(np.int64),
         )
 
-    def _choice(self, record: VllmRequest, plan: ReusePlan, blocks: KVCacheBlocks) -> Choice | None:
+    def _recompute(self, record: VllmRequest, plan: ReusePlan, blocks: KVCacheBlocks) -> Recompute | None:
         """What the worker needs to choose by itself: the question behind the claim, if its blocks are there by now."""
         selection = self._options.selection(plan.recompute_fraction)
         if selection is None:
@@ -223,72 +223,72 @@ class SchedulerHalf:
         block_ids = self._claimed_blocks(blocks, len(prompt))
         has_room = len(block_ids) * self._can.block_tokens >= len(prompt)
         question = prompt[plan.claim_end :] if has_room else np.empty(0, np.int64)
-        return Choice(selection, block_ids, prompt[plan.exact_prefix_tokens : plan.claim_end], question)
+        return Recompute(selection, block_ids, prompt[plan.exact_prefix_tokens : plan.claim_end], question)
 
-    def break_promise(self, request: Request, blocks: KVCacheBlocks, external_tokens: int, why: str) -> None:
+    def fail_claim(self, request: Request, blocks: KVCacheBlocks, external_tokens: int, why: str) -> None:
         """A claim that cannot be kept: the workers report its blocks as invalid and the engine computes them."""
         record = self._records[request.request_id]
         start = record.exact_prefix_tokens
         block_ids = self._claimed_blocks(blocks, start + external_tokens)
         self._loads = [load for load in self._loads if load.request_id != request.request_id]
         self._loads.append(
-            LoadOrder(
+            LoadCommand(
                 request.request_id, block_ids, start, start + external_tokens, (), (), np.empty(0, np.int64), broken=why
             )
         )
         record.is_accepted, record.backend_decline = True, Decline(DeclineReason.INTERNAL_ERROR, why)
-        _tell_cached(request, start, 0)
+        _set_cached_tokens(request, start, 0)
 
     def _claimed_blocks(self, blocks: KVCacheBlocks, end: int) -> tuple[int, ...]:
         return tuple(blocks.get_block_ids()[0][: -(-end // self._can.block_tokens)])
 
     # -- one step's orders and news ----------------------------------------------------------------------------------
 
-    def take_loads(self) -> list[LoadOrder]:
+    def take_loads(self) -> list[LoadCommand]:
         """A step begins; what the last one cut and released is on its way and nobody's to give up."""
         self._cut, self._issued = [], []
         loads, self._loads = self._loads, []
         return loads
 
-    def orders(self, loads: list[LoadOrder], *, idle: bool) -> StepOrders:
+    def commands(self, loads: list[LoadCommand], *, idle: bool) -> StepCommands:
         """What the workers do this step. Claims the engine did not take are void from here on."""
         self._step_tokens = 0
         for request in list(self._claimed.values()):
             self._withdraw(request)
         if self._blocks is None:
-            return StepOrders(loads)
+            return StepCommands(loads)
         self._private.silence(self._blocks.block_pool)
         is_pressed = self.donors.is_lending and any(not record.is_allocated for record in self._records.values())
-        study = self.donors.study(idle=idle and not self._records, pressed=is_pressed)
-        for record, novel in self.donors.take_unstudied():
+        prefill = self.donors.prefill(idle=idle and not self._records, pressed=is_pressed)
+        for record, novel in self.donors.take_passages_left():
             self._look_up.remember(record, novel)
         self._cut = captures = self.donors.slices(self._block_ids)
         self._issued, self._releases = self._releases + self.donors.take_unheld(), []
-        return StepOrders(loads, captures, self.donors.take_dropped(), self._issued, study)
+        return StepCommands(loads, captures, self.donors.take_dropped(), self._issued, prefill)
 
-    def heard(self, news: StepNews) -> None:
+    def on_report(self, report: StepReport) -> None:
         """The workers' report of a step, as far as loads go: kept or broken."""
-        for request_id, error in news.load_faults.items():
+        for request_id, error in report.load_faults.items():
             self._load_failed(request_id, error)
-        for request_id, report in news.loaded.items():
+        for request_id, loaded in report.loaded.items():
             record = self._records.get(request_id)
-            if request_id in news.load_faults:
+            if request_id in report.load_faults:
                 continue  # another rank could not keep it
             self._emit(
                 Materialized(
                     request_id,
-                    report.donor_ids,
-                    report.reused_tokens,
-                    report.computed_tokens,
-                    report.runs,
-                    report.load_ms,
-                    report.compute_ms,
+                    loaded.donor_ids,
+                    loaded.reused_tokens,
+                    loaded.computed_tokens,
+                    loaded.runs,
+                    loaded.load_ms,
+                    loaded.compute_ms,
                 )
             )
             if record is not None and record.plan is not None:
                 record.is_confirmed = True
-                record.recomputed_tokens = sum(run.length for run in record.runs) - report.reused_tokens
-                record.computed_tokens, record.selected_by = report.computed_tokens, report.selected_by
+                record.recomputed_tokens = sum(run.length for run in record.runs) - loaded.reused_tokens
+                record.computed_tokens, record.selected_by = loaded.computed_tokens, loaded.selected_by
                 self._consider_exact_head(record)
 
     def _consider_exact_head(self, record: VllmRequest) -> None:
@@ -300,7 +300,7 @@ class SchedulerHalf:
             # A preempted request would find its unwritten blocks again under its private hashes.
             self._private.uncache(record.request, self._pool)
             record.backend_decline = Decline(DeclineReason.INTERNAL_ERROR, error)
-            _tell_cached(record.request, record.exact_prefix_tokens, 0)
+            _set_cached_tokens(record.request, record.exact_prefix_tokens, 0)
         self._emit(FaultContained(request_id, "load", error))
 
     def _block_ids(self, request_id: str) -> list[int]:
@@ -324,7 +324,7 @@ class SchedulerHalf:
         holds = self.donors.finished(record, block_ids, total_blocks)
         novel = self._look_up.novel(record) if answered else []
         if novel and not holds and self._can.sparse_forward:
-            holds = self.donors.offer_study(record, novel, block_ids, total_blocks)
+            holds = self.donors.offer_passages(record, novel, block_ids, total_blocks)
         elif novel:
             self._look_up.remember(record, novel)
         self._look_up.finish(record)
@@ -361,7 +361,7 @@ def _range_of(run: Run) -> TokenRange:
     return TokenRange(run.target_start, run.target_end)
 
 
-def _tell_cached(request: Request, local_tokens: int, loaded_tokens: int) -> None:
+def _set_cached_tokens(request: Request, local_tokens: int, loaded_tokens: int) -> None:
     """Make the engine's usage figures say what was really not computed; a hole filled by us was computed."""
     stats = request.prefill_stats
     if stats is not None:

@@ -12,9 +12,9 @@ from vllm.tokenizers.registry import cached_tokenizer_from_config
 from semblend.integration.border import Border
 from semblend.integration.core.start_up import log_disabled
 from semblend.integration.vllm.attention_cache import AttentionCache
+from semblend.integration.vllm.commands import Readiness
 from semblend.integration.vllm.look_up import Capabilities
 from semblend.integration.vllm.namespace import deployment_namespace
-from semblend.integration.vllm.orders import Readiness
 from semblend.integration.vllm.scheduler_half import SchedulerHalf
 from semblend.integration.vllm.self_test import POSITIONS, check_rotation
 from semblend.integration.vllm.sparse_forward import SparseForward

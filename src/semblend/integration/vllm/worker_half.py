@@ -15,10 +15,17 @@ import torch
 
 from semblend.contract import FaultContained, TokenRange
 from semblend.integration.border import Border
-from semblend.integration.core.load_check import complaint
+from semblend.integration.core.load_check import find_mismatch
 from semblend.integration.core.selective_fill import Fill, Filled, fill
+from semblend.integration.vllm.commands import (
+    CaptureCommand,
+    LoadCommand,
+    LoadReport,
+    PrefillCommand,
+    StepCommands,
+    StepReport,
+)
 from semblend.integration.vllm.open_request import PagedRequest
-from semblend.integration.vllm.orders import CaptureOrder, LoadOrder, LoadReport, StepNews, StepOrders, StudyOrder
 from semblend.kv.rope import Rotation, rotate_keys
 
 if TYPE_CHECKING:
@@ -32,7 +39,7 @@ if TYPE_CHECKING:
 LONG_RUN_TOKENS: Final = 1000
 
 
-class BrokenPromiseError(Exception):
+class ClaimNotKeptError(Exception):
     """A load that another rank, or the scheduler half, could not keep."""
 
 
@@ -58,38 +65,38 @@ class WorkerHalf:
         self._faults: dict[str, str] = {}
         self._agree = agree
         self._is_alone = ranks == 1
-        self._news = StepNews()
+        self._report = StepReport()
         self._invalid_blocks: set[int] = set()
-        self._failed_studies: set[str] = set()  # their donors, until the scheduler half drops them
+        self._failed_prefills: set[str] = set()  # their donors, until the scheduler half drops them
         self._released: set[str] = set()
 
-    def load(self, orders: StepOrders) -> None:
+    def load(self, commands: StepCommands) -> None:
         """Before the step's forward: make every promise true, or say which blocks it broke."""
-        for order in orders.loads:
-            report = self._load(order)
+        for command in commands.loads:
+            report = self._load(command)
             if report is None:
-                self._news.load_faults[order.request_id] = self._faults.pop(order.request_id, "unknown")
-                self._invalid_blocks.update(order.block_ids[order.start // self._cache.block_tokens :])
+                self._report.load_faults[command.request_id] = self._faults.pop(command.request_id, "unknown")
+                self._invalid_blocks.update(command.block_ids[command.start // self._cache.block_tokens :])
             else:
-                self._news.loaded[order.request_id] = report
-        if orders.study is not None:
-            self._study(orders.study)
+                self._report.loaded[command.request_id] = report
+        if commands.prefill is not None:
+            self._prefill(commands.prefill)
 
-    def save(self, orders: StepOrders) -> None:
+    def save(self, commands: StepCommands) -> None:
         """After the step's loads and forward: let go of what is no longer wanted, copy what was ordered."""
-        for donor_id in orders.drops:
+        for donor_id in commands.drops:
             self._store.drop(donor_id)
-            self._failed_studies.discard(donor_id)
+            self._failed_prefills.discard(donor_id)
         started = time.perf_counter()
-        for order in orders.captures:
-            if self._border.call("capture", order.request_id, partial(self._capture, order), False):
-                self._news.captured_tokens += order.tokens
+        for command in commands.captures:
+            if self._border.call("capture", command.request_id, partial(self._capture, command), False):
+                self._report.captured_tokens += command.tokens
             else:
-                self._news.capture_faults[order.donor_id] = self._faults.pop(order.request_id, "unknown")
-            if order.release:
-                self._released.add(order.request_id)
-        self._released.update(orders.releases)
-        self._news.capture_ms += (time.perf_counter() - started) * 1e3 if orders.captures else 0.0
+                self._report.capture_faults[command.donor_id] = self._faults.pop(command.request_id, "unknown")
+            if command.release:
+                self._released.add(command.request_id)
+        self._released.update(commands.releases)
+        self._report.capture_ms += (time.perf_counter() - started) * 1e3 if commands.captures else 0.0
 
     def take_invalid_blocks(self) -> set[int]:
         taken, self._invalid_blocks = self._invalid_blocks, set()
@@ -100,104 +107,104 @@ class WorkerHalf:
         taken, self._released = self._released, set()
         return taken
 
-    def take_news(self) -> StepNews | None:
-        if self._news.is_empty:
+    def take_report(self) -> StepReport | None:
+        if self._report.is_empty:
             return None
-        taken, self._news = self._news, StepNews()
+        taken, self._report = self._report, StepReport()
         return taken
 
     def _note(self, fault: FaultContained) -> None:
         """The first fault of an order is its cause; those after it are consequences."""
         self._faults.setdefault(fault.request_id, f"{fault.stage}: {fault.error}")
 
-    def _load(self, order: LoadOrder) -> LoadReport | None:
+    def _load(self, command: LoadCommand) -> LoadReport | None:
         """Rotate and write the runs, then compute the holes. All ranks do both, or none begins the forward."""
         started = time.perf_counter()
-        written = self._border.call("write", order.request_id, partial(self._write_runs, order), False)
+        written = self._border.call("write", command.request_id, partial(self._write_runs, command), False)
         if not self._agree(written):
-            self._faults.setdefault(order.request_id, "write: another rank could not write the runs")
+            self._faults.setdefault(command.request_id, "write: another rank could not write the runs")
             return None
         loaded = time.perf_counter()
         filled: Filled | None
         if self._is_alone:
-            filled = self._border.call("compute", order.request_id, partial(self._compute, order), None)
+            filled = self._border.call("compute", command.request_id, partial(self._compute, command), None)
             if filled is None:
                 return None
         else:
             # The other ranks are in the middle of the same forward: a fault here must end the engine, not pair our
             # next collective with their last one.
-            filled = self._compute(order)
+            filled = self._compute(command)
         done = time.perf_counter()
         return LoadReport(
-            donor_ids=tuple(dict.fromkeys(run.donor_id for run in order.runs)),
-            runs=len(order.runs),
-            reused_tokens=sum(run.length for run in order.runs) - filled.chosen_tokens,
-            computed_tokens=sum(len(hole) for hole in order.compute) + filled.chosen_tokens,
+            donor_ids=tuple(dict.fromkeys(run.donor_id for run in command.runs)),
+            runs=len(command.runs),
+            reused_tokens=sum(run.length for run in command.runs) - filled.recomputed_tokens,
+            computed_tokens=sum(len(gap) for gap in command.compute) + filled.recomputed_tokens,
             load_ms=(loaded - started) * 1e3,
             compute_ms=(done - loaded) * 1e3,
-            choose_ms=filled.choose_ms,
+            select_ms=filled.select_ms,
             selected_by=filled.policy,
             groups=filled.groups,
         )
 
-    def _write_runs(self, order: LoadOrder) -> bool:
-        if order.broken:
-            raise BrokenPromiseError(order.broken)
-        if order.choice is not None and not self._is_alone:
-            raise BrokenPromiseError("ranks see different heads and would choose differently")
-        if order.compute and self._sparse_forward is None:
-            raise BrokenPromiseError("holes to compute, and no model at hand")
-        block_ids = torch.tensor(order.block_ids, dtype=torch.int64)
-        for run in order.runs:
+    def _write_runs(self, command: LoadCommand) -> bool:
+        if command.broken:
+            raise ClaimNotKeptError(command.broken)
+        if command.recompute is not None and not self._is_alone:
+            raise ClaimNotKeptError("ranks see different heads and would choose differently")
+        if command.compute and self._sparse_forward is None:
+            raise ClaimNotKeptError("holes to compute, and no model at hand")
+        block_ids = torch.tensor(command.block_ids, dtype=torch.int64)
+        for run in command.runs:
             kv = self._store.read(run.donor_id, run.donor_start, run.length)
             slots = self._cache.slots(block_ids, run.target_start, run.target_end)
             for layer, keys in enumerate(self._moved(kv[:, 0], run.shift)):
                 self._cache.write(layer, keys, kv[layer, 1], slots)
-        if self._sparse_forward is not None and self._is_alone and len(order.verified):
-            ids = np.zeros(order.end, np.int64)
-            ids[order.verified] = order.verified_ids
+        if self._sparse_forward is not None and self._is_alone and len(command.verified):
+            ids = np.zeros(command.end, np.int64)
+            ids[command.verified] = command.verified_ids
             opened = PagedRequest(self._cache, self._sparse_forward, block_ids, ids)
-            if (found := complaint(opened, order.verified)) is not None:
-                raise BrokenPromiseError(found)
+            if (found := find_mismatch(opened, command.verified)) is not None:
+                raise ClaimNotKeptError(found)
         return True
 
-    def _compute(self, order: LoadOrder) -> Filled:
-        if order.choice is not None and self._sparse_forward is not None:
-            return fill(*opened_for_choice(self._cache, self._sparse_forward, order))
-        if order.compute and self._sparse_forward is not None:
-            block_ids = torch.tensor(order.block_ids, dtype=torch.int64)
-            self._sparse_forward.compute(block_ids, order.compute, order.token_ids)
-        return Filled(None, 0, order.compute, 0.0)
+    def _compute(self, command: LoadCommand) -> Filled:
+        if command.recompute is not None and self._sparse_forward is not None:
+            return fill(*open_for_recompute(self._cache, self._sparse_forward, command))
+        if command.compute and self._sparse_forward is not None:
+            block_ids = torch.tensor(command.block_ids, dtype=torch.int64)
+            self._sparse_forward.compute(block_ids, command.compute, command.token_ids)
+        return Filled(None, 0, command.compute, 0.0)
 
-    def _study(self, order: StudyOrder) -> None:
+    def _prefill(self, command: PrefillCommand) -> None:
         """Compute a stretch of a text of its own. What could not be computed is never copied."""
         started = time.perf_counter()
-        ready = self._border.call("study", order.request_id, partial(self._can_study, order), False)
+        ready = self._border.call("study", command.request_id, partial(self._check_prefill, command), False)
         computed = self._agree(ready)
         if computed and self._is_alone:
-            computed = self._border.call("study", order.request_id, partial(self._compute_alone, order), False)
+            computed = self._border.call("study", command.request_id, partial(self._prefill_isolated, command), False)
         elif computed:
-            self._compute_alone(order)  # as in _load: all ranks are in this forward together
+            self._prefill_isolated(command)  # as in _load: all ranks are in this forward together
         if not computed:
-            self._failed_studies.add(order.donor_id)
-            error = self._faults.pop(order.request_id, "another rank could not study the text")
-            self._news.study_faults[order.donor_id] = error
+            self._failed_prefills.add(command.donor_id)
+            error = self._faults.pop(command.request_id, "another rank could not study the text")
+            self._report.prefill_faults[command.donor_id] = error
             return
-        self._news.studied_tokens += len(order.token_ids)
-        self._news.study_ms += (time.perf_counter() - started) * 1e3
+        self._report.prefilled_tokens += len(command.token_ids)
+        self._report.prefill_ms += (time.perf_counter() - started) * 1e3
 
-    def _can_study(self, order: StudyOrder) -> bool:
+    def _check_prefill(self, command: PrefillCommand) -> bool:
         if self._sparse_forward is None:
-            raise BrokenPromiseError("a text to study, and no model at hand")
-        if order.donor_id in self._failed_studies:
-            raise BrokenPromiseError("an earlier part of the text was not computed")
+            raise ClaimNotKeptError("a text to study, and no model at hand")
+        if command.donor_id in self._failed_prefills:
+            raise ClaimNotKeptError("an earlier part of the text was not computed")
         return True
 
-    def _compute_alone(self, order: StudyOrder) -> bool:
+    def _prefill_isolated(self, command: PrefillCommand) -> bool:
         assert self._sparse_forward is not None, "asked before"
-        block_ids = torch.tensor(order.block_ids, dtype=torch.int64)
-        part = TokenRange(order.start, order.start + len(order.token_ids))
-        self._sparse_forward.compute(block_ids, [part], order.token_ids)
+        block_ids = torch.tensor(command.block_ids, dtype=torch.int64)
+        part = TokenRange(command.start, command.start + len(command.token_ids))
+        self._sparse_forward.compute(block_ids, [part], command.token_ids)
         return True
 
     def _moved(self, keys: torch.Tensor, shift: int) -> Iterator[torch.Tensor]:
@@ -208,30 +215,32 @@ class WorkerHalf:
         for layer in keys:
             yield rotate_keys(layer, shift, self._rotation)
 
-    def _capture(self, order: CaptureOrder) -> bool:
-        if order.donor_id in self._failed_studies:
-            raise BrokenPromiseError("its text was not computed to the end")
-        if order.start == 0:
-            self._store.begin(order.donor_id, order.donor_tokens)
-        blocks = torch.tensor(order.block_ids, dtype=torch.int64)
+    def _capture(self, command: CaptureCommand) -> bool:
+        if command.donor_id in self._failed_prefills:
+            raise ClaimNotKeptError("its text was not computed to the end")
+        if command.start == 0:
+            self._store.begin(command.donor_id, command.donor_tokens)
+        blocks = torch.tensor(command.block_ids, dtype=torch.int64)
         for layer in range(len(self._cache.names)):
             keys, values = self._cache.read(layer, blocks)
-            self._store.write(order.donor_id, layer, order.start, keys[: order.tokens], values[: order.tokens])
-        if order.is_last:
-            self._store.commit(order.donor_id)
-            self._news.stored[order.donor_id] = 1
+            self._store.write(command.donor_id, layer, command.start, keys[: command.tokens], values[: command.tokens])
+        if command.is_last:
+            self._store.commit(command.donor_id)
+            self._report.stored[command.donor_id] = 1
         return True
 
 
-def opened_for_choice(
-    cache: AttentionCache, sparse_forward: SparseForward, order: LoadOrder
+def open_for_recompute(
+    cache: AttentionCache, sparse_forward: SparseForward, command: LoadCommand
 ) -> tuple[PagedRequest, Fill]:
     """The request of an order whose worker is to choose, and what it is to fill."""
-    choice = order.choice
-    assert choice is not None, "asked only for orders with a choice"
-    ids = np.concatenate([choice.claim_ids, choice.question_ids])
-    blocks = torch.tensor(choice.block_ids, dtype=torch.int64)
-    opened = PagedRequest(cache, sparse_forward, blocks, ids, order.start)
-    asked = len(choice.question_ids)
-    question = TokenRange(order.end, order.end + asked) if asked else None
-    return opened, Fill(TokenRange(order.start, order.end), order.runs, order.compute, question, choice.selection)
+    recompute = command.recompute
+    assert recompute is not None, "asked only for orders with a choice"
+    ids = np.concatenate([recompute.claim_ids, recompute.question_ids])
+    blocks = torch.tensor(recompute.block_ids, dtype=torch.int64)
+    opened = PagedRequest(cache, sparse_forward, blocks, ids, command.start)
+    asked = len(recompute.question_ids)
+    question = TokenRange(command.end, command.end + asked) if asked else None
+    return opened, Fill(
+        TokenRange(command.start, command.end), command.runs, command.compute, question, recompute.selection
+    )

@@ -36,8 +36,8 @@ class FaultyConnector(SemBlendConnectorV1):
             ("arrived", "arrive"),
             ("matched_tokens", "lookup"),
             ("allocated", "allocate"),
-            ("orders", "orders"),
-            ("heard", "news"),
+            ("commands", "orders"),
+            ("on_report", "news"),
             ("finished", "finish"),
         ):
             setattr(half, method, breaking(name, getattr(half, method)))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semblend.contract import ContextRisk, Decline, DeclineReason, ReusePlan, Run, TokenRange
-from semblend.integration.claims import cut_at, exact_until, prefix_shaped, within_budget, within_holes
+from semblend.integration.claims import cut_at, exact_until, prefix_shaped, within_budget, within_gaps
 
 RISK = ContextRisk(0, 0, 0.0)
 
@@ -15,12 +15,12 @@ RISK = ContextRisk(0, 0, 0.0)
 def plan_of(*pieces: tuple[int, int], boundary: int = 0, prompt: int = 2000, shift: int = 0) -> ReusePlan:
     """Runs at ``(start, length)``; everything between them is computed."""
     runs = tuple(Run("d", start - shift, start, length, RISK) for start, length in pieces)
-    holes, position = [], boundary
+    gaps, position = [], boundary
     for run in runs:
         if run.target_start > position:
-            holes.append(TokenRange(position, run.target_start))
+            gaps.append(TokenRange(position, run.target_start))
         position = run.target_end
-    return ReusePlan(prompt, boundary, (TokenRange(boundary, position),), runs, tuple(holes))
+    return ReusePlan(prompt, boundary, (TokenRange(boundary, position),), runs, tuple(gaps))
 
 
 def test_what_one_step_cannot_compute_is_left_to_the_engine() -> None:
@@ -117,6 +117,6 @@ def test_a_claim_in_whole_pages_ends_inside_its_last_run(gaps: list[tuple[int, i
 
 def test_few_enough_holes_are_the_leading_ones() -> None:
     plan = plan_of((10, 100), (110, 5), (200, 300), (900, 100))
-    assert within_holes(plan, 3) is plan
-    assert [run.target_start for run in within_holes(plan, 2).runs] == [10, 110, 200]
-    assert [run.target_start for run in within_holes(plan, 1).runs] == [10, 110]
+    assert within_gaps(plan, 3) is plan
+    assert [run.target_start for run in within_gaps(plan, 2).runs] == [10, 110, 200]
+    assert [run.target_start for run in within_gaps(plan, 1).runs] == [10, 110]

@@ -61,22 +61,22 @@ IDS = np.random.default_rng(1).integers(0, 50, TOKENS).tolist()
 AT = np.array([0, 1, 17, 40, 63])
 
 
-def complaint(engine: Any) -> str | None:
-    return load_check.complaint(engine, AT)
+def find_mismatch(engine: Any) -> str | None:
+    return load_check.find_mismatch(engine, AT)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float8_e4m3fn])
 def test_sound_loads_pass_whatever_the_cache_rounds(dtype: torch.dtype) -> None:
     engine = Engine(dtype)
     engine.put(IDS)
-    assert complaint(engine) is None
+    assert find_mismatch(engine) is None
 
 
 @pytest.mark.parametrize("moved", [1, -1, 64, 4000])
 def test_keys_at_another_position_are_refused(moved: int) -> None:
     engine = Engine()
     engine.put(IDS, moved)
-    found = complaint(engine)
+    found = find_mismatch(engine)
     assert found is not None
     assert found.startswith("K of the first layer at position")
 
@@ -84,7 +84,7 @@ def test_keys_at_another_position_are_refused(moved: int) -> None:
 def test_one_position_of_another_text_is_refused_and_named() -> None:
     engine = Engine()
     engine.put([*IDS[:40], (IDS[40] + 1) % 50, *IDS[41:]])
-    found = complaint(engine)
+    found = find_mismatch(engine)
     assert found is not None
     assert "at position 40 " in found
 
@@ -93,4 +93,4 @@ def test_what_is_no_number_is_refused() -> None:
     engine = Engine()
     engine.put(IDS)
     engine.kv[1, int(BLOCKS[1]) * BLOCK + 1] = float("nan")
-    assert complaint(engine) is not None
+    assert find_mismatch(engine) is not None

@@ -8,7 +8,7 @@ pytest.importorskip("torch")
 
 import torch
 
-from semblend.integration.core.probes import listening, weighted_attention
+from semblend.integration.core.probes import observing, weighted_attention
 
 pytestmark = pytest.mark.models
 
@@ -27,23 +27,23 @@ def test_weighted_attention_is_the_definition_head_by_head() -> None:
 
 
 def test_listening_hears_every_layer_and_stops() -> None:
-    heard: list[int] = []
+    seen_rows: list[int] = []
 
     modules = [torch.nn.Module() for _ in range(3)]
     for module in modules:
         module.forward = lambda query, key, value: query + key + value
     one = torch.ones(1)
-    with listening(modules, lambda at, *_: heard.append(at)):
+    with observing(modules, lambda at, *_: seen_rows.append(at)):
         for module in modules:
             module(one, one, one)
     modules[0](one, one, one)
-    assert heard == [0, 1, 2]
+    assert seen_rows == [0, 1, 2]
 
 
 def test_listening_stops_when_the_forward_breaks_off() -> None:
     module = torch.nn.Identity()
-    heard: list[int] = []
-    with pytest.raises(RuntimeError, match="enough"), listening([module], lambda at, *_: heard.append(at)):
+    seen_rows: list[int] = []
+    with pytest.raises(RuntimeError, match="enough"), observing([module], lambda at, *_: seen_rows.append(at)):
         raise RuntimeError("enough")
     module(torch.ones(1))
-    assert heard == []
+    assert seen_rows == []

@@ -12,14 +12,14 @@ import torch
 
 from semblend.contract import ContextRisk, Run, TokenRange
 from semblend.integration.core.open_request import in_passes
-from semblend.integration.core.probes import UnheardError
+from semblend.integration.core.probes import UnobservedError
 from semblend.integration.core.selective_fill import Fill, Filled
 from semblend.integration.core.selective_fill import fill as fill_claim
 from semblend.plan.selection import MAX_QUESTION_TOKENS, Selection
 
 pytestmark = pytest.mark.models
 LAYERS, HEADS, DIM, END = 3, 2, 8, 60
-HOLES = (TokenRange(4, 10), TokenRange(30, 36))
+GAPS = (TokenRange(4, 10), TokenRange(30, 36))
 RUNS = tuple(Run("d", start, start, length, ContextRisk(10, 5, 0.4)) for start, length in ((10, 20), (36, 24)))
 
 
@@ -55,7 +55,7 @@ class Engine:
 def fill(policy: str, share: float, question_tokens: int = 9, rows: int = 99) -> tuple[Engine, Filled]:
     question = TokenRange(END, END + question_tokens) if question_tokens else None
     engine = Engine(rows)
-    return engine, fill_claim(engine, Fill(TokenRange(4, END), RUNS, HOLES, question, Selection(policy, share)))
+    return engine, fill_claim(engine, Fill(TokenRange(4, END), RUNS, GAPS, question, Selection(policy, share)))
 
 
 @pytest.mark.parametrize("policy", ["first", "deviation", "question", "question_by_deviation", "question_or_deviation"])
@@ -65,8 +65,8 @@ def test_every_hole_and_chosen_position_is_computed_once(policy: str) -> None:
     whole = [positions for positions in engine.computed if positions not in probes]
     in_claim = [at for positions in whole for at in positions if at < END]
     assert len(in_claim) == len(set(in_claim)) == 12 + 11
-    assert set(in_claim) >= {at for hole in HOLES for at in range(hole.start, hole.end)}
-    assert filled.chosen_tokens == 11
+    assert set(in_claim) >= {at for gap in GAPS for at in range(gap.start, gap.end)}
+    assert filled.recomputed_tokens == 11
     assert {at for part in filled.ranges for at in range(part.start, part.end)} == set(in_claim)
 
 
@@ -79,9 +79,9 @@ def test_an_engine_that_cannot_be_listened_to_is_told_from_one_that_says_nothing
     engine = Engine()
     engine.compute = lambda ranges: None  # type: ignore[method-assign]
     for policy in ("question", "deviation"):
-        order = Fill(TokenRange(4, END), RUNS, HOLES, TokenRange(END, END + 9), Selection(policy, 0.25))
-        with pytest.raises(UnheardError):
-            fill_claim(engine, order)
+        command = Fill(TokenRange(4, END), RUNS, GAPS, TokenRange(END, END + 9), Selection(policy, 0.25))
+        with pytest.raises(UnobservedError):
+            fill_claim(engine, command)
 
 
 @pytest.mark.parametrize("question_tokens", [0, MAX_QUESTION_TOKENS + 1])
@@ -96,10 +96,10 @@ def test_without_a_question_the_heads_of_runs_are_computed_in_one_pass(question_
 def test_a_share_of_nothing_probes_nothing(share: float) -> None:
     engine, filled = fill("question_by_deviation", share)
     assert len(engine.computed) == 1
-    assert (filled.chosen_tokens, filled.ranges) == (0, HOLES)
+    assert (filled.recomputed_tokens, filled.ranges) == (0, GAPS)
 
 
 def test_everything_is_computed_in_one_pass_and_in_its_order() -> None:
     engine, filled = fill("question_or_deviation", 1.0)
     assert engine.computed == [list(range(4, END))]
-    assert filled.chosen_tokens == 44
+    assert filled.recomputed_tokens == 44

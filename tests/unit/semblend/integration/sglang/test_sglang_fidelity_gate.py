@@ -24,9 +24,9 @@ class Off:
         return f"{model} drifts" if shape is PlanShape.NEW_INSTRUCTION else None
 
 
-def bench(gate: FidelityGate | None = None, *, can_choose: bool = True, share: float | None = None) -> TrackerBench:
+def bench(gate: FidelityGate | None = None, *, can_recompute: bool = True, share: float | None = None) -> TrackerBench:
     options = SglangOptions(gates=OPEN, refresh_on_repeat=False, recompute_fraction=share)
-    made = TrackerBench(options=options, fidelity=gate or FidelityGate(), can_choose=can_choose)
+    made = TrackerBench(options=options, fidelity=gate or FidelityGate(), can_recompute=can_recompute)
     made.serve_cold("donor", np.concatenate([words(9, 30), words(1, 800), words(8, 20)]))
     return made
 
@@ -40,7 +40,7 @@ def test_hint_calibration_option_and_the_usual_share_in_this_order() -> None:
         (bench(), Hints(), SHORT_PROMPT_FRACTION),
         (bench(share=0.3), Hints(), 0.3),
         (bench(share=0.3), Hints(recompute_fraction=0.1), 0.1),
-        (bench(can_choose=False, share=0.3), Hints(recompute_fraction=0.1), 0.0),
+        (bench(can_recompute=False, share=0.3), Hints(recompute_fraction=0.1), 0.0),
     ):
         assert made.ask("r", PROMPT, hints=hints) > 0
         plan = made.record("r").plan
@@ -55,11 +55,11 @@ def test_hint_calibration_option_and_the_usual_share_in_this_order() -> None:
 
 
 def test_what_cannot_stay_under_the_ceiling_or_was_turned_off_is_declined() -> None:
-    for gate, can_choose, reason in (
+    for gate, can_recompute, reason in (
         (FidelityGate(ceiling=Ceiling(CALIBRATION, 0.02)), False, DeclineReason.QUALITY_GATE),
         (FidelityGate(Off()), True, DeclineReason.GUARD_OFF_NEW_INSTRUCTION),
     ):
-        made = bench(gate, can_choose=can_choose)
+        made = bench(gate, can_recompute=can_recompute)
         assert made.ask("r", PROMPT) == 0
         decline = made.record("r").decline
         assert decline is not None

@@ -21,7 +21,7 @@ from semblend.plan.selection import Selection
 
 pytestmark = pytest.mark.models
 HEADS, DIM, PROMPT = 2, 8, 80
-CLAIM, HOLE = TokenRange(0, 60), TokenRange(0, 10)
+CLAIM, GAP = TokenRange(0, 60), TokenRange(0, 10)
 RUN = Run("d", 3, 10, 50, ContextRisk(10, 5, 0.4))
 
 
@@ -55,9 +55,9 @@ class Engine:
         self.layer(keys, keys, keys)
 
 
-def order(rid: str, selection: Selection | None = None, verified: tuple[int, ...] = ()) -> FillCommand:
+def command(rid: str, selection: Selection | None = None, verified: tuple[int, ...] = ()) -> FillCommand:
     tokens = np.arange(PROMPT, dtype=np.uint32)
-    return FillCommand(rid, tokens, (HOLE,), CLAIM, 1.0, (RUN,), selection, 10, np.array(verified, np.int64))
+    return FillCommand(rid, tokens, (GAP,), CLAIM, 1.0, (RUN,), selection, 10, np.array(verified, np.int64))
 
 
 @pytest.fixture
@@ -71,13 +71,15 @@ def filler_of(engine: Engine, events: list[Event] | None = None) -> tuple[GapFil
     border = Border((events if events is not None else []).append, log)
     layers = attention_layers(engine.layer, 1)
     assert layers == [engine.layer]
-    return GapFiller(border, lambda order, _ms, filled: done.append((order.rid, filled)), layers, Limits(100, 4)), done
+    return GapFiller(
+        border, lambda command, _ms, filled: done.append((command.rid, filled)), layers, Limits(100, 4)
+    ), done
 
 
 def test_each_request_is_filled_in_its_own_row_and_the_others_wait(engine: Engine) -> None:
     filler, done = filler_of(engine)
     for rid in ("a", "b", "later"):
-        filler.post(order(rid))
+        filler.post(command(rid))
     filler.fill(engine.runner, engine.batch("b", "stranger", ends=(PROMPT, PROMPT)), engine.forward)
     assert engine.rows == [(0, 0, 10)]
     filler.fill(engine.runner, engine.batch("stranger", "a", ends=(PROMPT, PROMPT)), engine.forward)
@@ -90,10 +92,10 @@ def test_each_request_is_filled_in_its_own_row_and_the_others_wait(engine: Engin
 def test_a_question_is_asked_only_when_the_pass_ends_with_the_prompt(engine: Engine, end: int, policy: str) -> None:
     """70: the engine computes it in chunks. Beyond: the request was sent back and has grown."""
     filler, done = filler_of(engine)
-    filler.post(order("a", Selection("question", 0.2)))
+    filler.post(command("a", Selection("question", 0.2)))
     filler.fill(engine.runner, engine.batch("a", ends=(end,)), engine.forward)
     filled = done[0][1]
-    assert (filled.policy, filled.chosen_tokens) == (policy, 10)
+    assert (filled.policy, filled.recomputed_tokens) == (policy, 10)
     assert ((0, 60, PROMPT) in engine.rows) == (policy == "question")
     in_claim = [at for _, start, stop in engine.rows if stop <= 60 for at in range(start, stop)]
     assert len(in_claim) == len(set(in_claim)) == 20
@@ -102,12 +104,12 @@ def test_a_question_is_asked_only_when_the_pass_ends_with_the_prompt(engine: Eng
 def test_a_sound_load_passes_the_check_and_a_wrong_one_is_computed_whole(engine: Engine) -> None:
     events: list[Event] = []
     filler, done = filler_of(engine, events)
-    filler.post(order("a", verified=(10, 59)))
+    filler.post(command("a", verified=(10, 59)))
     filler.fill(engine.runner, engine.batch("a", ends=(PROMPT,)), engine.forward)
     assert done.pop()[1] is not None
     pool = engine.runner.token_to_kv_pool
     pool.v_buffer[0] = pool.v_buffer[0].roll(1, 0)  # the model has other values than the cache
-    filler.post(order("a", verified=(10, 59)))
+    filler.post(command("a", verified=(10, 59)))
     engine.rows.clear()
     filler.fill(engine.runner, engine.batch("a", ends=(PROMPT,)), engine.forward)
     assert done == [("a", None)]
@@ -118,7 +120,7 @@ def test_a_sound_load_passes_the_check_and_a_wrong_one_is_computed_whole(engine:
 def test_a_step_is_full_by_what_waits_and_never_for_one_alone(engine: Engine) -> None:
     filler, _ = filler_of(engine)
     assert filler.has_room(1000)
-    filler.post(order("a"))
+    filler.post(command("a"))
     assert filler.has_room(90)
     assert not filler.has_room(91)
     filler.withdraw("a")

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semblend.contract import Event, Namespace
+from semblend.integration.core.refresh_on_repeat import RefreshOnRepeat
 from semblend.integration.hints import Hints
-from semblend.integration.second_sight import SecondSight
 from semblend.integration.sglang.donors import Donors
 from semblend.integration.sglang.options import SglangOptions
 from semblend.integration.sglang.planner_provider import PlannerProvider
@@ -37,14 +37,14 @@ class TrackerBench:
     page: int = 16
     max_step_tokens: int = 4096
     fidelity: FidelityGate = NO_GATE
-    can_choose: bool = False
+    can_recompute: bool = False
     tree: dict[str, Tokens] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         planner = Planner(settings=Settings(embedder="none"), gates=self.options.gates, budget_bytes=1 << 24)
         donors = Donors(planner, self.events.append, self.options.min_donor_tokens, self.page)
-        sight = SecondSight(self.options.gates.min_run_tokens) if self.options.refresh_on_repeat else None
+        sight = RefreshOnRepeat(self.options.gates.min_run_tokens) if self.options.refresh_on_repeat else None
         self.provider = PlannerProvider(planner, donors, None, sight)
         self.tracker = RequestTracker(
             self.provider,
@@ -54,7 +54,7 @@ class TrackerBench:
             max_step_tokens=self.max_step_tokens,
             fidelity=self.fidelity,
             model="base",
-            can_choose=self.can_choose,
+            can_recompute=self.can_recompute,
         )
 
     def resident(self, donor: Tokens, needed: int) -> Reach:

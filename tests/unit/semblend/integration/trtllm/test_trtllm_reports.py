@@ -22,10 +22,10 @@ from tests.unit.semblend.integration.trtllm.stub_engine import (
 
 from semblend.contract import Declined, DonorEvicted, Event, FaultContained, Materialized, Namespace
 from semblend.integration.hints import Hints
+from semblend.integration.trtllm.commands import StepCommands
 from semblend.integration.trtllm.leader import Leader
 from semblend.integration.trtllm.link import Loaded, Saved, link_of
 from semblend.integration.trtllm.options import TrtllmOptions
-from semblend.integration.trtllm.orders import StepOrders
 from semblend.integration.trtllm.plan_kinds import LoadPlan, PlanKind, Publication
 from semblend.integration.trtllm.record import TrtllmRequest
 from semblend.integration.trtllm.start import make_leader
@@ -58,14 +58,14 @@ class Desk:
         self.leader.allocated(request, pages)
         return request
 
-    def report(self, number: int, pages: list[int], position: int, scheduled: int, *, is_new: bool) -> StepOrders:
+    def report(self, number: int, pages: list[int], position: int, scheduled: int, *, is_new: bool) -> StepCommands:
         data = StubRequestData(number, [], pages, position, scheduled)
-        orders = self.leader.orders(StubOutput([data], []) if is_new else StubOutput([], [data]))
-        for load in orders.loads:
-            self.link.say(Loaded(load.request_id, 1.0))
-        for save in orders.saves:
-            self.link.say(Saved(save.donor_id))
-        return orders
+        commands = self.leader.commands(StubOutput([data], []) if is_new else StubOutput([], [data]))
+        for load in commands.loads:
+            self.link.report(Loaded(load.request_id, 1.0))
+        for save in commands.saves:
+            self.link.report(Saved(save.donor_id))
+        return commands
 
     def add_donor(self) -> None:
         request = self.ask(1, DOCUMENT, list(range(40)))
@@ -197,10 +197,10 @@ def test_the_pages_of_a_promise_wait_for_its_order(desk: Desk) -> None:
     assert desk.leader.matched_tokens(request, 0)
     (donor_id,) = desk.leader.donors.ids()
     desk.leader.donors.drop(donor_id, "capacity")
-    assert not desk.leader.orders(StubOutput()).drops
+    assert not desk.leader.commands(StubOutput()).drops
     desk.leader.allocated(request, list(range(100, 100 + BLOCKS + 1)))
-    orders = desk.leader.orders(StubOutput())
-    assert (orders.drops, len(orders.loads)) == ((donor_id,), 1)
+    commands = desk.leader.commands(StubOutput())
+    assert (commands.drops, len(commands.loads)) == ((donor_id,), 1)
 
 
 @pytest.mark.parametrize("is_replayed", [True, False])
@@ -212,7 +212,7 @@ def test_an_order_whose_request_lost_its_pages_never_goes_out(desk: Desk, is_rep
         desk.ask(2, PROMPT, again)
     else:
         desk.leader.finished(request)  # cancelled before its first step
-    loads = desk.leader.orders(StubOutput()).loads
+    loads = desk.leader.commands(StubOutput()).loads
     assert [load.block_ids for load in loads] == ([tuple(again[:40])] if is_replayed else [])
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from semblend.contract import FaultContained
 from semblend.integration.border import Border
+from semblend.integration.trtllm.commands import LoadCommand, SaveCommand, StepCommands
 from semblend.integration.trtllm.link import Link, Loaded, Saved, SaveFailed
-from semblend.integration.trtllm.orders import LoadOrder, SaveOrder, StepOrders
 from semblend.integration.trtllm.worker_half import WorkerHalf
 
 LOG = logging.getLogger("trtllm worker")
@@ -58,10 +58,10 @@ def test_pages_return_byte_for_byte_and_the_test_page_is_as_before(make: Any) ->
     assert raw(pool[7]) == test_page
     assert link.page_bytes == len(test_page)
     saved = [raw(pool[n]) for n in (2, 5, 1)]
-    half.save(StepOrders(saves=(SaveOrder("d", (2, 5, 1)),)), None)
+    half.save(StepCommands(saves=(SaveCommand("d", (2, 5, 1)),)), None)
     for n in range(8):
         pool[n] = 0
-    half.load(StepOrders(loads=(LoadOrder(4, "d", 1, (3, 6)),)), None)
+    half.load(StepCommands(loads=(LoadCommand(4, "d", 1, (3, 6)),)), None)
     assert [raw(pool[n]) for n in (3, 6)] == saved[1:]
     assert raw(pool[2]) == bytes(len(test_page)), "nothing else was written"
     first, second = link.take()
@@ -93,19 +93,19 @@ def test_a_cache_that_cannot_be_tested_is_refused_and_reported() -> None:
 
 def test_loads_come_before_drops_and_a_missing_donor_is_never_papered_over() -> None:
     half, _, _ = half_of(numpy_pool())
-    half.save(StepOrders(saves=(SaveOrder("d", (1, 2)),)), None)
-    half.load(StepOrders(loads=(LoadOrder(1, "d", 0, (4, 5)),), drops=("d",)), None)
+    half.save(StepCommands(saves=(SaveCommand("d", (1, 2)),)), None)
+    half.load(StepCommands(loads=(LoadCommand(1, "d", 0, (4, 5)),), drops=("d",)), None)
     assert len(half) == 0
     with pytest.raises(KeyError):
-        half.load(StepOrders(loads=(LoadOrder(2, "d", 0, (4,)),)), None)
-    half.save(StepOrders(saves=(SaveOrder("e", (1,)),)), None)
+        half.load(StepCommands(loads=(LoadCommand(2, "d", 0, (4,)),)), None)
+    half.save(StepCommands(saves=(SaveCommand("e", (1,)),)), None)
     with pytest.raises(RuntimeError, match="1 of 2"):
-        half.load(StepOrders(loads=(LoadOrder(3, "e", 0, (4, 5)),)), None)
+        half.load(StepCommands(loads=(LoadCommand(3, "e", 0, (4, 5)),)), None)
 
 
 def test_a_save_that_breaks_is_news_not_a_failed_step() -> None:
     half, link, faults = half_of(numpy_pool())
-    half.save(StepOrders(saves=(SaveOrder("d", (1, 99)),)), None)
+    half.save(StepCommands(saves=(SaveCommand("d", (1, 99)),)), None)
     assert link.take() == [SaveFailed("d")]
     assert [fault.stage for fault in faults] == ["save"]
 
@@ -116,12 +116,12 @@ def test_a_block_without_a_page_is_neither_saved_nor_written(make: Any, place: i
     """The engine reports it as -1, which every array reads as its last page: another request's KV."""
     pool = make()
     half, link, faults = half_of(pool)
-    half.save(StepOrders(saves=(SaveOrder("d", (1, place)),)), None)
+    half.save(StepCommands(saves=(SaveCommand("d", (1, place)),)), None)
     assert link.take() == [SaveFailed("d")]
     assert f"page {place}" in faults[0].error
     assert len(half) == 0
-    half.save(StepOrders(saves=(SaveOrder("e", (1, 2)),)), None)
+    half.save(StepCommands(saves=(SaveCommand("e", (1, 2)),)), None)
     before = [raw(pool[n]) for n in range(8)]
     with pytest.raises(IndexError, match=f"page {place}"):
-        half.load(StepOrders(loads=(LoadOrder(1, "e", 0, (3, place)),)), None)
+        half.load(StepCommands(loads=(LoadCommand(1, "e", 0, (3, place)),)), None)
     assert [raw(pool[n]) for n in range(8)] == before, "checked before anything is written"

@@ -18,10 +18,10 @@ from semblend.settings import Settings
 
 MEMORY_BYTES: Final = 32 << 20
 # Of the requests that could have been blended, at most this share is served cold for the sake of later ones.
-MAX_COLD_SHARE: Final = 0.25
+MAX_COLD_FRACTION: Final = 0.25
 
 
-class SecondSight:
+class RefreshOnRepeat:
     """Passages seen in blended requests only, and how many requests were spent on giving them a donor."""
 
     def __init__(self, min_run_tokens: int, memory_bytes: int = MEMORY_BYTES) -> None:
@@ -37,7 +37,7 @@ class SecondSight:
 
     def due(self, tokens: NDArray[np.uint32], namespace: Namespace, plan: ReusePlan) -> tuple[str, ...]:
         """The remembered passages for whose sake this request should be served cold; none when it should not."""
-        if not len(self._seen) or self._served_cold >= MAX_COLD_SHARE * (self._blendable + 1):
+        if not len(self._seen) or self._served_cold >= MAX_COLD_FRACTION * (self._blendable + 1):
             return ()
         again = self._seen.plan(tokens, namespace, plan.exact_prefix_tokens)
         if not isinstance(again, ReusePlan):

@@ -17,7 +17,7 @@ from semblend.plan.selection import Selection
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class Recompute:
     """Compute some of the loaded positions after all.
 
     ``claim_ids`` are the ids of the whole claim, ``question_ids`` those behind it; ``block_ids`` hold both.
@@ -30,7 +30,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class LoadOrder:
+class LoadCommand:
     """Fill positions ``start <= i < end`` of a request: ``runs`` from donors, ``compute`` by the sparse forward.
 
     ``token_ids`` are the ids at the computed positions, in order. ``broken`` names why the promise cannot be kept: the
@@ -46,13 +46,13 @@ class LoadOrder:
     compute: tuple[TokenRange, ...]
     token_ids: NDArray[np.int64]
     broken: str = ""
-    choice: Choice | None = None
+    recompute: Recompute | None = None
     verified: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     verified_ids: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
 
 
 @dataclass(frozen=True, slots=True)
-class CaptureOrder:
+class CaptureCommand:
     """Copy ``tokens`` positions from ``start`` on, the first of them at the head of ``block_ids[0]``, into a donor.
 
     The first slice opens the donor with ``donor_tokens`` places, the one that fills it closes it. ``release`` says that
@@ -73,7 +73,7 @@ class CaptureOrder:
 
 
 @dataclass(frozen=True, slots=True)
-class StudyOrder:
+class PrefillCommand:
     """Compute ``token_ids`` at positions ``start`` on, in blocks of a finished request that wait for nothing else."""
 
     request_id: str
@@ -84,17 +84,17 @@ class StudyOrder:
 
 
 @dataclass(slots=True)
-class StepOrders(KVConnectorMetadata):
+class StepCommands(KVConnectorMetadata):
     """One step's work, in this order: loads and the study, the engine's forward, drops, captures.
 
     No load finds its donor gone, and a copy follows the study of what it copies.
     """
 
-    loads: list[LoadOrder] = field(default_factory=list)
-    captures: list[CaptureOrder] = field(default_factory=list)
+    loads: list[LoadCommand] = field(default_factory=list)
+    captures: list[CaptureCommand] = field(default_factory=list)
     drops: list[str] = field(default_factory=list)
     releases: list[str] = field(default_factory=list)
-    study: StudyOrder | None = None
+    prefill: PrefillCommand | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +107,13 @@ class LoadReport:
     computed_tokens: int
     load_ms: float
     compute_ms: float
-    choose_ms: float = 0.0
+    select_ms: float = 0.0
     selected_by: str | None = None
     groups: int = 0
 
 
 @dataclass(slots=True)
-class StepNews(KVConnectorWorkerMetadata):
+class StepReport(KVConnectorWorkerMetadata):
     """What happened on one rank, or on all of them once aggregated. ``stored`` counts the ranks that closed a donor."""
 
     loaded: dict[str, LoadReport] = field(default_factory=dict)
@@ -122,12 +122,12 @@ class StepNews(KVConnectorWorkerMetadata):
     capture_faults: dict[str, str] = field(default_factory=dict)
     captured_tokens: int = 0
     capture_ms: float = 0.0
-    studied_tokens: int = 0
-    study_ms: float = 0.0
-    study_faults: dict[str, str] = field(default_factory=dict)
+    prefilled_tokens: int = 0
+    prefill_ms: float = 0.0
+    prefill_faults: dict[str, str] = field(default_factory=dict)
 
-    def aggregate(self, other: KVConnectorWorkerMetadata) -> StepNews:
-        if not isinstance(other, StepNews):
+    def aggregate(self, other: KVConnectorWorkerMetadata) -> StepReport:
+        if not isinstance(other, StepReport):
             raise TypeError(f"news of another connector: {type(other).__name__}")
         loaded = dict(self.loaded)
         for request_id, report in other.loaded.items():
@@ -136,22 +136,22 @@ class StepNews(KVConnectorWorkerMetadata):
         stored = dict(self.stored)
         for donor_id, ranks in other.stored.items():
             stored[donor_id] = stored.get(donor_id, 0) + ranks
-        return StepNews(
+        return StepReport(
             loaded,
             {**self.load_faults, **other.load_faults},
             stored,
             {**self.capture_faults, **other.capture_faults},
             max(self.captured_tokens, other.captured_tokens),
             max(self.capture_ms, other.capture_ms),
-            max(self.studied_tokens, other.studied_tokens),
-            max(self.study_ms, other.study_ms),
-            {**self.study_faults, **other.study_faults},
+            max(self.prefilled_tokens, other.prefilled_tokens),
+            max(self.prefill_ms, other.prefill_ms),
+            {**self.prefill_faults, **other.prefill_faults},
         )
 
     @property
     def is_empty(self) -> bool:
         copied = self.stored or self.capture_faults or self.captured_tokens
-        return not (self.loaded or self.load_faults or copied or self.studied_tokens or self.study_faults)
+        return not (self.loaded or self.load_faults or copied or self.prefilled_tokens or self.prefill_faults)
 
 
 def _slowest(one: LoadReport, other: LoadReport) -> LoadReport:

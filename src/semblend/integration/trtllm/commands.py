@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class LoadOrder:
+class LoadCommand:
     """Pages ``first_block`` and following of a stored donor into the engine's pages ``block_ids``."""
 
     request_id: int
@@ -16,7 +16,7 @@ class LoadOrder:
 
 
 @dataclass(frozen=True, slots=True)
-class SaveOrder:
+class SaveCommand:
     """The engine's pages ``block_ids`` become the donor's, as soon as this step's forward pass is done."""
 
     donor_id: str
@@ -24,9 +24,9 @@ class SaveOrder:
 
 
 @dataclass(frozen=True, slots=True)
-class StepOrders:
+class StepCommands:
     """Loads first, then what is dropped, then what is saved."""
 
-    loads: tuple[LoadOrder, ...] = ()
+    loads: tuple[LoadCommand, ...] = ()
     drops: tuple[str, ...] = ()
-    saves: tuple[SaveOrder, ...] = ()
+    saves: tuple[SaveCommand, ...] = ()

@@ -11,8 +11,8 @@ from tests.engines.vllm_inside.checks import check_donors, check_rest
 from tests.engines.vllm_inside.world import World, make_world
 
 from semblend.contract import FaultContained, TokenRange
-from semblend.integration.vllm import study
-from semblend.integration.vllm.study import HEAD_TOKENS, STEP_TOKENS, study_text
+from semblend.integration.vllm import passage_prefill
+from semblend.integration.vllm.passage_prefill import HEAD_TOKENS, STEP_TOKENS, passage_text
 
 pytestmark = pytest.mark.engine
 BLOCKS = 240
@@ -52,7 +52,7 @@ def test_without_the_option_it_is_only_remembered(tmp_path: Path) -> None:
     world = blended(tmp_path, prefill_passages=False)
     first = world.serve("b", text(9, 40) + KNOWN + NOVEL)
     assert first["donor_id"] is None
-    assert len(world.half._look_up._second_sight) == 1
+    assert len(world.half._look_up._refresh) == 1
 
 
 def test_a_study_computes_only_in_steps_nobody_else_uses(tmp_path: Path) -> None:
@@ -60,16 +60,16 @@ def test_a_study_computes_only_in_steps_nobody_else_uses(tmp_path: Path) -> None
     world.add("b", text(9, 40) + KNOWN + NOVEL, 1)
     world.add("long", text(5, 100), 20)
     world.drain()
-    studied = [n for n, orders in enumerate(world.orders) if orders.study is not None]
-    scheduled = [orders for orders in world.orders if orders.study is not None]
-    assert sum(len(orders.study.token_ids) for orders in scheduled) == HEAD_TOKENS + len(NOVEL)
-    assert all(len(orders.study.token_ids) <= STEP_TOKENS for orders in scheduled)
-    assert studied[0] > 20, "the other request's tokens came first"
+    prefilled = [n for n, commands in enumerate(world.commands) if commands.prefill is not None]
+    scheduled = [commands for commands in world.commands if commands.prefill is not None]
+    assert sum(len(commands.prefill.token_ids) for commands in scheduled) == HEAD_TOKENS + len(NOVEL)
+    assert all(len(commands.prefill.token_ids) <= STEP_TOKENS for commands in scheduled)
+    assert prefilled[0] > 20, "the other request's tokens came first"
     assert len(world.half.donors) == 2
 
 
 def test_an_engine_that_stays_busy_gets_its_blocks_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(study, "MAX_BUSY_STEPS", 30)
+    monkeypatch.setattr(passage_prefill, "MAX_BUSY_STEPS", 30)
     world = blended(tmp_path)
     world.add("b", text(9, 40) + KNOWN + NOVEL, 1)
     world.add("long", text(5, 100), 60)
@@ -77,7 +77,7 @@ def test_an_engine_that_stays_busy_gets_its_blocks_back(tmp_path: Path, monkeypa
         world.step()
     assert "long" in world.scheduler.requests, "the engine is still busy"
     assert "b" not in world.scheduler.requests, "nothing of it is held any longer"
-    assert len(world.half._look_up._second_sight) == 1, "the passage may try again when it comes again"
+    assert len(world.half._look_up._refresh) == 1, "the passage may try again when it comes again"
     world.drain()
     check_donors(world)
     check_rest(world)
@@ -95,7 +95,7 @@ def test_a_fault_in_the_study_costs_nothing_but_the_donor(tmp_path: Path, slice_
     faults = [event for event in events if isinstance(event, FaultContained)]
     assert [(fault.stage, fault.error) for fault in faults] == [("study", "study: OSError: injected")]
     assert free_blocks(world) == before
-    assert len(world.half._look_up._second_sight) == 1, "the passage may try again when it comes again"
+    assert len(world.half._look_up._refresh) == 1, "the passage may try again when it comes again"
     check_donors(world)
     check_rest(world)
 
@@ -145,7 +145,9 @@ def test_the_same_passage_in_two_requests_is_studied_once(tmp_path: Path) -> Non
     world.add("c", prompt, 1)
     world.drain()
     assert len(world.half.donors) == 2
-    assert sum(len(orders.study.token_ids) for orders in world.orders if orders.study) == HEAD_TOKENS + len(NOVEL)
+    assert sum(len(commands.prefill.token_ids) for commands in world.commands if commands.prefill) == HEAD_TOKENS + len(
+        NOVEL
+    )
     check_rest(world)
 
 
@@ -172,15 +174,15 @@ def test_nothing_is_studied_while_a_live_request_stands_still(tmp_path: Path) ->
     world.add("long", text(5, 100), 20)
     while "b" in world.scheduler.requests and not world.half.donors.is_lending:
         world.step()
-    orders = world.half.orders([], idle=True)  # a step without tokens, and yet somebody lives
-    assert orders.study is None
+    commands = world.half.commands([], idle=True)  # a step without tokens, and yet somebody lives
+    assert commands.prefill is None
     world.drain()
 
 
 def test_a_reset_in_the_middle_of_a_study_frees_everything(tmp_path: Path) -> None:
     world = blended(tmp_path)
     world.add("b", text(9, 40) + KNOWN + NOVEL, 1)
-    while not any(orders.study is not None for orders in world.orders):
+    while not any(commands.prefill is not None for commands in world.commands):
         world.step()
     world.scheduler.reset_prefix_cache(reset_connector=True)
     world.drain()
@@ -192,12 +194,12 @@ def test_a_small_cache_lends_nothing(tmp_path: Path) -> None:
     world = make_world(tmp_path, blocks=60, host_tokens=4096)
     world.serve("a", KNOWN)
     assert world.serve("b", text(9, 40) + KNOWN + NOVEL)["donor_id"] is None
-    assert not any(orders.study is not None for orders in world.orders)
+    assert not any(commands.prefill is not None for commands in world.commands)
 
 
 def test_the_text_has_a_head_and_fits() -> None:
     prompt = np.arange(1000, dtype=np.uint32)
     novel = [TokenRange(500, 600), TokenRange(700, 800)]
-    whole = study_text(prompt, novel, 10_000).tolist()
+    whole = passage_text(prompt, novel, 10_000).tolist()
     assert whole == [*range(HEAD_TOKENS), *range(500, 600), *range(700, 800)]
-    assert study_text(prompt, novel, 128).tolist() == whole[:128]
+    assert passage_text(prompt, novel, 128).tolist() == whole[:128]

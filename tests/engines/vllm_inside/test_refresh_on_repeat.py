@@ -7,7 +7,7 @@ import pytest
 
 from semblend.contract import ContextRisk, Namespace, ReusePlan, Run, TokenRange
 from semblend.integration.claims import exact_until
-from semblend.integration.second_sight import MAX_COLD_SHARE, SecondSight, novel_stretches
+from semblend.integration.core.refresh_on_repeat import MAX_COLD_FRACTION, RefreshOnRepeat, novel_stretches
 
 pytestmark = pytest.mark.engine
 NAMESPACE = Namespace(tenant=None, model="m")
@@ -27,21 +27,21 @@ def prompt_of(passage: int) -> tuple[np.ndarray, ReusePlan]:
     return tokens, plan_of(100, len(tokens))
 
 
-def serve(sight: SecondSight, tokens: np.ndarray, plan: ReusePlan) -> bool:
+def serve(sight: RefreshOnRepeat, tokens: np.ndarray, plan: ReusePlan) -> bool:
     """Ask and take the answer; whether it was to serve cold."""
     due = sight.due(tokens, NAMESPACE, plan)
     sight.served(due)
     return bool(due)
 
 
-def warm(sight: SecondSight, times: int = 20) -> None:
+def warm(sight: RefreshOnRepeat, times: int = 20) -> None:
     tokens, plan = prompt_of(999)
     for _ in range(times):
         assert not serve(sight, tokens, plan)
 
 
 def test_due_on_the_second_coming_and_not_again() -> None:
-    sight = SecondSight(64)
+    sight = RefreshOnRepeat(64)
     warm(sight)
     tokens, plan = prompt_of(1)
     assert not serve(sight, tokens, plan)
@@ -68,7 +68,7 @@ def test_behind_a_restored_prefix_everything_is_exact_and_nothing_is_remembered(
 
 
 def test_little_that_comes_again_is_not_worth_the_reuse_of_much() -> None:
-    sight = SecondSight(64)
+    sight = RefreshOnRepeat(64)
     warm(sight)
     tokens = np.concatenate([text(0, 300), text(1, 200)])
     plan = plan_of(300, len(tokens))
@@ -77,7 +77,7 @@ def test_little_that_comes_again_is_not_worth_the_reuse_of_much() -> None:
 
 
 def test_what_the_plan_loads_anyway_is_not_due() -> None:
-    sight = SecondSight(64)
+    sight = RefreshOnRepeat(64)
     warm(sight)
     tokens, plan = prompt_of(1)
     sight.remember(tokens, NAMESPACE, novel_stretches(plan, 0))
@@ -85,18 +85,18 @@ def test_what_the_plan_loads_anyway_is_not_due() -> None:
 
 
 def test_the_share_of_cold_requests_is_bounded() -> None:
-    sight = SecondSight(64)
+    sight = RefreshOnRepeat(64)
     cold = 0
     for n in range(1, 201):
         tokens, plan = prompt_of(n)
         sight.remember(tokens, NAMESPACE, novel_stretches(plan, 0))
         cold += serve(sight, tokens, plan)
-        assert cold <= MAX_COLD_SHARE * n + 1
-    assert cold > 0.5 * MAX_COLD_SHARE * 200
+        assert cold <= MAX_COLD_FRACTION * n + 1
+    assert cold > 0.5 * MAX_COLD_FRACTION * 200
 
 
 def test_clear_forgets() -> None:
-    sight = SecondSight(64)
+    sight = RefreshOnRepeat(64)
     warm(sight)
     tokens, plan = prompt_of(1)
     sight.remember(tokens, NAMESPACE, novel_stretches(plan, 0))

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from semblend.contract import TokenRange
 from semblend.integration.vllm.capture import CaptureJob
-from semblend.integration.vllm.orders import StudyOrder
+from semblend.integration.vllm.commands import PrefillCommand
 from semblend.integration.vllm.request_record import VllmRequest
 
 # The prompt's own beginning stands before the passages, so that none of them starts a sequence.
@@ -26,10 +26,10 @@ STEP_TOKENS: Final = 128
 MAX_BUSY_STEPS: Final = 512
 # What a reset, a pause or a shutdown may have to wait for.
 MAX_QUEUED_TOKENS: Final = 4096
-MAX_HELD_SHARE: Final = 0.125
+MAX_HELD_FRACTION: Final = 0.125
 
 
-def study_text(prompt: NDArray[np.uint32], novel: Sequence[TokenRange], room_tokens: int) -> NDArray[np.uint32]:
+def passage_text(prompt: NDArray[np.uint32], novel: Sequence[TokenRange], room_tokens: int) -> NDArray[np.uint32]:
     """The tokens to compute: a short head, then the novel stretches one after another, as far as there is room."""
     head = min(HEAD_TOKENS, novel[0].start)
     parts = [prompt[:head], *(prompt[stretch.start : stretch.end] for stretch in novel)]
@@ -37,7 +37,7 @@ def study_text(prompt: NDArray[np.uint32], novel: Sequence[TokenRange], room_tok
 
 
 @dataclass(slots=True)
-class StudyJob:
+class PassageJob:
     """Passages of a finished request, and its blocks. ``copy`` is there once the study has begun.
 
     ``block_ids`` are scratch space; ``held_blocks`` counts all the request's, which the engine frees together.
@@ -60,11 +60,11 @@ class StudyJob:
         return self.computed == len(self.tokens)
 
 
-class StudyDesk:
+class PassageQueue:
     """Finished requests whose blocks are lent to a study, oldest first."""
 
     def __init__(self) -> None:
-        self._jobs: dict[str, StudyJob] = {}
+        self._jobs: dict[str, PassageJob] = {}
         self._busy_steps = 0
 
     def __len__(self) -> int:
@@ -78,7 +78,7 @@ class StudyDesk:
         queued = sum(len(job.tokens) - job.computed for job in self._jobs.values())
         return self._busy_steps < MAX_BUSY_STEPS and queued + tokens <= MAX_QUEUED_TOKENS
 
-    def add(self, job: StudyJob) -> None:
+    def add(self, job: PassageJob) -> None:
         self._jobs[job.request_id] = job
 
     def note(self, *, idle: bool) -> bool:
@@ -86,26 +86,26 @@ class StudyDesk:
         self._busy_steps = 0 if idle else self._busy_steps + 1
         return self._busy_steps >= MAX_BUSY_STEPS
 
-    def first(self) -> StudyJob | None:
+    def first(self) -> PassageJob | None:
         return next(iter(self._jobs.values()), None)
 
-    def next_slice(self, job: StudyJob) -> StudyOrder:
+    def next_slice(self, job: PassageJob) -> PrefillCommand:
         """The next tokens of a job that has begun; with the last of them it leaves the desk."""
         assert job.copy is not None, "room for the donor is reserved before anything is computed"
         start, job.computed = job.computed, min(job.computed + STEP_TOKENS, len(job.tokens))
         if job.is_done:
             del self._jobs[job.request_id]
         token_ids = job.tokens[start : job.computed].astype(np.int64)
-        return StudyOrder(job.request_id, job.copy.donor_id, job.block_ids, start, token_ids)
+        return PrefillCommand(job.request_id, job.copy.donor_id, job.block_ids, start, token_ids)
 
-    def drop(self, request_id: str) -> StudyJob | None:
+    def drop(self, request_id: str) -> PassageJob | None:
         return self._jobs.pop(request_id, None)
 
-    def drop_donor(self, donor_id: str) -> StudyJob | None:
+    def drop_donor(self, donor_id: str) -> PassageJob | None:
         found = [job for job in self._jobs.values() if job.copy is not None and job.copy.donor_id == donor_id]
         return self.drop(found[0].request_id) if found else None
 
-    def take_all(self) -> list[StudyJob]:
+    def take_all(self) -> list[PassageJob]:
         jobs = list(self._jobs.values())
         self._jobs.clear()
         return jobs
