@@ -39,8 +39,8 @@ class DynamoProvider:
         answer = self._provider.evidence(list(tokens), held, cache_salt=salt, request_id=f"r{self._serial}")
         self._cache.publish(tokens, salt)
         if isinstance(answer, Decline):
-            said = batch(announced(f"d{self._serial}", np.asarray(tokens, np.uint32), salt))
-            self._provider.apply(HOLDER[0], unpack(pack(said)))
+            sent = batch(announced(f"d{self._serial}", np.asarray(tokens, np.uint32), salt))
+            self._provider.apply(HOLDER[0], unpack(pack(sent)))
             return Answer(exact, reason=answer.reason.value)
         assert [entry.worker for entry in answer.workers if entry.semantic_tokens] == [HOLDER]
         return Answer(exact, found=True)

@@ -146,8 +146,8 @@ class Deployment(Processes):
             f"{self.url}/v1/completions", json.dumps(body).encode(), {"content-type": "application/json"}
         )
         with _direct.open(request, timeout=60) as answer:
-            said: dict[str, Any] = json.loads(answer.read())
-            return said
+            reply: dict[str, Any] = json.loads(answer.read())
+            return reply
 
     def router(self, feed: str, where: str) -> RouterProcess:
         return RouterProcess(self, feed, where)

@@ -1,6 +1,6 @@
 """Runs in Dynamo's own environment: its real ``KvRouter`` with our provider beside it, driven by JSON lines.
 
-Started by ``deployment.py`` with feed, address, key and block size. Imports Dynamo, so it is no module of the tests.
+Started by ``deployment.py`` with feed, address, key and block size. Imports Dynamo, so it is not a module of the tests.
 """
 
 from __future__ import annotations

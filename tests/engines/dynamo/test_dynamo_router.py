@@ -84,7 +84,7 @@ def test_a_worker_that_holds_the_content_is_chosen_over_nats(deployment: Deploym
     assert not faults
 
 
-def test_a_router_that_comes_late_learns_over_nats_what_was_said(
+def test_a_router_that_joins_late_learns_earlier_events_over_nats(
     deployment: Deployment, nats_server: NatsServer
 ) -> None:
     announcer = open_nats_announcer(nats_server.url, "77", KEY.encode(), Border(lambda _: None, LOG), buffer_batches=2)
@@ -115,7 +115,7 @@ def test_a_worker_that_holds_the_content_is_chosen_over_zeromq(deployment: Deplo
         with deployment.router("zmq", "") as router:
             first, second = router.ask("workers", count=2)
             router.ask("follow", worker_id=first, endpoint=events, replay=replay)
-            assert router.ask("donors", count=1) == 1, "said before the router came: only a replay can tell"
+            assert router.ask("donors", count=1) == 1, "reply before the router came: only a replay can tell"
             request = prompt(words(12, 48), document, words(13, 32))
             served = router.ask("serve", tokens=request, cache_salt=None, worker=None)
             assert served == {"outcome": "semantic_placement", "served": [first], "finish": "length"}
@@ -128,6 +128,6 @@ def test_the_front_end_sends_a_pinned_request_where_it_was_placed(deployment: De
     with deployment.router("zmq", "") as router:
         workers = router.ask("workers", count=2)
     for worker in workers:
-        said = deployment.complete(f"Where does this go? {worker}", worker)
-        assert said["usage"]["completion_tokens"] == 2
-        assert str(worker) in str(said["nvext"]["worker_id"])
+        reply = deployment.complete(f"Where does this go? {worker}", worker)
+        assert reply["usage"]["completion_tokens"] == 2
+        assert str(worker) in str(reply["nvext"]["worker_id"])

@@ -63,7 +63,7 @@ def test_a_donor_larger_than_a_message_is_left_out_and_the_others_arrive(nats_se
     assert not faults
 
 
-def test_an_engine_that_was_given_settings_is_heard(nats_server: NatsServer, tmp_path: Path) -> None:
+def test_an_engine_announces_by_its_settings_alone(nats_server: NatsServer, tmp_path: Path) -> None:
     faults: list[FaultContained] = []
     key_file = tmp_path / "key"
     key_file.write_text(KEY)
@@ -85,7 +85,7 @@ def test_an_engine_that_was_given_settings_is_heard(nats_server: NatsServer, tmp
     assert not faults
 
 
-def test_a_publisher_that_answers_nobody_keeps_no_other_waiting(nats_server: NatsServer) -> None:
+def test_a_publisher_that_never_answers_delays_no_other(nats_server: NatsServer) -> None:
     faults: list[FaultContained] = []
 
     async def run() -> None:
@@ -95,9 +95,9 @@ def test_a_publisher_that_answers_nobody_keeps_no_other_waiting(nats_server: Nat
         mute = await nats.connect(nats_server.url)
         announcer = opened(nats_server.url, faults)
         try:
-            said = pack(DonorBatch(time.time(), (DonorWithdrawn("x", "y"),)))
+            payload = pack(DonorBatch(time.time(), (DonorWithdrawn("x", "y"),)))
             for worker_id in range(100, 110):
-                await mute.publish(events_subject(str(worker_id)), frame(7, said))  # begins with a gap
+                await mute.publish(events_subject(str(worker_id)), frame(7, payload))  # begins with a gap
             await mute.flush()
             await until(lambda: feed.stream_of(109) is not None, patience_s=REPLAY_S / 2)
             announcer.loadable("heard", words(3, 300), None, None)
@@ -122,7 +122,7 @@ def test_a_server_that_is_away_is_a_fault_and_ends_in_time() -> None:
     assert faults[0].stage == "announce"
 
 
-def test_a_server_that_comes_back_is_told_and_heard_again(tmp_path: Path) -> None:
+def test_events_continue_after_the_server_restarts(tmp_path: Path) -> None:
     if (why := missing()) is not None:
         pytest.skip(why)
     faults: list[FaultContained] = []

@@ -100,7 +100,7 @@ async def feeding(engine: EventServer) -> AsyncIterator[EventFeed]:
         await feed.close()
 
 
-async def settled(feed: EventFeed, engine: EventServer) -> set[int]:
+async def matched_hashes(feed: EventFeed, engine: EventServer) -> set[int]:
     """The index's hashes once they equal the engine's own, or as they are after a while."""
     held: set[int] = set()
     for _ in range(400):
@@ -129,7 +129,7 @@ def test_the_index_equals_the_engines_own_table_block_by_block(engine: EventServ
             for number, prompt in enumerate(prompts()):
                 same = [asyncio.to_thread(engine.complete, prompt) for _ in range(1 + number % 2)]
                 await asyncio.gather(*same)  # two at once: the engine keeps two copies of the same new blocks
-                assert await settled(feed, engine) == engine.own_hashes()
+                assert await matched_hashes(feed, engine) == engine.own_hashes()
             counters = feed.index.counters
             assert counters.removed_blocks > 0, "the pool was full and blocks went"
             assert (counters.orphan_blocks, counters.evicted_blocks) == (0, 0)
@@ -144,7 +144,7 @@ def test_the_index_equals_the_engines_own_table_block_by_block(engine: EventServ
 def test_a_router_that_starts_again_has_the_same_index_from_replay(engine: EventServer) -> None:
     async def scenario() -> None:
         async with feeding(engine) as feed:
-            assert await settled(feed, engine) == engine.own_hashes()
+            assert await matched_hashes(feed, engine) == engine.own_hashes()
             assert len(engine.own_hashes()) > 20
             assert feed.statuses()[0].stream.replayed > 0
 
@@ -158,7 +158,7 @@ def test_what_the_index_promises_the_engine_confirms(engine: EventServer) -> Non
         tokens = LocalTokens(MODEL)
         async with feeding(engine) as feed:
             await asyncio.to_thread(engine.complete, NOTES + "\nFirst question?")
-            await settled(feed, engine)
+            await matched_hashes(feed, engine)
             prompt = NOTES + "\nQuite another question, longer than the first one?"
             body = json.dumps({"prompt": prompt}).encode()
             ids = await tokens.tokens_of(read_request(COMPLETIONS, (), body), body)
@@ -181,9 +181,9 @@ def test_a_salted_request_is_found_under_its_salt_alone(engine: EventServer) -> 
     async def scenario() -> None:
         tokens = LocalTokens(MODEL)
         async with feeding(engine) as feed:
-            prompt = "A text that nobody asked before. " + NOTES[:600]
+            prompt = "A text that was not sent before. " + NOTES[:600]
             await asyncio.to_thread(lambda: engine.complete(prompt, cache_salt="tenant a"))
-            assert await settled(feed, engine) == engine.own_hashes()
+            assert await matched_hashes(feed, engine) == engine.own_hashes()
             body = json.dumps({"prompt": prompt}).encode()
             ids = await tokens.tokens_of(read_request(COMPLETIONS, (), body), body)
             assert ids is not None
@@ -200,7 +200,7 @@ def test_a_reset_cache_empties_the_index(engine: EventServer) -> None:
         async with feeding(engine) as feed:
             await asyncio.to_thread(engine.post, "/reset_prefix_cache", {})
             await asyncio.to_thread(engine.complete, "After the reset. " * 30)  # vLLM tells of it with its next step
-            assert await settled(feed, engine) == engine.own_hashes()
+            assert await matched_hashes(feed, engine) == engine.own_hashes()
             assert 0 < feed.index.blocks(0) < 10
             assert feed.index.counters.clears == 1
 
