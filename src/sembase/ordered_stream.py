@@ -110,7 +110,8 @@ class OrderedStream:
     ``replay`` yields what the publisher has buffered from a number on, or raises ``ReplayError``. Without it,
     ``reorder_seconds`` and ``reorder_messages`` bound how long a gap may wait to be filled by late messages. A message
     for which ``is_snapshot`` holds repeats the publisher's whole state: whatever was missed before it does not matter.
-    After a gap whose replay failed, the replay is requested again, first after ``check_seconds``, then less often.
+    After a gap whose replay failed, or a start without a snapshot from a publisher that sends them, the replay is
+    requested again, first after ``check_seconds``, then less often.
     """
 
     def __init__(
@@ -119,7 +120,7 @@ class OrderedStream:
         *,
         stamp: Callable[[bytes], float | None],
         replay: Callable[[int], AsyncGenerator[Message, None]] | None = None,
-        is_snapshot: Callable[[bytes], bool] = lambda _: False,
+        is_snapshot: Callable[[bytes], bool] | None = None,
         check_seconds: float = 10.0,
         reorder_seconds: float = 0.2,
         reorder_messages: int = 16,
@@ -131,6 +132,7 @@ class OrderedStream:
         self._position = SequencePosition(stamp)
         self._replay = replay
         self._is_snapshot = is_snapshot
+        self._lacks_start = False  # what was taken does not begin with a snapshot, though the publisher sends them
         self._check_seconds = check_seconds
         self._reorder_seconds = reorder_seconds
         self._reorder_messages = reorder_messages
@@ -138,7 +140,7 @@ class OrderedStream:
         self._held_back: dict[int, bytes] = {}
         self._held_until = 0.0
         self._no_replay_before = 0.0
-        self._failures = 0  # replays that failed since the last one that did not
+        self._failures = 0  # replays that left messages missing since the last one that did not
         self._slice_ends = 0.0
 
     @property
@@ -164,9 +166,10 @@ class OrderedStream:
             return True
         if verdict == "restart":
             return False
-        if (verdict != "next" or self.is_incomplete) and self._is_snapshot(message.payload):
+        is_snapshot = self._is_snapshot if verdict != "next" or self.is_incomplete else None
+        if is_snapshot is not None and is_snapshot(message.payload):
             self.counters.gaps += verdict == "gap"
-            self.is_incomplete = False
+            self._mark_complete()
             self._held_back = {seq: payload for seq, payload in self._held_back.items() if seq > message.seq}
         elif verdict != "next" or (self.is_incomplete and self._may_replay()):
             return False
@@ -213,13 +216,27 @@ class OrderedStream:
             if level != "level":
                 self._reset(level)
                 await self._replay_all()
-            self._failures = 0
         except ReplayError:
             self.counters.replay_failures += 1
-            # Live messages continue meanwhile; a publisher that does not answer must not delay each of them.
-            backoff = min(1 << self._failures, MAX_BACKOFF) if self.is_incomplete else 1
-            self._no_replay_before = self._clock() + backoff * self._check_seconds
-            self._failures += 1
+            self._delay_replay()
+        else:
+            self.is_incomplete = self._lacks_start
+            if self.is_incomplete:
+                self._delay_replay()
+            else:
+                self._failures = 0
+
+    def _delay_replay(self) -> None:
+        """Live messages continue meanwhile; a publisher that gives nothing must not delay each of them."""
+        backoff = min(1 << self._failures, MAX_BACKOFF) if self.is_incomplete else 1
+        self._no_replay_before = self._clock() + backoff * self._check_seconds
+        self._failures += 1
+
+    def _mark_complete(self) -> None:
+        if self.is_incomplete:
+            self.is_incomplete = False
+            self._failures = 0
+            self._no_replay_before = 0.0
 
     async def _on_gap(self, message: Message) -> None:
         self.counters.gaps += not self._held_back
@@ -260,10 +277,12 @@ class OrderedStream:
             return
         if verdict == "first" and message.seq > 0:
             self.counters.joined_late += 1
-            self.is_incomplete = self._failures > 0
+            self.is_incomplete = self._failures > 0  # no replay gave the messages before this one
         self._take(message)
 
     def _take(self, message: Message) -> None:
+        if self._is_snapshot is not None and (self.next_seq is None or self._lacks_start):
+            self._lacks_start = not self._is_snapshot(message.payload)
         self.counters.messages += 1
         self._position.take(*message)
         self._sink.deliver(message.payload)
@@ -273,7 +292,7 @@ class OrderedStream:
             self.counters.resyncs += 1
         else:
             self.counters.restarts += 1
-        self.is_incomplete = False
+        self.is_incomplete = self._lacks_start = False
         self._position.forget()
         self._held_back.clear()
         self._sink.reset(reason)

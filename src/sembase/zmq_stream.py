@@ -104,7 +104,7 @@ class ZmqStream:
         sink: Sink,
         *,
         stamp: Callable[[bytes], float | None],
-        is_snapshot: Callable[[bytes], bool] = lambda _: False,
+        is_snapshot: Callable[[bytes], bool] | None = None,
     ) -> None:
         self.connected = False
         self._context = context

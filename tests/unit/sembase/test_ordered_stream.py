@@ -233,3 +233,23 @@ def test_a_silent_publisher_is_requested_less_and_less_often() -> None:
         assert follower.stream.counters.replay_failures <= 10
 
     asyncio.run(scenario())
+
+
+def test_a_start_without_the_publishers_whole_state_is_requested_again_until_it_comes() -> None:
+    async def scenario() -> None:
+        publisher = Publisher(kept=1)
+        follower = Follower(publisher)
+        for name in "abc":
+            publisher.add(name)
+        await follower.stream.receive(publisher.add("d"))
+        publisher.must_repeat = False  # as when it repeated its state to another reader a moment ago
+        assert follower.known == {"d"}
+        assert follower.stream.is_incomplete
+        await follower.receive(publisher.add("e"))
+        assert follower.known == {"d", "e"}
+        follower.now += 10.0
+        await follower.receive(publisher.add("f"))
+        assert follower.known == publisher.living
+        assert not follower.stream.is_incomplete
+
+    asyncio.run(scenario())
