@@ -42,7 +42,7 @@ class Frame:
         return min(16.0, self.row_height * 0.55)
 
     def span(self, x: float, label: str) -> tuple[float, float]:
-        """From where to where a label at ``x`` reaches."""
+        """First and last pixel of a label at ``x``."""
         whole = len(label) * _LETTER
         shift = {"start": 0.0, "middle": whole / 2, "end": whole}[self.anchor(x, label)]
         return x - shift, x - shift + whole
@@ -86,7 +86,7 @@ def _row_height(chart: Chart, labels_above: bool) -> float:
 
 
 def _share(axis: Axis, value: float) -> float:
-    """Where on the axis, 0 to 1; what lies outside is drawn at the edge."""
+    """Position on the axis, 0 to 1; values outside are drawn at the edge."""
     held = min(max(value, axis.low), axis.high)
     if axis.log:
         return math.log(held / axis.low) / math.log(axis.high / axis.low)

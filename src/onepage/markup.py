@@ -1,4 +1,4 @@
-"""HTML and SVG by construction: every string is escaped unless it was made here. No template engine is needed for that.
+"""HTML and SVG by construction: every string is escaped unless it was made here, so no template engine is needed.
 
 Names, answers of models and log lines are hostile input; nothing else reaches a page than through ``tag``.
 """

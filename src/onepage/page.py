@@ -1,4 +1,4 @@
-"""The page around the sections: no script, no request to anywhere, held by its own Content-Security-Policy."""
+"""The page around the sections: no scripts and no requests, enforced by its own Content-Security-Policy."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def legend_columns(names: Sequence[str]) -> int:
 
 
 def _name_inches(name: str) -> float:
-    """In ten-point letters, rather too much than too little."""
+    """Width of the text in ten-point letters, rounded up generously."""
     return sum(0.14 if letter in "mwMW@%" else 0.09 for letter in name)
 
 

@@ -95,7 +95,7 @@ def _line_class(kind: str, layer: Curve | Rule) -> str:
 
 
 def _rule_labels(rules: list[Rule], frame: Frame) -> Iterator[Safe]:
-    """Those of vertical rules above the plot, each on a line of its own: two rules may lie close together."""
+    """Labels of vertical rules above the plot, each on its own line, because rules may be close together."""
     y = frame.top - 5
     for rule in rules:
         if rule.vertical:
@@ -148,7 +148,7 @@ def _bars(layer: Bars, frame: Frame) -> Iterator[Safe]:
 
 
 def _values(layer: Bars, frame: Frame) -> Iterator[Safe]:
-    """Above everything else: a line through a figure makes it another figure."""
+    """Drawn above everything else: a line through a number could be misread."""
     for bar in layer.bars:
         if bar.text:
             reach = frame.x(max(bar.start, bar.end, bar.high or bar.end))

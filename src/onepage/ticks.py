@@ -13,7 +13,7 @@ _FINE: Final = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)
 
 
 def linear_axis(label: str, low: float, high: float, form: Callable[[float], str], wanted: int = 5) -> Axis:
-    """Begins and ends at, or a little beyond, the values; ticks at round steps within."""
+    """An axis that covers the values, with ticks at round steps."""
     if not high - low > max(1e-12, 1e-9 * max(abs(low), abs(high))):
         high = low + max(1.0, 1e-6 * abs(low))
     step = _step((high - low) / wanted)
@@ -40,7 +40,7 @@ def log_axis(label: str, values: Sequence[float], form: Callable[[float], str], 
 
 
 def doubling_axis(label: str, values: Sequence[float], form: Callable[[float], str]) -> Axis:
-    """Powers of two: how context lengths are spoken of."""
+    """Powers of two, the usual unit of context lengths."""
     low, high = min(values) / 1.12, max(values) * 1.12
     powers = range(math.floor(math.log2(low)), math.ceil(math.log2(high)) + 1)
     marks = [2.0**power for power in powers if low <= 2.0**power <= high]

@@ -12,6 +12,7 @@ from sembase.settings import setting
 from sembase.values import count, flag, fraction, one_of, optional, path, rate
 from semblend.contract import ReusePlan
 from semblend.guard.verdicts import Verdicts
+from semblend.integration.shared_options import AdapterOptions
 from semblend.plan.fidelity import Ceiling, FidelityGate
 from semblend.plan.prediction import decode_prediction
 from semblend.plan.selection import (
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class FidelityOptions:
+class FidelityOptions(AdapterOptions):
     verify_loads: bool = setting(
         True,
         flag,
@@ -75,6 +76,19 @@ class FidelityOptions:
         optional(path),
         "File the guard writes (`semgate proxy --guard-file`). Classes it turned off decline as "
         "`guard_off:<class>`. `null` reads none.",
+    )
+
+    refresh_on_repeat: bool = setting(
+        True,
+        flag,
+        "Serve a passage without a donor of its own cold once when it repeats, so that this request becomes its donor.",
+        renamed_from=("second_sight",),
+    )
+    recompute_all: bool = setting(
+        False,
+        flag,
+        "Diagnosis: claim as planned, but load nothing and compute the whole claim with the pass that fills gaps. "
+        "Answers must equal those of cold prefill.",
     )
 
     def can_ask(self, plan: ReusePlan) -> bool:

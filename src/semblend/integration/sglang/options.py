@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from sembase.settings import json_object, other_default, read_options, setting
-from sembase.values import flag, optional, path, positive, text, whole
+from sembase.values import positive, text
 from semblend.integration.fidelity_options import FidelityOptions
-from semblend.integration.gate_options import gate_options
 from semblend.integration.settings import SGLANG_OPTIONS
 from semblend.integration.sglang.support import VERIFIED_VERSION
+from semblend.integration.shared_options import gate_options
 from semblend.plan.gates import ADAPTER_GATES, Gates
 
 WHERE: Final = SGLANG_OPTIONS
@@ -24,37 +23,11 @@ class SglangOptions(FidelityOptions):
 
     # Each recomputed group is a row, which SGLang's CPU attention pads to the whole context: off by default.
     recompute_fraction: float | None = other_default(FidelityOptions, "recompute_fraction", 0.0)
-    index_bytes: int = setting(
-        256 << 20, whole(1 << 20), "Memory of the planner's index, in bytes. Donor KV stays in the radix tree."
-    )
     min_donor_tokens: int = setting(
         128, positive, "Minimum number of tokens a request must add to the tree to become a donor."
     )
-    events: Path | None = setting(
-        None,
-        optional(path),
-        "File to which events are appended, one JSON object per line. `null` writes none.",
-    )
-    require_salt: bool = setting(
-        False,
-        flag,
-        "Decline requests without `cache_salt` as `namespace_unknown` instead of treating them as one tenant.",
-    )
-    refresh_on_repeat: bool = setting(
-        True,
-        flag,
-        "Serve a passage that first appeared in a blended request cold once when it repeats, so that this request "
-        "becomes its donor.",
-        renamed_from=("second_sight",),
-    )
     max_holes: int = setting(
         64, positive, "Maximum number of gaps computed between reused runs; each is a row of one forward pass."
-    )
-    recompute_all: bool = setting(
-        False,
-        flag,
-        "Diagnosis: claim as planned, but load nothing and compute the whole claim in rows of the same forward pass. "
-        "Answers must equal those of cold prefill.",
     )
     provider: str = setting(
         "",

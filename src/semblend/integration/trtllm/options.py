@@ -8,9 +8,9 @@ from typing import Final
 
 from sembase.errors import ConfigurationError
 from sembase.settings import json_object, read_options, setting
-from sembase.values import flag, one_of, optional, path, positive, text, whole
-from semblend.integration.gate_options import gate_options
+from sembase.values import one_of, optional, path, positive, text, whole
 from semblend.integration.settings import TRTLLM_OPTIONS
+from semblend.integration.shared_options import AdapterOptions, gate_options
 from semblend.plan.gates import Gates
 
 WHERE: Final = TRTLLM_OPTIONS
@@ -18,7 +18,7 @@ EXAMPLE: Final = '{"audit": "audit.jsonl"}'
 
 
 @dataclass(frozen=True, slots=True)
-class TrtllmOptions:
+class TrtllmOptions(AdapterOptions):
     """What a deployment may choose. Every field is a key, except ``gates``, whose own fields are."""
 
     materialization: str = setting(
@@ -33,7 +33,6 @@ class TrtllmOptions:
         "Version of TensorRT-LLM on which you have validated loading. With any other version every look-up declines as "
         "`validation_failure`.",
     )
-    index_bytes: int = setting(256 << 20, whole(1 << 20), "Memory of the planner's index, in bytes.")
     host_bytes: int = setting(
         1 << 30, whole(1 << 20), "Host memory for donor KV, in bytes; used with `exact_prefix` only."
     )
@@ -44,14 +43,6 @@ class TrtllmOptions:
         None,
         optional(path),
         "File of the audit, one JSON object per line (`sembench ... --engine trtllm` reads it).",
-    )
-    events: Path | None = setting(
-        None, optional(path), "File of the event stream (`semblend.event.v1`), one JSON object per line."
-    )
-    require_salt: bool = setting(
-        False,
-        flag,
-        "Decline requests without `cache_salt` as `namespace_unknown` instead of treating them as one tenant.",
     )
     gates: Gates = gate_options(Gates(), "min_run_tokens", "min_reuse_ratio", "min_prompt_tokens")
 

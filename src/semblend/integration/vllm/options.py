@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 from sembase.settings import read_options, setting
-from sembase.values import flag, fraction, one_of, optional, path, positive, whole
+from sembase.values import flag, fraction, one_of, positive, whole
 from semblend.integration.fidelity_options import FidelityOptions
-from semblend.integration.gate_options import gate_options
+from semblend.integration.shared_options import gate_options
 from semblend.plan.gates import ADAPTER_GATES, Gates
 
 CapturePolicy = Literal["all", "sampled", "hinted"]
@@ -24,7 +23,6 @@ class ConnectorOptions(FidelityOptions):
     """What a deployment may choose. Every field is a key, except ``gates``, whose own fields are."""
 
     host_bytes: int = setting(2 << 30, whole(1 << 20), "Host memory for donor KV per worker, in bytes.")
-    index_bytes: int = setting(256 << 20, whole(1 << 20), "Memory of the planner's index, in bytes.")
     capture: CapturePolicy = setting(
         "all",
         one_of("all", "sampled", "hinted"),
@@ -38,34 +36,12 @@ class ConnectorOptions(FidelityOptions):
     capture_step_tokens: int = setting(
         2048, positive, "Maximum tokens copied out of the engine's cache per engine step."
     )
-    events: Path | None = setting(
-        None,
-        optional(path),
-        "File to which events are appended, one JSON object per line. `null` writes none.",
-    )
-    require_salt: bool = setting(
-        False,
-        flag,
-        "Decline requests without `cache_salt` as `namespace_unknown` instead of treating them as one tenant.",
-    )
     prefill_passages: bool = setting(
         True,
         flag,
         "While the engine is idle, prefill passages that first appeared in a blended request once more, in isolation, "
         "so that they become donors.",
         renamed_from=("study",),
-    )
-    refresh_on_repeat: bool = setting(
-        True,
-        flag,
-        "Serve a passage without a donor of its own cold once when it repeats, so that this request becomes its donor.",
-        renamed_from=("second_sight",),
-    )
-    recompute_all: bool = setting(
-        False,
-        flag,
-        "Diagnosis: claim as planned, but load nothing and compute the whole claim with the sparse forward pass. "
-        "Answers must equal those of cold prefill.",
     )
     gates: Gates = gate_options(
         ADAPTER_GATES,

@@ -1,12 +1,14 @@
-"""The planner's gates as options: their rows in the table of every adapter."""
+"""Options that every adapter has: the planner's index and gates, the event file, and requests without a salt."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
-from sembase.settings import section
-from sembase.values import Parser, count, fraction, positive
+from sembase.settings import section, setting
+from sembase.values import Parser, count, flag, fraction, optional, path, positive, whole
 from semblend.plan.gates import Gates
 
 _ROWS: Final[Mapping[str, tuple[Parser[Any], str]]] = {
@@ -34,6 +36,21 @@ _ROWS: Final[Mapping[str, tuple[Parser[Any], str]]] = {
         "reveals no finer boundary.",
     ),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterOptions:
+    index_bytes: int = setting(256 << 20, whole(1 << 20), "Memory of the planner's index, in bytes.")
+    events: Path | None = setting(
+        None,
+        optional(path),
+        "File to which events (`semblend.event.v1`) are appended, one JSON object per line. `null` writes none.",
+    )
+    require_salt: bool = setting(
+        False,
+        flag,
+        "Decline requests without `cache_salt` as `namespace_unknown` instead of treating them as one tenant.",
+    )
 
 
 def gate_options(defaults: Gates, *names: str) -> Any:
