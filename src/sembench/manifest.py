@@ -39,7 +39,7 @@ class DonorPrompt:
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadItem:
     """One recipient, the donors that precede it, and the expected answers."""
 

@@ -132,15 +132,21 @@ def _agent_sessions(texts: Path, turns: int, tokens: int, cutter: Cutter) -> Ite
 
 def _turn(stream: str, turn: int, prompt: str, transform: str) -> WorkloadItem:
     return WorkloadItem(
-        item_id_for(stream, str(turn), transform),
-        stream.partition("-")[0],
-        f"{stream}/{turn}",
-        transform,
-        prompt,
+        item_id=item_id_for(stream, str(turn), transform),
+        dataset=stream.partition("-")[0],
+        source_id=f"{stream}/{turn}",
+        transform=transform,
+        recipient_prompt=prompt,
     )
 
 
 def _free_item(text: str, number: int, tokens: int, cutter: Cutter) -> WorkloadItem:
     """The number comes first, so that not even the opening is shared."""
     prompt = f"{number}. {cutter.cut(text, tokens)}\n\n{SUMMARY}"
-    return WorkloadItem(item_id_for("free", str(number), "alone"), "multi_news", str(number), "alone", prompt)
+    return WorkloadItem(
+        item_id=item_id_for("free", str(number), "alone"),
+        dataset="multi_news",
+        source_id=str(number),
+        transform="alone",
+        recipient_prompt=prompt,
+    )

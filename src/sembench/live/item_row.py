@@ -49,7 +49,7 @@ def arm_row(arm: ArmResult, scores: Scores | None, cold_block_size: int | None) 
     """``cold_block_size`` is given for cold arms: one with more cached tokens than a block was not cold."""
     reply = arm.reply
     if reply is None:
-        return ArmRow(arm.request_id, arm.status)
+        return ArmRow(request_id=arm.request_id, status=arm.status)
     contaminated = None
     if cold_block_size is not None and reply.cached_tokens is not None:
         contaminated = reply.cached_tokens > cold_block_size
@@ -204,7 +204,7 @@ def _pair(
     if cold is None or warm is None:
         return None
     if not (cold.is_ok and warm.is_ok and cold.reply is not None and warm.reply is not None):
-        return PairRow(warm_first)
+        return PairRow(warm_first=warm_first)
     found = diverge(cold.reply.logprobs, warm.reply.logprobs)
     kl = found.kl if found is not None else ()
     return PairRow(

@@ -118,7 +118,9 @@ def _joined(cold: RequestRow, warm: RequestRow, warm_first: bool, threshold: flo
         flip = is_flipped(cold.cold.text, arm.text, cold.quality_pass, passes, threshold)
         if passes is None:
             arm, passes = _scored_against(cold.cold.text, arm, threshold)
-    return replace(warm, cold=cold.cold, warm=arm, quality_pass=passes, pair=PairRow(warm_first, answer_flip=flip))
+    return replace(
+        warm, cold=cold.cold, warm=arm, quality_pass=passes, pair=PairRow(warm_first=warm_first, answer_flip=flip)
+    )
 
 
 def _scored_against(reference: str, arm: ArmRow, threshold: float) -> tuple[ArmRow, bool | None]:

@@ -15,7 +15,7 @@ from typing import Any, Final, get_args, get_type_hints
 from sembase.errors import ContractError
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRow:
     """The plan of one request, counted by the bench itself. Proposed, never confirmed.
 
@@ -35,7 +35,7 @@ class PlanRow:
     plan_ms: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ArmRow:
     """One live request as the client saw it. ``status`` is ``ok`` or the kind of failure; times are the client's.
 
@@ -57,7 +57,7 @@ class ArmRow:
     exact_match: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PairRow:
     """The warm answer against the cold one. KL is over the union of both top-k, at positions with equal history."""
 
@@ -69,7 +69,7 @@ class PairRow:
     answer_flip: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BackendRow:
     """What the engine's events report about the warm request. Only ``reused_tokens`` counts as reuse.
 
@@ -91,7 +91,7 @@ class BackendRow:
     propagated_tokens: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RequestRow:
     """``plan`` is the configured planner's; ``token_plan`` the one without embedder, if the run compares both.
 

@@ -24,8 +24,23 @@ def reading(number: int, first: dict[str, Any], second: dict[str, Any], kl: floa
         )
         for values in (first, second)
     ]
-    pair = PairRow(False, kl, None if kl is None else 2 * kl, 4, 4)
-    return RequestRow(f"i{number}", "d", "s", "t", False, None, None, 64, 4, cold=arms[0], warm=arms[1], pair=pair)
+    pair = PairRow(
+        warm_first=False, mean_kl=kl, worst_kl=None if kl is None else 2 * kl, compared_positions=4, agreed_tokens=4
+    )
+    return RequestRow(
+        item_id=f"i{number}",
+        dataset="d",
+        source_id="s",
+        transform="t",
+        negative_control=False,
+        tenant=None,
+        stream_id=None,
+        prompt_tokens=64,
+        total_blocks=4,
+        cold=arms[0],
+        warm=arms[1],
+        pair=pair,
+    )
 
 
 def test_floor_figures() -> None:

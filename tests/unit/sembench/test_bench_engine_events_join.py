@@ -44,7 +44,18 @@ def row_of(*events: Event) -> BackendRow:
 
 def test_a_confirmed_load_is_reported_in_full() -> None:
     assert row_of(FOUND, PROMISED, LOADED) == BackendRow(
-        ENGINE_ID, "backend_materialized_reuse", 897, 1001, 16, 897, 104, 2, None, 0, 7.5, 74.0
+        engine_request_id=ENGINE_ID,
+        outcome="backend_materialized_reuse",
+        found_tokens=897,
+        advertised_tokens=1001,
+        boundary=16,
+        reused_tokens=897,
+        computed_tokens=104,
+        runs=2,
+        decline_reason=None,
+        faults=0,
+        load_ms=7.5,
+        compute_ms=74.0,
     )
 
 

@@ -72,27 +72,84 @@ def honest_row(number: int, transform: str, *, negative: bool, hit: bool, noise:
     cold_ms = 100.0 + 10.0 * noise.random()
     warm_ms = cold_ms * (0.5 if hit else 1.0) * (1.0 + 0.01 * (noise.random() - 0.5))
     reused = REUSED if hit else 0
-    cold = ArmRow(f"cold.{item}", "ok", cold_ms, cold_ms + 50, PROMPT, 16, 0, False, "Paris", 1.0, 1.0, 1.0, True)
-    warm = ArmRow(item, "ok", warm_ms, warm_ms + 50, PROMPT, 16, reused, None, "Paris", 1.0, 1.0, 1.0, True)
-    backend = BackendRow(f"chatcmpl-{item}-0a1b2c3d", "cold_fallback", 0, 0, None, 0, decline_reason="no_candidate")
+    cold = ArmRow(
+        request_id=f"cold.{item}",
+        status="ok",
+        ttft_ms=cold_ms,
+        total_ms=cold_ms + 50,
+        prompt_tokens=PROMPT,
+        completion_tokens=16,
+        cached_tokens=0,
+        contaminated=False,
+        text="Paris",
+        token_recall=1.0,
+        f1=1.0,
+        rouge_l=1.0,
+        exact_match=True,
+    )
+    warm = ArmRow(
+        request_id=item,
+        status="ok",
+        ttft_ms=warm_ms,
+        total_ms=warm_ms + 50,
+        prompt_tokens=PROMPT,
+        completion_tokens=16,
+        cached_tokens=reused,
+        contaminated=None,
+        text="Paris",
+        token_recall=1.0,
+        f1=1.0,
+        rouge_l=1.0,
+        exact_match=True,
+    )
+    backend = BackendRow(
+        engine_request_id=f"chatcmpl-{item}-0a1b2c3d",
+        outcome="cold_fallback",
+        found_tokens=0,
+        advertised_tokens=0,
+        boundary=None,
+        reused_tokens=0,
+        decline_reason="no_candidate",
+    )
     if hit:
         outcome = "backend_materialized_reuse"
-        backend = BackendRow(backend.engine_request_id, outcome, 500, 520, 0, REUSED, 40, 2, None, 0, 3.0, 9.0, 0)
+        backend = BackendRow(
+            engine_request_id=backend.engine_request_id,
+            outcome=outcome,
+            found_tokens=500,
+            advertised_tokens=520,
+            boundary=0,
+            reused_tokens=REUSED,
+            computed_tokens=40,
+            runs=2,
+            decline_reason=None,
+            faults=0,
+            load_ms=3.0,
+            compute_ms=9.0,
+            propagated_tokens=0,
+        )
     return RequestRow(
-        item,
-        "d",
-        f"s{number}",
-        transform,
-        negative,
-        "tenant-a",
-        None,
+        item_id=item,
+        dataset="d",
+        source_id=f"s{number}",
+        transform=transform,
+        negative_control=negative,
+        tenant="tenant-a",
+        stream_id=None,
         prompt_tokens=PROMPT,
         total_blocks=PROMPT // BLOCK,
         backend_confirmed_blocks=reused // BLOCK,
         quality_pass=True,
         cold=cold,
         warm=warm,
-        pair=PairRow(number % 2 == 0, 0.01 if hit else 0.0, 0.02 if hit else 0.0, 16, 16, False),
+        pair=PairRow(
+            warm_first=number % 2 == 0,
+            mean_kl=0.01 if hit else 0.0,
+            worst_kl=0.02 if hit else 0.0,
+            compared_positions=16,
+            agreed_tokens=16,
+            answer_flip=False,
+        ),
         backend=backend,
     )
 
@@ -728,11 +785,11 @@ def test_a_row_lost_and_everything_computed_again_needs_the_manifest(tmp_path: P
         manifest,
         [
             WorkloadItem(
-                row.item_id,
-                row.dataset,
-                row.source_id,
-                row.transform,
-                "prompt",
+                item_id=row.item_id,
+                dataset=row.dataset,
+                source_id=row.source_id,
+                transform=row.transform,
+                recipient_prompt="prompt",
                 negative_control=row.negative_control,
                 metadata={"tenant": row.tenant},
             )
@@ -765,7 +822,7 @@ def test_a_row_lost_and_everything_computed_again_needs_the_manifest(tmp_path: P
         run.rows[0],
         item_id="ab",
         cold=None,
-        warm=ArmRow("ab", "ok", 90.0),
+        warm=ArmRow(request_id="ab", status="ok", ttft_ms=90.0),
         pair=None,
         backend=None,
         backend_confirmed_blocks=None,

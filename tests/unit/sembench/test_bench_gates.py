@@ -23,15 +23,26 @@ from sembench.result import RunFacts, assemble, read_result, write_result
 from sembench.workload.seeded import Draws
 from semblend.contract import Evidence
 
-PLAN = PlanRow(8, 6, 140, 0, 2, 1, 0, None, 0.5, 1.0)
+PLAN = PlanRow(
+    candidate_blocks=8,
+    eligible_blocks=6,
+    planned_tokens=140,
+    unverified_tokens=0,
+    runs=2,
+    donors=1,
+    discoveries=0,
+    decline_reason=None,
+    mean_context_share=0.5,
+    plan_ms=1.0,
+)
 ROW = RequestRow(
-    "a",
-    "d",
-    "s",
-    "instruction_variant",
-    False,
-    "t",
-    None,
+    item_id="a",
+    dataset="d",
+    source_id="s",
+    transform="instruction_variant",
+    negative_control=False,
+    tenant="t",
+    stream_id=None,
     prompt_tokens=165,
     total_blocks=10,
     exact_hit_blocks=1,
@@ -43,10 +54,43 @@ ROW = RequestRow(
     backend_confirmed_blocks=4,
     route_outcome="semantic_placement",
     quality_pass=True,
-    cold=ArmRow("cold.a", "ok", 140.0, 200.0, 165, 8, 0, False, "x", 1.0),
-    warm=ArmRow("a", "ok", 100.0, 160.0, 165, 8, 70, None, "x", 1.0),
-    pair=PairRow(True, 0.03, 0.04, 8, 8, False),
-    backend=BackendRow("chatcmpl-a-0a1b2c3d", "backend_materialized_reuse", 80, 80, 0, 70, 10, 1),
+    cold=ArmRow(
+        request_id="cold.a",
+        status="ok",
+        ttft_ms=140.0,
+        total_ms=200.0,
+        prompt_tokens=165,
+        completion_tokens=8,
+        cached_tokens=0,
+        contaminated=False,
+        text="x",
+        token_recall=1.0,
+    ),
+    warm=ArmRow(
+        request_id="a",
+        status="ok",
+        ttft_ms=100.0,
+        total_ms=160.0,
+        prompt_tokens=165,
+        completion_tokens=8,
+        cached_tokens=70,
+        contaminated=None,
+        text="x",
+        token_recall=1.0,
+    ),
+    pair=PairRow(
+        warm_first=True, mean_kl=0.03, worst_kl=0.04, compared_positions=8, agreed_tokens=8, answer_flip=False
+    ),
+    backend=BackendRow(
+        engine_request_id="chatcmpl-a-0a1b2c3d",
+        outcome="backend_materialized_reuse",
+        found_tokens=80,
+        advertised_tokens=80,
+        boundary=0,
+        reused_tokens=70,
+        computed_tokens=10,
+        runs=1,
+    ),
 )
 COLD = replace(
     ROW,
@@ -66,10 +110,40 @@ COLD = replace(
     plan_beyond_prefix_tokens=0,
     backend_confirmed_blocks=0,
     route_outcome="cold_route",
-    cold=ArmRow("cold.b", "ok", 102.0, 200.0, 165, 8, 0, False, "x", 1.0),
-    warm=ArmRow("b", "ok", 100.0, 160.0, 165, 8, 0, None, "x", 1.0),
-    pair=PairRow(False, 0.0, 0.0, 8, 8, False),
-    backend=BackendRow("b", "cold_fallback", 0, 0, None, 0, decline_reason="no_candidate"),
+    cold=ArmRow(
+        request_id="cold.b",
+        status="ok",
+        ttft_ms=102.0,
+        total_ms=200.0,
+        prompt_tokens=165,
+        completion_tokens=8,
+        cached_tokens=0,
+        contaminated=False,
+        text="x",
+        token_recall=1.0,
+    ),
+    warm=ArmRow(
+        request_id="b",
+        status="ok",
+        ttft_ms=100.0,
+        total_ms=160.0,
+        prompt_tokens=165,
+        completion_tokens=8,
+        cached_tokens=0,
+        contaminated=None,
+        text="x",
+        token_recall=1.0,
+    ),
+    pair=PairRow(warm_first=False, mean_kl=0.0, worst_kl=0.0, compared_positions=8, agreed_tokens=8, answer_flip=False),
+    backend=BackendRow(
+        engine_request_id="b",
+        outcome="cold_fallback",
+        found_tokens=0,
+        advertised_tokens=0,
+        boundary=None,
+        reused_tokens=0,
+        decline_reason="no_candidate",
+    ),
 )
 ENGINE_ID = "chatcmpl-a-0a1b2c3d"
 ENGINE = EngineEvidence(3, 70, 9, 2, 0, (ENGINE_ID,), True, {ENGINE_ID: Load(3, 70, 9)})
@@ -106,7 +180,16 @@ def named(row: RequestRow, item_id: str, **changes: Any) -> RequestRow:
 
 def leaking(row: RequestRow, tokens: int) -> RequestRow:
     assert row.warm is not None
-    backend = BackendRow(row.item_id, "backend_materialized_reuse", tokens, tokens, 0, tokens, 0, 1)
+    backend = BackendRow(
+        engine_request_id=row.item_id,
+        outcome="backend_materialized_reuse",
+        found_tokens=tokens,
+        advertised_tokens=tokens,
+        boundary=0,
+        reused_tokens=tokens,
+        computed_tokens=0,
+        runs=1,
+    )
     warm = replace(row.warm, cached_tokens=tokens)
     return replace(row, warm=warm, backend=backend, backend_confirmed_blocks=tokens // 16)
 
@@ -240,7 +323,7 @@ def test_contamination() -> None:
 
 def test_a_failed_pair_is_neither_clean_nor_unchecked() -> None:
     assert ROW.warm is not None
-    failed = replace(ROW, warm=replace(ROW.warm, status="timeout"), pair=PairRow(True), quality_pass=None)
+    failed = replace(ROW, warm=replace(ROW.warm, status="timeout"), pair=PairRow(warm_first=True), quality_pass=None)
     found = verdict(GateRequest(require_contamination_check=True, max_failed_pair_rate=1.0), rows=(failed, COLD))
     assert found.passed
     assert (found.observed["pairs"], found.observed["failed_pairs"], found.observed["clean_pairs"]) == (2, 1, 1)
@@ -251,7 +334,7 @@ def test_a_failed_pair_is_neither_clean_nor_unchecked() -> None:
 
 def test_lost_pairs_are_limited_unasked() -> None:
     assert ROW.warm is not None
-    failed = replace(ROW, warm=replace(ROW.warm, status="timeout"), pair=PairRow(True), quality_pass=None)
+    failed = replace(ROW, warm=replace(ROW.warm, status="timeout"), pair=PairRow(warm_first=True), quality_pass=None)
     assert verdict(GateRequest(allow_missing=True), rows=(failed, COLD)).failures == [
         "max_failed_pair_rate: failed_pair_rate is 0.5 (1 of 2, n = 2), wanted at most 0.05"
     ]
@@ -357,7 +440,7 @@ def test_the_interval_is_judged_on_request() -> None:
 )
 def test_the_farther_end_of_the_negatives_interval_is_judged(ratios: list[float], holds: bool) -> None:
     asked = GateRequest(max_negative_control_speedup_deviation=0.05)
-    nothing = replace(COLD.backend or BackendRow("b", "cold_fallback"))
+    nothing = replace(COLD.backend or BackendRow(engine_request_id="b", outcome="cold_fallback"))
     rows = [
         replace(
             row,
@@ -660,10 +743,10 @@ def test_fabricated_aggregates_are_refused(put: Callable[[dict[str, Any], Any], 
         replace(ROW, plan=replace(PLAN, decline_reason="no_candidate")),
         replace(ROW, token_plan=replace(PLAN, candidate_blocks=11)),
         replace(ROW, plan=replace(PLAN, unverified_tokens=1)),
-        replace(ROW, pair=PairRow(True, 0.05, 0.04, 8)),
-        replace(ROW, pair=PairRow(True, 0.03, None, 8)),
-        replace(ROW, pair=PairRow(True, 0.03, 0.04, 0)),
-        replace(ROW, pair=PairRow(True, 0.03, 0.04)),
+        replace(ROW, pair=PairRow(warm_first=True, mean_kl=0.05, worst_kl=0.04, compared_positions=8)),
+        replace(ROW, pair=PairRow(warm_first=True, mean_kl=0.03, worst_kl=None, compared_positions=8)),
+        replace(ROW, pair=PairRow(warm_first=True, mean_kl=0.03, worst_kl=0.04, compared_positions=0)),
+        replace(ROW, pair=PairRow(warm_first=True, mean_kl=0.03, worst_kl=0.04)),
         replace(ROW, cold=None),
         replace(ROW, warm=None),
         replace(ROW, backend_confirmed_blocks=None),
@@ -952,7 +1035,13 @@ def test_a_thousand_broken_rows_do_not_fill_the_screen(broken: int, shown: int) 
     assert (f"and {broken - 20} more failures of rows" in failures) is (broken > 20)
 
 
-@pytest.mark.parametrize("compared", [PairRow(True, 0.0, 0.0, 4), PairRow(True, answer_flip=False)])
+@pytest.mark.parametrize(
+    "compared",
+    [
+        PairRow(warm_first=True, mean_kl=0.0, worst_kl=0.0, compared_positions=4),
+        PairRow(warm_first=True, answer_flip=False),
+    ],
+)
 def test_an_answer_that_never_came_compares_with_nothing(compared: PairRow) -> None:
     assert ROW.warm is not None
     failed = replace(ROW, warm=replace(ROW.warm, status="timeout"), pair=compared, quality_pass=None)

@@ -27,20 +27,36 @@ CONFIG = {
 
 
 def pair(number: int, *, reused: int | None, negative: bool = False, cold_ms: float = 90.0) -> RequestRow:
-    cold = ArmRow(f"cold.i{number}", "ok", cold_ms, cached_tokens=0, contaminated=False, text="x")
-    warm = ArmRow(f"i{number}", "ok", 30.0 if reused else 90.0, cached_tokens=reused, text="x")
+    cold = ArmRow(
+        request_id=f"cold.i{number}", status="ok", ttft_ms=cold_ms, cached_tokens=0, contaminated=False, text="x"
+    )
+    warm = ArmRow(
+        request_id=f"i{number}", status="ok", ttft_ms=30.0 if reused else 90.0, cached_tokens=reused, text="x"
+    )
     reason = None if reused else "no_candidate"
     outcome = "backend_materialized_reuse" if reused else "cold_fallback"
     reported = (
-        None if reused is None else BackendRow(f"i{number}", outcome, reused_tokens=reused, decline_reason=reason)
+        None
+        if reused is None
+        else BackendRow(engine_request_id=f"i{number}", outcome=outcome, reused_tokens=reused, decline_reason=reason)
     )
     return RequestRow(
-        *(f"i{number}", "d", "s", "negative_control" if negative else "rag_reorder", negative, None, None, 64, 4),
+        item_id=f"i{number}",
+        dataset="d",
+        source_id="s",
+        transform="negative_control" if negative else "rag_reorder",
+        negative_control=negative,
+        tenant=None,
+        stream_id=None,
+        prompt_tokens=64,
+        total_blocks=4,
         backend_confirmed_blocks=None if reused is None else reused // 16,
         quality_pass=True,
         cold=cold,
         warm=warm,
-        pair=PairRow(False, 0.01, 0.02, 4, 4, False),
+        pair=PairRow(
+            warm_first=False, mean_kl=0.01, worst_kl=0.02, compared_positions=4, agreed_tokens=4, answer_flip=False
+        ),
         backend=reported,
     )
 
@@ -100,7 +116,9 @@ def test_contaminated_and_failed_pairs_are_counted_and_their_times_left_out() ->
     assert hot.warm is not None
     hot = replace(hot, cold=replace(hot.cold, cached_tokens=64, contaminated=True))
     failed = pair(2, reused=48)
-    failed = replace(failed, warm=ArmRow("i2", "reset_failed"), backend=None, backend_confirmed_blocks=None)
+    failed = replace(
+        failed, warm=ArmRow(request_id="i2", status="reset_failed"), backend=None, backend_confirmed_blocks=None
+    )
     text = shown([pair(0, reused=48), hot, failed])
     assert "cold arm not cold 1 (checked 2), failed 1 (reset_failed 1)" in text
     assert re.search(r"^blended: .* 3\.00x +- +1$", text, re.MULTILINE)

@@ -25,12 +25,12 @@ from sembench.metrics.rows import RequestRow
 from semblend.contract import DonorRegistered, Event, EventLine, LoadAdvertised, Materialized, encode_line
 
 ITEM = WorkloadItem(
-    "i1",
-    "d",
-    "s",
-    "cross_tenant",
-    "the recipient",
-    (DonorPrompt("d1", "first"), DonorPrompt("d2", "second", metadata={"tenant": "other"})),
+    item_id="i1",
+    dataset="d",
+    source_id="s",
+    transform="cross_tenant",
+    recipient_prompt="the recipient",
+    donor_prompts=(DonorPrompt("d1", "first"), DonorPrompt("d2", "second", metadata={"tenant": "other"})),
     answers=("a ferry",),
     metadata={"tenant": "own", "template": "t9"},
 )

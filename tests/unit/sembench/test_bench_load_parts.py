@@ -168,8 +168,15 @@ def test_with_a_tokenizer_lengths_are_tokens() -> None:
 
 def test_manifest_prompts_go_round_and_keep_their_tenant() -> None:
     items = [
-        WorkloadItem("a", "d", "s", "t", "first", metadata={"tenant": "own", "template": "chatml"}),
-        WorkloadItem("b", "d", "s", "t", "second"),
+        WorkloadItem(
+            item_id="a",
+            dataset="d",
+            source_id="s",
+            transform="t",
+            recipient_prompt="first",
+            metadata={"tenant": "own", "template": "chatml"},
+        ),
+        WorkloadItem(item_id="b", dataset="d", source_id="s", transform="t", recipient_prompt="second"),
     ]
     prompts = PreparedPrompts(ManifestPrompts(items, 9, "given"), 3)
     assert [prompts.get(n).text for n in range(5)] == ["first", "second", "first", "second", "first"]

@@ -153,7 +153,15 @@ def test_the_lag_probe_sees_a_blocked_loop() -> None:
 
 def test_a_manifest_is_sent_once(server: str, tmp_path: Path) -> None:
     manifest = tmp_path / "m.jsonl"
-    write_manifest(manifest, [WorkloadItem(str(n), "d", str(n), "t", "word " * (n + 1)) for n in range(7)])
+    write_manifest(
+        manifest,
+        [
+            WorkloadItem(
+                item_id=str(n), dataset="d", source_id=str(n), transform="t", recipient_prompt="word " * (n + 1)
+            )
+            for n in range(7)
+        ],
+    )
     _, result, rows = run(
         server, tmp_path / "r.json", "--manifest", str(manifest), "--concurrency", "2", "--max-tokens", "2"
     )

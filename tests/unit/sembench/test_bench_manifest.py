@@ -134,7 +134,9 @@ def test_the_message_names_file_and_line(tmp_path: Path) -> None:
 
 
 def test_line_separators_inside_prompts_do_not_split_lines(tmp_path: Path) -> None:
-    item = WorkloadItem("a", "d", "s", "t", "one\u2028two\x85three\rfour\x0bfive")
+    item = WorkloadItem(
+        item_id="a", dataset="d", source_id="s", transform="t", recipient_prompt="one\u2028two\x85three\rfour\x0bfive"
+    )
     path = tmp_path / "m.jsonl"
     assert write_manifest(path, [item, item]) == 2
     assert read_manifest(path) == [item, item]
@@ -143,14 +145,24 @@ def test_line_separators_inside_prompts_do_not_split_lines(tmp_path: Path) -> No
 
 def test_a_failed_write_leaves_the_old_manifest(tmp_path: Path) -> None:
     path = tmp_path / "m.jsonl"
-    write_manifest(path, [WorkloadItem("a", "d", "s", "t", "old")])
+    write_manifest(path, [WorkloadItem(item_id="a", dataset="d", source_id="s", transform="t", recipient_prompt="old")])
     with pytest.raises(ContractError, match="item b"):
-        write_manifest(path, [WorkloadItem("b", "d", "s", "t", "lone \ud800 surrogate")])
+        write_manifest(
+            path,
+            [
+                WorkloadItem(
+                    item_id="b", dataset="d", source_id="s", transform="t", recipient_prompt="lone \ud800 surrogate"
+                )
+            ],
+        )
     assert read_manifest(path)[0].recipient_prompt == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["m.jsonl"]
 
 
 def test_the_digest_is_that_of_the_bytes(tmp_path: Path) -> None:
     path = tmp_path / "m.jsonl"
-    write_manifest(path, [WorkloadItem("a", "d", "s", "t", string.ascii_letters)])
+    write_manifest(
+        path,
+        [WorkloadItem(item_id="a", dataset="d", source_id="s", transform="t", recipient_prompt=string.ascii_letters)],
+    )
     assert manifest_digest(path) == hashlib.sha256(path.read_bytes()).hexdigest()

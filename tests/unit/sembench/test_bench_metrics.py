@@ -215,8 +215,29 @@ def test_every_share_is_checked_by_hand() -> None:
     assert shares == set(by_hand([]))
 
 
-ROW = RequestRow("i", "d", "s", "t", False, None, None, prompt_tokens=40, total_blocks=2)
-PLAN = PlanRow(2, 1, 32, 0, 1, 1, 0, None, 0.5, 1.0)
+ROW = RequestRow(
+    item_id="i",
+    dataset="d",
+    source_id="s",
+    transform="t",
+    negative_control=False,
+    tenant=None,
+    stream_id=None,
+    prompt_tokens=40,
+    total_blocks=2,
+)
+PLAN = PlanRow(
+    candidate_blocks=2,
+    eligible_blocks=1,
+    planned_tokens=32,
+    unverified_tokens=0,
+    runs=1,
+    donors=1,
+    discoveries=0,
+    decline_reason=None,
+    mean_context_share=0.5,
+    plan_ms=1.0,
+)
 
 
 def test_none_is_not_zero() -> None:
@@ -253,14 +274,43 @@ def test_percentiles_are_nearest_rank(values: list[float], percent: int) -> None
     assert at_or_below * 100 >= percent * len(values) > below * 100
 
 
-COLD_ARM = ArmRow("cold.i", "ok", 80.0, 90.0, 40, 4, 0, False, "x")
-WARM_ARM = ArmRow("i", "ok", 20.0, 30.0, 40, 4, 32, None, "x")
-REUSED = BackendRow("i", "backend_materialized_reuse", 32, 32, 0, 32, 0, 1)
-PAIR = replace(ROW, cold=COLD_ARM, warm=WARM_ARM, pair=PairRow(True), backend=REUSED)
+COLD_ARM = ArmRow(
+    request_id="cold.i",
+    status="ok",
+    ttft_ms=80.0,
+    total_ms=90.0,
+    prompt_tokens=40,
+    completion_tokens=4,
+    cached_tokens=0,
+    contaminated=False,
+    text="x",
+)
+WARM_ARM = ArmRow(
+    request_id="i",
+    status="ok",
+    ttft_ms=20.0,
+    total_ms=30.0,
+    prompt_tokens=40,
+    completion_tokens=4,
+    cached_tokens=32,
+    contaminated=None,
+    text="x",
+)
+REUSED = BackendRow(
+    engine_request_id="i",
+    outcome="backend_materialized_reuse",
+    found_tokens=32,
+    advertised_tokens=32,
+    boundary=0,
+    reused_tokens=32,
+    computed_tokens=0,
+    runs=1,
+)
+PAIR = replace(ROW, cold=COLD_ARM, warm=WARM_ARM, pair=PairRow(warm_first=True), backend=REUSED)
 MISS = replace(
     PAIR,
     warm=replace(WARM_ARM, ttft_ms=80.0, cached_tokens=0),
-    backend=BackendRow("i", "cold_fallback", reused_tokens=0),
+    backend=BackendRow(engine_request_id="i", outcome="cold_fallback", reused_tokens=0),
 )
 
 
@@ -281,7 +331,9 @@ def test_speedups_hold_clean_pairs_and_say_how_many() -> None:
 
 
 def test_what_the_backend_said_is_counted() -> None:
-    declined = replace(MISS, backend=BackendRow("i", "backend_declined_reuse", decline_reason="stale"))
+    declined = replace(
+        MISS, backend=BackendRow(engine_request_id="i", outcome="backend_declined_reuse", decline_reason="stale")
+    )
     figures = aggregate([PAIR, MISS, declined, ROW])
     assert figures["backend_outcomes"] == {
         "backend_declined_reuse": 1,

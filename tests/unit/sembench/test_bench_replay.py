@@ -177,11 +177,11 @@ def test_duplicate_ids_and_empty_manifests_are_refused(tmp_path: Path, fixture_i
 
 def stream_item(number: int, text: str, tenant: str = "t") -> WorkloadItem:
     return WorkloadItem(
-        f"{number:016d}",
-        "d",
-        str(number),
-        "stream",
-        text,
+        item_id=f"{number:016d}",
+        dataset="d",
+        source_id=str(number),
+        transform="stream",
+        recipient_prompt=text,
         metadata={"stream": True, "stream_id": "s", "tenant": tenant},
     )
 
@@ -220,8 +220,22 @@ def test_streams_and_tenants_do_not_see_one_another() -> None:
 
 def test_one_items_donor_serves_no_other_item() -> None:
     text = words(0, 300)
-    with_donor = WorkloadItem("a" * 16, "d", "1", "x", "new head " + text, (DonorPrompt("q", text),))
-    without = WorkloadItem("b" * 16, "d", "2", "x", "new head " + text, (DonorPrompt("q", words(9000, 300)),))
+    with_donor = WorkloadItem(
+        item_id="a" * 16,
+        dataset="d",
+        source_id="1",
+        transform="x",
+        recipient_prompt="new head " + text,
+        donor_prompts=(DonorPrompt("q", text),),
+    )
+    without = WorkloadItem(
+        item_id="b" * 16,
+        dataset="d",
+        source_id="2",
+        transform="x",
+        recipient_prompt="new head " + text,
+        donor_prompts=(DonorPrompt("q", words(9000, 300)),),
+    )
     rows = {row.item_id: row for row in replay([with_donor, without])}
     assert rows["a" * 16].any_position_tokens
     assert rows["b" * 16].any_position_tokens == 0
@@ -239,7 +253,15 @@ def test_a_donor_without_tenant_is_the_recipients_and_null_is_not() -> None:
         ({"tenant_id": "u"}, False),
     ):
         donor = DonorPrompt("q", text, metadata=metadata)
-        item = WorkloadItem("a" * 16, "d", "1", "x", "new head " + text, (donor,), metadata={"tenant": "t"})
+        item = WorkloadItem(
+            item_id="a" * 16,
+            dataset="d",
+            source_id="1",
+            transform="x",
+            recipient_prompt="new head " + text,
+            donor_prompts=(donor,),
+            metadata={"tenant": "t"},
+        )
         (row,) = replay([item])
         assert bool(row.any_position_tokens) is found
         assert row.plan is not None
