@@ -20,8 +20,8 @@ def describe(answer: ReusePlan | Decline) -> None:
             f"load    [{run.target_start}, {run.target_end}) from {run.donor_id} at {run.donor_start}, rotated by "
             f"{run.shift}; {run.risk.mean_share:.1%} of its context differs on average"
         )
-    for hole in answer.compute:
-        print(f"compute [{hole.start}, {hole.end})")
+    for gap in answer.compute:
+        print(f"compute [{gap.start}, {gap.end})")
     print(f"left to the engine [{answer.claim_end}, {answer.prompt_tokens})")
     print(f"plan {answer.reused_tokens} of {answer.prompt_tokens} tokens ({answer.reuse_ratio:.1%})")
 

@@ -93,6 +93,7 @@ ALLOWED: Final = (
     "least squares",
     "(?:least|most) (?:loaded|request|requests|recently|frequently)[a-z ]*",  # routing and eviction policies
     "multi news",  # a data set of LongBench
+    "somebody will ask you about it|everybody knows that the favourite city",  # texts of measured prompts
 )
 
 

@@ -73,7 +73,7 @@ class CaseMaker:
         return _recipient(self._unseen(self._size))
 
     def swapped(self, change: Callable[[str, np.random.Generator], str]) -> Recipient:
-        """The donor's text with facts changed, tokenized anew."""
+        """The donor's text with facts changed, tokenized again."""
         for _ in range(200):
             donor = self._donor()
             if donor.source not in SWAP_SOURCES:

@@ -15,7 +15,7 @@ TOKENS = 2_000
 
 
 def tenant_verdicts(planner: Planner, library: Library, count: int) -> list[Verdict]:
-    """The library is alpha's. Unseen text becomes the donors of nobody, which alpha and beta must not see."""
+    """The library is alpha's. Unseen text becomes donors without a tenant, which alpha and beta must not see."""
     alphas = [donor.tokens for donor in library.donors[:count]]
     pieces = _pieces(library.unseen, count)
     for number, tokens in enumerate(pieces):

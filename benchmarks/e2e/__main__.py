@@ -54,7 +54,7 @@ def _run(arm: Arm, arguments: argparse.Namespace) -> list[Verdict]:
     with serving(arm, events) as server:
         progress(f"{arm.name}: server ready after {server.startup_s:.0f} s")
         _measure(arm, arguments, server, manifest, events, folder)
-        # Copied while it serves: what an engine complains about when it is ended is no error of the run.
+        # Copied while it serves: messages of an engine that is being stopped are not errors of the run.
         log = Path(shutil.copy(server.log_path, folder / "engine.log"))
     summaries = steps.summarize("vllm", folder, events if arm.has_events else None, log)
     passed = steps.judge(folder, manifest, summaries, partial=arguments.max_items is not None)

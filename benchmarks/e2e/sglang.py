@@ -1,7 +1,7 @@
 """From real texts to a judged report on a real SGLang server with our radix backend: ``run-live-sglang --paired``.
 
-The same steps and gates as the vLLM run. The arm ``off`` is the stock server, which the gates must refuse. Donors stand
-in the radix tree itself, so the warm arm also has what its exact prefix saves, as in production.
+The same steps and gates as the vLLM run. The arm ``off`` is the stock server, which the gates must reject. Donors are
+in the radix tree itself, so the warm arm also benefits from its exact prefix, as in production.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _run(name: str, arguments: argparse.Namespace) -> list[Verdict]:
     with launch(sglang_spec(options, semblend=semblend)) as server:
         progress(f"{name}: server ready after {server.startup_s:.0f} s")
         _measure(arguments, server, manifest, events, folder)
-        # Copied while it serves: what an engine complains about when it is ended is no error of the run.
+        # Copied while it serves: messages of an engine that is being stopped are not errors of the run.
         log = Path(shutil.copy(server.log_path, folder / "engine.log"))
     summaries = steps.summarize("sglang", folder, events, log)
     passed = steps.judge(folder, manifest, summaries, partial=arguments.max_items is not None)

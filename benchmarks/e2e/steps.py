@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser, records: int, datasets: tuple
     )
     parser.add_argument("--max-items", type=int, help="the first items only, for a quick look")
     parser.add_argument("--texts", type=Path, default=TEXTS, help="folder of the real texts")
-    parser.add_argument("--resume", action="store_true", help="go on with an interrupted replay")
+    parser.add_argument("--resume", action="store_true", help="continue an interrupted replay")
     parser.add_argument("--seed", type=int, default=0)
 
 

@@ -1,8 +1,8 @@
 """Any selection policy at any budget on the real engine, over the fixed set: fidelity, cost, the Pareto front.
 
 ``python -m benchmarks.fidelity [ARM ...]`` with arms such as ``question@0.2``. The engine runs in a process of its own
-environment; rows are appended as they come, so that a run broken off leaves what it has seen: ``--report`` shows it,
-``--resume`` goes on.
+environment. Rows are appended as they come, so an interrupted run keeps its results: ``--report`` shows them,
+``--resume`` continues.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ STANDARD = (
     *("question_or_deviation@0.02", "question_or_deviation@0.05", "question_or_deviation@0.1"),
     *("question_or_deviation@0.15", "question_or_deviation@0.3", "first@1"),
 )
-# Issue 8. One policy named beforehand has to reach them all: the best of many arms per case would be luck's best.
+# Issue 8. One policy chosen in advance has to reach them all: the best of many arms per case could be chance.
 CANDIDATE = "question_or_deviation"
 TARGETS = (("composition", 0.2, 0.03), ("reorder", 0.2, 0.015), ("new instruction", 0.08, 0.005))
-ANSWERABLE = 100  # items that the cold model answers right, to say anything of answers lost
-SERVED_LIMIT = 0.02  # mean KL of any class that a deployment serves without having set anything
+ANSWERABLE = 100  # minimum number of items the cold model answers right, to judge lost answers
+SERVED_LIMIT = 0.02  # mean KL of any class served with default settings
 
 
 def main() -> int:
@@ -45,7 +45,7 @@ def main() -> int:
     figures = figures_of(rows)
     _show(figures)
     served = _served(figures, declined_of(rows))
-    show_table(f"at {DEFAULT} settings", ("case", "served", "left to the engine", "KL mean of the served"), served)
+    show_table(f"at {DEFAULT} settings", ("case", "served", "declined", "mean KL of served"), served)
     answers = answers_of(rows)
     show_table("answers", ("arm", "case, source", "answers"), [(one.arm, one.group, one.shown()) for one in answers])
     if draw(figures, RESULTS / f"{arguments.name}.png"):
@@ -59,10 +59,10 @@ def main() -> int:
 
 def _parse() -> tuple[argparse.Namespace, list[str]]:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.fidelity", description=__doc__)
-    parser.add_argument("arms", nargs="*", help=f"policy@share[+bridge][!variant] (default: {' '.join(STANDARD)})")
+    parser.add_argument("arms", nargs="*", help=f"policy@fraction[+bridge][!variant] (default: {' '.join(STANDARD)})")
     parser.add_argument("--report", action="store_true", help="show the rows of the last run of that name")
-    parser.add_argument("--resume", action="store_true", help="go on with a run of that name: leave out what has rows")
-    parser.add_argument("--enforce", action="store_true", help="missed targets fail the run too")
+    parser.add_argument("--resume", action="store_true", help="continue a run of that name: skip what has rows")
+    parser.add_argument("--enforce", action="store_true", help="missed targets fail the run")
     parser.add_argument("--name", default="fidelity", help="name of the files in results/")
     parser.add_argument("--size", default="1K", help="prompt size: 1K, 2K, 4K, 8K")
     parser.add_argument("--cases", action="append", help="a case; may be given more than once")
@@ -72,7 +72,12 @@ def _parse() -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--facts", type=int, default=0, help="plain facts per case that has them")
     parser.add_argument("--sources", action="append", help="a source; may be given more than once")
     parser.add_argument("--times", type=int, default=3, help="items per case whose cold prefill is timed")
-    parser.add_argument("--threads", type=int, default=2, help="of the engine; 1 beside other work: they wait spinning")
+    parser.add_argument(
+        "--threads",
+        type=int,
+        default=2,
+        help="threads of the engine; use 1 on a busy machine, because idle threads spin",
+    )
     arguments = parser.parse_args()
     passed = ["--size", arguments.size, "--most", str(arguments.most), "--times", str(arguments.times)]
     passed += ["--needles", str(arguments.needles), "--skip", str(arguments.skip), "--facts", str(arguments.facts)]
@@ -138,10 +143,10 @@ def _is_candidate(arm: str) -> bool:
 
 
 def target_verdicts(figures: Sequence[Figures]) -> list[Verdict]:
-    """Arms of experiments (``!``) are no way to serve and cannot reach a target. The largest share allowed counts.
+    """Experimental arms (``!``) cannot be served and cannot reach a target. The largest allowed fraction counts.
 
-    Each target along the model's own answer and along a given text, by what is computed into the claim and by all that
-    is computed, probes included.
+    Each target is checked along the model's own answer and along a given text, by what is computed into the claim and
+    by everything computed, including probes.
     """
     made = []
     for case, share, limit in TARGETS:
@@ -150,13 +155,13 @@ def target_verdicts(figures: Sequence[Figures]) -> list[Verdict]:
             ("its answer", [one.answer_kl.estimate for one in arms]),
             ("a given text", [one.kl_mean.estimate for one in arms]),
         ):
-            for said, costs in (
+            for suffix, costs in (
                 ("", [one.computed_share for one in arms]),
                 (", probes included", [one.whole_share for one in arms]),
             ):
                 found = [(cost, kl) for cost, kl in zip(costs, measured, strict=True) if cost is not None]
                 within = max((pair for pair in found if pair[0] <= share), default=None)
-                name = f"{case}: mean KL along {text}, {CANDIDATE} at <= {share:.0%}{said}"
+                name = f"{case}: mean KL along {text}, {CANDIDATE} at <= {share:.0%}{suffix}"
                 made.append(Verdict(name, "<=", limit, within[1] if within else None))
     served = [one.kl_mean.estimate for one in figures if one.arm == DEFAULT and one.case != "all"]
     name = "worst class served at default settings: mean KL along a given text"
@@ -165,7 +170,7 @@ def target_verdicts(figures: Sequence[Figures]) -> list[Verdict]:
 
 
 def answer_verdict(answers: Sequence[Answers]) -> Verdict:
-    """Fewer answerable items than asked for show nothing, whatever they say."""
+    """With fewer answerable items than required there is no verdict."""
     whole = next((one for one in answers if one.arm == DEFAULT and one.group == "all"), None)
     enough = whole is not None and whole.answerable >= ANSWERABLE
     name = f"{DEFAULT} settings: answers lost beyond the floor, of >= {ANSWERABLE}"

@@ -1,7 +1,7 @@
-"""Rows of a run in; out: does anything known before the first token tell how far the answer will be from cold?
+"""Rows of a run in; out: does anything known before the first token predict how far the answer is from cold?
 
 ``python -m benchmarks.fidelity.abstention NAME ... --arm ARM``: rank correlation of each sign with the KL to cold, and
-the share of items served when the mean KL of the served has to stay under a ceiling, with limits set on other items.
+the fraction of items served when the mean KL of served items must stay below a ceiling, with limits set on other items.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Gate:
 
 
 def judge(sign: NDArray[np.float64], kl: NDArray[np.float64], ceiling: float = CEILING, seed: int = 1) -> Gate:
-    """Halves are drawn anew each time: a limit set on one half serves the other."""
+    """New random halves in each round: a limit set on one half is applied to the other."""
     random = np.random.default_rng(seed)
     served, spent = 0, 0.0
     for _ in range(SPLITS):
@@ -49,12 +49,12 @@ def judge(sign: NDArray[np.float64], kl: NDArray[np.float64], ceiling: float = C
         rank_correlation(sign, kl),
         served / total,
         spent / served if served else None,
-        most_served(kl, ceiling) / len(kl),
+        max_served(kl, ceiling) / len(kl),
     )
 
 
 def limit_of(sign: NDArray[np.float64], kl: NDArray[np.float64], ceiling: float) -> float:
-    """The largest sign up to which the mean KL stays under the ceiling; nothing is served below the least."""
+    """The largest sign up to which the mean KL stays below the ceiling; minus infinity if there is none."""
     order = np.argsort(sign, kind="stable")
     means = np.cumsum(kl[order]) / np.arange(1, len(kl) + 1)
     is_last = np.append(np.diff(sign[order]) > 0, True)  # equal signs are served together or not at all
@@ -62,13 +62,13 @@ def limit_of(sign: NDArray[np.float64], kl: NDArray[np.float64], ceiling: float)
     return float(sign[order[within[-1]]]) if len(within) else -np.inf
 
 
-def most_served(kl: NDArray[np.float64], ceiling: float) -> int:
+def max_served(kl: NDArray[np.float64], ceiling: float) -> int:
     means = np.cumsum(np.sort(kl)) / np.arange(1, len(kl) + 1)
     return int((means <= ceiling).sum())
 
 
 def rank_correlation(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
-    """Spearman's, ties at their mean rank; 0 where one of them says nothing."""
+    """Spearman's, ties at their mean rank; 0 where it is not defined."""
     return fit.rank_correlation(one.tolist(), other.tolist()) or 0.0
 
 

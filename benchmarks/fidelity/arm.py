@@ -1,4 +1,4 @@
-"""One thing to try: a policy at a budget, written ``policy@share[+bridge][!variant]``; or ``default[@share]``."""
+"""One arm: a policy at a budget, written ``policy@fraction[+bridge][!variant]``; or ``default[@fraction]``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from semblend.contract import ReusePlan
 from semblend.integration.vllm.options import ConnectorOptions
 from semblend.plan.selection import POLICIES, Selection
 
-_FORM = re.compile(r"(?P<policy>\w+)@(?P<share>[0-9.]+)(?:\+(?P<bridge>\d+))?(?:!(?P<variant>\w+))?")
+_FORM = re.compile(r"(?P<policy>\w+)@(?P<fraction>[0-9.]+)(?:\+(?P<bridge>\d+))?(?:!(?P<variant>\w+))?")
 
 
 DEFAULT = "default"
@@ -19,10 +19,11 @@ DEFAULT = "default"
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """``variant`` names an experiment of the bench that no deployment has; empty for what the worker half does.
+    """``variant`` names an experiment of this benchmark that no deployment can use; empty for the worker half's own
+    code.
 
-    ``gated``: planned with the gates of a deployment that set none, which may decline; other arms have them open.
-    Without a selection it has that deployment's as well.
+    ``gated``: planned with the default gates, which may decline; the gates of other arms are open. An arm without a
+    selection uses the default one.
     """
 
     name: str
@@ -43,10 +44,10 @@ def parse_arm(text: str) -> Arm:
     found = _FORM.fullmatch(text)
     if found is None:
         raise ConfigurationError(
-            f"'{text}' is no arm; write default or policy@share, such as question@0.2 or question@0.2+2"
+            f"invalid arm '{text}' (expected default or policy@fraction, such as question@0.2 or question@0.2+2)"
         )
     if found["policy"] == DEFAULT:
-        return Arm(text, Selection(ConnectorOptions().recompute_policy, float(found["share"])), gated=True)
+        return Arm(text, Selection(ConnectorOptions().recompute_policy, float(found["fraction"])), gated=True)
     POLICIES.get(found["policy"])
-    selection = Selection(found["policy"], float(found["share"]), int(found["bridge"] or 0))
+    selection = Selection(found["policy"], float(found["fraction"]), int(found["bridge"] or 0))
     return Arm(text, selection, found["variant"] or "")

@@ -1,6 +1,6 @@
-"""Further captures of a run's tokens: the same passage as it stood in other prompts. A kind and a run in, a prompt out.
+"""Further captures of a run's tokens: the same passage in other prompts. A kind and a run in, a prompt out.
 
-What a popular passage has in traffic: several donors. ``Captured`` holds the K and V of them, moved to where the
+In real traffic a popular passage has several donors. ``Captured`` holds the K and V of them, moved to where the
 recipient wants them: 23 KB per token and kind.
 """
 
@@ -74,7 +74,7 @@ class Contexts:
     ) -> TokenIds:
         run = runs[place]
         room = max(0, run.target_start - len(self._head))
-        # The recipient's instruction is nobody else's: only passages are shared.
+        # No other prompt has the recipient's instruction: only passages are shared.
         shared = item.recipient[max(runs[0].target_start, run.target_start - run.length) : run.target_start]
         if kind == "alone":
             return ()

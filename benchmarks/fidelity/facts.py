@@ -25,14 +25,14 @@ FIRST, LAST, PLACES, THINGS = (line.split() for line in _WORDS.splitlines())
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What the passages say, the question up to where the answer begins, and the answer itself."""
+    """The sentence in the passages, the question up to where the answer begins, and the answer itself."""
 
     fact: str
     question: str
     answer: str
 
-    def asked(self, told: dict[str, str]) -> str:
-        return f"\n\nQuestion: {self.question}".format(**told)
+    def asked(self, fact: dict[str, str]) -> str:
+        return f"\n\nQuestion: {self.question}".format(**fact)
 
 
 # {who} {where} {what} are of one fact: no two facts of a prompt share any of them. The answer repeats the passage's
@@ -70,7 +70,7 @@ FORMS = (
 class Facts:
     """``reference`` begins with the ``answer_tokens`` of the right answer; another question and answer follow.
 
-    The answer stands in section ``wanted``; ``before`` is that section as it was when it said something else.
+    The answer is in section ``wanted``; ``before`` is that section with a different fact.
     """
 
     sections: tuple[TokenIds, ...]
@@ -91,16 +91,16 @@ def make_facts(
 ) -> Facts:
     """``room`` tokens for the sections and the end together; ``filler`` gives prose of the length asked for.
 
-    Even numbers tell facts of several forms, odd ones all of one form: there only the name leads to the answer.
+    Even numbers have facts of several forms, odd ones all of one form: there only the name leads to the answer.
     """
     drawn = [random.permutation(words)[: sections + 1].tolist() for words in (FIRST, LAST, PLACES, THINGS)]
-    *told, old = ({"who": f"{a} {b}", "where": c, "what": d} for a, b, c, d in zip(*drawn, strict=True))
+    *facts, old = ({"who": f"{a} {b}", "where": c, "what": d} for a, b, c, d in zip(*drawn, strict=True))
     shift = number // 2 if number % 2 else int(random.integers(len(FORMS)))
     forms = [FORMS[(shift + (0 if number % 2 else i)) % len(FORMS)] for i in range(sections)]
     wanted, other = random.choice(sections, 2, replace=False).tolist()
-    answer = encode(forms[wanted].answer.format(**told[wanted]))
-    tail = encode(forms[wanted].asked(told[wanted]))
-    more = encode(f".{forms[other].asked(told[other])}{forms[other].answer.format(**told[other])}.")
+    answer = encode(forms[wanted].answer.format(**facts[wanted]))
+    tail = encode(forms[wanted].asked(facts[wanted]))
+    more = encode(f".{forms[other].asked(facts[other])}{forms[other].answer.format(**facts[other])}.")
     length = (room - len(tail)) // sections
 
     def section(form: Form, one: dict[str, str], prose: TokenIds) -> TokenIds:
@@ -108,7 +108,7 @@ def make_facts(
         cut = (length - len(line)) // 2
         return (*prose[:cut], *line, *prose[cut : length - len(line)])
 
-    texts = [filler(length) for _ in told]
-    made = tuple(section(*parts) for parts in zip(forms, told, texts, strict=True))
-    before = section(forms[wanted], {**old, "who": told[wanted]["who"]}, texts[wanted])
+    texts = [filler(length) for _ in facts]
+    made = tuple(section(*parts) for parts in zip(forms, facts, texts, strict=True))
+    before = section(forms[wanted], {**old, "who": facts[wanted]["who"]}, texts[wanted])
     return Facts(made, wanted, before, tail, (*answer, *more), len(answer))

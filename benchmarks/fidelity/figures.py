@@ -23,10 +23,11 @@ Row = dict[str, Any]
 class Figures:
     """``flips`` of ``answerable``: the cold answer is right and the other is not. ``ttft_ratio``: cold over ours.
 
-    ``kl_mean`` and its kin are along a given text; ``answer_kl`` is along what the cold model itself says, and of
-    ``items`` answers ``kept`` are said word for word the same.
+    ``kl_mean`` and its kin are along a given text; ``answer_kl`` is along the cold model's own answer. Of
+    ``items`` answers, ``kept`` are identical.
 
-    ``computed_share`` of the claim is holes and chosen; ``probe_share`` is what choosing computes besides.
+    ``computed_share`` of the claim is gaps and recomputed tokens; ``probe_share`` is what selection computes in
+    addition.
     """
 
     arm: str

@@ -42,8 +42,8 @@ from benchmarks.vllm.workload import (
 )
 
 NEW, EDITS, REORDER, COMPOSITION, MIXTURE = "new instruction", "edits", "reorder", "composition", "mixture"
-# Hard ends of composition: donors in which the passage stood near the front; chunks that overlap, so that the recipient
-# says the same text several times and no donor does.
+# Hard ends of composition: donors in which the passage was near the front; chunks that overlap, so that the recipient
+# repeats text and no donor does.
 SHALLOW, OVERLAP = "shallow donors", "overlapping chunks"
 CASES = (NEW, EDITS, REORDER, COMPOSITION, MIXTURE, SHALLOW, OVERLAP)
 NEEDLES = "kv-retrieval-75_keys.jsonl.gz"
@@ -63,7 +63,7 @@ COUNTS = {
 
 @dataclass(frozen=True, slots=True)
 class FidelityItem:
-    """``answer_tokens`` of ``reference`` are the right answer; 0 where nobody can say what is right."""
+    """``answer_tokens`` of ``reference`` are the right answer; 0 where the right answer is not known."""
 
     case: str
     source: str
@@ -78,7 +78,7 @@ class FidelityItem:
         return f"{self.case}/{self.source}/{self.number}"
 
     def digest(self) -> str:
-        """Of what a cold reading depends on: donors are no part of it."""
+        """A digest of what a cold reading depends on, which does not include donors."""
         ids = np.asarray([len(self.recipient), *self.recipient, *self.reference], np.int64)
         return hashlib.sha256(ids.tobytes()).hexdigest()[:24]
 
@@ -242,7 +242,7 @@ class FidelitySet:
         elif case == COMPOSITION:
             donors = tuple((*prose(max(64, len(part) // 2)), *part) for part in sections)
         elif case == MIXTURE:
-            # The fact stands in the edited document or in the passage behind it, never in the new one.
+            # The fact is in the edited document or in the passage after it, never in the new one.
             ordered = tuple(sections[(facts.wanted + i - number % 3) % SECTIONS] for i in range(SECTIONS))
             document, (first, new, second) = join(ordered[:2]), ordered[2:]
             donors = (document, *((*prose(len(part)), *part) for part in (first, second)))

@@ -56,10 +56,10 @@ OTHER_PIECE = 256  # the noise floor: the same prompt, computed in pieces as a b
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cold:
-    """The cold model along the item's text and along ``said``, its own answer; a time only if taken in this run."""
+    """The cold model along the item's text and along ``tokens``, its own answer; a time only if taken in this run."""
 
     text: Reading
-    said: TokenIds
+    tokens: TokenIds
     answer: Reading
     ms: float | None
 
@@ -109,7 +109,7 @@ class Laboratory:
         rig.forget(item)
 
     def _cold(self, item: FidelityItem) -> Cold:
-        """Readings may come from the cache, times never: they belong beside the others of this run."""
+        """Readings may come from the cache, times never: they are compared only with others of this run."""
         path = CACHE / f"{self._model}-{item.digest()}.npz"
         wanted = self._timed.get(item.case, 0) < self._times
         if path.is_file() and not wanted:
@@ -120,8 +120,8 @@ class Laboratory:
                 )
                 return Cold(text, tuple(stored["said"].tolist()), answer, None)
         timed = self._rig.cold(item)
-        said = self._rig.answer(item, timed)
-        answer = self._rig.along(item, said, self._rig.cold_blocks, timed.asked[-1:])
+        tokens = self._rig.answer(item, timed)
+        answer = self._rig.along(item, tokens, self._rig.cold_blocks, timed.asked[-1:])
         if wanted:
             self._timed[item.case] = self._timed.get(item.case, 0) + 1
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -131,9 +131,10 @@ class Laboratory:
             for name, reading in (("text", timed.reading), ("answer", answer))
             for field in ("logprobs", "loss", "top")
         }
-        np.savez(partial, said=np.asarray(said, np.int64), **named)
+        named["said"] = np.asarray(tokens, np.int64)
+        np.savez(partial, **named)
         partial.rename(path)
-        return Cold(timed.reading, said, answer, timed.first_token_ms if wanted else None)
+        return Cold(timed.reading, tokens, answer, timed.first_token_ms if wanted else None)
 
     def _write(
         self,
@@ -145,8 +146,8 @@ class Laboratory:
         more: dict[str, Any],
     ) -> None:
         found = gap(cold.text, timed.reading, np.asarray(item.reference, np.int64), item.answer_tokens)
-        answer = self._rig.along(item, cold.said, blocks, timed.asked[-1:])
-        own = gap(cold.answer, answer, np.asarray(cold.said, np.int64), len(cold.said))
+        answer = self._rig.along(item, cold.tokens, blocks, timed.asked[-1:])
+        own = gap(cold.answer, answer, np.asarray(cold.tokens, np.int64), len(cold.tokens))
         row = {
             "item": item.name,
             "case": item.case,
@@ -163,7 +164,9 @@ class Laboratory:
         self._append(row)
 
     def _probes(self, item: FidelityItem, plan: ReusePlan, selection: Selection) -> dict[str, Any]:
-        """What choosing computes beside holes and chosen, over the claim: the question, the first layers of all."""
+        """What selection computes besides gaps and selected tokens, over the claim: the question, the first layers of
+        all.
+        """
         needs = POLICIES.get(selection.policy).needs if selection.fraction > 0 else frozenset()
         question = len(item.recipient) - plan.claim_end
         asked = question / plan.claimed_tokens if Probe.ATTENTION in needs else 0.0

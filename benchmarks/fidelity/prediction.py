@@ -1,7 +1,7 @@
-"""What the gate foresees against what was measured: rows of the laboratory in, held-out figures and a picture out.
+"""Predicted against measured KL: rows of the laboratory in, held-out figures and a picture out.
 
-``python -m benchmarks.fidelity.prediction NAME ...``: a law per class is fitted on every other item and judged on the
-rest, both halves once; beside it the gate that knew every item's KL in advance.
+``python -m benchmarks.fidelity.prediction NAME ...``: a law per class is fitted on every other item and evaluated on
+the rest, both halves once, next to an oracle that knows every item's KL.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _COLUMNS = (
 
 
 def observations(rows: Sequence[Row], policy: str, statistic: str) -> list[Observation]:
-    """Of one policy at every budget that was run, and of none."""
+    """One policy at every budget that was run, and without recomputation."""
     found = []
     for row in rows:
         name, _, share = row["arm"].partition("@")
@@ -44,15 +44,15 @@ def main() -> int:
     arguments = parser.parse_args()
     rows = read_rows(RESULTS / f"{name}-rows.jsonl" for name in arguments.names)
     table: list[tuple[object, ...]] = []
-    for said, statistic in STATISTICS.items():
+    for label, statistic in STATISTICS.items():
         floor = float(np.mean([np.mean(row[statistic]) for row in rows if row["arm"] == FLOOR]))
         seen = observations(rows, arguments.policy, statistic)
         dots: list[tuple[PlanShape, float, float]] = []
-        for fold in folds(seen, [row["item"] for row in rows], floor, said):
+        for fold in folds(seen, [row["item"] for row in rows], floor, label):
             held = fold.held
             table.append(
                 (
-                    said,
+                    label,
                     f"{held.items} items, fold {fold.number}",
                     None if held.rank_correlation is None else f"{held.rank_correlation:.2f}",
                     f"{held.covered} of {held.observations}",
@@ -66,7 +66,7 @@ def main() -> int:
         path = RESULTS / f"{arguments.names[0]}-prediction-{statistic}.png"
         if draw(dots, CEILING, path):
             progress(f"drawn: {path.name} in {RESULTS.name}/")
-    show_table(f"foreseen by class, risk and budget of {arguments.policy}; ceiling {CEILING}", _COLUMNS, table)
+    show_table(f"predicted by class, risk and budget of {arguments.policy}; ceiling {CEILING}", _COLUMNS, table)
     return 0
 
 

@@ -30,7 +30,7 @@ def reading_of(logprobs: NDArray[np.float32], text: NDArray[np.int64]) -> Readin
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """``right`` says whether greedy decoding gives the right answer: None where nobody knows the right one."""
+    """``right`` says whether greedy decoding gives the right answer: None where the right one is not known."""
 
     kl: tuple[float, ...]
     log_loss: float

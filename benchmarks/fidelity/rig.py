@@ -37,7 +37,7 @@ from semblend.settings import Settings
 
 NAMESPACE = Namespace(tenant="fidelity", model="model")
 HOST_BYTES = 4 << 30
-ASKED_POSITIONS = 24  # at the prompt's end, where two fills are compared before anything is said
+ASKED_POSITIONS = 24  # at the prompt's end, where two fills are compared before the answer
 OPEN_GATES = Gates(boundary_recompute_tokens=0, max_context_share=1.0)
 
 
@@ -47,7 +47,7 @@ class RigError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """``asked`` [positions, vocabulary]: what the model says at the last positions of the prompt itself."""
+    """``asked`` [positions, vocabulary]: the model's distribution at the last positions of the prompt."""
 
     reading: Reading
     first_token_ms: float
@@ -127,7 +127,7 @@ class Rig:
         return self._moved(self._store.read(run.donor_id, run.donor_start, run.length), run.shift)
 
     def capture(self, contexts: Contexts, kinds: Iterable[str], item: FidelityItem, runs: Sequence[Run]) -> Captured:
-        """Every run of a plan, computed anew in each kind of context."""
+        """Every run of a plan, computed again in each kind of context."""
         found = {}
         for kind in kinds:
             made = []
@@ -171,7 +171,7 @@ class Rig:
         )
 
     def opened(self, command: LoadCommand) -> tuple[PagedRequest, Fill]:
-        """The request of an order, and what is to be filled in it."""
+        """The request of a load command, and what is to be filled in it."""
         return open_for_recompute(self.cache, self.forward, command)
 
     def load(self, command: LoadCommand) -> LoadReport:
@@ -195,16 +195,16 @@ class Rig:
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def answer(self, item: FidelityItem, timed: Timed) -> TokenIds:
-        """What the model itself says behind the cold prompt, likeliest token by token."""
-        said = [int(timed.asked[-1].argmax())]
+        """The greedy answer of the model after the cold prompt."""
+        tokens = [int(timed.asked[-1].argmax())]
         for at in range(len(item.recipient), len(item.recipient) + POSITIONS - 1):
-            last = np.asarray(said[-1:], np.int64)
+            last = np.asarray(tokens[-1:], np.int64)
             hidden = self.forward.compute(torch.tensor(self.cold_blocks), [TokenRange(at, at + 1)], last)
-            said.append(int(self._logprobs(hidden).argmax()))
-        return tuple(said)
+            tokens.append(int(self._logprobs(hidden).argmax()))
+        return tuple(tokens)
 
     def along(self, item: FidelityItem, text: TokenIds, blocks: tuple[int, ...], first: torch.Tensor) -> Reading:
-        """What the model says at each position of a text behind the prompt that ``blocks`` hold."""
+        """The model's distribution at each position of a text after the prompt that ``blocks`` hold."""
         ids, at = np.asarray(text, np.int64), len(item.recipient)
         hidden = self.forward.compute(torch.tensor(blocks), [TokenRange(at, at + len(ids) - 1)], ids[:-1])
         return reading_of(torch.cat([first, self._logprobs(hidden)]).numpy(), ids)

@@ -62,7 +62,7 @@ def question_or_product(evidence: Evidence) -> Scores:
 
 
 def last(evidence: Evidence) -> Scores:
-    """What stands nearest the end of the prompt."""
+    """The positions nearest to the end of the prompt."""
     return evidence.positions.astype(np.float64)
 
 

@@ -1,4 +1,4 @@
-"""Experiments that no deployment has: what would be gained if the chosen positions were exact, or the others corrected.
+"""Experiments that no deployment can use: what is gained if selected positions are exact, or the others corrected.
 
 Each takes a rig whose cold blocks hold the item's cold KV, an order and the captures it asked for; it leaves the claim
 filled. Those on several captures of a passage are in ``benchmarks.fidelity.consensus``.
@@ -29,7 +29,7 @@ PRIOR_TOKENS = 4.0  # an offset seen on few tokens is believed in part
 
 
 def exact(rig: Rig, command: LoadCommand) -> dict[str, Any]:
-    """The chosen positions get cold KV: what is left is due to those not chosen."""
+    """Selected positions get cold KV: the remaining KL is due to the others."""
     chosen, seen = _filled(rig, command)
     cold = torch.tensor(rig.cold_blocks)
     slots = _slots(rig, chosen)
@@ -40,7 +40,7 @@ def exact(rig: Rig, command: LoadCommand) -> dict[str, Any]:
 
 
 def again(rig: Rig, command: LoadCommand) -> dict[str, Any]:
-    """The holes behind the first chosen position once more, now that what they read has changed."""
+    """The gaps after the first selected position once more, now that what they read has changed."""
     computed, seen = _filled(rig, command)
     gaps = _positions(command.compute)
     chosen = np.setdiff1d(computed, gaps)

@@ -30,13 +30,13 @@ CLEAN_REQUESTS = 2000
 FAULTY_REQUESTS = 20_000
 TRIALS = 200
 CLASS_FACTOR = 1.5  # a class's own ceiling over the mean of its sound readings
-Reading = tuple[float, float | None]  # KL, and what was predicted
+Reading = tuple[float, float | None]  # measured and predicted KL
 Readings = dict[tuple[PlanShape, str], list[Reading]]
 
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """What a guard compares, and with which ceiling. The one of first tokens is no part of the product."""
+    """What a guard compares, and with which ceiling. The variant for first tokens is not part of the product."""
 
     name: str
     statistic: str = OF_ANSWER
@@ -66,8 +66,8 @@ def detection(rows: Sequence[Row]) -> list[dict[str, Any]]:
         for shape in PlanShape:
             kept += _of_class(watch, readings, shape)
     table = [tuple(f"{v:.4f}" if isinstance(v, float) else v for v in row.values()) for row in kept]
-    said = f"guard at {SAMPLED:.0%} sampling, {CLEAN_REQUESTS} clean requests, then the fault (traffic simulated)"
-    show_table(said, tuple(kept[0]) if kept else (), table)
+    title = f"guard at {SAMPLED:.0%} sampling, {CLEAN_REQUESTS} clean requests, then the fault (traffic simulated)"
+    show_table(title, tuple(kept[0]) if kept else (), table)
     return kept
 
 
@@ -150,6 +150,6 @@ def _first_alarm(
 
 @lru_cache(maxsize=TRIALS)
 def _sampled(trial: int) -> tuple[int, ...]:
-    """The same requests for every class and fault; hashing them anew would be most of the work. 40 KB a trial."""
+    """The same requests for every class and fault; hashing them again would be most of the work. 40 KB a trial."""
     requests = range(CLEAN_REQUESTS + FAULTY_REQUESTS)
     return tuple(request for request in requests if is_sampled(f"{trial}-{request}", SAMPLED))

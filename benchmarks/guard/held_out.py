@@ -17,7 +17,7 @@ QUANTILE = 0.75
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """``dots``: class, foreseen middle and measured KL of what the law speaks of."""
+    """``dots``: class, predicted (central estimate) and measured KL of each item the law covers."""
 
     number: int
     law: Calibration
@@ -26,12 +26,12 @@ class Fold:
 
 
 def folds(seen: Sequence[Observation], items: Sequence[str], floor: float, statistic: str) -> Iterator[Fold]:
-    """Fitted on every other one of ``items``, judged on the rest; both halves once."""
+    """Fitted on every other one of ``items``, evaluated on the rest; both halves once."""
     order = {name: place for place, name in enumerate(sorted(set(items)))}
     for half in (0, 1):
         own = [each for each in seen if order[each.item] % 2 == half]
         rest = [each for each in seen if order[each.item] % 2 != half]
         law = fit(own, preset_curve("llama", 30), floor, QUANTILE, statistic)
-        foreseen = [(each.shape, law.fitted_kl(each.shape, each.risk, each.fraction), each.kl) for each in rest]
-        dots = [(shape, middle, kl) for shape, middle, kl in foreseen if middle is not None]
+        predicted = [(each.shape, law.fitted_kl(each.shape, each.risk, each.fraction), each.kl) for each in rest]
+        dots = [(shape, middle, kl) for shape, middle, kl in predicted if middle is not None]
         yield Fold(half, law, judge_held(law, rest, CEILING), dots)

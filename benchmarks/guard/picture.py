@@ -1,4 +1,4 @@
-"""Foreseen against measured KL on held-out items, one colour per class. Without matplotlib, nothing."""
+"""Predicted against measured KL on held-out items, one colour per class. Nothing is drawn without matplotlib."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def draw(dots: Sequence[tuple[PlanShape, float, float]], ceiling: float, path: P
     axes.plot(ends, ends, color="grey", linewidth=1)
     axes.axvline(ceiling, color="grey", linestyle=":")
     axes.axhline(ceiling, color="grey", linestyle=":")
-    axes.set(xscale="log", yscale="log", xlabel="foreseen KL (the law's middle)", ylabel="measured KL, held out")
+    axes.set(xscale="log", yscale="log", xlabel="predicted KL (central estimate)", ylabel="measured KL, held out")
     axes.legend()
     picture.savefig(path, dpi=120)
     return True

@@ -54,15 +54,15 @@ class Recorder:
     def _record(self, item: FidelityItem) -> None:
         rig = self._rig
         timed = rig.cold(item)
-        said = rig.answer(item, timed)
-        cold = Cold(timed.reading, said, rig.along(item, said, rig.cold_blocks, timed.asked[-1:]), None)
+        tokens = rig.answer(item, timed)
+        cold = Cold(timed.reading, tokens, rig.along(item, tokens, rig.cold_blocks, timed.asked[-1:]), None)
         self._write(item, "floor", cold, rig.cold(item, 256), rig.cold_blocks, None)
         plan = rig.plan(item)
         if isinstance(plan, ReusePlan):
             rig.store(item)
             if self._before is not None:
                 self._store_stale(item)
-            for share in SHARES:  # a fault is judged beside the sound blend of the same budget
+            for share in SHARES:  # a fault is compared with the correct blend at the same budget
                 self._arm(item, plan, f"{SOUND}@{share:g}", cold, share)
                 with _off_by_one(rig):
                     self._arm(item, plan, f"{ROPE_FAULT}@{share:g}", cold, share)
@@ -81,7 +81,7 @@ class Recorder:
         self._write(item, arm, cold, timed, self._rig.blocks, plan)
 
     def _store_stale(self, item: FidelityItem) -> None:
-        """Under a donor's name, the KV of another text: what is left when a slot is reused and nobody was told."""
+        """Stores the KV of another text under a donor's name, as when a slot is reused without notice."""
         assert self._before is not None
         ids = np.resize(self._before, max(len(donor) for donor in item.donors))
         rig = self._rig
@@ -103,7 +103,7 @@ class Recorder:
         plan: ReusePlan | None,
     ) -> None:
         found = gap(cold.text, timed.reading, np.asarray(item.reference, np.int64), item.answer_tokens)
-        answer = self._rig.along(item, cold.said, blocks, timed.asked[-1:])
+        answer = self._rig.along(item, cold.tokens, blocks, timed.asked[-1:])
         runs = [] if plan is None else plan.runs
         donors = list(dict.fromkeys(run.donor_id for run in runs))
         row = {

@@ -122,7 +122,7 @@ def _ask_block(process: SubjectProcess, scenario: Scenario, block: LookupBlock) 
 
 
 def _block_record(block: dict[str, Any]) -> dict[str, Any]:
-    """Spreads for the reader, raw times for whoever wants to judge them or to compare again."""
+    """Spreads for reading, raw times for later comparison."""
     record = dict(block)
     for key in ("wall_ms", "cpu_ms"):
         spread = Spread.of(block[key])

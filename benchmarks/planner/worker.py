@@ -123,7 +123,7 @@ class Score:
 
     def __init__(self) -> None:
         self.prompts = self.answered = self.runs = self.reusable = self.found = self.wrong = 0
-        self.unchecked = 0  # runs whose donor the subject does not name: nobody can say whether they are right
+        self.unchecked = 0  # runs whose donor the subject does not name, so they cannot be checked
 
     def add(self, prompt: Prompt, runs: list[FoundRun], source: TokenSource) -> None:
         covered = np.zeros(prompt.tokens.size, dtype=np.bool_)

@@ -47,7 +47,7 @@ def measure(item: Item, base_url: str) -> Row:
     generate(base_url, item.donor, max_new_tokens=1)
     ours = _ask(base_url, item.recipient, None)
     ours_score = _score(base_url, item, None)
-    told = ours.semblend or {}
+    provenance = ours.semblend or {}
     return Row(
         item.size,
         item.number,
@@ -57,7 +57,7 @@ def measure(item: Item, base_url: str) -> Row:
         ours.first_token_s,
         exact.cached_tokens,
         ours.reused_tokens,
-        int(told.get("computed_tokens", 0)),
+        int(provenance.get("computed_tokens", 0)),
         ppl_ratio(cold_score, ours_score) if ours_score.reused_tokens else None,
         kl({token: value for value, token in cold.first_top}, {token: value for value, token in ours.first_top}),
         _agreed(cold.tokens, ours.tokens),
@@ -70,13 +70,13 @@ def _ask(base_url: str, prompt: tuple[int, ...], hints: dict[str, bool] | None) 
 
 
 def _score(base_url: str, item: Item, hints: dict[str, bool] | None) -> Reply:
-    """The document's own next tokens, read behind the recipient's context."""
+    """The document's own next tokens, read after the recipient's context."""
     prompt = (*item.recipient_open, *item.forced)
     return generate(base_url, prompt, max_new_tokens=1, score_from=len(item.recipient_open), semblend=hints)
 
 
 def ppl_ratio(cold: Reply, ours: Reply) -> float:
-    """How much more, per token, the blended context pays for the same text; 1 is no difference."""
+    """Perplexity of the same text after blended context over that after cold context; 1 means no difference."""
     pairs = list(zip(cold.forced, ours.forced, strict=True))
     return math.exp(sum(a - b for a, b in pairs) / len(pairs))
 

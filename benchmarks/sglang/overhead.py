@@ -1,4 +1,4 @@
-"""What an enabled provider costs where it finds nothing: texts nobody has sent before, a full index, nothing reused.
+"""What an enabled provider costs where it finds nothing: new texts, a full index, nothing reused.
 
 Every text is read by all arms in a row, in an order that changes: ours, ours with reuse and capture off for it,
 and, with ``--stock``, a second server without us. Times of one text are compared with each other; the processor
@@ -111,7 +111,7 @@ def _read(number: int, arm: str, server: EngineServer, prompt: Sequence[int]) ->
     before = _processor_s(server)
     reply = generate(server.base_url, prompt, max_new_tokens=1, semblend=ALONE if arm == "alone" else None)
     if reply.cached_tokens or reply.reused_tokens:
-        raise SystemExit(f"text {number} was no miss for {arm}: {reply.cached_tokens} tokens were cached")
+        raise SystemExit(f"text {number} was not a miss for {arm}: {reply.cached_tokens} tokens were cached")
     return Reading(number, arm, reply.first_token_s, _processor_s(server) - before)
 
 

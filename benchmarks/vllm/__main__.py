@@ -1,6 +1,6 @@
-"""What reuse does on a real vLLM server: TTFT beside cold prefill and the exact cache, and how near the answers stay.
+"""Reuse on a real vLLM server: TTFT compared with cold prefill and the exact cache, and how close the answers are.
 
-Prompts go as token ids, so lengths are exact and tokenizing is nobody's cost. Every item passes all arms in a row;
+Prompts go as token ids, so lengths are exact and tokenization costs nothing. Every item passes all arms in a row;
 cells are visited in rounds, so that a slow minute hits all of them. A row whose reuse the backend did not confirm
 counts as declined and is shown as such.
 """
@@ -133,7 +133,7 @@ def _cells(arguments: argparse.Namespace, workload: Workload) -> tuple[dict[str,
 
 
 def _warn_of_load(rows: Sequence[Row]) -> None:
-    """The server's own threads make a load of about its cores; more than that is somebody else's work."""
+    """The server's own threads make a load of about its cores; more than that comes from other processes."""
     load, cores = median(row.load_average for row in rows), count_cores(CORES)
     if load > cores + 1:
         progress(f"the machine was shared: median load {load:.1f} on {cores} cores, so times are not to be quoted")

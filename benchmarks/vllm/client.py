@@ -78,10 +78,10 @@ class Client:
                 chunks.append(chunk)
         total_ms = _ms_since(started)
         if not first_ms:
-            raise RequestFailedError(f"no token came: {json.dumps(chunks)[:500]}")
+            raise RequestFailedError(f"no token received: {json.dumps(chunks)[:500]}")
         usage = next(chunk["usage"] for chunk in reversed(chunks) if chunk.get("usage"))
-        said = [token for chunk in chunks for choice in chunk["choices"] for token in choice["logprobs"]["tokens"]]
-        return Reply(request_id, tuple(map(_token_id, said)), first_ms, total_ms, _cached(usage))
+        tokens = [token for chunk in chunks for choice in chunk["choices"] for token in choice["logprobs"]["tokens"]]
+        return Reply(request_id, tuple(map(_token_id, tokens)), first_ms, total_ms, _cached(usage))
 
     def whole(self, ask: Ask, *, scored: bool = False) -> Reply:
         """One body with the connector's provenance and, when ``scored``, the distribution at every position."""
@@ -105,8 +105,8 @@ class Client:
         deadline = time.monotonic() + 10.0
         while True:
             with self._send("/reset_prefix_cache", b"") as answer:
-                said = answer.read()
-            if not said or json.loads(said).get("success", True):
+                body = answer.read()
+            if not body or json.loads(body).get("success", True):
                 return
             if time.monotonic() > deadline:
                 raise RequestFailedError("the prefix cache could not be reset: blocks are still held")

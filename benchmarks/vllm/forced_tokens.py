@@ -18,7 +18,7 @@ NAME = "forced_tokens"
 
 
 class ForcedTokens(LogitsProcessor):  # type: ignore[misc,unused-ignore]
-    """Rows of the batch that have a text to say: its tokens, and the engine's own list of what was said so far."""
+    """Rows of the batch with a forced text: its tokens, and the engine's own list of the tokens generated so far."""
 
     def __init__(self, vllm_config: Any, device: Any, is_pin_memory: bool) -> None:
         self._rows: dict[int, tuple[list[int], list[int]]] = {}
@@ -31,10 +31,10 @@ class ForcedTokens(LogitsProcessor):  # type: ignore[misc,unused-ignore]
             return
         for row in batch_update.removed:
             self._rows.pop(row, None)
-        for row, parameters, _prompt, said in batch_update.added:
+        for row, parameters, _prompt, output in batch_update.added:
             forced = (parameters.extra_args or {}).get(NAME)
             if forced:
-                self._rows[row] = ([int(token) for token in forced], said)
+                self._rows[row] = ([int(token) for token in forced], output)
             else:
                 self._rows.pop(row, None)
         for here, there, direction in batch_update.moved:
@@ -45,9 +45,9 @@ class ForcedTokens(LogitsProcessor):  # type: ignore[misc,unused-ignore]
                 self._rows[here] = waiting
 
     def apply(self, logits: Any) -> Any:
-        for row, (forced, said) in self._rows.items():
-            if len(said) < len(forced):
-                token = forced[len(said)]
+        for row, (forced, output) in self._rows.items():
+            if len(output) < len(forced):
+                token = forced[len(output)]
                 logits[row] = float("-inf")
                 logits[row, token] = 0.0
         return logits

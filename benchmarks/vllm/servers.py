@@ -39,7 +39,7 @@ class Subject:
 
 @contextmanager
 def stopped(subject: Subject) -> Iterator[None]:
-    """Every process of the server stands still inside the block."""
+    """Every process of the server is stopped inside the block."""
     os.killpg(subject.server.pid, signal.SIGSTOP)
     try:
         yield
@@ -55,7 +55,7 @@ def stock() -> Iterator[Subject]:
 
 @contextmanager
 def with_connector(options: dict[str, Any], events: Path, connector: str = specs.CONNECTOR) -> Iterator[Subject]:
-    """``options`` go into the connector's extra configuration; its event stream is begun anew."""
+    """``options`` go into the connector's extra configuration; its event stream starts empty."""
     RESULTS.mkdir(exist_ok=True)
     events.unlink(missing_ok=True)
     with _started(specs.semblend_flags({**options, "events": str(events)}, connector=connector)) as server:

@@ -85,15 +85,15 @@ def run(subject: Subject, asked: Sequence[TokenIds], utilisation: float) -> list
     for number, prompt in enumerate(asked):
         repeated = seen.repeated(prompt)
         reply = subject.client.whole(Ask(prompt, 1, SALT, reuse=True, capture=True))
-        said = reply.provenance or {}
+        provenance = reply.provenance or {}
         query = Query(
             number,
             len(prompt),
-            int(said.get("exact_prefix_tokens", 0)),
-            int(said.get("reused_tokens", 0)),
+            int(provenance.get("exact_prefix_tokens", 0)),
+            int(provenance.get("reused_tokens", 0)),
             repeated,
-            str(said.get("outcome", "unknown")),
-            said.get("reason"),
+            str(provenance.get("outcome", "unknown")),
+            provenance.get("reason"),
             reply.total_ms,
         )
         queries.append(query)

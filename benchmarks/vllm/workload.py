@@ -32,7 +32,7 @@ class WorkloadError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One comparison. ``reference`` is real text that may follow the recipient: nobody's model wrote it."""
+    """One comparison. ``reference`` is real text that may follow the recipient, not written by a model."""
 
     size: str
     case: str
@@ -87,7 +87,7 @@ class Workload:
         return Item(size, REORDERED, number, (donor,), recipient, reference)
 
     def composed(self, size: str, number: int, random: np.random.Generator) -> Item:
-        """Each section comes from a donor of its own, where it stood behind another passage."""
+        """Each section comes from a donor of its own, where it followed another passage."""
         sections, tail, reference = self._sections(size, number)
         donors: list[TokenIds] = []
         for section in sections:

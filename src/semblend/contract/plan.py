@@ -157,7 +157,7 @@ def _require_partition(plan: ReusePlan) -> None:
             position, end = claim.start, claim.end
         if start != position or stop > end or stop <= start:
             raise ValueError(
-                f"[{start}, {stop}) overlaps, leaves a hole at {position}, or crosses the claim's end {end}"
+                f"[{start}, {stop}) overlaps, leaves a gap at {position}, or crosses the claim's end {end}"
             )
         position = stop
     if position != end or next(claims, None) is not None:

@@ -93,7 +93,7 @@ def decide(
         return Decline(DeclineReason.BELOW_MIN_REUSE_RATIO, detail, discoveries)
     if strict_prefix_boundary:
         claimed: tuple[TokenRange, ...] = (TokenRange(prompt.exact_prefix_tokens, runs[-1].target_end),)
-        compute = _holes(prompt.exact_prefix_tokens, runs)
+        compute = _gaps(prompt.exact_prefix_tokens, runs)
     else:
         claimed, compute = _joined(runs), ()
     return ReusePlan(
@@ -120,13 +120,13 @@ def _run(row: list[int], risk: ContextRisk, donor_ids: Sequence[str], gates: Gat
     return Run(donor_ids[row[DONOR]], row[DONOR_START] + skip, row[TARGET_START] + skip, length, risk)
 
 
-def _holes(start: int, runs: Sequence[Run]) -> tuple[TokenRange, ...]:
-    holes: list[TokenRange] = []
+def _gaps(start: int, runs: Sequence[Run]) -> tuple[TokenRange, ...]:
+    gaps: list[TokenRange] = []
     for run in runs:
         if run.target_start > start:
-            holes.append(TokenRange(start, run.target_start))
+            gaps.append(TokenRange(start, run.target_start))
         start = run.target_end
-    return tuple(holes)
+    return tuple(gaps)
 
 
 def _joined(runs: Sequence[Run]) -> tuple[TokenRange, ...]:

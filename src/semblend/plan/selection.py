@@ -186,7 +186,7 @@ def as_ranges(positions: NDArray[np.int64]) -> tuple[TokenRange, ...]:
     return tuple(TokenRange(int(part[0]), int(part[-1]) + 1) for part in np.split(positions, cuts))
 
 
-def joined(holes: Iterable[TokenRange], chosen: NDArray[np.int64]) -> tuple[TokenRange, ...]:
-    """Holes and selected positions as one ascending list of maximal ranges."""
-    parts = [np.arange(hole.start, hole.end) for hole in holes]
+def joined(gaps: Iterable[TokenRange], chosen: NDArray[np.int64]) -> tuple[TokenRange, ...]:
+    """Gaps of a plan and selected positions as one ascending list of maximal ranges."""
+    parts = [np.arange(gap.start, gap.end) for gap in gaps]
     return as_ranges(np.unique(np.concatenate([np.empty(0, np.int64), *parts, chosen])))

@@ -49,7 +49,7 @@ def test_no_answer_is_no_time(tmp_path: Path) -> None:
     assert vllm_bench.CLIENT.read(tmp_path) == Figures(0, 6, None, None, None, None, 0.0, 0.0)
 
 
-def test_every_client_is_told_the_same_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_client_gets_the_same_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Load, "prompts", lambda _: ("one", "two"))
     monkeypatch.setattr(Load, "warm_up_prompts", lambda _: ("warm",))
     ours = run_load.CLIENT.command(LOAD, TARGET, tmp_path)

@@ -1,4 +1,4 @@
-"""Plain facts of the fidelity bench: the answer stands in one section and nowhere else, lengths are as asked for."""
+"""Plain facts of the fidelity bench: the answer is in one section and nowhere else, lengths are as requested."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def answer_of(made: Facts) -> str:
 
 
 def lead_of(made: Facts) -> str:
-    """What the model goes on from."""
+    """The text the model continues."""
     return decode(made.tail).partition("Answer: ")[2]
 
 
 @pytest.mark.parametrize("number", NUMBERS)
-def test_the_answer_stands_in_the_wanted_section_only(number: int) -> None:
+def test_the_answer_is_in_the_wanted_section_only(number: int) -> None:
     made = facts(number)
     assert [i for i, section in enumerate(made.sections) if answer_of(made) in decode(section)] == [made.wanted]
     assert answer_of(made) not in decode(made.tail)
@@ -46,7 +46,7 @@ def test_the_question_ends_in_the_words_before_the_answer(number: int) -> None:
 
 
 @pytest.mark.parametrize("number", NUMBERS)
-def test_before_said_something_else_in_the_same_place(number: int) -> None:
+def test_before_has_another_fact_in_the_same_place(number: int) -> None:
     made = facts(number)
     assert len(made.before) == len(made.sections[made.wanted])
     assert lead_of(made) in decode(made.before)

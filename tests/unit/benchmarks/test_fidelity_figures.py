@@ -82,7 +82,7 @@ def test_figures_carry_numerator_and_denominator() -> None:
     assert one.ttft_ratio.estimate == pytest.approx(5.0)
 
 
-def test_probes_are_told_apart_and_counted() -> None:
+def test_probes_are_counted_separately() -> None:
     (one,) = figures({**row("a", 0.1), "probe_share": 0.08}, {**row("a", 0.1), "probe_share": 0.04})
     assert (one.computed_share, one.probe_share, one.whole_share) == pytest.approx((0.1, 0.06, 0.16))
 
@@ -111,7 +111,7 @@ def test_arms_are_read_and_refused() -> None:
     assert (arm.selection, arm.variant, arm.gated) == (Selection("question", 0.2, 2), "exact", False)
     assert parse_arm("default").selection is None
     assert parse_arm("default@0") == Arm("default@0", Selection("question_or_deviation", 0.0), gated=True)
-    with pytest.raises(ConfigurationError, match="is no arm"):
+    with pytest.raises(ConfigurationError, match="invalid arm"):
         parse_arm("question=0.2")
 
 
@@ -126,7 +126,7 @@ def test_default_is_an_arm_with_the_gates_of_a_deployment() -> None:
     assert not parse_arm("first@0").gated
 
 
-def test_a_run_goes_on_behind_the_last_whole_row(tmp_path: Path) -> None:
+def test_a_run_continues_after_the_last_whole_row(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     assert done_in(path) == set()
     whole = json.dumps({"item": "i", "arm": "a"}) + "\n"

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from benchmarks.fidelity.abstention import judge, limit_of, lines_of, most_served, rank_correlation
+from benchmarks.fidelity.abstention import judge, limit_of, lines_of, max_served, rank_correlation
 from benchmarks.fidelity.trial_policies import (
     HEAD_TOKENS,
     question_by_depth,
@@ -65,7 +65,7 @@ def test_a_limit_never_splits_equal_signs() -> None:
     sign, kl = np.array([1.0, 1.0, 2.0]), np.array([0.01, 0.09, 0.0])
     assert limit_of(sign, kl, 0.02) == -np.inf
     assert limit_of(sign, kl, 0.05) == 2.0
-    assert most_served(kl, 0.02) == 2
+    assert max_served(kl, 0.02) == 2
 
 
 def test_a_perfect_sign_serves_nearly_as_much_as_the_oracle() -> None:

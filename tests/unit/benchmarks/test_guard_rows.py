@@ -1,4 +1,4 @@
-"""Recorded rows of the guard's bench: a recording that was broken off goes on where it was whole."""
+"""Recorded rows of the guard's bench: an interrupted recording continues after its last complete item."""
 
 from __future__ import annotations
 
@@ -17,4 +17,4 @@ def test_the_item_that_was_broken_off_is_taken_out(tmp_path: Path) -> None:
     path.write_text(text[:-5])
     assert drop_torn(path) == {"a", "b"}
     assert [json.loads(line) for line in path.read_text().splitlines()] == rows[:4]
-    assert drop_torn(path) == {"a"}, "nobody can say that the last one was whole"
+    assert drop_torn(path) == {"a"}, "the last item may be incomplete"

@@ -96,18 +96,18 @@ def test_the_last_word_on_a_request_counts() -> None:
 def test_a_stream_is_read_while_it_grows(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     happenings = Happenings(path)
-    nudges: list[int] = []
+    pokes: list[int] = []
     registered = DonorRegistered("cmpl-bench1-0-aaaaaaaa", "donor", "n", 512)
     line = encode_line(EventLine(registered, "vllm", 0, 0.0)).encode() + b"\n"
 
     def write_the_rest() -> None:
-        nudges.append(1)
+        pokes.append(1)
         with path.open("ab") as stream:
             stream.write(line[20:])
 
     path.write_bytes(line[:20])
     assert happenings.wait_for_donor("bench1", write_the_rest, timeout_s=5.0)
-    assert nudges == [1]
+    assert pokes == [1]
 
 
 def test_only_confirmed_and_clean_rows_count_as_served() -> None:

@@ -149,7 +149,7 @@ def test_the_engine_does_not_outlive_its_launcher(fake_engine: FakeEngine, tmp_p
     assert wait_dead(child_of(spec))
 
 
-def test_a_started_server_that_nobody_waits_for_can_be_stopped(fake_engine: FakeEngine) -> None:
+def test_a_started_server_can_be_stopped_before_it_is_healthy(fake_engine: FakeEngine) -> None:
     server = EngineServer(fake_engine("never_healthy"))
     assert server.is_running
     assert not server.is_healthy()

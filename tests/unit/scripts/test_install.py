@@ -20,7 +20,7 @@ download.find-links='/not/for/installing'
 """
 
 
-def test_places_are_told_and_the_environment_stands_above_files() -> None:
+def test_indexes_are_passed_on_and_the_environment_overrides_files() -> None:
     assert uv_variables(SETTINGS) == {
         "UV_FIND_LINKS": "/wheels,/more/wheels",
         "UV_INDEX": "file:///one/simple file:///two/simple",
@@ -30,11 +30,11 @@ def test_places_are_told_and_the_environment_stands_above_files() -> None:
     }
 
 
-def test_without_settings_uv_is_told_only_to_choose_as_pip_does() -> None:
+def test_without_settings_uv_only_resolves_like_pip() -> None:
     assert uv_variables("") == {"UV_INDEX_STRATEGY": "unsafe-best-match"}
 
 
-def test_what_the_caller_has_set_himself_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_of_the_caller_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: dict[str, object] = {}
 
     def run(command: list[str], **options: object) -> None:

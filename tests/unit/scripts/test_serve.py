@@ -20,7 +20,7 @@ def test_options_after_two_dashes_reach_the_engine_untouched() -> None:
     assert spec.command[-3:] == ("--max-model-len", "4096", "--x")
 
 
-def test_vllm_is_told_to_stay_offline_and_how_much_memory_and_which_cores_it_has() -> None:
+def test_vllm_gets_offline_mode_memory_and_cores() -> None:
     spec = vllm_spec(EngineOptions(kv_cache_gib=3, cores="0-1", environment={"EXTRA": "1"}))
     wanted = {
         "HF_HUB_OFFLINE": "1",
@@ -68,7 +68,7 @@ def test_an_interrupt_ends_the_engine_in_good_order(
     assert "fake ended" in printed
 
 
-def test_a_failed_start_is_told_with_the_log(
+def test_a_failed_start_shows_the_log(
     fake_engine: Callable[..., ServerSpec], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert serve.serve(fake_engine("dies")) == 1

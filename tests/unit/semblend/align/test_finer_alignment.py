@@ -72,7 +72,7 @@ def test_fuzzy_ignores_fragments_of_chunks_that_do_not_resemble() -> None:
     assert len(fuzzy_fragments(donor, recipient, min_fragment=8)) == 0
 
 
-def test_fuzzy_looks_where_it_is_told_to() -> None:
+def test_fuzzy_searches_around_the_given_shifts() -> None:
     rng = np.random.default_rng(2)
     passage = rng.integers(0, 50_000, 128)
     donor = np.concatenate([rng.integers(0, 50_000, 6400), passage])

@@ -42,10 +42,10 @@ def engine(body: bytes) -> bytes:
     is_blended = own.get("reuse") is not False
     drift = 0.3 * math.exp(-5 * own.get("share", 0.0)) if is_blended else 0.0
     shape = "composition" if "colleague" in asked["prompt"] else "edit"
-    said: dict[str, Any] = {"outcome": "cold_fallback"}
+    provenance: dict[str, Any] = {"outcome": "cold_fallback"}
     if is_blended:
         share = own.get("share", 0.0)
-        said = {
+        provenance = {
             "outcome": "backend_materialized_reuse",
             "class": shape,
             "context_risk": 0.5,
@@ -55,7 +55,7 @@ def engine(body: bytes) -> bytes:
     record = {
         "model": "m",
         "choices": [{"logprobs": {"top_logprobs": [tops]}}],
-        "kv_transfer_params": {"semblend": said},
+        "kv_transfer_params": {"semblend": provenance},
     }
     return json.dumps(record).encode()
 
@@ -89,10 +89,10 @@ def test_the_cold_question_comes_last_and_under_a_salt_of_its_own() -> None:
 
 def test_a_share_counts_as_spent_when_the_engine_says_so() -> None:
     def unable(body: bytes) -> bytes:
-        said = json.loads(engine(body))
-        if "compute_share" in (own := said["kv_transfer_params"]["semblend"]):
+        reply = json.loads(engine(body))
+        if "compute_share" in (own := reply["kv_transfer_params"]["semblend"]):
             own["compute_share"] = 0.0
-        return json.dumps(said).encode()
+        return json.dumps(reply).encode()
 
     found = measure(unable, "m", list(items_of(passages_of(TEXT), 1))[:1])
     assert [seen.fraction for seen in found.observations] == [0.0] * 4
@@ -118,11 +118,11 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._say(200, engine(body))
 
-    def _say(self, status: int, said: bytes) -> None:
+    def _say(self, status: int, body: bytes) -> None:
         self.send_response(status)
-        self.send_header("content-length", str(len(said)))
+        self.send_header("content-length", str(len(body)))
         self.end_headers()
-        self.wfile.write(said)
+        self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
         return None
@@ -167,9 +167,9 @@ def test_a_server_that_does_not_answer_is_named_with_its_own_words(
     flags += ["--quantile", "0.5", "--out", str(model / "c.json")]
     assert main([*flags, "--server", server, "--served-name", "other"]) == 3
     assert f"semblend: {server}: 404: The model `other` does not exist." in capsys.readouterr().err
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{nobody.getsockname()[1]}"
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}"
         assert main([*flags, "--server", url]) == 3
         assert f"semblend: {url}: connection refused; is the server running?" in capsys.readouterr().err
 
@@ -179,14 +179,14 @@ def test_what_can_be_refused_before_minutes_of_measuring_is(
 ) -> None:
     (model / "texts.txt").write_text(TEXT)
     flags = ["calibrate", "--model", str(model), "--texts", str(model / "texts.txt"), "--server", server]
-    for more, said in (
+    for more, message in (
         (["--items", "0", "--out", "c.json"], "--items must be at least 9"),
         (["--items", "8", "--out", "c.json"], "--items must be at least 9 per class for a quantile of 0.9"),
         (["--quantile", "2", "--out", "c.json"], "the quantile must be between 0 and 1"),
         (["--items", "9", "--out", str(model / "none" / "c.json")], "does not exist"),
     ):
         assert main([*flags, *more]) == 2
-        assert said in capsys.readouterr().err
+        assert message in capsys.readouterr().err
 
 
 def test_the_curve_is_measured_where_asked_for(
@@ -215,7 +215,7 @@ def test_the_curve_is_measured_where_asked_for(
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("flags", "message"),
     [
         ([], "give either --server"),
         (["--observations", "seen.jsonl", "--measure-curve", "2"], "--measure-curve needs --texts"),
@@ -226,14 +226,14 @@ def test_the_curve_is_measured_where_asked_for(
     ],
 )
 def test_wrong_usage_is_one_line(
-    model: Path, flags: list[str], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    model: Path, flags: list[str], message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(model)
     (model / "texts.txt").write_text(TEXT * 4)
     (model / "seen.jsonl").write_text(encode_observation(Observation("a", PlanShape.EDIT, 0.1, 0.0, 0.1)))
     assert main(["calibrate", "--model", str(model), "--out", "out.json", *flags]) == 2
     error = capsys.readouterr().err
-    assert said in error
+    assert message in error
     assert error.count("\n") == 1
     assert not (model / "out.json").exists()
 
@@ -275,9 +275,9 @@ def test_guard_shows_and_resets(tmp_path: Path, capsys: pytest.CaptureFixture[st
     tracker.observe("m", PlanShape.REORDER, 0.0)
     write_tracker(path, tracker)
     assert main(["guard", str(path)]) == 0
-    said = capsys.readouterr().out.splitlines()
-    assert said[0].startswith("m edit: off")
-    assert said[1].startswith("m reorder: on")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("m edit: off")
+    assert lines[1].startswith("m reorder: on")
     assert main(["guard", str(path), "--reset", "m", "nothing"]) == 2
     assert "known: m edit, m reorder" in capsys.readouterr().err
     assert main(["guard", str(path), "--reset", "m", "edit"]) == 0

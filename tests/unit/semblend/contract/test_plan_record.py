@@ -72,7 +72,7 @@ def test_the_constructor_agrees_with_counting(pieces: list[tuple[int, int]], dat
             plan([claim], runs, compute)
 
 
-def test_the_share_that_differs_falls_behind_the_head() -> None:
+def test_the_differing_fraction_falls_after_the_head() -> None:
     risk = ContextRisk(preceding_tokens=40, differing_tokens=40, mean_share=0.1)
     assert risk.head_share == 1.0
     assert risk.share_at(40) == 0.5

@@ -1,4 +1,4 @@
-"""Embedders by name, and what is said when a package or the weights are missing."""
+"""Embedders by name, and the errors for a missing package or missing weights."""
 
 from __future__ import annotations
 

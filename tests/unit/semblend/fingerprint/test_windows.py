@@ -1,4 +1,4 @@
-"""Windows cover the whole text, stay within their bound, and content windows do not depend on what stands before."""
+"""Windows cover the whole text, stay within their bound, and content windows do not depend on what precedes them."""
 
 from __future__ import annotations
 

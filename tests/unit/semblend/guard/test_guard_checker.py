@@ -31,10 +31,10 @@ def reply(
         logprobs: dict[str, Any] = {"content": [{"token": "a", "logprob": -1.0, "top_logprobs": tops}]}
     else:
         logprobs = {"top_logprobs": [listed]}
-    said: dict[str, Any] = {"outcome": outcome, "class": None}
+    provenance: dict[str, Any] = {"outcome": outcome, "class": None}
     if outcome == "backend_materialized_reuse":
-        said |= {"class": "edit", "predicted_kl": predicted_kl}
-    record = {"model": "m", "choices": [{"logprobs": logprobs}], "kv_transfer_params": {"semblend": said}}
+        provenance |= {"class": "edit", "predicted_kl": predicted_kl}
+    record = {"model": "m", "choices": [{"logprobs": logprobs}], "kv_transfer_params": {"semblend": provenance}}
     return json.dumps(record).encode()
 
 
@@ -118,16 +118,16 @@ def test_both_dialects_are_read_and_others_refused() -> None:
             answer_of(wrong)
 
 
-def said(*positions: tuple[float, ...]) -> Answer:
+def answer(*positions: tuple[float, ...]) -> Answer:
     return Answer("m", tuple({f"{n}": math.log(p) for n, p in enumerate(each)} for each in positions), None)
 
 
 def test_answers_are_compared_as_long_as_they_say_the_same() -> None:
     alike = kl_lower_bound({"0": math.log(0.9), "1": math.log(0.1)}, {"0": math.log(0.6), "1": math.log(0.4)})
-    cold = said((0.9, 0.1), (0.9, 0.1), (0.9, 0.1))
+    cold = answer((0.9, 0.1), (0.9, 0.1), (0.9, 0.1))
     assert divergence(cold, cold) == pytest.approx(0.0, abs=1e-9)
-    assert divergence(cold, said((0.9, 0.1), (0.6, 0.4), (0.9, 0.1))) == pytest.approx(alike / 3)
-    # Behind another word the two stand in different contexts: what follows tells nothing of the KV.
+    assert divergence(cold, answer((0.9, 0.1), (0.6, 0.4), (0.9, 0.1))) == pytest.approx(alike / 3)
+    # After a different token the two contexts differ: what follows does not measure the KV.
     other = Answer("m", (cold.tokens[0], {"1": math.log(0.9), "0": math.log(0.1)}, {"5": 0.0}), None)
     parted = kl_lower_bound(cold.tokens[1], other.tokens[1])
     assert divergence(cold, other) == pytest.approx(parted / 2)
@@ -187,14 +187,14 @@ def test_faults_and_unblended_requests_are_counted(tmp_path: Path) -> None:
         guard = make_checker(path, engine, [])
         checked(guard, 3)
         assert (getattr(guard.counts, counted), guard.counts.checked) == (3, 0)
-        assert len(engine.asked) in (0, 3)  # nobody is asked cold for nothing
+        assert len(engine.asked) in (0, 3)  # no cold request without a blended answer
     unwritable = make_checker(path / "no" / "folder.json", Engine(), [])
     path.write_text("")
     checked(unwritable, 1)
     assert unwritable.counts.unwritten == 1
 
 
-def test_the_desk_holds_a_bounded_queue_and_works_it_off(tmp_path: Path) -> None:
+def test_the_checker_holds_a_bounded_queue_and_works_it_off(tmp_path: Path) -> None:
     engine = Engine()
 
     async def act() -> None:
@@ -215,7 +215,7 @@ def test_the_desk_holds_a_bounded_queue_and_works_it_off(tmp_path: Path) -> None
 
 
 def test_no_more_pairs_than_allowed(tmp_path: Path) -> None:
-    """At 1 pair a minute the second waits; the clock stands still."""
+    """At 1 pair a minute the second waits; the clock does not move."""
 
     async def act() -> None:
         engine = Engine()

@@ -47,7 +47,7 @@ def test_the_file_is_bounded(tmp_path: Path) -> None:
     assert sequences == list(range(sequences[0], 100))
 
 
-def test_a_log_goes_on_where_an_earlier_process_stopped(tmp_path: Path) -> None:
+def test_a_log_continues_where_an_earlier_process_stopped(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     for _ in range(2):
         with EventLog(path, "vllm") as log:

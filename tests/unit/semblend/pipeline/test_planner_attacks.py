@@ -1,4 +1,4 @@
-"""What a hostile reviewer broke once, so that it stays mended."""
+"""Attacks that once worked, kept as regression tests."""
 
 from __future__ import annotations
 
@@ -231,4 +231,4 @@ def test_the_risk_of_a_trimmed_run_is_that_of_what_is_loaded() -> None:
     assert run.risk.head_share == pytest.approx(100 / 164)
     assert run.risk.mean_share == pytest.approx(np.mean(100 / (164 + np.arange(436))), abs=0.002)
     short = built.plan(np.concatenate([noise(2, 100), noise(1, 500)[:70], noise(3, 100)]), NS)
-    assert isinstance(short, Decline)  # six tokens behind the boundary are not worth a load
+    assert isinstance(short, Decline)  # six tokens after the boundary are not worth a load

@@ -28,7 +28,7 @@ def quiet_planner(gates: Gates = WIDE_OPEN, budget_bytes: int = 32 << 20, **swit
 
 
 def reusable_positions(donors: Iterable[Tokens], recipient: Tokens, floor: int) -> NDArray[np.bool_]:
-    """Brute force: every position inside a window of GUARANTEE tokens that some donor also has, wherever it stands."""
+    """Brute force: every position inside a window of GUARANTEE tokens that some donor also has, at any offset."""
     size = 4 * GUARANTEE
     windows = {donor.tobytes()[i : i + size] for donor in donors for i in range(0, 4 * len(donor) - size + 1, 4)}
     covered = np.zeros(len(recipient), bool)
@@ -133,7 +133,7 @@ def assert_partition(plan: ReusePlan) -> None:
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), copies=st.integers(9, 60), tail=st.integers(1, 40))
 def test_boilerplate_in_every_donor_hides_no_continuation(seed: int, copies: int, tail: int) -> None:
-    """More donors than any chain holds share a head; the recipient goes on for a few tokens like one of them."""
+    """More donors than any chain holds share a head; the recipient continues for a few tokens like one of them."""
     rng = np.random.default_rng(seed)
     head = rng.integers(0, 5, 200).astype(np.uint32)
     planner = quiet_planner()

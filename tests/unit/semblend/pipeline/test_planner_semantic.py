@@ -128,7 +128,7 @@ def test_the_caller_does_not_wait_longer_than_it_chose() -> None:
         answered.set()
 
 
-def test_a_missing_package_is_said_once_and_the_token_path_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_warns_once_and_the_token_path_works(monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)

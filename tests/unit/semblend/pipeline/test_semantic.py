@@ -255,7 +255,7 @@ def test_questions_overtake_registrations_but_not_for_ever(finder: SemanticFinde
     assert embedder.embedded[1:10] == [text_of(seed) for seed in (*range(10, 18), 1)]
 
 
-def test_after_close_nothing_is_accepted_and_nobody_waits(embedder: GatedEmbedder) -> None:
+def test_after_close_nothing_is_accepted_and_no_caller_waits(embedder: GatedEmbedder) -> None:
     finder = SemanticFinder(embedder)
     embedder.gate.clear()
     finder.register("busy", HERE, text_of(0))

@@ -140,11 +140,11 @@ def test_pieces_of_one_donor_in_order_share_context() -> None:
     first, second, third = context_risks(pieces, [0])
     assert first.differing_tokens == 0
     assert (second.preceding_tokens, second.differing_tokens) == (120, 20)
-    assert (third.preceding_tokens, third.differing_tokens) == (220, 220)  # it stood before the others in the donor
+    assert (third.preceding_tokens, third.differing_tokens) == (220, 220)  # it precedes the others in the donor
 
 
 def test_repeated_text_is_not_counted_as_context_twice() -> None:
-    """Donor U W W Y, recipient V U W Y: Y stands at its donor's place, behind other tokens."""
+    """Donor U W W Y, recipient V U W Y: Y is at its donor's position, after other tokens."""
     u, v, w, y = (noise(100, seed) for seed in (11, 12, 13, 14))
     built = planner()
     built.register("repeats", np.concatenate([u, w, w, y]), NS)
