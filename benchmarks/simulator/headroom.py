@@ -54,7 +54,7 @@ OTHERS = (
         "claude_code (40 sessions, 20 at once)",
         "traces/weka_claude_code.jsonl.gz",
         (10_000, 20_000, 50_000, 100_000),
-        {"most_sessions": 40, "sessions_at_once": 20},
+        {"max_sessions": 40, "sessions_at_once": 20},
     ),
 )
 

@@ -109,7 +109,7 @@ def claude_code(data: Path, sessions: int, at_once: int) -> BlockTrace:
         with np.load(kept) as columns:
             values = {name: columns[name] for name in columns.files}
         return BlockTrace(name="claude_code", block_tokens=int(values.pop("block_tokens")), **values)
-    options = {"most_sessions": sessions, "sessions_at_once": at_once}
+    options = {"max_sessions": sessions, "sessions_at_once": at_once}
     trace = load_trace(data / "traces" / "weka_claude_code.jsonl.gz", options=options)
     columns = {field.name: getattr(trace, field.name) for field in fields(trace) if field.name != "name"}
     RESULTS.mkdir(exist_ok=True)
