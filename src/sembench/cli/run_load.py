@@ -16,12 +16,12 @@ from sembench.cli.live_arguments import add_header_argument
 from sembench.cli.output import require_other_file, require_writable
 from sembench.console import show
 from sembench.http.request import PATHS
+from sembench.load.prompts import DEFAULT_MAX_TOKENS, DEFAULT_PROMPT_TOKENS, WorkloadOptions, open_workload
 from sembench.load.records import requests_path
 from sembench.load.schedule import gamma_offsets, ramp_offsets
 from sembench.load.session import LoadRun, run_load
 from sembench.load.summary import Slo
 from sembench.load.tables import tables
-from sembench.load.workload import DEFAULT_MAX_TOKENS, DEFAULT_PROMPT_TOKENS, WorkloadOptions, open_workload
 from sembench.result import write_result
 
 NAME: Final = "run-load"

@@ -1,25 +1,49 @@
-"""Prompts to send: recipients of a manifest, or generated words of a given length; equal trace blocks are equal text.
+"""Prompts to send: recipients of a manifest, lengths and repeated content of a trace, or generated words.
 
-Without a tokenizer lengths are counted in words, which only approximates a model's token count. The result has the
-server's count.
+Traces have any format that ``sembase.trace`` reads. Without a tokenizer lengths are counted in words, which only
+approximates a model's token count; the result has the server's count.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, Protocol
+from pathlib import Path
+from typing import Any, Final, Protocol
 
-from sembase.tokenizer import Tokenizer
-from sembench.load.trace_file import TraceEntry
-from sembench.manifest import WorkloadItem
+import numpy as np
+
+from sembase.errors import ConfigurationError, SemBlendError
+from sembase.tokenizer import Tokenizer, open_tokenizer
+from sembench.load.schedule import Limit
+from sembench.manifest import WorkloadItem, manifest_digest, read_manifest
 from sembench.workload.seeded import Draws
 
+DEFAULT_MAX_TOKENS: Final = 64
+DEFAULT_PROMPT_TOKENS: Final = 512
 _SYLLABLES: Final = ("ba", "ce", "di", "fo", "gu", "ka", "le", "mi", "no", "pu", "ra", "se", "ti", "vo", "zu")
 _WORDS: Final = tuple(first + second for first in _SYLLABLES for second in _SYLLABLES)
 _BLOCKS_REMEMBERED: Final = 4096
 _PREPARED_CHARS: Final = 64_000_000
+# Azure traces have no content: one block per prompt, none of them repeated. Ids of Mooncake need not be chained here.
+_OPTIONS: Final[Mapping[str, Mapping[str, object]]] = {
+    "azure": {"prefix_share": 0.0, "block_tokens": 1 << 30},
+    "mooncake": {"unchained": "by_path"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TraceEntry:
+    """A request of a trace; ``at_s`` counts from its first request.
+
+    ``blocks`` are (id, tokens) in the order of the prompt; equal ids are equal content.
+    """
+
+    at_s: float
+    prompt_tokens: int
+    output_tokens: int
+    blocks: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,3 +168,100 @@ class GeneratedWords:
             return " ".join(text.split(" ", tokens)[:tokens])
         ends = self._tokenizer.encode(text).ends
         return text if len(ends) <= tokens else text[: int(ends[tokens - 1])]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadOptions:
+    manifest: Path | None
+    trace: Path | None
+    prompt_tokens: int | None
+    max_prompt_tokens: int | None
+    max_tokens: int | None
+    tokenizer: str | None
+    tenant: str | None
+    seed: int
+    requests: int | None
+    duration_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """``source`` is for the result: names and digests, no paths. ``trace`` is set if its arrival times are used."""
+
+    prompts: PromptSource
+    warm_up_prompts: PromptSource
+    limit: Limit
+    trace: list[TraceEntry] | None
+    source: dict[str, Any]
+
+
+def open_workload(options: WorkloadOptions) -> Workload:
+    """A manifest or a trace is sent once by default; generated prompts need a limit."""
+    if sum(given is not None for given in (options.manifest, options.prompt_tokens, options.trace)) > 1:
+        raise ConfigurationError("--manifest, --prompt-tokens and --trace exclude each other; pass one of them")
+    tokenizer = None if options.tokenizer is None else open_tokenizer(options.tokenizer)
+    words = GeneratedWords(options.seed, tokenizer)
+    max_tokens = options.max_tokens or DEFAULT_MAX_TOKENS
+    length = options.prompt_tokens or DEFAULT_PROMPT_TOKENS
+    source: dict[str, Any] = {"tokenizer": None if tokenizer is None else tokenizer.name}
+    requests, trace = options.requests, None
+    prompts: PromptSource
+    if options.manifest is not None:
+        items = read_manifest(options.manifest)
+        if not items:
+            raise ConfigurationError(f"{options.manifest} holds no items")
+        prompts = ManifestPrompts(items, max_tokens, options.tenant)
+        source |= {"manifest": options.manifest.name, "digest": manifest_digest(options.manifest), "items": len(items)}
+        if requests is None and options.duration_s is None:
+            requests = len(items)
+    elif options.trace is not None:
+        trace = read_trace(options.trace)
+        prompts = TracePrompts(
+            words,
+            trace,
+            max_prompt_tokens=options.max_prompt_tokens,
+            max_tokens=options.max_tokens,
+            tenant=options.tenant,
+        )
+        source |= {"trace": options.trace.name, "digest": manifest_digest(options.trace), "entries": len(trace)}
+    else:
+        if requests is None and options.duration_s is None:
+            raise ConfigurationError("pass --duration S or --requests N: generated prompts have no end")
+        prompts = GeneratedPrompts(words, length, max_tokens, options.tenant)
+        source |= {"prompt_tokens": length}
+    warm_up = GeneratedPrompts(words, length, max_tokens, options.tenant, name="warm-up")
+    return Workload(prompts, warm_up, Limit(requests, options.duration_s), trace, source)
+
+
+def read_trace(path: Path) -> list[TraceEntry]:
+    """Entries in order of time. A file without times or lengths is rejected in one line that names the formats."""
+    from sembase.trace.formats import FORMATS  # noqa: PLC0415  (its compiled loops are needed for --trace only)
+    from sembase.trace.load import load_trace, sniff_format  # noqa: PLC0415
+
+    formats = f"run-load reads {', '.join(FORMATS.names())}, with a time and an output length for every request"
+    try:
+        name = sniff_format(path)
+    except (SemBlendError, ValueError):
+        raise ConfigurationError(f"--trace {path}: unknown trace format; {formats}") from None
+    try:
+        trace = load_trace(path, name, _OPTIONS.get(name, {}))
+    except (SemBlendError, EOFError, ValueError) as error:
+        raise ConfigurationError(f"--trace {path}: not a valid '{name}' trace: {error}; {formats}") from None
+    for what, is_missing in (
+        ("time", np.isnan(trace.arrival_ms)),
+        ("output length", trace.output_tokens < 0),
+    ):
+        if is_missing.any():
+            number = int(np.argmax(is_missing)) + 1
+            raise ConfigurationError(f"--trace {path}: request {number} ('{name}') has no {what}; {formats}")
+    ids, tokens = trace.content[trace.nodes].tolist(), trace.node_tokens[trace.nodes].tolist()
+    start_ms = float(trace.arrival_ms.min())
+    entries = []
+    for number in np.argsort(trace.arrival_ms, kind="stable").tolist():
+        first, end = int(trace.offsets[number]), int(trace.offsets[number + 1])
+        blocks = tuple(zip(ids[first:end], tokens[first:end], strict=True))
+        at_s = (float(trace.arrival_ms[number]) - start_ms) / 1000.0
+        prompt_tokens, output_tokens = sum(tokens[first:end]), int(trace.output_tokens[number])
+        # A request without a token on either side cannot be sent, but it was a request.
+        entries.append(TraceEntry(at_s, max(1, prompt_tokens), max(1, output_tokens), blocks))
+    return entries

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 
-from sembench.http.decode import decode
+from sembench.http.client import decode
 from sembench.live.engine import backend_of_reply
 
 SAID = {"outcome": "backend_materialized_reuse", "reused_tokens": 96, "computed_tokens": 16, "exact_tokens": 32}

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sembase.http.event_stream import EventScanner
-from sembench.http.decode import decode
+from sembench.http.client import decode
 from sembench.http.request import PATHS, Endpoint
 
 ENDPOINTS: tuple[Endpoint, ...] = tuple(PATHS)

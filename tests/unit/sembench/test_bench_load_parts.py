@@ -18,12 +18,20 @@ from sembase.errors import ConfigurationError
 from sembase.tokenizer import open_tokenizer
 from sembase.trace.record import TraceBlock, TraceRecord, record_as_json
 from sembench.http.client import LiveReply
-from sembench.load.prompts import GeneratedPrompts, GeneratedWords, ManifestPrompts, PreparedPrompts, TracePrompts
+from sembench.load.prompts import (
+    GeneratedPrompts,
+    GeneratedWords,
+    ManifestPrompts,
+    PreparedPrompts,
+    TraceEntry,
+    TracePrompts,
+    WorkloadOptions,
+    open_workload,
+    read_trace,
+)
 from sembench.load.records import LoadRecord, cancelled_record, record_of
 from sembench.load.schedule import gamma_offsets, ramp_offsets
 from sembench.load.summary import Slo, confidence_ranks, summarize, summarize_load
-from sembench.load.trace_file import TraceEntry, read_trace
-from sembench.load.workload import WorkloadOptions, open_workload
 from sembench.manifest import WorkloadItem
 
 
