@@ -125,7 +125,7 @@ def test_the_demonstration_runs(tmp_path: Path) -> None:
         timeout=180,
     )
     assert run.returncode == 0, run.stderr[-2000:]
-    stayed = [line for line in run.stdout.splitlines() if line.startswith("turns that went")]
+    stayed = [line for line in run.stdout.splitlines() if line.startswith("turns routed to")]
     assert len(stayed) == 2
     assert stayed[1].endswith("9 of 9"), "semantic_locality keeps conversations together"
 
