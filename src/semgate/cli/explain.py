@@ -10,8 +10,7 @@ from typing import Final
 from sembase.command_line import ExitCode
 from sembase.errors import ConfigurationError
 from sembase.streams import write_out
-from semgate.router.operations.explain import explain
-from semgate.router.operations.remote import fetch_decision
+from semgate.router.operations.explain import explain, fetch_decision
 from semgate.router.operations.settings_check import read_admin_key
 from semgate.router.state.decisions import DecisionRecord, find_decisions
 
