@@ -1,4 +1,4 @@
-"""What a plan means to an engine: how far its KV stays exact, and what of it needs no computed holes."""
+"""What a plan means to an engine: how far its KV is exact, and which part of it fits a step, a page or a prefix."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ MAX_VERIFIED: Final = 96
 
 
 def exact_until(plan: ReusePlan, shared_prefix: Callable[[str], int]) -> int:
-    """Up to where the request's KV is that of cold prefill: to the first run that was moved or saw another context.
+    """Up to where the request's KV equals that of cold prefill: to the first run that moved or had another context.
 
-    A run at its donor's own positions behind the donor's own tokens is exact KV; so is what is computed behind it.
+    A run at its donor's own positions after the donor's own tokens is exact KV; so is what is computed after it.
     ``shared_prefix`` counts the tokens a donor shares with the prompt from 0 on.
     """
     for run in plan.runs:
@@ -32,7 +32,7 @@ def exact_until(plan: ReusePlan, shared_prefix: Callable[[str], int]) -> int:
 
 
 def within_budget(plan: ReusePlan, max_computed_tokens: int) -> ReusePlan | Decline:
-    """The leading runs whose holes and chosen tokens fit into one step; what lies behind is the engine's, in chunks."""
+    """The leading runs whose gaps and recomputed tokens fit into one step; the engine prefills the rest in chunks."""
     share = plan.recompute_fraction or 0.0
     runs = list(plan.runs)
     while runs:
@@ -43,7 +43,7 @@ def within_budget(plan: ReusePlan, max_computed_tokens: int) -> ReusePlan | Decl
         runs.pop()
     else:
         return Decline(
-            DeclineReason.CAPACITY, "more to compute for the first run than one step computes", plan.discoveries
+            DeclineReason.CAPACITY, "the first run needs more computed tokens than one step allows", plan.discoveries
         )
     return plan if len(runs) == len(plan.runs) else _cut(plan, tuple(runs))
 
@@ -58,10 +58,10 @@ def with_recompute_fraction(
     can_recompute: bool,
     max_computed_tokens: int,
 ) -> ReusePlan | Decline:
-    """As many of the leading runs as one step computes, with the share that gate, request or deployment ask for; 0
-    where nobody can choose. A budget that would be spent blindly promises nothing, so the gate counts on none.
+    """As many of the leading runs as fit one step, with the recompute fraction of gate, request or deployment; 0
+    where tokens cannot be selected. The gate then predicts without a budget, because it would be spent blindly.
 
-    Fewer runs may be another class, so the gate is asked about what is left; each round leaves runs out, or ends.
+    Fewer runs may be another class, so the gate judges what is left; each round drops runs, or ends.
     """
     blind = gate.without_budget()
     while True:
@@ -79,7 +79,7 @@ def with_recompute_fraction(
 def fidelity_of(plan: ReusePlan | None, runs: tuple[Run, ...], selected_by: str | None, select: str) -> dict[str, Any]:
     """What the guard and a calibration need to know of a blend; null where nothing was loaded.
 
-    ``selected_by`` chose what was computed after all. If it is not ``select``, nothing was predicted for it.
+    ``selected_by`` is the policy that selected the recomputed tokens. The prediction holds for ``select`` only.
     """
     if plan is None or not runs:
         return dict.fromkeys(("class", "context_risk", "compute_share", "selected_by", "predicted_kl"))
@@ -93,7 +93,7 @@ def fidelity_of(plan: ReusePlan | None, runs: tuple[Run, ...], selected_by: str 
 
 
 def _cut(plan: ReusePlan, runs: tuple[Run, ...]) -> ReusePlan:
-    """The plan with its leading runs alone, claimed up to the last of them."""
+    """The plan with only its leading runs, claimed up to the last of them."""
     end = runs[-1].target_end
     return replace(
         plan,
@@ -104,7 +104,7 @@ def _cut(plan: ReusePlan, runs: tuple[Run, ...]) -> ReusePlan:
 
 
 def cut_at(plan: ReusePlan, end: int, page_tokens: int) -> ReusePlan | None:
-    """The plan claimed up to ``end`` at most, in whole pages; its last page ends inside its last run. None: nothing."""
+    """The plan claimed up to ``end`` at most, in whole pages that end inside its last run; None if nothing is left."""
     runs = list(plan.runs)
     end = min(end, plan.claim_end)
     while runs:
@@ -118,7 +118,7 @@ def cut_at(plan: ReusePlan, end: int, page_tokens: int) -> ReusePlan | None:
 
 
 def within_gaps(plan: ReusePlan, max_holes: int) -> ReusePlan:
-    """The leading runs with at most ``max_holes`` stretches to compute between and before them."""
+    """The leading runs with at most ``max_holes`` gaps before and between them."""
     runs = list(plan.runs)
     position, gaps, kept = plan.exact_prefix_tokens, 0, 0
     for run in runs:
@@ -130,7 +130,7 @@ def within_gaps(plan: ReusePlan, max_holes: int) -> ReusePlan:
 
 
 def prefix_shaped(plan: ReusePlan, min_reuse_ratio: float, *, may_rotate: bool) -> ReusePlan | Decline:
-    """The leading runs that follow the exact prefix without a hole; only unmoved ones unless rotation was proven."""
+    """The leading runs that follow the exact prefix without a gap; only unmoved ones unless rotation was verified."""
     position = plan.exact_prefix_tokens
     runs = []
     for run in plan.runs:
@@ -141,7 +141,7 @@ def prefix_shaped(plan: ReusePlan, min_reuse_ratio: float, *, may_rotate: bool) 
     if not runs:
         return Decline(
             DeclineReason.UNSUPPORTED_MODE,
-            "nothing reusable continues the exact prefix, and this deployment computes no holes",
+            "nothing reusable continues the exact prefix, and this deployment cannot compute gaps",
             plan.discoveries,
         )
     beyond = plan.prompt_tokens - plan.exact_prefix_tokens

@@ -1,4 +1,4 @@
-"""Where an adapter's events go: into the stream, if the deployment names one, and as documented lines to the log."""
+"""Where an adapter's events go: to the event stream, if one is configured, and as documented lines to the log."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from semblend.outcome.log_lines import log_line
 
 
 class EventSink:
-    """Every event into the stream, if there is one, and its documented line into the log."""
+    """Writes every event to the stream, if there is one, and its documented line to the log."""
 
     def __init__(self, path: Path | None, log: logging.Logger, engine: str) -> None:
         self._stream = EventLog(path, engine) if path is not None else None

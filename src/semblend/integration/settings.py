@@ -1,4 +1,4 @@
-"""The one place of the adapters that touches the environment: launchers write there, the engines' processes read.
+"""The only module of the adapters that uses the environment: launchers write, the engines' processes read.
 
 SGLang starts its scheduler as a new process, and TensorRT-LLM's ``kv_connector_config`` carries no options: an
 environment variable reaches both.
@@ -18,5 +18,5 @@ def handed_on(name: str) -> str:
 
 
 def hand_on(name: str, text: str) -> None:
-    """Make options visible to the engine's processes that start after this."""
+    """Pass options to the engine's processes that start after this."""
     os.environ[name] = text  # noqa: TID251 - the settings module of the adapters

@@ -1,6 +1,6 @@
-"""Texts for the semantic path, decoded on a thread of their own: the engine gives tokens, embedders want words.
+"""Texts for the semantic path, decoded on a thread of their own: engines provide tokens, embedders need text.
 
-Whatever comes too late or finds the queue full is left out; the semantic path only suggests.
+Texts that come too late or find the queue full are dropped; the semantic path only suggests donors.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _Job:
 
 
 class TextDecoder:
-    """``decode(tokens, take)`` hands the text to ``take`` on the decoder's thread, soon or never."""
+    """``decode(tokens, take)`` passes the text to ``take`` on the decoder's thread, or drops it."""
 
     def __init__(self, make_decode: Callable[[], Callable[[list[int]], str]], border: Border) -> None:
         self.dropped = 0

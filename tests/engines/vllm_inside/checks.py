@@ -74,9 +74,7 @@ def check_donors(world: World) -> None:
     stored = list(book._stored)
     assert len(planner) == len(stored), f"planner {len(planner)}, book {stored}, reserved {list(book._reserved)}"
     allowed = {*book.ids(), *captures._dropped}
-    assert book.bytes_held == sum(
-        d.tokens * book._bytes_per_token for d in [*book._stored.values(), *book._reserved.values()]
-    )
+    assert book.bytes_held == sum(d.kv_bytes for d in [*book._stored.values(), *book._reserved.values()])
     assert book.bytes_held <= book._budget
     for donor_id in stored:
         tokens = planner._index.tokens_of(donor_id)

@@ -1,8 +1,8 @@
-"""Loaded KV against the model itself, before anybody reads it: positions of a load in, how far they are off out.
+"""Verifies loaded KV against the model before it is used: positions of a load in, the first mismatch out.
 
 In the first layer K and V depend on the token and its position alone. A key that was moved by a wrong distance, or KV
-of another text under a donor's name, shows there at once, whatever it would do to an answer. Some positions of each run
-are computed up to that layer in one short forward; nothing is written.
+of another text under a donor's name, shows there at once. Some positions of each run are computed up to that layer in
+one short forward pass; nothing is written.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TOLERANCE: Final = 0.005
 
 
 def find_mismatch(request: OpenRequest, positions: NDArray[np.int64]) -> str | None:
-    """None when the cache holds at ``positions`` what the model would put there; else where and how far it is not."""
+    """None when the cache holds at ``positions`` what the model computes; else where and by how much it differs."""
     ranges = as_ranges(positions)
     parts = [request.read(0, part) for part in ranges]
     held = (torch.cat([keys for keys, _ in parts]), torch.cat([values for _, values in parts]))
@@ -34,7 +34,7 @@ def find_mismatch(request: OpenRequest, positions: NDArray[np.int64]) -> str | N
         energy = wanted.square().sum(dim=1)
         off = (found - wanted).square().sum(dim=1) / torch.maximum(energy, 1e-3 * energy.mean())
         worst = int(off.argmax())
-        if not float(off[worst]) <= TOLERANCE:  # what is no number is off, too
+        if not float(off[worst]) <= TOLERANCE:  # NaN is a mismatch, too
             at, by = int(positions[worst]), float(off[worst])
             return f"{name} of the first layer at position {at} is off by {by:.3g} of its square"
     return None

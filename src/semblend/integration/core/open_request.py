@@ -1,4 +1,4 @@
-"""One request between its load and the engine's own pass, as checking and choosing see it. Each adapter has its own."""
+"""A request between its load and the engine's own forward pass, as verification and recomputation see it."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ if TYPE_CHECKING:
 
 
 class OpenRequest(Protocol):
-    """KV by position in the prompt, and the engine's own model to compute more of it."""
+    """KV by position in the prompt, and the engine's model to compute more of it. Each adapter implements it."""
 
     @property
     def layers(self) -> Sequence[Any]:
         """Attention layers in model order, modules that are called with query, key and value, rotated by then."""
 
     def passes(self, ranges: Sequence[TokenRange]) -> Iterable[Sequence[TokenRange]]:
-        """The same positions in the same order, in portions that one forward computes."""
+        """The same positions in the same order, in portions of one forward pass each."""
 
     def scale(self, layer: int) -> float:
-        """What a product of query and key is multiplied by."""
+        """The factor of query-key products."""
 
     def read(self, layer: int, part: TokenRange) -> tuple[torch.Tensor, torch.Tensor]:
         """K and V as the engine's cache holds them, ``[position, KV head, dim]``."""
 
     def compute(self, ranges: Sequence[TokenRange]) -> None:
-        """Fill these positions, in order, each stretch with what stands before it as its context."""
+        """Compute these positions in order, each range with everything before it as its context."""
 
 
 def in_passes(ranges: Sequence[TokenRange], max_tokens: int, max_rows: int | None = None) -> Iterator[list[TokenRange]]:
-    """The ranges in their order, cut and grouped so that no pass has more tokens or rows than that."""
+    """The ranges in their order, cut and grouped so that no forward pass exceeds these tokens or rows."""
     group: list[TokenRange] = []
     left = max_tokens
     for part in ranges:

@@ -1,6 +1,6 @@
-"""What can be found out about loaded KV: what the end of the prompt attends to, how far a layer's K and V are off.
+"""Probes of loaded KV: what the end of the prompt attends to, and how far a layer's K and V deviate.
 
-Both listen to the engine's own attention layers during a forward; no model's code is known here. Results are indexed by
+Both observe the engine's attention layers during a forward pass, without model-specific code. Results are indexed by
 prompt position: 4 bytes x layers x heads per position for attention, 4 bytes for deviation.
 """
 
@@ -26,16 +26,16 @@ _UNOBSERVED: Final = "the engine does not call its attention layers as modules, 
 
 
 class UnobservedError(Exception):
-    """The engine computes in a way that cannot be listened to."""
+    """The engine computes in a way that cannot be observed."""
 
 
 class _EnoughSeenError(Exception):
-    """Ends a forward whose later layers nobody needs."""
+    """Ends a forward pass whose later layers are not needed."""
 
 
 @contextmanager
 def observing(layers: Sequence[Any], observe: Callable[[int, Any, Any, Any], None]) -> Iterator[None]:
-    """``hear(layer, query, key, value)`` before each attention layer attends or writes; K and Q are rotated by then."""
+    """Call ``observe(layer, query, key, value)`` before each attention layer attends or writes; K and Q are rotated."""
     handles = []
     for index, layer in enumerate(layers):
 
@@ -51,7 +51,7 @@ def observing(layers: Sequence[Any], observe: Callable[[int, Any, Any, Any], Non
 
 
 def question_attention(request: OpenRequest, ranges: Sequence[TokenRange]) -> NDArray[np.float32]:
-    """Compute ``ranges``, the last of which ends with the question, and see what its last queries attend to.
+    """Compute ``ranges``, the last of which ends with the question, and measure what its last queries attend to.
 
     Gives [layers, heads, positions up to the end of the last range], mean over the queries.
     """
@@ -63,12 +63,12 @@ def question_attention(request: OpenRequest, ranges: Sequence[TokenRange]) -> ND
 def attention_of(
     request: OpenRequest, ranges: Sequence[TokenRange], asking: NDArray[np.int64], weights: NDArray[np.float64]
 ) -> NDArray[np.float32]:
-    """Compute ``ranges`` and see what the positions ``asking`` among them attend to, as a weighted sum."""
+    """Compute ``ranges`` and measure what the positions ``asking`` among them attend to, as a weighted sum."""
     end = ranges[-1].end
     computed = np.concatenate([np.arange(part.start, part.end) for part in ranges])
     rows = np.searchsorted(computed, asking)
     queries: list[list[torch.Tensor]] = [[] for _ in request.layers]
-    seen_rows = [0] * len(request.layers)  # one call may be several forwards, each with the rows that follow
+    seen_rows = [0] * len(request.layers)  # one call may be several forward passes, each with the next rows
 
     def observe(layer: int, query: torch.Tensor, _key: torch.Tensor, _value: torch.Tensor) -> None:
         here = rows[(rows >= seen_rows[layer]) & (rows < seen_rows[layer] + len(query))] - seen_rows[layer]
@@ -106,7 +106,7 @@ def weighted_attention(
 
 
 def first_layer(request: OpenRequest, ranges: Sequence[TokenRange]) -> tuple[torch.Tensor, torch.Tensor]:
-    """K and V that the model has for ``ranges`` in its first layer. It ends before anything is attended or written."""
+    """K and V that the model computes for ``ranges`` in its first layer; it stops before attending or writing."""
     return _up_to(request, ranges, 0)
 
 
@@ -127,7 +127,7 @@ def layer_deviation(request: OpenRequest, claim: TokenRange, layer: int = PROBE_
 
 
 def _up_to(request: OpenRequest, ranges: Sequence[TokenRange], layer: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """K and V of ``layer`` for ``ranges``: each forward ends there, and the layers before it have written theirs."""
+    """K and V of ``layer`` for ``ranges``: each forward pass stops there, after the layers before it wrote theirs."""
     keys: list[torch.Tensor] = []
     values: list[torch.Tensor] = []
 

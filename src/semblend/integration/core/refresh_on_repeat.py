@@ -1,7 +1,8 @@
-"""Keeps reuse from decaying: what was first seen inside a blended request cannot be stored there, but is remembered.
+"""Refresh on repeat: passages that first appeared in a blended request get a donor when they repeat.
 
-KV computed behind blended KV is itself approximate. Passages that could not be studied are kept as tokens in a small
-index of its own; the request in which they come again is served cold, once, and becomes their donor.
+KV computed after blended KV is itself approximate and is not stored, so reuse would decay. Passages without an isolated
+prefill are kept as tokens in a small index; the next request that repeats them is served cold, once, and becomes their
+donor.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from semblend.plan.gates import Gates
 from semblend.settings import Settings
 
 MEMORY_BYTES: Final = 32 << 20
-# Of the requests that could have been blended, at most this share is served cold for the sake of later ones.
+# Maximum fraction of the blendable requests that is served cold for the benefit of later ones.
 MAX_COLD_FRACTION: Final = 0.25
 
 
 class RefreshOnRepeat:
-    """Passages seen in blended requests only, and how many requests were spent on giving them a donor."""
+    """Passages seen only in blended requests, and how many requests were served cold for them."""
 
     def __init__(self, min_run_tokens: int, memory_bytes: int = MEMORY_BYTES) -> None:
         self._min_tokens = min_run_tokens
@@ -36,25 +37,25 @@ class RefreshOnRepeat:
         return len(self._seen)
 
     def due(self, tokens: NDArray[np.uint32], namespace: Namespace, plan: ReusePlan) -> tuple[str, ...]:
-        """The remembered passages for whose sake this request should be served cold; none when it should not."""
+        """The remembered passages that justify serving this request cold; none when it should be blended."""
         if not len(self._seen) or self._served_cold >= MAX_COLD_FRACTION * (self._blendable + 1):
             return ()
         again = self._seen.plan(tokens, namespace, plan.exact_prefix_tokens)
         if not isinstance(again, ReusePlan):
             return ()
         fresh = sum(_outside(run.target_start, run.target_end, plan) for run in again.runs)
-        # Reuse is given up only for more than it is worth now.
+        # Give up reuse only for more tokens than it saves now.
         return again.donor_ids if fresh >= max(self._min_tokens, plan.reused_tokens) else ()
 
     def served(self, passages: tuple[str, ...]) -> None:
-        """A request that could be blended was served: blended, or cold for the sake of ``passages``."""
+        """A blendable request was served: blended, or cold because of ``passages``."""
         self._blendable += 1
         self._served_cold += bool(passages)
         for passage in passages:
             self._seen.forget(passage)
 
     def remember(self, tokens: NDArray[np.uint32], namespace: Namespace, novel: list[TokenRange]) -> None:
-        """Keep the tokens of the stretches that a blended request computed behind loaded KV."""
+        """Keep the tokens of the passages that a blended request computed after loaded KV."""
         for stretch in novel:
             self._seen.register(f"seen-{self._serial}", tokens[stretch.start : stretch.end], namespace)
             self._serial += 1
@@ -69,7 +70,7 @@ class RefreshOnRepeat:
 
 
 def novel_stretches(plan: ReusePlan, exact: int) -> list[TokenRange]:
-    """What a request whose KV is exact up to ``exact`` computes behind its first inexact run, its tail included."""
+    """The passages a request computes after its first inexact run, its tail included; ``exact`` tokens are exact."""
     stretches = []
     position = None
     for run in plan.runs:

@@ -1,6 +1,6 @@
-"""Fills a claim whose runs are loaded: probes what the policy asks for, chooses, computes holes and chosen together.
+"""Fills a claim whose runs are loaded: probes what the policy needs, selects tokens, computes them with the gaps.
 
-Called by the adapters between writing the runs and the engine's own step.
+Called by the adapters between writing the runs and the engine's own forward pass.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Fill:
-    """A claim whose ``runs`` are loaded and whose ``holes`` are not; ``question`` is the rest of the prompt, None where
+    """A claim whose ``runs`` are loaded and whose ``gaps`` are not. ``question`` is the rest of the prompt, None where
     it cannot be computed yet."""
 
     claim: TokenRange
@@ -45,9 +45,9 @@ class Fill:
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """What was computed: holes and chosen. ``policy`` is the one that chose, which may be the fallback; None: nobody.
+    """What was computed: gaps and recomputed tokens. ``policy`` selected them, maybe the fallback; None: no selection.
 
-    ``choose_ms`` went into finding out, the holes included where the question needed them.
+    ``select_ms`` is the time of the selection, including the gaps where the question needed them.
     """
 
     policy: str | None
@@ -57,12 +57,12 @@ class Filled:
 
     @property
     def groups(self) -> int:
-        """Stretches of computed positions, each a virtual sequence: what a choice costs beyond its tokens."""
+        """Ranges of computed positions, each a virtual sequence: what a selection costs beyond its tokens."""
         return len(self.ranges)
 
 
 def fill(request: OpenRequest, command: Fill) -> Filled:
-    """Leaves every position of the claim in the cache."""
+    """Leave every position of the claim in the cache."""
     started = time.perf_counter()
     selection = command.selection
     has_question = command.question is not None and len(command.question) <= MAX_QUESTION_TOKENS
@@ -79,10 +79,10 @@ def fill(request: OpenRequest, command: Fill) -> Filled:
 def _choose(
     request: OpenRequest, command: Fill, selection: Selection
 ) -> tuple[NDArray[np.int64], tuple[TokenRange, ...]]:
-    """Positions to compute, and the holes that are still to be filled with them."""
+    """Positions to recompute, and the gaps still to be computed with them."""
     evidence = evidence_of(command.runs)
     budget = int(selection.fraction * len(evidence.positions))
-    if budget in (0, len(evidence.positions)):  # nothing to find out
+    if budget in (0, len(evidence.positions)):  # nothing to select
         return evidence.positions[:budget], command.gaps
     needs = POLICIES.get(selection.policy).needs
     attention = deviation = None
@@ -91,5 +91,5 @@ def _choose(
         deviation = layer_deviation(request, command.claim)
     if Probe.ATTENTION in needs and command.question is not None:
         attention = question_attention(request, (*gaps, command.question))
-        gaps = ()  # the question needed them; computing them again behind what is chosen buys little
+        gaps = ()  # computed with the question; computing them again after the recomputed tokens gains little
     return choose(selection, with_probes(evidence, attention, deviation)), gaps

@@ -94,7 +94,7 @@ class SemanticEvidenceProvider:
         self._require_salt = require_salt
         self._border = Border(report, log)
 
-    # -- what workers announce ---------------------------------------------------------------------------------------
+    # -- what workers announce -----------------------------------------------------------------------------------------
 
     def apply(self, worker_id: int, batch: DonorBatch) -> None:
         if (sink := self._sink((worker_id, batch.rank))) is not None:
@@ -132,7 +132,7 @@ class SemanticEvidenceProvider:
             self._sinks[worker] = DonorSink(self.index, slot)
         return self._sinks.get(worker)
 
-    # -- what the router requests ------------------------------------------------------------------------------------
+    # -- what the router requests --------------------------------------------------------------------------------------
 
     def evidence(
         self,

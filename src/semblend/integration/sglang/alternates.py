@@ -1,6 +1,6 @@
 """From a suggestion to a plan that may be served: only positions whose tokens equal the request's, under our gates.
 
-A suggestion that brings its own plan is not believed either: every run is compared with the tokens it names.
+A suggestion with its own plan is verified, too: every run is compared with the tokens it names.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def verified(
         donors = _donors(held if isinstance(held, Mapping) else {}, result)
         if any(not _holds(run.donor_start, run.target_start, run.length, donors.get(run.donor_id), tokens)
                for run in planned.runs):  # fmt: skip
-            return Decline(DeclineReason.NOT_TOKEN_IDENTICAL, "the suggested runs are not equal to the request"), {}
+            return Decline(DeclineReason.NOT_TOKEN_IDENTICAL, "the suggested runs differ from the request"), {}
         return planned, donors
     donor_id = result.source_id or UNNAMED
     donor = np.asarray(result.alternate_token_ids, np.uint32)
@@ -50,7 +50,7 @@ def shared_prefix(one: Tokens, other: Tokens) -> int:
 
 
 def _plan(donor_id: str, donor: Tokens, tokens: Tokens, floor: int, gates: Gates) -> ReusePlan | Decline:
-    """What the planner does with a find of its own, for one donor that somebody else found."""
+    """Plan one donor that a provider suggested, as the planner does with its own."""
     if len(tokens) < gates.min_prompt_tokens:
         return Decline(DeclineReason.PROMPT_TOO_SHORT, f"{len(tokens)} tokens < {gates.min_prompt_tokens}")
     limit = len(tokens) - 1

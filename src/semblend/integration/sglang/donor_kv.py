@@ -1,7 +1,7 @@
-"""Where a donor's KV is: in slots of the device as far as the tree has it, then in pages of the host's page store.
+"""Where a donor's KV is: first in device slots of the tree, then in pages of the page store in host memory.
 
-The radix backend asks how far both reach and, when a request is admitted, holds them together until they are copied.
-Pages are held by reference: what the store evicts meanwhile stays whole until the copy is done.
+The radix backend checks how many tokens both hold and, when a request is admitted, keeps them until they are copied.
+Pages are held by reference: a page evicted in the meantime stays complete until the copy is done.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class DonorKV:
 
 
 def store_of(controller: Any) -> SemBlendStorage | None:
-    """The page store behind the engine's host tier, if there is one and it is ours."""
+    """The engine's storage backend, if it is our page store."""
     storage = getattr(controller, "storage_backend", None)
     return storage if isinstance(storage, SemBlendStorage) else None
 
@@ -47,7 +47,7 @@ class SlotCopier:
         self._rotation = rotation
 
     def copy(self, donor_slots: torch.Tensor, own_slots: torch.Tensor, shift: int) -> None:
-        """``shift``: by how many positions the tokens stand further back in the recipient."""
+        """``shift``: how many positions later the tokens are in the recipient."""
         if donor_slots.shape != own_slots.shape:
             raise ValueError(f"{len(donor_slots)} slots to read, {len(own_slots)} to write")
         for keys, values in zip(self._keys, self._values, strict=True):
@@ -57,7 +57,7 @@ class SlotCopier:
 
 
 class DonorCopier:
-    """Fills a request's slots from both places alike: V as it is, K turned to its new positions."""
+    """Fills a request's slots from both places: V as it is, K rotated to its new positions."""
 
     def __init__(self, pool: Any, rotation: Rotation, page_tokens: int) -> None:
         self._slots = SlotCopier(pool, rotation)

@@ -1,4 +1,4 @@
-"""Donors as tokens: what stands in the radix tree and may be found again. Their KV stays in the tree, unpinned.
+"""Donors as tokens: prompts in the radix tree that look-ups can find. Their KV stays in the tree, unpinned.
 
 Four bytes per token, one entry per donor; the planner's index is the bound, and what it evicts leaves here as well.
 """
@@ -26,9 +26,9 @@ class Donor:
 
 
 class Donors:
-    """Keeps the planner's index and the tokens behind it in step. ``version`` changes with every change.
+    """Keeps the planner's index and the donors' tokens consistent. ``version`` changes with every change.
 
-    Routers hear through ``announcer`` of what can be loaded here and of what no longer can.
+    ``announcer`` reports to routers what can be loaded here and what no longer can.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Donors:
         return None if donor is None else donor.tokens
 
     def add(self, rid: str, tokens: NDArray[np.uint32], namespace: Namespace, text: str | None = None) -> str | None:
-        """A new donor, unless too little of it is new. A donor that it merely continues makes way for it."""
+        """A new donor, unless too little of it is new. It replaces a donor that it merely continues."""
         if not namespace.is_known or len(tokens) < self._min_tokens:
             return None
         known = self._findable.reusable(tokens, namespace)
@@ -76,7 +76,7 @@ class Donors:
         return donor_id
 
     def shorten(self, donor_id: str, tokens: int) -> None:
-        """The tree has let go of what lies behind the first ``tokens``; a remainder that is too short is dropped."""
+        """The tree has evicted all but the first ``tokens``; a remainder that is too short is dropped."""
         donor = self._held.get(donor_id)
         if donor is None or tokens >= len(donor.tokens):
             return
@@ -86,7 +86,7 @@ class Donors:
             self._register(donor_id, Donor(donor.tokens[:tokens].copy(), donor.namespace), None)
 
     def seen(self, donor_id: str, tier: Tier) -> None:
-        """The last part of a donor that was asked for stands in ``tier``; whoever routes hears of a change."""
+        """The last requested part of a donor is in ``tier``; a change is announced to routers."""
         if donor_id in self._held and tier != self._tiers.get(donor_id, "device"):
             self._tiers[donor_id] = tier
             self._findable.announcer.relocated(donor_id, tier)

@@ -1,9 +1,8 @@
-"""The positions between loaded runs, and those chosen of them, computed by the engine's own model just before the pass
-that needs them.
+"""Gaps between loaded runs, and recomputed tokens, computed by the engine's model just before the pass that needs them.
 
-Each contiguous stretch is a row of one extra forward pass on the request's own table of slots, whose context ends at
-its last position. Every layer writes K and V before it attends, so one pass equals the stretches in their order. The
-engine's batch itself is not touched: sampling, probabilities and grammars work as ever.
+Each range is a row of one extra forward pass on the request's own table of slots, whose context ends at its last
+position. Every layer writes K and V before it attends, so one pass equals the ranges in their order. The engine's batch
+is not touched: sampling, log-probabilities and grammars work unchanged.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class Limits:
 
 
 class PooledRequest:
-    """``compute_pass`` runs one forward over stretches of this request, each a row with what precedes it as context."""
+    """``compute_pass`` runs one forward pass over ranges of this request, each a row with its prefix as context."""
 
     def __init__(
         self,
@@ -71,7 +70,7 @@ class PooledRequest:
 
 
 def attention_layers(model: Any, layers: int) -> Sequence[Any]:
-    """The model's attention layers in order, or none if they are not one for each of the pool's layers."""
+    """The model's attention layers in order, or none unless there is one for each layer of the pool."""
     found = {
         module.layer_id: module
         for module in model.modules()
@@ -81,15 +80,14 @@ def attention_layers(model: Any, layers: int) -> Sequence[Any]:
 
 
 class BrokenLoadError(Exception):
-    """What was loaded is not what the model would have put there."""
+    """The loaded KV differs from what the model computes."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FillCommand:
-    """``ranges`` of a request to compute, and by ``selection`` some of its ``runs`` after all.
+    """``ranges`` of a request to compute, and by ``selection`` some tokens of its ``runs`` to recompute.
 
-    If they cannot be, all that was ``claimed`` is, and nothing was reused. ``verified`` are loaded positions that are
-    compared with the model first.
+    If that fails, everything ``claimed`` is computed and nothing reused. ``verified`` are the verification positions.
     """
 
     rid: str
@@ -99,13 +97,13 @@ class FillCommand:
     load_ms: float
     runs: tuple[Run, ...] = ()
     selection: Selection | None = None
-    tokens_due: int = 0  # what it adds to the step
+    tokens_due: int = 0  # the tokens it adds to the step
     verified: NDArray[np.int64] = dataclasses.field(default_factory=lambda: np.empty(0, np.int64))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Row:
-    """One stretch of a request in the extra pass."""
+    """One range of a request in the extra pass."""
 
     batch_row: int
     command: FillCommand
@@ -116,8 +114,8 @@ Done = Callable[[FillCommand, float, "Filled | None"], None]
 
 
 class GapFiller:
-    """Orders between admission and the pass that fills them. ``done`` hears of each, with the time it took and what was
-    computed of it; None when that was all of it, because the load could not be kept."""
+    """Commands between admission and the pass that fills them. ``done`` receives each with its time and what was
+    computed; None when that was the whole claim, because the load could not be kept."""
 
     def __init__(self, border: Border, done: Done, layers: Sequence[Any], limits: Limits) -> None:
         self._border = border
@@ -131,11 +129,11 @@ class GapFiller:
 
     @property
     def can_recompute(self) -> bool:
-        """Whether the model's attention can be listened to."""
+        """Whether the model's attention layers can be observed."""
         return bool(self._layers)
 
     def has_room(self, tokens: int) -> bool:
-        """Whether so many tokens more may be computed before the next step; one request alone always may."""
+        """Whether this many more tokens fit before the next step; a single request always fits."""
         waiting = sum(command.tokens_due for command in self._commands.values())
         return not waiting or waiting + tokens <= self._limits.tokens
 
@@ -149,11 +147,11 @@ class GapFiller:
         self._commands.clear()
 
     def fill(self, runner: Any, batch: Any, forward: Forward) -> list[FillCommand]:
-        """Compute what the requests of this batch lack. What cannot even be computed whole raises."""
+        """Compute the gaps of the requests in this batch. Raises if not even the whole claim can be computed."""
         if not self._commands:
             return []
         if not batch.rids:
-            raise RuntimeError("the engine's batch names no requests: loaded KV would be read with holes in it")
+            raise RuntimeError("the engine's batch names no requests: loaded KV would be read with gaps in it")
         due = [(row, self._commands.pop(rid)) for row, rid in enumerate(batch.rids) if rid in self._commands]
         for batch_row, command in due:
             self._fill_one(
@@ -186,13 +184,13 @@ def _served(request: PooledRequest, command: FillCommand, question: TokenRange |
 
 
 def _question(batch: Any, batch_row: int, command: FillCommand) -> TokenRange | None:
-    """The prompt behind the claim, if the engine's own pass reaches its end: only then has all of it its slots."""
+    """The prompt after the claim, if the engine's pass reaches its end: only then does all of it have slots."""
     end = int(batch.seq_lens_cpu[batch_row])
     return TokenRange(command.claimed.end, end) if end == len(command.tokens) > command.claimed.end else None
 
 
 def gap_batch(runner: Any, batch: Any, rows: Sequence[Row]) -> Any:
-    """The engine's batch with these rows in place of its own, and nothing that belongs to sampling."""
+    """The engine's batch with these rows instead of its own, without anything for sampling."""
     device = batch.input_ids.device
     own = batch.req_pool_indices[torch.tensor([row.batch_row for row in rows], device=device)]
     starts = [row.part.start for row in rows]

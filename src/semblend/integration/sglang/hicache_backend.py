@@ -1,7 +1,7 @@
-"""The third tier of SGLang's HiCache, behind its host pool: the engine's pages by their chained hashes, in host memory.
+"""The storage tier of SGLang's HiCache: the engine's pages by their chained hashes, in host memory.
 
-Named to the engine by ``--hicache-storage-backend dynamic``; called on its backup and prefetch threads, and by our
-radix backend for donors the device has let go of. Only what the tree holds is ever backed up, so every page is exact.
+Selected by ``--hicache-storage-backend dynamic``; called on the engine's backup and prefetch threads, and by our radix
+backend for donors the device has evicted. Only what the tree holds is backed up, so every page is exact.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ class SemBlendStorage(HiCacheStorage):
         self._namespace = page_namespace(self._config, mem_pool_host).digest()
         logger.info("SemBlend's page store holds up to %d bytes of KV in host memory", self._store.budget_bytes)
 
-    # -- one page ----------------------------------------------------------------------------------------------------
+    # -- one page ------------------------------------------------------------------------------------------------------
 
     def get(
         self, key: str, target_location: torch.Tensor | None = None, target_sizes: Any = None
     ) -> torch.Tensor | None:
-        """A copy in ``target_location`` if one is given, else the page itself, which nobody may write to."""
+        """A copy in ``target_location`` if one is given, else the page itself, which is read-only."""
         page = None if self._namespace is None else self._store.get(self._namespace, key)
         if page is None or target_location is None:
             return page
@@ -72,7 +72,7 @@ class SemBlendStorage(HiCacheStorage):
     def exists(self, key: str) -> bool:
         return self._namespace is not None and self._store.count_leading(self._namespace, [key]) == 1
 
-    # -- many --------------------------------------------------------------------------------------------------------
+    # -- many ----------------------------------------------------------------------------------------------------------
 
     def batch_get(
         self, keys: Sequence[str], target_locations: Sequence[torch.Tensor] | None = None, target_sizes: Any = None
@@ -96,7 +96,7 @@ class SemBlendStorage(HiCacheStorage):
         return 0 if self._namespace is None else self._store.count_leading(self._namespace, keys)
 
     def batch_get_v1(self, keys: Sequence[str], host_indices: torch.Tensor, extra_info: Any = None) -> list[bool]:
-        """Pages straight into the engine's host pool, up to the first that is not held."""
+        """Copy pages into the engine's host pool, up to the first that is not held."""
         pages = self.leading_pages(keys)
         for number, page in enumerate(pages):
             self._pool.set_from_flat_data_page(int(host_indices[number * self._pool.page_size]), page)
@@ -111,15 +111,15 @@ class SemBlendStorage(HiCacheStorage):
 
     @staticmethod
     def _last_first(keys: Sequence[str], values: Sequence[Any]) -> list[tuple[str, Any]]:
-        """A page is of no use without those before it: the first are put in last and leave last."""
+        """A page is useless without those before it: the first are stored last, so that they are evicted last."""
         return list(zip(keys, values, strict=True))[::-1]
 
-    # -- for donors --------------------------------------------------------------------------------------------------
+    # -- for donors ----------------------------------------------------------------------------------------------------
 
     def leading_pages(self, keys: Sequence[str]) -> list[torch.Tensor]:
         return [] if self._namespace is None else self._store.leading(self._namespace, keys)
 
-    # -- the rest ----------------------------------------------------------------------------------------------------
+    # -- the rest ------------------------------------------------------------------------------------------------------
 
     def clear(self) -> None:
         self._store.clear()
@@ -165,7 +165,7 @@ def page_namespace(config: HiCacheStorageConfig, pool: Any) -> PageNamespace:
 
 
 def check_tenants_part_hashes() -> None:
-    """Equal tokens of two tenants must have unequal hashes: pages are kept by nothing else that tells them apart."""
+    """Equal tokens of two tenants must have different hashes: nothing else separates their pages."""
     tenants = ((None, None), ("a", None), ("b", None), (None, "a"), (None, "b"), ("a", "b"), ("", None))
     keys = [RadixKey(array("q", range(4)), extra, cache_salt=salt) for extra, salt in tenants]
     first_hashes = {get_storage_hash_str(key, None, page_size=2)[0] for key in keys}

@@ -1,4 +1,4 @@
-"""``semblend-sglang``: SGLang's own server with our radix backend; every flag it does not know goes on to the engine.
+"""``semblend-sglang``: SGLang's server with our radix backend; every flag it does not know is passed on to SGLang.
 
 Verifies before the start what the engine would only log: that the plug-in was found and the backend registered.
 """
@@ -27,7 +27,7 @@ _FLAG: Final = "--radix-cache-backend"
 
 
 def parse(words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    """Ours, and what is left for the engine."""
+    """Our arguments, and the rest for the engine."""
     parser = launcher_parser(
         PROGRAM,
         "Start SGLang with SemBlend's radix cache. Every other flag is SGLang's own and is passed on, such as "
@@ -47,7 +47,7 @@ def parse(words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
 
 
 def engine_words(ours: argparse.Namespace, rest: Sequence[str]) -> list[str]:
-    """The engine's command line. Another radix backend beside ours is a contradiction, not a choice."""
+    """The engine's command line. Naming another radix backend is an error."""
     named = [word for word in rest if word == _FLAG or word.startswith(f"{_FLAG}=")]
     if named and not ours.semblend_off:
         raise ConfigurationError(f"{_FLAG} is set by {PROGRAM}; leave it out, or use --semblend-off")
@@ -56,7 +56,7 @@ def engine_words(ours: argparse.Namespace, rest: Sequence[str]) -> list[str]:
 
 def start(words: Sequence[str]) -> int:
     ours, rest = parse(words)
-    parse_options(ours.semblend_options)  # refuse here, not in a process of the engine
+    parse_options(ours.semblend_options)  # fail here, not in a process of the engine
     command = engine_words(ours, rest)
     try:
         from sglang.launch_server import run_server  # noqa: PLC0415 - --help works without the engine
@@ -79,7 +79,7 @@ def start(words: Sequence[str]) -> int:
 
 
 def _verify_registration() -> None:
-    """The engine's processes find us by our entry point alone; a registration made only here would not reach them."""
+    """The engine's processes find us through our entry point only; a registration made here would not reach them."""
     try:
         from sglang.srt.mem_cache.registry import registered_radix_cache_backends  # noqa: PLC0415
     except ImportError as error:

@@ -1,7 +1,7 @@
-"""KV pages in host memory, bounded by bytes: the least recently used ones leave first. No engine, no tensor library.
+"""KV pages in host memory, bounded by bytes, least recently used out first. No engine, no tensor library.
 
-Goes in: a namespace, the engine's chained hash of a page, the page. Comes out: that page, or nothing. A page costs its
-own bytes plus some 300 for its keys; every operation is constant time under one lock, so any thread may call.
+A namespace, the engine's chained hash of a page and the page go in; that page, or nothing, comes out. A page costs its
+own bytes plus about 300 for its keys; every operation is constant time under one lock, so any thread may call.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class PageStore(Generic[Page]):
 
     def __init__(self, budget_bytes: int) -> None:
         if budget_bytes <= 0:
-            raise ValueError(f"a page store needs room, not {budget_bytes} bytes")
+            raise ValueError(f"the budget of a page store must be positive, not {budget_bytes} bytes")
         self.budget_bytes = budget_bytes
         self._pages: OrderedDict[tuple[str, str], Page] = OrderedDict()
         self._held_bytes = 0
@@ -67,7 +67,7 @@ class PageStore(Generic[Page]):
         return len(self._pages)
 
     def put(self, namespace: str, page_hash: str, page: Page) -> bool:
-        """False if the page alone is larger than the store. A page that is there already only becomes young again."""
+        """False if the page exceeds the whole budget. A page that is already stored becomes the most recently used."""
         key, size = (namespace, page_hash), page.nbytes
         with self._lock:
             if key in self._pages:
@@ -96,7 +96,7 @@ class PageStore(Generic[Page]):
             return page
 
     def count_leading(self, namespace: str, hashes: Sequence[str]) -> int:
-        """How many of the first hashes are held without a gap; nothing becomes younger by the question."""
+        """How many of the first hashes are held without a gap; does not count as a use."""
         with self._lock:
             for number, page_hash in enumerate(hashes):
                 if (namespace, page_hash) not in self._pages:
@@ -105,7 +105,7 @@ class PageStore(Generic[Page]):
 
     def leading(self, namespace: str, hashes: Sequence[str]) -> list[Page]:
         """The pages of the first hashes up to the first gap. Later pages are useless without earlier ones, so the
-        first become the youngest."""
+        first become the most recently used."""
         with self._lock:
             pages: list[Page] = []
             for page_hash in hashes:

@@ -1,6 +1,6 @@
-"""The provider this package brings: the planner's verified plans as suggestions, its donors as what the tree holds.
+"""The built-in provider: the planner's verified plans as suggestions, with donors that are in the tree.
 
-Texts are decoded and embedded on other threads, from the moment a request arrives; a look-up uses what is there.
+Texts are decoded and embedded on other threads from the moment a request arrives; a look-up uses what is ready.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from semblend.integration.texts import TextDecoder
     from semblend.pipeline.planner import Planner
 
-MAX_STAGED: Final = 8192  # requests known at a time; older ones are planned afresh if they ever come back
+MAX_STAGED: Final = 8192  # tracked requests; older ones are planned again if they are looked up again
 
 
 class PlannerProvider(SemanticPrefixProvider):
-    """``declined`` says why the last look-up of a request gave nothing."""
+    """``declined`` returns why the last look-up of a request gave nothing."""
 
     def __init__(
         self, planner: Planner, donors: Donors, decoder: TextDecoder | None, refresh: RefreshOnRepeat | None
@@ -63,7 +63,7 @@ class PlannerProvider(SemanticPrefixProvider):
         request = self._staged[rid]
         decided = self._declines.get(rid)
         if decided is not None and decided.reason is DeclineReason.DONOR_REFRESH:
-            return None  # asked again: it stays cold for the sake of its passages
+            return None  # looked up again: it stays cold so that its passages get a donor
         answer = self._planner.plan(
             np.asarray(token_ids, np.uint32), request.namespace, request.exact_prefix_tokens, self._texts.get(rid)
         )
@@ -71,7 +71,7 @@ class PlannerProvider(SemanticPrefixProvider):
             due = self._refresh.due(request.token_ids, request.namespace, answer)
             if due:
                 self._refresh.served(due)
-                answer = Decline(DeclineReason.DONOR_REFRESH, "passages seen before have no donor yet")
+                answer = Decline(DeclineReason.DONOR_REFRESH, "repeated passages have no donor yet")
         if isinstance(answer, Decline):
             self._declines[rid] = answer
             return None
@@ -100,7 +100,7 @@ class PlannerProvider(SemanticPrefixProvider):
             self._decoder.decode(rid, tokens, partial(self._planner.describe, donor_id, request.namespace))
 
     def on_request_blended(self, rid: str, plan: ReusePlan, exact_tokens: int) -> None:
-        """Its new passages were computed behind inexact KV: nobody keeps them, but when they come again they count."""
+        """Its new passages were computed after inexact KV and are not kept; they are remembered in case they repeat."""
         request = self._staged.get(rid)
         if request is None or self._refresh is None:
             return
@@ -132,8 +132,8 @@ class PlannerProvider(SemanticPrefixProvider):
         self._declines.pop(rid, None)
 
     def _embed(self, request: StagedRequest, text: str) -> None:
-        """On the decoder's thread. A request that is gone by now leaves nothing behind."""
+        """On the decoder's thread. Leaves nothing behind for a request that is gone."""
         self._planner.stage(text, request.namespace)
         self._texts[request.rid] = text
-        if request.rid not in self._staged:  # asked last: the scheduler may have let go of it meanwhile
+        if request.rid not in self._staged:  # checked last: the scheduler may have released it in the meantime
             self._texts.pop(request.rid, None)

@@ -14,7 +14,7 @@ _INSTALL: Final = f"pip install sglang=={VERIFIED_VERSION}"
 
 
 def register() -> None:
-    """Idempotent. The engine logs what this raises and goes on: the launcher checks that it happened."""
+    """Idempotent. The engine logs what this raises and continues: the launcher checks that it happened."""
     from sglang.srt.mem_cache.registry import (  # noqa: PLC0415 - only a process of the engine has it
         get_radix_cache_factory,
         register_radix_cache_backend,
@@ -25,7 +25,7 @@ def register() -> None:
 
 
 def build(context: Any) -> Any:
-    """Imports torch and the rest only where the backend was asked for."""
+    """Imports torch and the rest only where the backend was selected."""
     from semblend.integration.sglang.start import build_cache  # noqa: PLC0415
 
     return build_cache(context)

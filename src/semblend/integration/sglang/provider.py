@@ -1,9 +1,9 @@
-"""Between a radix cache and whoever knows of similar content: asked beyond the exact match, never trusted.
+"""The interface of a provider, which suggests donors beyond the exact match. Its suggestions are always verified.
 
-A provider suggests tokens that stand in the tree; the cache serves only positions where they equal the request's own.
+A provider suggests tokens that are in the tree; the cache serves only positions where they equal the request's own.
 """
 
-# ruff: noqa: B027 - what a provider may leave out
+# ruff: noqa: B027 - optional methods of a provider
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class SemanticPrefixResult:
 
 @dataclass(frozen=True, slots=True)
 class StagedRequest:
-    """A request about to be asked about: its tokens, its namespace, and what the exact cache already gives."""
+    """A request about to be looked up: its tokens, its namespace, and the exact prefix it already has."""
 
     rid: str
     token_ids: NDArray[np.uint32]
@@ -50,42 +50,42 @@ class StagedRequest:
 
 
 class SemanticPrefixProvider(ABC):
-    """Every method runs on the scheduler's thread and must be fast; what is slow happens elsewhere, before the call."""
+    """Every method runs on the scheduler's thread and must be fast; do slow work elsewhere, before the call."""
 
     @property
     def version(self) -> int:
-        """Changes whenever the same question may have another answer; a waiting request is then asked about again."""
+        """Changes whenever the same look-up may have another answer; waiting requests are then looked up again."""
         return 0
 
     def on_init(self) -> None:
         """The cache is ready."""
 
     def on_request_staged(self, request: StagedRequest) -> None:
-        """Before ``on_prefix_miss``: who asks, in which namespace, from which position on."""
+        """Before ``on_prefix_miss``: the request, its namespace and its exact prefix."""
 
     @abstractmethod
     def on_prefix_miss(self, rid: str, token_ids: TokenIds) -> SemanticPrefixResult | None:
         """The exact match ends before the prompt does. ``None`` means cold prefill."""
 
     def declined(self, rid: str) -> Decline | None:
-        """Why the last ``on_prefix_miss`` of a request gave nothing, if the provider knows."""
+        """Why the last ``on_prefix_miss`` of a request returned nothing, if the provider knows."""
         return None
 
     def on_request_blended(self, rid: str, plan: ReusePlan, exact_tokens: int) -> None:
-        """The request has run on what was suggested; from ``exact_tokens`` on its KV saw another context."""
+        """The request was served with the suggestion; from ``exact_tokens`` on its KV is approximate."""
 
     @abstractmethod
     def on_request_cached(self, rid: str, token_ids: TokenIds) -> None:
-        """These tokens of a request now stand in the tree, computed exactly: it may become a donor."""
+        """These tokens of a request are now in the tree with exact KV: it may become a donor."""
 
     def on_request_released(self, rid: str) -> None:
-        """The request holds no KV any more: finished, aborted, or sent back to the queue."""
+        """The request no longer holds KV: finished, aborted, or sent back to the queue."""
 
     def on_donor_lost(self, source_id: str, cached_tokens: int) -> None:
         """Only the first ``cached_tokens`` of a suggested donor are still in the tree."""
 
     def on_donor_seen(self, source_id: str, tier: Tier) -> None:
-        """A suggested donor is whole, and this is the farthest place a part of it stands in."""
+        """A suggested donor is complete, and ``tier`` is the farthest one that holds a part of it."""
 
     def on_reset(self) -> None:
         """The tree was emptied."""
@@ -95,7 +95,7 @@ class SemanticPrefixProvider(ABC):
 
 
 class NoProvider(SemanticPrefixProvider):
-    """Knows nothing: every request is computed by the engine alone."""
+    """Suggests nothing: the engine prefills every request."""
 
     def on_prefix_miss(self, rid: str, token_ids: TokenIds) -> SemanticPrefixResult | None:
         return None
@@ -105,7 +105,7 @@ class NoProvider(SemanticPrefixProvider):
 
 
 def load_provider(name: str) -> SemanticPrefixProvider:
-    """The provider a deployment names as ``package.module:Class``, made without arguments."""
+    """The provider a deployment names as ``package.module:Class``, constructed without arguments."""
     try:
         provider = load_target(name)()
     except (ImportError, AttributeError, ValueError, TypeError) as error:

@@ -1,7 +1,7 @@
-"""SGLang's radix cache with non-prefix reuse: the exact match first, then runs of donors, copied to own slots.
+"""SGLang's radix cache with non-prefix reuse: the exact match first, then runs of donors, copied to new slots.
 
-Follows the engine's admission contract: what lies beyond the exact match is reported as a host hit, loaded when the
-scheduler admits the request, owned and freed by the request. Nothing computed in another context enters the tree.
+Follows the engine's admission contract: what is claimed beyond the exact match is reported as a host hit, loaded when
+the scheduler admits the request, owned and freed by the request. KV of another context never enters the tree.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Parts:
 
 
 class SemBlendRadixCache(UnifiedRadixCache):
-    """Stock until ``begin`` is called with the parts; every step of ours runs inside the border."""
+    """The stock cache until ``begin`` is called with the parts; all our code runs inside the border."""
 
     def __init__(self, params: Any) -> None:
         self._parts: Parts | None = None
@@ -73,20 +73,20 @@ class SemBlendRadixCache(UnifiedRadixCache):
         self._parts = parts
 
     def set_semantic_provider(self, provider: SemanticPrefixProvider | None) -> None:
-        """Another provider from now on; None leaves every request to the engine. Look-ups begun stay as they are."""
+        """Replace the provider; None leaves every request to the engine. Look-ups that were made stay valid."""
         if self._parts is None:
             raise RuntimeError("SemBlend is disabled here; the start-up log says why")
         self._parts.tracker.provider.on_shutdown()
         self._parts.tracker.provider = provider or NoProvider()
         self._parts.tracker.provider.on_init()
 
-    # -- look-up -----------------------------------------------------------------------------------------------------
+    # -- look-up -------------------------------------------------------------------------------------------------------
 
     def match_prefix(self, params: MatchPrefixParams) -> MatchResult:
         result = self._match_prefix_exact(params)
         if self._parts is None or params.req is None:
             return result
-        if result.host_hit_length:  # the engine loads by itself, and exactly
+        if result.host_hit_length:  # the engine loads these tokens itself, and exactly
             if not self._is_of_another(params.req):
                 self._parts.tracker.overtaken(params.req.rid)
             return result
@@ -94,11 +94,11 @@ class SemBlendRadixCache(UnifiedRadixCache):
         return self._parts.border.call("look_up", params.req.rid, look_up, result)
 
     def _match_prefix_exact(self, params: MatchPrefixParams) -> MatchResult:
-        """The engine's own answer; no provider is asked."""
+        """The engine's own answer, without the provider."""
         return super().match_prefix(params)
 
     def expect(self, req: Any) -> None:
-        """A request begins to wait: its look-up comes, now or later."""
+        """A request was queued: it will be looked up."""
         if self._parts is not None:
             self._parts.border.call("arrival", req.rid, partial(self._expect, self._parts, req), None)
 
@@ -122,7 +122,7 @@ class SemBlendRadixCache(UnifiedRadixCache):
         if record is None:
             return result
         limit = min(len(params.key), len(tokens) - 1)
-        obstacle = obstacle_of(req) or ("it already holds KV" if req.kv.holds_kv else "")
+        obstacle = obstacle_of(req) or ("the request already holds KV" if req.kv.holds_kv else "")
         promised = parts.tracker.claim(record, boundary, limit, obstacle, partial(self._resident, params.key))
         if not promised:
             return result
@@ -134,7 +134,7 @@ class SemBlendRadixCache(UnifiedRadixCache):
         )
 
     def _resident(self, like: RadixKey, donor: NDArray[np.uint32], needed: int) -> Reach:
-        """How many of a donor's first ``needed`` tokens, in whole pages, the device or the store has."""
+        """How many of a donor's first ``needed`` tokens the device or the store holds, in whole pages."""
         key = self._donor_key(like, donor, needed)
         on_device = super()._match_tree(MatchPrefixParams(key=key)).device_prefix_len
         store = store_of(self.cache_controller)
@@ -144,7 +144,7 @@ class SemBlendRadixCache(UnifiedRadixCache):
         return Reach(on_device + self.page_size * stored, "host")
 
     def _donor_key(self, like: RadixKey, donor: NDArray[np.uint32], needed: int) -> RadixKey:
-        """A donor's own place in the tree, which holds whole pages."""
+        """A donor's key in the tree, which holds whole pages."""
         whole = -(-needed // self.page_size) * self.page_size
         ids = array("q", donor[:whole].astype(np.int64).tobytes())
         return RadixKey(ids, like.extra_key, cache_salt=like.cache_salt)
@@ -160,20 +160,20 @@ class SemBlendRadixCache(UnifiedRadixCache):
         *given: Any,
         **named: Any,
     ) -> bool | None:
-        """Storage continues the exact match: what we promised behind it is no prefix, as the scheduler takes it."""
+        """Storage continues the exact match only: the scheduler also counts our claim as a prefix, which it is not."""
         record = self._parts.tracker.known(request.rid) if self._parts is not None else None
         owner: Any = record.owner if record is not None and record.plan is not None else None
         if record is not None and owner is not None and matched_prefix_tokens is not None:
             exact = record.exact_prefix_tokens
             if hasattr(owner, "storage_prefetch_last_match_len"):
-                owner.storage_prefetch_last_match_len = exact  # or a promise taken back looks like a lost prefix
+                owner.storage_prefetch_last_match_len = exact  # otherwise a withdrawn claim looks like a lost prefix
             new_input_tokens = matched_prefix_tokens[exact:] + new_input_tokens
             matched_prefix_tokens = matched_prefix_tokens[:exact]
         return super().prefetch_from_storage(
             request, last_host_node_id, new_input_tokens, last_hash, prefix_keys, matched_prefix_tokens, *given, **named
         )
 
-    # -- admission ---------------------------------------------------------------------------------------------------
+    # -- admission -----------------------------------------------------------------------------------------------------
 
     def init_load_back(self, params: InitLoadBackParams) -> tuple[int, Any] | None:
         self._load_is_ours = False
@@ -185,7 +185,7 @@ class SemBlendRadixCache(UnifiedRadixCache):
         if params.host_hit_length != promised or params.best_match_node != req.last_node:
             return super().init_load_back(params)
         if not parts.filler.has_room(parts.options.step_tokens(record.plan)):
-            return None  # the next step computes what was admitted before; the engine asks again
+            return None  # this step is full; the engine tries again in the next
         self._load_is_ours = True
         slots = parts.border.call("load", req.rid, partial(self._load, parts, req, record), None)
         if slots is None:
@@ -194,7 +194,7 @@ class SemBlendRadixCache(UnifiedRadixCache):
         return len(slots), req.last_node
 
     def _take_back(self, parts: Parts, record: SglangRequest) -> None:
-        """Whatever a load that did not end well has left behind."""
+        """Clean up after a load that failed."""
         parts.filler.withdraw(record.request_id)
         if (slots := self._slots.pop(record.request_id, None)) is not None:
             self.token_to_kv_pool_allocator.free(slots)
@@ -202,17 +202,17 @@ class SemBlendRadixCache(UnifiedRadixCache):
             parts.tracker.withdrawn(record, DeclineReason.INTERNAL_ERROR, "the load failed")
 
     def load_back_is_cache_owned(self) -> bool:
-        """False leaves the loaded slots to the request, which frees them like those it computed."""
+        """False: the request owns the loaded slots and frees them like those it computed."""
         return False if self._load_is_ours else super().load_back_is_cache_owned()
 
     def _load(self, parts: Parts, req: Any, record: SglangRequest) -> torch.Tensor | None:
-        """All or nothing: own slots, filled with the donors' KV but for the holes."""
+        """All or nothing: new slots, filled with the donors' KV except for the gaps."""
         plan = record.plan
         assert plan is not None
         started = time.perf_counter()
         key = RadixKey(array("q"), req.extra_key, cache_salt=req.cache_salt)
         if self.ongoing_load_back:
-            parts.tracker.withdrawn(record, DeclineReason.CAPACITY, "slots of the tree are being filled from the host")
+            parts.tracker.withdrawn(record, DeclineReason.CAPACITY, "the engine is loading tree slots from the host")
             return None
         locks: list[Any] = []
         kv_of: dict[str, DonorKV] = {}
@@ -221,12 +221,12 @@ class SemBlendRadixCache(UnifiedRadixCache):
                 held, reach = self._hold(self._donor_key(key, record.donors[donor_id], needed), needed, locks)
                 if held is None:
                     parts.tracker.provider.on_donor_lost(donor_id, reach)
-                    parts.tracker.withdrawn(record, DeclineReason.STALE, "the donor's KV left the tree")
+                    parts.tracker.withdrawn(record, DeclineReason.STALE, "the donor's KV was evicted")
                     return None
                 kv_of[donor_id] = held
             slots = self._allocate(plan.claim_end - plan.exact_prefix_tokens)
             if slots is None:
-                parts.tracker.withdrawn(record, DeclineReason.CAPACITY, "no room for the loaded tokens")
+                parts.tracker.withdrawn(record, DeclineReason.CAPACITY, "not enough free slots for the claim")
                 return None
             self._slots[req.rid] = slots
             self._fill(parts, record, slots, kv_of)
@@ -256,7 +256,7 @@ class SemBlendRadixCache(UnifiedRadixCache):
         return slots
 
     def _hold(self, key: RadixKey, needed: int, locks: list[Any]) -> tuple[DonorKV | None, int]:
-        """A donor's KV, kept where it is until it is copied; or nothing, and how far it still reaches."""
+        """A donor's KV, locked until it is copied; or None. And how many of its first tokens are still held."""
         found = super()._match_tree(MatchPrefixParams(key=key))
         on_device, store = found.device_prefix_len, store_of(self.cache_controller)
         pages: list[torch.Tensor] = []
@@ -265,7 +265,7 @@ class SemBlendRadixCache(UnifiedRadixCache):
         reach = on_device + self.page_size * len(pages)
         if reach < needed:
             return None, reach
-        locks.append(self.lock(found.last_device_node))  # making room must not take the donor
+        locks.append(self.lock(found.last_device_node))  # an eviction for room must not take the donor
         return DonorKV(self._path(found.last_device_node, key.extra_key), pages), reach
 
     def _allocate(self, tokens: int) -> torch.Tensor | None:
@@ -286,7 +286,7 @@ class SemBlendRadixCache(UnifiedRadixCache):
             parts.copier.copy(kv_of[run.donor_id], run.donor_start, own, run.shift)
 
     def _path(self, node: Any, extra_key: str | None) -> torch.Tensor:
-        """Slots from the root of the request's own tree down to ``node``."""
+        """Slots from the root of the request's tree down to ``node``."""
         path: torch.Tensor = self.tree_core.collect_full_device_indices(node, self.root_node_handle(extra_key))
         return path
 
@@ -300,10 +300,10 @@ class SemBlendRadixCache(UnifiedRadixCache):
         assert len(path) >= exact, (req.rid, len(path), exact)
         return torch.cat([path[:exact], slots.to(path)])
 
-    # -- what enters the tree, and the end ---------------------------------------------------------------------------
+    # -- insertion and release -----------------------------------------------------------------------------
 
     def checkpoint(self, req: Any, *, up_to: int, **kwargs: Any) -> None:
-        """Only what was computed exactly is inserted; the rest stays the request's own until it is freed."""
+        """Only exact KV is inserted; the request keeps the rest until it is freed."""
         if self._parts is None or self._is_of_another(req):
             super().checkpoint(req, up_to=up_to, **kwargs)
             return
@@ -318,13 +318,13 @@ class SemBlendRadixCache(UnifiedRadixCache):
             self._release(req.rid)
 
     def _is_of_another(self, req: Any) -> bool:
-        """Whether what is known under this id belongs to another request."""
+        """Whether the record under this id belongs to another request."""
         record = self._parts.tracker.known(req.rid) if self._parts is not None else None
         return record is not None and record.owner is not req
 
     def release_aborted_request(self, handle: Any) -> None:
         super().release_aborted_request(handle)
-        if self._parts is not None and handle.rid not in self._slots:  # one that runs is released with its KV
+        if self._parts is not None and handle.rid not in self._slots:  # a running request is released with its KV
             self._release(handle.rid)
 
     def _release(self, rid: str) -> None:
@@ -337,7 +337,7 @@ class SemBlendRadixCache(UnifiedRadixCache):
         super().reset()
         if self._parts is not None:
             if (store := store_of(self.cache_controller)) is not None:
-                store.clear()  # the engine resets after new weights as well, and then no old page may come back
+                store.clear()  # the engine also resets after a weight update, when old pages must not be used again
             self._slots.clear()
             self._parts.filler.clear()
             self._parts.border.call("reset", "", self._parts.tracker.reset, None)

@@ -1,6 +1,6 @@
-"""``patch_radix_cache()``: the programmatic door, for those who start SGLang from their own Python process.
+"""``patch_radix_cache()``: for programs that start SGLang from their own Python process.
 
-Nothing is patched on an SGLang with a registry of radix backends: ours is registered, and the caller chooses it with
+Nothing is patched on an SGLang with a registry of radix backends: ours is registered, and the caller selects it with
 ``radix_cache_backend="semblend"``. The engine's own processes register it by the entry point. Versions without the
 registry (0.5.11 and older) cannot be patched soundly: they have no admission of request-owned KV to patch, and the
 older ones load no plug-in in the scheduler's process.

@@ -1,6 +1,6 @@
-"""One question per request: what may be loaded beyond the exact match, or why nothing is; and what became of it.
+"""Tracks each request: what may be loaded beyond the exact match, or why nothing is, and what was served of it.
 
-Knows requests, plans and events, no tensor and no engine. The radix backend asks on the scheduler's thread.
+Knows requests, plans and events, but no tensor and no engine. Called by the radix backend on the scheduler's thread.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 
 _ATTEMPTS: Final = 3
 
-Resident = Callable[[NDArray[np.uint32], int], "Reach"]  # a donor, and how many of its first tokens are needed
+Resident = Callable[[NDArray[np.uint32], int], "Reach"]  # a donor's tokens, and how many of the first are needed
 
 
 class Reach(NamedTuple):
-    """How many of a donor's first tokens can be loaded, and the farthest place a part of them stands in."""
+    """How many of a donor's first tokens can be loaded, and the farthest tier that holds a part of them."""
 
     tokens: int
     tier: Tier = "device"
@@ -61,7 +61,7 @@ class SglangRequest(RequestRecord):
 
 
 class RequestTracker:
-    """Asks the provider, trusts nothing it says, and keeps a record per request."""
+    """Queries the provider, verifies every answer, and keeps a record per request."""
 
     def __init__(
         self,
@@ -92,8 +92,8 @@ class RequestTracker:
     def open(
         self, rid: str, tokens: NDArray[np.uint32], namespace: Namespace, hints: Hints, owner: object = None
     ) -> SglangRequest | None:
-        """The record of a request; one whose tokens have grown (it was sent back to the queue) begins anew. None while
-        another request runs on loaded KV under the same id."""
+        """The record of a request; a new one when its tokens have grown because it was sent back to the queue. None
+        while another request with the same id runs on loaded KV."""
         held = self._records.get(rid)
         if held is not None and held.owner is owner and len(held.tokens) == len(tokens):
             return held
@@ -104,19 +104,19 @@ class RequestTracker:
         return record
 
     def expect(self, rid: str, tokens: NDArray[np.uint32], namespace: Namespace) -> None:
-        """A request that will be looked up when its turn comes: the provider may begin to think."""
+        """A request that will be looked up later: the provider may prepare for it."""
         self.provider.on_request_staged(StagedRequest(rid, tokens, namespace, 0))
 
     def known(self, rid: str) -> SglangRequest | None:
         return self._records.get(rid)
 
     def of(self, owner: Any) -> SglangRequest | None:
-        """The record of the engine's own request, not of another with the same id."""
+        """The record of this request object, not of another with the same id."""
         record = self._records.get(owner.rid)
         return record if record is not None and record.owner is owner else None
 
     def claim(self, record: SglangRequest, boundary: int, limit: int, obstacle: str, resident: Resident) -> int:
-        """How many tokens from ``boundary`` on are promised; 0 for none. Cheap when asked again."""
+        """How many tokens from ``boundary`` on are claimed; 0 for none. Cheap when repeated."""
         if record.is_accepted:
             return 0
         asked_at = (boundary, limit, self.provider.version)
@@ -133,7 +133,7 @@ class RequestTracker:
             answer = Decline(DeclineReason.UNSUPPORTED_MODE, obstacle)
         elif not record.hints.reuse:
             self._stage(record, boundary)
-            answer = Decline(DeclineReason.DISABLED, "the request asked for no reuse")
+            answer = Decline(DeclineReason.DISABLED, "the request disabled reuse")
         else:
             answer = self._answer(record, boundary, limit, resident)
         record.answered(answer, boundary)
@@ -158,10 +158,10 @@ class RequestTracker:
                 continue
             record.donors, record.skip_insert = donors, result.skip_insert
             return self._served(record, answer, limit)
-        return Decline(DeclineReason.STALE, "the donors' KV left the tree while they were being planned")
+        return Decline(DeclineReason.STALE, "the donors' KV was evicted during planning")
 
     def _lost(self, plan: ReusePlan, donors: dict[str, NDArray[np.uint32]], resident: Resident) -> bool:
-        """Whether the tree no longer holds what the plan needs; the provider is told what is left."""
+        """Whether the tree no longer holds what the plan needs; what is left is reported to the provider."""
         lost = False
         for donor_id, needed in needed_tokens(plan).items():
             reach = resident(donors[donor_id], needed)
@@ -173,7 +173,7 @@ class RequestTracker:
         return lost
 
     def _served(self, record: SglangRequest, plan: ReusePlan, limit: int) -> ReusePlan | Decline:
-        """What the engine can take of a plan: whole pages, a bounded step, few enough holes, and still worth it."""
+        """The part of a plan the engine can take: whole pages, a bounded step, few enough gaps, and still worth it."""
         cut = cut_at(within_gaps(plan, self._options.max_holes), limit, self._page)
         if cut is None:
             return Decline(DeclineReason.CAPACITY, "no whole page can be claimed", plan.discoveries)
@@ -191,10 +191,10 @@ class RequestTracker:
         served = cut_at(bounded, bounded.claim_end, self._page)
         ratio = self._options.gates.min_reuse_ratio
         if served is None or served.reused_tokens < ratio * (plan.prompt_tokens - plan.exact_prefix_tokens):
-            return Decline(DeclineReason.BELOW_MIN_REUSE_RATIO, "what the engine can take is too little")
+            return Decline(DeclineReason.BELOW_MIN_REUSE_RATIO, "the part the engine can take is too small")
         return served
 
-    # -- what became of it -------------------------------------------------------------------------------------------
+    # -- what was served ---------------------------------------------------------------------------------------------
 
     def loaded(self, record: SglangRequest) -> None:
         """The slots of the claim are filled except for its gaps, and the engine has accepted the claim."""
@@ -254,18 +254,18 @@ class RequestTracker:
             record.backend_decline = Decline(DeclineReason.INTERNAL_ERROR, fault)
 
     def publishable(self, rid: str, up_to: int) -> int:
-        """How many of the first ``up_to`` tokens may enter the tree."""
+        """How many of the first ``up_to`` tokens may be inserted into the tree."""
         record = self._records.get(rid)
         if record is None or not record.is_accepted:
             return up_to
-        if not record.is_confirmed:  # its holes have not been computed yet
+        if not record.is_confirmed:  # its gaps have not been computed yet
             return min(up_to, record.exact_prefix_tokens)
         if record.exact_tokens >= len(record.tokens):
             return up_to
         return record.exact_prefix_tokens if record.skip_insert else min(up_to, record.exact_tokens)
 
     def cached(self, rid: str, prompt_tokens: int, published: int) -> None:
-        """The first ``published`` tokens stand in the tree. A whole prompt, or its exact head, becomes a donor once."""
+        """The first ``published`` tokens are in the tree. A whole prompt, or its exact head, becomes a donor once."""
         record = self._records.get(rid)
         if record is None or record.is_donor or record.hints.capture is False:
             return
@@ -277,7 +277,7 @@ class RequestTracker:
             self.provider.on_request_cached(rid, record.tokens[:tokens])
 
     def released(self, rid: str) -> None:
-        """The request holds no KV any more."""
+        """The request no longer holds KV."""
         record = self._records.pop(rid)
         if record is not None and record.decline is not None and not record.is_accepted:
             self._emit(Declined(rid, record.decline.reason.value, record.decline.detail))

@@ -1,4 +1,4 @@
-"""Start-up proof that keys moved by us equal keys the model rotates itself; failing keeps the adapter silent."""
+"""Start-up self-test: keys rotated by us must equal keys rotated by the model; otherwise the adapter is disabled."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ TOLERANCE: Final = {torch.float32: 1e-4, torch.float16: 5e-3, torch.bfloat16: 3e
 
 
 class SelfTestError(Exception):
-    """What the model rotates and what we would have loaded differ."""
+    """Keys rotated by the model and by us differ."""
 
 
 def check_rotation(model: Any, rotation: Rotation, dtype: torch.dtype) -> None:
     """Every layer's own rotary embedding, at positions of the kind that plans move between."""
     embeddings = rotary_embeddings(model)
     if not embeddings:
-        raise SelfTestError("the model has no rotary embedding that can be asked")
+        raise SelfTestError("the model has no rotary embedding that can be called")
     for embedding in embeddings:
         worst = max(_error(embedding, rotation, shift, dtype) for shift in SHIFTS)
         limit = TOLERANCE.get(dtype)
         if limit is None or not worst <= limit:
-            raise SelfTestError(f"K moved by us differs from K rotated by the model by {worst:.4f} (limit {limit})")
+            raise SelfTestError(f"K rotated by us differs from K rotated by the model by {worst:.4f} (limit {limit})")
 
 
 def rotary_embeddings(model: Any) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Puts the adapter together when the engine builds its cache: verdict, self-test, planner, hook; or the stock cache."""
+"""Builds the adapter when the engine builds its cache: support check, self-test, planner, hooks; or the stock cache."""
 
 from __future__ import annotations
 
@@ -46,21 +46,21 @@ logger = logging.getLogger("sglang.semblend")
 
 
 def build_cache(context: TreeCacheBuildContext) -> Any:
-    """The factory behind ``--radix-cache-backend semblend``. Anything that stands against it gives the stock cache."""
+    """The factory of ``--radix-cache-backend semblend``; returns the stock cache where ours cannot be used."""
     options = parse_options(handed_on(WHERE))
     gap = contract_gap(UnifiedRadixCache)
     version = getattr(sys.modules.get("sglang"), "__version__", None)
     support = Support(gap) if gap else examine(_deployment(context), version, options.validated_version)
     planner = Planner(gates=options.gates, budget_bytes=options.index_bytes) if support.usable else None
     if planner is None or not planner.settings.enabled:
-        reason = support.reason or "switched off in the settings"
+        reason = support.reason or "it is switched off in the settings"
         log_disabled(logger, reason)
         return create_unified_radix_cache(context)
     sink = EventSink(options.events, logger, "sglang")
     metrics = EngineMetrics(context.server_args)
     emit = partial(_emit, sink, metrics)
     border = Border(emit, logger)
-    # What the user got wrong ends the start.
+    # Configuration errors stop the start-up.
     own = load_provider(options.provider) if options.provider else None
     fidelity = options.fidelity_gate(logger.warning)
     announcer = make_announcer(planner, border, getattr(context.server_args, "dp_rank", None) or 0)
@@ -120,10 +120,10 @@ def _parts(
     filled = partial(_filled, tracker, options.recompute_all)
     filler = GapFiller(border, filled, layers, Limits(step_tokens, runner.max_running_requests))
     if not hooks.install(hooks.FORWARD):
-        raise RuntimeError(f"the engine did not take the hook on {hooks.FORWARD}")
+        raise RuntimeError(f"the engine did not accept the hook on {hooks.FORWARD}")
     hooks.HOOK.serve(runner, filler, partial(_provenance_of, tracker, options.recompute_policy), border)
     if provider is planned and planned.wants_texts and not hooks.install(hooks.ARRIVAL):
-        logger.warning("SemBlend: texts are embedded too late, the engine did not take the hook on %s", hooks.ARRIVAL)
+        logger.warning("SemBlend embeds texts late: the engine did not accept the hook on %s", hooks.ARRIVAL)
     provider.on_init()
     deployment = deployment_namespace(
         context.server_args,
@@ -174,7 +174,7 @@ def _provenance_of(tracker: RequestTracker, select: str, rid: str) -> dict[str, 
 
 
 def _step_tokens(context: TreeCacheBuildContext, pool_tokens: int) -> int:
-    """Most holes of one request: as many tokens as the engine computes in one step."""
+    """Maximum gap tokens of one request: as many as the engine computes in one step."""
     size = getattr(context.params, "chunked_prefill_size", None) or getattr(
         context.server_args, "chunked_prefill_size", None
     )

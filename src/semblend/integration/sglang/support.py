@@ -1,4 +1,4 @@
-"""From the engine's configuration: can donors' KV be used here, and if not, one sentence that says why.
+"""From the engine's configuration: whether donor KV can be used here and, if not, one sentence that says why.
 
 Reads configuration objects by their documented names and imports no engine. Called once, when the cache is built.
 """
@@ -24,7 +24,7 @@ CONTRACT: Final = (
 ROTATED_ARCHITECTURES: Final = frozenset(
     {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"}
 )
-# The settings of --enable-hierarchical-cache the adapter was run with.
+# The settings of --enable-hierarchical-cache the adapter was tested with.
 HOST_TIER: Final = {
     "hicache_host_memory_mode": "cache",
     "hicache_write_policy": "write_through",
@@ -65,10 +65,10 @@ class Deployment:
 
 
 def examine(deployment: Deployment, engine_version: str | None, validated_version: str = "") -> Support:
-    """The first obstacle found is the reason. ``validated_version``: one the deployment vouches for."""
+    """The first obstacle found is the reason. ``validated_version``: one that the deployment has tested."""
     if engine_version not in (VERIFIED_VERSION, validated_version or VERIFIED_VERSION):
         return Support(
-            f"SemBlend was verified with SGLang {VERIFIED_VERSION} and meets {engine_version or 'an unknown version'}: "
+            f"SemBlend was verified with SGLang {VERIFIED_VERSION}, this is {engine_version or 'an unknown version'}: "
             "run the engine tests with it and name it in the option validated_version."
         )
     for check in _CHECKS:
@@ -84,7 +84,7 @@ def examine(deployment: Deployment, engine_version: str | None, validated_versio
 
 
 def contract_gap(cache_class: type) -> str:
-    """Why the engine's cache cannot carry ours; empty if it has every method we rely on."""
+    """Why ours cannot subclass the engine's cache; empty if it has every method we rely on."""
     lacking = [name for name in CONTRACT if not callable(getattr(cache_class, name, None))]
     if not lacking:
         return ""
@@ -104,7 +104,7 @@ def _cache(deployment: Deployment) -> str | None:
 
 
 def _host_tier(server_args: Any) -> str | None:
-    """HiCache was run with these settings; others write at other times, or lay pages out otherwise."""
+    """HiCache was tested with these settings; others write at other times or use another page layout."""
     for name, verified in HOST_TIER.items():
         if (value := getattr(server_args, name, None)) != verified:
             return f"The host tier was verified with {name}={verified} only, not {value}."
@@ -205,7 +205,7 @@ _OBSTACLES: Final = (
 
 
 def obstacle_of(req: Any) -> str:
-    """Why this request is computed by the engine alone; empty if it need not be."""
+    """Why this request cannot be served with loaded KV; empty if it can."""
     for name, meaning in _OBSTACLES:
         value = getattr(req, name, None)
         if value is not None and value is not False:

@@ -72,7 +72,7 @@ class Leader:
     def known(self, request_id: int) -> TrtllmRequest | None:
         return self._records.get(request_id)
 
-    # -- a request is asked about ------------------------------------------------------------------------------------
+    # -- a request is asked about --------------------------------------------------------------------------------------
 
     def matched_tokens(self, request: LlmRequest, boundary: int) -> int:
         """How many tokens from ``boundary`` on are promised. An id may come back; it is another request then."""
@@ -127,7 +127,7 @@ class Leader:
         self._awaiting.pop(request_id, None)
         self._loads = [command for command in self._loads if command.request_id != request_id]
 
-    # -- one step ----------------------------------------------------------------------------------------------------
+    # -- one step ------------------------------------------------------------------------------------------------------
 
     def allocated(self, request: LlmRequest, block_ids: list[int]) -> int:
         """The request has its pages: the promise becomes an order. How many pages will be loaded."""
@@ -228,7 +228,7 @@ class Leader:
         else:
             record.decline = Decline(DeclineReason.CAPACITY, "the engine computed all of what was offered")
 
-    # -- a request ends ----------------------------------------------------------------------------------------------
+    # -- a request ends ------------------------------------------------------------------------------------------------
 
     def finished(self, request: LlmRequest) -> None:
         self._take_reports()

@@ -36,7 +36,7 @@ class AttentionCache:
         return dtype
 
     def probe(self, scratch_block: int, heads: int, head_dim: int) -> BlockLayout:
-        """Learn the packing in a block nobody uses; all layers must have the same."""
+        """Learn the packing in an unused block; all layers must have the same."""
         layouts = []
         for index, layer in enumerate(self.layers):
 

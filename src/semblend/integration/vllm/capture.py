@@ -1,6 +1,6 @@
 """Turns finished prefills into donors: a bounded slice per engine step, never before the request's first token.
 
-The desk knows the policy, reserves the room and hands out the slices.
+The queue applies the capture policy, reserves room and hands out the slices.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from vllm.v1.request import Request
 
-# Blocks of finished requests that may wait for their copy at one time; beyond that a capture is given up.
+# Maximum fraction of the engine's blocks that finished requests may hold until they are copied.
 MAX_WAITING_FRACTION: Final = 0.25
 
 
@@ -32,12 +32,12 @@ class CaptureJob:
     tokens: int
     preemptions: int
     cursor: int = 0
-    held_blocks: int = 0  # all the blocks that wait with it: the engine frees a request's together
-    released_blocks: tuple[int, ...] | None = None  # set when the request is over and its blocks wait for us
+    held_blocks: int = 0  # all blocks that wait with it: the engine frees a request's blocks together
+    released_blocks: tuple[int, ...] | None = None  # set when the request is finished and its blocks wait for the copy
 
 
 class CaptureQueue:
-    """Jobs by request. ``on_evicted`` hears of donors that made room, ``on_given_up`` of those never completed."""
+    """Jobs by request. ``on_evicted`` receives donors that were evicted for room, ``on_given_up`` incomplete ones."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class CaptureQueue:
         return job is not None
 
     def reserve(self, request: Request, donor_id: str, tokens: int, namespace: Namespace) -> CaptureJob | None:
-        """Room for ``tokens`` of a request, as a job that nobody works on yet; ``None`` when the store is too small."""
+        """Room for ``tokens`` of a request, as a job that is not queued yet; ``None`` when the store is too small."""
         gone = self._book.reserve(Donor(donor_id, tokens, namespace, tokens * self._bytes_per_token))
         if gone is None:
             return None
@@ -96,7 +96,7 @@ class CaptureQueue:
         return sum(job.held_blocks for job in self._waiting.values())
 
     def stop_waiting(self, donor_id: str) -> str | None:
-        """Nothing more is copied for this donor; the finished request whose blocks waited for it."""
+        """Stop copying for this donor; the finished request whose blocks waited for it."""
         found = [request_id for request_id, job in self._waiting.items() if job.donor_id == donor_id]
         for request_id in found:
             del self._waiting[request_id]
@@ -110,7 +110,7 @@ class CaptureQueue:
         ready = [job for job in self._jobs.values() if job.request.num_computed_tokens >= job.tokens]
         blocks = [(job, job.released_blocks or ()) for job in self._waiting.values()]
         blocks += [(job, tuple(block_ids_of(job.request.request_id))) for job in ready]
-        # Nothing below can fail: a slice once cut is on its way.
+        # Nothing below can fail: a slice that was cut will be sent.
         commands: list[CaptureCommand] = []
         budget = self._step_tokens
         for job, block_ids in blocks:
@@ -122,7 +122,7 @@ class CaptureQueue:
         return commands
 
     def finish(self, request: Request, block_ids: list[int], total_blocks: int, lent_blocks: int = 0) -> bool:
-        """The request is over. True when its blocks must wait until the rest of its copy is done."""
+        """The request is finished. True when its blocks must wait until the rest of its copy is done."""
         job = self._jobs.pop(request.request_id, None)
         if job is None:
             return False
@@ -142,7 +142,7 @@ class CaptureQueue:
             self.give_up(job)
 
     def abandon(self, request_id: str) -> None:
-        """Give up an unfinished capture although the request is over: its blocks are freed without us."""
+        """Give up an unfinished capture of a finished request whose blocks are freed now."""
         self.cancel(request_id)
         if (job := self._waiting.pop(request_id, None)) is not None:
             self.give_up(job)
@@ -163,7 +163,7 @@ class CaptureQueue:
         return held
 
     def take_dropped(self) -> list[str]:
-        """Donors the workers must let go of."""
+        """Donors the workers must drop."""
         dropped, self._dropped = self._dropped, []
         return dropped
 

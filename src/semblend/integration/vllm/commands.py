@@ -1,4 +1,4 @@
-"""What the two halves tell each other each engine step: orders to the workers, news back. Plain, pickled values."""
+"""What the two halves exchange each engine step: commands to the workers, a report back. Plain, pickled values."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from semblend.plan.selection import Selection
 
 @dataclass(frozen=True, slots=True)
 class Recompute:
-    """Compute some of the loaded positions after all.
+    """Recompute some of the loaded positions.
 
-    ``claim_ids`` are the ids of the whole claim, ``question_ids`` those behind it; ``block_ids`` hold both.
+    ``claim_ids`` are the ids of the whole claim, ``question_ids`` those after it; ``block_ids`` hold both.
     """
 
     selection: Selection
@@ -33,9 +33,9 @@ class Recompute:
 class LoadCommand:
     """Fill positions ``start <= i < end`` of a request: ``runs`` from donors, ``compute`` by the sparse forward.
 
-    ``token_ids`` are the ids at the computed positions, in order. ``broken`` names why the promise cannot be kept: the
-    workers then report the blocks as invalid and the engine computes them itself. ``verified`` are loaded positions
-    that are compared with the model before anybody reads them, ``verified_ids`` their token ids.
+    ``token_ids`` are the ids at the computed positions, in order. ``broken`` says why the claim cannot be kept: the
+    workers then report the blocks as invalid and the engine computes them itself. ``verified`` are the verification
+    positions, compared with the model before the KV is used; ``verified_ids`` are their token ids.
     """
 
     request_id: str
@@ -55,8 +55,8 @@ class LoadCommand:
 class CaptureCommand:
     """Copy ``tokens`` positions from ``start`` on, the first of them at the head of ``block_ids[0]``, into a donor.
 
-    The first slice opens the donor with ``donor_tokens`` places, the one that fills it closes it. ``release`` says that
-    the request is finished and its blocks wait for this copy alone.
+    The first slice begins a donor of ``donor_tokens``, the one that fills it commits it. ``release``: the request is
+    finished and its blocks wait for this copy only.
     """
 
     request_id: str
@@ -74,7 +74,7 @@ class CaptureCommand:
 
 @dataclass(frozen=True, slots=True)
 class PrefillCommand:
-    """Compute ``token_ids`` at positions ``start`` on, in blocks of a finished request that wait for nothing else."""
+    """Prefill ``token_ids`` in isolation from position ``start`` on, in blocks of a finished request."""
 
     request_id: str
     donor_id: str
@@ -85,9 +85,9 @@ class PrefillCommand:
 
 @dataclass(slots=True)
 class StepCommands(KVConnectorMetadata):
-    """One step's work, in this order: loads and the study, the engine's forward, drops, captures.
+    """One step's work, in this order: loads and the isolated prefill, the engine's forward pass, drops, captures.
 
-    No load finds its donor gone, and a copy follows the study of what it copies.
+    So no load finds its donor gone, and what is copied was computed before.
     """
 
     loads: list[LoadCommand] = field(default_factory=list)
@@ -99,7 +99,7 @@ class StepCommands(KVConnectorMetadata):
 
 @dataclass(frozen=True, slots=True)
 class LoadReport:
-    """A kept promise, with what it took; ``choose_ms`` is a part of ``compute_ms``."""
+    """A confirmed load and its times; ``select_ms`` is a part of ``compute_ms``."""
 
     donor_ids: tuple[str, ...]
     runs: int
@@ -114,7 +114,7 @@ class LoadReport:
 
 @dataclass(slots=True)
 class StepReport(KVConnectorWorkerMetadata):
-    """What happened on one rank, or on all of them once aggregated. ``stored`` counts the ranks that closed a donor."""
+    """What happened on one rank, or on all once aggregated. ``stored`` counts the ranks that committed a donor."""
 
     loaded: dict[str, LoadReport] = field(default_factory=dict)
     load_faults: dict[str, str] = field(default_factory=dict)
@@ -128,7 +128,7 @@ class StepReport(KVConnectorWorkerMetadata):
 
     def aggregate(self, other: KVConnectorWorkerMetadata) -> StepReport:
         if not isinstance(other, StepReport):
-            raise TypeError(f"news of another connector: {type(other).__name__}")
+            raise TypeError(f"report of another connector: {type(other).__name__}")
         loaded = dict(self.loaded)
         for request_id, report in other.loaded.items():
             mine = loaded.get(request_id)
@@ -160,7 +160,7 @@ def _slowest(one: LoadReport, other: LoadReport) -> LoadReport:
 
 @dataclass(frozen=True, slots=True)
 class Readiness(KVConnectorHandshakeMetadata):
-    """A worker's verdict after its start-up self-test. An empty ``fault`` means that it may serve."""
+    """The result of a worker's start-up self-test. An empty ``fault`` means that it can serve."""
 
     fault: str
     sparse_forward: bool

@@ -1,7 +1,7 @@
 """The class vLLM loads by ``kv_connector_module_path``: a thin facade over two halves.
 
-In the scheduler's process it speaks for the scheduler half, in a worker's for the worker half. Whatever breaks on our
-side is contained here and becomes cold prefill.
+It calls the scheduler half in the scheduler's process and the worker half in a worker's. A fault of ours is contained
+here and becomes cold prefill.
 """
 
 from __future__ import annotations
@@ -79,32 +79,32 @@ class SemBlendConnectorV1(KVConnectorBase_V1):
                 self._planner, self._border, vllm_config.parallel_config.data_parallel_rank
             )
             self._scheduler = self._start_scheduler(
-                Readiness("the workers have not reported their self-test", False, "", 1)
+                Readiness("the workers have not reported their self-test yet", False, "", 1)
             )
 
     @property
     def requires_kv_delivery(self) -> bool:
-        """A dropped save is a future miss, nothing more."""
+        """False: a save that is dropped only costs a later miss."""
         return False
 
     def _report(self, event: Event) -> None:
         self._sink.write(event)
 
-    # -- worker side -------------------------------------------------------------------------------------------------
+    # -- worker side ---------------------------------------------------------------------------------------------------
 
     def lend_model(self, model_runner: Any) -> None:
         """Called by our worker class once the KV cache exists."""
         self._model_runner = model_runner
 
     def get_handshake_metadata(self) -> KVConnectorHandshakeMetadata | None:
-        """The self-test runs here: the engine asks every worker once, after its cache is there and before serving."""
+        """Runs the self-test: the engine calls this once per worker, after it has its cache and before it serves."""
         readiness, self._worker = make_worker_half(
             self._vllm_config, self._kv_cache_config, self._support, self._options, self._model_runner, logger
         )
         return readiness
 
     def register_kv_caches(self, kv_caches: dict[str, torch.Tensor]) -> None:
-        """Nothing to do: layers are reached through the engine's own forward context."""
+        """Nothing to do: layers are reached through the engine's forward context."""
 
     def start_load_kv(self, forward_context: ForwardContext, **kwargs: Any) -> None:
         commands = self._commands()
@@ -117,7 +117,7 @@ class SemBlendConnectorV1(KVConnectorBase_V1):
     def save_kv_layer(
         self, layer_name: str, kv_layer: torch.Tensor, attn_metadata: AttentionMetadata, **kwargs: Any
     ) -> None:
-        """Captures wait until the step's forward is done."""
+        """Captures run after the step's forward pass."""
 
     def wait_for_save(self) -> None:
         commands = self._commands()
@@ -138,10 +138,10 @@ class SemBlendConnectorV1(KVConnectorBase_V1):
         metadata = self._connector_metadata
         return metadata if isinstance(metadata, StepCommands) else None
 
-    # -- scheduler side ----------------------------------------------------------------------------------------------
+    # -- scheduler side ------------------------------------------------------------------------------------------------
 
     def set_xfer_handshake_metadata(self, metadata: dict[int, KVConnectorHandshakeMetadata]) -> None:
-        """The verdicts of all ranks: one that cannot serve keeps the others from serving."""
+        """Start with the self-test results of all ranks: if one rank cannot serve, none does."""
         verdicts = [verdict for verdict in metadata.values() if isinstance(verdict, Readiness)]
         worst = min(verdicts, key=lambda verdict: (not verdict.fault, verdict.sparse_forward), default=None)
         if worst is not None and len(verdicts) == self._vllm_config.parallel_config.world_size:
@@ -170,7 +170,7 @@ class SemBlendConnectorV1(KVConnectorBase_V1):
 
     @property
     def _half(self) -> SchedulerHalf:
-        assert self._scheduler is not None, "asked in a worker"
+        assert self._scheduler is not None, "called in a worker"
         return self._scheduler
 
     def on_new_request(self, request: Request) -> None:
@@ -203,7 +203,7 @@ class SemBlendConnectorV1(KVConnectorBase_V1):
     def _fail_claim(self, request: Request, blocks: KVCacheBlocks, num_external_tokens: int) -> None:
         self._fault("allocate")
         if num_external_tokens:
-            self._half.fail_claim(request, blocks, num_external_tokens, "the order could not be written")
+            self._half.fail_claim(request, blocks, num_external_tokens, "the load command could not be written")
 
     def build_connector_meta(self, scheduler_output: SchedulerOutput) -> KVConnectorMetadata:
         half = self._half
@@ -241,11 +241,11 @@ class SemBlendConnectorV1(KVConnectorBase_V1):
         return False, None
 
     def has_pending_block_frees(self) -> bool:
-        """The engine asks when it could not place a request."""
+        """The engine calls this when it could not place a request."""
         return self._border.call("pressure", "", self._half.lacks_blocks, False)
 
     def reset_cache(self) -> bool | None:
-        """``POST /reset_prefix_cache?reset_external=true``: forget every donor."""
+        """``POST /reset_prefix_cache?reset_external=true``: drop every donor."""
         return self._border.call("reset", "", self._reset, False)
 
     def _reset(self) -> bool:
@@ -259,7 +259,7 @@ class SemBlendConnectorV1(KVConnectorBase_V1):
     def _fault(self, stage: str) -> None:
         self._half.metrics.count("faults", stage)
 
-    # -- figures -----------------------------------------------------------------------------------------------------
+    # -- metrics -------------------------------------------------------------------------------------------------------
 
     def get_kv_connector_stats(self) -> KVConnectorStats | None:
         taken = self._scheduler.metrics.take() if self._scheduler is not None else None

@@ -1,4 +1,4 @@
-"""The life of a donor: chosen after its prefill, copied by the workers, findable once complete, evicted everywhere."""
+"""The life of a donor: selected after its prefill, copied by the workers, findable once complete, then evicted."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ DECISIONS_PER_STEP: Final = 4  # each costs a look-up on the scheduler's thread
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Capture:
-    """A donor on its way: nobody can find it yet."""
+    """A donor being copied, which is not findable yet."""
 
     record: VllmRequest
     tokens: NDArray[np.uint32]
@@ -62,7 +62,7 @@ class _Capture:
 
 
 class DonorKeeper:
-    """Planner, books and copies in step: what the planner finds is stored on every rank, and nothing else is stored."""
+    """Keeps planner, book and copies consistent: every findable donor is stored on every rank, and nothing else is."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class DonorKeeper:
         self._findable = FindableDonors(planner, emit, announcer)
         self._captures = CaptureQueue(options, self._book, block_tokens, bytes_per_token, self._evicted, self._given_up)
         self._passages = PassageQueue()
-        self._copying: dict[str, PassageJob] = {}  # studied, and on their way into the store
+        self._copying: dict[str, PassageJob] = {}  # prefilled in isolation, and being copied into the store
         self._passages_left: list[tuple[VllmRequest, list[TokenRange]]] = []
         self._unheld: list[str] = []
         self._candidates: dict[str, tuple[VllmRequest, int]] = {}
@@ -120,7 +120,7 @@ class DonorKeeper:
 
     @property
     def is_lending(self) -> bool:
-        """Whether blocks of finished requests are lent to studies."""
+        """Whether isolated prefills hold blocks of finished requests."""
         return bool(len(self._passages))
 
     def used(self, plan: ReusePlan) -> None:
@@ -128,13 +128,13 @@ class DonorKeeper:
             self._book.touch(donor_id)
 
     def consider(self, record: VllmRequest, tokens: int) -> None:
-        """The first ``tokens`` of this request are computed exactly; whether to keep them is decided once they are."""
+        """The first ``tokens`` of this request will have exact KV; once it is computed, decide whether to keep it."""
         is_wanted = self._planner.settings.enabled and record.donor_id is None and record.namespace.is_known
         if is_wanted and tokens >= self._options.min_capture_tokens:
             self._candidates[record.request_id] = (record, tokens)
 
     def leave(self, request_id: str) -> None:
-        """The request is not computed exactly after all, or is gone."""
+        """The request will not have exact KV, or is gone."""
         self._candidates.pop(request_id, None)
         self._captures.cancel(request_id)
 
@@ -144,14 +144,14 @@ class DonorKeeper:
         return [command.request_id for command in lost if command.release] + self._let_go()
 
     def abandon(self, request_id: str) -> None:
-        """Something broke at the end of a request: its blocks are freed, so nothing may be copied from them."""
+        """Clean up after a fault at the end of a request: its blocks are freed, so nothing may be copied from them."""
         self._candidates.pop(request_id, None)
         self._captures.abandon(request_id)
         if (prefill := self._passages.drop(request_id)) is not None and prefill.copy is not None:
             self._captures.give_up(prefill.copy)
 
     def lose(self, report: StepReport) -> None:
-        """The news could not be taken in: what they were about is given up, on both sides."""
+        """The report could not be processed: the donors it names are given up, on both sides."""
         self._give_up([*report.stored, *report.capture_faults, *report.prefill_faults])
 
     def _give_up(self, donor_ids: list[str]) -> None:
@@ -169,7 +169,7 @@ class DonorKeeper:
     def offer_passages(
         self, record: VllmRequest, novel: list[TokenRange], block_ids: list[int], total_blocks: int
     ) -> bool:
-        """A blended request is over. True when its blocks must wait until its ``novel`` passages were studied."""
+        """A blended request is finished. True when its blocks must wait for an isolated prefill of ``novel``."""
         room = sum(len(part) for part in novel) + HEAD_TOKENS
         held = self._captures.waiting_blocks + self._passages.held_blocks + len(block_ids)
         may_lend = held <= MAX_HELD_FRACTION * total_blocks and self._passages.has_room(room)
@@ -183,9 +183,9 @@ class DonorKeeper:
         return True
 
     def prefill(self, *, idle: bool, pressed: bool) -> PrefillCommand | None:
-        """This step's slice, if nobody needs the engine. What it completes is copied from this step on.
+        """This step's slice of an isolated prefill, if the engine is idle. A complete one is copied from this step on.
 
-        ``pressed``: somebody waits for blocks, so none may be lent.
+        ``pressed``: a request waits for blocks, so none may be lent.
         """
         if self._passages.note(idle=idle) or pressed:
             self.stop_lending()
@@ -203,12 +203,12 @@ class DonorKeeper:
         return command
 
     def stop_lending(self) -> None:
-        """Blocks lent to studies go back with the next orders."""
+        """Blocks lent to isolated prefills are returned with the next commands."""
         for job in self._passages.take_all():
             self._end_prefill(job)
 
     def _begin(self, job: PassageJob) -> bool:
-        """Late, so that no donor makes room for a study that never runs, and nothing is studied twice."""
+        """Reserve late, so that no donor is evicted for a prefill that never runs and no passage is prefilled twice."""
         record = job.record
         if not self._is_new(record, job.tokens):
             return False
@@ -220,24 +220,24 @@ class DonorKeeper:
         return True
 
     def _end_prefill(self, job: PassageJob) -> None:
-        """Without a donor: the blocks go back, and the passages may try again when they come again."""
+        """End without a donor: the blocks are returned, and the passages get another chance when they repeat."""
         if job.copy is not None:
             self._captures.give_up(job.copy)
         self._unheld.append(job.request_id)
         self._passages_left.append((job.record, job.novel))
 
     def take_passages_left(self) -> list[tuple[VllmRequest, list[TokenRange]]]:
-        """Passages that have no donor after all."""
+        """Passages that were left without a donor."""
         taken, self._passages_left = self._passages_left, []
         return taken
 
     def take_unheld(self) -> list[str]:
-        """Finished requests whose blocks no longer wait for anything."""
+        """Finished requests whose blocks can be released."""
         taken, self._unheld = self._unheld, []
         return taken
 
     def _let_go(self) -> list[str]:
-        """Give up every copy and study; the finished requests whose blocks waited for one."""
+        """Give up every copy and isolated prefill; the finished requests whose blocks waited for one."""
         self.stop_lending()
         return self.take_unheld() + self._captures.forget_all()
 
@@ -249,7 +249,7 @@ class DonorKeeper:
         return self._captures.slices(block_ids_of)
 
     def finished(self, record: VllmRequest, block_ids: list[int], total_blocks: int) -> bool:
-        """The request is over. True when its blocks must wait until their copy is done."""
+        """The request is finished. True when its blocks must wait until their copy is done."""
         if (candidate := self._candidates.get(record.request_id)) is not None:
             if record.request.num_computed_tokens >= candidate[1]:
                 self._decide(*candidate)
@@ -265,7 +265,7 @@ class DonorKeeper:
             self._metrics.record_prefill(report.prefilled_tokens, report.prefill_ms / 1e3)
         if report.captured_tokens:
             self._metrics.record_capture(report.captured_tokens, report.capture_ms / 1e3)
-        for donor_id, error in report.prefill_faults.items():  # the cause, if the copy failed, too
+        for donor_id, error in report.prefill_faults.items():  # first: if the copy failed as well, this was the cause
             self._lost(donor_id, "study", error)
         for donor_id, error in report.capture_faults.items():
             self._lost(donor_id, "capture", error)
@@ -312,14 +312,14 @@ class DonorKeeper:
         return f"{self._session}-{self._serial}"
 
     def _is_wanted(self, record: VllmRequest, tokens: NDArray[np.uint32]) -> bool:
-        """Wanted by the policy, and new."""
+        """Whether the policy wants it and it is new."""
         refresh = record.decline is not None and record.decline.reason is DeclineReason.DONOR_REFRESH
         if not refresh and not self._captures.wants(record.hints.capture, len(tokens)):
             return False
         return self._is_new(record, tokens)
 
     def _is_new(self, record: VllmRequest, tokens: NDArray[np.uint32]) -> bool:
-        """Not already stored in a context as good as its own, or asked for by name."""
+        """Whether it is not already stored in an equally good context, or the request asked to be captured."""
         if record.hints.capture:
             return True
         return len(tokens) - self._known_tokens(record, tokens) >= self._options.min_capture_tokens
@@ -373,17 +373,17 @@ class DonorKeeper:
             self._passages_left.append((prefill.record, prefill.novel))
         capture = self._capturing.pop(donor_id, None)
         if capture is not None and capture.record.donor_id == donor_id:
-            capture.record.donor_id = None  # nobody is promised a donor that will not be
+            capture.record.donor_id = None  # clients must not be given a donor id that will never exist
 
     def _evicted(self, donor: Donor) -> None:
-        """The books already struck it; the workers hear of it with this step's orders."""
+        """The book has removed it; the workers drop it with this step's commands."""
         self._gone(donor, "capacity")
 
     def _drop(self, donor_id: str, reason: str) -> None:
         if (donor := self._book.remove(donor_id)) is not None:
             self._captures.drop_donor(donor_id)
             self._gone(donor, reason)
-        else:  # the books never had it, the index may
+        else:  # not in the book, but maybe in the index
             self._planner.forget(donor_id)
 
     def _gone(self, donor: Donor, reason: str) -> None:

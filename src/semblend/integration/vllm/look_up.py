@@ -1,4 +1,4 @@
-"""One question per request: what may be loaded from the exact prefix on, or why nothing is."""
+"""The look-up of a request: what may be loaded beyond the exact prefix, or why nothing is."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from semblend.integration.vllm.request_record import VllmRequest
     from semblend.pipeline.planner import Planner
 
-# Fragments come from the semantic path, which needs the prompt's text; a request waits this long for it, no longer.
+# Fragments come from the semantic path, which needs the prompt's text: the longest a request waits for it.
 TEXT_WAIT_S: Final = 0.05
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What the workers can do, as told by their self-test. An empty ``fault`` means that they may serve."""
+    """What the workers can do, by their self-test. An empty ``fault`` means that they can serve."""
 
     fault: str
     sparse_forward: bool
@@ -33,16 +33,16 @@ class Capabilities:
     hash_tokens: int
     max_step_tokens: int
     bytes_per_token: int
-    model: str = ""  # as the engine's answers name it
+    model: str = ""  # as the engine names it in its answers
 
     @property
     def can_recompute(self) -> bool:
-        """Whether loaded tokens can be computed after all. Ranks see different heads and would choose differently."""
+        """Whether loaded tokens can be recomputed. Several ranks see different heads and would select differently."""
         return self.sparse_forward and self.ranks == 1
 
 
 class LookUp:
-    """Planner, semantic path and second sight, asked in this order and under what the workers can do."""
+    """Planner, semantic path and refresh on repeat, in this order, limited to what the workers can do."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class LookUp:
         self._refresh = RefreshOnRepeat(options.gates.min_run_tokens) if options.refresh_on_repeat else None
 
     def stage(self, record: VllmRequest) -> None:
-        """A prompt has arrived: let the semantic path begin, elsewhere."""
+        """A prompt has arrived: start the semantic path on its own threads."""
         if self._decoder is not None and record.is_plain and record.namespace.is_known:
             self._decoder.decode(record.request_id, record.tokens, partial(self._staged, record))
 
@@ -82,32 +82,32 @@ class LookUp:
             answer = self._fitted(record, answer)
         record.due = self._due(record, answer) if isinstance(answer, ReusePlan) else ()
         if record.due:
-            return Decline(DeclineReason.DONOR_REFRESH, "passages seen before have no donor yet", answer.discoveries)
+            return Decline(DeclineReason.DONOR_REFRESH, "repeated passages have no donor yet", answer.discoveries)
         if isinstance(answer, ReusePlan):
             tokens = record.tokens
             record.exact_tokens = exact_until(answer, lambda donor_id: self._planner.shared_prefix(donor_id, tokens))
         return answer
 
     def served(self, record: VllmRequest) -> None:
-        """The engine took the answer."""
+        """The engine has acted on the answer."""
         if self._refresh is not None and (record.due or record.plan is not None):
             self._refresh.served(record.due)
             record.due = ()
 
     def novel(self, record: VllmRequest) -> list[TokenRange]:
-        """Passages that a blended request computed behind inexact KV, long enough to be found again."""
+        """Passages that a blended request computed after inexact KV, long enough to be found again."""
         if not record.is_blended or record.plan is None:
             return []
         least = self._options.gates.min_run_tokens
         return [part for part in novel_stretches(record.plan, record.exact_tokens) if len(part) >= least]
 
     def remember(self, record: VllmRequest, novel: list[TokenRange]) -> None:
-        """Nobody keeps the KV of these passages; when they come again they are worth a cold request."""
+        """The KV of these passages is not kept; when they repeat they are worth a cold request."""
         if self._refresh is not None:
             self._refresh.remember(record.tokens, record.namespace, novel)
 
     def finish(self, record: VllmRequest) -> None:
-        """What is known only at the end: discoveries that came too late for the request."""
+        """Add discoveries that came too late for the request itself."""
         if record.text is not None and not record.discoveries and not record.is_accepted:
             record.discoveries = self._planner.discover(record.text, record.namespace)
 
@@ -136,16 +136,18 @@ class LookUp:
         return self._can.model if lora is None else lora.lora_name
 
     def _refusal(self, record: VllmRequest) -> Decline | None:
-        """Requests the engine or we cannot serve with loaded KV, before any search."""
+        """Requests that cannot be served with loaded KV, before any search."""
         request = record.request
         if self._can.fault:
             return Decline(DeclineReason.UNSUPPORTED_MODE, self._can.fault)
         if not record.hints.reuse:
-            return Decline(DeclineReason.DISABLED, "the request asked for no reuse")
+            return Decline(DeclineReason.DISABLED, "the request disabled reuse")
         if not record.is_plain or request.pooling_params is not None or request.resumable:
             return Decline(DeclineReason.UNSUPPORTED_MODE, "only token prompts of generating requests are blended")
         if request.skip_reading_prefix_cache:
-            return Decline(DeclineReason.UNSUPPORTED_MODE, "the request does not read the cache (prompt_logprobs?)")
+            return Decline(
+                DeclineReason.UNSUPPORTED_MODE, "the request does not read the prefix cache (prompt_logprobs?)"
+            )
         return None
 
     def _due(self, record: VllmRequest, plan: ReusePlan) -> tuple[str, ...]:

@@ -60,13 +60,13 @@ def _lora(lora: object | None) -> Component:
     name, number, path = (getattr(lora, key, None) for key in ("lora_name", "lora_int_id", "lora_path"))
     if not isinstance(name, str) or type(number) is not int or not isinstance(path, str) or not path:
         return UNKNOWN
-    if getattr(lora, "load_inplace", False):  # other weights may stand behind the same name, id and path
+    if getattr(lora, "load_inplace", False):  # the same name, id and path may refer to other weights
         return UNKNOWN
     return canonical({"name": name, "id": number, "path": path})
 
 
 def _revision(model: Any) -> Component:
-    """What was asked for, else the commit the hub gave; None says there is neither (a local directory)."""
+    """The requested revision, else the commit the hub resolved; None when there is neither (a local directory)."""
     asked = getattr(model, "revision", UNKNOWN)
     if asked is None:
         asked = getattr(getattr(model, "hf_config", None), "_commit_hash", None)

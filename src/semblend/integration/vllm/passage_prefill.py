@@ -1,7 +1,7 @@
-"""Passages first seen inside a blended request get a donor of their own: computed again, alone, while nobody waits.
+"""Isolated prefill: passages that first appeared in a blended request are computed again on their own, when idle.
 
-Their KV in the request itself saw blended context and is not kept. The finished request's own blocks serve as scratch
-space until the exact KV is copied; whoever needs them gets them back at once.
+Their KV in the request itself attended to blended context and is not kept. The finished request's blocks serve as
+scratch space until the exact KV is copied; they are returned as soon as the engine needs them.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from semblend.integration.vllm.capture import CaptureJob
 from semblend.integration.vllm.commands import PrefillCommand
 from semblend.integration.vllm.request_record import VllmRequest
 
-# The prompt's own beginning stands before the passages, so that none of them starts a sequence.
+# The prompt's first tokens precede the passages, so that no passage starts a sequence.
 HEAD_TOKENS: Final = 32
-# Computed per idle step: what a request that arrives meanwhile may have to wait for.
+# Computed per idle step: the longest wait of a request that arrives in the meantime.
 STEP_TOKENS: Final = 128
-# After so many steps in a row with other work nothing is lent any longer, until the engine idles again.
+# After this many busy steps in a row no blocks are lent until the engine is idle again.
 MAX_BUSY_STEPS: Final = 512
-# What a reset, a pause or a shutdown may have to wait for.
+# The longest wait of a reset, a pause or a shutdown.
 MAX_QUEUED_TOKENS: Final = 4096
 MAX_HELD_FRACTION: Final = 0.125
 
 
 def passage_text(prompt: NDArray[np.uint32], novel: Sequence[TokenRange], room_tokens: int) -> NDArray[np.uint32]:
-    """The tokens to compute: a short head, then the novel stretches one after another, as far as there is room."""
+    """The tokens to prefill: a short head, then the novel passages one after another, as far as there is room."""
     head = min(HEAD_TOKENS, novel[0].start)
     parts = [prompt[:head], *(prompt[stretch.start : stretch.end] for stretch in novel)]
     return np.concatenate(parts)[:room_tokens]
@@ -38,7 +38,7 @@ def passage_text(prompt: NDArray[np.uint32], novel: Sequence[TokenRange], room_t
 
 @dataclass(slots=True)
 class PassageJob:
-    """Passages of a finished request, and its blocks. ``copy`` is there once the study has begun.
+    """Passages of a finished request, and its blocks. ``copy`` is set once the prefill has begun.
 
     ``block_ids`` are scratch space; ``held_blocks`` counts all the request's, which the engine frees together.
     """
@@ -61,7 +61,7 @@ class PassageJob:
 
 
 class PassageQueue:
-    """Finished requests whose blocks are lent to a study, oldest first."""
+    """Finished requests whose blocks are lent to an isolated prefill, oldest first."""
 
     def __init__(self) -> None:
         self._jobs: dict[str, PassageJob] = {}
@@ -82,7 +82,7 @@ class PassageQueue:
         self._jobs[job.request_id] = job
 
     def note(self, *, idle: bool) -> bool:
-        """One more step. Whether the engine has been busy for too long to go on lending."""
+        """Count one step. Whether the engine has been busy for too long to keep lending blocks."""
         self._busy_steps = 0 if idle else self._busy_steps + 1
         return self._busy_steps >= MAX_BUSY_STEPS
 
@@ -90,7 +90,7 @@ class PassageQueue:
         return next(iter(self._jobs.values()), None)
 
     def next_slice(self, job: PassageJob) -> PrefillCommand:
-        """The next tokens of a job that has begun; with the last of them it leaves the desk."""
+        """The next tokens of a job that has begun; with the last of them it leaves the queue."""
         assert job.copy is not None, "room for the donor is reserved before anything is computed"
         start, job.computed = job.computed, min(job.computed + STEP_TOKENS, len(job.tokens))
         if job.is_done:

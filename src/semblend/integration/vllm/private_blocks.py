@@ -1,7 +1,7 @@
 """Keeps blended KV out of the engine's exact cache: a request's block hashes become private from the claim on.
 
-The engine caches a block under its hash as soon as it is full, and announces it. A private hash chains into every later
-block of the request, so nobody else can ever ask for one; what was announced is taken back before it leaves.
+The engine caches a block under its hash as soon as it is full, and queues an event about it. A private hash chains into
+every later block of the request, so no other request can match one; queued events about them are removed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class PrivateBlocks:
-    """The private stretch of each blended request that is still alive."""
+    """The private blocks of each blended request that is still alive."""
 
     def __init__(self, hash_tokens: int) -> None:
         self._hash_tokens = hash_tokens
@@ -31,7 +31,7 @@ class PrivateBlocks:
         return len(self._first)
 
     def can_claim(self, request: Request, boundary: int) -> bool:
-        """Whether a full block lies behind the boundary: without one, later blocks would chain from a public hash."""
+        """Whether a full block follows the boundary: without one, later blocks would chain from a public hash."""
         return len(request.block_hashes) > boundary // self._hash_tokens
 
     def claim(self, request: Request, boundary: int) -> None:
@@ -75,7 +75,7 @@ class PrivateBlocks:
         self.silence(pool)
 
     def release(self, request: Request, pool: BlockPool | None) -> None:
-        """The request is over: its private blocks leave the cache, which could never be asked for them."""
+        """The request is finished: its private blocks leave the cache, where no request could match them."""
         self.uncache(request, pool)
         self.forget(request.request_id)
 

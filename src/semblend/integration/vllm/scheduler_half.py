@@ -1,6 +1,6 @@
-"""The half beside the engine's scheduler: what to reuse, what to keep, what happened. It owns no tensor.
+"""The half in the scheduler's process: what to reuse, what to keep, what happened. It owns no tensor.
 
-Requests come in as the engine asks about them; orders for the workers go out once per step, and their news come back.
+Requests come in as the engine looks them up; commands for the workers go out once per step, and reports come back.
 """
 
 from __future__ import annotations
@@ -70,11 +70,11 @@ class SchedulerHalf:
         self._blocks: KVCacheManager | None = None
         self._records: dict[str, VllmRequest] = {}
         self._private = PrivateBlocks(capabilities.hash_tokens)
-        self._claimed: dict[str, Request] = {}  # claims of this scheduling pass that no order backs yet
-        self._step_tokens = 0  # holes and chosen tokens claimed in this scheduling pass
+        self._claimed: dict[str, Request] = {}  # claims of this scheduling pass without a load command yet
+        self._step_tokens = 0  # gaps and recomputed tokens claimed in this scheduling pass
         self._loads: list[LoadCommand] = []
         self._releases: list[str] = []
-        self._cut: list[CaptureCommand] = []  # slices of this step, and the releases beside them
+        self._cut: list[CaptureCommand] = []  # this step's capture slices, and the releases sent with them
         self._issued: list[str] = []
         self._look_up = LookUp(options, planner, decoder, capabilities, fidelity)
         self.donors = DonorKeeper(
@@ -100,10 +100,10 @@ class SchedulerHalf:
     def bind(self, blocks: KVCacheManager) -> None:
         self._blocks = blocks
 
-    # -- a request arrives and is asked about ------------------------------------------------------------------------
+    # -- a request arrives and is looked up ----------------------------------------------------------------------------
 
     def arrived(self, request: Request) -> None:
-        """A request id may come back; what was known under it belonged to another request."""
+        """An id may be used again; what was known under it belonged to an earlier request."""
         namespace = request_namespace(
             self._deployment, request.cache_salt, request.lora_request, require_salt=self._options.require_salt
         )
@@ -116,16 +116,16 @@ class SchedulerHalf:
         self._look_up.stage(record)
 
     def matched_tokens(self, request: Request, boundary: int) -> int | None:
-        """How many tokens from ``boundary`` on this connector promises; ``None`` asks for a little more time.
+        """How many tokens from ``boundary`` on this connector claims; ``None`` asks the engine to call again.
 
-        May be asked again before anything happens.
+        The engine may call it several times before it allocates.
         """
         record = self._records[request.request_id]
         if self._look_up.needs_time(record):
             return None
         if self._private.holds(request.request_id):
             if boundary > self._private.boundary(request.request_id):
-                return 0  # preempted after a blend: what is left of it serves, the engine computes the rest
+                return 0  # preempted after a blend: the rest of its blocks serves, the engine computes what is missing
             self._private.uncache(request, self._pool)
             self._withdraw(request)
             record.is_accepted = False
@@ -135,14 +135,14 @@ class SchedulerHalf:
             return 0
         tokens = self._options.step_tokens(record.plan)
         if self._step_tokens and self._step_tokens + tokens > self._can.max_step_tokens:
-            return None  # this step has enough to compute
+            return None  # this step has enough to compute already
         self._step_tokens += tokens
         self._private.claim(request, boundary)
         self._claimed[request.request_id] = request
         return record.plan.claim_end - boundary
 
     def withdraw(self, request_id: str) -> None:
-        """Something broke while a request was being asked about: nothing of it may stay behind."""
+        """Undo a look-up that failed."""
         if (request := self._claimed.get(request_id)) is not None:
             self._withdraw(request)
         if (record := self._records.get(request_id)) is not None:
@@ -155,7 +155,7 @@ class SchedulerHalf:
             answer = self._look_up.answer(record, boundary)
         else:
             too_little = DeclineReason.EXACT_PREFIX_COVERS if boundary else DeclineReason.PROMPT_TOO_SHORT
-            answer = Decline(too_little, "no full block behind the exact prefix")
+            answer = Decline(too_little, "no full block after the exact prefix")
         seconds = time.perf_counter() - started
         record.asked_at = (boundary, self.donors.version)
         record.answered(answer, boundary)
@@ -165,10 +165,10 @@ class SchedulerHalf:
         self._claimed.pop(request.request_id, None)
         self._private.restore(request)
 
-    # -- the engine takes the claim ----------------------------------------------------------------------------------
+    # -- the engine accepts the claim ----------------------------------------------------------------------------------
 
     def allocated(self, request: Request, blocks: KVCacheBlocks, external_tokens: int) -> None:
-        """Blocks are there. Either the claim becomes an order, or it is void."""
+        """The engine allocated blocks: the claim becomes a load command, or is void."""
         claimed = self._claimed.pop(request.request_id, None)
         record = self._records[request.request_id]
         record.is_allocated = True
@@ -182,7 +182,9 @@ class SchedulerHalf:
         self.donors.leave(request.request_id)
         plan = record.plan
         if claimed is None or plan is None or external_tokens != plan.claim_end - plan.exact_prefix_tokens:
-            self.fail_claim(request, blocks, external_tokens, "the engine took another claim than was made")
+            self.fail_claim(
+                request, blocks, external_tokens, "the engine accepted a different token count than claimed"
+            )
             return
         command = self._load_command(record, plan, blocks)
         self._loads.append(command)
@@ -215,7 +217,7 @@ class SchedulerHalf:
         )
 
     def _recompute(self, record: VllmRequest, plan: ReusePlan, blocks: KVCacheBlocks) -> Recompute | None:
-        """What the worker needs to choose by itself: the question behind the claim, if its blocks are there by now."""
+        """What the worker needs to select tokens: with the question after the claim, if its blocks are allocated."""
         selection = self._options.selection(plan.recompute_fraction)
         if selection is None:
             return None
@@ -226,7 +228,7 @@ class SchedulerHalf:
         return Recompute(selection, block_ids, prompt[plan.exact_prefix_tokens : plan.claim_end], question)
 
     def fail_claim(self, request: Request, blocks: KVCacheBlocks, external_tokens: int, why: str) -> None:
-        """A claim that cannot be kept: the workers report its blocks as invalid and the engine computes them."""
+        """The claim cannot be kept: the workers report its blocks as invalid and the engine computes them."""
         record = self._records[request.request_id]
         start = record.exact_prefix_tokens
         block_ids = self._claimed_blocks(blocks, start + external_tokens)
@@ -242,16 +244,16 @@ class SchedulerHalf:
     def _claimed_blocks(self, blocks: KVCacheBlocks, end: int) -> tuple[int, ...]:
         return tuple(blocks.get_block_ids()[0][: -(-end // self._can.block_tokens)])
 
-    # -- one step's orders and news ----------------------------------------------------------------------------------
+    # -- one step's commands and report --------------------------------------------------------------------------------
 
     def take_loads(self) -> list[LoadCommand]:
-        """A step begins; what the last one cut and released is on its way and nobody's to give up."""
+        """A step begins: the last one's slices and releases were sent and can no longer be given up."""
         self._cut, self._issued = [], []
         loads, self._loads = self._loads, []
         return loads
 
     def commands(self, loads: list[LoadCommand], *, idle: bool) -> StepCommands:
-        """What the workers do this step. Claims the engine did not take are void from here on."""
+        """What the workers do in this step. Claims the engine did not accept are void from here on."""
         self._step_tokens = 0
         for request in list(self._claimed.values()):
             self._withdraw(request)
@@ -267,13 +269,13 @@ class SchedulerHalf:
         return StepCommands(loads, captures, self.donors.take_dropped(), self._issued, prefill)
 
     def on_report(self, report: StepReport) -> None:
-        """The workers' report of a step, as far as loads go: kept or broken."""
+        """The loads in the workers' report of a step: confirmed or failed."""
         for request_id, error in report.load_faults.items():
             self._load_failed(request_id, error)
         for request_id, loaded in report.loaded.items():
             record = self._records.get(request_id)
             if request_id in report.load_faults:
-                continue  # another rank could not keep it
+                continue  # it failed on another rank
             self._emit(
                 Materialized(
                     request_id,
@@ -292,7 +294,7 @@ class SchedulerHalf:
                 self._consider_exact_head(record)
 
     def _consider_exact_head(self, record: VllmRequest) -> None:
-        """What stands before the first inexact run is exact, and worth keeping if it is new."""
+        """The tokens before the first inexact run have exact KV, which is worth keeping if it is new."""
         self.donors.consider(record, record.exact_tokens)
 
     def _load_failed(self, request_id: str, error: str) -> None:
@@ -307,10 +309,10 @@ class SchedulerHalf:
         assert self._blocks is not None
         return self._blocks.get_block_ids(request_id)[0]
 
-    # -- a request ends ----------------------------------------------------------------------------------------------
+    # -- a request ends ------------------------------------------------------------------------------------------------
 
     def finished(self, request: Request, block_ids: list[int]) -> tuple[bool, dict[str, Any] | None]:
-        """Whether the blocks must wait for a copy, and what the client is told."""
+        """Whether the blocks must wait for a copy, and the provenance for the client."""
         record = self._records.pop(request.request_id, None)
         if record is None:
             return False, None
@@ -319,7 +321,7 @@ class SchedulerHalf:
         self._private.release(request, pool)
         answered = request.num_output_tokens > record.outputs_at_load
         if record.is_blended and answered and not record.is_confirmed and record.plan is not None:
-            self._consider_exact_head(record)  # a load that failed would have kept it from answering
+            self._consider_exact_head(record)  # a failed load would have kept it from answering
         total_blocks = pool.num_gpu_blocks if pool is not None else 0
         holds = self.donors.finished(record, block_ids, total_blocks)
         novel = self._look_up.novel(record) if answered else []
@@ -334,25 +336,25 @@ class SchedulerHalf:
         return holds, {KEY: provenance(record, is_confirmed=is_confirmed, select=self._options.recompute_policy)}
 
     def give_up_captures(self) -> list[str]:
-        """Orders could not be handed out: the finished requests whose blocks must be released without a copy."""
+        """Commands could not be sent: the finished requests whose blocks must be released without a copy."""
         held = self._issued + self._releases + self.donors.give_up_captures(self._cut)
         self._cut, self._issued, self._releases = [], [], []
         return held
 
     def abandon(self, request: Request) -> None:
-        """Something broke at the end of a request, whose blocks are freed now."""
+        """Clean up after a fault at the end of a request, whose blocks are freed now."""
         self._records.pop(request.request_id, None)
         self._claimed.pop(request.request_id, None)
         self._private.forget(request.request_id)
         self.donors.abandon(request.request_id)
 
     def lacks_blocks(self) -> bool:
-        """The engine could not place a request: what is lent goes back. True when waiting will bring blocks."""
+        """The engine lacks blocks: lent ones are returned. True when waiting will free some."""
         self.donors.stop_lending()
         return self.donors.has_waiting_blocks or bool(self._releases)
 
     def reset(self) -> None:
-        """Forget every donor. The workers let go with the next step's orders."""
+        """Drop every donor. The workers drop theirs with the next step's commands."""
         self._releases += self.donors.forget_all()
         self._look_up.forget_all()
 
@@ -362,7 +364,7 @@ def _range_of(run: Run) -> TokenRange:
 
 
 def _set_cached_tokens(request: Request, local_tokens: int, loaded_tokens: int) -> None:
-    """Make the engine's usage figures say what was really not computed; a hole filled by us was computed."""
+    """Make the engine's usage figures count what was not computed; a gap we filled was computed."""
     stats = request.prefill_stats
     if stats is not None:
         stats.set(

@@ -1,4 +1,4 @@
-"""Start-up proof that this worker reads, moves and recomputes KV right on this engine; failing keeps it silent."""
+"""Start-up self-test: this worker must read, rotate and recompute KV correctly on this engine, or it is disabled."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 TOKENS: Final = 24
 SHIFTS: Final = (1, 37, 100)
-POSITIONS: Final = max(SHIFTS) + TOKENS  # what the scratch blocks must hold
+POSITIONS: Final = max(SHIFTS) + TOKENS  # positions the scratch blocks must hold
 # Two roundings to the cache's precision, relative to the size of K; a wrong angle gives errors of the order of 1.
 TOLERANCE: Final = {torch.float32: 1e-4, torch.float16: 5e-3, torch.bfloat16: 3e-2}
 
 
 class SelfTestError(Exception):
-    """What the engine computed and what we would have loaded differ."""
+    """KV computed by the engine and KV we would have loaded differ."""
 
 
 def check_rotation(
@@ -44,7 +44,7 @@ def check_rotation(
         worst = max(worst, _relative_error(moved, recomputed[shift : shift + TOKENS]))
     limit = TOLERANCE.get(cache.dtype)
     if limit is None or not worst <= limit:
-        raise SelfTestError(f"K moved by us differs from K computed by the engine by {worst:.4f} (limit {limit})")
+        raise SelfTestError(f"K rotated by us differs from K computed by the engine by {worst:.4f} (limit {limit})")
 
 
 def _reversed_error(

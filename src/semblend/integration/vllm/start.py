@@ -1,4 +1,4 @@
-"""Puts the halves together at start-up: planner beside the scheduler, store and self-test beside the model."""
+"""Builds the halves at start-up: the planner in the scheduler's process, store and self-test in the workers'."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def start_scheduler_half(
 def announce(
     support: Support, readiness: Readiness, options: ConnectorOptions, ranks: int, log: logging.Logger
 ) -> None:
-    """Say once what this engine will get, and why not more."""
+    """Log once what this engine can do, and why not more."""
     if not support.usable or readiness.fault:
         reason = support.reason or readiness.fault
         log_disabled(log, reason)
@@ -100,13 +100,13 @@ def make_worker_half(
     model_runner: Any,
     log: logging.Logger,
 ) -> tuple[Readiness, WorkerHalf | None]:
-    """Probe and prove, in blocks that nobody uses yet. A worker that fails gives its verdict and no half."""
+    """Probe and self-test, in blocks that are not used yet. A worker that fails returns its readiness and no half."""
     if not support.usable:
         return Readiness(support.reason, False, "", 1), None
     faults: list[str] = []
     border = Border(lambda fault: faults.append(fault.error), log)
     cache = border.call("self_test", "", partial(_probe, vllm_config, kv_cache_config, support), None)
-    if not agree_in_group(cache is not None) or cache is None:  # the next test is a forward of all ranks
+    if not agree_in_group(cache is not None) or cache is None:  # the next test is a forward pass of all ranks
         return Readiness(f"self-test failed: {faults[0] if faults else 'on another rank'}", False, "", 1), None
     assert support.rope_theta is not None
     assert support.rotary_dim is not None
@@ -143,7 +143,7 @@ def _prove_rotation(cache: AttentionCache, sparse_forward: SparseForward, rotati
 
 
 def agree_in_group(mine: bool) -> bool:
-    """Whether every tensor-parallel rank says yes. They must go on together: the forward waits for all of them."""
+    """Whether every tensor-parallel rank agrees. They must continue together: a forward pass waits for all of them."""
     group = get_tp_group()
     if group.world_size == 1:
         return mine

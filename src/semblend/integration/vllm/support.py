@@ -98,7 +98,7 @@ def version_note(version: str | None) -> str:
     if version is not None and version.startswith(VERIFIED_VERSION):
         return ""
     return (
-        f"SemBlend was verified with vLLM {VERIFIED_VERSION}x and meets {version or 'an unknown version'}: "
+        f"SemBlend was verified with vLLM {VERIFIED_VERSION}x, this is {version or 'an unknown version'}: "
         "run the engine tests before trusting it."
     )
 

@@ -1,4 +1,4 @@
-"""The half beside the model: holds donor KV, fills claimed positions, copies finished prefills.
+"""The half in a worker's process: holds donor KV, fills claimed positions, copies finished prefills.
 
 A load either fills every claimed position or is reported with its blocks, which the engine then computes itself.
 """
@@ -40,11 +40,11 @@ LONG_RUN_TOKENS: Final = 1000
 
 
 class ClaimNotKeptError(Exception):
-    """A load that another rank, or the scheduler half, could not keep."""
+    """A claim that this rank, another rank or the scheduler half cannot keep."""
 
 
 class WorkerHalf:
-    """One per rank. ``agree`` tells whether every rank of the group says yes; without a group it is the own answer."""
+    """One per rank. ``agree`` is true when every rank of the group agrees; without a group, when this one does."""
 
     def __init__(
         self,
@@ -67,11 +67,11 @@ class WorkerHalf:
         self._is_alone = ranks == 1
         self._report = StepReport()
         self._invalid_blocks: set[int] = set()
-        self._failed_prefills: set[str] = set()  # their donors, until the scheduler half drops them
+        self._failed_prefills: set[str] = set()  # donor ids, until the scheduler half drops them
         self._released: set[str] = set()
 
     def load(self, commands: StepCommands) -> None:
-        """Before the step's forward: make every promise true, or say which blocks it broke."""
+        """Before the step's forward pass: load every claim, or report its blocks as invalid."""
         for command in commands.loads:
             report = self._load(command)
             if report is None:
@@ -83,7 +83,7 @@ class WorkerHalf:
             self._prefill(commands.prefill)
 
     def save(self, commands: StepCommands) -> None:
-        """After the step's loads and forward: let go of what is no longer wanted, copy what was ordered."""
+        """After the step's loads and forward pass: drop and copy donors as commanded."""
         for donor_id in commands.drops:
             self._store.drop(donor_id)
             self._failed_prefills.discard(donor_id)
@@ -103,7 +103,7 @@ class WorkerHalf:
         return taken
 
     def take_released(self) -> set[str]:
-        """Finished requests whose blocks may go now."""
+        """Finished requests whose blocks can be released."""
         taken, self._released = self._released, set()
         return taken
 
@@ -114,11 +114,11 @@ class WorkerHalf:
         return taken
 
     def _note(self, fault: FaultContained) -> None:
-        """The first fault of an order is its cause; those after it are consequences."""
+        """Keep the first fault of a command; later ones are its consequences."""
         self._faults.setdefault(fault.request_id, f"{fault.stage}: {fault.error}")
 
     def _load(self, command: LoadCommand) -> LoadReport | None:
-        """Rotate and write the runs, then compute the holes. All ranks do both, or none begins the forward."""
+        """Rotate and write the runs, then compute the gaps. All ranks do both, or none begins the forward pass."""
         started = time.perf_counter()
         written = self._border.call("write", command.request_id, partial(self._write_runs, command), False)
         if not self._agree(written):
@@ -131,8 +131,8 @@ class WorkerHalf:
             if filled is None:
                 return None
         else:
-            # The other ranks are in the middle of the same forward: a fault here must end the engine, not pair our
-            # next collective with their last one.
+            # The other ranks are inside the same forward pass: a fault here must end the engine instead of pairing
+            # our next collective with their last one.
             filled = self._compute(command)
         done = time.perf_counter()
         return LoadReport(
@@ -151,9 +151,9 @@ class WorkerHalf:
         if command.broken:
             raise ClaimNotKeptError(command.broken)
         if command.recompute is not None and not self._is_alone:
-            raise ClaimNotKeptError("ranks see different heads and would choose differently")
+            raise ClaimNotKeptError("ranks see different heads and would select different tokens")
         if command.compute and self._sparse_forward is None:
-            raise ClaimNotKeptError("holes to compute, and no model at hand")
+            raise ClaimNotKeptError("gaps to compute, but the model is not available")
         block_ids = torch.tensor(command.block_ids, dtype=torch.int64)
         for run in command.runs:
             kv = self._store.read(run.donor_id, run.donor_start, run.length)
@@ -177,17 +177,17 @@ class WorkerHalf:
         return Filled(None, 0, command.compute, 0.0)
 
     def _prefill(self, command: PrefillCommand) -> None:
-        """Compute a stretch of a text of its own. What could not be computed is never copied."""
+        """Compute a slice of an isolated prefill. What could not be computed is never copied."""
         started = time.perf_counter()
         ready = self._border.call("study", command.request_id, partial(self._check_prefill, command), False)
         computed = self._agree(ready)
         if computed and self._is_alone:
             computed = self._border.call("study", command.request_id, partial(self._prefill_isolated, command), False)
         elif computed:
-            self._prefill_isolated(command)  # as in _load: all ranks are in this forward together
+            self._prefill_isolated(command)  # as in _load: all ranks are in this forward pass together
         if not computed:
             self._failed_prefills.add(command.donor_id)
-            error = self._faults.pop(command.request_id, "another rank could not study the text")
+            error = self._faults.pop(command.request_id, "another rank could not prefill the passages")
             self._report.prefill_faults[command.donor_id] = error
             return
         self._report.prefilled_tokens += len(command.token_ids)
@@ -195,20 +195,20 @@ class WorkerHalf:
 
     def _check_prefill(self, command: PrefillCommand) -> bool:
         if self._sparse_forward is None:
-            raise ClaimNotKeptError("a text to study, and no model at hand")
+            raise ClaimNotKeptError("passages to prefill, but the model is not available")
         if command.donor_id in self._failed_prefills:
-            raise ClaimNotKeptError("an earlier part of the text was not computed")
+            raise ClaimNotKeptError("an earlier slice of the passages was not computed")
         return True
 
     def _prefill_isolated(self, command: PrefillCommand) -> bool:
-        assert self._sparse_forward is not None, "asked before"
+        assert self._sparse_forward is not None, "checked before"
         block_ids = torch.tensor(command.block_ids, dtype=torch.int64)
         part = TokenRange(command.start, command.start + len(command.token_ids))
         self._sparse_forward.compute(block_ids, [part], command.token_ids)
         return True
 
     def _moved(self, keys: torch.Tensor, shift: int) -> Iterator[torch.Tensor]:
-        """Keys layer by layer: short runs in one call, long ones in pieces that stay in the processor's cache."""
+        """Keys layer by layer: short runs in one call, long ones in pieces that fit the processor's cache."""
         if keys.shape[1] < LONG_RUN_TOKENS:
             yield from rotate_keys(keys, shift, self._rotation)
             return
@@ -217,7 +217,7 @@ class WorkerHalf:
 
     def _capture(self, command: CaptureCommand) -> bool:
         if command.donor_id in self._failed_prefills:
-            raise ClaimNotKeptError("its text was not computed to the end")
+            raise ClaimNotKeptError("its passages were not computed completely")
         if command.start == 0:
             self._store.begin(command.donor_id, command.donor_tokens)
         blocks = torch.tensor(command.block_ids, dtype=torch.int64)
@@ -233,9 +233,9 @@ class WorkerHalf:
 def open_for_recompute(
     cache: AttentionCache, sparse_forward: SparseForward, command: LoadCommand
 ) -> tuple[PagedRequest, Fill]:
-    """The request of an order whose worker is to choose, and what it is to fill."""
+    """The request of a command with recomputation, and what to fill in it."""
     recompute = command.recompute
-    assert recompute is not None, "asked only for orders with a choice"
+    assert recompute is not None, "only commands with recomputation are opened"
     ids = np.concatenate([recompute.claim_ids, recompute.question_ids])
     blocks = torch.tensor(recompute.block_ids, dtype=torch.int64)
     opened = PagedRequest(cache, sparse_forward, blocks, ids, command.start)

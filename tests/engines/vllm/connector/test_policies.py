@@ -72,7 +72,7 @@ def test_without_the_worker_class_only_prefixes_are_loaded(server: ConnectorServ
     assert first_difference(loaded, cold) <= SPLIT_NOISE, "at its own place, donor KV is the exact KV"
     moved = client.ask(Ask(texts.question(document, opening(31)), salt=salt))
     assert (moved.reused_tokens, moved.semblend["reason"]) == (0, "unsupported_mode")
-    assert "computes no holes" in moved.semblend["detail"]
+    assert "cannot compute gaps" in moved.semblend["detail"]
     assert server.log.count("SemBlend is restricted to prefix-shaped loads") == 1
 
 

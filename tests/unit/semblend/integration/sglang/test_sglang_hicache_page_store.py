@@ -142,7 +142,7 @@ def test_a_page_in_use_outlives_its_eviction() -> None:
 
 
 def test_no_room_is_no_store() -> None:
-    with pytest.raises(ValueError, match="needs room"):
+    with pytest.raises(ValueError, match="must be positive"):
         PageStore(0)
 
 
