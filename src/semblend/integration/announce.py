@@ -98,20 +98,8 @@ def open_nats_announcer(
     return DonorAnnouncer(open_socket, key, border, rank, gates=gates)
 
 
-class Announcer(Protocol):
-    """What adapters call, on the scheduler's thread. ``loadable`` announces a donor."""
-
-    def loadable(
-        self, donor_id: str, tokens: NDArray[np.uint32], tenant: str | None, lora: str | None, tier: Tier = "host"
-    ) -> None: ...
-    def withdrawn(self, donor_id: str, reason: str) -> None: ...
-    def relocated(self, donor_id: str, tier: Tier) -> None: ...
-    def purged(self, reason: str) -> None: ...
-    def close(self) -> None: ...
-
-
-class _Silent:
-    """The announcer of a deployment without donor events."""
+class Announcer:
+    """What adapters call on the scheduler's thread when a donor changes. This one, ``SILENT``, announces nothing."""
 
     def loadable(
         self, donor_id: str, tokens: NDArray[np.uint32], tenant: str | None, lora: str | None, tier: Tier = "host"
@@ -131,7 +119,7 @@ class _Silent:
         pass
 
 
-SILENT: Final[Announcer] = _Silent()
+SILENT: Final = Announcer()
 
 
 class BatchSocket(Protocol):
@@ -149,7 +137,7 @@ class _Loadable:
     tier: Tier
 
 
-class DonorAnnouncer:
+class DonorAnnouncer(Announcer):
     """The methods are for the scheduler's thread and never block; ``lost`` counts changes that found the queue full.
 
     A lost change may have been a withdrawal, so the announcer then tells routers to forget this publisher's donors and

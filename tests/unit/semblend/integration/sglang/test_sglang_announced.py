@@ -12,6 +12,7 @@ from tests.unit.semblend.integration.sglang.trackers import NAMESPACE, OPEN, wor
 
 from semblend.contract import Namespace
 from semblend.contract.donor_event import Tier
+from semblend.integration.announce import Announcer
 from semblend.integration.sglang.donors import Donors
 from semblend.integration.sglang.planner_provider import PlannerProvider
 from semblend.integration.sglang.provider import StagedRequest
@@ -21,8 +22,8 @@ from semblend.settings import Settings
 PAGE = 16
 
 
-class Listener:
-    """An announcer that keeps what it is told."""
+class Listener(Announcer):
+    """An announcer that records its calls."""
 
     def __init__(self) -> None:
         self.heard: list[tuple[Any, ...]] = []
