@@ -58,7 +58,7 @@ def main() -> int:
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.discovery", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="few donors and queries; same laws")
-    parser.add_argument("--enforce", action="store_true", help="missed targets fail the run too")
+    parser.add_argument("--enforce", action="store_true", help="fail the run when a target is missed")
     parser.add_argument("--queries", type=int, help="per case and size (default 40; 6 with --quick)")
     parser.add_argument("--texts", type=Path, default=DEFAULT_TEXTS, help="folder of the real texts")
     parser.add_argument(
@@ -84,7 +84,7 @@ def _corpus(arguments: argparse.Namespace) -> tuple[Corpus, Codec]:
 
 
 def _filled_planner(library: Library) -> Planner:
-    """Gates wide open: what the planner found is what the plan holds."""
+    """All gates open: the plan contains everything the planner found."""
     gates = Gates(min_run_tokens=64, min_reuse_ratio=0.0, boundary_recompute_tokens=0, max_context_share=1.0)
     planner = Planner(settings=Settings(embedder="none"), gates=gates, budget_bytes=BUDGET_BYTES)
     started = time.perf_counter()
@@ -104,7 +104,7 @@ def _run_cases(planner: Planner, library: Library, codec: Codec, arguments: argp
             for _ in range(arguments.queries):
                 judge.score(maker.make(case), score)
             scores.append(score)
-        progress(f"{size:,}-token prompts judged")
+        progress(f"{size:,}-token prompts checked")
     return scores
 
 
@@ -118,7 +118,7 @@ def _verdicts(library: Library, scores: list[CaseScore], quick: bool) -> list[Ve
     unrelated = sum(score.plans for score in scores if score.case in NEGATIVE_CASES)
     verdicts = [
         Verdict("recall of the oracle's runs, worst case", "==", 1, min(recalls, default=None), is_law=True),
-        Verdict("share of the oracle's tokens planned, worst case", ">=", 0.98, min(shares, default=None)),
+        Verdict("fraction of the oracle's tokens planned, worst case", ">=", 0.98, min(shares, default=None)),
         Verdict("planned tokens that differ, all cases", "==", 0, wrong, is_law=True),
         Verdict("planned tokens that differ, swapped and negated", "==", 0, wrong_facts, is_law=True),
         Verdict("plans for unrelated prompts", "==", 0, unrelated, is_law=True),

@@ -1,4 +1,4 @@
-"""The recipients of every case: what a donor turns into when the same content comes again in another frame."""
+"""The recipients of every case: a donor's content in another frame."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class CaseMaker:
             parts.append(body[start : start + share])
         return _recipient(*parts)
 
-    def behind_exact_prefix(self) -> Recipient:
+    def after_exact_prefix(self) -> Recipient:
         """The engine already holds the first part; new text follows it, then the rest of the same document."""
         tokens = self._donor().tokens
         cut = int(tokens.size * 0.4)
@@ -135,7 +135,7 @@ CASES: dict[str, Callable[[CaseMaker], Recipient]] = {
     "5 % of tokens edited": lambda maker: maker.edited(0.05),
     "shifted by 7": lambda maker: maker.shifted(7),
     "passages of five donors": lambda maker: maker.composed(5),
-    "behind an exact prefix": CaseMaker.behind_exact_prefix,
+    "after an exact prefix": CaseMaker.after_exact_prefix,
     "entities swapped": lambda maker: maker.swapped(swap_entities),
     "numbers swapped": lambda maker: maker.swapped(swap_numbers),
     "negated": lambda maker: maker.swapped(negate),

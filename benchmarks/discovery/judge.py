@@ -48,7 +48,7 @@ class CaseScore:
 
 
 class Judge:
-    """Asks planner and oracle the same question and compares."""
+    """Compares the planner's and the oracle's answer to the same prompt."""
 
     def __init__(self, planner: Planner, namespace: Namespace, oracle: Oracle, donors: dict[str, Tokens]) -> None:
         self._planner = planner

@@ -27,7 +27,7 @@ SHORTEST_DONOR = 512
 
 @dataclass(frozen=True, slots=True)
 class Donor:
-    """``body_start`` is where the document begins behind the donor's own instruction."""
+    """``body_start`` is where the document begins after the donor's own instruction."""
 
     donor_id: str
     source: str
@@ -52,9 +52,9 @@ class Library:
 
 
 def build_library(corpus: Corpus, codec: Codec, sizes: dict[int, int | None], seed: int) -> Library:
-    """``sizes``: nominal donor length -> how many at most (None: all the text there is).
+    """``sizes``: nominal donor length -> maximum number of donors (None: use all the text).
 
-    Every document that is not kept back is cut into non-overlapping slices, each behind one of five instructions. For
+    Every document that is not held out is cut into non-overlapping slices, each after one of five instructions. For
     larger sizes the documents of one source are joined first, as a retrieval prompt joins passages.
     """
     random = np.random.default_rng(seed)

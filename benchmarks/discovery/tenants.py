@@ -1,4 +1,6 @@
-"""Donors of one tenant must never be planned for another one, and no tenant at all is a tenant of its own."""
+"""Donors of one tenant must never be planned for another one, and requests without a tenant form a tenant of their
+own.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""One command from real texts to a judged report on a real engine, and the two runs that must not pass."""
+"""One command from real texts to a judged report on a real engine, and two runs that the gates must reject."""

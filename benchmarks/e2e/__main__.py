@@ -1,7 +1,7 @@
-"""From real texts to a judged report on a real vLLM server, by the commands a user has.
+"""From real texts to a judged report on a real vLLM server, with the commands a user has.
 
-Build, calibrate the noise floor, replay cold beside warm, summarize the events of the engine, judge, draw. The arms
-``broken`` and ``off`` must be refused by the gates.
+Build, calibrate the noise floor, replay cold and warm, summarize the events of the engine, judge, draw. The arms
+``broken`` and ``off`` must be rejected by the gates.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A connector that is wrong on purpose: every run is loaded one token beside its place. No gate may let it pass."""
+"""A connector that is wrong on purpose: every run is loaded one token off. The gates must reject it."""
 
 from __future__ import annotations
 

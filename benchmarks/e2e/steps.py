@@ -72,7 +72,7 @@ def draw(folder: Path, summaries: list[Path]) -> None:
 
 
 def expected(name: str, *, passes: bool, passed: bool) -> Verdict:
-    return Verdict(f"{name}: the gates {'pass' if passes else 'refuse'} it", "==", 1, int(passed is passes))
+    return Verdict(f"{name}: the gates {'pass' if passes else 'reject'} it", "==", 1, int(passed is passes))
 
 
 def judge(folder: Path, manifest: Path, summaries: list[Path], *, partial: bool) -> bool:
@@ -90,7 +90,7 @@ def judge(folder: Path, manifest: Path, summaries: list[Path], *, partial: bool)
 
 
 def figures(name: str, result: dict[str, Any]) -> float | None:
-    """Prints what is quoted; gives the lower end of the blended speedup's interval."""
+    """Print the headline figures; return the lower end of the blended speedup's interval."""
     paired, parts = result["paired"], result["aggregate"]["parts"]
     low, high = paired["blended_ttft_speedup_ci95"] or (None, None)
     progress(

@@ -27,11 +27,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.guard", description=__doc__)
     parser.add_argument("what", choices=("record", "report"))
     parser.add_argument("--each", type=int, default=12, help="items per case and source, when recording")
-    parser.add_argument(
-        "--minutes", type=float, default=600.0, help="no further item is begun after this, when recording"
-    )
-    parser.add_argument("--threads", type=int, default=2, help="of the engine, when recording")
-    parser.add_argument("--more", action="store_true", help="keep the rows there are and record what is missing")
+    parser.add_argument("--minutes", type=float, default=600.0, help="start no further item after this, when recording")
+    parser.add_argument("--threads", type=int, default=2, help="threads of the engine, when recording")
+    parser.add_argument("--more", action="store_true", help="keep existing rows and record what is missing")
     arguments = parser.parse_args()
     if arguments.what == "record" and (code := _record(arguments)) != 0:
         return code

@@ -152,7 +152,7 @@ def run(engine: Any) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--each", type=int, default=12, help="items per case and source")
-    parser.add_argument("--minutes", type=float, required=True, help="no further item is begun after this")
+    parser.add_argument("--minutes", type=float, required=True, help="start no further item after this")
     parser.add_argument("--size", default="1K")
     arguments = parser.parse_args()
     codec = TokenizerCodec(TOKENIZER)

@@ -1,8 +1,8 @@
 """What real traffic repeats: exact-prefix, exact-block, candidate, eligible and any-position rates, by SmolLM2 tokens.
 
-Runs ``sembench build`` and ``sembench run-offline`` on the texts beside the repository, as streams (every earlier
-request is a donor) and once with every transform, then asks the streams again with an embedder: what does the semantic
-path add to what the tokens already find?
+Runs ``sembench build`` and ``sembench run-offline`` on the texts next to the repository, as streams (every earlier
+request is a donor) and once with every transform, then repeats the streams with an embedder to show what the semantic
+path adds to the token path.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ CORPORA = (
 def main() -> int:
     arguments = _parse()
     if not arguments.texts.is_dir():
-        progress(f"nothing measured: no texts in {arguments.texts.name}/ (give --texts)")
+        progress(f"nothing measured: no texts in {arguments.texts.name}/ (set --texts)")
         return 0
     limit = 12 if arguments.quick else arguments.max_items
     plain = [(corpus, _run(corpus, arguments.texts, limit, "none")) for corpus in CORPORA]
@@ -70,12 +70,12 @@ def main() -> int:
     progress(f"written: {path.name} in {path.parent.name}/")
     wrong = sum(_numerator(result, "unverified_planned_token_rate") for _, result in plain)
     if wrong:
-        progress(f"VIOLATED: {wrong} planned tokens are not the donor's")
+        progress(f"VIOLATED: {wrong} planned tokens differ from the donor's")
     return 1 if wrong else 0
 
 
 def _numerator(result: dict[str, Any], metric: str) -> int:
-    """How many; a stream in which nothing was planned has planned nothing wrong."""
+    """The count; 0 for a stream in which nothing was planned."""
     return result["aggregate"]["parts"][metric]["numerator"] or 0
 
 
@@ -84,7 +84,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="a dozen requests of each corpus")
     parser.add_argument("--texts", type=Path, default=DEFAULT_TEXTS, help="folder of the real texts")
     parser.add_argument("--max-items", type=int, help="the first N requests of each corpus (default: all)")
-    parser.add_argument("--minilm-items", type=int, default=40, help="requests asked again with MiniLM (default: 40)")
+    parser.add_argument("--minilm-items", type=int, default=40, help="requests repeated with MiniLM (default: 40)")
     return parser.parse_args()
 
 

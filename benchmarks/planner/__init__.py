@@ -1,1 +1,1 @@
-"""How fast and how small the planner is, beside the rivals a user could install today."""
+"""How fast and how small the planner is, compared with alternatives a user could install today."""

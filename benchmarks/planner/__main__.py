@@ -1,4 +1,4 @@
-"""Planner speed and size, beside ``semblend==0.3.25`` and LMCache's matcher, in one run.
+"""Planner speed and size, compared with ``semblend==0.3.25`` and LMCache's matcher in one run.
 
 Rivals are installed once into ``.engines/rivals/`` and run in their own processes. A target that is not reached is
 printed as such; the exit code is 1 only when a law is broken, or with ``--enforce`` when a target is missed.
@@ -48,16 +48,16 @@ def main() -> int:
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.planner", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="tiny sizes, ours alone unless --subjects says more")
-    parser.add_argument("--enforce", action="store_true", help="missed targets fail the run too")
-    parser.add_argument("--subjects", nargs="+", choices=SUBJECTS, help="whom to measure now (default: all)")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes; only ours unless --subjects is given")
+    parser.add_argument("--enforce", action="store_true", help="fail the run when a target is missed")
+    parser.add_argument("--subjects", nargs="+", choices=SUBJECTS, help="subjects to measure (default: all)")
     parser.add_argument("--sizes", nargs="+", type=int, help=f"donors (default: {' '.join(map(str, SIZES))})")
-    parser.add_argument("--fill-limit-s", type=float, default=150.0, help="a rival's time to fill a store")
-    parser.add_argument("--block-limit-s", type=float, default=25.0, help="a rival's time for one row of look-ups")
+    parser.add_argument("--fill-limit-s", type=float, default=150.0, help="time limit for a rival to fill a store")
+    parser.add_argument("--block-limit-s", type=float, default=25.0, help="time limit for a rival's row of look-ups")
     parser.add_argument("--rivals-from", type=Path, nargs="+", default=[], help="files of earlier runs")
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--texts", type=Path, default=DEFAULT_TEXTS, help="folder of the real texts")
-    parser.add_argument("--no-real", action="store_true", help="leave the real texts out")
+    parser.add_argument("--no-real", action="store_true", help="skip the real texts")
     parser.add_argument("--name", default="planner", help="name of the file in results/")
     return parser.parse_args()
 
@@ -88,13 +88,13 @@ def _real(texts: Path) -> tuple[Path | None, int]:
     try:
         path = real_rows(load_corpus(texts))
     except CorpusUnavailableError as unavailable:
-        progress(f"real text is left out: {unavailable}")
+        progress(f"real texts skipped: {unavailable}")
         return None, 0
     return path, FileSource(path).size
 
 
 def _lacking_memory(scenario: Scenario) -> str:
-    """Refuse a store that would not fit instead of dragging the machine into swap."""
+    """Skip a store that would not fit into memory instead of swapping."""
     with open("/proc/meminfo") as meminfo:
         available = next(int(line.split()[1]) * 1024 for line in meminfo if line.startswith("MemAvailable:"))
     needed = scenario.donors * BYTES_NEEDED_PER_DONOR

@@ -1,4 +1,4 @@
-"""Starts the process of one subject and asks it to fill a store and to look prompts up."""
+"""Starts the process of one subject and sends it commands to fill a store and look up prompts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DROPPED = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE")
 
 
 class SubjectFailedError(Exception):
-    """The process died; the message carries the end of its error stream."""
+    """The process died; the message has the end of its stderr."""
 
 
 class SubjectProcess:

@@ -16,7 +16,7 @@ NAMESPACE = Namespace(tenant="benchmark", model="benchmark")
 
 
 class OurPlanner:
-    """Token path alone, gates open, so that what is timed is finding and proving."""
+    """Token path alone, gates open, so that finding and verifying are timed."""
 
     def __init__(self, feed_lists: bool = False) -> None:
         self._feed_lists = feed_lists

@@ -1,4 +1,4 @@
-"""Real documents as equal donor rows behind one real system prompt, in a file every process can read."""
+"""Real documents as equal donor rows after one real system prompt, in a file every process can read."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def show_stores(results: Sequence[Measured]) -> None:
 
 
 def _per_cpu_second(fill: dict[str, Any]) -> float | None:
-    """On a crowded machine the wall clock also counts the neighbours."""
+    """On a shared machine wall time includes other processes, so CPU time is used."""
     return fill["donors"] / fill["register_cpu_s"] if fill.get("register_cpu_s") else None
 
 

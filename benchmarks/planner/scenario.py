@@ -1,4 +1,4 @@
-"""What is measured on whom: a store of some size and profile, and the look-ups made against it."""
+"""What is measured on which subject: a store of some size and profile, and the look-ups made against it."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Measured:
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> Measured:
-        """What an earlier run wrote, to be set beside new figures of ours without measuring the rival again."""
+        """Read the figures of an earlier run, to compare new figures of ours without measuring the rival again."""
         scenario = Scenario(record["subject"], (), {}, record["profile"], {}, record["donors_wanted"], ())
         return cls(scenario, record["fill"], record["blocks"], record["failure"], record["environment"])
 

@@ -17,11 +17,11 @@ class FoundRun(NamedTuple):
 
 
 class StoreFullError(Exception):
-    """The subject refuses another donor."""
+    """The subject accepts no further donor."""
 
 
 class Subject(Protocol):
-    """Timed: ``register`` and ``lookup``. Everything else is preparation and is not on the clock."""
+    """Timed: ``register`` and ``lookup``. Everything else is preparation and not timed."""
 
     def open(self, donor_count: int) -> None:
         """Start with an empty store that may grow to ``donor_count`` donors; compile what is compiled lazily."""

@@ -1,6 +1,6 @@
 """Donor tokens by number, the same in every process and every numpy: Zipf noise, or rows of a file of real text.
 
-A rival imports this under its own interpreter, so it needs numpy alone and takes no random generator from it.
+A rival imports this under its own interpreter, so it needs only numpy and does not use numpy's random generators.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class ZipfSource:
 
 
 class FileSource:
-    """Rows of real text behind a real system prompt, and unseen text of documents that are in no row."""
+    """Rows of real text after a real system prompt, and unseen text of documents that are in no row."""
 
     def __init__(self, path: Path) -> None:
         with np.load(path) as stored:

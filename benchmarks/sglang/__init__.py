@@ -1,1 +1,3 @@
-"""A real SGLang server over HTTP: time to first token and fidelity of reuse, beside cold prefill and an exact hit."""
+"""A real SGLang server over HTTP: time to first token and fidelity of reuse, compared with cold prefill and an exact
+hit.
+"""

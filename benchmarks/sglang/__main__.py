@@ -1,4 +1,4 @@
-"""What reuse does on a real SGLang server: TTFT cold, on an exact radix hit and with our radix backend, and fidelity.
+"""Reuse on a real SGLang server: TTFT cold, on an exact radix hit and with our radix backend, and fidelity.
 
 One server, the rectangular attention on in all arms; every item passes all arms in a row and sizes are visited in
 rounds, so that a slow minute hits all of them. A row whose reuse the backend did not confirm counts as declined.
@@ -62,10 +62,10 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--page-size", type=int, default=16)
     parser.add_argument("--option", action="append", default=[], metavar="KEY=JSON", help="option of the radix backend")
     parser.add_argument("--cores", default="0", help="cores of the server (default: 0)")
-    parser.add_argument("--url", help="a running server instead of one of our own")
+    parser.add_argument("--url", help="URL of a running server to use")
     parser.add_argument("--texts", type=Path, default=DEFAULT_TEXTS, help="folder of the real texts")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--enforce", action="store_true", help="missed targets fail the run too")
+    parser.add_argument("--enforce", action="store_true", help="fail the run when a target is missed")
     parser.add_argument("--name", default="sglang", help="name of the file in results/")
     return parser.parse_args()
 
@@ -119,7 +119,7 @@ def _show(rows: list[Row]) -> None:
     show_table(
         "TTFT in s (medians) and fidelity of blended rows, same document, new instruction",
         (
-            *("size", "served", "cold", "exact", "ours", "cold/ours", "ours/exact", "reused share"),
+            *("size", "served", "cold", "exact", "ours", "cold/ours", "ours/exact", "reused fraction"),
             *("PPL ratio [range]", "first-token KL", "agreed of 16"),
         ),
         lines,

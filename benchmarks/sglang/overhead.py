@@ -1,7 +1,7 @@
 """What an enabled provider costs where it finds nothing: new texts, a full index, nothing reused.
 
-Every text is read by all arms in a row, in an order that changes: ours, ours with reuse and capture off for it,
-and, with ``--stock``, a second server without us. Times of one text are compared with each other; the processor
+Every text is read by all arms in a row, in an order that changes: ours, ours with reuse and capture off for it, and,
+with ``--stock``, a second server without our backend. Times of one text are compared with each other; the processor
 seconds of the server's processes do not depend on what else the machine does.
 """
 
@@ -67,10 +67,10 @@ def _parse() -> argparse.Namespace:
     parser.add_argument(
         "--donors", type=int, default=20, help="donors in the index before the first text (default: 20)"
     )
-    parser.add_argument("--stock", action="store_true", help="a server without us beside ours")
+    parser.add_argument("--stock", action="store_true", help="also measure a server without the backend")
     parser.add_argument("--cores", default="0", help="cores of the servers (default: 0)")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--enforce", action="store_true", help="missed targets fail the run too")
+    parser.add_argument("--enforce", action="store_true", help="fail the run when a target is missed")
     return parser.parse_args()
 
 

@@ -1,4 +1,4 @@
-"""Same document, new instruction: a donor prompt, a recipient prompt, and what really follows in the document."""
+"""Same document, new instruction: a donor prompt, a recipient prompt, and the document's real continuation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ QUESTION = "\n\nAnswer:"
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """``forced`` follows ``recipient_open`` in the document; scoring it tells cold and blended context apart."""
+    """``forced`` follows ``recipient_open`` in the document; scoring it compares cold and blended context."""
 
     size: str
     number: int

@@ -1,1 +1,3 @@
-"""A real vLLM server over HTTP: time to first token and fidelity of reuse, beside cold prefill and the exact cache."""
+"""A real vLLM server over HTTP: time to first token and fidelity of reuse, compared with cold prefill and the exact
+cache.
+"""

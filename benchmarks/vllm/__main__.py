@@ -70,27 +70,37 @@ def main() -> int:
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.vllm", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="1K alone, three items, for CI")
+    parser.add_argument("--quick", action="store_true", help="only 1K, three items, for CI")
     parser.add_argument("--sizes", nargs="+", choices=list(SIZES), help="prompt sizes (default: all)")
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES), help="default: all")
     parser.add_argument("--n", type=int, help="items per cell (default 9; 3 with --quick)")
-    parser.add_argument("--gates", choices=("open", "default"), default="open", help="open: serve whatever is found")
+    parser.add_argument(
+        "--gates", choices=("open", "default"), default="open", help="open: serve everything that is found"
+    )
     parser.add_argument("--option", action="append", default=[], metavar="KEY=JSON", help="extra connector option")
-    parser.add_argument("--stock", action="store_true", help="no connector: cold, exact cache and noise floor alone")
-    parser.add_argument("--no-quality", dest="quality", action="store_false", help="times alone")
+    parser.add_argument("--stock", action="store_true", help="no connector: only cold, exact cache and noise floor")
+    parser.add_argument("--no-quality", dest="quality", action="store_false", help="only times")
     parser.add_argument("--recompute-everything", action="store_true", help="load nothing: must equal cold prefill")
-    parser.add_argument("--overhead", action=argparse.BooleanOptionalAction, default=None, help="a miss and a capture")
+    parser.add_argument(
+        "--overhead",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="measure the cost of a miss and a capture",
+    )
     parser.add_argument("--overhead-sizes", nargs="+", choices=list(SIZES), help="default: 2K and 4K")
     parser.add_argument("--overhead-n", type=int, help="items per size (default 15; 3 with --quick)")
-    parser.add_argument("--own-time", action="store_true", help="a clock on our own code instead of cells")
+    parser.add_argument("--own-time", action="store_true", help="time our own code instead of cells")
     parser.add_argument("--soak", action="store_true", help="150 novel retrieval queries instead of cells")
     parser.add_argument("--queries", type=int, default=soak.QUERIES, help="length of the soak")
     parser.add_argument(
-        "--utilisation", type=float, default=0.5, help="share of the soak's time the server is asked (1: no pauses)"
+        "--utilisation",
+        type=float,
+        default=0.5,
+        help="fraction of the soak's time with a request in flight (1: no pauses)",
     )
     parser.add_argument("--texts", type=Path, default=DEFAULT_TEXTS, help="folder of the real texts")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--enforce", action="store_true", help="missed targets fail the run too")
+    parser.add_argument("--enforce", action="store_true", help="fail the run when a target is missed")
     parser.add_argument("--name", default="vllm", help="name of the files in results/")
     arguments = parser.parse_args()
     quick = arguments.quick
@@ -136,11 +146,11 @@ def _warn_of_load(rows: Sequence[Row]) -> None:
     """The server's own threads make a load of about its cores; more than that comes from other processes."""
     load, cores = median(row.load_average for row in rows), count_cores(CORES)
     if load > cores + 1:
-        progress(f"the machine was shared: median load {load:.1f} on {cores} cores, so times are not to be quoted")
+        progress(f"the machine was shared: median load {load:.1f} on {cores} cores, so do not quote these times")
 
 
 def _measure_all(arguments: argparse.Namespace, workload: Workload, subject: Subject) -> list[Row]:
-    """Written after every round: a run that is broken off leaves what it has seen."""
+    """Results are written after every round, so an interrupted run keeps them."""
     rows: list[Row] = []
     with _bar(arguments.n * len(arguments.sizes) * len(arguments.cases)) as step:
         for number in range(arguments.n):
@@ -155,7 +165,7 @@ def _measure_all(arguments: argparse.Namespace, workload: Workload, subject: Sub
 
 
 def _overhead(arguments: argparse.Namespace, workload: Workload, subject: Subject) -> list[overhead.Costs]:
-    """Beside the server that was just measured, whose store is filled by now."""
+    """Uses the server that was just measured, whose store is filled by now."""
     with stock() as bare:
         return overhead.Overhead(subject, bare, workload).run(arguments.overhead_sizes, arguments.overhead_n)
 

@@ -1,6 +1,7 @@
-"""The connector with a clock on every hook the engine calls: what our own code takes, free of the machine's noise.
+"""The connector with a clock on every hook the engine calls: the time of our own code, without the noise of the
+machine.
 
-Each process writes its sums beside the event stream whenever a request ends or a step is over.
+Each process writes its sums next to the event stream whenever a request ends or a step is over.
 """
 
 from __future__ import annotations

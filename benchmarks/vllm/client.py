@@ -18,7 +18,7 @@ _numbers = itertools.count()
 
 
 class RequestFailedError(Exception):
-    """The server refused or broke off; the message holds what it said."""
+    """The server rejected or aborted the request; the message has its error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,9 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """The model's distribution at one position: its likeliest tokens, and how likely the one that follows was."""
+    """The model's distribution at one position: its most likely tokens, and the log-probability of the following
+    one.
+    """
 
     top: dict[int, float]
     following: float
@@ -43,7 +45,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """``provenance`` is the connector's word in the body; a streamed answer of this engine carries none."""
+    """``provenance`` is the connector's report in the body; streamed answers of this engine have none."""
 
     request_id: str
     tokens: tuple[int, ...]
@@ -64,7 +66,7 @@ class Client:
         self.connector = connector
 
     def timed(self, ask: Ask) -> Reply:
-        """Stream; the clock runs from sending the encoded body to the first chunk that bears a token."""
+        """Stream; the clock runs from sending the encoded body to the first chunk with a token."""
         request_id, body = self._body(ask, stream=True, logprobs=0)
         started = time.perf_counter()
         first_ms, chunks = 0.0, []
@@ -101,7 +103,7 @@ class Client:
         return Reply(request_id, tokens, total_ms, total_ms, _cached(record["usage"]), provenance, positions)
 
     def reset_exact_cache(self) -> None:
-        """Forget the engine's own prefix cache; the connector's donors stay."""
+        """Clear the engine's own prefix cache; the connector's donors stay."""
         deadline = time.monotonic() + 10.0
         while True:
             with self._send("/reset_prefix_cache", b"") as answer:

@@ -1,7 +1,9 @@
-"""A logits processor for the server under test: makes a request say a given text, so that one request scores it.
+"""A logits processor for the server under test: forces a request to generate a given text, so that one request scores
+it.
 
-Named to the server by ``--logits-processors``; the text comes as ``vllm_xargs: {"forced_tokens": [...]}``. The server's
-default ``raw_logprobs`` are taken before any processor, so what a client reads is the model's own distribution.
+Passed to the server by ``--logits-processors``; the text comes as ``vllm_xargs: {"forced_tokens": [...]}``. The
+server's default ``raw_logprobs`` are taken before any processor, so what a client reads is the model's own
+distribution.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ RATIOS = ((SWITCHED_OFF, STOCK), (MISS, STOCK), (MISS, SWITCHED_OFF), (CAPTURE, 
 
 @dataclass(slots=True)
 class Costs:
-    """Milliseconds of one item by arm. ``reason`` is why the miss was one."""
+    """Milliseconds of one item by arm. ``reason`` is the decline reason of the miss."""
 
     size: str
     first_ms: dict[str, float] = field(default_factory=dict)
@@ -133,7 +133,7 @@ def verdicts(rows: Sequence[Costs]) -> list[Verdict]:
         Verdict("miss against a stock server, TTFT", "<=", 2.0, percent(miss), "%"),
         Verdict("capture, TTFT", "<=", 5.0, percent(capture[0]), "%"),
         Verdict(f"capture, whole request of {ANSWER_TOKENS} tokens", "<=", 5.0, percent(capture[1]), "%"),
-        Verdict("request right behind a capture, TTFT", "<=", 5.0, percent(behind), "%"),
+        Verdict("request right after a capture, TTFT", "<=", 5.0, percent(behind), "%"),
     ]
 
 

@@ -1,4 +1,4 @@
-"""Direct accounting: the milliseconds our own hooks take per request, beside the cold time to first token.
+"""Direct accounting: the milliseconds our own hooks take per request, and the cold time to first token.
 
 Comparing servers needs hundreds of requests to see two percent on a shared machine; a clock on our own code sees it in
 twenty. What it cannot see is what the engine does because a connector is there (passing metadata between processes).
@@ -84,7 +84,7 @@ def show(rows: Sequence[OwnTime]) -> None:
         for row in rows
     ]
     columns = ("size", "arm", "n", "cold TTFT ms", "own ms before the first token", "own ms in all", "largest hooks")
-    show_table("Time in our own code per request (mean; share of the median cold TTFT)", columns, table)
+    show_table("Time in our own code per request (mean; fraction of the median cold TTFT)", columns, table)
 
 
 def verdicts(rows: Sequence[OwnTime]) -> list[Verdict]:

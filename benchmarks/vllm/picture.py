@@ -1,4 +1,4 @@
-"""Bars of median TTFT per size and case. Without matplotlib there is no picture, and that is all."""
+"""Bars of median TTFT per size and case. Nothing is drawn without matplotlib."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far two teacher-forced readings of one text lie apart, position by position. Pure arithmetic."""
+"""The distance between two teacher-forced readings of one text, position by position. Pure arithmetic."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _TINY = 1e-9
 class Distance:
     """Between a cold reading and another one of the same text.
 
-    ``kl`` holds KL(cold || other) of the first positions, ``log_loss`` how much more the other reading pays per token
-    of the whole text (its exponential is the PPL ratio), ``top1`` the share of positions with the same likeliest token,
-    ``uncovered`` the mean probability that lay outside the compared tokens.
+    ``kl`` holds KL(cold || other) of the first positions, ``log_loss`` the additional loss of the other reading per
+    token of the whole text (its exponential is the PPL ratio), ``top1`` the fraction of positions with the same most
+    likely token, ``uncovered`` the mean probability outside the compared tokens.
     """
 
     kl: tuple[float, ...]
@@ -51,7 +51,7 @@ def distance(cold: Sequence[Position], other: Sequence[Position]) -> Distance:
 def divergence(cold: dict[int, float], other: dict[int, float]) -> tuple[float, float]:
     """KL over the tokens both readings name, all others in one bucket, and the cold mass of that bucket.
 
-    Merging tokens can only make a divergence smaller, so the bucket's mass belongs beside the figure.
+    Merging tokens can only make a divergence smaller, so the bucket's mass is reported with it.
     """
     named = cold.keys() & other.keys()
     total = sum(math.exp(cold[token]) * (cold[token] - other[token]) for token in named)
@@ -62,7 +62,7 @@ def divergence(cold: dict[int, float], other: dict[int, float]) -> tuple[float, 
 
 
 def agreement_length(first: Sequence[int], second: Sequence[int]) -> int:
-    """Tokens until two greedy answers part."""
+    """Tokens until two greedy answers differ."""
     for place, (a, b) in enumerate(zip(first, second, strict=False)):
         if a != b:
             return place

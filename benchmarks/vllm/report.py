@@ -1,4 +1,4 @@
-"""Rows of a run -> cells with medians and spread, tables, and the targets beside the figures."""
+"""Rows of a run -> cells with medians and spread, tables, and targets next to the figures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_SERVED_KL = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """The rows of one size and case. Speed is judged on served rows; declined and contaminated ones are counted."""
+    """The rows of one size and case. Speed is computed from served rows; declined and contaminated ones are counted."""
 
     size: str
     case: str

@@ -67,7 +67,7 @@ def with_connector(options: dict[str, Any], events: Path, connector: str = specs
 def _started(extra: tuple[str, ...]) -> Iterator[EngineServer]:
     options = EngineOptions(cores=CORES, dev_mode=True, extra=(*_FLAGS, *extra), environment={"PYTHONPATH": str(ROOT)})
     with launch(vllm_spec(options)) as server:
-        progress(f"server {'with the connector' if extra else 'as it is'} ready after {server.startup_s:.0f} s")
+        progress(f"server {'with the connector' if extra else '(stock)'} ready after {server.startup_s:.0f} s")
         yield server
 
 

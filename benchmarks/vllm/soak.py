@@ -28,7 +28,7 @@ INSTRUCTION = "Answer the question from the passages below. Say only what they s
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """``repeated_tokens`` lie in windows that some earlier prompt held too: what any reuse could reach at most."""
+    """``repeated_tokens`` lie in windows that some earlier prompt held too: an upper bound of reuse."""
 
     number: int
     prompt_tokens: int
@@ -100,7 +100,7 @@ def run(subject: Subject, asked: Sequence[TokenIds], utilisation: float) -> list
         time.sleep(reply.total_ms / 1e3 * (1.0 / utilisation - 1.0))
         if (number + 1) % 10 == 0:
             share = sum(q.reused_tokens for q in queries[-10:]) / sum(q.prompt_tokens for q in queries[-10:])
-            progress(f"soak: {number + 1} of {len(asked)} queries, reused share of the last ten {share:.1%}")
+            progress(f"soak: {number + 1} of {len(asked)} queries, reused fraction of the last ten {share:.1%}")
     return queries
 
 
@@ -134,13 +134,13 @@ def show(queries: Sequence[Query]) -> None:
 
 
 def verdicts(queries: Sequence[Query]) -> list[Verdict]:
-    """The estimate is judged; its interval, printed beside it, says how much of it is the random order."""
+    """The verdict uses the estimate; the printed interval shows how much of it is due to the random order."""
     _, middle, last = thirds(queries)
     change = mean_difference([q.reused_share for q in last], [q.reused_share for q in middle])
     if change is not None:
-        progress(f"soak: reused share, last third minus middle third: {change.shown('{:+.3f}')}")
+        progress(f"soak: reused fraction, last third minus middle third: {change.shown('{:+.3f}')}")
     estimate = None if change is None else change.estimate
-    return [Verdict("soak: reused share, last minus middle third", ">=", 0.0, estimate)]
+    return [Verdict("soak: reused fraction, last minus middle third", ">=", 0.0, estimate)]
 
 
 def as_record(queries: Sequence[Query]) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Real texts as tokens: long documents with what really follows, and questions over retrieved passages."""
+"""Real texts as tokens: long documents with their real continuation, and questions over retrieved passages."""
 
 from __future__ import annotations
 
