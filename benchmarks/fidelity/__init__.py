@@ -1,1 +1,1 @@
-"""How near reuse stays to cold prefill, for any selection policy at any budget, on a fixed set of real texts."""
+"""How close reuse is to cold prefill, for any selection policy at any budget, on a fixed set of real texts."""

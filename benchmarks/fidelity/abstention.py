@@ -24,7 +24,9 @@ SPLITS = 200
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """``served`` of ``items`` by limits set on the other half, ``oracle`` by knowing KL; ``kl`` is of the served."""
+    """``served`` of ``items`` by limits set on the other half, ``oracle`` if KL were known; ``kl`` is the mean of
+    served items.
+    """
 
     items: int
     rank_correlation: float

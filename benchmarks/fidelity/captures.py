@@ -1,7 +1,7 @@
 """Further captures of a run's tokens: the same passage in other prompts. A kind and a run in, a prompt out.
 
-In real traffic a popular passage has several donors. ``Captured`` holds the K and V of them, moved to where the
-recipient wants them: 23 KB per token and kind.
+In real traffic a popular passage has several donors. ``Captured`` holds the K and V of them, moved to the
+recipient's positions: 23 KB per token and kind.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Captured:
 
 
 class Contexts:
-    """Makes prompts around runs, of text of the item's own sort."""
+    """Makes prompts around runs, from text of the same source as the item."""
 
     def __init__(self, items: FidelitySet) -> None:
         self._instructions = tuple(items.encode(text) for text in INSTRUCTIONS)

@@ -1,6 +1,6 @@
 """Several captures of a passage: their mean, or the one that suits the recipient best, instead of the only donor.
 
-K is averaged where the recipient wants it, which equals averaging it without rotation: rotations are linear.
+K is averaged at the recipient's positions, which equals averaging it without rotation: rotations are linear.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Runs a module of the bench in the engine's environment, with the engine in the same process; gives its exit code."""
+"""Runs a module of the bench in the engine's environment, with the engine in the same process; returns its exit
+code.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Plain facts in real passages, and a question about one of them: what a small model answers right, so flips can count.
+"""Plain facts in real passages, and a question about one of them: easy enough for a small model, so that flips can be
+counted.
 
-A number in, sections, the end of the prompt and the answer with more of the same behind it out. 8 KB per item at 1K.
+A number in, sections, the end of the prompt and the answer followed by more of the same out. 8 KB per item at 1K.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ def make_facts(
     number: int,
     random: np.random.Generator,
 ) -> Facts:
-    """``room`` tokens for the sections and the end together; ``filler`` gives prose of the length asked for.
+    """``room`` tokens for the sections and the end together; ``filler`` gives prose of the requested length.
 
     Even numbers have facts of several forms, odd ones all of one form: there only the name leads to the answer.
     """

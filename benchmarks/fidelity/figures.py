@@ -23,7 +23,7 @@ Row = dict[str, Any]
 class Figures:
     """``flips`` of ``answerable``: the cold answer is right and the other is not. ``ttft_ratio``: cold over ours.
 
-    ``kl_mean`` and its kin are along a given text; ``answer_kl`` is along the cold model's own answer. Of
+    ``kl_mean`` and the other KL figures are along a given text; ``answer_kl`` is along the cold model's own answer. Of
     ``items`` answers, ``kept`` are identical.
 
     ``computed_share`` of the claim is gaps and recomputed tokens; ``probe_share`` is what selection computes in
@@ -63,7 +63,7 @@ def read_rows(paths: Iterable[Path]) -> list[Row]:
 
 
 def done_in(path: Path) -> set[tuple[str, str]]:
-    """Items and arms that an earlier run left; a line it was writing when it was ended is taken out."""
+    """Items and arms that an earlier run left; a half-written last line is removed."""
     if not path.is_file():
         return set()
     lines = [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
@@ -72,7 +72,7 @@ def done_in(path: Path) -> set[tuple[str, str]]:
 
 
 def figures_of(rows: Sequence[Row]) -> list[Figures]:
-    """One per arm and case in the order they came, then one per arm over all cases."""
+    """One per arm and case in order of appearance, then one per arm over all cases."""
     rows = [row for row in rows if "declined" not in row]
     arms = list(dict.fromkeys(row["arm"] for row in rows))
     cases = [*dict.fromkeys(row["case"] for row in rows), "all"]
@@ -86,13 +86,13 @@ def figures_of(rows: Sequence[Row]) -> list[Figures]:
 
 
 def declined_of(rows: Sequence[Row]) -> dict[tuple[str, str], int]:
-    """How many items of an arm and case were left to the engine; a cold prefill has no gap, so they are in no mean."""
+    """How many items of an arm and case were declined; they are prefilled by the engine and not in any mean."""
     return dict(Counter((row["arm"], row["case"]) for row in rows if "declined" in row))
 
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """Of ``asked`` questions the cold model gets ``answerable`` right; ``flips`` of those are wrong after the fill.
+    """Of ``asked`` questions the cold model gets ``answerable`` right; ``flips`` of those are wrong when blended.
 
     ``floor_flips`` are wrong too when the same cold prompt is computed in pieces; ``beyond`` are flips that are not.
     """
@@ -176,7 +176,7 @@ def mean_interval(values: Sequence[float], shown: Callable[[float], float] = flo
 
 
 def wilson(events: int, trials: int, deviations: float = 1.96) -> tuple[float, float] | None:
-    """The 95 % interval of a rate, sound also at 0 of many; None without trials."""
+    """The 95 % interval of a rate, valid also at 0 of many; None without trials."""
     if not trials:
         return None
     rate, square = events / trials, deviations**2

@@ -102,7 +102,7 @@ class FidelitySet:
             self._needles = [json.loads(line) for _, line in zip(range(64), stream, strict=False)]
 
     def filler(self, item: FidelityItem, tokens: int, random: np.random.Generator) -> TokenIds:
-        """Text of the item's own sort that is hardly ever a part of it (a passage drawn from some 3,000)."""
+        """Text of the same source that is rarely part of the item (a passage drawn from about 3,000)."""
         if item.source != "needles":
             return self._prose(tokens, random)
         found: list[int] = []
@@ -186,7 +186,7 @@ class FidelitySet:
         )
 
     def _answer_tokens(self, reference: TokenIds) -> int:
-        """The reference of a question begins with its answer, up to the full stop behind it."""
+        """The reference of a question begins with its answer, up to the full stop after it."""
         stop = self.encode(" a. The")[1]
         return reference.index(stop) if stop in reference else 0
 
@@ -201,7 +201,7 @@ class FidelitySet:
         return FidelityItem(case, "agents", number, (donor,), (*self._new_head, *now, *tail), reference)
 
     def _needle(self, case: str, number: int, random: np.random.Generator) -> FidelityItem:
-        """Records of one file in five sections; the value of one key is asked for."""
+        """Records of one file in five sections; the question is about the value of one key."""
         record = self._needles[number % 32]  # further numbers ask for other keys of the same records
         lines = [self.encode(f'"{key}": "{value}",\n') for key, value in record["ordered_kv_records"]]
         room = SIZES[self._size] - len(self._new_head) - 64

@@ -1,4 +1,4 @@
-"""Runs the fixed set through every arm, in the engine's environment. One JSON line per item and arm goes out.
+"""Runs the fixed set through every arm, in the engine's environment. Writes one JSON line per item and arm.
 
 Called by ``benchmarks.fidelity.inside``, which ``python -m benchmarks.fidelity`` starts. Cold readings are cached under
 ``.cache/fidelity`` by the digest of model, engine and text: 6 MB per item.
@@ -179,7 +179,7 @@ class Laboratory:
 
 
 def _moved(stale: Timed | None, timed: Timed) -> dict[str, Any]:
-    """How far computing changed what the model says at the prompt's end: known before the first token goes out."""
+    """How far recomputation changed the distribution at the prompt's end, known before the first token is sent."""
     if stale is None or stale.asked.shape != timed.asked.shape:
         return {}
     kl = (timed.asked.exp() * (timed.asked - stale.asked)).sum(dim=1).clamp(min=0.0)

@@ -1,7 +1,7 @@
 """Passages as a retrieval system shows them: whole words, separators, and no text twice in one prompt.
 
-The chunks of ``musique_s`` overlap: five of one question hold up to two thirds of their text twice or more, and a model
-reads a repeated text unlike a new one. Prompts made here have none; those that do are a class of their own.
+The chunks of ``musique_s`` overlap: five of one question repeat up to two thirds of their text, and a model
+treats repeated text differently from new text. Prompts made here repeat nothing; those that do are a separate case.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Pareto fronts per case: KL along the model's answer and along a given text, against the share computed and TTFT.
+"""Pareto fronts per case: KL along the model's answer and along a given text, against the computed fraction and TTFT.
 
-Without matplotlib, nothing.
+Nothing is drawn without matplotlib.
 """
 
 from __future__ import annotations

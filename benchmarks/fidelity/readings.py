@@ -1,6 +1,6 @@
-"""A reading is what a model says at each position of a forced text. Two readings in, how far they lie apart out.
+"""A reading is a model's distribution at each position of a forced text. Two readings in, their distance out.
 
-Distributions are whole, not the likeliest few: 196 KB per position for 49K tokens.
+Distributions are complete, not only the most likely tokens: 196 KB per position for 49K tokens.
 """
 
 from __future__ import annotations

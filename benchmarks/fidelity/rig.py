@@ -116,7 +116,7 @@ class Rig:
             raise RigError(f"donors were not stored: {report.capture_faults if report else 'no report'}")
 
     def plan(self, item: FidelityItem, gates: Gates = OPEN_GATES) -> ReusePlan | Decline:
-        """What the real planner makes of the item's donors."""
+        """The real planner's answer for the item's donors."""
         with Planner(settings=Settings(embedder="none"), gates=gates, budget_bytes=1 << 26) as planner:
             for number, donor in enumerate(item.donors):
                 planner.register(f"{item.name}/{number}", np.asarray(donor, np.uint32), NAMESPACE)

@@ -1,4 +1,4 @@
-"""Ways to choose that are on trial: known to this bench by name, to no deployment. See ``semblend.plan.selection``."""
+"""Experimental selection policies, registered only in this benchmark. See ``semblend.plan.selection``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ def _ranks(score: Scores) -> NDArray[np.int64]:
 
 
 def stretch_or_question(evidence: Evidence) -> Scores:
-    """Half of the budget is one stretch from the claim's start, exact because all before it is; half what is read."""
+    """Half of the budget is one stretch from the claim's start, exact because everything before it is; half by
+    attention.
+    """
     return -np.minimum(np.arange(len(evidence.positions)), _ranks(question(evidence))).astype(np.float64)
 
 
@@ -38,7 +40,7 @@ def _by_run(evidence: Evidence, weight: Scores) -> Scores:
 
 
 def whole_run(evidence: Evidence) -> Scores:
-    """The run that the question reads most, whole, then the next; of the others the first tokens."""
+    """The whole run with the most attention from the question, then the next; of the others the first tokens."""
     return _by_run(evidence, question(evidence))
 
 
@@ -48,7 +50,7 @@ def whole_run_last(evidence: Evidence) -> Scores:
 
 
 def question_in_best_run(evidence: Evidence) -> Scores:
-    """What is read, but only in the two runs that are read most."""
+    """By attention, but only in the two runs with the most attention."""
     asked = question(evidence)
     run = np.cumsum(evidence.distance == 0) - 1
     best = _ranks(np.bincount(run, asked) / np.bincount(run))[run] < 2
@@ -56,7 +58,7 @@ def question_in_best_run(evidence: Evidence) -> Scores:
 
 
 def question_or_product(evidence: Evidence) -> Scores:
-    """Half of the budget for what is read and off, half for what is off."""
+    """Half of the budget by attention times deviation, half by deviation."""
     off = deviation(evidence)
     return -np.minimum(_ranks(question(evidence) * off), _ranks(off)).astype(np.float64)
 
@@ -67,7 +69,7 @@ def last(evidence: Evidence) -> Scores:
 
 
 def question_by_risk(evidence: Evidence) -> Scores:
-    """The same, where the context differs: a position whose donor saw the same context needs no repair."""
+    """The same, where the context differs: a position with the same context needs no recomputation."""
     return question(evidence) * np.sqrt(evidence.context_share)
 
 

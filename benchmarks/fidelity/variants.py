@@ -1,7 +1,7 @@
 """Experiments that no deployment can use: what is gained if selected positions are exact, or the others corrected.
 
-Each takes a rig whose cold blocks hold the item's cold KV, an order and the captures it asked for; it leaves the claim
-filled. Those on several captures of a passage are in ``benchmarks.fidelity.consensus``.
+Each takes a rig whose cold blocks hold the item's cold KV, a load command and the captures it needs; it leaves the
+claim filled. Those on several captures of a passage are in ``benchmarks.fidelity.consensus``.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def again(rig: Rig, command: LoadCommand) -> dict[str, Any]:
 
 
 def offset(rig: Rig, command: LoadCommand) -> dict[str, Any]:
-    """What computing changed at the chosen positions of a run, on average, is done to the others of that run too."""
+    """The mean change at the recomputed positions of a run is applied to its other positions too."""
     blocks, cold = torch.tensor(rig.blocks), torch.tensor(rig.cold_blocks)
     rig.load(replace(command, compute=(), recompute=None, token_ids=np.empty(0, np.int64)))
     layers = range(len(rig.cache.names))
@@ -107,7 +107,7 @@ def _as_is(_rig: Rig, rows: torch.Tensor, _direction: int) -> torch.Tensor:
 
 
 def _frame(rig: Rig, rows: torch.Tensor, direction: int) -> torch.Tensor:
-    """Keys [positions, heads, dim] turned back to position 0 (direction 1), or forth again (-1)."""
+    """Keys [positions, heads, dim] rotated back to position 0 (direction 1), or forward again (-1)."""
     frequencies = rig.rotation.inverse_frequencies.double()
     angle = torch.arange(rows.shape[0]).double()[:, None] * frequencies[None] * -direction
     cosine, sine = angle.cos().float()[:, None], angle.sin().float()[:, None]
@@ -141,7 +141,7 @@ def two_hops(rig: Rig, command: LoadCommand) -> dict[str, Any]:
 
 
 def readers(rig: Rig, command: LoadCommand, run_ends: int = 16) -> dict[str, Any]:
-    """Asked are all tokens of the question and the last of every run: what later passages read from earlier ones."""
+    """Attention of all tokens of the question and of the last tokens of every run."""
     recompute = command.recompute
     assert recompute is not None
     rig.load(replace(command, compute=(), recompute=None, token_ids=np.empty(0, np.int64)))

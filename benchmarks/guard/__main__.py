@@ -1,7 +1,8 @@
-"""The guard and the predicted KL on recorded distributions: ``record`` asks the engine, ``report`` reads and simulates.
+"""The guard and the predicted KL on recorded distributions: ``record`` runs the engine, ``report`` reads and simulates.
 
 Recorded: first-token lists and KL of every item and arm, on the real engine in process. Simulated: the traffic, which
-draws items with replacement, the sampling at 5 % and the order of requests. Each figure printed says which it is.
+draws items with replacement, the sampling at 5 % and the order of requests. Each printed figure is marked as one or the
+other.
 """
 
 from __future__ import annotations

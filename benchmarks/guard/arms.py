@@ -1,4 +1,4 @@
-"""Names of what is recorded and read: ``<arm>@<share>``. Sound blends and two faults, each at every budget."""
+"""Names of the recorded arms: ``<arm>@<fraction>``. Correct blends and two faults, each at every budget."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A law judged on items it has not seen: observations in, two folds out. For the reports of guard and laboratory."""
+"""A law evaluated on held-out items: observations in, two folds out. For the reports of guard and laboratory."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from semblend.contract import PlanShape
 
 
 def draw(dots: Sequence[tuple[PlanShape, float, float]], ceiling: float, path: Path) -> bool:
-    """Whether one was drawn: not without dots. On the diagonal the law is right; the dotted lines are the ceiling."""
+    """Whether a picture was drawn. On the diagonal the prediction is exact; the dotted lines are the ceiling."""
     if not dots:
         return False
     try:

@@ -1,7 +1,7 @@
 """Records first-token distributions and KL: sound blends, broken ones, cold ones. One JSON line per item and arm, 3 KB.
 
-Called by ``benchmarks.guard.inside`` in the engine's environment; rows are appended as they come. Items that were
-recorded whole before are passed over.
+Called by ``benchmarks.guard.inside`` in the engine's environment; rows are appended as they come. Items that are
+already complete are skipped.
 """
 
 from __future__ import annotations

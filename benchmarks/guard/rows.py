@@ -21,7 +21,7 @@ Row = dict[str, Any]
 
 
 def drop_torn(path: Path) -> set[str]:
-    """Items recorded whole. The last may have been broken off, even within a line: its rows are taken out."""
+    """Items that are complete. The last one may be incomplete, even within a line: its rows are removed."""
     text = path.read_text() if path.exists() else ""
     rows: list[Row] = [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
     whole = [row for row in rows if row["item"] != rows[-1]["item"]]

@@ -1,7 +1,8 @@
-"""Donors by their anchors: register, forget, and find every equal run, within a byte budget, while others are reading.
+"""Donors by their anchors: add, remove and find every equal run, within a byte budget, with concurrent readers.
 
 One writer at a time (a lock), any number of readers (no lock). ``find`` costs the recipient's own anchors, not the
-number of donors. Donors leave in order of use (second chance): what a plan used since the last sweep stays.
+number of donors. Donors are evicted in order of use (second chance): a donor that a plan used since the last sweep
+stays.
 """
 
 from __future__ import annotations
@@ -54,7 +55,9 @@ _ENDS: Final = 0  # slot 0 is the ring's sentinel: newest behind it, oldest befo
 
 
 def _watch_forks(index: AnchorIndex) -> None:
-    """In a forked child the parent's readers do not exist, and a writer caught in the act left its work half done."""
+    """In a forked child the parent's readers do not exist, and a writer that was active at the fork left its work
+    unfinished.
+    """
     reference = weakref.ref(index)
 
     def after_fork() -> None:
@@ -87,7 +90,9 @@ class FoundRuns(NamedTuple):
 
 
 class AnchorIndex:
-    """``fingerprint`` maps donor tokens to the anchors to index; it must be deterministic, as removal asks it again."""
+    """``fingerprint`` maps donor tokens to the anchors to index; it must be deterministic, because removal calls it
+    again.
+    """
 
     def __init__(
         self,
@@ -136,9 +141,9 @@ class AnchorIndex:
         return accounted_bytes(self._store, len(self._ids) - 1 - len(self._free_slots))
 
     def add(self, donor_id: str, tokens: NDArray[np.uint32], namespace: Namespace) -> list[str]:
-        """Make a donor findable, replacing one of the same id. Returns the ids that had to leave for it.
+        """Make a donor findable, replacing one of the same id. Returns the ids evicted for it.
 
-        A donor that does not fit is refused, and one of the same id is gone all the same: it was to be replaced.
+        A donor that does not fit raises an error; an older donor with the same id is removed in any case.
         """
         anchors = self._fingerprint(tokens)
         pages = -(-len(tokens) // PAGE)
@@ -178,7 +183,7 @@ class AnchorIndex:
             return True
 
     def tokens_of(self, donor_id: str) -> NDArray[np.uint32] | None:
-        """The donor's tokens, or None if it is not there (any more)."""
+        """The donor's tokens, or None if it is not registered (any more)."""
         with self._epochs.reading():
             slot = self._slots.get(donor_id)
             if slot is None:
@@ -222,7 +227,7 @@ class AnchorIndex:
         return FoundRuns(found, ids, tuple(slots), truncated)
 
     def reading(self) -> AbstractContextManager[None]:
-        """While this is held, no slot seen in it is given to another donor."""
+        """Inside the block, no slot that was read is given to another donor."""
         return self._epochs.reading()
 
     def shared_prefix(self, slot: int, tokens: NDArray[np.uint32]) -> int:
@@ -233,7 +238,7 @@ class AnchorIndex:
         return self._slots.get(donor_id)
 
     def confirm(self, donors: Sequence[tuple[str, int]]) -> frozenset[str]:
-        """Which of these donors are no longer the one in their slot; of the others, remember that a plan used them."""
+        """The donors that are no longer in their slot; the others are marked as used by a plan."""
         gone = frozenset(donor_id for donor_id, slot in donors if self._slots.get(donor_id) != slot)
         self._store.used[[slot for donor_id, slot in donors if donor_id not in gone]] = 1  # readers never wait
         return gone
@@ -241,7 +246,7 @@ class AnchorIndex:
     # -- writers, under the lock ------------------------------------------------------------------------------------
 
     def _link(self, slot: int, tokens: NDArray[np.uint32], anchors: AnchorSet, namespace: int) -> list[str]:
-        """Link all anchors, making room in the table or, by letting others go, in the budget, as often as it takes."""
+        """Link all anchors, growing the table or evicting donors as often as necessary."""
         tags = gram_tags(anchors.hashes, namespace)
         evicted: list[str] = []
         done = self._link_from(0, slot, tokens, anchors.positions, tags)
@@ -267,7 +272,7 @@ class AnchorIndex:
         return int(link_donor(self._store, slot, tokens, positions, tags, begin, self._gram, ceiling))
 
     def _make_room(self, need: int, keep: int | None) -> list[str]:
-        """Let donors go, the least used first, until ``need`` more bytes fit. ``keep`` is the slot being filled."""
+        """Evict donors, the least used first, until ``need`` more bytes fit. ``keep`` is the slot being filled."""
         evicted: list[str] = []
         while self.memory_bytes() + need > self.budget_bytes:
             oldest = self._oldest_unused(keep)

@@ -79,7 +79,7 @@ def release_nodes(store: Store, node: int) -> None:
 
 @kernel_part
 def context_token(store: Store, slot: int, position: int, gram: int, side: int, depth: int) -> int:
-    """The donor's token ``depth`` places behind (AFTER) or before (BEFORE) the gram at ``position``."""
+    """The donor's token ``depth`` places after (AFTER) or before (BEFORE) the gram at ``position``."""
     place = position + gram + depth if side == AFTER else position - 1 - depth
     if place < 0 or place >= store.donors[slot, DONOR_LENGTH]:
         return END
@@ -138,7 +138,7 @@ def push(store: Store, node: int, posting: int) -> None:
 
 @kernel_part
 def add_leaf(store: Store, node: int, token: int, posting: int) -> None:
-    """A new child of ``node`` with one posting, complete before a reader can come upon it."""
+    """A new child of ``node`` with one posting, complete before a reader can reach it."""
     child = new_node(store, node, token)
     push(store, child, posting)
     first = int(store.nodes[node, NODE_CHILD])
@@ -240,7 +240,7 @@ def part_above(store: Store, place: int, node: int, posting: int, gram: int, sid
 def insert_in_trie(store: Store, place: int, posting: int, gram: int, side: int) -> None:
     """Hang a posting of the gram at ``place`` where its context belongs.
 
-    A change of the trie's shape makes the version odd while it lasts: a reader that overlaps with it looks again.
+    A change of the trie's shape makes the version odd while it lasts: a reader that overlaps with it retries.
     """
     root = -head_of(store.table[place]) - 1
     node = root if side == AFTER else int(store.nodes[root, NODE_LINK])
@@ -270,7 +270,9 @@ def insert_in_trie(store: Store, place: int, posting: int, gram: int, side: int)
 
 @kernel_part
 def prune(store: Store, node: int) -> None:
-    """Take empty leaves out, upwards, as far as the root. What leaves keeps its parent, so a reader finds its way."""
+    """Remove empty leaves upwards to the root. A removed node keeps its parent link for readers that are still in
+    it.
+    """
     while store.nodes[node, NODE_PARENT] != 0:
         if store.nodes[node, NODE_COUNT] != 0 or store.nodes[node, NODE_CHILD] != 0:
             break

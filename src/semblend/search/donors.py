@@ -1,4 +1,4 @@
-"""Donor tokens in pages: copy in, compare, give back. The only place that touches token memory."""
+"""Donor tokens in pages: copy in, compare, release. The only place that touches token memory."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def size_class(pages: int) -> int:
 
 @kernel_part
 def write_tokens(store: Store, slot: int, tokens: NDArray[np.uint32]) -> None:
-    """Give the donor in ``slot`` pages and copy its tokens. The caller has made sure that there is room."""
+    """Give the donor in ``slot`` pages and copy its tokens. The caller ensures that there is room."""
     state = store.state
     count = (len(tokens) + PAGE - 1) >> PAGE_BITS
     bits = size_class(count)

@@ -1,4 +1,4 @@
-"""Readers without locks: what a writer removes is handed back for reuse only when no reader can still be looking at it.
+"""Readers without locks: what a writer removes is reused only when no reader can still see it.
 
 A reader notes the epoch in which it started. A writer unlinks first, then retires under a new epoch; the retired things
 are released once every reader still running started in that epoch or later.

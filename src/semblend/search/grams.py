@@ -1,4 +1,4 @@
-"""Who has this gram: a chain of at most CHAIN postings, or, beyond that, a pair of context tries.
+"""The donors of a gram: a chain of at most CHAIN postings, or, beyond that, a pair of context tries.
 
 A key of the table is a tag; what it stands for is compared as tokens and namespace wherever it matters, so grams whose
 tags collide share a probe sequence and nothing else.
@@ -143,13 +143,13 @@ def retire_tries(store: Store, place: int) -> None:
 
 @kernel_part
 def remove_posting(store: Store, posting: int, tag: int, tokens: NDArray[np.uint32], gram: int) -> None:
-    """Unlink one posting. Its own links stay as they are, so that a reader standing on it finds its way out."""
+    """Unlink one posting. Its own links stay as they are, so that a reader at this posting can continue."""
     slot = int(store.posts[posting, POST_DONOR])
     raw = int(store.posts[posting, POST_POSITION])
     namespace = int(store.donors[slot, DONOR_NAMESPACE])
     place, _ = find_gram(store, tag, namespace, tokens, position_of(raw), gram)
     if place < 0:
-        raise RuntimeError("the index does not know a posting it holds")
+        raise RuntimeError("corrupt index: a posting is missing from its gram")
     following = int(store.posts[posting, POST_NEXT])
     preceding = int(store.posts[posting, POST_PREV])
     if following != 0:

@@ -1,4 +1,4 @@
-"""The arrays the anchor index lives in, and what their columns mean.
+"""The arrays of the anchor index, and what their columns mean.
 
 Everything is a flat array so that compiled code can walk it without the interpreter, a million donors cost no Python
 objects, and memory can be stated: 4 bytes per token, 20 per posting, 8 per table place, 36 per context-trie node.
@@ -111,7 +111,7 @@ def allocate(budget_bytes: int, table: NDArray[np.int64]) -> Store:
 
 
 def accounted_bytes(store: Store, donors: int) -> int:
-    """Bytes held, including what readers still keep from being reused."""
+    """Bytes held, including memory that readers still prevent from being reused."""
     state: list[int] = store.state[:STATE_MAP_FREE].tolist()
     return (
         state[STATE_PAGE_USED] * PAGE_BYTES

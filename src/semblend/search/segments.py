@@ -1,6 +1,6 @@
 """Room for the hash table's segments: where each lives, and how one of them grows without stopping the others.
 
-A crowded segment moves to a new extent; the old one is handed back, memory included, once no reader can be in it. A
+A crowded segment moves to a new extent; the old one and its memory are released once no reader can be in it. A
 segment holds at most some hundred thousand keys, so a registration waits for milliseconds, however many donors there
 are. At most 21 keys are added per posting, far fewer than a segment has places free when it is called crowded.
 """
@@ -63,11 +63,11 @@ class SegmentSpace:
         begin = self._next
         self._next += size
         if self._next * 8 > len(self._mapping):
-            raise MemoryError("the table's address space is used up")
+            raise MemoryError("the address space of the hash table is exhausted")
         return begin
 
     def _give_back(self, begin: int, size: int) -> None:
-        """Zeroed again, and its memory returned to the system."""
+        """Zero the extent and return its memory to the system."""
         self._mapping.madvise(mmap.MADV_DONTNEED, begin * 8, size * 8)
         self._free.setdefault(size, []).append(begin)
         self.store.state[STATE_TABLE_PLACES] -= size

@@ -28,7 +28,7 @@ _ONE: Final = np.uint64(1)
 
 
 def gram_tags(hashes: NDArray[np.uint64], namespace: int) -> NDArray[np.int64]:
-    """Tags of grams in one namespace: equal content of two tenants does not even meet in the table."""
+    """Tags of grams in one namespace: equal content of two tenants has different tags."""
     tags: NDArray[np.int64] = _tags(hashes, np.uint64((namespace + 1) * int(_SEED) % (1 << 64)))
     return tags
 
@@ -103,7 +103,7 @@ def set_head(store: Store, place: int, head: int) -> None:
 
 @kernel
 def move_segment(store: Store, segment: int, begin: int, end: int) -> None:
-    """Copy the living keys of a segment to ``[begin, end)`` and let it live there. Readers finish in the old places."""
+    """Move the live keys of a segment to ``[begin, end)``. Readers finish in the old places."""
     extent = int(store.segments[segment, SEGMENT_EXTENT])
     old = extent >> 32
     count = 0

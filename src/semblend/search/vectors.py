@@ -86,9 +86,9 @@ class WindowIndex:
     """Window vectors of donors, searched within one namespace at a time.
 
     Memory: 1,040 bytes per window at 384 dimensions (see ``bytes_per_window``; resident memory measured: 971 at 20,000
-    windows, 1,039 at 200,000), so 24 KB for a donor of 5,000 word pieces, plus some 300 bytes per donor.
-    ``byte_budget`` bounds the sum; the donors used longest ago (added, or found by a search) leave first. After many
-    removals a graph may hold twice its share until it is rebuilt, which costs as much as adding what is left.
+    windows, 1,039 at 200,000), so 24 KB for a donor of 5,000 word pieces, plus about 300 bytes per donor.
+    ``byte_budget`` bounds the sum; the donors used longest ago (added, or found by a search) are evicted first. After
+    many removals a graph may hold twice its share until it is rebuilt, which costs as much as adding what is left.
 
     Precision: bf16 costs about half a per cent of recall@10 against float32; int8 would cost 14 %. Expansion is 256
     where the library's default is 64. Measured with clustered vectors, one core, per query window: at 20,000 windows
@@ -106,7 +106,7 @@ class WindowIndex:
         expansion_search: int = EXPANSION_SEARCH,
     ) -> None:
         if usearch_index is None:
-            raise MissingDependencyError("usearch", "embedder", "the search among window vectors")
+            raise MissingDependencyError("usearch", "embedder", "searching window vectors")
         self._dimensions = dimensions
         self._max_namespaces = max_namespaces
         self._max_windows = byte_budget // bytes_per_window(dimensions)
@@ -133,7 +133,7 @@ class WindowIndex:
         return self._windows * bytes_per_window(self._dimensions)
 
     def add(self, donor_id: str, namespace: Namespace, vectors: NDArray[np.float32]) -> tuple[str, ...]:
-        """Hold a donor's windows, in place of any it had before. Returns the donors that had to leave for it."""
+        """Add a donor's windows, replacing earlier ones. Returns the donors evicted for it."""
         self._require_shape(vectors)
         if not namespace.is_known:
             raise DonorError(f"namespace has unknown components: {', '.join(namespace.unknown_components())}")
@@ -164,7 +164,7 @@ class WindowIndex:
     def search(self, namespace: Namespace, vectors: NDArray[np.float32], limit: int) -> list[tuple[str, float]]:
         """The ``limit`` most similar donors with the best similarity any of their windows has to any query window.
 
-        Each query window asks for ``4 * limit`` neighbours (16 at least), because several may belong to one donor.
+        Each query window requests ``4 * limit`` neighbours (16 at least), because several may belong to one donor.
         """
         self._require_shape(vectors)
         with self._lock:

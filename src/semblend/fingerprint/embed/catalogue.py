@@ -1,4 +1,4 @@
-"""Embedders by name. Built-ins and third parties (entry points in "semblend.embedders") come in by the same door."""
+"""Embedders by name. Built-ins and third parties (entry points in "semblend.embedders") use the same registry."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def build_embedder(name: str, **options: Any) -> Embedder | None:
     """The embedder called ``name``, or ``None`` for ``none``. ``options`` go to its constructor.
 
     Raises ``MissingDependencyError`` when its packages are not installed, and ``ConfigurationError`` when the name is
-    unknown or its weights are not to be found. Loading a model takes seconds: call this at start-up.
+    unknown or its weights are not found. Loading a model takes seconds: call this at start-up.
     """
     try:
         factory = EMBEDDERS.get(name)

@@ -18,7 +18,7 @@ from semblend.fingerprint.embed.windows import MAX_WINDOWS
 
 
 class MiniLmEmbedder:
-    """On the CPU unless told otherwise: the GPU's memory belongs to the engine."""
+    """Runs on the CPU by default: the GPU's memory belongs to the engine."""
 
     name = "minilm"
 

@@ -1,4 +1,4 @@
-"""Windows in a model's own word pieces: as many as the model reads at once, so that nothing is silently cut off."""
+"""Windows in a model's own word pieces: as many as the model reads at once, so that nothing is silently truncated."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from semblend.fingerprint.embed.windows import MAX_WINDOWS, overlapping_windows
 
 
 class ModelWindows:
-    """Cuts a text into rows of token ids, special tokens included, all of one length: no padding, no mask to get wrong.
+    """Cuts a text into rows of token ids, special tokens included, all of one length: no padding and no mask.
 
     A window holds the model's maximal sequence less its special tokens. Neighbours overlap by an eighth.
     """
@@ -22,7 +22,7 @@ class ModelWindows:
         self._tokenizer.no_padding()
         specials = self._tokenizer.encode("").ids
         if len(specials) != 2:
-            raise ConfigurationError("only tokenizers that put one special token before a text and one behind it")
+            raise ConfigurationError("unsupported tokenizer: expected one special token before a text and one after it")
         self._before, self._behind = specials
         self._size = max_sequence - len(specials)
         self._overlap = self._size // 8

@@ -17,7 +17,7 @@ _COPIED: Final = ("config.json", "sentence_bert_config.json", "tokenizer.json", 
 
 
 class _HiddenStates(torch.nn.Module):
-    """The exporter wants positional tensors in and a tensor out."""
+    """The exporter needs positional tensors as input and one tensor as output."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ def export_minilm_to_onnx(source_dir: str | Path, target_dir: str | Path) -> Pat
     """Export a BERT-like sentence model with free batch and length. Returns the path of ``model.onnx``."""
     source, target = Path(source_dir), Path(target_dir)
     if not (source / "tokenizer.json").is_file():
-        raise WeightsNotFoundError(f"{source} holds no tokenizer.json, so it is not a model folder")
+        raise WeightsNotFoundError(f"{source} has no tokenizer.json, so it is not a model folder")
     target.mkdir(parents=True, exist_ok=True)
     model = AutoModel.from_pretrained(source, local_files_only=True, attn_implementation="eager")
     # Three tensors of their own: the exporter takes one tensor passed twice for one input.

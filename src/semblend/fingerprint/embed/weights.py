@@ -1,4 +1,4 @@
-"""Where a sentence model's files lie on this machine. Nothing is ever downloaded."""
+"""Where the files of a sentence model are on this machine. Nothing is ever downloaded."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def default_onnx_folder() -> Path:
 
 
 def find_minilm(location: str | Path | None = None) -> Path | None:
-    """The folder of the model: the given one, or that of an installed package that carries the weights.
+    """The folder of the model: the given one, or that of an installed package with the weights.
 
     ``None`` when there is no folder and ``location`` is not one either, so that only a cache by name is left to try.
     """
@@ -32,7 +32,7 @@ def find_minilm(location: str | Path | None = None) -> Path | None:
         if (folder / _CONFIGURATION).is_file():
             return folder
         if folder.exists():
-            raise WeightsNotFoundError(f"{folder} holds no {_CONFIGURATION}, so it is not a model folder")
+            raise WeightsNotFoundError(f"{folder} has no {_CONFIGURATION}, so it is not a model folder")
         return None
     for package in _WEIGHT_PACKAGES:
         spec = find_spec(package)

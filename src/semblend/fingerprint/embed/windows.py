@@ -15,11 +15,11 @@ Spans = NDArray[np.int64]
 def overlapping_windows(length: int, size: int, overlap: int, max_windows: int = MAX_WINDOWS) -> Spans:
     """Rows ``(start, end)`` of windows of ``size`` units, overlapping by ``overlap``, that cover ``[0, length)``.
 
-    The last window is moved back to end at ``length`` rather than cut short: a stub of a few words would be a vector of
-    nothing in particular.
+    The last window is moved back to end at ``length`` rather than cut short: the vector of a few words would be
+    meaningless.
     """
     if not 0 <= overlap < size:
-        raise ValueError("windows advance: 0 <= overlap < size")
+        raise ValueError("overlap must be at least 0 and below size")
     if length <= 0:
         return np.empty((0, 2), dtype=np.int64)
     starts = np.arange(0, max(1, length - overlap), size - overlap)
@@ -28,7 +28,7 @@ def overlapping_windows(length: int, size: int, overlap: int, max_windows: int =
 
 
 def content_windows(hashes: NDArray[np.uint64], radius: int, max_windows: int = MAX_WINDOWS) -> Spans:
-    """Rows ``(start, end)`` that divide ``[0, len(hashes))`` where the content says so, at local minima of its hashes.
+    """Rows ``(start, end)`` that divide ``[0, len(hashes))`` at local minima of the hashes of its content.
 
     The same passage is cut at the same places whatever precedes it, so its windows are equal sets of words and not
     merely overlapping ones. Windows have ``radius + 1`` to ``4 * radius`` units, about ``2 * radius`` on average; only
@@ -57,7 +57,7 @@ def spread(spans: Spans, max_windows: int) -> Spans:
 
 
 def _local_minima(hashes: NDArray[np.uint64], radius: int) -> NDArray[np.int64]:
-    """Positions smaller than the ``radius`` values before them and the ``radius`` values behind them."""
+    """Positions smaller than the ``radius`` values before them and the ``radius`` values after them."""
     if len(hashes) < 2 * radius + 1:
         return np.empty(0, dtype=np.int64)
     around = np.lib.stride_tricks.sliding_window_view(hashes, 2 * radius + 1)

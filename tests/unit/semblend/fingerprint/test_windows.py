@@ -60,7 +60,7 @@ def test_repeated_words_are_divided_by_length() -> None:
 
 @pytest.mark.parametrize(("size", "overlap"), [(4, 4), (4, -1)])
 def test_windows_must_advance(size: int, overlap: int) -> None:
-    with pytest.raises(ValueError, match="advance"):
+    with pytest.raises(ValueError, match="overlap"):
         overlapping_windows(10, size, overlap)
 
 
