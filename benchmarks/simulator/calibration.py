@@ -60,7 +60,7 @@ def main() -> int:
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.simulator.calibration", description=__doc__)
     parser.add_argument("--requests", type=int, default=120)
-    parser.add_argument("--most-prompt-tokens", type=int, default=3_000)
+    parser.add_argument("--max-prompt-tokens", "--most-prompt-tokens", type=int, default=3_000)
     parser.add_argument("--output-tokens", type=int, default=12)
     parser.add_argument("--pass-tokens", type=int, default=2_048, help="the engine's max_num_batched_tokens")
     parser.add_argument("--utilisation", type=float, default=0.8, help="of the server in the paced stretches")
@@ -81,7 +81,7 @@ def _collect(arguments: argparse.Namespace, trace: Path) -> CollectSummary | Non
         output=trace,
         plan=PlanOptions(
             requests=arguments.requests,
-            most_prompt_tokens=arguments.most_prompt_tokens,
+            max_prompt_tokens=arguments.max_prompt_tokens,
             output_tokens=arguments.output_tokens,
             utilisation=arguments.utilisation,
             seed=arguments.seed,
@@ -105,13 +105,13 @@ def _collect(arguments: argparse.Namespace, trace: Path) -> CollectSummary | Non
 def _collected(options: CollectOptions) -> CollectSummary:
     done = 0
 
-    def told(_: Served) -> None:
+    def report(_: Served) -> None:
         nonlocal done
         done += 1
         if done % 20 == 0:
             progress(f"{done} of {options.plan.requests} requests")
 
-    summary = collect_from_server(options, told)
+    summary = collect_from_server(options, report)
     progress(f"collected: {json.dumps(asdict(summary))}")
     load, cores = os.getloadavg()[0], count_cores(CORES)
     if load > cores + 1:

@@ -67,7 +67,7 @@ def sample_trace(trace: BlockTrace, rate: float, draw: int = 0) -> BlockTrace:
 
 
 def take_requests(trace: BlockTrace, requests: npt.NDArray[np.int64], name: str) -> BlockTrace:
-    """The named requests in their order, their nodes numbered anew as first seen."""
+    """These requests in order, with nodes renumbered by first occurrence."""
     lengths = np.diff(trace.offsets)[requests]
     offsets = np.zeros(requests.size + 1, dtype=np.int64)
     np.cumsum(lengths, out=offsets[1:])
@@ -103,8 +103,8 @@ def _in_order_of_sight(ids: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int32
 
 
 def _renumbered(parents: npt.NDArray[np.int32], kept: npt.NDArray[np.int32], node_count: int) -> npt.NDArray[np.int32]:
-    """A parent is referred to by whoever refers to its child, so it is always among the kept."""
-    new = np.full(node_count + 1, -1, dtype=np.int32)  # the last place answers for -1, the root's parent
+    """Any request that refers to a child refers to its parent, so every parent is kept."""
+    new = np.full(node_count + 1, -1, dtype=np.int32)  # the last entry stands for -1, the parent of a root
     new[kept] = np.arange(kept.size, dtype=np.int32)
     return new[parents]
 

@@ -1,4 +1,4 @@
-"""The front door: one trace through one cache, compiled where the policies are, plain Python on request."""
+"""Simulate one trace through one cache: compiled if both policies are, in plain Python on request."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def simulate(
     reference: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> Replay:
-    """Serve the requests in order. `options` holds the policies' own, as {"admit": {...}, "evict": {...}}.
+    """Serve the requests in order. `options` are those of the policies, as {"admit": {...}, "evict": {...}}.
 
-    A policy without compiled hooks runs in the plain-Python simulator, as everything does with `reference`.
+    A policy without compiled hooks runs in the plain-Python simulator, as does any policy with `reference`.
     """
     spec = cache_spec(capacity=capacity, admit=admit, evict=evict, model=model, unit=unit, options=options, seed=seed)
     if reference or spec.evict.hooks is None or spec.admit.hooks is None:

@@ -114,7 +114,7 @@ def _enter(cache: Cache, evict: Any, admit: Any, tally: Tally, node: int) -> boo
 
 
 def _look_up(cache: Cache, evict: Any, admit: Any, tally: Tally, nodes: NDArray[np.int32]) -> tuple[int, int, int]:
-    """Count and touch the hits; how many, their tokens, and (tree) where the first absent block stands."""
+    """Count and touch the hits; how many, their tokens, and (tree) the position of the first absent block."""
     is_tree = cache.counts[IS_TREE] != 0
     hits = 0
     hit_tokens = 0

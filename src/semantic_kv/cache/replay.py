@@ -72,7 +72,7 @@ class CompiledReplay:
         return self._children.nbytes + self._pinned.nbytes + _bytes(self._evict) + _bytes(self._admit)
 
     def feed(self, chunk: BlockTrace, progress: Callable[[int], None] | None = None) -> None:
-        """Serve the requests of one chunk. `progress` hears how many requests are done since its last call."""
+        """Serve the requests of one chunk. `progress` gets the number of requests served since its last call."""
         trace = self.spec.columns_of(chunk)
         self._grow(trace.node_count)
         self._trace_name = trace.name
@@ -114,7 +114,7 @@ class CompiledReplay:
             self._hit_tokens.append(hit_tokens)
 
     def _step(self, requests: int, is_watched: bool) -> int:
-        """Entering compiled code costs about a millisecond, so it is entered only as often as someone looks."""
+        """Entering compiled code costs about a millisecond, so it is entered only when a sample or progress is due."""
         if self._evict_hooks.weights is not None:
             return self._timeline.stride
         return -(-requests // 20) if is_watched else requests
@@ -175,7 +175,7 @@ class CompiledReplay:
             return
         room = node_count if self._evict is None else max(node_count, known + known // 2)
         if room > np.iinfo(np.int32).max // 2:
-            raise ContractError("a trace holds more than 2^30 distinct blocks; split it or sample it (SHARDS)")
+            raise ContractError("a trace has more than 2^30 distinct blocks; split it or sample it (SHARDS)")
         spec = self.spec
         self._children = _extended(self._children, np.full(room, -1, np.int32))
         self._pinned = _extended(self._pinned, np.zeros(room, np.uint8))

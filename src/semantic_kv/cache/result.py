@@ -1,4 +1,4 @@
-"""What one run of one trace through one cache gave: totals, per request, per label, over time."""
+"""The result of one trace through one cache: totals, per request, per label, over time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Replay:
     prompt_tokens: int
     hit_tokens: int
     admitted: int
-    refused: int  # missed blocks that did not enter, whoever refused them
+    refused: int  # missed blocks that were not admitted, for any reason
     evicted: int
     per_request_hit_blocks: NDArray[np.int32]
     per_request_hit_tokens: NDArray[np.int32]
@@ -38,7 +38,7 @@ class Replay:
     evictions_by_label: NDArray[np.int64]
     used_over_time: NDArray[np.int64]  # rows (requests served, capacity in use), at most 512
     weights_over_time: NDArray[np.float64] | None  # one row a row of `used_over_time`, one column a label
-    seconds: float  # of the requests alone: no loading, no compiling
+    seconds: float  # serving the requests only, without loading and compiling
 
     @property
     def hit_ratio(self) -> float | None:

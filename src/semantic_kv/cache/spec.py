@@ -1,4 +1,4 @@
-"""One cache to simulate: its size, its model and its two policies; what both simulators are built from."""
+"""One cache to simulate: its size, its cache model and its two policies. Both simulators are built from it."""
 
 from __future__ import annotations
 
@@ -56,16 +56,16 @@ def cache_spec(
     options: Options | None = None,
     seed: int = 0,
 ) -> CacheSpec:
-    """Names and numbers as a user gives them; everything wrong with them is said here."""
+    """Checks the names and numbers a user gives; every error about them is raised here."""
     if capacity < 0:
         raise ConfigurationError(f"capacity must not be negative, got {capacity}")
     if model not in CACHE_MODELS:
         raise ConfigurationError(f"model must be one of {', '.join(CACHE_MODELS)}, got '{model}'")
     if unit not in UNITS:
         raise ConfigurationError(f"unit must be one of {', '.join(UNITS)}, got '{unit}'")
-    strangers = sorted(set(options or {}) - {"admit", "evict"})
-    if strangers:
-        raise ConfigurationError(f"options are given under 'admit' and 'evict', not under {', '.join(strangers)}")
+    unknown = sorted(set(options or {}) - {"admit", "evict"})
+    if unknown:
+        raise ConfigurationError(f"options are given under 'admit' and 'evict', not under {', '.join(unknown)}")
     given = options or {}
     admitting, evicting = admission(admit), eviction(evict)
     return CacheSpec(

@@ -1,13 +1,13 @@
-"""Fit the latency model to a collected trace, judge it on later requests, write the evidence.
+"""Fit the latency model to a collected trace, test it on later requests, and write the results.
 
 For the command line (``semantic-kv calibrate``) and notebooks:
 
 - ``calibrate_records(records, name=..., options=FitOptions(...)) -> Calibration`` from ``semantic_kv.trace.v1``
-  records, ``calibrate_trace(block_trace, options)`` from columns. Both raise ``ContractError`` (one line, what to
-  collect) where the trace is too small or too uniform; nothing falls back to default coefficients.
+  records, ``calibrate_trace(block_trace, options)`` from columns. Both raise ``ContractError`` (one line: what to
+  collect) if the trace is too small or too uniform; they never fall back to default coefficients.
 - ``write_calibration(calibration, directory) -> list[Path]``: ``calibration.json``, ``calibration.md`` and
-  ``observed_vs_modelled_ttft.png`` (left out, and not in the list, where matplotlib is missing).
-- ``summarize(calibration) -> str``: what to print. ``calibration.held_out_mdape``: the figure to judge by.
+  ``observed_vs_modelled_ttft.png`` (omitted, also from the list, if matplotlib is missing).
+- ``summarize(calibration) -> str``: the text to print. ``calibration.held_out_mdape``: the error to judge the fit by.
 - ``read_latency_model(path) -> (LatencyModel, Engine | None)``: a written calibration, for replays and the service.
 """
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from semantic_kv.calibrate.observations import Observations
 from semantic_kv.calibrate.result import Calibration, Interval, RungResult, score
 from semantic_kv.calibrate.rungs import RUNGS, Rung, alone_matrix, fit_rung, predict_ttft_ms
-from semantic_kv.calibrate.solve import unexplained_share
+from semantic_kv.calibrate.solve import unexplained_fraction
 from sembase.errors import ConfigurationError, ContractError
 from sembase.latency import Engine, Floats, LatencyModel
 
@@ -24,45 +24,47 @@ _MIN_OVERLAPPING: Final = 8
 
 
 def require_enough(fitted: Observations, held_out: Observations) -> None:
-    """Raises where the trace is too small, or its prompts too alike, to say anything."""
+    """Raise if the trace has too few requests, or prompts of too similar lengths, for a fit."""
     skipped = "; ".join(f"{count} skipped: {reason}" for reason, count in fitted.skipped.items())
     note = f" ({skipped})" if skipped else ""
     if len(fitted) < MIN_FITTED or len(held_out) < MIN_HELD_OUT:
         raise ContractError(
-            f"not calibrated: {len(fitted)} usable requests to fit and {len(held_out)} to hold out; it takes at least "
+            f"not calibrated: {len(fitted)} usable requests to fit and {len(held_out)} to hold out; the minimum is "
             f"{MIN_FITTED} and {MIN_HELD_OUT}{note}. Collect more requests"
         )
     tokens = fitted.uncached_tokens
     low, middle, high = (float(value) for value in np.quantile(tokens, [0.05, 0.5, 0.95]))
     if high - low < _MIN_SPREAD * max(middle, 1.0) or np.unique(tokens).size < _MIN_DISTINCT:
         raise ContractError(
-            f"not calibrated: 90 % of the requests computed {low:.0f} to {high:.0f} uncached tokens, too alike to tell "
-            "a price per token from a fixed one. Collect prompts of different lengths"
+            f"not calibrated: 90 % of the requests computed {low:.0f} to {high:.0f} uncached tokens; too similar to "
+            "separate a price per token from a fixed price. Collect prompts of different lengths"
         )
 
 
 def refusal(rung: Rung, fitted: Observations) -> str | None:
-    """Why the rung cannot be fitted on these observations; None when it can."""
+    """Why this rung cannot be fitted to these observations; None if it can."""
     if rung.queueing:
         overlapping = int(fitted.overlapping().sum())
         if overlapping < _MIN_OVERLAPPING:
             return (
-                f"{overlapping} of {len(fitted)} requests met a busy server; a queue cannot be fitted on fewer than "
+                f"{overlapping} of {len(fitted)} requests arrived at a busy server; fitting a queue needs at least "
                 f"{_MIN_OVERLAPPING}"
             )
         if not np.isfinite(fitted.total_ms).any():
-            return "no total latencies, so the price of a pass cannot be told from the fixed part"
+            return "no total latencies, so the price of a pass cannot be separated from the fixed part"
         return None
     relative = alone_matrix(rung, fitted) / fitted.ttft_ms[:, None]
     for column, name in enumerate(rung.coefficients):
-        if unexplained_share(relative, column) < _MIN_UNEXPLAINED:
-            return f"{name} cannot be told apart from the other terms on these prompts"
+        if unexplained_fraction(relative, column) < _MIN_UNEXPLAINED:
+            return f"{name} cannot be separated from the other terms on these prompts"
     return None
 
 
-_SIMPLER_MAY_LOSE: Final = 1.05
+_SIMPLER_TOLERANCE: Final = 1.05
 _CONFIDENCE: Final = (0.025, 0.975)
-NO_EVIDENCE: Final = "the times of this trace are those of a mock, or invented: the fit is evidence of nothing"
+NO_EVIDENCE: Final = (
+    "the times of this trace come from a mock or are invented: the fit says nothing about a real server"
+)
 _MAX_RESAMPLES: Final = 5_000
 _STRETCHES: Final = 4
 Mask = npt.NDArray[np.bool_]
@@ -70,8 +72,8 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class FitOptions:
-    """``rung`` None lets the trace choose. ``resamples`` 0 leaves the intervals out. ``run_length``: requests that are
-    resampled together, because neighbours in time share what disturbed them."""
+    """``rung`` None selects the model by cross-validation. ``resamples`` 0 omits the intervals. ``run_length``:
+    requests that are resampled together, because neighbours in time share disturbances."""
 
     rung: str | None = None
     held_out_share: float = 0.3
@@ -83,20 +85,22 @@ class FitOptions:
     def __post_init__(self) -> None:
         if self.rung is not None and self.rung not in {rung.name for rung in RUNGS}:
             raise ConfigurationError(
-                f"unknown model '{self.rung}'; known: {', '.join(rung.name for rung in RUNGS)}, or leave it out"
+                f"unknown model '{self.rung}'; known: {', '.join(rung.name for rung in RUNGS)}, or omit it"
             )
         if not 0.1 <= self.held_out_share <= 0.5:
-            raise ConfigurationError(f"the held-out share is {self.held_out_share}; it lies between 0.1 and 0.5")
+            raise ConfigurationError(f"invalid held-out share {self.held_out_share} (must be between 0.1 and 0.5)")
         if not 0 <= self.resamples <= _MAX_RESAMPLES or self.run_length < 1:
-            raise ConfigurationError(f"resamples lie between 0 and {_MAX_RESAMPLES:,}, the run length above 0")
+            raise ConfigurationError(
+                f"resamples must be between 0 and {_MAX_RESAMPLES:,}, and the run length at least 1"
+            )
 
 
 def calibrate(seen: Observations, options: FitOptions | None = None) -> Calibration:
-    """Raises ``ContractError`` where the trace cannot carry a fit; it never falls back to default coefficients."""
+    """Raises ``ContractError`` if the trace does not support a fit; never falls back to default coefficients."""
     chosen_options = options or FitOptions()
     held_out = _latest(len(seen), chosen_options.held_out_share)
     require_enough(seen.rows(~held_out), seen.rows(held_out))
-    results = tuple(_climb(rung, seen, held_out, chosen_options) for rung in RUNGS)
+    results = tuple(_fit_and_score(rung, seen, held_out, chosen_options) for rung in RUNGS)
     chosen = _choose(results, chosen_options.rung)
     rung = next(each for each in RUNGS if each.name == chosen.name)
     assert chosen.model is not None
@@ -117,8 +121,8 @@ def calibrate(seen: Observations, options: FitOptions | None = None) -> Calibrat
     )
 
 
-def _climb(rung: Rung, seen: Observations, held_out: Mask, options: FitOptions) -> RungResult:
-    """The later requests are in the queue of the earlier ones but never in their fit: their weight is 0."""
+def _fit_and_score(rung: Rung, seen: Observations, held_out: Mask, options: FitOptions) -> RungResult:
+    """Held-out requests are in the simulated queue but not in the fit: their weight is 0."""
     refused = refusal(rung, seen.rows(~held_out))
     if refused is not None:
         return RungResult(rung.name, None, refused)
@@ -145,13 +149,13 @@ def _choose(results: tuple[RungResult, ...], wanted: str | None) -> RungResult:
     if not able:
         raise ContractError(f"not calibrated: {results[0].refused}. Collect prompts of different lengths")
     least = min(error for _, error in able)
-    # Simpler first: a term has to earn its place.
-    return next(each for each, error in able if error <= _SIMPLER_MAY_LOSE * least)
+    # Simpler first: a term must improve the prediction.
+    return next(each for each, error in able if error <= _SIMPLER_TOLERANCE * least)
 
 
 def _cross_error(rung: Rung, seen: Observations, fitted: Mask, options: FitOptions, near: LatencyModel) -> float:
-    """Mean absolute log error on stretches of time left out in turn. All within the fitted requests: the held-out ones
-    choose nothing."""
+    """Mean absolute log error, cross-validated over stretches of time. Uses the fitted requests only: the held-out ones
+    do not influence the choice."""
     engine = options.engine if rung.queueing else None
     errors: list[Floats] = []
     for stretch in np.array_split(np.flatnonzero(fitted), _STRETCHES):
@@ -190,10 +194,10 @@ def _resampled(count: int, places: npt.NDArray[np.int64], run_length: int, draws
     return np.bincount(places[taken], minlength=count).astype(np.float64)
 
 
-def _latest(count: int, share: float) -> Mask:
-    """The last requests in time: a model is used on what comes after it was made."""
+def _latest(count: int, fraction: float) -> Mask:
+    """The latest requests: a model is used on requests that come after it was fitted."""
     chosen = np.zeros(count, dtype=np.bool_)
-    chosen[count - round(count * share) :] = True
+    chosen[count - round(count * fraction) :] = True
     return chosen
 
 
@@ -205,8 +209,8 @@ def _notes(seen: Observations, rung: Rung, chosen: RungResult, results: tuple[Ru
             refused.setdefault(each.refused, []).append(each.name)
     notes += [f"{', '.join(names)}: not fitted, {reason}" for reason, names in refused.items()]
     if not chosen.converged:
-        notes.append("the fit and the simulated queue did not settle on each other; the best seen is used")
+        notes.append("the fit and the simulated queue did not converge; the best coefficients found are used")
     zero = [name for name in rung.coefficients if getattr(chosen.model, name) == 0.0]
     if zero:
-        notes.append(f"held at their bound of 0: {', '.join(zero)}")
+        notes.append(f"at their lower bound of 0: {', '.join(zero)}")
     return tuple(notes)

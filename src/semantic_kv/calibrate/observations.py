@@ -1,4 +1,4 @@
-"""A collected trace -> the arrays a fit needs. What a record does not say is skipped and counted, never zero."""
+"""A collected trace in, the arrays for a fit out. Requests with missing values are skipped and counted, never zero."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from sembase.trace.columns import BlockTrace
 from sembase.trace.record import TraceRecord
 
 NO_TTFT = "no observed TTFT"
-NO_CACHED = "the server did not say how many tokens were cached"
-BAD_COUNTS = "more tokens cached than the prompt has"
+NO_CACHED = "the server did not report cached tokens"
+BAD_COUNTS = "more cached tokens than prompt tokens"
 Longs = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Observations:
-    """One row per usable request, in order of arrival. ``total_ms`` is nan where only the first token was timed.
+    """One row per usable request, in order of arrival. ``total_ms`` is nan if only the first token was timed.
 
-    ``output_tokens`` 1 where it was not told: the first token alone is certain. ``invented``: how many of the requests
-    say of themselves that no server was timed.
+    ``output_tokens`` is 1 if unknown: only the first token is certain. ``invented``: number of requests that are marked
+    as not timed on a server.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Observations:
         return replace(self, **{name: getattr(self, name)[chosen] for name in _COLUMNS})
 
     def overlapping(self) -> npt.NDArray[np.bool_]:
-        """Which requests arrived while an earlier one was still being served, as far as it was timed."""
+        """Which requests arrived while an earlier one was being served, as far as known."""
         known = np.where(np.isnan(self.total_ms), self.ttft_ms, self.total_ms)
         busy_until = np.maximum.accumulate(self.arrival_ms + known)
         met = np.zeros(len(self), dtype=np.bool_)
@@ -56,7 +56,7 @@ _COLUMNS = ("arrival_ms", "uncached_tokens", "cached_tokens", "output_tokens", "
 
 
 def observations_from_records(records: Iterable[TraceRecord], name: str = "trace") -> Observations:
-    """From ``semantic_kv.trace.v1`` records. Requests marked ``warm_up`` in their metadata are left out."""
+    """From ``semantic_kv.trace.v1`` records. Requests marked ``warm_up`` in their metadata are skipped."""
     rows: list[tuple[float, int, int, int, float, float]] = []
     skipped: Counter[str] = Counter()
     invented = 0
@@ -105,7 +105,7 @@ def observations_from_trace(trace: BlockTrace) -> Observations:
 
 
 def _tokens(prompt: int, hit: int | None, prefill: int | None) -> tuple[int | None, int | None]:
-    """Cached and uncached tokens; one of them may follow from the other and the length of the prompt."""
+    """Cached and uncached tokens; either may be derived from the other and the prompt length."""
     if hit is None and prefill is None:
         return None, None
     if hit is None:

@@ -12,9 +12,9 @@ import numpy.typing as npt
 from sembase.latency import CALIBRATION_SCHEMA, Engine, Floats, LatencyModel
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Scores:
-    """``r2`` is None where the observed times do not vary; below 0 the mean would have been the better guess.
+    """``r2`` is None if the observed times do not vary; below 0, the mean would have predicted better.
 
     Residuals are observed minus predicted.
     """
@@ -34,7 +34,7 @@ class Scores:
 
 
 def score(observed_ms: Floats, predicted_ms: Floats) -> Scores | None:
-    """None where there is nothing to score."""
+    """None if there are no requests."""
     if observed_ms.size == 0:
         return None
     residual = observed_ms - predicted_ms
@@ -56,10 +56,10 @@ def score(observed_ms: Floats, predicted_ms: Floats) -> Scores | None:
 
 @dataclass(frozen=True, slots=True)
 class RungResult:
-    """One rung of the ladder. ``refused`` says why it was not fitted; then there is no model and no score.
+    """One candidate model (a rung, from simple to complex). ``refused`` is why it was not fitted; it then has no score.
 
-    ``choice_error`` is the mean absolute log error on stretches of the fitted requests left out in turn; by it the rung
-    is chosen, and the held-out requests choose nothing.
+    ``choice_error`` is the cross-validated mean absolute log error on stretches of the fitted requests. The rung is
+    chosen by it; the held-out requests do not influence the choice.
     """
 
     name: str
@@ -91,11 +91,11 @@ class Interval:
     resamples: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """The chosen rung with its evidence. ``engine`` is None where requests are modelled as alone on the server.
+    """The chosen rung and how it was chosen. ``engine`` is None if requests are modelled as alone on the server.
 
-    ``held_out`` says for each request of the arrays whether it was kept out of the fit: the latest ones.
+    ``held_out`` marks the requests that were held out of the fit, which are the latest ones.
     """
 
     trace: str
@@ -138,7 +138,7 @@ class Calibration:
             "skipped": dict(self.skipped),
             "notes": list(self.notes),
             "requests": [
-                {"observed_ms": float(seen), "predicted_ms": float(said), "held_out": bool(out)}
-                for seen, said, out in zip(self.observed_ms, self.predicted_ms, self.held_out, strict=True)
+                {"observed_ms": float(seen), "predicted_ms": float(predicted), "held_out": bool(out)}
+                for seen, predicted, out in zip(self.observed_ms, self.predicted_ms, self.held_out, strict=True)
             ],
         }

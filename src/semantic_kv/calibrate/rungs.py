@@ -1,4 +1,4 @@
-"""The ladder of models a trace may support, and the fit of one rung: observations and row weights in, a model out."""
+"""The candidate models (rungs, from simple to complex), and the fit of one: observations, weights in, model out."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from semantic_kv.latency.batching import WORK, batched_times
 from sembase.latency import PAIRS_PER_UNIT, Engine, Floats, LatencyModel, attended_pairs
 
 _ROUNDS: Final = 40
-_ROUNDS_FROM_NEAR: Final = 10
-_SETTLED: Final = 1e-4
+_ROUNDS_WITH_START: Final = 10
+_CONVERGED: Final = 1e-4
 _MIN_PREDICTED_MS: Final = 0.1
 _DAMPED_AFTER: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """``terms`` beside ``base_ms``; ``queueing``: requests share the simulated engine, else each is alone."""
+    """``terms`` besides ``base_ms``. ``queueing``: requests share the simulated engine; otherwise each is alone."""
 
     name: str
     terms: tuple[str, ...]
@@ -45,7 +45,7 @@ RUNGS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class RungFit:
-    """``converged``: the schedule the coefficients were fitted on is the one they lead to (trivially, if alone)."""
+    """``converged``: the fitted coefficients reproduce the schedule they were fitted on (always, without a queue)."""
 
     model: LatencyModel
     rounds: int
@@ -55,9 +55,9 @@ class RungFit:
 def fit_rung(
     rung: Rung, seen: Observations, weights: Floats, engine: Engine, near: LatencyModel | None = None
 ) -> RungFit:
-    """Relative errors count, and outliers count less. ``weights`` 0 keeps a request in the queue but out of the fit.
+    """Minimises relative errors with less weight for outliers. Weight 0 keeps a request in the queue, out of the fit.
 
-    ``near`` is where to begin, if a similar fit is known.
+    ``near`` is the starting point, if a similar fit is known.
     """
     if rung.queueing:
         return _fit_queue(rung, seen, weights, engine, near)
@@ -65,7 +65,7 @@ def fit_rung(
 
 
 def predict_ttft_ms(seen: Observations, model: LatencyModel, engine: Engine | None) -> Floats:
-    """Modelled TTFT of every request from arrivals and token counts alone; no observed time enters."""
+    """Modelled TTFT of every request from arrivals and token counts alone; observed times are not used."""
     if engine is None:
         return model.ttft_ms(seen.uncached_tokens, seen.cached_tokens)
     times = batched_times(seen.arrival_ms, seen.uncached_tokens, seen.cached_tokens, seen.output_tokens, model, engine)
@@ -73,7 +73,7 @@ def predict_ttft_ms(seen: Observations, model: LatencyModel, engine: Engine | No
 
 
 def alone_matrix(rung: Rung, seen: Observations) -> Floats:
-    """The amounts a request alone on the server asks for, one column per coefficient of the rung."""
+    """The work of each request alone on the server, one column per coefficient of the rung."""
     amounts: dict[str, Floats] = {
         "base_ms": np.ones(len(seen)),
         _TOKEN: seen.uncached_tokens.astype(np.float64),
@@ -86,23 +86,23 @@ def alone_matrix(rung: Rung, seen: Observations) -> Floats:
 
 
 def _fit_alone(rung: Rung, seen: Observations, weights: Floats) -> LatencyModel:
-    """Errors are taken relative to the observed time: without a queue, those who waited are outliers on one side, and
-    this keeps them from raising everybody's price. (With a queue that would be a bias; there the prediction scales.)"""
+    """Errors are relative to the observed time: without a queue, requests that waited are one-sided outliers, and this
+    keeps them from raising all prices. (With a queue this would be a bias: errors are relative to predictions.)"""
     return _model(rung, robust_non_negative(alone_matrix(rung, seen), seen.ttft_ms, weights / seen.ttft_ms**2))
 
 
 def _fit_queue(rung: Rung, seen: Observations, weights: Floats, engine: Engine, near: LatencyModel | None) -> RungFit:
-    """Given the schedule, every time is linear in the coefficients; the fit and the schedule are repeated in turn until
-    they agree. The coefficients that predicted best on the way are kept, should they never."""
+    """Given the schedule, every time is linear in the coefficients. Fit and schedule alternate until they agree; if
+    they never do, the coefficients that predicted best are returned."""
     model = near or _starting_point(seen, weights)
     best, best_error, converged, rounds = model, np.inf, False, 0
     last: Floats | None = None
-    for rounds in range(1, (_ROUNDS if near is None else _ROUNDS_FROM_NEAR) + 1):
+    for rounds in range(1, (_ROUNDS if near is None else _ROUNDS_WITH_START) + 1):
         matrix, target, row_weights, predicted = _queue_rows(rung, seen, weights, model, engine)
         error = _weighted_error(seen.ttft_ms, predicted, weights)
         if error < best_error:
             best, best_error = model, error
-        if last is not None and float(np.max(np.abs(predicted - last) / seen.ttft_ms)) < _SETTLED:
+        if last is not None and float(np.max(np.abs(predicted - last) / seen.ttft_ms)) < _CONVERGED:
             converged = True
             break
         last = predicted
@@ -116,7 +116,7 @@ def _fit_queue(rung: Rung, seen: Observations, weights: Floats, engine: Engine, 
 def _queue_rows(
     rung: Rung, seen: Observations, weights: Floats, model: LatencyModel, engine: Engine
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """One row per first token and, where the total was timed, one per decoding: it alone tells a step from the base."""
+    """One row per first token and, if the total was timed, one per decode: it separates the step from the base."""
     times = batched_times(seen.arrival_ms, seen.uncached_tokens, seen.cached_tokens, seen.output_tokens, model, engine)
     columns = [WORK.index(name) for name in rung.terms]
     first = np.column_stack([np.ones(len(seen)), times.first_token_work[:, columns]])
@@ -125,7 +125,7 @@ def _queue_rows(
     after = np.column_stack([np.zeros(int(timed.sum())), times.decode_work[timed][:, columns]])
     predicted = times.first_token_ms - seen.arrival_ms
     predicted_decode = (times.finish_ms - times.first_token_ms)[timed]
-    # The first guess prices no decoding; until a pass has a price the observed time is the better scale.
+    # The starting point has no price for decoding; until a pass has one, the observed time is the better scale.
     scale = np.concatenate([predicted, np.where(predicted_decode > 0.0, predicted_decode, decode_ms[timed])])
     target = np.concatenate([seen.ttft_ms, decode_ms[timed]])
     row_weights = np.concatenate([weights, weights[timed]]) / np.maximum(scale, _MIN_PREDICTED_MS) ** 2
@@ -133,7 +133,7 @@ def _queue_rows(
 
 
 def _starting_point(seen: Observations, weights: Floats) -> LatencyModel:
-    """From requests that met an idle server, if there are some of them; else from all, which exaggerates a little."""
+    """From requests that arrived at an idle server, if there are enough; else from all (slightly too high)."""
     idle = ~seen.overlapping() & (weights > 0.0)
     chosen = idle if int(idle.sum()) >= 10 else weights > 0.0
     return _fit_alone(RUNGS[0], seen.rows(chosen), weights[chosen])
@@ -144,7 +144,7 @@ def _weighted_error(observed: Floats, predicted: Floats, weights: Floats) -> flo
 
 
 def _model(rung: Rung, found: Floats) -> LatencyModel:
-    """Terms the rung does not have cost nothing in its model."""
+    """Terms that the rung does not have cost nothing in its model."""
     values = dict.fromkeys(("base_ms", _TOKEN, _PAIRS, _CACHED, _STEP, _STREAM), 0.0)
     values |= {name: float(value) for name, value in zip(rung.coefficients, found, strict=True)}
     return LatencyModel(**values, source="calibrated")

@@ -22,7 +22,7 @@ def non_negative(matrix: Floats, target: Floats) -> Floats:
     gram, toward = scaled.T @ scaled, scaled.T @ target
     count = gram.shape[0]
     unbound = _solved(gram, toward)
-    if (unbound >= 0.0).all():  # then no bound is active, and this is the optimum
+    if (unbound >= 0.0).all():  # no bound is active, so this is the optimum
         return np.asarray(unbound / scale, dtype=np.float64)
     free = np.zeros(count, dtype=np.bool_)
     solution = np.zeros(count)
@@ -38,7 +38,7 @@ def non_negative(matrix: Floats, target: Floats) -> Floats:
 
 
 def _feasible(gram: Floats, toward: Floats, start: Floats, free: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Floats:
-    """The least squares over the free coefficients; whoever would turn negative on the way is fixed at zero again."""
+    """Least squares over the free coefficients; a coefficient that would become negative is fixed at zero again."""
     current = start
     while True:
         wanted = np.zeros_like(current)
@@ -58,12 +58,12 @@ def _feasible(gram: Floats, toward: Floats, start: Floats, free: np.ndarray[tupl
 def _solved(gram: Floats, toward: Floats) -> Floats:
     try:
         return np.asarray(np.linalg.solve(gram, toward), dtype=np.float64)
-    except np.linalg.LinAlgError:  # two columns say the same: any of their mixtures is a solution
+    except np.linalg.LinAlgError:  # linearly dependent columns: any of their mixtures is a solution
         return np.asarray(np.linalg.lstsq(gram, toward, rcond=None)[0], dtype=np.float64)
 
 
 def robust_non_negative(matrix: Floats, target: Floats, weights: Floats) -> Floats:
-    """Weighted fit in which residuals beyond what the bulk shows count by their size, not its square (Huber)."""
+    """Weighted fit in which large residuals count by their size, not its square (Huber)."""
     root = np.sqrt(weights)[:, None]
     rows, wanted = matrix * root, target * root[:, 0]
     solution = non_negative(rows, wanted)
@@ -75,15 +75,15 @@ def robust_non_negative(matrix: Floats, target: Floats, weights: Floats) -> Floa
             break
         trust = np.sqrt(np.minimum(1.0, _HUBER * spread / np.maximum(residual, 1e-12)))
         updated = non_negative(rows * trust[:, None], wanted * trust)
-        settled = np.allclose(updated, solution, rtol=1e-5, atol=1e-12)
+        converged = np.allclose(updated, solution, rtol=1e-5, atol=1e-12)
         solution = updated
-        if settled:
+        if converged:
             break
     return solution
 
 
-def unexplained_share(matrix: Floats, column: int) -> float:
-    """Which share of a column the others cannot say; near 0, its coefficient could be anybody's."""
+def unexplained_fraction(matrix: Floats, column: int) -> float:
+    """The fraction of a column that the others do not explain; near 0, its coefficient is arbitrary."""
     target = matrix[:, column]
     size = float(target @ target)
     if size == 0.0:

@@ -34,7 +34,7 @@ def calibrate_trace(trace: BlockTrace, options: FitOptions | None = None) -> Cal
 
 
 def write_calibration(calibration: Calibration, directory: Path) -> list[Path]:
-    """What was written. Without matplotlib there is no picture, and the list does not name one."""
+    """Returns the files written. Without matplotlib there is no plot."""
     record, page, picture = FILES
     files: dict[str, bytes] = {
         record: (json.dumps(calibration.as_record(), indent=1) + "\n").encode(),
@@ -52,7 +52,7 @@ def write_calibration(calibration: Calibration, directory: Path) -> list[Path]:
 
 
 def summarize(calibration: Calibration) -> str:
-    """Markdown that reads as plain text too."""
+    """Markdown, also readable as plain text."""
     scores = calibration.chosen.held_out
     fitted = calibration.chosen.fitted
     assert scores is not None
@@ -60,18 +60,18 @@ def summarize(calibration: Calibration) -> str:
     lines = [
         f"# Calibration on {calibration.trace}",
         "",
-        f"Held out, the latest {scores.requests} of {scores.requests + fitted.requests} requests: median absolute "
+        f"On the latest {scores.requests} of {scores.requests + fitted.requests} requests, held out: median absolute "
         f"error {scores.mdape:.1%}, 90th percentile {scores.p90_ape:.1%}, within 20 % {scores.within_20_percent}/"
         f"{scores.requests}, r2 {_number(scores.r2)}, residuals {scores.residual_ms_p10:+.0f} / "
         f"{scores.residual_ms_p50:+.0f} / {scores.residual_ms_p90:+.0f} ms (p10 / p50 / p90).",
-        f"The model is '{calibration.rung}'. Its times are modelled from arrivals and token counts; no observed time "
-        "of a held-out request enters.",
+        f"The model is '{calibration.rung}'. Its times are modelled from arrivals and token counts; observed times of "
+        "held-out requests are not used.",
         "",
         "| coefficient | value | 95 % interval |",
         "|---|---|---|",
         *_coefficient_lines(calibration),
         "",
-        "| model | error left out in turn | fitted MdAPE | held-out MdAPE | held-out r2 |",
+        "| model | cross-validated error | fitted MdAPE | held-out MdAPE | held-out r2 |",
         "|---|---|---|---|---|",
         *(_rung_line(rung, rung.name == calibration.rung) for rung in calibration.rungs),
     ]
@@ -117,7 +117,7 @@ def scatter_png(calibration: Calibration) -> bytes:
     for held_out, colour, word in ((False, _FITTED, "fitted"), (True, _HELD_OUT, "held out")):
         for met, mark in ((False, "o"), (True, "^")):
             chosen = (calibration.held_out == held_out) & (calibration.overlapping == met)
-            label = f"{word}, {'met a busy server' if met else 'alone'} ({int(chosen.sum())})"
+            label = f"{word}, {'server busy' if met else 'alone'} ({int(chosen.sum())})"
             shown = (calibration.observed_ms[chosen], calibration.predicted_ms[chosen])
             axes.scatter(
                 *shown, s=30, marker=mark, color=colour, edgecolors="white", linewidths=0.4, label=label, zorder=2
@@ -128,7 +128,7 @@ def scatter_png(calibration: Calibration) -> bytes:
     ticks = log_axis("", [low, high], "{:,.4g}".format, pad=1.0).ticks
     for side in (axes.xaxis, axes.yaxis):
         side.set_ticks([tick.value for tick in ticks], [tick.label for tick in ticks])
-        side.set_ticks([], minor=True)  # matplotlib would label them too, one over the other
+        side.set_ticks([], minor=True)  # otherwise matplotlib labels them too, overlapping
     axes.grid(color=GRID, linewidth=0.8)
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_title(_title(calibration), loc="left", color=INK, fontsize=12)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from semantic_kv.experiment.config import PolicyChoice
 from semantic_kv.experiment.config_file import policy_choice
 from semantic_kv.experiment.run import RunOptions
 from semantic_kv.experiment.runners import RUNNERS, runner_named
 from sembase.errors import ConfigurationError
+from sembase.streams import write_err
 from sembase.values import positive
 
 
@@ -22,7 +24,7 @@ def policy(text: str) -> PolicyChoice:
 
 
 def add_work(command: argparse.ArgumentParser) -> None:
-    """How the cells are run; the same for every command that simulates."""
+    """Options for running cells, shared by every command that simulates."""
     work = command.add_argument_group("work")
     work.add_argument("--jobs", type=positive, default=1, metavar="N", help="workers (default: %(default)s)")
     work.add_argument(
@@ -31,9 +33,30 @@ def add_work(command: argparse.ArgumentParser) -> None:
         default="processes",
         help="run the workers as local processes or on a local Ray (extra: ray; default: %(default)s)",
     )
-    work.add_argument("--fresh", action="store_true", help="simulate finished cells again instead of taking them")
+    work.add_argument("--fresh", action="store_true", help="ignore stored cells and simulate them again")
     work.add_argument("--quiet", action="store_true", help="no progress on stderr")
 
 
 def run_options(options: argparse.Namespace, output: Path, traces: Path) -> RunOptions:
     return RunOptions(output, traces, runner_named(options.runner, options.jobs), options.fresh, options.quiet)
+
+
+class _RenamedFlag(argparse.Action):
+    """Stores the value under the new name; the old name of the flag still works and prints a warning."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,
+        option_string: str | None = None,
+    ) -> None:
+        new = self.option_strings[0]
+        if option_string is not None and option_string != new:
+            write_err(f"semantic-kv: {option_string} is deprecated and will be removed; use {new}\n")
+        setattr(namespace, self.dest, values)
+
+
+def add_renamed(command: argparse._ActionsContainer, new: str, old: str, **options: Any) -> None:
+    """A flag with a number that also accepts its old name for one release."""
+    command.add_argument(new, old, action=_RenamedFlag, metavar="N", **options)

@@ -26,7 +26,7 @@ from sembase.values import positive, positive_fraction
 
 NAME: Final = "calibrate"
 SUMMARY: Final = (
-    "Fit the latency model to a trace with observed TTFT; judged on its later requests, which chose nothing."
+    "Fit the latency model to a trace with observed TTFT and test it on the latest requests, held out of the fit."
 )
 EXAMPLES: Final = """\
   semantic-kv calibrate --trace served.jsonl --output-dir calibration --pass-tokens 8192
@@ -34,13 +34,15 @@ EXAMPLES: Final = """\
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--trace", required=True, type=existing_file, metavar="FILE", help="with observed_ttft_ms")
-    command.add_argument("--format", metavar="NAME", help="the trace's format (default: by its first bytes)")
+    command.add_argument(
+        "--trace", required=True, type=existing_file, metavar="FILE", help="a trace with observed_ttft_ms"
+    )
+    command.add_argument("--format", metavar="NAME", help="trace format (default: detected from the first bytes)")
     command.add_argument(
         "--output-dir", type=Path, default=Path("outputs/calibration"), metavar="DIR", help="default: %(default)s"
     )
     command.add_argument(
-        "--model", choices=[rung.name for rung in RUNGS], help="default: the simplest that predicts as well as any"
+        "--model", choices=[rung.name for rung in RUNGS], help="default: the simplest model within 5%% of the best"
     )
     command.add_argument(
         "--held-out-share", type=positive_fraction, default=0.3, metavar="R", help="default: %(default)g"
@@ -51,14 +53,16 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         type=positive,
         default=Engine().pass_tokens,
         metavar="N",
-        help="of the server's engine, vLLM's max_num_batched_tokens (default: %(default)s)",
+        help="max_num_batched_tokens of the engine (default: %(default)s)",
     )
-    command.add_argument("--overwrite", action="store_true", help="replace the calibration that --output-dir holds")
-    command.add_argument("--seed", type=int, default=0, metavar="N", help="of the resampling (default: %(default)s)")
+    command.add_argument("--overwrite", action="store_true", help="replace an existing calibration in --output-dir")
+    command.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="seed of the resampling (default: %(default)s)"
+    )
 
 
 def execute(options: argparse.Namespace) -> ExitCode:
-    _refuse_to_replace(options.output_dir, overwrite=options.overwrite)
+    _require_no_calibration(options.output_dir, overwrite=options.overwrite)
     wanted = FitOptions(
         rung=options.model,
         held_out_share=options.held_out_share,
@@ -73,17 +77,17 @@ def execute(options: argparse.Namespace) -> ExitCode:
     return ExitCode.OK
 
 
-def _refuse_to_replace(folder: Path, *, overwrite: bool) -> None:
-    """Before the work: a calibration that others read must not change by a forgotten flag."""
+def _require_no_calibration(folder: Path, *, overwrite: bool) -> None:
+    """Checked before the fit, so that an existing calibration is never replaced by accident."""
     kept = [name for name in FILES if (folder / name).exists()]
     if kept and not overwrite:
         raise ConfigurationError(
-            f"--output-dir {folder} holds {' and '.join(kept)} already; give another folder, or --overwrite"
+            f"--output-dir {folder} already contains {' and '.join(kept)}; choose another folder, or pass --overwrite"
         )
 
 
 def _calibrated(path: Path, name: str, options: FitOptions) -> Calibration:
-    """From records where the format has them: columns hold no total latency, so decoding could not be fitted."""
+    """Uses records if the format has them: columns have no total latency, so decoding could not be fitted."""
     if FORMATS.get(name).records is None:
         return calibrate_trace(load_trace(path, name), options)
     return calibrate_records(read_records(path, name), name=path.name, options=options)

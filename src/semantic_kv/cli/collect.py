@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Final
 
+from semantic_kv.cli.arguments import add_renamed
 from semantic_kv.collect import CollectOptions, CollectSummary, PlanOptions, collect_from_mock, collect_from_server
 from semantic_kv.collect.request import Served
 from semantic_kv.experiment.progress import progress
@@ -14,7 +15,9 @@ from sembase.streams import write_out
 from sembase.values import amount, header, positive
 
 NAME: Final = "collect"
-SUMMARY: Final = "Collect a trace with observed TTFT from an OpenAI-compatible server, or from a mock. Steers no cache."
+SUMMARY: Final = (
+    "Collect a trace with observed TTFT from an OpenAI-compatible server, or from a mock. It only observes."
+)
 EXAMPLES: Final = """\
   semantic-kv collect --mock --output mock.jsonl
   semantic-kv collect --base-url http://localhost:8001 --prompts texts.jsonl --requests 200 --output served.jsonl
@@ -24,26 +27,30 @@ EXAMPLES: Final = """\
 def add_arguments(command: argparse.ArgumentParser) -> None:
     server = command.add_mutually_exclusive_group(required=True)
     server.add_argument("--base-url", metavar="URL", help="a server with /v1/chat/completions")
-    server.add_argument("--mock", action="store_true", help="no server: simulated time, every record says so")
+    server.add_argument("--mock", action="store_true", help="no server: simulated time; every record is marked as mock")
     command.add_argument("--output", required=True, type=Path, metavar="FILE.jsonl", help="the trace to write")
-    command.add_argument("--prompts", type=existing_file, metavar="FILE", help="texts to send (default: built in)")
-    command.add_argument("--model", metavar="NAME", help="default: the first the server names")
+    command.add_argument("--prompts", type=existing_file, metavar="FILE", help="texts to send (default: built-in text)")
+    command.add_argument("--model", metavar="NAME", help="default: the first model the server lists")
     command.add_argument("--header", action="append", default=[], type=header, metavar="NAME:VALUE", help="repeatable")
     command.add_argument("--timeout-s", type=amount, default=300.0, metavar="S", help="default: %(default)g")
-    plan = command.add_argument_group("what is sent")
+    plan = command.add_argument_group("requests")
     plan.add_argument("--requests", type=positive, default=120, metavar="N", help="default: %(default)s")
-    plan.add_argument("--least-prompt-tokens", type=positive, default=150, metavar="N", help="default: %(default)s")
-    plan.add_argument("--most-prompt-tokens", type=positive, default=3_000, metavar="N", help="default: %(default)s")
+    add_renamed(
+        plan, "--min-prompt-tokens", "--least-prompt-tokens", type=positive, default=150, help="default: %(default)s"
+    )
+    add_renamed(
+        plan, "--max-prompt-tokens", "--most-prompt-tokens", type=positive, default=3_000, help="default: %(default)s"
+    )
     plan.add_argument("--output-tokens", type=positive, default=16, metavar="N", help="default: %(default)s")
     plan.add_argument("--concurrency", type=positive, default=4, metavar="N", help="default: %(default)s")
     plan.add_argument("--utilisation", type=amount, default=0.8, metavar="R", help="default: %(default)g")
-    plan.add_argument("--as-is", action="store_true", help="send the prompts as the file has them, in its order")
+    plan.add_argument("--as-is", action="store_true", help="send the prompts unchanged, in file order")
     plan.add_argument("--seed", type=int, default=0, metavar="N", help="default: %(default)s")
-    plan.add_argument("--no-warm-up", action="store_true", help="measure from the first request on")
-    privacy = command.add_argument_group("what is written")
-    privacy.add_argument("--keep-raw-text", action="store_true", help="write prompts as they are instead of digests")
+    plan.add_argument("--no-warm-up", action="store_true", help="measure from the first request")
+    privacy = command.add_argument_group("privacy")
+    privacy.add_argument("--keep-raw-text", action="store_true", help="write prompt text instead of digests")
     privacy.add_argument(
-        "--key-file", type=existing_file, metavar="FILE", help="key of the digests (default: one nobody keeps)"
+        "--key-file", type=existing_file, metavar="FILE", help="key of the digests (default: a random key, not stored)"
     )
     privacy.add_argument("--tokenizer", metavar="FILE", help="a tokenizer.json for the blocks' token counts")
     command.add_argument("--quiet", action="store_true", help="no progress on stderr")
@@ -60,7 +67,7 @@ def execute(options: argparse.Namespace) -> ExitCode:
                 advance(1)
 
             summary = collect_from_server(wanted, served)
-    write_out(_told(summary, options.output))
+    write_out(_summary(summary, options.output))
     return ExitCode.OK
 
 
@@ -69,8 +76,8 @@ def _wanted(options: argparse.Namespace) -> CollectOptions:
         output=options.output,
         plan=PlanOptions(
             requests=options.requests,
-            least_prompt_tokens=options.least_prompt_tokens,
-            most_prompt_tokens=options.most_prompt_tokens,
+            min_prompt_tokens=options.min_prompt_tokens,
+            max_prompt_tokens=options.max_prompt_tokens,
             output_tokens=options.output_tokens,
             concurrency=options.concurrency,
             utilisation=options.utilisation,
@@ -89,11 +96,9 @@ def _wanted(options: argparse.Namespace) -> CollectOptions:
     )
 
 
-def _told(summary: CollectSummary, output: Path) -> str:
+def _summary(summary: CollectSummary, output: Path) -> str:
     lines = [f"{summary.served} of {summary.requests} requests served; trace: {output}"]
-    lines += [f"failed: {count} times {reason}" for reason, count in summary.failures.items()]
-    if not summary.cached_tokens_told:
-        lines.append(
-            "the server never says how many prompt tokens it had cached: no latency model can be fitted to this"
-        )
+    lines += [f"failed ({count}): {reason}" for reason, count in summary.failures.items()]
+    if not summary.reports_cached_tokens:
+        lines.append("the server does not report cached prompt tokens, so no latency model can be fitted to this trace")
     return "\n".join(lines) + "\n"

@@ -1,4 +1,4 @@
-"""Names of result folders: ``<timestamp>_<name>``, never one that exists."""
+"""New result folders, ``<timestamp>_<name>``, and the facts that results record about a run."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from sembase.errors import ConfigurationError
 
 
 def new_folder(output: Path, name: str) -> Path:
-    """Two runs within a second get two folders."""
+    """A new folder, also for two runs within the same second."""
     if not name or not set(name) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-."):
-        raise ConfigurationError(f"'{name}' cannot name a folder: use letters, digits, '_', '-' and '.'")
+        raise ConfigurationError(f"invalid folder name '{name}': use letters, digits, '_', '-' and '.'")
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     for attempt in range(1, 1_000):
         folder = output / (f"{stamp}_{name}" if attempt == 1 else f"{stamp}-{attempt}_{name}")
@@ -22,11 +22,11 @@ def new_folder(output: Path, name: str) -> Path:
         except FileExistsError:
             continue
         return folder
-    raise ConfigurationError(f"{output} holds a thousand folders of this second; name another --output-dir")
+    raise ConfigurationError(f"{output} already has a thousand folders for this second; choose another --output-dir")
 
 
 def run_facts() -> dict[str, str]:
-    """What the results say about how they were made."""
+    """How the results were produced."""
     return {
         "made": datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC"),
         "python": platform.python_version(),

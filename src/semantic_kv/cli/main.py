@@ -17,9 +17,9 @@ from semblend import __version__
 
 @contextmanager
 def interrupted_by_sigterm() -> Iterator[None]:
-    """Within it the first SIGTERM raises ``KeyboardInterrupt``; later ones do not disturb the tidying up.
+    """Within it the first SIGTERM raises ``KeyboardInterrupt``; later ones are ignored during clean-up.
 
-    Only the main thread may set handlers; elsewhere nothing changes.
+    Only the main thread may set handlers; in other threads this does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -41,14 +41,14 @@ _CODES: Final = (
     "exit codes: 0 ok, 2 wrong usage or input, 3 environment (missing package, disk, port), 130 interrupted "
     "(Ctrl-C, SIGTERM)"
 )
-_INTERRUPTED: Final = "finished cells are kept, the same command goes on with the rest"
+_INTERRUPTED: Final = "finished cells are kept; run the same command again to continue"
 
 
 def parser() -> argparse.ArgumentParser:
     root = CommandParser(
         prog="semantic-kv",
-        description="Simulates prefix and KV caches under memory pressure: which admission, which eviction, how much "
-        "memory, how far from the optimum. TTFT is modelled, never measured.",
+        description="Simulate prefix and KV caches under memory pressure: which admission and eviction policy to use, "
+        "how much memory helps, and how far a policy is from the optimum. TTFT is modelled, never measured.",
         epilog=_CODES,
     )
     root.add_argument("--version", action="version", version=f"semantic-kv {__version__}")

@@ -1,4 +1,4 @@
-"""``semantic-kv mrc``: miss ratio over capacity, exact and by samples with their error."""
+"""``semantic-kv mrc``: miss ratio over capacity, exact and from samples with their error."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from semantic_kv.cache.result import CACHE_MODELS, UNITS
-from semantic_kv.cli.arguments import add_work, policy, run_options
+from semantic_kv.cli.arguments import add_renamed, add_work, policy, run_options
 from semantic_kv.cli.folders import new_folder, run_facts
 from semantic_kv.experiment.config import BASELINE, CurvePlan, ExperimentConfig, FileSource, PolicyChoice
 from semantic_kv.experiment.run import open_source, run_study_on
@@ -18,7 +18,7 @@ from sembase.streams import write_out
 from sembase.values import capacity, positive, positive_fraction
 
 NAME: Final = "mrc"
-SUMMARY: Final = "Miss-ratio curves of a trace: exact by many capacities, and from samples with their error shown."
+SUMMARY: Final = "Miss-ratio curves of a trace: exact at many capacities, and from samples with their error."
 EXAMPLES: Final = """\
   semantic-kv mrc --trace mooncake.jsonl.gz --policies lru s3fifo --sample-rates 0.1 0.05
   semantic-kv mrc --trace trace.jsonl --unit tokens --capacities 10k 50k 200k --no-bounds"""
@@ -26,8 +26,8 @@ EXAMPLES: Final = """\
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--trace", required=True, type=existing_file, metavar="FILE", help="any known trace format")
-    command.add_argument("--format", metavar="NAME", help="the trace's format (default: by its first bytes)")
-    command.add_argument("--most-requests", type=positive, metavar="N", help="use the first N requests only")
+    command.add_argument("--format", metavar="NAME", help="trace format (default: detected from the first bytes)")
+    add_renamed(command, "--max-requests", "--most-requests", type=positive, help="use the first N requests only")
     command.add_argument(
         "--policies",
         nargs="+",
@@ -46,12 +46,12 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--unit", choices=UNITS, default="blocks", help="default: %(default)s")
     command.add_argument("--model", choices=CACHE_MODELS, default="prefix_tree", help="default: %(default)s")
     command.add_argument(
-        "--sample-rates", nargs="+", type=positive_fraction, default=[], metavar="R", help="as 0.1 0.01"
+        "--sample-rates", nargs="+", type=positive_fraction, default=[], metavar="R", help="for example 0.1 0.01"
     )
     command.add_argument(
         "--draws", type=positive, default=3, metavar="N", help="samples per rate (default: %(default)s)"
     )
-    command.add_argument("--no-bounds", action="store_true", help="leave out the ceiling and the clairvoyant")
+    command.add_argument("--no-bounds", action="store_true", help="omit the infinite cache and the clairvoyant bound")
     command.add_argument(
         "--output-dir", type=Path, default=Path("outputs/curves"), metavar="DIR", help="default: %(default)s"
     )
@@ -59,7 +59,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> ExitCode:
-    source = FileSource(str(options.trace), options.format, options.most_requests)
+    source = FileSource(str(options.trace), options.format, options.max_requests)
     trace = open_source(source, 0, Path())
     sizes = tuple(sorted(set(options.capacities or capacity_ladder(trace, options.unit))))
     policies = tuple(dict.fromkeys(options.policies))

@@ -8,7 +8,7 @@ from typing import Final
 
 from semantic_kv.cache.result import CACHE_MODELS
 from semantic_kv.calibrate import calibrate_trace, read_latency_model
-from semantic_kv.cli.arguments import add_work, policy, run_options
+from semantic_kv.cli.arguments import add_renamed, add_work, policy, run_options
 from semantic_kv.cli.folders import new_folder, run_facts
 from semantic_kv.experiment.config import BASELINE, ExperimentConfig, FileSource, PolicyChoice
 from semantic_kv.experiment.observed import compare_observed
@@ -23,7 +23,7 @@ from sembase.trace.columns import BlockTrace
 from sembase.values import amount, capacity, positive
 
 NAME: Final = "replay"
-SUMMARY: Final = "Replay one recorded trace through several policies, optionally with a latency model calibrated on it."
+SUMMARY: Final = "Replay a recorded trace under several policies, optionally with a latency model calibrated on it."
 EXAMPLES: Final = """\
   semantic-kv replay --trace trace.jsonl --cache-token-budget 50k
   semantic-kv replay --trace trace.jsonl --cache-token-budget 50k --calibrate-from-trace
@@ -33,10 +33,12 @@ _DEFAULT_POLICIES: Final = ("lru", "adaptive_semantic", "static_semantic")
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--trace", required=True, type=existing_file, metavar="FILE", help="any known trace format")
-    command.add_argument("--format", metavar="NAME", help="the trace's format (default: by its first bytes)")
-    command.add_argument("--most-requests", type=positive, metavar="N", help="replay the first N requests only")
+    command.add_argument("--format", metavar="NAME", help="trace format (default: detected from the first bytes)")
+    add_renamed(command, "--max-requests", "--most-requests", type=positive, help="replay the first N requests only")
     size = command.add_mutually_exclusive_group(required=True)
-    size.add_argument("--cache-token-budget", type=capacity, metavar="N", help="capacity in tokens, as 50000 or 50k")
+    size.add_argument(
+        "--cache-token-budget", type=capacity, metavar="N", help="capacity in tokens, for example 50000 or 50k"
+    )
     size.add_argument("--cache-blocks", type=capacity, metavar="N", help="capacity in blocks")
     command.add_argument(
         "--policies",
@@ -44,10 +46,14 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         type=policy,
         default=[PolicyChoice(name) for name in _DEFAULT_POLICIES],
         metavar="EVICT[+ADMIT]",
-        help=f"LRU is always among them (default: {' '.join(_DEFAULT_POLICIES)})",
+        help=f"LRU is always included (default: {' '.join(_DEFAULT_POLICIES)})",
     )
     command.add_argument(
-        "--models", nargs="+", choices=CACHE_MODELS, default=list(CACHE_MODELS), help="default: both, tree first"
+        "--models",
+        nargs="+",
+        choices=CACHE_MODELS,
+        default=list(CACHE_MODELS),
+        help="cache models (default: both, prefix_tree first)",
     )
     command.add_argument("--output-name", default="trace_replay", metavar="NAME", help="default: %(default)s")
     command.add_argument(
@@ -57,13 +63,15 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     latency.add_argument("--base-ms", type=amount, metavar="MS", help="default: 80")
     latency.add_argument("--ms-per-uncached-token", type=amount, metavar="MS", help="default: 0.08")
     source = latency.add_mutually_exclusive_group()
-    source.add_argument("--calibrate-from-trace", action="store_true", help="fit it to the trace's observed TTFT")
-    source.add_argument("--latency-model", type=existing_file, metavar="FILE", help="of semantic-kv calibrate")
+    source.add_argument("--calibrate-from-trace", action="store_true", help="fit it to the observed TTFT of the trace")
+    source.add_argument(
+        "--latency-model", type=existing_file, metavar="FILE", help="calibration.json of semantic-kv calibrate"
+    )
     add_work(command)
 
 
 def execute(options: argparse.Namespace) -> ExitCode:
-    source = FileSource(str(options.trace), options.format, options.most_requests)
+    source = FileSource(str(options.trace), options.format, options.max_requests)
     trace = open_source(source, 0, Path())
     latency, notes = _latency(options, trace)
     in_tokens = options.cache_token_budget is not None
@@ -91,18 +99,20 @@ def execute(options: argparse.Namespace) -> ExitCode:
 def _latency(options: argparse.Namespace, trace: BlockTrace) -> tuple[LatencyModel, tuple[str, ...]]:
     given = options.base_ms is not None or options.ms_per_uncached_token is not None
     if given and (options.calibrate_from_trace or options.latency_model):
-        raise ConfigurationError("--base-ms and --ms-per-uncached-token stand against a calibrated model; give one")
+        raise ConfigurationError(
+            "--base-ms and --ms-per-uncached-token cannot be combined with a calibrated latency model"
+        )
     if options.calibrate_from_trace:
         found = calibrate_trace(trace)
-        told = (
-            f"Latency model '{found.rung}' fitted to this trace: median absolute error on its later, held-out requests"
+        note = (
+            f"Latency model '{found.rung}' fitted to this trace: median absolute error on its latest, held-out requests"
         )
-        return found.model, (f"{told} {100 * found.held_out_mdape:.1f} %.", *_queue_note(found.engine is not None))
+        return found.model, (f"{note} {100 * found.held_out_mdape:.1f} %.", *_queue_note(found.engine is not None))
     if options.latency_model:
         model, engine = read_latency_model(options.latency_model)
         return model, (f"Latency model of {options.latency_model.name}.", *_queue_note(engine is not None))
     if not given:
-        return LatencyModel(), ("Latency model: the defaults, 80 ms + 0.08 ms per uncached token, fitted to nothing.",)
+        return LatencyModel(), ("Latency model: the defaults, 80 ms + 0.08 ms per uncached token, not calibrated.",)
     base = 80.0 if options.base_ms is None else options.base_ms
     slope = 0.08 if options.ms_per_uncached_token is None else options.ms_per_uncached_token
     return LatencyModel(base, slope, source="given"), (
@@ -111,4 +121,4 @@ def _latency(options: argparse.Namespace, trace: BlockTrace) -> tuple[LatencyMod
 
 
 def _queue_note(queueing: bool) -> tuple[str, ...]:
-    return ("Waiting in the server's queue is left out of this comparison of policies.",) if queueing else ()
+    return ("Queueing in the server is not included in this comparison of policies.",) if queueing else ()

@@ -16,7 +16,7 @@ from sembase.command_line import ExitCode, existing_file, existing_folder
 from sembase.streams import write_out
 
 NAME: Final = "run"
-SUMMARY: Final = "Run one experiment: all its policies, models, capacities and seeds, with bounds and a report."
+SUMMARY: Final = "Run one experiment: all its policies, cache models, capacities and seeds, with bounds and a report."
 EXAMPLES: Final = """\
   semantic-kv run --config configs/experiments/low_memory_rag_stress.yaml
   semantic-kv run --config configs/experiments/mooncake.yaml --traces ../traces --jobs 2"""
@@ -29,10 +29,10 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         type=Path,
         default=Path("outputs/experiments"),
         metavar="DIR",
-        help="gets <timestamp>_<experiment>/ and the kept cells (default: %(default)s)",
+        help="for <timestamp>_<experiment>/ and stored cells (default: %(default)s)",
     )
     command.add_argument(
-        "--traces", type=existing_folder, metavar="DIR", help="where its trace file lies (default: beside the config)"
+        "--traces", type=existing_folder, metavar="DIR", help="folder of the trace file (default: that of the config)"
     )
     add_work(command)
 

@@ -34,49 +34,47 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         type=existing_folder,
         default=Path("configs/experiments"),
         metavar="DIR",
-        help="its *.yaml are run in order of name (default: %(default)s)",
+        help="folder of *.yaml experiments, run in order of name (default: %(default)s)",
     )
     command.add_argument(
         "--output-dir",
         type=Path,
         default=Path("outputs/experiments"),
         metavar="DIR",
-        help="gets a folder per experiment, the summary and the kept cells (default: %(default)s)",
+        help="for a folder per experiment, the summary and stored cells (default: %(default)s)",
     )
     command.add_argument(
         "--traces",
         type=existing_folder,
         metavar="DIR",
-        help="where trace files lie; without it, studies of traces that are not beside their config are left out",
+        help="folder of trace files; without it, experiments whose trace is not next to the config are skipped",
     )
     command.add_argument("--only", nargs="+", default=[], metavar="NAME", help="run these experiments only")
     add_work(command)
 
 
 def execute(options: argparse.Namespace) -> ExitCode:
-    if not options.config_dir.is_dir():  # the default may not be there
-        raise ConfigurationError(f"there is no folder '{options.config_dir}'; name one with --config-dir")
+    if not options.config_dir.is_dir():  # the default folder may not exist
+        raise ConfigurationError(f"folder '{options.config_dir}' does not exist; set --config-dir")
     traces = options.traces or options.config_dir
     configs = _chosen([load_config(path) for path in sorted(options.config_dir.glob("*.yaml"))], options.only)
     if not configs:
-        raise ConfigurationError(f"there is no experiment (*.yaml) in {options.config_dir}")
+        raise ConfigurationError(f"no experiments (*.yaml) in {options.config_dir}")
     studies: list[Study] = []
     for config in configs:
         if isinstance(config.source, FileSource) and not (traces / config.source.path).is_file():
             if options.traces or options.only:
-                raise ConfigurationError(f"{config.experiment}: there is no trace '{traces / config.source.path}'")
-            write_err(f"left out {config.experiment}: its trace {config.source.path} is not here; give --traces DIR\n")
+                raise ConfigurationError(f"{config.experiment}: trace '{traces / config.source.path}' does not exist")
+            write_err(f"skipped {config.experiment}: trace {config.source.path} not found; set --traces DIR\n")
             continue
         study = run_study(config, run_options(options, options.output_dir, traces))
         write_study(study, new_folder(options.output_dir, config.experiment), run_facts())
         write_out(f"{config.experiment}: {verdict_of(study).headline}\n")
         studies.append(study)
     if not studies:
-        raise ConfigurationError("nothing was run: every experiment needs a trace that is not here; give --traces DIR")
+        raise ConfigurationError("no experiment was run: their traces were not found; set --traces DIR")
     write_aggregate(studies, options.output_dir, run_facts())
-    write_out(
-        f"summary: {options.output_dir / 'aggregate_summary.md'}, to look at: {options.output_dir / 'report.html'}\n"
-    )
+    write_out(f"summary: {options.output_dir / 'aggregate_summary.md'}, report: {options.output_dir / 'report.html'}\n")
     return ExitCode.OK
 
 

@@ -16,7 +16,9 @@ from sembase.streams import write_err
 from sembase.values import capacity, positive
 
 NAME: Final = "serve"
-SUMMARY: Final = "Serve the simulator over HTTP with OpenAPI (extra: service). No authentication: local by default."
+SUMMARY: Final = (
+    "Serve the simulator over HTTP with OpenAPI (extra: service). No authentication; binds to localhost by default."
+)
 EXAMPLES: Final = """\
   semantic-kv serve
   semantic-kv serve --port 8010 --capacity 200k --policy s3fifo --latency-model calibration/calibration.json"""
@@ -26,12 +28,14 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help="default: %(default)s")
     command.add_argument("--port", type=positive, default=8000, metavar="N", help="default: %(default)s")
     command.add_argument("--capacity", type=capacity, default=100_000, metavar="N", help="default: %(default)s")
-    command.add_argument("--unit", choices=UNITS, default="tokens", help="of the capacity (default: %(default)s)")
+    command.add_argument("--unit", choices=UNITS, default="tokens", help="unit of the capacity (default: %(default)s)")
     command.add_argument("--model", choices=CACHE_MODELS, default="prefix_tree", help="default: %(default)s")
     command.add_argument(
         "--policy", type=policy, default=PolicyChoice(BASELINE), metavar="EVICT[+ADMIT]", help="default: lru"
     )
-    command.add_argument("--latency-model", type=existing_file, metavar="FILE", help="of semantic-kv calibrate")
+    command.add_argument(
+        "--latency-model", type=existing_file, metavar="FILE", help="calibration.json of semantic-kv calibrate"
+    )
 
 
 def execute(options: argparse.Namespace) -> ExitCode:
@@ -45,6 +49,6 @@ def execute(options: argparse.Namespace) -> ExitCode:
         latency=latency,
         engine=engine,
     )
-    said = f"semantic-kv: serving on http://{options.host}:{options.port} (documentation at /docs)\n"
-    serve(settings, host=options.host, port=options.port, announce=lambda: write_err(said))
+    message = f"semantic-kv: serving on http://{options.host}:{options.port} (documentation at /docs)\n"
+    serve(settings, host=options.host, port=options.port, announce=lambda: write_err(message))
     return ExitCode.OK

@@ -1,13 +1,13 @@
-"""Collect a calibratable trace from a server, real or mock; observation only, nothing here steers a server's cache.
+"""Collect a trace for calibration from a server, real or mock. It only observes and never controls a cache.
 
 For the command line (``semantic-kv collect``) and notebooks:
 
 - ``collect_from_server(CollectOptions(output=..., base_url=..., prompts=..., plan=PlanOptions(requests=...)),
   progress) -> CollectSummary``; ``progress`` is called with each ``Served``. Needs the extra ``live`` (httptools).
-- ``collect_from_mock(CollectOptions(output=...))``: the same in simulated time, no server, no waiting.
-- ``TraceRecorder(stream, key)`` with ``begin``/``finish`` wraps any handler of one's own.
+- ``collect_from_mock(CollectOptions(output=...))``: the same in simulated time, without a server.
+- ``TraceRecorder(stream, key)`` with ``begin``/``finish`` records requests of your own handler.
 
-The trace is ``semantic_kv.trace.v1`` JSON Lines, keyed digests and no text unless ``keep_text``.
+The trace is ``semantic_kv.trace.v1`` JSON Lines, with keyed digests instead of text unless ``keep_text``.
 """
 
 from semantic_kv.collect.commands import CollectOptions, collect_from_mock, collect_from_server, read_key

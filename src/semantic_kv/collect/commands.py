@@ -1,4 +1,4 @@
-"""The doors of the command line: options in, a trace file and a summary out."""
+"""Options in, a trace file and a summary out; for the command line and notebooks."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ from sembase.trace.files import write_atomically
 
 @dataclass(frozen=True, slots=True)
 class CollectOptions:
-    """``output`` ends in ``.jsonl``. ``keep_text`` writes prompts as they are; else digests keyed by ``key_file``, or
-    by a key nobody keeps. ``tokenizer``: a tokenizer.json for the blocks' token counts, None for the built-in rule.
-    ``headers`` go with every request and into no file."""
+    """``output`` ends in ``.jsonl``. ``keep_text`` writes prompt text; otherwise digests, keyed by ``key_file`` or
+    by a random key that is not stored. ``tokenizer``: a tokenizer.json for the token counts of blocks, None for the
+    built-in rule. ``headers`` are sent with every request and never written to a file. ``model`` is the name of the
+    language model, None for the first one the server lists."""
 
     output: Path
     plan: PlanOptions = field(default_factory=PlanOptions)
@@ -41,27 +42,27 @@ class CollectOptions:
 
     def __post_init__(self) -> None:
         if not self.output.name.endswith(".jsonl"):
-            raise ConfigurationError(f"{self.output}: a collected trace ends in .jsonl")
+            raise ConfigurationError(f"{self.output}: the output file must end in .jsonl")
         if not 1.0 <= self.timeout_s <= 86_400.0:
-            raise ConfigurationError("the timeout lies between 1 and 86,400 seconds")
+            raise ConfigurationError("the timeout must be between 1 and 86,400 seconds")
 
 
 def collect_from_server(options: CollectOptions, progress: Progress | None = None) -> CollectSummary:
-    """Sends the plan to ``base_url`` and writes the trace. The file appears whole, or not at all."""
+    """Sends the planned requests to ``base_url`` and writes the trace. The file appears whole or not at all."""
     return asyncio.run(_collect(options, progress))
 
 
 def collect_from_mock(options: CollectOptions) -> CollectSummary:
-    """The same without a server, in simulated time; every record says ``mock``."""
+    """The same without a server, in simulated time; every record is marked ``mock``."""
     steps = _steps(options)
     with _recorder(options) as recorder:
         written = run_mock(steps, MockServer(seed=options.plan.seed), recorder)
-    return CollectSummary(len(steps), written, {}, cached_tokens_told=True, seconds=0.0, peak_concurrency=0)
+    return CollectSummary(len(steps), written, {}, reports_cached_tokens=True, seconds=0.0, peak_concurrency=0)
 
 
 async def _collect(options: CollectOptions, progress: Progress | None) -> CollectSummary:
     if options.base_url is None:
-        raise ConfigurationError("name the server with --base-url http://host:port, or ask for the mock")
+        raise ConfigurationError("set --base-url http://host:port, or use --mock")
     steps = _steps(options)
     warm_up = warm_up_requests(steps) if options.warm_up else []
     server = HttpServer(
@@ -81,22 +82,22 @@ def _steps(options: CollectOptions) -> list[Step]:
 @contextmanager
 def _recorder(options: CollectOptions) -> Iterator[TraceRecorder]:
     if options.keep_text and options.key_file is not None:
-        raise ConfigurationError("--key-file is for digests; with texts kept there are none")
+        raise ConfigurationError("--key-file has no effect with --keep-raw-text, which writes no digests")
     key = new_key() if options.key_file is None else read_key(options.key_file)
     with write_atomically(options.output) as raw:
         stream = io.TextIOWrapper(raw, "utf-8")
         try:
             yield TraceRecorder(stream, None if options.keep_text else key, tokenizer=open_tokenizer(options.tokenizer))
         finally:
-            stream.detach()  # written out; the file is closed by who opened it
+            stream.detach()  # flushed; write_atomically closes the file
 
 
 def read_key(path: Path) -> bytes:
-    """The bytes of a file, without white space around them."""
+    """The bytes of a file, without surrounding white space."""
     try:
         key = path.read_bytes().strip()
     except OSError as error:
         raise ConfigurationError(f"{path}: cannot be read: {error.strerror or error}") from None
     if len(key) < MIN_KEY_BYTES:
-        raise ConfigurationError(f"{path}: a digest key has at least {MIN_KEY_BYTES} random bytes")
+        raise ConfigurationError(f"{path}: a digest key needs at least {MIN_KEY_BYTES} random bytes")
     return key

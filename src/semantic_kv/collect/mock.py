@@ -33,9 +33,9 @@ MOCK_MODEL: Final = LatencyModel(
 
 
 class MockServer:
-    """Partial prefixes hit, block by block, per tenant; at most ``capacity_blocks`` are remembered, least recent out.
+    """Partial prefixes hit, block by block, per tenant. At most ``capacity_blocks`` are kept, in LRU order.
 
-    ``noise`` is the standard deviation of the logarithm of each time. About 120 bytes per remembered block.
+    ``noise`` is the standard deviation of the logarithm of each time. About 120 bytes per block.
     """
 
     name = "mock"
@@ -66,7 +66,7 @@ class MockServer:
         return Served(OK, ttft, ttft + decode, prompt_tokens, cached_tokens, request.max_tokens, self.name)
 
     def look_up(self, request: PromptRequest) -> tuple[int, int]:
-        """Prompt and cached tokens, and the prompt is remembered. The last token is always computed."""
+        """Prompt and cached tokens; adds the prompt to the cache. The last token is always computed."""
         text = "".join(f"<{message.role}>{message.content}" for message in request.messages)
         tokens = self._tokenizer.ids(text)
         digest = hashlib.sha256((request.tenant_id or "").encode("utf-8", "surrogatepass"))
@@ -87,7 +87,7 @@ class MockServer:
 
 
 def run_mock(steps: Sequence[Step], server: MockServer, recorder: TraceRecorder, engine: Engine | None = None) -> int:
-    """How many requests were recorded. Who is alone arrives after everybody before has surely ended."""
+    """Returns the number of records. A request sent alone arrives when every earlier one has finished."""
     looked_up = [server.look_up(step.request) for step in steps]
     prompt = np.array([prompt for prompt, _ in looked_up], dtype=np.int64)
     cached = np.array([cached for _, cached in looked_up], dtype=np.int64)
@@ -111,7 +111,7 @@ def run_mock(steps: Sequence[Step], server: MockServer, recorder: TraceRecorder,
 def _arrivals(
     steps: Sequence[Step], alone_ms: np.ndarray[tuple[int], np.dtype[np.float64]]
 ) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """As the collector would send them to a server that serves one request after the other."""
+    """Arrivals as the collector would send them to a server that serves one request at a time."""
     arrival = np.zeros(len(steps))
     now, free_at = 0.0, 0.0
     typical = median(alone_ms.tolist()) if len(steps) else 0.0

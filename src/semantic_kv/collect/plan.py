@@ -1,7 +1,7 @@
-"""Texts -> requests whose latencies can be told apart: spread lengths, shared beginnings, and company on the server.
+"""Texts in, requests out that a latency model can be fitted to: varied lengths, shared prefixes, concurrent requests.
 
-A fit needs all three: without lengths no price per token, without shared beginnings no price of a hit, without company
-no queue. Every twenty requests hold the whole mixture, so any stretch of time does.
+A fit needs all three: lengths for the price per token, shared prefixes for the price of a hit, concurrency for the
+queue. Every twenty requests contain the whole mixture, so any stretch of time does.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ _QUESTION: Final = "\n\nUSER: Continue the document in the same style."
 
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
-    """Token counts are aimed at by counting words; the server's own count is what the trace records.
+    """Token counts are estimated from words; the trace records the server's own counts.
 
-    ``utilisation``: share of the time the server is busy in the paced stretches. ``as_is`` sends the prompts as the
-    file has them, in its order, for texts whose own lengths and repetition are wanted.
+    ``utilisation``: fraction of time the server is busy during paced stretches. ``as_is`` sends the prompts unchanged,
+    in file order, to keep their own lengths and repetition.
     """
 
     requests: int = 120
-    least_prompt_tokens: int = 150
-    most_prompt_tokens: int = 3_000
+    min_prompt_tokens: int = 150
+    max_prompt_tokens: int = 3_000
     output_tokens: int = 16
     concurrency: int = 4
     utilisation: float = 0.8
@@ -51,18 +51,22 @@ class PlanOptions:
 
     def __post_init__(self) -> None:
         if not 1 <= self.requests <= MAX_REQUESTS:
-            raise ConfigurationError(f"requests lie between 1 and {MAX_REQUESTS:,}")
-        if not 50 <= self.least_prompt_tokens <= self.most_prompt_tokens <= 1_000_000:
-            raise ConfigurationError("prompt tokens lie between 50 and 1,000,000, the least below the most")
+            raise ConfigurationError(f"requests must be between 1 and {MAX_REQUESTS:,}")
+        if not 50 <= self.min_prompt_tokens <= self.max_prompt_tokens <= 1_000_000:
+            raise ConfigurationError(
+                "prompt tokens must be between 50 and 1,000,000, and the minimum must not exceed the maximum"
+            )
         if not 1 <= self.output_tokens <= 10_000 or not 1 <= self.concurrency <= 256:
-            raise ConfigurationError("output tokens lie between 1 and 10,000, the concurrency between 1 and 256")
+            raise ConfigurationError(
+                "output tokens must be between 1 and 10,000, and the concurrency between 1 and 256"
+            )
         if not 0.05 <= self.utilisation <= 2.0:
-            raise ConfigurationError("the utilisation lies between 0.05 and 2")
+            raise ConfigurationError("the utilisation must be between 0.05 and 2")
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """``alone``: when the server is idle; ``paced``: after ``gap`` times a typical service; ``burst``: at once."""
+    """``alone``: when the server is idle; ``paced``: after ``gap`` times a typical service time; ``burst``: at once."""
 
     request: PromptRequest
     pace: Pace
@@ -96,7 +100,7 @@ def _composed(
         words = max(_MIN_WORDS, int(lengths[number % _ROUND] / _TOKENS_PER_WORD))
         share = float(shares[number % _ROUND]) if earlier else 0.0
         begun = _beginning(earlier, int(share * words), draws)
-        if not begun:  # nobody else's text begins with this number: nothing is shared by accident
+        if not begun:  # a unique number first, so that nothing is shared by accident
             begun = [f"CONTEXT: Document {draws.integers(10**9, 10**10)} of the archive.\n"]
         context = _in_paragraphs([*begun, *_stretch(pool, words - len(begun), draws)])
         earlier.append(context)
@@ -106,14 +110,14 @@ def _composed(
 
 
 def _spread_lengths(options: PlanOptions, draws: np.random.Generator) -> list[float]:
-    """One length from every twentieth of the logarithmic range, in random order."""
-    low, high = np.log(options.least_prompt_tokens), np.log(options.most_prompt_tokens)
+    """One length from each twentieth of the logarithmic range, in random order."""
+    low, high = np.log(options.min_prompt_tokens), np.log(options.max_prompt_tokens)
     places = (draws.permutation(_ROUND) + draws.uniform(size=_ROUND)) / _ROUND
     return [float(length) for length in np.exp(low + places * (high - low))]
 
 
 def _beginning(earlier: Sequence[list[str]], words: int, draws: np.random.Generator) -> list[str]:
-    """So many first words of an earlier document, of one that is long enough if there is any."""
+    """The first ``words`` words of an earlier document, if possible of one that is long enough."""
     if words < 1 or not earlier:
         return []
     enough = [document for document in earlier if len(document) >= words]
@@ -127,7 +131,7 @@ def _stretch(pool: Sequence[str], count: int, draws: np.random.Generator) -> lis
 
 
 def _in_paragraphs(words: list[str]) -> list[str]:
-    """Breaks at fixed places, so that a shared beginning is made of shared blocks in the trace too."""
+    """Breaks at fixed positions, so that a shared prefix consists of shared blocks in the trace too."""
     ends = range(_PARAGRAPH_WORDS - 1, len(words), _PARAGRAPH_WORDS)
     return [word.rstrip() + "\n\n" if place in ends else word for place, word in enumerate(words)]
 
@@ -135,5 +139,5 @@ def _in_paragraphs(words: list[str]) -> list[str]:
 def _words(prompts: Sequence[tuple[Message, ...]]) -> list[str]:
     words = [word for messages in prompts for message in messages for word in _WORD.findall(message.content + "\n\n")]
     if len(words) < _MIN_WORDS:
-        raise ContractError(f"the prompts hold {len(words)} words; give at least {_MIN_WORDS}")
+        raise ContractError(f"the prompts contain {len(words)} words; at least {_MIN_WORDS} are needed")
     return words

@@ -1,4 +1,4 @@
-"""A file of prompts or texts -> documents the plan cuts its requests from, or the requests as they were recorded."""
+"""Prompts from a file, or the built-in text: documents that the plan cuts into requests, or requests as they are."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _MAX_TEXT_BYTES: Final = 64 << 20
 
 
 def read_prompts(path: Path) -> list[tuple[Message, ...]]:
-    """``.jsonl`` lines with ``messages`` or one of prompt, text, input, context, content; any other file is one text.
+    """``.jsonl`` lines with ``messages`` or one of prompt, text, input, context, content. Any other file is one text.
 
     Reads at most 10,000 prompts; ``.gz`` is unpacked.
     """
     is_lines = path.name.removesuffix(".gz").endswith(".jsonl")
     prompts = list(_from_lines(path)) if is_lines else [_from_text(path)]
     if not prompts:
-        raise ContractError(f"{path.name} holds no prompts")
+        raise ContractError(f"{path.name} contains no prompts")
     return prompts
 
 
@@ -39,7 +39,7 @@ def _from_lines(path: Path) -> Iterator[tuple[Message, ...]]:
             continue
         text = next((value[name] for name in _TEXT_FIELDS if isinstance(value.get(name), str)), None)
         if text is None or not text.strip():
-            raise ContractError(f"{where}: holds neither 'messages' nor a text in {', '.join(_TEXT_FIELDS)}")
+            raise ContractError(f"{where}: needs 'messages' or a text in one of {', '.join(_TEXT_FIELDS)}")
         yield (Message("user", text),)
 
 
@@ -47,10 +47,10 @@ def _from_text(path: Path) -> tuple[Message, ...]:
     with open_bytes(path) as stream:
         content = stream.read(_MAX_TEXT_BYTES + 1)
     if len(content) > _MAX_TEXT_BYTES:
-        raise ConfigurationError(f"{path.name} is larger than 64 MiB; give a part of it")
+        raise ConfigurationError(f"{path.name} is larger than 64 MiB; use a part of it")
     text = content.decode("utf-8", "replace")
     if not text.strip():
-        raise ContractError(f"{path.name} holds no text")
+        raise ContractError(f"{path.name} contains no text")
     return (Message("user", text),)
 
 
@@ -78,7 +78,7 @@ _OBJECTS: Final = (
     "pictures",
     "maps",
 )
-# Enough to count tokens by; what a model makes of it does not matter for times.
+# Enough text to vary token counts; its meaning does not affect latency.
 BUILT_IN_TEXT: Final[list[tuple[Message, ...]]] = [
     (
         Message(

@@ -1,4 +1,4 @@
-"""Requests and how they were served -> trace records, in order of sending, without text unless it is asked for."""
+"""Requests and how they were served in, trace records out: in order of sending, without text unless requested."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sembase.trace.record import TraceRecord, record_as_json
 
 @dataclass(slots=True)
 class Ticket:
-    """An open request; it holds its prompt until the answer is recorded."""
+    """An open request; it keeps its prompt until the answer is recorded."""
 
     request: PromptRequest
     timestamp_ms: float
@@ -24,10 +24,10 @@ class Ticket:
 
 
 class TraceRecorder:
-    """Writes a record once it and all that were sent before it are finished, so the file is sorted by time.
+    """Writes a record when it and all requests sent before it have finished, so the file is sorted by time.
 
-    Holds the open requests and those finished behind an open one. ``key`` None keeps texts and names as they are; else
-    they become digests under it.
+    Holds the open requests and the finished ones after an open one. With ``key`` None, texts and names are written;
+    otherwise they become digests under the key.
     """
 
     def __init__(self, stream: IO[str], key: bytes | None, *, tokenizer: Tokenizer | None = None) -> None:
@@ -54,7 +54,7 @@ class TraceRecorder:
 
 
 def without_text(record: TraceRecord, key: bytes) -> TraceRecord:
-    """Digests for texts and names; the clock and the metadata are our own and tell nothing about anybody."""
+    """Digests for texts and names. Timestamps and metadata are the collector's own and not personal, so they stay."""
     (bare,) = anonymise([record], key)
     return replace(bare, timestamp_ms=record.timestamp_ms, metadata=record.metadata)
 
@@ -66,7 +66,7 @@ def observed_record(
     tokenizer: Tokenizer,
     metadata: dict[str, object] | None = None,
 ) -> TraceRecord:
-    """Failed requests keep their blocks and their reason but no observed time."""
+    """A failed request keeps its blocks and the reason, but no observed times."""
     record = record_from_messages(
         request.messages,
         request_id=request.request_id,
@@ -76,7 +76,7 @@ def observed_record(
         tokenizer=tokenizer,
     )
     is_ok = served.status == OK
-    told = served.prompt_tokens is not None and served.cached_tokens is not None
+    is_counted = served.prompt_tokens is not None and served.cached_tokens is not None
     about = {"status": served.status if is_ok else "failed", "kind": request.kind, **(metadata or {})}
     if served.prompt_tokens is not None:
         about["prompt_tokens"] = served.prompt_tokens
@@ -88,7 +88,7 @@ def observed_record(
         observed_total_latency_ms=served.total_ms if is_ok else None,
         observed_prefix_hit_tokens=served.cached_tokens if is_ok else None,
         observed_prefill_tokens=max(0, (served.prompt_tokens or 0) - (served.cached_tokens or 0))
-        if is_ok and told
+        if is_ok and is_counted
         else None,
         metadata=about,
     )

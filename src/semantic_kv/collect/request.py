@@ -1,4 +1,4 @@
-"""What is asked of a server and what came back, as values; what a server of any kind must be able to do."""
+"""A request, its result, and the protocol every server implements."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ OK: Final = "ok"
 
 @dataclass(frozen=True, slots=True)
 class PromptRequest:
-    """``kind`` says what the plan wanted of it (fresh, so much of it shared); it goes into the record's metadata."""
+    """``kind`` is the role of the request in the plan (fresh, or the fraction shared); it is recorded as metadata."""
 
     request_id: str
     messages: tuple[Message, ...]
@@ -24,9 +24,9 @@ class PromptRequest:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """Times count from sending. ``None`` says that the server or the clock did not tell, never zero.
+    """Times start when the request is sent. ``None`` means that a value is unknown, never zero.
 
-    ``status`` is ``ok`` or why there is no complete answer; ``ttft_ms`` is the first chunk that bears a token.
+    ``status`` is ``ok`` or the reason why there is no complete answer; ``ttft_ms`` is the first chunk with a token.
     """
 
     status: str
@@ -39,6 +39,6 @@ class Served:
 
 
 class Server(Protocol):
-    """A mock, an HTTP server or anybody's handler. Faults are statuses of ``Served``, not exceptions."""
+    """A mock, an HTTP server or a handler of your own. Errors are statuses of ``Served``, not exceptions."""
 
     async def ask(self, request: PromptRequest) -> Served: ...

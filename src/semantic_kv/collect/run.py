@@ -1,4 +1,4 @@
-"""A plan and a server -> a trace file: sends the requests at the plan's pace and records what came back."""
+"""Sends the planned requests to a server at the planned pace and records the results."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ Progress = Callable[[Served], None]
 
 @dataclass(frozen=True, slots=True)
 class CollectSummary:
-    """``cached_tokens_told``: whether the server says what it had cached; without it no fit is possible."""
+    """``reports_cached_tokens``: whether the server reports cached tokens; without them no fit is possible."""
 
     requests: int
     served: int
     failures: dict[str, int]
-    cached_tokens_told: bool
+    reports_cached_tokens: bool
     seconds: float
     peak_concurrency: int
 
 
 class Collection:
-    """One run. Open requests are bounded by the concurrency; what fails is recorded and counted, never retried."""
+    """One run. Concurrency limits the open requests. Failures are recorded and counted, never retried."""
 
     def __init__(
         self, server: Server, recorder: TraceRecorder, concurrency: int, progress: Progress | None = None
@@ -48,11 +48,11 @@ class Collection:
         self._failures: Counter[str] = Counter()
         self._served = 0
         self._peak = 0
-        self._zero_is_silent = False
-        self._told = 0
+        self._omits_zero = False
+        self._with_cached_tokens = 0
 
     async def run(self, steps: Sequence[Step], warm_up: Sequence[PromptRequest] = ()) -> CollectSummary:
-        """Warm-up requests are recorded as such and left out of fits. Sending one twice shows how hits are told."""
+        """Warm-up requests are marked and excluded from fits. Sending one twice shows how the server reports hits."""
         for request in warm_up:
             await self._one(request, {"warm_up": True})
         for step in steps:
@@ -65,7 +65,7 @@ class Collection:
             requests=len(steps),
             served=self._served,
             failures=dict(self._failures),
-            cached_tokens_told=self._told > 0,
+            reports_cached_tokens=self._with_cached_tokens > 0,
             seconds=time.perf_counter() - self._began,
             peak_concurrency=self._peak,
         )
@@ -96,16 +96,16 @@ class Collection:
         ticket = self._recorder.begin(request, 1000.0 * (time.perf_counter() - self._began))
         served = await self._server.ask(request)
         is_warm_up = "warm_up" in metadata
-        self._zero_is_silent = self._zero_is_silent or bool(is_warm_up and served.cached_tokens)
-        if served.status == OK and served.cached_tokens is None and self._zero_is_silent:
-            # Some servers leave the count out where it is 0; this one has told it before.
+        self._omits_zero = self._omits_zero or bool(is_warm_up and served.cached_tokens)
+        if served.status == OK and served.cached_tokens is None and self._omits_zero:
+            # Some servers omit the count if it is 0; this one reported it before.
             served = replace(served, cached_tokens=0)
         self._recorder.finish(ticket, served, **metadata)
         if is_warm_up:
             return
         if served.status == OK:
             self._served += 1
-            self._told += served.cached_tokens is not None
+            self._with_cached_tokens += served.cached_tokens is not None
             if metadata.get("pace") == "alone" and served.total_ms is not None:
                 self._typical_ms.append(served.total_ms)
         else:
@@ -115,11 +115,11 @@ class Collection:
 
 
 def warm_up_requests(steps: Sequence[Step]) -> list[PromptRequest]:
-    """The longest prompt twice: the first pays for what a server loads late, the second must hit."""
+    """The longest prompt twice: the first triggers what the server loads lazily, the second must hit."""
     if not steps:
         return []
     longest = max((step.request for step in steps), key=lambda request: sum(len(m.content) for m in request.messages))
     head, *rest = longest.messages
-    # Another beginning than the plan's: the warm-up must not fill the cache for it.
+    # A different prefix from the plan's, so that the warm-up does not fill the cache for it.
     marked = (replace(head, content=f"Warm-up. {head.content}"), *rest)
     return [PromptRequest(f"{_WARM_UP}-{number}", marked, longest.max_tokens, kind=_WARM_UP) for number in range(2)]

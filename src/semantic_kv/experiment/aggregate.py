@@ -1,4 +1,4 @@
-"""Several studies -> the rows of aggregate_summary: the original's columns, then ours."""
+"""Several studies in, the rows of aggregate_summary out: the columns of the original, then ours."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _ADAPTIVE: Final = "adaptive_semantic"
 _ITS_ADMISSION: Final = "score"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AggregateRow:
-    """The first eight names are promised. All figures are of one model and capacity; hit rates are of blocks, shares of
-    what the capacity counts. None: not in the study."""
+    """The first eight names are fixed. All figures are of one cache model and capacity; hit rates are of blocks, shares
+    are in the unit of the capacity. None: not in the study."""
 
     experiment: str
     best_policy_by_avg_ttft: str
@@ -53,18 +53,18 @@ COLUMNS: Final = tuple(field.name for field in fields(AggregateRow))
 
 
 def aggregate_rows(study: Study) -> tuple[AggregateRow, ...]:
-    """One per model and capacity."""
+    """One per cache model and capacity."""
     verdict = verdict_of(study)
     by_setting = {each.setting: each for each in verdict.settings}
-    told = dict(zip(_order(study), verdict.sentences, strict=True))
+    sentences = dict(zip(_order(study), verdict.sentences, strict=True))
     return tuple(
-        _row(study, setting, by_setting[setting].lru_wins, f"{study.config.experiment}, {told[setting]}")
+        _row(study, setting, by_setting[setting].lru_wins, f"{study.config.experiment}, {sentences[setting]}")
         for setting in study.settings()
     )
 
 
 def _order(study: Study) -> list[CacheSetting]:
-    """The order of the verdict's sentences: LRU's wins first."""
+    """The order of the verdict's sentences: settings that LRU wins first."""
     return [each.setting for each in sorted(verdict_of(study).settings, key=lambda each: not each.lru_wins)]
 
 
@@ -108,7 +108,7 @@ def _row(study: Study, setting: CacheSetting, lru_wins: bool, sentence: str) -> 
 
 
 def original_adaptive(ranking: tuple[RankedPolicy, ...]) -> RankedPolicy | None:
-    """The original's adaptive policy: with the admission that was part of it, or else any; None where there is none."""
+    """The original's adaptive policy, preferably with its own admission; None if the study does not contain it."""
     found = [each for each in ranking if each.choice.evict == _ADAPTIVE]
     own = [each for each in found if each.choice.admit == _ITS_ADMISSION]
     return next(iter(own or found), None)

@@ -1,5 +1,7 @@
-"""A study -> its cells. A cell is one simulation: trace, model, policy or bound, capacity, seed. Cells do not depend on
-each other, so they run in any order, anywhere, and are kept on disk under a digest of all that decides their figures.
+"""A study in, its cells out. A cell is one simulation: trace, cache model, policy or bound, capacity, seed.
+
+Cells are independent, so they can run in any order and anywhere. They are stored under a digest of everything that
+decides their figures.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ _SOURCES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """``task`` is a policy or the name of a bound; ``capacity`` counts ``unit``s."""
+    """``task`` is a policy or the name of a bound; ``capacity`` is in ``unit``."""
 
     trace: str
     model: CacheModel
@@ -50,13 +52,13 @@ class Cell:
         return self.task if isinstance(self.task, str) else self.task.name
 
     def digest(self, trace_digest: str, latency: LatencyModel) -> str:
-        """Of what decides the figures, our code included: a changed policy must not find its old results."""
+        """Covers all that decides the figures, including our code: a changed policy must not find old results."""
         content = {**asdict(self), "trace": trace_digest, "latency": latency.as_record(), "code": code_digest()}
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def seed_trace(config: ExperimentConfig, seed: int) -> str:
-    """Generated traces differ by seed; a recorded one is the same for all."""
+    """A generated trace has one key per seed; a recorded trace has the same key for all seeds."""
     return f"seed-{seed}" if isinstance(config.source, WorkloadSource) else WHOLE_TRACE
 
 
@@ -65,7 +67,7 @@ def sampled_trace(base: str, rate: float, draw: int) -> str:
 
 
 def cells_of(config: ExperimentConfig) -> tuple[Cell, ...]:
-    """The main table and the curve, nothing twice. The largest capacities first: they take longest."""
+    """The cells of the main table and of the curve, without duplicates."""
     cells: dict[Cell, None] = {}
     tasks: tuple[PolicyChoice | BoundName, ...] = (*config.choices(), *(BOUNDS if config.bounds else ()))
     for seed in config.seeds:
@@ -78,7 +80,7 @@ def cells_of(config: ExperimentConfig) -> tuple[Cell, ...]:
 
 
 def _curve_cells(config: ExperimentConfig) -> Iterable[Cell]:
-    """The curve is drawn of the first seed; a sampled cache has the sampled share of the capacity."""
+    """The curve uses the first seed. A sampled cache has the sampled fraction of the capacity."""
     if config.curve is None:
         return
     plan, seed = config.curve, config.seeds[0]

@@ -1,4 +1,4 @@
-"""What a study is: which traces, policies and capacities. Values only; ``config_file`` reads them from YAML."""
+"""The configuration of a study: traces, policies and capacities, as values. ``config_file`` reads it from YAML."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ALWAYS: Final = "always"
 
 @dataclass(frozen=True, slots=True)
 class PolicyChoice:
-    """One admission and one eviction, each with the options that override its defaults."""
+    """One admission and one eviction policy, each with options that override its defaults."""
 
     evict: str
     admit: str = ALWAYS
@@ -33,8 +33,8 @@ class PolicyChoice:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadSource:
-    """A generator with a seed: every seed of the study is another trace of the same kind. What is None is as published;
-    sessions are dealt out to ``tenants``, who share nothing."""
+    """A generator: every seed of the study gives another trace of the same kind. None means as published. The sessions
+    are distributed over ``tenants``, who share nothing."""
 
     workload: str
     sessions: int | None = None
@@ -44,7 +44,7 @@ class WorkloadSource:
 
 @dataclass(frozen=True, slots=True)
 class FileSource:
-    """A recorded trace: one trace, whatever the seed."""
+    """A recorded trace, the same for every seed."""
 
     path: str
     format: str | None = None
@@ -54,7 +54,7 @@ class FileSource:
 
 @dataclass(frozen=True, slots=True)
 class Ablation:
-    """Every admission with every eviction."""
+    """Every admission policy with every eviction policy."""
 
     admit: tuple[str, ...]
     evict: tuple[str, ...]
@@ -65,7 +65,7 @@ class Ablation:
 
 @dataclass(frozen=True, slots=True)
 class CurvePlan:
-    """Hit ratio over capacity: exact, and from samples of the given rates, drawn ``draws`` times each."""
+    """Hit ratio over capacity: exact, and from ``draws`` samples of each rate."""
 
     policies: tuple[PolicyChoice, ...]
     capacities: tuple[int, ...]
@@ -76,7 +76,7 @@ class CurvePlan:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What the original printed for its own version of this workload; set beside, never mixed in."""
+    """What the original reported for its own version of this workload; shown for comparison, never mixed in."""
 
     adaptive_avg_ttft_ms: float
     lru_avg_ttft_ms: float
@@ -88,7 +88,7 @@ class Published:
         return 1 - self.adaptive_avg_ttft_ms / self.lru_avg_ttft_ms
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExperimentConfig:
     experiment: str
     description: str
@@ -105,7 +105,7 @@ class ExperimentConfig:
     bounds: bool = True
 
     def choices(self) -> tuple[PolicyChoice, ...]:
-        """Everything that is simulated, the baseline first, nothing twice."""
+        """All policies to simulate, the baseline first, without duplicates."""
         pairs = self.ablation.pairs() if self.ablation else ()
         return tuple(dict.fromkeys((PolicyChoice(BASELINE), *self.policies, *pairs)))
 

@@ -1,4 +1,4 @@
-"""Hit ratio over capacity, out of a study's cells: exact per policy and bound, sampled with the error against it."""
+"""Hit ratio over capacity from the cells of a study: exact per policy and bound, and sampled with its error."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from semantic_kv.experiment.study import Study
 
 @dataclass(frozen=True, slots=True)
 class ExactCurve:
-    """``name`` is a policy's or a bound's; ratios in the unit of the capacity and the order of the capacities."""
+    """``name`` is a policy or a bound. Ratios are in the unit and the order of the capacities."""
 
     name: str
     hit_ratios: tuple[float, ...]
@@ -21,7 +21,7 @@ class ExactCurve:
 
 @dataclass(frozen=True, slots=True)
 class SampledCurve:
-    """Mean, least and greatest of the draws, and the mean absolute error of a single draw over all capacities."""
+    """Mean, minimum and maximum of the draws, and the mean absolute error of a single draw over all capacities."""
 
     name: str
     rate: float
@@ -48,7 +48,7 @@ class Curves:
 
 
 def curves_of(study: Study) -> Curves | None:
-    """None where the configuration asks for no curve."""
+    """None if the configuration has no curve."""
     plan = study.config.curve
     if plan is None:
         return None

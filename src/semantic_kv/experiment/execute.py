@@ -27,8 +27,8 @@ from sembase.labels import LABELS
 from sembase.latency import LatencyModel, attended_pairs
 from sembase.trace.columns import BlockTrace
 
-_BATCHES: Final = 48  # contiguous stretches of the trace that intervals resample
-_PLAIN_PYTHON: Final = 5_000  # references up to which the reference simulator is done before the core is compiled
+_BATCHES: Final = 48  # contiguous stretches of the trace that the intervals resample
+_PLAIN_PYTHON: Final = 5_000  # up to this many references, plain Python finishes before the core is compiled
 _MAX_TENANTS: Final = 12
 _MAX_SAMPLES: Final = 160
 Ints = npt.NDArray[np.int64]
@@ -105,7 +105,7 @@ class _Columns:
         return tuple(self.tally(slice(int(a), int(b))) for a, b in itertools.pairwise(edges) if b > a)
 
     def tenants(self) -> tuple[TenantFigures, ...]:
-        """The largest by prompt tokens, the rest together; none where the trace knows no tenants."""
+        """The largest by prompt tokens, then all others together; empty if the trace has no tenants."""
         known = self._tenant[self._tenant >= 0]
         if known.size == 0:
             return ()
@@ -129,13 +129,13 @@ def _used(replay: Replay) -> tuple[tuple[int, int], ...]:
 def _weights(replay: Replay) -> WeightSeries | None:
     if replay.weights_over_time is None or len(replay.weights_over_time) == 0:
         return None
-    places = _thinned(len(replay.weights_over_time))
-    rows = tuple(tuple(round(float(each), 5) for each in row) for row in replay.weights_over_time[places])
-    return WeightSeries(tuple(int(request) for request in replay.used_over_time[places, 0]), LABELS, rows)
+    kept = _thinned(len(replay.weights_over_time))
+    rows = tuple(tuple(round(float(each), 5) for each in row) for row in replay.weights_over_time[kept])
+    return WeightSeries(tuple(int(request) for request in replay.used_over_time[kept, 0]), LABELS, rows)
 
 
 def _thinned(length: int) -> Ints:
-    """Places of at most so many samples, the first and the last among them."""
+    """Positions of at most ``_MAX_SAMPLES`` samples, including the first and the last."""
     return np.unique(np.linspace(0, max(0, length - 1), min(length, _MAX_SAMPLES)).astype(np.int64))
 
 

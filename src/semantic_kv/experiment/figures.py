@@ -1,4 +1,4 @@
-"""What one cell gave, as plain numbers that are kept on disk (5-20 KB per cell, whatever the trace's length)."""
+"""The figures of one cell, as stored on disk (5 to 20 KB per cell, for any length of trace)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sembase.errors import ContractError
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Sums over some requests. Rates are quotients of these, so they can be added before dividing."""
+    """Sums over some requests. Rates are quotients of sums, so tallies can be added before dividing."""
 
     requests: int
     references: int
@@ -30,7 +30,7 @@ class Tally:
         return self.hit_tokens / self.prompt_tokens if self.prompt_tokens else 0.0
 
     def share(self, unit: Unit) -> float:
-        """The hit ratio in the unit of the capacity: what bounds, headroom and curves are in."""
+        """The hit ratio in the unit of the capacity, as used by bounds, headroom and curves."""
         return self.hit_ratio if unit == "blocks" else self.token_hit_ratio
 
     @property
@@ -54,7 +54,7 @@ class TenantFigures:
 
 @dataclass(frozen=True, slots=True)
 class WeightSeries:
-    """Weights of labels as an adaptive policy moved them; ``labels`` name the columns of ``weights``."""
+    """The label weights of an adaptive policy over time; ``labels`` names the columns of ``weights``."""
 
     requests: tuple[int, ...]
     labels: tuple[str, ...]
@@ -83,8 +83,8 @@ class CellFigures:
 
 @dataclass(frozen=True, slots=True)
 class BoundFigures:
-    """What no policy exceeds. ``hit_blocks`` is None where only tokens are bounded; ``standing`` says how far to trust
-    it: ``optimum`` of a cache that may drop a block while it serves it, or ``bound``: nothing does better."""
+    """What no policy exceeds. ``hit_blocks`` is None if only tokens are bounded. ``standing`` says how tight it is:
+    ``optimum`` of a cache that may drop a block while it serves it, or ``bound``: no policy does better."""
 
     standing: str
     requests: int
@@ -92,7 +92,7 @@ class BoundFigures:
     hit_blocks: int | None
     prompt_tokens: int
     hit_tokens: int
-    ttft_sum_ms: float | None  # None where the model prices pairs, which a bound does not know
+    ttft_sum_ms: float | None  # None if the latency model prices attention pairs, which a bound does not know
     seconds: float
 
     def share(self, unit: Unit) -> float:
@@ -112,11 +112,11 @@ Figures = CellFigures | BoundFigures
 
 
 def figures_from_json(record: object) -> Figures:
-    """A kept cell; anything odd about it raises ``ContractError``, so that it is simulated again."""
+    """A stored cell. Raises ``ContractError`` for anything unexpected, so that the cell is simulated again."""
     try:
-        return _read(record)  # type: ignore[arg-type]  # the next line says what happens to anything else
+        return _read(record)  # type: ignore[arg-type]  # other types raise below
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ContractError(f"not a kept cell: {error!r}") from None
+        raise ContractError(f"not a stored cell: {error!r}") from None
 
 
 def _read(record: Mapping[str, Any]) -> Figures:

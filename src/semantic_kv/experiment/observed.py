@@ -1,4 +1,4 @@
-"""A trace with observed TTFT -> observed beside modelled, request by request, under one policy; and how far apart."""
+"""A trace with observed TTFT in; observed and modelled TTFT per request under one policy, and the error, out."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class ObservedComparison:
-    """Only requests with an observed TTFT. ``hit_token_pairs`` counts those whose hit tokens were observed, too."""
+    """Only requests with an observed TTFT. ``hit_token_pairs`` counts those whose hit tokens were observed too."""
 
     policy: str
     model: CacheModel
@@ -36,7 +36,7 @@ class ObservedComparison:
 def compare_observed(
     trace: BlockTrace, choice: PolicyChoice, model: CacheModel, unit: Unit, capacity: int, latency: LatencyModel
 ) -> ObservedComparison | None:
-    """None where the trace observed no TTFT."""
+    """None if the trace has no observed TTFT."""
     seen = np.isfinite(trace.observed_ttft_ms)
     if not seen.any():
         return None

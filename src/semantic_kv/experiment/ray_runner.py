@@ -1,4 +1,4 @@
-"""Cells on Ray: the traces go once into its object store, workers take cells as they get free. Extra: `ray`."""
+"""Run cells on Ray (extra: `ray`): each trace is put into the object store once; idle workers take the next cell."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sembase.latency import LatencyModel
 
 
 class RayWorkers(Processes):
-    """Starts a local Ray with ``jobs`` workers unless one is running or the program joined a cluster already."""
+    """Starts a local Ray with ``jobs`` workers unless Ray is already initialised, for example on a cluster."""
 
     def trace_store(self, folder: Path) -> TraceStore:
         return MemoryTraceStore()
@@ -56,7 +56,7 @@ class RayWorkers(Processes):
 
 
 class _Worker:
-    """Keeps the last trace: Ray hands out read-only arrays, the compiled core is compiled for writable ones."""
+    """Keeps a writable copy of the last trace: Ray's arrays are read-only, the core is compiled for writable ones."""
 
     def __init__(self, latency: LatencyModel) -> None:
         self._latency = latency

@@ -24,7 +24,7 @@ from sembase.trace.load import load_trace
 
 
 def open_source(source: WorkloadSource | FileSource, seed: int, traces: Path) -> BlockTrace:
-    """``traces`` is the folder in which relative paths begin."""
+    """``traces`` is the folder that relative paths start at."""
     if isinstance(source, WorkloadSource):
         return make_workload(
             source.workload,
@@ -35,14 +35,14 @@ def open_source(source: WorkloadSource | FileSource, seed: int, traces: Path) ->
         ).trace
     path = traces / source.path
     if not path.is_file():
-        raise ConfigurationError(f"there is no trace '{path}'; name the folder that holds it with --traces")
+        raise ConfigurationError(f"trace '{path}' does not exist; set its folder with --traces")
     trace = load_trace(path, source.format, dict(source.options))
     return trace if source.most_requests is None else trace.window(0, source.most_requests)
 
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """``output`` holds the kept cells; ``traces`` is where relative trace paths begin."""
+    """``output`` contains the stored cells; relative trace paths start at ``traces``."""
 
     output: Path
     traces: Path = Path()
@@ -56,7 +56,7 @@ def run_study(config: ExperimentConfig, options: RunOptions) -> Study:
 
 
 def run_study_on(config: ExperimentConfig, trace_of: Callable[[int], BlockTrace], options: RunOptions) -> Study:
-    """The same with traces of your own, by seed; the configuration's source is then only what is reported."""
+    """The same with your own traces, by seed; the source in the configuration is then only reported."""
     options.output.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=".traces-", dir=options.output))
     try:

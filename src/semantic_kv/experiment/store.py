@@ -36,14 +36,14 @@ FOLDER: Final = ".cells"
 
 
 class CellStore:
-    """One file per cell under ``<output>/.cells``; ``fresh`` ignores what is there and writes it anew."""
+    """One file per cell under ``<output>/.cells``; ``fresh`` ignores existing files and overwrites them."""
 
     def __init__(self, output: Path, *, fresh: bool = False) -> None:
         self._folder = output / FOLDER
         self._fresh = fresh
 
     def load(self, digest: str) -> Figures | None:
-        """None where the cell is not there or not readable: then it is simulated."""
+        """None if the cell is missing or unreadable; it is then simulated."""
         path = self._path(digest)
         if self._fresh or not path.is_file():
             return None

@@ -19,7 +19,7 @@ from semantic_kv.experiment.cells import BOUNDS, BoundName, Cell, seed_trace
 from semantic_kv.experiment.config import BASELINE, ExperimentConfig, PolicyChoice
 from semantic_kv.experiment.figures import BoundFigures, CellFigures, Figures, Tally
 
-MIN_UNITS: Final = 5  # fewer give no interval
+MIN_UNITS: Final = 5  # fewer units give no interval
 _DRAWS: Final = 2_000
 _SEED: Final = 20_260
 Interval = tuple[float, float]
@@ -28,7 +28,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Resampled:
-    """Draws of one policy's hit ratio and mean TTFT; the same units in the same draw for every policy."""
+    """Bootstrap draws of one policy's hit ratio and mean TTFT; every policy uses the same units in the same draw."""
 
     hit_ratio: Floats
     ttft_ms: Floats
@@ -61,13 +61,13 @@ class TraceFacts:
     block_tokens: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RankedPolicy:
-    """One policy at one capacity under one model. Ratios are sums over seeds divided; TTFT is modelled.
+    """One policy at one capacity under one cache model. Ratios are quotients of sums over seeds; TTFT is modelled.
 
     ``improvement`` is 1 - TTFT / LRU's TTFT. ``share`` is the hit ratio in the unit of the capacity; ``headroom_share``
-    the part of the way from LRU's share to the clairvoyant's that the policy goes (None where there is no way to go);
-    ``regret`` the clairvoyant's share minus the policy's.
+    the fraction of the gap between LRU and the clairvoyant that the policy closes (None if there is no gap); ``regret``
+    the clairvoyant's share minus the policy's.
     """
 
     model: CacheModel
@@ -99,7 +99,7 @@ class RankedPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Both bounds at one capacity under one model, summed over seeds."""
+    """Both bounds at one capacity under one cache model, summed over seeds."""
 
     ceiling: BoundFigures
     clairvoyant: BoundFigures
@@ -109,7 +109,7 @@ CacheSetting = tuple[CacheModel, int]
 
 
 class Study:
-    """All figures of one experiment, and the questions the outputs ask of them."""
+    """All figures of one experiment, and the queries that the outputs make."""
 
     def __init__(self, config: ExperimentConfig, traces: Sequence[TraceFacts], figures: Mapping[Cell, Figures]) -> None:
         self.config = config
@@ -125,7 +125,7 @@ class Study:
         return tuple(ranked for setting in self.settings() for ranked in self._ranked(setting))
 
     def at(self, setting: CacheSetting) -> tuple[RankedPolicy, ...]:
-        """Best first by modelled TTFT; ties by hit ratio, then by name, the plain baseline before its variants."""
+        """Sorted by modelled TTFT, best first; ties by hit ratio, then name, the plain baseline before its variants."""
         return tuple(each for each in self.ranking if (each.model, each.capacity) == setting)
 
     def result_of(self, setting: CacheSetting, choice: PolicyChoice) -> RankedPolicy | None:
@@ -133,7 +133,7 @@ class Study:
 
     def baseline(self, setting: CacheSetting) -> RankedPolicy:
         found = self.result_of(setting, PolicyChoice(BASELINE))
-        assert found is not None  # choices() puts it first
+        assert found is not None  # choices() always contains it
         return found
 
     def bounds(self, setting: CacheSetting) -> Bounds | None:
@@ -240,7 +240,7 @@ def _ranked_policy(
 
 
 def _intervals(draws: Resampled | None, base: Resampled | None) -> tuple[Interval | None, ...]:
-    """Of the hit ratio, of the TTFT, of the improvement on LRU, of the gain in hit ratio."""
+    """Intervals of the hit ratio, the TTFT, the improvement over LRU, and the gain in hit ratio."""
     if draws is None or base is None:
         return None, None, None, None
     return (

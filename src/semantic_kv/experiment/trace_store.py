@@ -1,7 +1,7 @@
-"""The traces of a study, by key: in memory for one process, or as .npy columns on disk that many processes map.
+"""The traces of a study by key: in memory for one process, or as .npy columns on disk that many processes map.
 
-On disk a trace costs what it costs in memory (4 bytes per reference, about 14 per node, 48 per request), once for all
-workers: the pages are shared by the operating system.
+On disk a trace takes as much as in memory (4 bytes per reference, about 14 per node, 48 per request), once for all
+workers, because the operating system shares the pages.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class MemoryTraceStore:
 
 
 class DiskTraceStore:
-    """``folder`` belongs to the study that fills it; whoever made it removes it."""
+    """``folder`` belongs to one study; the code that created it removes it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -57,34 +57,34 @@ class DiskTraceStore:
 
     def put(self, key: str, trace: BlockTrace) -> StoredTrace:
         held = stored(trace)
-        place = self._place(key)
-        place.mkdir(parents=True)
+        folder = self._folder_of(key)
+        folder.mkdir(parents=True)
         plain: dict[str, object] = {}
         for name, value in _columns(trace).items():
             if isinstance(value, np.ndarray):
-                np.save(place / f"{name}.npy", value)
+                np.save(folder / f"{name}.npy", value)
             else:
                 plain[name] = value
-        np.save(place / "prompt_tokens.npy", held.prompt_tokens)
+        np.save(folder / "prompt_tokens.npy", held.prompt_tokens)
         description = {"plain": plain, "digest": held.digest}
-        (place / _DESCRIPTION).write_text(json.dumps(description), encoding="utf-8")
+        (folder / _DESCRIPTION).write_text(json.dumps(description), encoding="utf-8")
         return held
 
     def open(self, key: str) -> StoredTrace:
-        """Maps the columns copy-on-write: writable to the compiler, never written back. Keeps the last one open."""
+        """Maps the columns copy-on-write: writable for the compiler, never written back. Keeps the last trace open."""
         if self._last is not None and self._last[0] == key:
             return self._last[1]
-        place = self._place(key)
-        description = json.loads((place / _DESCRIPTION).read_text(encoding="utf-8"))
+        folder = self._folder_of(key)
+        description = json.loads((folder / _DESCRIPTION).read_text(encoding="utf-8"))
         columns: dict[str, Any] = dict(description["plain"])
         for field in fields(BlockTrace):
             if field.name not in columns:
-                columns[field.name] = _mapped(place / f"{field.name}.npy")
-        held = StoredTrace(BlockTrace(**columns), _mapped(place / "prompt_tokens.npy"), description["digest"])
+                columns[field.name] = _mapped(folder / f"{field.name}.npy")
+        held = StoredTrace(BlockTrace(**columns), _mapped(folder / "prompt_tokens.npy"), description["digest"])
         self._last = (key, held)
         return held
 
-    def _place(self, key: str) -> Path:
+    def _folder_of(self, key: str) -> Path:
         return self.folder / hashlib.sha256(key.encode()).hexdigest()[:16]
 
 
@@ -93,7 +93,7 @@ def stored(trace: BlockTrace) -> StoredTrace:
 
 
 def trace_digest(trace: BlockTrace) -> str:
-    """Of the columns, not of a path or a name: the same requests give the same digest wherever they lie."""
+    """Digest of the columns, not of path or name: the same requests give the same digest in any file."""
     digest = hashlib.sha256()
     for name, value in _columns(trace).items():
         if name == "name":
@@ -108,6 +108,6 @@ def _columns(trace: BlockTrace) -> dict[str, Any]:
 
 
 def _mapped(path: Path) -> npt.NDArray[Any]:
-    if path.stat().st_size <= _EMPTY_FILE:  # nothing behind the header: cannot be mapped
+    if path.stat().st_size <= _EMPTY_FILE:  # empty after the header: cannot be mapped
         return np.asarray(np.load(path, allow_pickle=False))
     return np.asarray(np.load(path, mmap_mode="c", allow_pickle=False))

@@ -1,4 +1,4 @@
-"""Standings -> who wins and why, in sentences of figures. Where LRU is not beaten that is said first."""
+"""Ranked policies in, the winner and the reason out, as sentences with figures. Settings that LRU wins come first."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from semantic_kv.cache.result import Unit
 from semantic_kv.experiment.config import ALWAYS, BASELINE, PolicyChoice
 from semantic_kv.experiment.study import CacheSetting, RankedPolicy, Study
 
-TIE: Final = 0.001  # of LRU's modelled TTFT: a thousandth is no win
-# Of a gain: an axis with less than the first needs the other, one with less than the second does little.
-_ALL_BUT, _MOST_OF = 0.9, 0.75
-MODELLED: Final = "TTFT is modelled from uncached prompt tokens, not measured: it ranks policies, it times no GPU."
+TIE: Final = 0.001  # of LRU's modelled TTFT: differences up to a thousandth are ties
+# Fractions of a gain: below the first, one axis alone is not enough; from the second on, it gets most of it.
+_ENOUGH, _LARGE_PART = 0.9, 0.75
+MODELLED: Final = (
+    "TTFT is modelled from uncached prompt tokens, not measured: it ranks policies and does not time a GPU."
+)
 
 
 @dataclass(frozen=True, slots=True)
 class SettingVerdict:
-    """``eviction_only`` and ``admission_only`` are the best ranking that change one axis against LRU; None where the
-    study holds none."""
+    """``eviction_only`` and ``admission_only`` are the best policies that differ from LRU in one axis only; None if
+    the study contains none."""
 
     setting: CacheSetting
     lru: RankedPolicy
@@ -30,7 +32,7 @@ class SettingVerdict:
 
     @property
     def worse_than_lru(self) -> float:
-        """How far the best other policy is behind; meaningful where LRU wins."""
+        """How much slower the best other policy is; meaningful if LRU wins."""
         return -self.best.improvement
 
 
@@ -47,7 +49,7 @@ def verdict_of(study: Study) -> Verdict:
 
 
 def is_better(ranked: RankedPolicy) -> bool:
-    """Better than LRU by more than a tie and, where there is an interval, by more than chance."""
+    """Better than LRU by more than a tie and, if there is an interval, by more than chance."""
     interval = ranked.improvement_interval
     return ranked.improvement > TIE and (interval is None or interval[0] > 0)
 
@@ -78,7 +80,7 @@ def _lru_first(settings: Sequence[SettingVerdict]) -> list[SettingVerdict]:
 def _headline(settings: Sequence[SettingVerdict]) -> str:
     won = [each for each in settings if each.lru_wins]
     if len(won) == len(settings):
-        return "LRU wins: no policy of this study beats it beyond a tie, anywhere."
+        return "LRU wins: no policy in this study beats it by more than a tie in any setting."
     lost = [each for each in settings if not each.lru_wins]
     first = max(lost, key=lambda each: each.best.improvement)
     where = _where(first.setting)
@@ -108,33 +110,33 @@ def _hits(share: float, unit: Unit) -> str:
 
 def _next(judged: SettingVerdict) -> str:
     if judged.best is judged.lru:
-        return ", there being no other"
-    behind = judged.worse_than_lru
-    if abs(behind) <= TIE:
-        return f" or ties: {judged.best.name} comes out the same ({-100 * behind:+.2f} % saved)"
-    if behind < 0:
-        return f" within chance: {judged.best.name} is {-100 * behind:.2f} % ahead{_interval(judged.best)}"
-    return f"; the next, {judged.best.name}, is {100 * behind:.2f} % slower (modelled TTFT)"
+        return " (no other policy was simulated)"
+    slower = judged.worse_than_lru
+    if abs(slower) <= TIE:
+        return f" or ties: {judged.best.name} has the same TTFT ({-100 * slower:+.2f} % saved)"
+    if slower < 0:
+        return f" within chance: {judged.best.name} is {-100 * slower:.2f} % ahead{_interval(judged.best)}"
+    return f"; the next, {judged.best.name}, is {100 * slower:.2f} % slower (modelled TTFT)"
 
 
 def _why(judged: SettingVerdict) -> str:
-    """Which axis the gain comes from: what LRU gains by the best admission, and eviction alone without any."""
+    """Which axis the gain comes from: LRU with the best admission alone, and the best eviction alone."""
     whole = judged.best.improvement
     admission, eviction = (
         None if each is None else max(0.0, each.improvement) for each in (judged.admission_only, judged.eviction_only)
     )
     if admission is None or eviction is None or judged.admission_only is None or judged.eviction_only is None:
-        return "Admission and eviction were not ablated here, so it is open which of them does it."
-    told = (
+        return "Admission and eviction were not ablated, so it is unknown which of them causes the gain."
+    parts = (
         f"LRU with admission {judged.admission_only.choice.admit} alone gets {100 * admission / whole:.0f} % of that "
         f"gain, eviction {judged.eviction_only.choice.evict} alone {100 * eviction / whole:.0f} %"
     )
     more, less = max(admission, eviction), min(admission, eviction)
-    if more < _ALL_BUT * whole:
-        return f"{told}: it takes both."
-    if less >= _MOST_OF * whole:
-        return f"{told}: either does most of it."
-    return f"{told}: the gain is {'admission, not eviction' if admission > eviction else 'eviction, not admission'}."
+    if more < _ENOUGH * whole:
+        return f"{parts}: both are needed."
+    if less >= _LARGE_PART * whole:
+        return f"{parts}: either alone gets most of it."
+    return f"{parts}: it comes from {'admission, not eviction' if admission > eviction else 'eviction, not admission'}."
 
 
 def _interval(ranked: RankedPolicy) -> str:

@@ -1,4 +1,4 @@
-"""Requests -> their times on an engine with continuous batching: passes that decode every stream and prefill the rest.
+"""Times of requests on an engine with continuous batching: passes that decode every stream and prefill the rest.
 
 As vLLM schedules: each pass takes one token per decoding stream and fills its token budget with prompts in order of
 arrival, cutting the last one. For calibration it also says which amounts of work each first token waited for.
@@ -92,9 +92,9 @@ def _fill_pass(
             at[_BEGUN] += 1
             work[3] += float(cached[turn])
         chunk = min(left[turn], budget)
-        behind = float(cached[turn] + uncached[turn] - left[turn])
+        preceding = float(cached[turn] + uncached[turn] - left[turn])
         work[1] += float(chunk)
-        work[2] += (float(chunk) * behind + float(chunk) * float(chunk + 1) / 2.0) / pairs_per_unit
+        work[2] += (float(chunk) * preceding + float(chunk) * float(chunk + 1) / 2.0) / pairs_per_unit
         left[turn] -= chunk
         budget -= chunk
         turn += 1
@@ -102,11 +102,11 @@ def _fill_pass(
 
 @kernel_part
 def _let_in(arrival: Floats, now: float, took: float, done: Floats, work: Floats, before: Floats, at: Longs) -> None:
-    """Who comes during the pass waits for the rest of it: note the work that was done before."""
+    """Requests that arrive during the pass wait for the rest of it; record the work done before they arrived."""
     while at[_ARRIVED] < arrival.shape[0] and arrival[at[_ARRIVED]] <= now + took:
-        share = (arrival[at[_ARRIVED]] - now) / took if took > 0.0 else 1.0
+        elapsed = (arrival[at[_ARRIVED]] - now) / took if took > 0.0 else 1.0
         for kind in range(done.shape[0]):
-            before[at[_ARRIVED], kind] = done[kind] + share * work[kind]
+            before[at[_ARRIVED], kind] = done[kind] + elapsed * work[kind]
         at[_ARRIVED] += 1
 
 
@@ -145,7 +145,7 @@ def _run(
     streams, at = np.empty((limits[1], 2), dtype=np.int64), np.zeros(4, dtype=np.int64)
     done, work, now = np.zeros(kinds), np.zeros(kinds), 0.0
     while at[_HEAD] < count or at[_STREAMS] > 0:
-        if at[_STREAMS] == 0 and at[_HEAD] == at[_ARRIVED]:  # idle: sleep until somebody comes
+        if at[_STREAMS] == 0 and at[_HEAD] == at[_ARRIVED]:  # idle: advance to the next arrival
             now = arrival[at[_HEAD]]
             work[:] = 0.0
             _let_in(arrival, now, 0.0, done, work, before, at)

@@ -1,4 +1,4 @@
-"""A trace and the tokens a replay hit -> modelled TTFT of every request, and its summary. Always called modelled."""
+"""A trace and the hit tokens of a replay in, modelled TTFT of every request and its summary out."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Queueing = Literal["alone", "fifo", "engine"]
 
 @dataclass(frozen=True, slots=True)
 class ModelledTtft:
-    """``wait_ms`` is what others added: TTFT in the queue minus TTFT alone."""
+    """``wait_ms`` is the time added by other requests: TTFT in the queue minus TTFT alone."""
 
     queueing: Queueing
     ttft_ms: Floats
@@ -31,8 +31,8 @@ class ModelledTtft:
         """None for a trace without requests."""
         return float(self.ttft_ms.mean()) if self.ttft_ms.size else None
 
-    def quantile_ms(self, share: float) -> float | None:
-        return float(np.quantile(self.ttft_ms, share)) if self.ttft_ms.size else None
+    def quantile_ms(self, fraction: float) -> float | None:
+        return float(np.quantile(self.ttft_ms, fraction)) if self.ttft_ms.size else None
 
 
 def model_ttft(
@@ -48,13 +48,15 @@ def model_ttft(
 ) -> ModelledTtft:
     """``hit_tokens`` per request (``Replay.per_request_hit_tokens``); ``load_ms`` what lower tiers add to each.
 
-    ``fifo``: ``servers`` that each serve one request to its last token. ``engine``: continuous batching. Requests whose
-    output length the trace does not tell decode ``unknown_output_tokens``.
+    ``fifo``: ``servers`` that each serve one request to its last token. ``engine``: continuous batching. Requests of
+    unknown output length decode ``unknown_output_tokens``.
     """
     prompt = trace.prompt_tokens()
     hit = np.asarray(hit_tokens, dtype=np.int64)
     if hit.shape != prompt.shape or (hit > prompt).any() or (hit < 0).any():
-        raise ContractError(f"trace '{trace.name}': hit tokens lie between 0 and the prompt's, one number per request")
+        raise ContractError(
+            f"trace '{trace.name}': hit tokens must be one number per request, between 0 and its prompt tokens"
+        )
     uncached = prompt - hit
     load = np.zeros(trace.request_count) if load_ms is None else load_ms
     alone = model.ttft_ms(uncached, hit, load_ms=load)
@@ -67,7 +69,7 @@ def model_ttft(
         )
         ttft = alone + times.wait_ms
     else:
-        # Loading runs beside the engine's passes and is paid before the first one.
+        # Loading runs concurrently with the engine's passes and delays the first one.
         batched = batched_times(trace.arrival_ms + load, uncached, hit, output, model, engine)
         ttft = batched.first_token_ms - trace.arrival_ms
     return ModelledTtft(queueing, ttft, ttft - alone, int(uncached.sum()), int(prompt.sum()))

@@ -1,4 +1,4 @@
-"""Arrivals and service times -> when each request starts, gives its first token and ends, first in, first out.
+"""Arrivals and service times in; start, first token and end of each request out. First in, first out.
 
 A request takes one of ``slots`` (it keeps it until its last token) and then one of ``lanes`` (only while it prefills).
 One lane and one slot is the single server; N of each is N servers. State: one number per slot and lane.
@@ -30,7 +30,7 @@ class QueueTimes:
 def fifo_queue(
     arrival_ms: Floats, prefill_ms: Floats, decode_ms: Floats | None = None, *, lanes: int = 1, slots: int | None = None
 ) -> QueueTimes:
-    """Simulate the queue. ``slots`` None: as many as there are requests, so decoding holds nobody up.
+    """Simulate the queue. ``slots`` None: as many as there are requests, so decoding never blocks.
 
     Arrivals need not be sorted; equal arrivals are served in the order given.
     """
@@ -43,13 +43,13 @@ def fifo_queue(
     if count and (not np.isfinite(arrival_ms).all() or min(prefill_ms.min(), decode.min()) < 0.0):
         raise ContractError("a queue needs finite arrivals and service times >= 0")
     order = np.argsort(arrival_ms, kind="stable")
-    places = min(count, slots if slots is not None else count)
+    used_slots = min(count, slots if slots is not None else count)
     start, first, finish = _serve(
         arrival_ms[order].astype(np.float64),
         prefill_ms[order].astype(np.float64),
         decode[order].astype(np.float64),
         min(lanes, max(count, 1)),
-        max(places, 1),
+        max(used_slots, 1),
     )
     back = np.empty_like(order)
     back[order] = np.arange(count)
@@ -58,14 +58,14 @@ def fifo_queue(
 
 @kernel
 def _serve(arrival: Floats, prefill: Floats, decode: Floats, lanes: int, slots: int) -> tuple[Floats, Floats, Floats]:
-    """Both stages are entered in order of arrival, so one pass with the times at which places get free is exact."""
+    """Both stages are entered in order of arrival, so one pass over the times at which slots become free is exact."""
     count = arrival.shape[0]
     start, first, finish = np.empty(count), np.empty(count), np.empty(count)
     slot_free = [-1e300] * slots
     lane_free = [-1e300] * lanes
     entered = -1e300
     for request in range(count):
-        # Nobody overtakes: a slot that gets free earlier than the one before cannot be entered earlier.
+        # First in, first out: a slot that becomes free early is still taken in order of arrival.
         entered = max(entered, arrival[request], slot_free[0])
         start[request] = max(entered, lane_free[0])
         first[request] = start[request] + prefill[request]

@@ -1,6 +1,6 @@
 """Tiers (GPU, CPU, disk or remote): what they hold, and what a hit in a lower one costs the request that has it.
 
-Used by ``tiered`` for the replay and by anybody who has hit blocks by tier.
+Used by ``tiered`` for the replay, and by callers that have hit blocks by tier.
 """
 
 from __future__ import annotations

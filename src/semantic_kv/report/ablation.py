@@ -1,4 +1,4 @@
-"""Eviction by admission at one setting: rows of ranking, and how warm each is against LRU."""
+"""Eviction by admission in one setting: rows of ranking, and how warm each is against LRU."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from semantic_kv.experiment.study import CacheSetting, RankedPolicy, Study
 from semantic_kv.experiment.verdict import TIE
 from semantic_kv.report.formats import change, milliseconds, percent
 
-_STEPS: Final = (TIE, 0.02, 0.10, 0.25)  # from which improvement on a cell gets warmer
+_STEPS: Final = (TIE, 0.02, 0.10, 0.25)  # improvements at which the colour of a cell changes
 
 
 def ablation_rows(study: Study, setting: CacheSetting) -> list[tuple[str, list[RankedPolicy | None]]]:
-    """Best eviction first; empty where the study ablates nothing."""
+    """Best eviction first; empty if the study has no ablation."""
     plan = study.config.ablation
     if plan is None:
         return []
@@ -53,8 +53,8 @@ def _heat_table(
 def _cell(ranked: RankedPolicy | None) -> tuple[str, int, str]:
     if ranked is None:
         return NOT_MEASURED, 0, ""
-    told = f"{ranked.name}: {milliseconds(ranked.ttft_mean_ms)}, hit rate {percent(ranked.hit_ratio, 2)}"
-    return change(ranked.improvement, 1), heat(ranked.improvement), told
+    title = f"{ranked.name}: {milliseconds(ranked.ttft_mean_ms)}, hit rate {percent(ranked.hit_ratio, 2)}"
+    return change(ranked.improvement, 1), heat(ranked.improvement), title
 
 
 def heat(improvement: float) -> int:

@@ -1,4 +1,4 @@
-"""Charts over capacity: the miss-ratio curve of each policy between its bounds, and what sampling makes of it."""
+"""Charts over capacity: the miss-ratio curve of each policy with the bounds, and sampled curves with their error."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ def curve_chart(study: Study, curves: Curves) -> Chart:
     return Chart(
         "miss_ratio_curve",
         "Miss ratio over capacity",
-        f"Share of missed {study.config.unit}, {len(capacities)} capacities, exact; least over all: {best.name}.",
+        f"Fraction of missed {study.config.unit}, exact at {len(capacities)} capacities; lowest overall: {best.name}.",
         log_axis(f"capacity ({study.config.unit})", [float(size) for size in capacities], tick_count),
         linear_axis("miss ratio", _floor(curves), 1.0, tick_share),
         tuple(layers),
         table,
-        "Dashed: the infinite cache (ceiling) and the clairvoyant, below which no policy can come."
+        "Dashed: the infinite cache (ceiling) and the clairvoyant; no policy can be below the clairvoyant."
         if curves.bounds
         else "",
     )
 
 
 def sampling_chart(study: Study, curves: Curves) -> Chart | None:
-    """Each policy in its colour: exact as a line, each rate's mean as dots of one form."""
+    """One colour per policy: the exact curve as a line, the mean of each sample rate as dots of one shape."""
     if not curves.sampled:
         return None
     rates = list(dict.fromkeys(each.rate for each in curves.sampled))
@@ -66,18 +66,18 @@ def sampling_chart(study: Study, curves: Curves) -> Chart | None:
             for each in curves.sampled
             if each.name == exact.name
         ]
-    told = "; ".join(_errors_at(rate, curves.sampled) for rate in rates)
+    errors = "; ".join(_errors_at(rate, curves.sampled) for rate in rates)
     left_out = len(curves.policies) - len(CYCLE)
-    note = f" {left_out} more policies are in the table only." if left_out > 0 else ""
+    note = f" {left_out} more policies are only in the table." if left_out > 0 else ""
     return Chart(
         "sampled_miss_ratio_curve",
-        "What a sample would have said",
-        f"Mean absolute error of one draw against the exact curve: {told}.{note}",
+        "Curves from samples",
+        f"Mean absolute error of one draw against the exact curve: {errors}.{note}",
         log_axis(f"capacity ({study.config.unit})", [float(size) for size in curves.capacities], tick_count),
         linear_axis("miss ratio", _floor(curves), 1.0, tick_share),
         tuple(layers),
         sampling_table(curves.sampled),
-        "Whole sessions or subtrees are drawn by a hash, so prefixes stay whole; dots are the mean of "
+        "Whole sessions or subtrees are sampled by a hash, so prefixes stay intact; dots are the mean of "
         f"{curves.sampled[0].draws} draws, each in a cache scaled by the rate.",
     )
 
@@ -89,7 +89,7 @@ def _errors_at(rate: float, sampled: tuple[SampledCurve, ...]) -> str:
 
 
 def _digits(rate: float) -> int:
-    """Half a percent is not 0 %."""
+    """Enough digits that half a percent does not read 0 %."""
     return 0 if rate >= 0.01 else 1 if rate >= 0.001 else 2
 
 
@@ -116,6 +116,6 @@ def _missed(capacities: tuple[int, ...], hit_ratios: tuple[float, ...]) -> tuple
 
 
 def _floor(curves: Curves) -> float:
-    """Where the axis begins: at zero unless the curves stay far above it."""
+    """Start of the axis: zero unless all curves are far above it."""
     least = min(1 - max(each.hit_ratios) for each in (*curves.policies, *curves.bounds))
     return 0.0 if least < 0.4 else least

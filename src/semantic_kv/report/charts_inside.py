@@ -1,4 +1,4 @@
-"""The charts that look inside: what is evicted, how full the cache is, how an adaptive policy moved its weights."""
+"""Charts of what happens inside the cache: evictions by label, utilisation, and the weights of an adaptive policy."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def evictions_chart(study: Study) -> Chart:
     return Chart(
         "evictions_by_semantic_type",
         "What is evicted",
-        f"{rows[most].name} evicts most: {starts[most]:,} blocks. Few are no merit where little was admitted.",
+        f"{rows[most].name} evicts most: {starts[most]:,} blocks. Few evictions mean little if few were admitted.",
         linear_axis("evicted blocks", 0.0, max(1.0, *map(float, starts)), tick_count),
         category_axis([row.name for row in rows], [BASELINE], dense=True),
         tuple(layers),
@@ -53,7 +53,7 @@ def evictions_chart(study: Study) -> Chart:
 
 
 def utilization_chart(study: Study) -> Chart:
-    """Of the first seed. LRU, the best others and the last: a cache that stays empty refuses too much."""
+    """First seed. LRU, the best others and the last: a cache that stays empty rejects too much."""
     setting = primary_setting(study)
     rows = shown(study, setting)
     first = (study.baseline(setting), *rows[: _MAX_CURVES - 2], rows[-1])
@@ -69,23 +69,23 @@ def utilization_chart(study: Study) -> Chart:
     last = max((layer.points[-1][0] for layer in layers if isinstance(layer, Curve)), default=1.0)
     return Chart(
         "memory_utilization_over_time",
-        "How full the cache is",
-        f"Share of the capacity in use after each request, first seed; {len(chosen)} of {len(rows)} policies shown.",
+        "Cache utilisation",
+        f"Fraction of the capacity in use after each request, first seed; {len(chosen)} of {len(rows)} policies shown.",
         linear_axis("request", 0.0, last, tick_count),
         linear_axis("used / capacity", 0.0, 1.0, tick_share),
         tuple(layers),
-        DataTable(("policy", "half way", "at the end"), tuple(table)),
+        DataTable(("policy", "halfway", "at the end"), tuple(table)),
     )
 
 
 def weights_chart(study: Study) -> Chart:
-    """Of the first policy that learns weights. Without one the chart says so: its name is promised."""
+    """The first policy that learns weights. Without one the chart says so, because its file name is fixed."""
     found = _learned(study)
     if found is None:
         return Chart(
             "adaptive_weights_over_time",
-            "Weights an adaptive policy learnt",
-            "No policy of this study learns weights per label.",
+            "Weights of the adaptive policy",
+            "No policy in this study learns weights per label.",
             linear_axis("request", 0.0, 1.0, tick_count),
             linear_axis("weight", 0.0, 1.0, lambda value: f"{value:g}"),
             (),
@@ -101,7 +101,7 @@ def weights_chart(study: Study) -> Chart:
     top = max(max(columns[i]) for i, _ in lines)
     return Chart(
         "adaptive_weights_over_time",
-        f"Weights that {choice.evict} learnt",
+        f"Weights learned by {choice.evict}",
         ", ".join(f"{label} {columns[i][0]:.2f} to {columns[i][-1]:.2f}" for i, label in lines) + " (first seed).",
         linear_axis("request", 0.0, float(series.requests[-1]), tick_count),
         linear_axis("weight", 0.0, top, lambda value: f"{value:g}"),

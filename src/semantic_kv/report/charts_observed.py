@@ -1,4 +1,4 @@
-"""Observed TTFT against modelled TTFT, a point per request: how far the model may be trusted on this trace."""
+"""Observed against modelled TTFT, one point per request: how accurate the latency model is on this trace."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _MAX_DOTS: Final = 2_000
 
 
 def observed_chart(comparison: ObservedComparison | None) -> Chart:
-    """Its file name is promised, so a trace without observations gets a chart that says so."""
+    """The file name is fixed, so a trace without observed TTFT gets a chart that says so."""
     if comparison is None:
         return Chart(
             "observed_vs_simulated_ttft",
             "Observed against modelled TTFT",
-            "The trace holds no observed TTFT: nothing to hold the model against.",
+            "The trace has no observed TTFT to compare the model with.",
             linear_axis("observed TTFT", 0.0, 1.0, tick_ms),
             linear_axis("modelled TTFT", 0.0, 1.0, tick_ms),
             (),

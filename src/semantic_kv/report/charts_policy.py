@@ -1,5 +1,6 @@
-"""The charts that compare policies at one capacity: modelled TTFT, hit rate, tokens saved, regret; both models beside
-each other. They are three of the six promised plots and the first charts of the page.
+"""Charts that compare policies at one capacity, for both cache models: modelled TTFT, hit rate, tokens saved, regret.
+
+Three of them are among the six plots with fixed names; all are the first charts of the page.
 """
 
 from __future__ import annotations
@@ -31,29 +32,33 @@ class _Measure:
 
 
 def primary_setting(study: Study) -> CacheSetting:
-    """The setting that single pictures show: the first model and the first capacity of the configuration."""
+    """The setting of charts that show only one: the first cache model and the first capacity of the configuration."""
     return study.config.models[0], study.config.capacities[0]
 
 
 def shown(study: Study, setting: CacheSetting) -> tuple[RankedPolicy, ...]:
-    """The policies the configuration names, LRU and the winner, best first; the rest of the ablation has its table."""
+    """The configured policies, LRU and the winner, best first; the ablation table shows the others."""
     named = {PolicyChoice(BASELINE), *study.config.policies, study.at(setting)[0].choice}
     return tuple(ranked for ranked in study.at(setting) if ranked.choice in named)
 
 
 def ttft_chart(study: Study) -> Chart:
     measure = _Measure(
-        lambda s: s.ttft_mean_ms, lambda s: s.ttft_interval, milliseconds, tick_ms, "mean modelled TTFT, less is better"
+        lambda s: s.ttft_mean_ms,
+        lambda s: s.ttft_interval,
+        milliseconds,
+        tick_ms,
+        "mean modelled TTFT, lower is better",
     )
     bounds = study.bounds(primary_setting(study))
     reach = bounds.clairvoyant.ttft_mean_ms if bounds else None
     mark = (reach, f"clairvoyant {milliseconds(reach)}") if reach is not None else None
     best, lru = shown(study, primary_setting(study))[0], study.baseline(primary_setting(study))
-    told = milliseconds(lru.ttft_mean_ms)
+    lru_ttft = milliseconds(lru.ttft_mean_ms)
     message = (
-        f"None does better than LRU with {told}"
+        f"No policy is better than LRU with {lru_ttft}"
         if best.name == BASELINE
-        else f"Best: {best.name} with {milliseconds(best.ttft_mean_ms)}; LRU {told}"
+        else f"Best: {best.name} with {milliseconds(best.ttft_mean_ms)}; LRU {lru_ttft}"
     ) + f" ({_setting(study)}). Modelled, not measured."
     return _bars(study, "policy_comparison_avg_ttft", "Modelled time to first token", message, measure, mark)
 
@@ -80,7 +85,7 @@ def tokens_saved_chart(study: Study) -> Chart:
     return _bars(
         study,
         "tokens_saved_by_policy",
-        "Prompt tokens not computed again",
+        "Prompt tokens saved",
         message,
         measure,
         _bound_mark(study, "tokens"),
@@ -88,7 +93,7 @@ def tokens_saved_chart(study: Study) -> Chart:
 
 
 def _bound_mark(study: Study, unit: Unit) -> tuple[float, str] | None:
-    """The clairvoyant bounds what the capacity counts; on the chart of the other unit it would be no bound."""
+    """The clairvoyant bounds hits in the unit of the capacity; it is not a bound in the other unit."""
     bounds = study.bounds(primary_setting(study))
     if bounds is None or study.config.unit != unit:
         return None
@@ -97,28 +102,28 @@ def _bound_mark(study: Study, unit: Unit) -> tuple[float, str] | None:
 
 
 def regret_chart(study: Study) -> Chart | None:
-    """How far below the clairvoyant each policy stays; None without bounds."""
+    """How far each policy is below the clairvoyant; None without bounds."""
     setting = primary_setting(study)
     rows = sorted(shown(study, setting), key=lambda ranked: ranked.regret or 0.0)
     if any(ranked.regret is None for ranked in rows):
         return None
     regrets = [ranked.regret or 0.0 for ranked in rows]
     lru = study.baseline(setting)
-    best = "no policy leaves less" if rows[0].name == BASELINE else f"{rows[0].name} {percent(regrets[0])}"
+    best = "no policy has less regret" if rows[0].name == BASELINE else f"{rows[0].name} {percent(regrets[0])}"
     bars = tuple(
         Bar(i, regret, percent(regret), f"{row.name}: {points(regret)} below the clairvoyant")
         for i, (row, regret) in enumerate(zip(rows, regrets, strict=True))
     )
     table = DataTable(
-        ("policy", f"hit {study.config.unit}", "regret", "share of the LRU-to-bound headroom"),
+        ("policy", f"hit {study.config.unit}", "regret", "fraction of the LRU-to-bound headroom"),
         tuple((r.name, percent(r.share), percent(r.regret), _share(r.headroom_share)) for r in rows),
     )
     return Chart(
         "regret_against_bound",
         "Regret against the clairvoyant",
-        f"LRU leaves {percent(lru.regret)} of the {study.config.unit} to gain, {best}.",
+        f"Regret in hit {study.config.unit}: LRU {percent(lru.regret)}, {best}.",
         linear_axis(
-            f"share of hit {study.config.unit}: the clairvoyant's minus the policy's",
+            f"hit {study.config.unit}: the clairvoyant's ratio minus the policy's",
             min(0.0, *regrets),
             max(regrets),
             tick_share,
@@ -159,8 +164,8 @@ def _bars(study: Study, key: str, title: str, message: str, measure: _Measure, m
 def _bar(y: float, ranked: RankedPolicy, measure: _Measure) -> Bar:
     value, interval = measure.value(ranked), measure.interval(ranked)
     low, high = interval or (None, None)
-    told = f"{ranked.name}, {MODEL_NAMES[ranked.model]}: {measure.written(value)}"
-    return Bar(y, value, measure.written(value), told, low=low, high=high)
+    title = f"{ranked.name}, {MODEL_NAMES[ranked.model]}: {measure.written(value)}"
+    return Bar(y, value, measure.written(value), title, low=low, high=high)
 
 
 def _table(study: Study, order: Sequence[PolicyChoice], capacity: int, measure: _Measure) -> DataTable:
@@ -182,7 +187,7 @@ def _interval_note(study: Study) -> str:
     if study.baseline(primary_setting(study)).ttft_interval is None:
         return f"No intervals: fewer than {MIN_UNITS} seeds or stretches of the trace."
     units = f"{count} seeds" if count > 1 else "48 stretches of the trace"
-    return f"Whiskers: 95 % by bootstrap over {units}."
+    return f"Whiskers: 95 % intervals by bootstrap over {units}."
 
 
 def _share(value: float | None) -> str:

@@ -1,4 +1,4 @@
-"""How figures are written. What was not measured says so; what is not zero never reads like zero."""
+"""How figures are formatted. A missing value is marked; a value that is not zero never reads as zero."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def percent(value: float | None, digits: int = 1) -> str:
 
 
 def change(value: float | None, digits: int = 1) -> str:
-    """A relative change, always with its sign."""
+    """A relative change, always signed."""
     return NOT_MEASURED if value is None else signed(f"{100 * value:+.{digits}f} %")
 
 
 def points(value: float | None, digits: int = 2) -> str:
-    """A difference of two shares, in percentage points, always with its sign."""
+    """A difference of two fractions in percentage points, always signed."""
     return NOT_MEASURED if value is None else signed(f"{100 * value:+.{digits}f} pp")
 
 

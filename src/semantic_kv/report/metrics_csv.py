@@ -1,4 +1,4 @@
-"""metrics.csv: one row per model, capacity, policy and seed, and one per policy over all seeds (seed ``all``)."""
+"""metrics.csv: one row per cache model, capacity, policy and seed, and one per policy over all seeds (seed ``all``)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def metrics_csv(study: Study) -> str:
 
 
 def written(columns: Iterable[str], rows: Iterable[dict[str, Value]]) -> str:
-    """What is not known stays empty: it is not zero."""
+    """Unknown values are empty, not zero."""
     stream = io.StringIO()
     writer = csv.DictWriter(stream, tuple(columns), restval="", lineterminator="\n")
     writer.writeheader()
@@ -59,7 +59,7 @@ def _of_choice(ranked: RankedPolicy) -> dict[str, Value]:
 
 def _whole(ranked: RankedPolicy) -> dict[str, Value]:
     low, high = ranked.hit_ratio_interval or (None, None)
-    least, most = ranked.improvement_interval or (None, None)
+    lower, upper = ranked.improvement_interval or (None, None)
     return {
         **_tally(ranked.total),
         "seed": "all",
@@ -69,8 +69,8 @@ def _whole(ranked: RankedPolicy) -> dict[str, Value]:
         "modelled_ttft_p95_ms": ranked.ttft_p95_ms,
         "modelled_ttft_p99_ms": ranked.ttft_p99_ms,
         "ttft_improvement_vs_lru": ranked.improvement,
-        "ttft_improvement_low": least,
-        "ttft_improvement_high": most,
+        "ttft_improvement_low": lower,
+        "ttft_improvement_high": upper,
         "headroom_share": ranked.headroom_share,
         "regret": ranked.regret,
         "admitted": ranked.admitted,

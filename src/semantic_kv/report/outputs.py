@@ -40,7 +40,7 @@ def write_study(study: Study, folder: Path, facts: dict[str, str]) -> None:
 
 
 def study_charts(study: Study) -> list[Chart]:
-    """The six promised plots first, then ours."""
+    """The six plots with fixed names first, then the others."""
     curves = curves_of(study)
     charts = [
         ttft_chart(study),
@@ -80,10 +80,10 @@ def write_aggregate(studies: Sequence[Study], output: Path, facts: dict[str, str
     write_text(output / "aggregate_summary.csv", written(COLUMNS, [_flat(asdict(row)) for row in rows]))
     won = [row for row in rows if row.lru_wins]
     lost = [row for row in rows if not row.lru_wins]
-    head = f"LRU wins, or is not beaten beyond a tie, in {len(won)} of {len(rows)} settings."
+    head = f"LRU wins or ties in {len(won)} of {len(rows)} settings."
     lines = ["# Aggregate summary", "", f"**{head}** {MODELLED}", ""]
     lines += ["## Where LRU wins", "", *([f"- {row.sentence}" for row in won] or ["- nowhere"]), ""]
-    lines += ["## Where it is beaten, and by what", "", *([f"- {row.sentence}" for row in lost] or ["- nowhere"]), ""]
+    lines += ["## Where another policy wins", "", *([f"- {row.sentence}" for row in lost] or ["- nowhere"]), ""]
     table = [
         (
             *(row.experiment, row.model, f"{row.capacity:,} {row.unit}", row.best_policy_by_avg_ttft),
@@ -109,7 +109,7 @@ def write_aggregate(studies: Sequence[Study], output: Path, facts: dict[str, str
 
 
 def _cell_figures(study: Study, cell: Cell) -> dict[str, Any]:
-    """Without the stretches that intervals are made of; series over time of the first seed only (megabytes)."""
+    """Without the batches behind the intervals; series over time only for the first seed (they take megabytes)."""
     figures = study.figures[cell].to_json()
     del figures["batches"]
     if cell.seed != study.config.seeds[0] or cell.capacity != study.config.capacities[0]:
@@ -143,7 +143,7 @@ def write_curves(study: Study, folder: Path, facts: dict[str, str]) -> None:
 
 
 def curve_text(study: Study) -> str:
-    """Capacities down, policies and bounds across: miss ratios; then the errors of the samples."""
+    """Miss ratios with capacities as rows, policies and bounds as columns; then the errors of the samples."""
     curves = _curves(study)
     every = (*curves.policies, *curves.bounds)
     widths = [max(10, len(each.name)) for each in every]
@@ -167,21 +167,23 @@ def _rows(curves: Curves) -> Iterator[dict[str, Value]]:
 
 def _curves(study: Study) -> Curves:
     found = curves_of(study)
-    assert found is not None  # asked for by the command
+    assert found is not None  # the command always sets a curve
     return found
 
 
 def write_replay(
     study: Study, comparison: ObservedComparison | None, notes: tuple[str, ...], folder: Path, facts: dict[str, str]
 ) -> None:
-    """``notes`` say where the latency model comes from."""
+    """``notes`` describe the latency model."""
     results = results_json(study, facts)
     results["observed"] = observed_json(comparison)
     results["latency_notes"] = list(notes)
     write_json(folder / "replay_results.json", results)
     write_text(folder / "replay_metrics.csv", metrics_csv(study))
-    told = "\n".join(["", "## Against what was observed", "", *(f"- {line}" for line in (*notes, *_lines(comparison)))])
-    write_text(folder / "replay_summary.md", summary_md(study, verdict_of(study)) + told + "\n")
+    observed = "\n".join(
+        ["", "## Comparison with the observed TTFT", "", *(f"- {line}" for line in (*notes, *_lines(comparison)))]
+    )
+    write_text(folder / "replay_summary.md", summary_md(study, verdict_of(study)) + observed + "\n")
     charts = [
         replace(ttft_chart(study), key="replay_policy_avg_ttft"),
         replace(tokens_saved_chart(study), key="replay_tokens_saved"),
@@ -210,7 +212,7 @@ def observed_json(comparison: ObservedComparison | None) -> dict[str, object] | 
 
 def _lines(comparison: ObservedComparison | None) -> list[str]:
     if comparison is None:
-        return ["The trace holds no observed TTFT, so the model is not held against anything."]
+        return ["The trace has no observed TTFT, so the latency model was not checked."]
     lines = [
         f"{count(comparison.observed_ms.size)} requests with an observed TTFT, simulated under {comparison.policy}: "
         f"median absolute error of the modelled TTFT {percent(comparison.median_absolute_percentage_error)}.",
@@ -221,8 +223,8 @@ def _lines(comparison: ObservedComparison | None) -> list[str]:
             f"{count(comparison.observed_hit_tokens)}, simulated {count(comparison.modelled_hit_tokens)}."
         )
     lines.append(
-        "A valid claim: on this trace, under this latency model, a policy would have kept more reusable tokens. "
-        "Not a claim: that it made a real server faster."
+        "What this supports: on this trace and with this latency model, a policy keeps more reusable tokens. "
+        "What it does not show: that a real server gets faster."
     )
     return lines
 

@@ -25,12 +25,12 @@ def overview_section(studies: Sequence[Study]) -> Section:
     won = sum(row.lru_wins for row in rows)
     columns = (
         *("study", "model", "capacity", "winner", "LRU", "best", "best saves", "LRU + best admission saves"),
-        *("adaptive saves", "published", "LRU hits", "no policy more than"),
+        *("adaptive saves", "published", "LRU hits", "bound on hits"),
     )
     data = DataTable(columns, tuple(_row(row) for row in rows))
     kinds = ["lru" if row.lru_wins else "better" for row in rows]
     sentences = tag("ul", *(tag("li", row.sentence) for row in rows), class_="notes")
-    lead = f"LRU wins, or is not beaten beyond a tie, in {won} of {len(rows)} settings; those stand first."
+    lead = f"LRU wins or ties in {won} of {len(rows)} settings; these come first."
     body = (card("All settings", table(data, text_columns=(1, 3), row_kinds=kinds)), card("In words", sentences))
     return Section("overview", "All studies", lead, body)
 
@@ -56,7 +56,7 @@ _FOOTER: Final = f"{MODELLED} Intervals are 95 %, by seeded bootstrap. “Not me
 
 
 def page_html(studies: Sequence[Study], title: str, facts: dict[str, str], observed: Chart | None = None) -> str:
-    """``observed`` is the chart of a replay against what a server did; it goes to the only study."""
+    """``observed`` is the chart of observed against modelled TTFT, for a page with one study."""
     several = len(studies) > 1
     chapters = [
         _chapter(study, f"s{at}-" if several else "", several, facts, observed) for at, study in enumerate(studies)
@@ -96,11 +96,11 @@ def _sections(study: Study, verdict: Verdict, prefix: str, facts: dict[str, str]
 
 def _facts(study: Study) -> Safe:
     first = study.traces[0]
-    said = [
+    chips = [
         chip("TTFT modelled", "warn"),
         tag("span", plural(first.requests, "request")),
         tag("span", plural(first.references, "block reference")),
         tag("span", plural(len(study.config.seeds), "seed")),
         tag("span", plural(len(study.config.choices()), "policy", "policies")),
     ]
-    return tag("p", *said, class_="facts")
+    return tag("p", *chips, class_="facts")

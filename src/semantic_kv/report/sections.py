@@ -1,4 +1,4 @@
-"""A study -> the sections of its chapter: verdict, policies, ablation, curves, inside, tenants, provenance."""
+"""A study in, the sections of its chapter out: verdict, policies, ablation, curves, inside, tenants, provenance."""
 
 from __future__ import annotations
 
@@ -55,26 +55,26 @@ def verdict_section(study: Study, verdict: Verdict) -> Section:
     ]
     if bounds:
         for name, bound in (("Clairvoyant", bounds.clairvoyant), ("Infinite cache", bounds.ceiling)):
-            told = f"hits {percent(bound.share(unit))} of the {unit}"
-            tiles.append(tile(name, milliseconds(bound.ttft_mean_ms), told))
+            detail = f"hits {percent(bound.share(unit))} of the {unit}"
+            tiles.append(tile(name, milliseconds(bound.ttft_mean_ms), detail))
     if study.config.published:
         gain = change(study.config.published.gain, 2)
-        tiles.append(tile("Original's claim", gain, "adaptive against LRU, its own workload and block-set rule"))
-    return Section("verdict", "Who wins, and why", "", (ruling, tag("dl", *tiles, class_="tiles")))
+        tiles.append(tile("Original's claim", gain, "adaptive against LRU, on its own workload with block_set"))
+    return Section("verdict", "Winner and reason", "", (ruling, tag("dl", *tiles, class_="tiles")))
 
 
 def policies_section(study: Study, prefix: str) -> Section:
     charts = [ttft_chart(study), hit_rate_chart(study), tokens_saved_chart(study), regret_chart(study)]
     cards = [figure(chart, prefix) for chart in charts if chart is not None]
     tables = [
-        tag("details", tag("summary", f"All figures: {_setting(study, setting)}"), _standings(study, setting))
+        tag("details", tag("summary", f"All figures: {_setting(study, setting)}"), _ranking_table(study, setting))
         for setting in study.settings()
     ]
-    lead = f"The pictures show {_setting(study, primary_setting(study))}; every setting has its table below."
+    lead = f"The charts show {_setting(study, primary_setting(study))}; every setting has a table below."
     return Section("policies", "Policies", lead, (columns(*cards), *tables))
 
 
-def _standings(study: Study, setting: CacheSetting) -> Safe:
+def _ranking_table(study: Study, setting: CacheSetting) -> Safe:
     heads = (
         *(
             "policy",
@@ -113,8 +113,8 @@ def ablation_section(study: Study) -> Section | None:
     if not cards:
         return None
     lead = (
-        "Each eviction with each admission: share of plain LRU's modelled TTFT that is saved. A good column is an "
-        "admission that helps whatever is evicted, a good row an eviction that helps whatever is admitted."
+        "Every eviction policy with every admission policy: fraction of plain LRU's modelled TTFT saved. A good column "
+        "is an admission that helps with any eviction; a good row is an eviction that helps with any admission."
     )
     return Section("ablation", "Admission against eviction", lead, tuple(cards))
 
@@ -127,7 +127,9 @@ def curve_section(study: Study, prefix: str) -> Section | None:
     body = [columns(*(figure(chart, prefix) for chart in charts if chart is not None))]
     if curves.sampled:
         body.append(card("Error of the samples", table(sampling_table(curves.sampled))))
-    lead = "What more memory would buy. Where the curve is flat, it buys nothing; where policies part, choice matters."
+    lead = (
+        "What more memory gains: nothing where a curve is flat. Where the curves differ, the choice of policy matters."
+    )
     return Section("curve", "Miss ratio over capacity", lead, tuple(body))
 
 
@@ -155,7 +157,7 @@ def _labels(study: Study) -> Safe:
 
 
 def tenants_section(study: Study) -> Section | None:
-    """Of the first seed: a policy that is good on average may be bad to somebody."""
+    """First seed. A policy that is good on average may be bad for one tenant."""
     setting = primary_setting(study)
     chosen = _compared(study, setting)
     views = [study.cells_at(setting, ranked.choice)[0].tenants for ranked in chosen]
@@ -176,7 +178,7 @@ def tenants_section(study: Study) -> Section | None:
 
 def observed_section(chart: Chart, prefix: str) -> Section:
     drawn = figure(chart, prefix) if chart.layers else missing(chart.title, chart.message, "Nothing to show")
-    lead = "The model against what the server was seen to do, under plain LRU at the given capacity."
+    lead = "The latency model compared with the observed server, under plain LRU at the given capacity."
     return Section("observed", "Observed against modelled", lead, (columns(drawn),))
 
 
@@ -191,7 +193,7 @@ def provenance_section(study: Study, facts: dict[str, str]) -> Section:
     rows = tuple(_provenance(study)) + tuple(facts.items())
     return Section(
         "provenance",
-        "Where this comes from",
+        "Provenance",
         "",
         (card("Facts", table(DataTable(("fact", "value"), rows), text_columns=(1,))),),
     )
@@ -201,7 +203,7 @@ def _provenance(study: Study) -> Iterator[tuple[str, str]]:
     config, first = study.config, study.traces[0]
     yield "study", config.description
     yield "trace", f"{first.name}, {first.requests:,} requests, {first.references:,} block references"
-    yield "distinct blocks", f"{first.distinct_blocks:,} (a block behind another prefix is another block)"
+    yield "distinct blocks", f"{first.distinct_blocks:,} (the same block after another prefix counts as another block)"
     yield "trace digest", first.digest
     yield "seeds", ", ".join(map(str, config.seeds))
     model = config.latency

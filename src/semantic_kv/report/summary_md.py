@@ -1,4 +1,4 @@
-"""summary.md: who wins and why first, LRU's wins before any other, then the tables the sentences rest on."""
+"""summary.md: the winner and the reason first, settings that LRU wins before others, then the tables."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from semantic_kv.report.charts_curve import sampling_table
 from semantic_kv.report.charts_policy import MODEL_NAMES, shown
 from semantic_kv.report.formats import change, interval, milliseconds, percent
 
-_STANDING: Final = {
-    "optimum": "exact for a cache that may drop a block while it serves it; no policy that pins exceeds it",
-    "bound": "a bound: every token counted as a block of its own, so perhaps nothing reaches it",
+_TIGHTNESS: Final = {
+    "optimum": "exact for a cache that may drop a block while serving it; no policy that pins blocks exceeds it",
+    "bound": "an upper bound that counts every token as a block; it may not be reachable",
 }
 
 
@@ -51,7 +51,7 @@ def _facts(study: Study) -> list[str]:
 
 
 def _published(study: Study) -> list[str]:
-    """The original's own figures for its own version of the workload, beside ours under its rule and the true one."""
+    """The original's figures for its own version of the workload, and ours under both cache models."""
     published = study.config.published
     if published is None:
         return []
@@ -74,8 +74,8 @@ def _published(study: Study) -> list[str]:
                     change(adaptive.improvement, 2),
                 )
             )
-    table = markdown_table(("modelled TTFT", "LRU", "adaptive", "adaptive's gain"), rows)
-    return ["## Beside the published figures", "", *table, ""]
+    table = markdown_table(("modelled TTFT", "LRU", "adaptive", "adaptive gain"), rows)
+    return ["## Compared with the published figures", "", *table, ""]
 
 
 def _setting(study: Study, setting: CacheSetting) -> list[str]:
@@ -85,7 +85,7 @@ def _setting(study: Study, setting: CacheSetting) -> list[str]:
     if bounds:
         lines += [
             f"Of all {unit}: infinite cache {percent(bounds.ceiling.share(unit), 2)}, clairvoyant "
-            f"{percent(bounds.clairvoyant.share(unit), 2)} ({_STANDING[bounds.clairvoyant.standing]}).",
+            f"{percent(bounds.clairvoyant.share(unit), 2)} ({_TIGHTNESS[bounds.clairvoyant.standing]}).",
             "",
         ]
     columns = (

@@ -11,11 +11,11 @@ from semantic_kv.workload.timing import side_by_side
 def draw(plan: Plan) -> Iterator[DrawnRequest]:
     write = plan.writer
     system = ("system", write.text(120))
-    said: dict[int, tuple[Part, ...]] = {}
+    history: dict[int, tuple[Part, ...]] = {}
     for session, _, at_ms in side_by_side(plan, start_gap_ms=5_000, pause_ms=30_000):
-        prompt = (*said.get(session, (system,)), ("user", write.text_between(15, 120)))
+        prompt = (*history.get(session, (system,)), ("user", write.text_between(15, 120)))
         answer_tokens = plan.random.randint(40, 200)
-        said[session] = (*prompt, ("assistant", write.text(answer_tokens)))
+        history[session] = (*prompt, ("assistant", write.text(answer_tokens)))
         yield DrawnRequest(session, at_ms, prompt, answer_tokens)
 
 

@@ -1,5 +1,5 @@
-"""One system prompt and one template for everybody, short one-off questions: the published 220 tokens hold both shared
-blocks and one question at a time."""
+"""One system prompt and one template for all requests, short one-off questions: the published 220 tokens fit both
+shared blocks and one question at a time."""
 
 from __future__ import annotations
 

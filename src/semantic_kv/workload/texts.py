@@ -36,8 +36,8 @@ class Writer:
         self._random = source
 
     def text(self, tokens: int) -> str:
-        """Exactly ``tokens`` tokens, wherever it stands in a prompt: words, and a line break at the end."""
+        """Exactly ``tokens`` tokens, at any position of a prompt: words, and a line break at the end."""
         return " ".join(self._random.choices(_WORDS, k=tokens - 1)) + "\n"
 
-    def text_between(self, fewest_tokens: int, most_tokens: int) -> str:
-        return self.text(self._random.randint(fewest_tokens, most_tokens))
+    def text_between(self, min_tokens: int, max_tokens: int) -> str:
+        return self.text(self._random.randint(min_tokens, max_tokens))

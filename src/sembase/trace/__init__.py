@@ -1,1 +1,58 @@
-"""Traces: columns every part of the simulator reads, and the loaders that make them."""
+"""Traces: requests as rows of blocks. Import the names below from here; their modules are loaded on first use.
+
+- ``load_trace(path)``: a file in any known format in, columns (``BlockTrace``) out; ``stream_trace`` gives chunks.
+- ``read_records(path)``, ``save_records(records, path)``: one ``TraceRecord`` at a time; ``build_trace`` gives columns.
+- ``save_parquet(trace, path)``: columns to a Parquet file.
+- ``what_if_any_position(path)``, ``any_position_reuse_of(records)``: what reuse at any position could add.
+
+``sembase.trace.anonymise`` removes text, ids and names from records.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from sembase.registry import load_target
+
+if TYPE_CHECKING:
+    from sembase.trace.any_position import any_position_reuse_of, what_if_any_position
+    from sembase.trace.build import build_trace
+    from sembase.trace.columns import BlockTrace
+    from sembase.trace.load import load_trace, read_records
+    from sembase.trace.parquet import save_parquet
+    from sembase.trace.record import TraceBlock, TraceRecord
+    from sembase.trace.save import save_records
+    from sembase.trace.stream import stream_trace
+
+__all__ = [
+    "BlockTrace",
+    "TraceBlock",
+    "TraceRecord",
+    "any_position_reuse_of",
+    "build_trace",
+    "load_trace",
+    "read_records",
+    "save_parquet",
+    "save_records",
+    "stream_trace",
+    "what_if_any_position",
+]
+_MODULES: Final = {
+    "BlockTrace": "columns",
+    "TraceBlock": "record",
+    "TraceRecord": "record",
+    "any_position_reuse_of": "any_position",
+    "build_trace": "build",
+    "load_trace": "load",
+    "read_records": "load",
+    "save_parquet": "parquet",
+    "save_records": "save",
+    "stream_trace": "stream",
+    "what_if_any_position": "any_position",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'sembase.trace' has no attribute '{name}'")
+    return load_target(f"sembase.trace.{_MODULES[name]}:{name}")

@@ -1,7 +1,8 @@
 """Anonymised traces: text, ids and names are replaced by digests under a secret key, and metadata is removed.
 
 Each tenant has its own key, derived from the secret. Equal content of two tenants cannot be recognised as equal, and
-guesses at short texts cannot be tested without the secret. Kept: labels, token counts, order, times.
+guesses of short texts cannot be tested without the secret. Kept: labels, token counts, order, time differences and
+timings.
 """
 
 from __future__ import annotations

@@ -40,7 +40,16 @@ def _served(seed: int = 0, count: int = 120, noise: float = 0.05, gap_ms: float 
     times = batched_times(arrival, prompt - cached, cached, output, TRUE)
     ttft = (times.first_token_ms - arrival) * np.exp(draws.normal(0, noise, count))
     total = ttft + (times.finish_ms - times.first_token_ms) * np.exp(draws.normal(0, noise, count))
-    return Observations("served", arrival, prompt - cached, cached, output, ttft, total, {})
+    return Observations(
+        name="served",
+        arrival_ms=arrival,
+        uncached_tokens=prompt - cached,
+        cached_tokens=cached,
+        output_tokens=output,
+        ttft_ms=ttft,
+        total_ms=total,
+        skipped={},
+    )
 
 
 @pytest.fixture(scope="module")
@@ -91,8 +100,8 @@ def test_a_quiet_trace_gets_no_queue_and_says_so() -> None:
 
     assert quiet.engine is None
     assert quiet.model.step_ms == 0.0
-    (told,) = [note for note in quiet.notes if "met a busy server" in note]
-    assert told.startswith("queue, queue+attention: not fitted"), "one reason of two models is told once"
+    (note,) = [note for note in quiet.notes if "arrived at a busy server" in note]
+    assert note.startswith("queue, queue+attention: not fitted"), "one reason of two models is reported once"
     assert quiet.held_out_mdape < 0.1
 
 
@@ -145,7 +154,7 @@ def test_what_a_record_does_not_say_is_skipped_and_counted() -> None:
 
 
 def test_a_trace_without_cached_tokens_is_refused_with_the_reason() -> None:
-    with pytest.raises(ContractError, match="did not say how many tokens were cached"):
+    with pytest.raises(ContractError, match="did not report cached tokens"):
         calibrate_records([_record(number, observed_ttft_ms=9.0) for number in range(80)])
 
 
@@ -157,7 +166,7 @@ def test_the_files_hold_the_evidence_and_the_model_comes_back(found: Calibration
     record = json.loads(written[0].read_text())
     assert len(record["requests"]) == 120
     assert summarize(found) == written[1].read_text()
-    assert "Held out, the latest 36 of 120 requests" in summarize(found)
+    assert "On the latest 36 of 120 requests, held out" in summarize(found)
 
 
 def test_the_scatter_is_a_picture(found: Calibration, tmp_path: Path) -> None:

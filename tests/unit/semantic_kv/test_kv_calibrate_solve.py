@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semantic_kv.calibrate.solve import non_negative, robust_non_negative, unexplained_share
+from semantic_kv.calibrate.solve import non_negative, robust_non_negative, unexplained_fraction
 
 Floats = npt.NDArray[np.float64]
 
@@ -68,5 +68,5 @@ def test_weight_zero_takes_a_row_out() -> None:
 def test_what_the_other_columns_can_say_is_not_unexplained() -> None:
     ones, line = np.ones(10), np.arange(10.0)
 
-    assert unexplained_share(np.column_stack([ones, line, 3 * line + 2]), 2) == pytest.approx(0.0, abs=1e-12)
-    assert unexplained_share(np.column_stack([ones, line]), 1) == pytest.approx(82.5 / 285)
+    assert unexplained_fraction(np.column_stack([ones, line, 3 * line + 2]), 2) == pytest.approx(0.0, abs=1e-12)
+    assert unexplained_fraction(np.column_stack([ones, line]), 1) == pytest.approx(82.5 / 285)

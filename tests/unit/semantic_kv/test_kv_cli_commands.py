@@ -105,7 +105,7 @@ def test_run_all_writes_the_aggregate(config: Path, tmp_path: Path, capsys: pyte
     out = tmp_path / "out"
     assert main(["run-all", "--config-dir", str(config.parent), "--output-dir", str(out), "--quiet"]) == 0
     told = capsys.readouterr()
-    assert "left out recorded: its trace none.jsonl is not here; give --traces DIR" in told.err
+    assert "skipped recorded: trace none.jsonl not found; set --traces DIR" in told.err
     assert str(out / "report.html") in told.out.splitlines()[-1]
     with (out / "aggregate_summary.csv").open(newline="") as stream:
         assert [row["experiment"] for row in csv.DictReader(stream)] == ["tiny", "tiny"]
@@ -157,7 +157,7 @@ def test_replay_writes_the_promised_files(trace: Path, tmp_path: Path, capsys: p
     out = tmp_path / "out"
     words = ["replay", "--trace", str(trace), "--cache-blocks", "8", "--policies", "lru", "lru+second_use"]
     assert main([*words, "--output-dir", str(out), "--models", "prefix_tree", "--quiet"]) == 0
-    assert "fitted to nothing" in capsys.readouterr().out
+    assert "not calibrated" in capsys.readouterr().out
     (folder,) = out.glob("*_trace_replay")
     names = {path.name for path in folder.iterdir()}
     assert {"replay_results.json", "replay_metrics.csv", "replay_summary.md", "report.html"} <= names
@@ -191,7 +191,7 @@ def test_a_mock_trace_is_collected_calibrated_and_replayed(tmp_path: Path, capsy
     assert load_trace(served).request_count >= 120
     words = ["calibrate", "--trace", str(served), "--output-dir", str(tmp_path / "fit"), "--resamples", "5"]
     assert main(words) == 0
-    assert "evidence of nothing" in capsys.readouterr().out, "a mock's times are called what they are"
+    assert "says nothing about a real server" in capsys.readouterr().out, "a mock's times are called what they are"
     fitted = tmp_path / "fit" / "calibration.json"
     words = ["replay", "--trace", str(served), "--cache-token-budget", "20k", "--policies", "lru", "--quiet"]
     assert main([*words, "--latency-model", str(fitted), "--output-dir", str(out)]) == 0
@@ -239,7 +239,7 @@ def test_a_calibration_is_not_replaced_unasked(trace: Path, tmp_path: Path, caps
     kept.write_text("{}", encoding="utf-8")
     words = ["calibrate", "--trace", str(trace), "--output-dir", str(tmp_path)]
     assert main(words) == 2
-    assert "holds calibration.json already; give another folder, or --overwrite" in capsys.readouterr().err
+    assert "already contains calibration.json; choose another folder, or pass --overwrite" in capsys.readouterr().err
     assert main([*words, "--overwrite"]) == 2
     assert "--overwrite" not in capsys.readouterr().err, "this trace has no observations, which is another matter"
     assert kept.read_text(encoding="utf-8") == "{}"
@@ -255,7 +255,7 @@ def test_given_and_calibrated_coefficients_exclude_each_other(
 ) -> None:
     words = ["replay", "--trace", str(trace), "--cache-blocks", "5", "--base-ms", "1", "--calibrate-from-trace"]
     assert main([*words, "--output-dir", str(tmp_path / "out")]) == 2
-    assert "give one" in capsys.readouterr().err
+    assert "cannot be combined" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("jobs", ["1", "2"])
@@ -303,3 +303,27 @@ def test_capacities_may_be_written_short() -> None:
 def test_folders_of_one_second_do_not_collide(tmp_path: Path) -> None:
     made = {new_folder(tmp_path, "same") for _ in range(5)}
     assert len(made) == 5
+
+
+@pytest.mark.parametrize(
+    ("command", "new", "old"),
+    [
+        ("replay", "--max-requests", "--most-requests"),
+        ("mrc", "--max-requests", "--most-requests"),
+        ("collect", "--min-prompt-tokens", "--least-prompt-tokens"),
+        ("collect", "--max-prompt-tokens", "--most-prompt-tokens"),
+    ],
+)
+def test_an_old_flag_name_still_works_and_warns(
+    command: str, new: str, old: str, trace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rest = {
+        "replay": ["--trace", str(trace), "--cache-blocks", "8"],
+        "mrc": ["--trace", str(trace)],
+        "collect": ["--mock", "--output", "x.jsonl"],
+    }[command]
+    name = new.removeprefix("--").replace("-", "_")
+    assert getattr(parser().parse_args([command, *rest, new, "60"]), name) == 60
+    assert capsys.readouterr().err == ""
+    assert getattr(parser().parse_args([command, *rest, old, "60"]), name) == 60
+    assert f"{old} is deprecated and will be removed; use {new}" in capsys.readouterr().err

@@ -108,7 +108,7 @@ def test_text_is_kept_only_when_asked_for(tmp_path: Path) -> None:
     collect_from_mock(CollectOptions(output=path, plan=PlanOptions(requests=2), keep_text=True))
 
     assert "ferry" in path.read_text()
-    with pytest.raises(ConfigurationError, match=r"ends in \.jsonl"):
+    with pytest.raises(ConfigurationError, match=r"must end in \.jsonl"):
         CollectOptions(output=tmp_path / "t.csv")
 
 

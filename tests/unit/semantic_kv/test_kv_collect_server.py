@@ -42,13 +42,13 @@ def test_a_real_stream_is_timed_and_counted(address: str, tmp_path: Path) -> Non
     path = tmp_path / "trace.jsonl"
     seen: list[Served] = []
     options = CollectOptions(
-        output=path, base_url=f"{address}/v1", plan=PlanOptions(requests=12, most_prompt_tokens=400, output_tokens=4)
+        output=path, base_url=f"{address}/v1", plan=PlanOptions(requests=12, max_prompt_tokens=400, output_tokens=4)
     )
     summary = collect_from_server(options, seen.append)
     records = list(read_records(path))
 
     assert (summary.requests, summary.served, summary.failures) == (12, 12, {})
-    assert not summary.cached_tokens_told  # the fake says nothing about its cache, and nothing is made of that
+    assert not summary.reports_cached_tokens  # the fake says nothing about its cache, and nothing is made of that
     assert summary.peak_concurrency <= 4
     assert len(seen) == 12
     measured = [record for record in records if not record.metadata.get("warm_up")]
@@ -147,7 +147,7 @@ def test_records_come_in_order_of_sending_and_failures_keep_no_times() -> None:
 
     assert [line["request_id"] for line in lines] == ["a", "b", "c"]
     assert summary.failures == {"http 500: as you wished": 1}
-    assert (summary.served, summary.peak_concurrency, summary.cached_tokens_told) == (2, 3, True)
+    assert (summary.served, summary.peak_concurrency, summary.reports_cached_tokens) == (2, 3, True)
     assert "observed_ttft_ms" not in lines[1]
     assert lines[1]["metadata"]["status"] == "failed"
     assert (lines[0]["observed_prefix_hit_tokens"], lines[0]["observed_prefill_tokens"]) == (16, 34)

@@ -64,24 +64,24 @@ def test_lru_wins_and_that_is_said_first() -> None:
 def test_the_gain_is_admission() -> None:
     verdict = verdict_of(study_with({"lru+second_use": 0.6, "s3fifo": 0.41}))
     assert "lru+second_use wins" in verdict.sentences[0]
-    assert "the gain is admission, not eviction" in verdict.sentences[0]
+    assert "it comes from admission, not eviction" in verdict.sentences[0]
     assert "50 % of the way to the bound" in verdict.sentences[0]
     assert "No policy can hit more than 80.00 % of the tokens." in verdict.sentences[0]
 
 
 def test_the_gain_is_eviction() -> None:
     verdict = verdict_of(study_with({"s3fifo": 0.6, "lru+second_use": 0.41}))
-    assert "the gain is eviction, not admission" in verdict.sentences[0]
+    assert "it comes from eviction, not admission" in verdict.sentences[0]
 
 
 def test_where_either_axis_alone_comes_near_neither_is_denied() -> None:
     verdict = verdict_of(study_with({"s3fifo+second_use": 0.62, "s3fifo": 0.58, "lru+second_use": 0.61}))
-    assert "either does most of it" in verdict.sentences[0]
+    assert "either alone gets most of it" in verdict.sentences[0]
 
 
 def test_it_takes_both() -> None:
     verdict = verdict_of(study_with({"s3fifo+second_use": 0.7, "s3fifo": 0.5, "lru+second_use": 0.5}))
-    assert "it takes both" in verdict.sentences[0]
+    assert "both are needed" in verdict.sentences[0]
 
 
 def test_a_policy_ahead_within_chance_has_not_beaten_lru() -> None:

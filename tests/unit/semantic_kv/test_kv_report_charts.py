@@ -38,6 +38,6 @@ def test_where_nothing_beats_lru_the_charts_say_so_once(tmp_path: Path) -> None:
     )
     study = run_study(config, RunOptions(tmp_path, quiet=True))
     regret = regret_chart(study)
-    assert ttft_chart(study).message.startswith("None does better than LRU with ")
+    assert ttft_chart(study).message.startswith("No policy is better than LRU with ")
     assert regret is not None
-    assert regret.message == "LRU leaves 0.0 % of the tokens to gain, no policy leaves less."
+    assert regret.message == "Regret in hit tokens: LRU 0.0 %, no policy has less regret."

@@ -144,7 +144,7 @@ def test_metrics_have_a_row_per_seed_and_one_over_all(folder: Path) -> None:
 def test_the_summary_says_first_who_wins_and_why(folder: Path) -> None:
     lines = (folder / "summary.md").read_text().splitlines()
     assert lines[2].startswith("**lru+second_use saves")
-    assert "the gain is admission, not eviction" in lines[4]
+    assert "it comes from admission, not eviction" in lines[4]
     assert any("modelled" in line and "not measured" in line for line in lines[:12])
     assert any("as published by the original" in line and "+35.66 %" in line for line in lines)
 
@@ -245,7 +245,7 @@ def test_a_page_over_several_studies_puts_lru_first(tmp_path: Path) -> None:
     assert len(rows) == 2 * 2 * 2
     text = (tmp_path / "aggregate_summary.md").read_text()
     assert "in 4 of 8 settings" in text.splitlines()[2]
-    assert text.index("## Where LRU wins") < text.index("## Where it is beaten")
+    assert text.index("## Where LRU wins") < text.index("## Where another policy wins")
     page = (tmp_path / "report.html").read_text()
     assert not parsed(page).wrong
     assert page.index("unbeaten, prefix tree") < page.index("beaten, prefix tree, capacity 1,000: lru+second_use")

@@ -1,7 +1,7 @@
 """Priorities with durations, as TensorRT-LLM offers them: lowest priority leaves first, least recently used inside one.
 
-A block has the priority of its label until `duration_ms` after its last use (0: for ever), then the default. Whoever
-runs the server sets them; the defaults here keep system prompts and templates. 64 bytes a known node.
+A block has the priority of its label until `duration_ms` after its last use (0: for ever), then the default. The
+operator sets them; the defaults here keep system prompts and templates. 64 bytes per known node.
 """
 
 from __future__ import annotations

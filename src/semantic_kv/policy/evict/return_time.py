@@ -1,7 +1,7 @@
 """Ours: evict the block whose class promises the fewest returns a unit of cache time from its age on, learnt online.
 
-Blocks of a conversation come back after a think time or never; which, is told by the shape of the request that used
-them (`structure.return_model`). For the first requests all scores are equal, and ties leave LRU. Compares a
+Blocks of a conversation come back after a think time or never; the shape of the request that used them predicts
+which (`structure.return_model`). For the first requests all scores are equal, and ties leave LRU. Compares a
 sample of the evictable blocks. 30 bytes a known node and 18 MB of tables.
 """
 

@@ -1,4 +1,4 @@
-"""The original's clock: ``max(clock + 1, timestamp)`` at every request, so that it never stands still."""
+"""The original's clock: ``max(clock + 1, timestamp)`` at every request, so that it always advances."""
 
 from __future__ import annotations
 

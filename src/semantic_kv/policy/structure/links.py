@@ -63,7 +63,7 @@ def push_tail(links: Links, chosen: int, node: int) -> None:
 
 @kernel_part
 def take_place(links: Links, node: int, leaving: int) -> None:
-    """Put `node` (in no list) where `leaving` stands, which is then in no list."""
+    """Put `node` (in no list) in the position of `leaving`, which is then in no list."""
     entry, old = links.lists[0] + node, links.lists[0] + leaving
     ahead, behind = links.backward[old], links.forward[old]
     links.forward[ahead] = entry

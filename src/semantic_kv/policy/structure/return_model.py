@@ -143,7 +143,7 @@ def close_request(model: ReturnModel, last: NDArray[np.int32], row: NDArray[np.i
 
 @kernel_part
 def refresh_densities(model: ReturnModel, rate: NDArray[np.float64], strength: float, fade: float) -> None:
-    """From counts to densities, coarser rows first (they stand in front); then old counts fade."""
+    """From counts to densities, coarser rows first (they have lower numbers); then old counts fade."""
     for row in range(model.waited.shape[0]):
         if row > 0 and model.is_used[row] == 0:
             continue
