@@ -35,7 +35,7 @@ class Arm:
         if self.selection is not None:
             return self.selection
         options = ConnectorOptions()
-        return options.selection(options.share_of(plan)) or Selection("first", 0.0)
+        return options.selection(options.fraction_of(plan)) or Selection("first", 0.0)
 
 
 def parse_arm(text: str) -> Arm:

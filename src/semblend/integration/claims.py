@@ -68,7 +68,7 @@ def with_recompute_fraction(
         judged = (gate if can_recompute and options.can_ask(plan) else blind).judge(plan, model, requested_fraction)
         if isinstance(judged, Decline):
             return judged
-        share = judged.recompute_fraction if judged.recompute_fraction is not None else options.share_of(judged)
+        share = judged.recompute_fraction if judged.recompute_fraction is not None else options.fraction_of(judged)
         judged = replace(judged, recompute_fraction=share if can_recompute else 0.0)
         fitting = within_budget(judged, max_computed_tokens)
         if isinstance(fitting, Decline) or fitting is judged:

@@ -1,7 +1,7 @@
 """How far each layer's KV deviates in another context, measured on the model: a folder and texts in, a curve out.
 
-A passage stands behind two contexts that share nothing. Its K and V of the one, keys rotated to where the other has
-them, are compared with those of the other. Runs with transformers in fp32, no engine. For ``semblend calibrate``.
+A passage follows two contexts that share nothing. Its K and V in one context, with keys rotated to their positions in
+the other, are compared with those in the other. Runs with transformers in fp32, no engine. For ``semblend calibrate``.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _opened(folder: Path) -> tuple[Any, Any]:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         model = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, dtype=torch.float32)
     except (OSError, ValueError) as error:
-        raise ConfigurationError(f"{folder}: no model that transformers can open: {error}") from None
+        raise ConfigurationError(f"{folder}: transformers cannot open this model: {error}") from None
     return tokenizer, model.eval()
 
 

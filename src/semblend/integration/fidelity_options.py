@@ -92,26 +92,26 @@ class FidelityOptions(AdapterOptions):
     )
 
     def can_ask(self, plan: ReusePlan) -> bool:
-        """Whether the policy can see what it reads: some need a question behind the claim, not too long."""
+        """Whether the policy has what it needs: some need a question after the claim, and not too long a one."""
         return (
             not needs_question(self.recompute_policy) or 0 < plan.prompt_tokens - plan.claim_end <= MAX_QUESTION_TOKENS
         )
 
-    def share_of(self, plan: ReusePlan) -> float:
-        """How much of what a plan loads is computed after all, where neither the gate nor the request says."""
+    def fraction_of(self, plan: ReusePlan) -> float:
+        """The fraction of a plan's tokens to recompute, where neither the gate nor the request sets it."""
         if self.recompute_fraction is not None:
             return self.recompute_fraction
         return default_recompute_fraction(plan.runs) if self.can_ask(plan) else 0.0
 
     def step_tokens(self, plan: ReusePlan) -> int:
-        """What a plan adds to a step: holes, chosen tokens, and the question where it is asked before."""
+        """Tokens a plan adds to a step: gaps, recomputed tokens, and the question where the policy needs it first."""
         is_asked = plan.recompute_fraction and needs_question(self.recompute_policy) and self.can_ask(plan)
         asked = plan.prompt_tokens - plan.claim_end if is_asked else 0
         return plan.computed_tokens + plan.max_recomputed_tokens + asked
 
-    def selection(self, share: float | None) -> Selection | None:
-        """How ``share`` of the loaded positions is chosen to be computed after all; ``None`` when none are."""
-        return Selection(self.recompute_policy, share, self.recompute_bridge_tokens) if share else None
+    def selection(self, fraction: float | None) -> Selection | None:
+        """How ``fraction`` of the loaded positions is selected to be recomputed; ``None`` when none are."""
+        return Selection(self.recompute_policy, fraction, self.recompute_bridge_tokens) if fraction else None
 
     def fidelity_gate(self, warn: Callable[..., Any]) -> FidelityGate:
         """What the calibration and the guard decide; a file that cannot be read stops the start-up."""

@@ -1,4 +1,4 @@
-"""Which rotation a model's configuration declares, or one sentence that says why it cannot be reproduced.
+"""The rotation a model's configuration declares, or one sentence that says why it cannot be reproduced.
 
 Configuration objects of Hugging Face go in, ``Rope`` or a reason comes out. Called by the adapters at start-up.
 """

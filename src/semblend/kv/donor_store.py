@@ -79,7 +79,7 @@ STORES.register(HOST, "semblend.kv.host_store:HostStore")
 
 
 def open_donor_store(shape: KVShape, max_bytes: int | None, name: str = HOST) -> DonorStore:
-    """The store of one worker. ``max_bytes`` is its ceiling; None leaves the bound to whoever evicts."""
+    """The store of one worker. ``max_bytes`` is its ceiling; with None only the scheduler half bounds it."""
     return STORES.get(name)(shape, max_bytes)
 
 

@@ -75,7 +75,7 @@ class RequestTracker:
         model: str = "",
         can_recompute: bool = False,
     ) -> None:
-        """``model`` is the name the engine's answers carry; ``can_choose``: loaded tokens can be computed after all."""
+        """``model`` is the name in the engine's answers; ``can_recompute``: loaded tokens can be recomputed."""
         self.provider = provider
         self._options = options
         self._emit = emit

@@ -118,7 +118,7 @@ def _flags(deployment: Deployment) -> str | None:
     for name, harmless, title in _REFUSED_FLAGS:
         value = getattr(args, name, _UNKNOWN)
         if value is _UNKNOWN:
-            return f"This SGLang has no setting {name}: whether it is used ({title}) cannot be told."
+            return f"This SGLang has no setting {name}: it is unknown whether {title} is used."
         if value not in (harmless, None, False):
             return f"{title} ({name}={value}) was not verified."
     return None

@@ -1,4 +1,4 @@
-"""What the leader tells the workers, once per step: plain values, because the engine broadcasts them."""
+"""The leader's commands to the workers, once per step: plain values, because the engine broadcasts them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The two classes TensorRT-LLM loads by ``kv_connector_config``: thin facades over the leader and the worker half.
 
-Experimental: written against the published interface and tested with stubs of it, never run inside the engine. Whatever
-breaks on our side before a promise was made is contained here and becomes cold prefill.
+Experimental: written against the published interface and tested with stubs of it, never run inside the engine. A fault
+of ours before a claim was made is contained here and becomes cold prefill.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class SemBlendConnectorScheduler:
         return 0
 
     def update_state_after_alloc(self, request: LlmRequest, block_ids: list[int]) -> None:
-        """Not contained: a promise was made, and the engine will not compute what was promised."""
+        """Not contained: a claim was made, and the engine will not compute what was claimed."""
         pages = self.leader.allocated(request, block_ids)
         if pages:
             self._audit.note("target_allocated", request_id=str(request.request_id), pages=pages)
@@ -73,16 +73,16 @@ class SemBlendConnectorScheduler:
     def update_state_after_alloc_by_layer_group(
         self, request: LlmRequest, block_ids_by_layer_group: list[list[int]]
     ) -> None:
-        """A cache of several groups was refused at start, so nothing was promised for it."""
+        """A cache of several groups was refused at start-up, so nothing was claimed for it."""
         if len(block_ids_by_layer_group) == 1:
             self.update_state_after_alloc(request, block_ids_by_layer_group[0])
 
     def build_connector_meta(self, scheduler_output: SchedulerOutput) -> StepCommands:
-        """Not contained either: the orders of this step keep its promises."""
+        """Not contained either: the commands of this step fulfil its claims."""
         return self.leader.commands(scheduler_output)
 
     def request_finished(self, request: LlmRequest, cache_block_ids: list[int]) -> bool:
-        """Pages were saved when the prefill ended: the engine may have its blocks back at once."""
+        """Pages were saved when the prefill ended, so the engine can free its blocks at once."""
         self._border.call("finish", str(request.request_id), partial(self.leader.finished, request), None)
         return False
 
@@ -92,10 +92,10 @@ class SemBlendConnectorScheduler:
         return self.request_finished(request, [])
 
     def wait_for_initialization(self) -> None:
-        """Nothing is prepared elsewhere."""
+        """Nothing to wait for."""
 
     def close(self) -> None:
-        """The engine has no call for the end; tests and embedding programs do."""
+        """For tests and embedding programs; the engine never calls it."""
         self._audit.close()
         self._sink.close()
 
@@ -133,9 +133,9 @@ class SemBlendConnectorWorker:
     def register_kv_cache_layout(self, layout: Any) -> None:
         tensor = layout.as_single_pool_tensor()
         if tensor is None:
-            self.half.refuse("the cache is more than one pool of pages")
+            self.half.refuse("the cache has more than one pool of pages")
         elif any(getattr(group, "window_size", None) is not None for group in getattr(layout, "groups", ())):
-            self.half.refuse("the cache keeps a sliding window: blocks behind it have no page")
+            self.half.refuse("the cache keeps a sliding window: blocks outside it have no page")
         else:
             self.register_kv_caches(tensor)
 
@@ -156,7 +156,7 @@ class SemBlendConnectorWorker:
     def get_finished(
         self, finished_gen_req_ids: list[int], started_loading_req_ids: list[int]
     ) -> tuple[list[int], list[int]]:
-        """Nothing is asynchronous, so nothing is left to finish."""
+        """All transfers are synchronous, so nothing is pending."""
         return list(finished_gen_req_ids), list(started_loading_req_ids)
 
     def close(self) -> None:

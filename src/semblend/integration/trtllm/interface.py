@@ -1,4 +1,4 @@
-"""A copy of the shape of TensorRT-LLM's KV cache connector interface, so that it can be spoken without the engine.
+"""The shape of TensorRT-LLM's KV cache connector interface, copied so that it can be used without the engine.
 
 The engine constructs both classes with its arguments and calls their methods by name (it checks no base class). Its own
 module imports GPU bindings, so these protocols are what our classes and our stubs are held to.
@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 
 class LlmRequest(Protocol):
-    """A request as far as we read it. ``cache_salt`` is missing in older versions: then nobody's tenant is known."""
+    """The attributes of a request that we read. ``cache_salt`` is missing in older versions: the tenant is unknown."""
 
     @property
     def request_id(self) -> int: ...

@@ -1,4 +1,4 @@
-"""``semblend-trtllm``: TensorRT-LLM's own server with our connector; every flag it does not know goes on to the engine.
+"""``semblend-trtllm``: TensorRT-LLM's server with our connector; every flag it does not know is passed on to it.
 
 Writes the engine's configuration, with ``kv_connector_config`` put in, to a temporary file and calls ``trtllm-serve``.
 """
@@ -37,7 +37,7 @@ _FLAGS: Final = ("--extra_llm_api_options", "--config")  # the older and the new
 
 
 def parse(words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    """Ours, and what is left for the engine."""
+    """Our arguments, and the rest for the engine."""
     parser = launcher_parser(
         PROGRAM,
         "Start TensorRT-LLM (trtllm-serve) with SemBlend's KV cache connector. Experimental: searches and "
@@ -81,7 +81,7 @@ def take_config(words: Sequence[str]) -> tuple[str | None, list[str]]:
 
 
 def engine_config(own: Any) -> dict[str, Any]:
-    """The user's configuration with our connector in it. Another connector beside ours is a contradiction."""
+    """The user's configuration with our connector added. Naming another connector is an error."""
     if own is None:
         own = {}
     if not isinstance(own, dict):
@@ -93,7 +93,7 @@ def engine_config(own: Any) -> dict[str, Any]:
 
 def start(words: Sequence[str]) -> int:
     ours, rest = parse(words)
-    parse_options(ours.semblend_options)  # refuse here, not in a process of the engine
+    parse_options(ours.semblend_options)  # fail here, not in a process of the engine
     if ours.semblend_print_config:
         write_out(json.dumps({_KEY: CONNECTOR}, indent=2) + "\n")
         return 0
@@ -123,7 +123,7 @@ def _read(name: str) -> Any:
 
 
 def _serve(serve: Any, words: list[str]) -> int:
-    """The engine's command reads its words itself and ends by leaving the interpreter."""
+    """The engine's command parses its own arguments and ends by exiting the interpreter."""
     sys.argv = ["trtllm-serve", *words]
     serve()
     return 0

@@ -1,6 +1,6 @@
-"""The half beside the engine's scheduler: what may be loaded, what is kept, what happened. It owns no tensor.
+"""The half in the scheduler's process: what may be loaded, what is kept, what happened. It owns no tensor.
 
-Requests come in as the engine asks about them; orders for the worker go out once per step.
+Requests come in as the engine looks them up; commands for the worker go out once per step.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from semblend.pipeline.planner import Planner
 
 
 class Leader:
-    """One per engine, called on its scheduler's thread. ``obstacle`` is why this deployment loads nothing, if so."""
+    """One per engine, called on its scheduler's thread. ``obstacle`` says why this deployment loads nothing."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Leader:
         self._obstacle = obstacle
         self._block_tokens = block_tokens
         self._records: RequestTable[int, TrtllmRequest] = RequestTable()
-        self._awaiting: dict[int, str] = {}  # requests that were promised a donor and have no pages yet
+        self._awaiting: dict[int, str] = {}  # requests with a claim and without pages
         self._loads: list[LoadCommand] = []
         self.donors = Donors(planner, emit, options.min_donor_tokens, options.host_bytes)
 
@@ -72,10 +72,10 @@ class Leader:
     def known(self, request_id: int) -> TrtllmRequest | None:
         return self._records.get(request_id)
 
-    # -- a request is asked about --------------------------------------------------------------------------------------
+    # -- a request is looked up --------------------------------------------------------------------------------------
 
     def matched_tokens(self, request: LlmRequest, boundary: int) -> int:
-        """How many tokens from ``boundary`` on are promised. An id may come back; it is another request then."""
+        """How many tokens from ``boundary`` on are claimed. An id that is used again belongs to another request."""
         self._take_reports()
         tokens = np.asarray(request.get_tokens(0), dtype=np.uint32)
         namespace = request_namespace(self._deployment, request, require_salt=self._options.require_salt)
@@ -118,19 +118,19 @@ class Leader:
         return refusal(load)
 
     def withdraw(self, request_id: int) -> None:
-        """Something broke while a request was asked about: nothing of it stays behind."""
+        """Undo a look-up that failed."""
         self._records.pop(request_id)
         self._recall(request_id)
 
     def _recall(self, request_id: int) -> None:
-        """Its pages are no longer its own: an order that has not gone out would write into somebody else's."""
+        """The request lost its pages: a command that was not sent yet would write into another request's pages."""
         self._awaiting.pop(request_id, None)
         self._loads = [command for command in self._loads if command.request_id != request_id]
 
     # -- one step ------------------------------------------------------------------------------------------------------
 
     def allocated(self, request: LlmRequest, block_ids: list[int]) -> int:
-        """The request has its pages: the promise becomes an order. How many pages will be loaded."""
+        """The request has its pages: the claim becomes a load command. How many pages will be loaded."""
         record = self._records.get(request.request_id)
         if record is None:
             return 0
@@ -139,21 +139,23 @@ class Leader:
             return 0
         load, size = record.load, self._block_tokens
         first, last = load.boundary // size, (load.boundary + load.tokens) // size
-        pages = self._real(request.request_id, "load", block_ids[first:last])  # an engine may take a part of the offer
+        pages = self._real(
+            request.request_id, "load", block_ids[first:last]
+        )  # an engine may accept a part of the claim
         record.is_dispatched = True
         self._awaiting.pop(request.request_id, None)
         record.loaded_tokens = len(pages) * size
         if pages:
             self._loads.append(LoadCommand(request.request_id, load.donor_id, first, pages))
         else:
-            record.decline = Decline(DeclineReason.CAPACITY, "the engine gave no page for what was offered")
+            record.decline = Decline(DeclineReason.CAPACITY, "the engine allocated no page for the claim")
         return len(pages)
 
     def _real(self, request_id: int, stage: str, pages: Sequence[int]) -> tuple[int, ...]:
-        """Those before the first block that has none: it is reported as -1, and nothing behind it can be served."""
+        """The pages before the first block without one: it is reported as -1, and nothing after it can be served."""
         for n, page in enumerate(pages):
             if not 0 <= page < self._link.page_count:
-                error = f"page {page} is none of the {self._link.page_count} of the cache"
+                error = f"page {page} is not one of the {self._link.page_count} pages of the cache"
                 self._emit(FaultContained(str(request_id), stage, error))
                 return tuple(pages[:n])
         return tuple(pages)
@@ -180,7 +182,7 @@ class Leader:
                 continue
             is_prefilled = record.reported(data, is_new=is_new)
             self._count(data.request_id, record)
-            if record.is_offered and data.computed_position < len(record.tokens) - 1:  # it had not ended after all
+            if record.is_offered and data.computed_position < len(record.tokens) - 1:  # the prefill had not ended
                 self.donors.withdraw(record.donor_id or "", "incomplete")
                 record.is_offered = False
             if is_prefilled and self.loads_pages and (command := self._save(data.request_id, record)) is not None:
@@ -215,7 +217,7 @@ class Leader:
                         self._count(request_id, record)
 
     def _count(self, request_id: int, record: TrtllmRequest) -> None:
-        """Reuse is what the worker has loaded and the engine has shown that it did not compute."""
+        """Count reuse: what the worker loaded and the engine demonstrably did not compute."""
         if record.is_counted or record.load_ms is None or record.served_tokens is None:
             return
         record.is_counted = True
@@ -226,7 +228,7 @@ class Leader:
             donors = (record.load.donor_id,)
             self._emit(Materialized(str(request_id), donors, reused, 0, 1, record.load_ms, 0.0))
         else:
-            record.decline = Decline(DeclineReason.CAPACITY, "the engine computed all of what was offered")
+            record.decline = Decline(DeclineReason.CAPACITY, "the engine computed the whole claim")
 
     # -- a request ends ------------------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
-"""What leader and worker of one rank tell each other inside their process; the engine carries news only one way.
+"""The worker's reports to the leader of one rank, inside their process; the engine carries metadata one way only.
 
-The worker says that pages were saved, loaded or lost; the leader takes that at its next call. At most one entry per
-order of a step waits here.
+The worker reports that pages were saved, loaded or lost; the leader takes the reports at its next call. At most one
+entry per command of a step waits here.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ WorkerReport = Saved | SaveFailed | Loaded
 
 
 class Link:
-    """``fault`` says why the worker cannot load; empty once it has proven that it can."""
+    """``fault`` says why the worker cannot load; empty once its self-test passed."""
 
     def __init__(self, engine_arguments: Any) -> None:
-        self.engine_arguments = engine_arguments  # held, so that its id stays its own
+        self.engine_arguments = engine_arguments  # held, so that its id is not reused
         self.fault = "the worker has not registered its KV cache"
         self.page_bytes = 0
         self.page_count = 0

@@ -1,4 +1,4 @@
-"""What donor and recipient must share, read from the engine's arguments and the request. What is not known declines.
+"""What donor and recipient must share, from the engine's arguments and the request; unknown parts decline.
 
 The engine's arguments and requests go in as they are; attributes are read by name and missing ones become ``UNKNOWN``.
 """
@@ -48,7 +48,7 @@ def deployment_namespace(llm_args: Any) -> Namespace:
 
 
 def request_namespace(base: Namespace, request: Any, *, require_salt: bool) -> Namespace:
-    """``base`` for one request. A version that tells neither salt nor adapter leaves them unknown."""
+    """``base`` for one request. An engine version without salt or adapter attributes leaves them unknown."""
     salt, adapter = getattr(request, "cache_salt", _MISSING), getattr(request, "lora_task_id", _MISSING)
     is_salt = salt is None or isinstance(salt, str)
     is_adapter = adapter is None or type(adapter) is int

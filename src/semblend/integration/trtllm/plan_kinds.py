@@ -1,4 +1,4 @@
-"""What a plan is to TensorRT-LLM, and where its KV may become visible: both as types, wrong pairs cannot be built.
+"""What a plan means to TensorRT-LLM, and where its KV may become visible: invalid pairs cannot be constructed.
 
 A planner's plan and the donors' shared prefixes go in, a ``LoadPlan`` comes out. Called by the leader.
 """
@@ -13,18 +13,18 @@ from semblend.contract import Decline, DeclineReason, ReusePlan
 
 
 class PlanKind(StrEnum):
-    DISCOVERY_ONLY = "discovery_only"  # a find that nobody loads
-    EXACT_PREFIX = "exact_prefix"  # KV of the same tokens behind the same tokens: what cold prefill would compute
-    REQUEST_LOCAL_PREFIX = "request_local_prefix"  # of another context, without holes from the exact prefix on
-    REQUEST_LOCAL_SEGMENTED = "request_local_segmented"  # of another context, with holes to compute
+    DISCOVERY_ONLY = "discovery_only"  # found, but not loaded
+    EXACT_PREFIX = "exact_prefix"  # KV of the same tokens after the same tokens: equal to cold prefill
+    REQUEST_LOCAL_PREFIX = "request_local_prefix"  # of another context, without gaps from the exact prefix on
+    REQUEST_LOCAL_SEGMENTED = "request_local_segmented"  # of another context, with gaps to compute
 
 
 class Publication(StrEnum):
-    """Who may find the loaded KV afterwards."""
+    """Which requests can find the loaded KV afterwards."""
 
-    EXACT_CACHE = "exact_cache"  # everybody, under the hash of its tokens
-    REQUEST_LOCAL = "request_local"  # nobody but the request
-    NOTHING = "nothing"  # there is none
+    EXACT_CACHE = "exact_cache"  # all, under the hash of its tokens
+    REQUEST_LOCAL = "request_local"  # only the request itself
+    NOTHING = "nothing"  # nothing is loaded
 
 
 _PUBLICATION = {
@@ -61,7 +61,7 @@ def not_loaded(kind: PlanKind) -> LoadPlan:
 
 
 def classify(plan: ReusePlan, shared_prefix: Callable[[str], int], block_tokens: int) -> LoadPlan:
-    """The most this engine could make of a plan: whole blocks of its leading exact run, or the name of what it is."""
+    """The part of a plan this engine can load: whole blocks of its leading exact run, or the kind of plan it is."""
     head = plan.runs[0]
     boundary = plan.exact_prefix_tokens
     end = min(shared_prefix(head.donor_id), plan.prompt_tokens - 1) // block_tokens * block_tokens
@@ -71,7 +71,7 @@ def classify(plan: ReusePlan, shared_prefix: Callable[[str], int], block_tokens:
 
 
 def refusal(load: LoadPlan) -> Decline | None:
-    """Request-local KV needs an engine that keeps it private; the published interface has no such promise."""
+    """Request-local KV needs an engine that keeps it private; the published interface does not offer that."""
     if load.publication is Publication.EXACT_CACHE:
         return None
     return Decline(

@@ -1,8 +1,8 @@
-"""One request between its look-up and its end: the pages it has, how far the engine says it is, what was served of an
-offer. The engine's reports go in step by step, the leader reads the answers.
+"""One request between its look-up and its end: its pages, its progress, and how much of the claim was served.
 
-An engine may serve less than it was offered and leaves the served part out of its first report, so that alone says
-nothing. What is served is what neither the exact prefix nor the first step computed by the time of the next report.
+The engine's reports go in step by step; the leader reads the results. An engine may serve less than was claimed, and
+its first report does not show how much. The served part is what neither the exact prefix nor the first step had
+computed by the time of the next report.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ class TrtllmRequest(RequestRecord):
 
     block_tokens: int = field(kw_only=True)
     load: LoadPlan = _NOTHING
-    kind: PlanKind = PlanKind.DISCOVERY_ONLY  # of what was found, loaded or not
+    kind: PlanKind = PlanKind.DISCOVERY_ONLY  # of the plan that was found, loaded or not
     block_ids: list[int] = field(default_factory=list)
     is_dispatched: bool = False
     loaded_tokens: int = 0
     load_ms: float | None = None
     served_tokens: int | None = None
-    is_counted: bool = False  # as materialized, or as not
+    is_counted: bool = False  # as materialized or declined
     is_offered: bool = False  # as a donor
     _reports: int = 0
     _first_step_tokens: int = 0
     _is_replayed: bool = False
 
     def allocated(self, block_ids: Sequence[int]) -> None:
-        """The pages as they are now; whatever an earlier allocation of the same request was is gone."""
+        """The current pages; an earlier allocation of the same request is void."""
         self.block_ids = list(block_ids)
 
     def reported(self, data: RequestData, *, is_new: bool) -> bool:
-        """Take the engine's report of a step. Whether the prefill certainly ends in it."""
+        """Process the engine's report of a step. Whether the prefill certainly ends in it."""
         self._reports += 1
         if self._reports == 1:
             return self._first_report(data, is_new=is_new)
@@ -53,16 +53,16 @@ class TrtllmRequest(RequestRecord):
 
     @property
     def _may_have_gaps(self) -> bool:
-        """An offer of which nobody knows how much was served, or of which more was served than loaded."""
+        """Whether it is unknown how much of the claim was served, or more was served than loaded."""
         return bool(self.load.tokens) and (self.served_tokens is None or self.served_tokens > self.loaded_tokens)
 
     def ended(self, tokens: int) -> None:
-        """The request is over with ``tokens`` in all. One that generated any has computed its whole prompt."""
+        """The request is finished with ``tokens`` in total. If it generated any, it has computed its whole prompt."""
         if self._reports == 1 and tokens > len(self.tokens):
             self._confirm(len(self.tokens))
 
     def _first_report(self, data: RequestData, *, is_new: bool) -> bool:
-        """A replay that is reported as known brings pages counted from a list that is gone: those are never taken."""
+        """A replay reported as a known request counts pages from a list that is gone: those are ignored."""
         self._is_replayed = not is_new
         self._first_step_tokens = data.num_scheduled_tokens
         if is_new and len(data.new_block_ids) > len(self.block_ids):
@@ -73,11 +73,11 @@ class TrtllmRequest(RequestRecord):
         return self.loaded_tokens == self.load.tokens and data.num_scheduled_tokens == rest
 
     def _ends(self, position: int, scheduled_tokens: int) -> bool:
-        """Decoding is no prefill: what it reports lies at or beyond the prompt's end."""
+        """Decoding is not prefill: it reports positions at or beyond the prompt's end."""
         return position < len(self.tokens) <= position + scheduled_tokens
 
     def _confirm(self, position: int) -> None:
-        """``position`` after the first step. Before its first token is known, a decoding request stands one short."""
+        """``position``: after the first step. Until its first token is known, a decoding request is one short."""
         length = len(self.tokens)
         ends = (length, length - 1) if position == length - 1 else (min(position, length),)
         for end in ends:

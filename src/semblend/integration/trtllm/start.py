@@ -1,4 +1,4 @@
-"""Puts the halves together from the engine's arguments: what is wrong with a deployment is said here, once."""
+"""Builds the leader from the engine's arguments, and logs once what is wrong with a deployment."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = logging.getLogger("semblend.trtllm")
 
 
 def make_leader(llm_args: Any, options: TrtllmOptions, emit: Callable[[Event], None], engine_version: str) -> Leader:
-    """Nothing of the planner's semantic path: this engine hands over tokens, no text."""
+    """Without the planner's semantic path: this engine provides tokens, but no text."""
     deployment = deployment_namespace(llm_args)
     unknown = [name for name in deployment.unknown_components() if name not in ("tenant", "lora")]
     if unknown:
@@ -29,27 +29,27 @@ def make_leader(llm_args: Any, options: TrtllmOptions, emit: Callable[[Event], N
     planner = Planner(settings=_settings(), gates=options.gates, budget_bytes=options.index_bytes)
     obstacle = find_obstacle(llm_args, options, engine_version)
     if obstacle is not None:
-        log.warning("SemBlend loads nothing: %s", obstacle.detail)
+        log.warning("SemBlend finds donors but loads no KV: %s", obstacle.detail)
     size = block_tokens(llm_args) or 1
     return Leader(options, planner, deployment, link_of(llm_args), emit, obstacle, block_tokens=size)
 
 
 def find_obstacle(llm_args: Any, options: TrtllmOptions, engine_version: str) -> Decline | None:
-    """Why this deployment never loads, whatever a look-up finds."""
+    """Why this deployment never loads KV, whatever a look-up finds."""
     if options.materialization == "off":
         return None
     if engine_version != options.validated_version:
-        said = f"validated with {options.validated_version}, running {engine_version or 'an unknown version'}"
-        return Decline(DeclineReason.VALIDATION_FAILURE, said)
+        detail = f"validated with {options.validated_version}, running {engine_version or 'an unknown version'}"
+        return Decline(DeclineReason.VALIDATION_FAILURE, detail)
     if ranks(llm_args) != 1:
         return Decline(
             DeclineReason.UNSUPPORTED_MODE,
-            "with more than one rank nobody tells the leader whether every rank has saved or loaded a page",
+            "with more than one rank, the leader cannot learn whether every rank has saved or loaded a page",
         )
     if has_window(llm_args):
         return Decline(
             DeclineReason.UNSUPPORTED_MODE,
-            "max_attention_window is set: blocks behind a sliding window have no page to save or to load",
+            "max_attention_window is set: blocks outside a sliding window have no page to save or load",
         )
     return None
 

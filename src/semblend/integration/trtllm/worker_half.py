@@ -1,6 +1,7 @@
-"""The half beside the engine's cache: whole pages of donors, copied to host memory and back. It decides nothing.
+"""The half in the worker's process: whole pages of donors, copied to host memory and back. It decides nothing.
 
-Host memory is the leader's to bound: it orders what is saved and what is dropped.
+The leader bounds the host memory: it commands what is saved and what is dropped. Pages are kept in the engine's own,
+opaque format, so they are not in a ``DonorStore``.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class WorkerHalf:
-    """``pool`` is the engine's cache tensor, one page per place of its first dimension."""
+    """``pool`` is the engine's cache tensor, one page per index of its first dimension."""
 
     def __init__(self, link: Link, border: Border) -> None:
         self._link = link
@@ -31,7 +32,7 @@ class WorkerHalf:
         return len(self._held)
 
     def register(self, pool: Any) -> None:
-        """Prove on the last page, before anything is served, that pages leave and return unchanged."""
+        """Before anything is served, test on the last page that pages are copied out and back unchanged."""
         self._pool = pool
         self._link.fault = self._border.call("self_test", "", self._self_test, "the self-test of its pages failed")
 
@@ -39,8 +40,8 @@ class WorkerHalf:
         self._pool, self._link.fault = None, why
 
     def load(self, commands: StepCommands, stream: Any) -> None:
-        """A load that breaks is not contained: the engine counts these pages as computed, and nothing can take a
-        promise back here. Better a failed step than an answer over a hole.
+        """A load that fails is not contained: the engine counts these pages as computed, and a claim cannot be
+        withdrawn here. A failed step is better than an answer over missing KV.
         """
         with _on(stream):
             for command in commands.loads:
@@ -72,14 +73,14 @@ class WorkerHalf:
         return Saved(command.donor_id)
 
     def _checked(self, places: tuple[int, ...]) -> tuple[int, ...]:
-        """The engine reports a block without a page as -1, which an array would take for its last page."""
+        """The engine reports a block without a page as -1, which would index the last page."""
         for place in places:
             if not 0 <= place < len(self._pool):
-                raise IndexError(f"page {place} is none of the {len(self._pool)} of the cache")
+                raise IndexError(f"page {place} is not one of the {len(self._pool)} pages of the cache")
         return places
 
     def _self_test(self) -> str:
-        """Compared as bytes: an untouched cache may hold anything, numbers that equal nothing included."""
+        """Compared as bytes: an untouched cache may hold anything, NaN included."""
         last = len(self._pool) - 1
         if last < 1:
             return "the cache has no page to test with"
@@ -87,13 +88,13 @@ class WorkerHalf:
         for pattern in (_inverted(before), before):
             _write(self._pool, last, pattern)
             if not bool((_bytes_of(_to_host(self._pool[last])) == _bytes_of(pattern)).all()):
-                return "a page did not return as it left"
+                return "a page was not copied out and back unchanged"
         self._link.page_bytes, self._link.page_count = int(before.nbytes), len(self._pool)
         return ""
 
 
 def _to_host(page: Any) -> Any:
-    """A copy, whatever the page is: the engine will write over it."""
+    """A copy, because the engine overwrites the page."""
     return page.detach().to("cpu", copy=True) if hasattr(page, "detach") else page.copy()
 
 
@@ -107,7 +108,7 @@ def _write(pool: Any, place: int, page: Any) -> None:
 def _bytes_of(page: Any) -> Any:
     if not hasattr(page, "detach"):
         return page.reshape(-1).view("u1")
-    import torch  # noqa: PLC0415 - a tensor came in, so it is there
+    import torch  # noqa: PLC0415 - the page is a tensor, so it is installed
 
     return page.reshape(-1).view(torch.uint8)
 

@@ -56,5 +56,5 @@ def test_too_little_text_is_refused() -> None:
 
 
 def test_a_folder_without_a_model_is_refused_in_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="no model that transformers can open"):
+    with pytest.raises(ConfigurationError, match="transformers cannot open this model"):
         depth.measured_curve(tmp_path, PASSAGES, 1)

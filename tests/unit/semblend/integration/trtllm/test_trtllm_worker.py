@@ -82,7 +82,7 @@ def test_a_cache_that_does_not_keep_what_is_written_is_refused() -> None:
             pass
 
     _, link, _ = half_of(Forgetful())
-    assert link.fault == "a page did not return as it left"
+    assert link.fault == "a page was not copied out and back unchanged"
 
 
 def test_a_cache_that_cannot_be_tested_is_refused_and_reported() -> None:
