@@ -83,8 +83,8 @@ def test_a_trace_is_replayed_with_a_model_fitted_to_it(tmp_path: Path) -> None:
     replayed = run_script(tmp_path, "replay_trace.py", *words)
     assert replayed.returncode == 0, replayed.stderr
     (folder,) = (tmp_path / "outputs" / "traces").glob("*_trace_replay")
-    told = json.loads((folder / "replay_results.json").read_text(encoding="utf-8"))
-    assert told["observed"]["requests"] > 0
+    results = json.loads((folder / "replay_results.json").read_text(encoding="utf-8"))
+    assert results["observed"]["requests"] > 0
 
 
 def test_check_project_says_what_it_looked_at(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_a_wrong_word_is_one_line_and_code_2(name: str, tmp_path: Path) -> None:
     assert "Traceback" not in wrong.stderr
 
 
-def test_the_service_is_where_uvicorn_is_told_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_service_is_at_the_documented_import_path(monkeypatch: pytest.MonkeyPatch) -> None:
     testing = pytest.importorskip("starlette.testclient")
     monkeypatch.syspath_prepend(str(ROOT))
     from apps.api.main import app

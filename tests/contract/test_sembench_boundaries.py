@@ -19,7 +19,7 @@ OPTIONAL: dict[str, set[str]] = {
 
 
 def imports() -> Iterator[tuple[str, str]]:
-    """(file, imported module) for every import of the bench, wherever in the file it stands."""
+    """(file, imported module) for every import of the bench, anywhere in the file."""
     for path in sorted((SRC / "sembench").rglob("*.py")):
         name = path.relative_to(SRC).as_posix()
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

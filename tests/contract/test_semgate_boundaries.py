@@ -23,7 +23,7 @@ ALLOWED = (
 
 
 def imports(package: str) -> Iterator[tuple[str, str]]:
-    """(file, imported module) for every import, wherever in the file it stands."""
+    """(file, imported module) for every import, anywhere in the file."""
     for path in sorted((SRC / package).rglob("*.py")):
         name = path.relative_to(SRC).as_posix()
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -40,14 +40,14 @@ def strangers() -> set[tuple[str, str]]:
         for file, module in imports("semgate")
         if module.partition(".")[0] in ours and not module.startswith(ALLOWED)
     }
-    return found - {("semgate/cli/main.py", "semblend")}  # the version is said by the package itself
+    return found - {("semgate/cli/main.py", "semblend")}  # the package provides the version
 
 
 def test_semgate_takes_of_us_only_what_was_agreed() -> None:
     assert strangers() == set()
 
 
-def test_nobody_of_us_imports_semgate() -> None:
+def test_no_other_package_imports_semgate() -> None:
     found = [
         (file, module)
         for package in ("semblend", "semantic_kv", "sembench", "onepage")

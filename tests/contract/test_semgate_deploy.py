@@ -155,7 +155,7 @@ def test_compose_agrees_with_its_settings() -> None:
     assert made.routing_policy in POLICIES.names()
 
 
-def test_the_image_runs_as_nobody_special() -> None:
+def test_the_image_runs_as_an_unprivileged_user() -> None:
     lines = (DEPLOY / "Dockerfile").read_text(encoding="utf-8").splitlines()
     user = of_kind("Deployment")["spec"]["template"]["spec"]["securityContext"]["runAsUser"]
     assert f"USER {user}" in lines
