@@ -102,7 +102,7 @@ def test_nothing_is_shown_of_what_did_not_run(manifest: Path, tmp_path: Path) ->
     assert [row[1:] for row in checks[1:]] == [("-", "not measured")] * 7
 
 
-def test_the_settings_of_the_planner_stand_below_the_table(result: dict[str, Any]) -> None:
+def test_the_settings_of_the_planner_are_shown_below_the_table(result: dict[str, Any]) -> None:
     settings = next(note for note in rates_table(result).notes if note.startswith("Planner"))
     assert settings == (
         "Planner semblend: min reuse ratio 0.25, min similarity 0.0, min run 64 tokens, embedder jaccard, "

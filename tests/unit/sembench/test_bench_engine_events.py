@@ -132,7 +132,7 @@ def test_every_line_is_accounted_for_and_every_event_names_its_line(name: str) -
 
 
 def test_our_own_log_lines_and_our_own_events_give_the_same_figures() -> None:
-    """Two witnesses of the same happenings must not disagree."""
+    """Two sources of the same events must not disagree."""
     happenings: list[Event] = [
         DonorRegistered("cmpl-d-0-8b977127", "d0", "ns", 1011, 64),
         LookupFinished("cmpl-a-0-8b977127", "ns", 1024, 0, 897, 2, ("d0",)),
@@ -265,7 +265,7 @@ def test_an_unnamed_realization_joins_the_only_request_it_can_be() -> None:
         [MATCH.format("r1", 512), "[FUZZY] Realized 512 fuzzy tokens (2 segments)"],
     ],
 )
-def test_a_realization_that_could_be_anybodys_confirms_nobody(lines: list[str]) -> None:
+def test_an_ambiguous_realization_confirms_no_request(lines: list[str]) -> None:
     summary = summarize("sglang", lines)
     assert summary.materialization_events == 1
     assert summary.materialized_semantic_kv_reuse is False
@@ -276,7 +276,7 @@ def test_a_match_is_used_up_by_its_realization() -> None:
     assert [event.get("request_id") for event in listed(summary, "materialized")] == ["r1", None]
 
 
-def test_phases_replace_realized_lines_wherever_they_stand() -> None:
+def test_phases_replace_realized_lines_in_any_order() -> None:
     phases = [PHASE.format("r1", 600, 600), PHASE.format("r1", 64, 64)]
     total = "[FUZZY] Realized 664 fuzzy tokens (2 segments)"
     for lines in ([*phases, total], [total, *phases], [MATCH.format("r9", 664), REALIZED.format(664), *phases]):
@@ -422,7 +422,7 @@ def test_an_endless_line_is_read_in_pieces() -> None:
 
 
 def check_sane(engine: str, lines: Iterable[str]) -> None:
-    """What holds of every log: all lines counted, no reuse without its two witnesses, and JSON that can be written."""
+    """What holds of every log: all lines counted, no reuse without its two sources, and JSON that can be written."""
     kept = list(lines)
     summary = summarize(engine, kept)
     total, understood, other, damaged = read_counts(summary)

@@ -322,7 +322,7 @@ def negatives_that_sped_up(run: Run) -> None:
 
 @refused_because("negative controls sped up as much")
 def everything_sped_up_alike(run: Run) -> None:
-    """A slow cold arm: nobody asked for the deviation gate, and still the speedup is not reuse's."""
+    """A slow cold arm: the deviation gate was not requested, and still the speedup does not come from reuse."""
     change(run, range(28), cold={"ttft_ms": 500.0, "total_ms": 600.0}, warm={"ttft_ms": 100.0})
     run.gates = GateRequest(min_blended_ttft_speedup=1.4)
 
@@ -581,7 +581,7 @@ def summary_beside_silent_rows(run: Run) -> None:
 
 @refused_because("negative controls sped up, negative_control_ttft_speedup_median is")
 def negatives_that_sped_up_less(run: Run) -> None:
-    """Less than the rest, and nobody asked for the deviation gate."""
+    """Less than the rest, and the deviation gate was not requested."""
     change(run, NEGATIVES, cold={"ttft_ms": 130.0, "total_ms": 180.0})
     run.gates = GateRequest(min_blended_ttft_speedup=1.4)
 
@@ -642,7 +642,7 @@ def counts_without_events(run: Run) -> None:
 
 
 @refused_because("materialized_tokens is 7680, wanted at least 7681")
-def loads_told_twice(run: Run) -> None:
+def loads_reported_twice(run: Run) -> None:
     run.summary["events"] *= 2
     run.gates = GateRequest(min_materialized_tokens=REUSED * 16 + 1)
 

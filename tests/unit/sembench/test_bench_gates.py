@@ -894,7 +894,7 @@ def test_a_unique_name_is_of_one_run_only() -> None:
     assert not carries_nonce("x-0a1b2c3d", "x-0a1b2c3d")
 
 
-def test_a_load_that_was_undone_contradicts_nobody() -> None:
+def test_a_load_that_was_undone_contradicts_nothing() -> None:
     missed = named(COLD, "c", negative_control=False, transform="rag_reorder")
     assert missed.backend is not None
     undone = replace(missed, backend=replace(missed.backend, outcome="backend_declined_reuse"))

@@ -154,7 +154,7 @@ def test_a_server_that_hangs_is_a_timeout(server: str) -> None:
     assert reply.total_ms >= 200
 
 
-def test_nobody_there_is_a_connection_fault_but_a_reset_says_so() -> None:
+def test_a_missing_server_is_a_connection_fault_but_a_reset_says_so() -> None:
     with running() as url:
         gone = url
     assert ask(gone).status == "connection"

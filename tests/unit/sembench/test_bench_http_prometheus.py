@@ -69,7 +69,7 @@ def test_a_restart_that_overtook_the_old_counts_is_still_seen() -> None:
     assert [(h.count, h.sum) for h in delta.histograms] == [(None, None)]
 
 
-def test_a_series_made_anew_is_a_reset() -> None:
+def test_a_new_series_is_a_reset() -> None:
     created = '# TYPE v:tokens_created gauge\nv:tokens_created{{model="m",q="a\\"b"}} {}'
     delta = between(scrape_text(5, more=created.format(1)), scrape_text(50, more=created.format(2)))
     assert [c.delta for c in delta.counters] == [None]

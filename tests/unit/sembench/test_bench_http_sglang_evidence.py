@@ -5,15 +5,15 @@ import json
 from sembench.http.client import decode
 from sembench.live.engine import backend_of_reply
 
-SAID = {"outcome": "backend_materialized_reuse", "reused_tokens": 96, "computed_tokens": 16, "exact_tokens": 32}
+REPORT = {"outcome": "backend_materialized_reuse", "reused_tokens": 96, "computed_tokens": 16, "exact_tokens": 32}
 
 
 def event(text: str, **meta: object) -> bytes:
     return json.dumps({"text": text, "meta_info": {"id": "r", "cached_tokens": 3, **meta}}).encode()
 
 
-def test_what_the_adapter_said_with_the_first_token_is_kept() -> None:
-    decoded = decode("sglang_generate", [event("a", semblend=[SAID]), event("ab"), event("abc", semblend=[None])])
+def test_what_the_adapter_reported_with_the_first_token_is_kept() -> None:
+    decoded = decode("sglang_generate", [event("a", semblend=[REPORT]), event("ab"), event("abc", semblend=[None])])
     assert decoded.backend is not None
     assert decoded.backend["exact_tokens"] == 32
     row = backend_of_reply("r", decoded.backend)

@@ -78,7 +78,7 @@ def test_an_answer_that_ends_early_diverges_where_it_ends(swap: bool) -> None:
     assert found.kl[1] > 1.0
 
 
-def test_the_surer_the_other_side_went_on_the_farther_apart_is_an_early_end() -> None:
+def test_the_surer_the_other_side_continued_the_farther_apart_is_an_early_end() -> None:
     sure, unsure = (diverge(reply("x", "y", logprob=p), reply("x", logprob=p)) for p in (-0.06, -2.5))
     assert sure is not None
     assert unsure is not None

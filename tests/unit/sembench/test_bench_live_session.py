@@ -168,7 +168,7 @@ def test_an_arm_whose_reset_never_succeeds_is_not_asked(
     assert chosen.preparation.failed_resets == 1
 
 
-def test_a_missing_reset_is_final_and_told_before_the_run() -> None:
+def test_a_missing_reset_is_final_and_reported_before_the_run() -> None:
     server = Recorder()
     server.resets["/all"] = [(404, b"")] * 9
     with pytest.raises(ConfigurationError, match="VLLM_SERVER_DEV_MODE"):
@@ -310,7 +310,7 @@ def test_what_an_earlier_run_left_in_the_file_is_not_ours(tmp_path: Path) -> Non
     assert chosen.preparation.unregistered_donors == 2
 
 
-def test_a_file_nobody_writes_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_file_without_a_writer_is_not_waited_for(tmp_path: Path) -> None:
     async def poke() -> None: ...
 
     audit = ConnectorAudit((tmp_path / "nowhere.jsonl",), 3_600.0, poke)

@@ -197,7 +197,7 @@ def wish(**changes: object) -> WorkloadOptions:
     return WorkloadOptions(**{**fields, "seed": 0, **changes})  # type: ignore[arg-type]
 
 
-def test_what_to_send_must_be_said_once_and_must_end(tmp_path: Path) -> None:
+def test_what_to_send_must_be_given_once_and_must_end(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="--duration S or --requests N"):
         open_workload(wish())
     with pytest.raises(ConfigurationError, match="pass one of them"):
@@ -305,7 +305,7 @@ def test_goodput_counts_failures_as_bad_and_lateness_against_us() -> None:
     assert summarize_load(records, [], Slo(tpot_ms=99.0), 0)["goodput"]["good"] == 0
 
 
-def test_what_no_server_told_is_not_zero() -> None:
+def test_what_no_server_reported_is_not_zero() -> None:
     result = summarize_load([record(prompt_tokens=None)], [], Slo(), 1)
     assert result["cached_tokens"] is None
     assert result["throughput"]["prompt_tokens_per_s"] is None

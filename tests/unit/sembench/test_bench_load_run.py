@@ -212,7 +212,7 @@ def test_ctrl_c_leaves_a_valid_partial_result(tmp_path: Path) -> None:
     assert len(written) == result["requests"]["sent"] == result["requests"]["ok"] + result["requests"]["cancelled"]
 
 
-def test_nobody_there_is_said_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_server_is_reported_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with running() as url:
         gone = url
     load = ["--concurrency", "1", "--requests", "1", "--ready-seconds", "0"]
@@ -223,7 +223,7 @@ def test_nobody_there_is_said_in_one_line(tmp_path: Path, capsys: pytest.Capture
 
 
 def test_a_server_that_dies_in_the_middle_is_in_the_result(tmp_path: Path) -> None:
-    """What was answered is kept, the rest is counted by status, the lost scrape is told."""
+    """Replies are kept, the rest is counted by status, the lost scrape is reported."""
     output = tmp_path / "r.json"
     load = [
         "--concurrency",

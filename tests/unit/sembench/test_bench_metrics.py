@@ -330,7 +330,7 @@ def test_speedups_hold_clean_pairs_and_say_how_many() -> None:
     assert figures["warm_ttft_ms_p95"] == figures["warm_ttft_ms_p99"] == 80.0
 
 
-def test_what_the_backend_said_is_counted() -> None:
+def test_what_the_backend_reported_is_counted() -> None:
     declined = replace(
         MISS, backend=BackendRow(engine_request_id="i", outcome="backend_declined_reuse", decline_reason="stale")
     )
@@ -353,7 +353,7 @@ def test_the_boundary_has_two_sources() -> None:
 
 
 def test_a_figure_of_the_chosen_names_the_one_of_all() -> None:
-    """Hit-only and reused-only figures declare what must stand beside them, and it exists."""
+    """Hit-only and reused-only figures declare what must be shown with them, and it exists."""
     for name in ORDER:
         companion = METRICS.get(name).companion
         if name.startswith(("hit_only_", "reused_")):

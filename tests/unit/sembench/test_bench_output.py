@@ -39,7 +39,7 @@ def test_a_build_does_not_overwrite_its_source(tmp_path: Path, capsys: pytest.Ca
     assert build(*options, "--output", source) == 2
     assert f"--output {source}: is a source file in --data-dir" in capsys.readouterr().err
     assert source.read_bytes() == before
-    # A manifest beside its sources is no source: building it again replaces it.
+    # A manifest next to its sources is not a source: building it again replaces it.
     assert build(*options, "--output", tmp_path / "m.jsonl") == 0
     assert build(*options, "--output", tmp_path / "m.jsonl") == 0
 

@@ -111,7 +111,7 @@ def test_the_last_token_has_a_clock_of_its_own() -> None:
     assert found["blended_e2e_speedup_ci95"] is None
 
 
-def test_a_backend_that_said_nothing_has_no_number_of_reusing_pairs() -> None:
+def test_a_backend_that_reported_nothing_has_no_number_of_reusing_pairs() -> None:
     found = summarized([pair(1, 400, 100, reused=None), pair(2, 100, 100, reused=None)])
     assert found["blended_ttft_speedup_n"] == 2
     assert found["hit_only_ttft_speedup_n"] is None

@@ -256,7 +256,7 @@ def test_every_drawing_is_named_described_and_has_its_table(live: Path) -> None:
     assert page.text.count("Figures as a table") == figures
 
 
-def test_what_was_not_measured_is_said_and_not_drawn(offline: Path) -> None:
+def test_what_was_not_measured_is_stated_and_not_drawn(offline: Path) -> None:
     page = read(offline)
     for title in ("Cold and warm TTFT", "Distance of the answers (KL)", "F1, cold against warm", "Cost of a miss"):
         assert f"{title} Not measured." in page.text
@@ -464,7 +464,7 @@ def test_every_confirmed_reuse_needs_an_event(tmp_path: Path, live: Path) -> Non
     assert "1 without an event" in read(live, engine_summaries=(summary,)).text
 
 
-def test_the_noise_floor_is_drawn_and_its_absence_said(tmp_path: Path, live: Path) -> None:
+def test_the_noise_floor_is_drawn_and_its_absence_stated(tmp_path: Path, live: Path) -> None:
     assert "Noise floor not measured: give --noise-floor." in read(live).text
     floor = tmp_path / "floor.json"
     floor.write_text(json.dumps({"calibration_version": "sembench.calibration.v1", "mean_kl_topk": 0.0002}), "utf-8")

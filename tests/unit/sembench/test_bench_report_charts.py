@@ -67,6 +67,6 @@ def test_wilson_stays_between_0_and_1_around_the_share(successes: int, more: int
     assert wilson(0, 0) is None
 
 
-def test_a_rate_nobody_measured_has_no_difference() -> None:
+def test_a_rate_that_was_not_measured_has_no_difference() -> None:
     found = rate_difference(RATES[0], [])
     assert (found.a, found.b, found.difference) == (None, None, None)

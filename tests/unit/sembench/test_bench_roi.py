@@ -100,7 +100,7 @@ def test_a_given_interval_is_the_one_that_is_drawn() -> None:
     assert np.quantile(drawn, [0.025, 0.975]) == pytest.approx([0.2, 0.42], abs=0.01)
 
 
-def test_lengths_that_were_not_measured_are_refused_or_said() -> None:
+def test_lengths_that_were_not_measured_are_rejected_or_stated() -> None:
     lengths = histogram(t1000=1, t100=1, t9000=2)
     with pytest.raises(ConfigurationError, match=r"75.0 % .* \(1,000 to 4,000 tokens\); .*--extrapolate"):
         estimate(lengths, costs(), exactly(0.5), RoiOptions())
@@ -347,10 +347,10 @@ def test_a_run_without_an_audit_is_reported_what_it_lacks(tmp_path: Path, capsys
     lengths.write_text("tokens,count\n1024,10\n", encoding="utf-8")
     common = ["roi", "--lengths", str(lengths), "--costs", str(tmp_path / "silent.json")]
     assert main(common) == 2
-    said = capsys.readouterr().err
-    assert "no backend reported on any request" in said
-    assert "--connector-audit" in said
-    assert "picked" not in said
+    error = capsys.readouterr().err
+    assert "no backend reported on any request" in error
+    assert "--connector-audit" in error
+    assert "selected for reuse" not in error
     assert main([*common, "--reuse-rate", "0.3"]) == 2
 
 

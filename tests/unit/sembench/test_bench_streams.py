@@ -1,4 +1,4 @@
-"""Whoever listens may leave: a closed pipe ends neither a run nor the exit code of work that was done."""
+"""A closed pipe ends no run and does not change the exit code of work that was done."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Closed:
         raise OSError("no file")
 
 
-def test_progress_nobody_reads_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_without_a_reader_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(range(0, 1000, 9))
     monkeypatch.setattr("time.monotonic", lambda: float(next(clock)))
     monkeypatch.setattr(sys, "stderr", Closed())
@@ -63,7 +63,7 @@ def test_a_closed_pipe_after_the_work_is_no_failure(manifest: Path, tmp_path: Pa
     assert "Traceback" not in other
 
 
-def test_a_verdict_nobody_reads_keeps_its_exit_code(manifest: Path, tmp_path: Path) -> None:
+def test_a_verdict_without_a_reader_keeps_its_exit_code(manifest: Path, tmp_path: Path) -> None:
     output = tmp_path / "r.json"
     assert main(["run-offline", "--manifest", str(manifest), "--output", str(output), "--max-items", "1"]) == 0
     asked = ["assert-result-gates", "--result", str(output), "--min-quality-pass-rate", "0.5"]

@@ -29,7 +29,7 @@ SEPARATORS = st.sampled_from(["\n\n", "\n", "\n \n", "  "])
 
 @st.composite
 def records(draw: st.DrawFn) -> SourceRecord:
-    """A document whose answer, a mark that occurs nowhere else, stands in any of its paragraphs."""
+    """A document whose answer, a mark that occurs nowhere else, is in any of its paragraphs."""
     paragraphs = draw(st.lists(PARAGRAPHS, min_size=1, max_size=8))
     place = draw(st.integers(0, len(paragraphs) - 1))
     paragraphs[place] += " The answer is Zephyrine Quill 90817."
