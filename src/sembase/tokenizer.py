@@ -112,6 +112,7 @@ class FileTokenizer:
     is_model_tokenizer: Final = True
 
     def __init__(self, path: Path) -> None:
+        _import_tokenizers(path, "tokenizer")
         file = path / _FILE_NAME if path.is_dir() else path
         if not file.is_file():
             raise ConfigurationError(
@@ -137,10 +138,7 @@ class FileTokenizer:
 
 def read_tokenizer(content: bytes, file: Path, extra: str) -> Any:
     """The ``tokenizers.Tokenizer`` in a file's content. ``extra`` is what to install if that library is missing."""
-    try:
-        import tokenizers  # noqa: PLC0415  (optional: needed only for a model's tokenizer)
-    except ModuleNotFoundError:
-        raise MissingDependencyError("tokenizers", extra, f"--tokenizer {file}") from None
+    tokenizers = _import_tokenizers(file, extra)
     try:
         tokenizer = tokenizers.Tokenizer.from_buffer(content)
     except Exception as error:  # noqa: BLE001 - the library raises plain Exception for a file it cannot parse
@@ -149,6 +147,14 @@ def read_tokenizer(content: bytes, file: Path, extra: str) -> Any:
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer
+
+
+def _import_tokenizers(path: Path, extra: str) -> Any:
+    try:
+        import tokenizers  # noqa: PLC0415  (optional: needed only for a model's tokenizer)
+    except ModuleNotFoundError:
+        raise MissingDependencyError("tokenizers", extra, f"--tokenizer {path}") from None
+    return tokenizers
 
 
 def open_tokenizer(name: str | None, *, counted_ids: bool = False) -> Tokenizer:

@@ -91,5 +91,5 @@ def test_what_is_no_tokenizer_is_refused_with_advice(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"download the model's tokenizer\.json"):
         open_tokenizer("Qwen/Qwen2.5-7B-Instruct")
     (tmp_path / "tokenizer.json").write_text("{}")
-    with pytest.raises(ConfigurationError, match=r"not a tokenizer\.json"):
+    with pytest.raises(ConfigurationError, match=r"cannot be loaded as a tokenizer\.json"):
         open_tokenizer(str(tmp_path))
