@@ -77,7 +77,7 @@ def test_the_engine_s_own_aggregator_gives_the_same(reports: list[StepReport]) -
     assert whole.kv_connector_output.kv_connector_worker_meta == reduce(StepReport.aggregate, reports)
 
 
-def test_a_rank_that_is_silent_hides_no_news() -> None:
+def test_a_silent_rank_hides_no_report() -> None:
     spoken = StepReport(stored={"a": 1})
     outputs = [
         ModelRunnerOutput([], {}, kv_connector_output=KVConnectorOutput(kv_connector_worker_meta=meta))
@@ -103,6 +103,6 @@ def test_everything_that_crosses_processes_survives_pickling() -> None:
     assert pickle.loads(pickle.dumps(ready)) == ready
 
 
-def test_news_of_another_connector_is_refused() -> None:
+def test_a_report_of_another_connector_is_refused() -> None:
     with pytest.raises(TypeError, match="another connector"):
         StepReport().aggregate(object())  # type: ignore[arg-type]

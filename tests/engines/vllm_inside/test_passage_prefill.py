@@ -55,7 +55,7 @@ def test_without_the_option_it_is_only_remembered(tmp_path: Path) -> None:
     assert len(world.half._look_up._refresh) == 1
 
 
-def test_a_study_computes_only_in_steps_nobody_else_uses(tmp_path: Path) -> None:
+def test_a_prefill_computes_only_in_idle_steps(tmp_path: Path) -> None:
     world = blended(tmp_path)
     world.add("b", text(9, 40) + KNOWN + NOVEL, 1)
     world.add("long", text(5, 100), 20)
@@ -84,7 +84,7 @@ def test_an_engine_that_stays_busy_gets_its_blocks_back(tmp_path: Path, monkeypa
 
 
 @pytest.mark.parametrize("slice_number", [0, 1])
-def test_a_fault_in_the_study_costs_nothing_but_the_donor(tmp_path: Path, slice_number: int) -> None:
+def test_a_fault_in_the_prefill_costs_nothing_but_the_donor(tmp_path: Path, slice_number: int) -> None:
     events: list[Any] = []
     world = blended(tmp_path, emit=events.append, capture_step_tokens=64)
     before = free_blocks(world)
@@ -113,7 +113,7 @@ def break_slice(world: World, number: int) -> None:
     forward.compute = broken  # type: ignore[method-assign]
 
 
-def test_a_failed_study_whose_copy_waits_its_turn_leaves_nothing_in_the_store(tmp_path: Path) -> None:
+def test_a_failed_prefill_whose_copy_waits_its_turn_leaves_nothing_in_the_store(tmp_path: Path) -> None:
     world = blended(tmp_path, capture_step_tokens=32)
     break_slice(world, 1)
     world.add("b", text(9, 40) + KNOWN + NOVEL, 1)
@@ -123,7 +123,7 @@ def test_a_failed_study_whose_copy_waits_its_turn_leaves_nothing_in_the_store(tm
     check_rest(world)
 
 
-def test_no_donor_makes_room_for_a_study_that_does_not_run(tmp_path: Path) -> None:
+def test_no_donor_is_evicted_for_a_prefill_that_does_not_run(tmp_path: Path) -> None:
     world = make_world(tmp_path, blocks=BLOCKS, host_tokens=1024)
     world.serve("a", KNOWN)
     world.serve("c", text(4, 700))
@@ -138,7 +138,7 @@ def test_no_donor_makes_room_for_a_study_that_does_not_run(tmp_path: Path) -> No
     check_rest(world)
 
 
-def test_the_same_passage_in_two_requests_is_studied_once(tmp_path: Path) -> None:
+def test_the_same_passage_in_two_requests_is_prefilled_once(tmp_path: Path) -> None:
     world = blended(tmp_path)
     prompt = text(9, 40) + KNOWN + NOVEL
     world.add("b", prompt, 1)
@@ -168,7 +168,7 @@ def test_a_request_that_lacks_blocks_gets_those_that_are_lent(tmp_path: Path) ->
     check_rest(world)
 
 
-def test_nothing_is_studied_while_a_live_request_stands_still(tmp_path: Path) -> None:
+def test_nothing_is_prefilled_while_a_live_request_stands_still(tmp_path: Path) -> None:
     world = blended(tmp_path)
     world.add("b", text(9, 40) + KNOWN + NOVEL, 1)
     world.add("long", text(5, 100), 20)
@@ -179,7 +179,7 @@ def test_nothing_is_studied_while_a_live_request_stands_still(tmp_path: Path) ->
     world.drain()
 
 
-def test_a_reset_in_the_middle_of_a_study_frees_everything(tmp_path: Path) -> None:
+def test_a_reset_in_the_middle_of_a_prefill_frees_everything(tmp_path: Path) -> None:
     world = blended(tmp_path)
     world.add("b", text(9, 40) + KNOWN + NOVEL, 1)
     while not any(commands.prefill is not None for commands in world.commands):

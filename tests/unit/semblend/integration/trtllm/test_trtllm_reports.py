@@ -38,7 +38,7 @@ BLOCKS = len(PROMPT) // BLOCK
 NAMESPACE = Namespace("t", "m", None, "k", "d", "l", BLOCK, "r", None, "p")
 
 
-class Desk:
+class LeaderBench:
     """A leader whose worker has a cache of 200 pages and does as it is told."""
 
     def __init__(self, folder: Path) -> None:
@@ -75,155 +75,155 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    return Desk(tmp_path)
+def bench(tmp_path: Path) -> LeaderBench:
+    return LeaderBench(tmp_path)
 
 
 @pytest.mark.parametrize("hole", [-1, 200])
-def test_nothing_at_or_behind_a_block_without_a_page_is_loaded_and_it_is_said(desk: Desk, hole: int) -> None:
-    desk.add_donor()
+def test_nothing_at_or_behind_a_block_without_a_page_is_loaded_and_it_is_said(bench: LeaderBench, hole: int) -> None:
+    bench.add_donor()
     pages = list(range(100, 100 + BLOCKS + 1))
     pages[3] = hole
-    desk.ask(2, PROMPT, pages)
-    assert desk.offered == len(DOCUMENT)
-    (load,) = desk.report(2, pages, 0, 300, is_new=True).loads
+    bench.ask(2, PROMPT, pages)
+    assert bench.offered == len(DOCUMENT)
+    (load,) = bench.report(2, pages, 0, 300, is_new=True).loads
     assert load.block_ids == (100, 101, 102)
-    (fault,) = desk.of(FaultContained)
+    (fault,) = bench.of(FaultContained)
     assert (fault.stage, fault.request_id) == ("load", "2")
     assert f"page {hole}" in fault.error
 
 
-def test_an_offer_without_a_single_page_declines(desk: Desk) -> None:
-    desk.add_donor()
-    request = desk.ask(2, PROMPT, [-1] * BLOCKS)
-    assert not desk.report(2, [-1] * BLOCKS, 0, len(PROMPT), is_new=True).loads
-    desk.leader.finished(request)
-    assert [event.reason for event in desk.of(Declined)] == ["capacity"]
-    assert not desk.of(Materialized)
+def test_an_offer_without_a_single_page_declines(bench: LeaderBench) -> None:
+    bench.add_donor()
+    request = bench.ask(2, PROMPT, [-1] * BLOCKS)
+    assert not bench.report(2, [-1] * BLOCKS, 0, len(PROMPT), is_new=True).loads
+    bench.leader.finished(request)
+    assert [event.reason for event in bench.of(Declined)] == ["capacity"]
+    assert not bench.of(Materialized)
 
 
 @pytest.mark.parametrize("hole", [-1, 200])
-def test_a_prompt_with_a_block_without_a_page_is_not_saved(desk: Desk, hole: int) -> None:
+def test_a_prompt_with_a_block_without_a_page_is_not_saved(bench: LeaderBench, hole: int) -> None:
     pages = [hole, *range(39)]
-    desk.ask(1, DOCUMENT, pages)
-    assert not desk.report(1, pages, 0, len(DOCUMENT), is_new=True).saves
-    assert [fault.stage for fault in desk.of(FaultContained)] == ["save"]
+    bench.ask(1, DOCUMENT, pages)
+    assert not bench.report(1, pages, 0, len(DOCUMENT), is_new=True).saves
+    assert [fault.stage for fault in bench.of(FaultContained)] == ["save"]
 
 
-def test_decoding_saves_nothing(desk: Desk) -> None:
+def test_decoding_saves_nothing(bench: LeaderBench) -> None:
     """The prefill ended without its last page; what decoding reports is no end of a prefill."""
-    desk.ask(1, DOCUMENT, list(range(39)))
-    assert not desk.report(1, list(range(39)), 0, len(DOCUMENT), is_new=True).saves
-    assert not desk.report(1, [39], len(DOCUMENT), 1, is_new=False).saves
+    bench.ask(1, DOCUMENT, list(range(39)))
+    assert not bench.report(1, list(range(39)), 0, len(DOCUMENT), is_new=True).saves
+    assert not bench.report(1, [39], len(DOCUMENT), 1, is_new=False).saves
 
 
 @pytest.mark.parametrize("delta", [[], [7, 8]])
-def test_a_replay_is_saved_from_the_pages_it_was_given_last(desk: Desk, delta: list[int]) -> None:
-    desk.ask(1, DOCUMENT, list(range(40)))
-    desk.report(1, list(range(40)), 0, 320, is_new=True)
+def test_a_replay_is_saved_from_the_pages_it_was_given_last(bench: LeaderBench, delta: list[int]) -> None:
+    bench.ask(1, DOCUMENT, list(range(40)))
+    bench.report(1, list(range(40)), 0, 320, is_new=True)
     again = list(range(50, 90))
-    desk.ask(1, DOCUMENT, again)
-    (save,) = desk.report(1, delta, 0, len(DOCUMENT), is_new=False).saves
+    bench.ask(1, DOCUMENT, again)
+    (save,) = bench.report(1, delta, 0, len(DOCUMENT), is_new=False).saves
     assert save.block_ids == tuple(again)
 
 
-def test_a_replay_in_chunks_whose_pages_are_counted_from_an_old_list_is_not_saved(desk: Desk) -> None:
-    desk.ask(1, DOCUMENT, list(range(40)))
-    desk.report(1, list(range(40)), 0, 320, is_new=True)
-    desk.ask(1, DOCUMENT, list(range(50, 70)))
-    desk.report(1, [], 0, 320, is_new=False)
-    assert not desk.report(1, list(range(90, 130)), 320, 320, is_new=False).saves
+def test_a_replay_in_chunks_whose_pages_are_counted_from_an_old_list_is_not_saved(bench: LeaderBench) -> None:
+    bench.ask(1, DOCUMENT, list(range(40)))
+    bench.report(1, list(range(40)), 0, 320, is_new=True)
+    bench.ask(1, DOCUMENT, list(range(50, 70)))
+    bench.report(1, [], 0, 320, is_new=False)
+    assert not bench.report(1, list(range(90, 130)), 320, 320, is_new=False).saves
 
 
-def test_pages_of_later_chunks_are_appended(desk: Desk) -> None:
-    desk.ask(1, DOCUMENT, list(range(20)))
-    assert not desk.report(1, list(range(20)), 0, 320, is_new=True).saves
-    (save,) = desk.report(1, list(range(60, 80)), 320, 320, is_new=False).saves
+def test_pages_of_later_chunks_are_appended(bench: LeaderBench) -> None:
+    bench.ask(1, DOCUMENT, list(range(20)))
+    assert not bench.report(1, list(range(20)), 0, 320, is_new=True).saves
+    (save,) = bench.report(1, list(range(60, 80)), 320, 320, is_new=False).saves
     assert save.block_ids == (*range(20), *range(60, 80))
 
 
 @pytest.mark.parametrize(("served", "counted"), [(640, [640]), (320, [320]), (0, [])])
-def test_only_what_the_engine_shows_as_served_counts(desk: Desk, served: int, counted: list[int]) -> None:
-    desk.add_donor()
+def test_only_what_the_engine_shows_as_served_counts(bench: LeaderBench, served: int, counted: list[int]) -> None:
+    bench.add_donor()
     pages = list(range(100, 100 + BLOCKS + 1))
-    request = desk.ask(2, PROMPT, pages)
-    desk.report(2, pages, 0, 64, is_new=True)
-    desk.leader.matched_tokens(StubRequest(3, TAIL), 0)  # the leader hears that the pages were loaded
-    assert not desk.of(Materialized), "the first report says nothing about what was served"
-    desk.report(2, [], served + 64, 64, is_new=False)
-    desk.leader.finished(request)
-    assert [event.reused_tokens for event in desk.of(Materialized)] == counted
-    assert len(desk.of(Declined)) == (not counted)
+    request = bench.ask(2, PROMPT, pages)
+    bench.report(2, pages, 0, 64, is_new=True)
+    bench.leader.matched_tokens(StubRequest(3, TAIL), 0)  # the leader hears that the pages were loaded
+    assert not bench.of(Materialized), "the first report says nothing about what was served"
+    bench.report(2, [], served + 64, 64, is_new=False)
+    bench.leader.finished(request)
+    assert [event.reused_tokens for event in bench.of(Materialized)] == counted
+    assert len(bench.of(Declined)) == (not counted)
 
 
 @pytest.mark.parametrize(("generated", "counted"), [([5], [640]), ([], [])])
 def test_a_request_of_one_step_counts_if_it_generated_and_stays_unknown_if_not(
-    desk: Desk, generated: list[int], counted: list[int]
+    bench: LeaderBench, generated: list[int], counted: list[int]
 ) -> None:
-    desk.add_donor()
+    bench.add_donor()
     pages = list(range(100, 100 + BLOCKS + 1))
-    request = desk.ask(2, PROMPT, pages)
-    desk.report(2, pages, 0, len(PROMPT) - 640, is_new=True)
+    request = bench.ask(2, PROMPT, pages)
+    bench.report(2, pages, 0, len(PROMPT) - 640, is_new=True)
     request.generated += generated
-    desk.leader.finished(request)
-    assert [event.reused_tokens for event in desk.of(Materialized)] == counted
+    bench.leader.finished(request)
+    assert [event.reused_tokens for event in bench.of(Materialized)] == counted
 
 
-def test_a_prefill_that_only_seemed_to_end_leaves_no_donor(desk: Desk) -> None:
+def test_a_prefill_that_only_seemed_to_end_leaves_no_donor(bench: LeaderBench) -> None:
     """A part of the offer was served, and the step was by chance as long as the rest of a whole offer."""
-    desk.add_donor()
+    bench.add_donor()
     pages = list(range(100, 100 + BLOCKS + 1))
-    desk.ask(2, PROMPT, pages)
-    assert desk.report(2, pages, 0, len(PROMPT) - 640, is_new=True).saves
-    desk.report(2, [], 320 + len(PROMPT) - 640, 320, is_new=False)
-    assert [event.reason for event in desk.of(DonorEvicted)] == ["incomplete"]
+    bench.ask(2, PROMPT, pages)
+    assert bench.report(2, pages, 0, len(PROMPT) - 640, is_new=True).saves
+    bench.report(2, [], 320 + len(PROMPT) - 640, 320, is_new=False)
+    assert [event.reason for event in bench.of(DonorEvicted)] == ["incomplete"]
 
 
-def test_a_step_looks_at_its_own_requests_only(desk: Desk) -> None:
+def test_a_step_looks_at_its_own_requests_only(bench: LeaderBench) -> None:
     class Counting(OrderedDict[int, TrtllmRequest]):
         def values(self) -> Any:
             raise AssertionError("all records were looked at")
 
         items = values
 
-    desk.ask(1, DOCUMENT, list(range(40)))
-    desk.leader._records._records = Counting(desk.leader._records._records)
-    assert desk.report(1, list(range(40)), 0, len(DOCUMENT), is_new=True).saves
+    bench.ask(1, DOCUMENT, list(range(40)))
+    bench.leader._records._records = Counting(bench.leader._records._records)
+    assert bench.report(1, list(range(40)), 0, len(DOCUMENT), is_new=True).saves
 
 
-def test_the_pages_of_a_promise_wait_for_its_order(desk: Desk) -> None:
-    desk.add_donor()
+def test_the_pages_of_a_promise_wait_for_its_order(bench: LeaderBench) -> None:
+    bench.add_donor()
     request = StubRequest(2, PROMPT)
-    assert desk.leader.matched_tokens(request, 0)
-    (donor_id,) = desk.leader.donors.ids()
-    desk.leader.donors.drop(donor_id, "capacity")
-    assert not desk.leader.commands(StubOutput()).drops
-    desk.leader.allocated(request, list(range(100, 100 + BLOCKS + 1)))
-    commands = desk.leader.commands(StubOutput())
+    assert bench.leader.matched_tokens(request, 0)
+    (donor_id,) = bench.leader.donors.ids()
+    bench.leader.donors.drop(donor_id, "capacity")
+    assert not bench.leader.commands(StubOutput()).drops
+    bench.leader.allocated(request, list(range(100, 100 + BLOCKS + 1)))
+    commands = bench.leader.commands(StubOutput())
     assert (commands.drops, len(commands.loads)) == ((donor_id,), 1)
 
 
 @pytest.mark.parametrize("is_replayed", [True, False])
-def test_an_order_whose_request_lost_its_pages_never_goes_out(desk: Desk, is_replayed: bool) -> None:
-    desk.add_donor()
-    request = desk.ask(2, PROMPT, list(range(100, 100 + BLOCKS + 1)))
+def test_an_order_whose_request_lost_its_pages_never_goes_out(bench: LeaderBench, is_replayed: bool) -> None:
+    bench.add_donor()
+    request = bench.ask(2, PROMPT, list(range(100, 100 + BLOCKS + 1)))
     again = list(range(40, 40 + BLOCKS + 1))
     if is_replayed:
-        desk.ask(2, PROMPT, again)
+        bench.ask(2, PROMPT, again)
     else:
-        desk.leader.finished(request)  # cancelled before its first step
-    loads = desk.leader.commands(StubOutput()).loads
+        bench.leader.finished(request)  # cancelled before its first step
+    loads = bench.leader.commands(StubOutput()).loads
     assert [load.block_ids for load in loads] == ([tuple(again[:40])] if is_replayed else [])
 
 
-def test_a_prompt_with_more_served_than_loaded_is_a_fault_and_no_donor(desk: Desk) -> None:
-    desk.add_donor()
+def test_a_prompt_with_more_served_than_loaded_is_a_fault_and_no_donor(bench: LeaderBench) -> None:
+    bench.add_donor()
     pages = list(range(100, 100 + BLOCKS + 1))
-    desk.ask(2, PROMPT, [*pages[:3], -1, *pages[4:]])
-    desk.report(2, pages, 0, 64, is_new=True)
-    assert not desk.report(2, [], 640 + 64, len(PROMPT) - 704, is_new=False).saves
-    assert "640 tokens were served and 48 loaded" in desk.of(FaultContained)[-1].error
-    assert [event.reused_tokens for event in desk.of(Materialized)] == [48]
+    bench.ask(2, PROMPT, [*pages[:3], -1, *pages[4:]])
+    bench.report(2, pages, 0, 64, is_new=True)
+    assert not bench.report(2, [], 640 + 64, len(PROMPT) - 704, is_new=False).saves
+    assert "640 tokens were served and 48 loaded" in bench.of(FaultContained)[-1].error
+    assert [event.reused_tokens for event in bench.of(Materialized)] == [48]
 
 
 @given(

@@ -103,7 +103,7 @@ def test_loads_come_before_drops_and_a_missing_donor_is_never_papered_over() -> 
         half.load(StepCommands(loads=(LoadCommand(3, "e", 0, (4, 5)),)), None)
 
 
-def test_a_save_that_breaks_is_news_not_a_failed_step() -> None:
+def test_a_save_that_breaks_is_reported_and_fails_no_step() -> None:
     half, link, faults = half_of(numpy_pool())
     half.save(StepCommands(saves=(SaveCommand("d", (1, 99)),)), None)
     assert link.take() == [SaveFailed("d")]
