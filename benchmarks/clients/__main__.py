@@ -21,7 +21,7 @@ from benchmarks.clients.cells import cells_of
 from benchmarks.clients.client import Client
 from benchmarks.clients.load import Load, Target
 from benchmarks.clients.rounds import Reading, measure_rounds
-from benchmarks.clients.servers import Pace, stand_in, stock_vllm
+from benchmarks.clients.servers import Pace, fake_server, stock_vllm
 from benchmarks.clients.table import show_figures, show_server_side, show_speed
 from benchmarks.clients.verdicts import fast_verdicts, real_verdicts
 from benchmarks.console import exit_code, progress, show_verdicts, write_results
@@ -29,7 +29,7 @@ from benchmarks.corpus import TOKENIZER
 from benchmarks.targets import Verdict
 
 CLIENTS = {"run-load": run_load.NAME, "vllm": vllm_bench.NAME, "guidellm": guidellm.NAME}
-_FAST_LEAST_REQUESTS = 1000
+_MIN_FAST_REQUESTS = 1000
 _FAST_REQUESTS_EACH = 3  # per stream: opening the connections is a third of it
 
 
@@ -104,10 +104,10 @@ def _fast(arguments: argparse.Namespace, clients: Sequence[Client]) -> list[Verd
     """Without warm-up: what a client needs to open its streams is its own."""
     pace = Pace(arguments.ttft_ms, arguments.itl_ms)
     loads = [
-        _load(arguments, n, arguments.requests or max(_FAST_LEAST_REQUESTS, _FAST_REQUESTS_EACH * n), warm_up=0)
+        _load(arguments, n, arguments.requests or max(_MIN_FAST_REQUESTS, _FAST_REQUESTS_EACH * n), warm_up=0)
         for n in arguments.concurrency
     ]
-    readings = _measure(arguments, clients, loads, lambda: stand_in(pace, arguments.output_tokens))
+    readings = _measure(arguments, clients, loads, lambda: fake_server(pace, arguments.output_tokens))
     cells = cells_of(readings)
     show_figures(cells)
     show_speed(cells, pace, arguments.output_tokens)
@@ -131,7 +131,7 @@ def _measure(
 
 
 def _forget(_: list[Reading]) -> None:
-    """The first requests of a server are nobody's figures."""
+    """The first requests of a server are not measured."""
 
 
 def _written(arguments: argparse.Namespace, readings: Sequence[Reading], verdicts: list[Verdict]) -> list[Verdict]:

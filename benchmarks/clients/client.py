@@ -15,7 +15,7 @@ from scripts.private_venv import clean_environment
 
 from benchmarks.clients.load import Load, Target
 
-# A hub is never asked, and a proxy of the machine is not between the client and 127.0.0.1.
+# No model hub is contacted, and no proxy of the machine is between the client and 127.0.0.1.
 _ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "NO_PROXY": "127.0.0.1",
@@ -26,7 +26,7 @@ _SHOWN = 600
 
 
 class ClientError(Exception):
-    """The client ended without figures; the message has the end of what it said."""
+    """The client ended without figures; the message has the end of its output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +77,11 @@ class Client:
             try:
                 code = process.wait(timeout_s)
             except subprocess.TimeoutExpired:
-                raise ClientError(f"not done after {timeout_s:.0f} s; it said: {_end_of(log)}") from None
+                raise ClientError(f"not done after {timeout_s:.0f} s; its output ends: {_end_of(log)}") from None
             finally:
                 _end(process)
         if code != 0:
-            raise ClientError(f"exit code {code}; it said: {_end_of(log)}")
+            raise ClientError(f"exit code {code}; its output ends: {_end_of(log)}")
 
 
 def number(value: Any) -> float | None:
@@ -89,7 +89,7 @@ def number(value: Any) -> float | None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Its workers too: they are of its group, which nobody else has while it is not collected."""
+    """With its workers: they are in its process group, which no other process has until it is collected."""
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()

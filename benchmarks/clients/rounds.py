@@ -49,7 +49,7 @@ def measure_rounds(
                     reading = _measure(client, load, number, target, timeout_s)
                 readings.append(reading)
                 progress(
-                    f"round {number + 1} of {rounds}, {load.concurrency} at a time, {client.name}: {_said(reading)}"
+                    f"round {number + 1} of {rounds}, {load.concurrency} at a time, {client.name}: {_summary(reading)}"
                 )
         keep(readings)
     return readings
@@ -66,7 +66,7 @@ def _measure(client: Client, load: Load, number: int, target: Target, timeout_s:
     return Reading(client.name, number, load, figures, fault, accountant.account(), seconds, os.getloadavg()[0])
 
 
-def _said(reading: Reading) -> str:
+def _summary(reading: Reading) -> str:
     figures = reading.figures
     if figures is None:
         return f"no figures: {reading.fault}"

@@ -19,7 +19,7 @@ from sembench.http.prometheus import Scrape, ScrapeDelta, difference, parse_scra
 
 CORES = "0-1"
 _FAKE_MODEL = "fake-model"
-_SETTLE_S = 0.5  # the last answer may be out before it is counted
+_COUNTED_AFTER_S = 0.5  # the last answer may be out before it is counted
 _direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
@@ -54,7 +54,7 @@ class Accountant:
         self._before = self._scrape()
 
     def account(self) -> Account:
-        time.sleep(_SETTLE_S)
+        time.sleep(_COUNTED_AFTER_S)
         try:
             moved = difference(self._before, self._scrape())
         except OSError as gone:
@@ -82,7 +82,7 @@ def stock_vllm() -> Iterator[Target]:
 
 
 @contextmanager
-def stand_in(pace: Pace, output_tokens: int) -> Iterator[Target]:
+def fake_server(pace: Pace, output_tokens: int) -> Iterator[Target]:
     """A new process each time, so that its counts are of one client alone."""
     with running(ttft_ms=pace.ttft_ms, itl_ms=pace.itl_ms, tokens=output_tokens) as url:
         yield Target(url, _FAKE_MODEL)

@@ -10,14 +10,14 @@ from benchmarks.clients.run_load import NAME as OURS
 from benchmarks.clients.servers import Pace
 from benchmarks.targets import Verdict
 
-MOST_APART_PERCENT = 5.0
+MAX_APART_PERCENT = 5.0
 _COMPARED = (("TTFT p50", TTFT), ("TPOT p50", TPOT), ("requests/s", REQUESTS))
 
 
 def real_verdicts(cells: Sequence[Cell]) -> list[Verdict]:
     verdicts = [
         Verdict(
-            f"{_where(cell)}: {name} apart from {OURS}", "<=", MOST_APART_PERCENT, _apart(ratio(cell, ours, of)), "%"
+            f"{_where(cell)}: {name} apart from {OURS}", "<=", MAX_APART_PERCENT, _apart(ratio(cell, ours, of)), "%"
         )
         for cell, ours in pairs(cells)
         for name, of in _COMPARED

@@ -55,7 +55,7 @@ def _command(load: Load, target: Target, folder: Path) -> list[str]:
 
 
 def _read(folder: Path) -> Figures:
-    """Without any answer it writes zeros, which are no times."""
+    """Without any answer it writes zeros, which are not times."""
     result = json.loads((folder / _OUTPUT).read_text())
     ok = result["completed"]
     return Figures(

@@ -170,7 +170,9 @@ class LiveClient:
         if code == 200:
             return _model_name(body), "no list of models under /v1/models"
         if code in (401, 403):
-            raise ConfigurationError(f"{self.root_url} refuses /v1/models with {code}; pass the header it asks for")
+            raise ConfigurationError(
+                f"{self.root_url} refuses /v1/models with {code}; pass the header it requires with --header"
+            )
         if code not in (404, 405, 501):  # there is a list of models, but not yet
             return None, f"/v1/models answers {code}"
         health, _ = await self.get("/health")
@@ -272,11 +274,11 @@ def _take_generated(decoded: Decoded, event: Mapping[str, Any]) -> None:
     decoded.prompt_tokens = _count(meta.get("prompt_tokens"))
     decoded.completion_tokens = _count(meta.get("completion_tokens"))
     decoded.cached_tokens = _count(meta.get("cached_tokens"))
-    # Our adapter speaks with the first token only, in a list of one entry per token.
+    # Our adapter reports with the first token only, in a list with one entry per token.
     earlier = _object(_object(decoded.backend).get("semblend"))
-    said = next(filter(None, map(_object, _list(meta.get("semblend")))), earlier)
-    told = {key: value for key, value in meta.items() if not key.endswith("logprobs")}
-    decoded.backend = (told | {"semblend": said, **said} if said else told) or None
+    reported = next(filter(None, map(_object, _list(meta.get("semblend")))), earlier)
+    fields = {key: value for key, value in meta.items() if not key.endswith("logprobs")}
+    decoded.backend = (fields | {"semblend": reported, **reported} if reported else fields) or None
     tops = _list(meta.get("output_top_logprobs"))
     decoded.logprobs = [
         TokenLogprobs(name, value, dict(filter(None, map(_sglang_token, _list(tops[i] if i < len(tops) else None)))))

@@ -69,7 +69,7 @@ class ScrapeDelta:
     restarted: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """Only what moved, or was reset: a server shows thousands of series that have nothing to say."""
+        """Only what moved, or was reset: a server shows thousands of series that do not change."""
         return {
             "restarted": self.restarted,
             "resets": list(self.resets),
@@ -99,12 +99,12 @@ class _Difference:
     def of(self, name: str, labels: Labels) -> float | None:
         """A series that is new began at 0, unless its process did too."""
         new, old = self.after.values.get((name, labels)), self.before.values.get((name, labels), 0.0)
-        if new is None or new < old or self.restarted or self._made_anew(name, labels):
+        if new is None or new < old or self.restarted or self._recreated(name, labels):
             self.resets[name] = None
             return None
         return new - old
 
-    def _made_anew(self, name: str, labels: Labels) -> bool:
+    def _recreated(self, name: str, labels: Labels) -> bool:
         base = name.removesuffix("_total").removesuffix("_count").removesuffix("_sum") + _CREATED
         was, now = self.before.values.get((base, labels)), self.after.values.get((base, labels))
         return was is not None and now is not None and was != now

@@ -29,7 +29,7 @@ class LiveReply:
     Times are milliseconds since just before sending; ``chunk_ms`` has one entry per token-bearing chunk, the first is
     the TTFT. ``sent_at`` is the moment of sending on the clock of ``time.perf_counter``; until ``wire_ms`` the client
     itself was busy, or connecting. ``headers`` holds ``x-*`` only, in lower case. ``cached_tokens`` is None where the
-    server does not say, which is not 0.
+    server does not report it, which is not 0.
     """
 
     request_id: str

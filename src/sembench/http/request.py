@@ -25,7 +25,7 @@ _SEED: Final = 0
 class LiveRequest:
     """``extra`` is merged into the body last; a key whose value is None there is taken out of the body.
 
-    ``hints`` are for the adapter behind the server; each kind of endpoint has its own place for them.
+    ``hints`` are for the adapter in the server; each kind of endpoint has its own field for them.
     ``keep_text`` off is for load: the reply then has times and token counts, but neither text nor logprobs.
     """
 
@@ -43,7 +43,7 @@ class LiveRequest:
 
     def __post_init__(self) -> None:
         if self.endpoint not in PATHS:
-            raise ContractError(f"endpoint {self.endpoint!r} is none of {', '.join(PATHS)}")
+            raise ContractError(f"endpoint {self.endpoint!r} is not one of {', '.join(PATHS)}")
         if self.endpoint == "chat" and not isinstance(self.prompt, str):
             raise ContractError("a chat request takes text; send token ids to 'completions' or 'sglang_generate'")
         if self.max_tokens < 1:

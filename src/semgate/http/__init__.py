@@ -1,1 +1,1 @@
-"""HTTP for proxy and router: one server, one streaming client, and what may pass between them."""
+"""The server side of proxy and router: listening, request bodies, tenants, error replies, headers that may pass."""

@@ -1,7 +1,7 @@
-"""Notices that a client has left while its request is worked on, and stops the work: waiting, streaming or sending.
+"""Detects that a client disconnected while its request is served, and stops the work: waiting, streaming or sending.
 
-Used as ``with ClientWatch(receive)``; inside, the departure arrives as `ClientGone`. Our own server calls; of any other
-ASGI server ``receive`` is awaited by a small task.
+Used as ``with ClientWatch(receive)``; inside, a disconnect arrives as `ClientGone`. Our own server calls back; with any
+other ASGI server a small task awaits ``receive``.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from semgate.http.request_body import ClientGone, Receive
 
 
 class NotesDeparture:
-    """What ``receive`` belongs to on a server that calls ``on_departure`` when the connection is lost."""
+    """The owner of ``receive`` on a server that calls ``on_departure`` when the connection is lost."""
 
     on_departure: Callable[[], None] | None = None
     disconnected: bool = False
 
 
 class ClientWatch:
-    """Needs the request's body to have been read. Costs 1 us on our server, a task for each request on another."""
+    """Use it after the body was read. Costs 1 us on our server, a task for each request on another."""
 
     __slots__ = ("_gone", "_looking", "_noting", "_receive", "_work")
 
@@ -53,7 +53,7 @@ class ClientWatch:
             raise ClientGone from None
 
     def stop(self) -> None:
-        """Before the last byte is sent: a client that leaves after it has missed nothing."""
+        """Call it before the last byte is sent: a client that disconnects after that has missed nothing."""
         if self._noting is not None:
             self._noting.on_departure = None
         if self._looking is not None:

@@ -36,7 +36,7 @@ BAD_REQUEST: Final = Fault(400, "invalid_request_error", "bad_request", "The req
 TWO_TENANTS: Final = Fault(400, "invalid_request_error", "ambiguous_tenant", "X-Tenant-ID must be given once.")
 BODIES_FULL: Final = Fault(503, "server_error", "overloaded", "Too many request bodies are held; try again later.", 1)
 INTERNAL: Final = Fault(500, "server_error", "internal_error", "An error inside the gateway.")
-# The rest of the body is still on its way and must not be waited for.
+# The server must not wait for the rest of the body.
 _BODY_UNREAD: Final = (TOO_LARGE, BODY_TIMEOUT, BODIES_FULL)
 _OF_UPSTREAM: Final = {
     "connect": Fault(502, "server_error", "upstream_unreachable", "The model server cannot be reached.", 1),
@@ -63,7 +63,7 @@ async def send_json(send: Send, status: int, body: bytes, headers: tuple[tuple[b
 
 
 def event_of(fault: Fault) -> bytes:
-    """The fault inside a stream that has already begun: the only way left to say why it ends."""
+    """The fault as an event of a stream that has already begun, where no status can be sent any more."""
     return b"data: " + fault.body() + b"\n\n"
 
 

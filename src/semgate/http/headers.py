@@ -26,9 +26,9 @@ HOP_BY_HOP: Final = frozenset(
     }
 )
 CREDENTIALS: Final = frozenset({b"authorization", b"cookie", b"x-api-key", b"api-key"})
-# Host and length are written anew for the upstream connection; the 100-continue was answered by our server.
+# The client writes host and length for the upstream connection; our server has answered 100-continue.
 _OF_THE_MESSAGE: Final = frozenset({b"host", b"content-length", b"expect", b"accept-encoding"})
-# The admin key is ours alone: it never travels, whatever the settings.
+# The admin key is for this process: it is never forwarded, whatever the settings.
 ADMIN_KEY: Final = b"x-semgate-admin-key"
 _NEVER_UP: Final = HOP_BY_HOP | _OF_THE_MESSAGE | {ADMIN_KEY}
 _NEVER_UP_NOR_CREDENTIALS: Final = _NEVER_UP | CREDENTIALS
@@ -46,7 +46,7 @@ def find(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> bytes | None:
 
 
 def find_text(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> str | None:
-    """As text; an empty or blank value says nothing and counts as absent."""
+    """As text; an empty or blank value counts as absent."""
     value = find(headers, name)
     return value.decode("latin-1").strip() or None if value is not None else None
 
@@ -54,7 +54,7 @@ def find_text(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> str | None
 def for_upstream(
     headers: Iterable[tuple[bytes, bytes]], *, forward_authorization: bool, drop: frozenset[bytes] = frozenset()
 ) -> Headers:
-    """What the upstream may see: no connection headers, no admin key, credentials only if the operator said so."""
+    """What the upstream may see: no connection headers, no admin key, credentials only if the operator allows it."""
     banned = _NEVER_UP if forward_authorization else _NEVER_UP_NOR_CREDENTIALS
     kept = [pair for pair in headers if pair[0] not in banned]
     named = _named_by_connection(headers) | drop
@@ -65,14 +65,14 @@ def for_upstream(
 
 
 def for_client(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """What the client may see of an upstream's reply; a list, for the caller adds its own."""
+    """What the client may see of an upstream's reply; a list, because the caller adds headers."""
     kept = [pair for pair in headers if pair[0] not in HOP_BY_HOP]
     named = _named_by_connection(headers)
     return [pair for pair in kept if pair[0] not in named] if named else kept
 
 
 def _named_by_connection(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes]:
-    """Names the ``connection`` headers declare to be of this hop only; the usual close and keep-alive name nothing."""
+    """Names the ``connection`` headers declare to be hop-by-hop; the usual close and keep-alive name none."""
     values = [value for name, value in headers if name == b"connection" and value not in _NAMES_NOTHING]
     if not values:
         return frozenset()

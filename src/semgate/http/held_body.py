@@ -1,6 +1,6 @@
-"""Request bodies in memory, bounded for the whole process: each is counted as it arrives and until it is let go.
+"""Request bodies in memory, bounded for the whole process: each counts from its arrival until it is dropped.
 
-Used by proxy and router. Counts the bytes as received; a join takes twice a body's size for a moment.
+Used by proxy and router. Counts the bytes as received; joining the pieces briefly takes twice a body's size.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from typing import Final
 DEFAULT_MAX_HELD_BYTES: Final = 512 * 1024 * 1024
 
 
-class BodiesFull(Exception):  # noqa: N818  (a state, told to the client as status 503)
+class BodiesFull(Exception):  # noqa: N818  (a state; the client gets status 503)
     """The bodies of all requests together are as large as the process may hold."""
 
 
 class BodyBudget:
-    """State: one number. A single body that is allowed by its own limit always fits."""
+    """A single body within its own limit always fits."""
 
     __slots__ = ("held_bytes", "max_bytes")
 
@@ -25,7 +25,7 @@ class BodyBudget:
 
 
 class HeldBody:
-    """One body. Its holder calls ``drop`` when nobody needs it any more, any number of times."""
+    """One body. Its owner calls ``drop`` when it is no longer needed; further calls do nothing."""
 
     __slots__ = ("_budget", "_counted_bytes", "data")
 

@@ -1,6 +1,6 @@
-"""A bounded read of a request's body, and a lenient look at what it asks for.
+"""A bounded read of a request's body, and a lenient reading of its fields.
 
-The look never changes or refuses a request: what cannot be read is ``None`` and the upstream decides what to say.
+Reading never changes or refuses a request: a field that cannot be read is ``None``; the upstream judges the request.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from semgate.http.held_body import HeldBody
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 DEFAULT_MAX_BODY_BYTES: Final = 64 * 1024 * 1024
-# A body of more values (token ids, messages) is passed on unread: decoding holds the interpreter for all of it.
-MOST_VALUES: Final = 1 << 20
+# A body with more values (token ids, messages) is forwarded without decoding, which would block the event loop.
+MAX_VALUES: Final = 1 << 20
 
 
 class BodyTooLarge(Exception):  # noqa: N818  (an event of the client, not an error of ours)
@@ -31,7 +31,7 @@ class ClientGone(Exception):  # noqa: N818  (the same)
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a request asks for. ``None`` says absent or unreadable.
+    """The fields of a request. ``None``: absent or unreadable.
 
     ``prompt_text`` and ``prompt_tokens`` are of the first prompt; ``prompts`` counts them all. ``tenant`` is what the
     caller established (see ``tenant.py``), never what a client claims on its own.
@@ -54,7 +54,7 @@ class Asked:
     media_parts: int = 0
 
     def without_prompt(self) -> Asked:
-        """What is still of use once the request is placed; the rest would be held as long as its answer streams."""
+        """Without the prompt, which a placed request no longer needs and would hold while its answer streams."""
         return replace(self, messages=None, prompt_text=None, prompt_tokens=None)
 
 
@@ -80,7 +80,7 @@ async def read_body(
 ) -> bytes:
     """The whole body, held once; refused as soon as it is known to be too large.
 
-    ``held`` counts and keeps it; it raises `BodiesFull`, and is the caller's to drop.
+    ``held`` counts and keeps it and may raise `BodiesFull`; the caller drops it.
     """
     announced = find(headers, b"content-length")
     if announced is not None and (len(announced) > 18 or not announced.isdigit() or int(announced) > max_bytes):
@@ -116,7 +116,7 @@ async def read_body(
 
 def read_request(path: str, headers: Headers, body: bytes, tenant: str | None = None) -> Asked:
     """Never raises, whatever the bytes are."""
-    is_readable = bool(body) and (len(body) <= MOST_VALUES or body.count(b",") <= MOST_VALUES)
+    is_readable = bool(body) and (len(body) <= MAX_VALUES or body.count(b",") <= MAX_VALUES)
     given = _decode(body) if is_readable else _NOTHING
     messages = given.messages if isinstance(given.messages, list) else None
     text, tokens, prompts = _prompt(given.prompt)
@@ -147,7 +147,7 @@ def _decode(body: bytes) -> _Body:
 
 
 def _decode_what_engines_take(body: bytes) -> _Body:
-    """Python servers also read NaN, lone surrogates and UTF-16; so does this slower look."""
+    """Python servers also accept NaN, lone surrogates and UTF-16; so does this slower decoder."""
     try:
         given = json.loads(body)
     except (ValueError, RecursionError):
@@ -178,7 +178,7 @@ def _token_ids(values: list[Any]) -> tuple[int, ...] | None:
 
 
 def _media_parts(messages: list[Any]) -> int:
-    """Parts that are no text: images, audio, video, files."""
+    """Parts other than text: images, audio, video, files."""
     count = 0
     for message in messages:
         content = message.get("content") if isinstance(message, dict) else None

@@ -33,18 +33,18 @@ App = Callable[
 T = TypeVar("T")
 _BACKLOG: Final = 4096
 _KEEP_ALIVE_SECONDS: Final = 75
-# A request leaves no reference cycle, so collections find nothing; at the defaults they took a fifth of the time.
+# A request leaves no reference cycle, so a collection finds nothing; by default they took 20 % of the time.
 _GC_THRESHOLDS: Final = (20_000, 50, 1_000)
 # Writer threads compute in Python: at the usual 5 ms one of them would hold up the streams for that long.
 _SWITCH_SECONDS: Final = 0.0005
-# After the time limit, for replies that were cut to say so.
+# After the time limit, for replies that were cut to send their error event.
 _FAREWELL_SECONDS: Final = 1.0
 _NOT_OURS: Final = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 class HttpServer:
-    """``start`` listens, ``stop`` lets open replies end for at most ``shutdown_seconds`` and a second to say so."""
+    """``start`` listens, ``stop`` waits up to ``shutdown_seconds`` for open replies, and a second for those it cuts."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class HttpServer:
         self._state = ServerState()
         self._listener: socket.socket | None = None
         self._server: asyncio.Server | None = None
-        self._patience: asyncio.Timeout | None = None
+        self._waiting: asyncio.Timeout | None = None
         self.is_stopping = False
 
     @property
@@ -88,12 +88,12 @@ class HttpServer:
         return len(self._state.connections)
 
     def bind(self) -> None:
-        """Takes the port, so that one in use is told early; clients are refused until `start`."""
+        """Takes the port, so that a port in use is reported early; clients are refused until `start`."""
         if self._listener is None:
             self._listener = _bind(*self._address, self._flags)
 
     async def start(self) -> int:
-        """The port it listens on."""
+        """Returns the port it listens on."""
         self.bind()
         listener, self._listener = self._listener, None
         assert listener is not None
@@ -125,14 +125,14 @@ class HttpServer:
             connection.shutdown()
         if self._state.tasks:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._shutdown_seconds) as self._patience:
+                async with asyncio.timeout(self._shutdown_seconds) as self._waiting:
                     await asyncio.wait(tuple(self._state.tasks))
-            self._patience = None
+            self._waiting = None
         await self._cut()
         await server.wait_closed()
 
     async def _cut(self) -> None:
-        """Ends what is left. Who does not read cannot be told why, and must not be waited for."""
+        """Ends the remaining replies. A client that stopped reading cannot receive a reason; it is not waited for."""
         for connection in tuple(self._state.connections):
             if isinstance(connection, ServerProtocol) and connection.is_stalled:
                 connection.transport.abort()
@@ -145,18 +145,18 @@ class HttpServer:
             connection.transport.abort()
 
     async def serve_until_signal(self) -> None:
-        """Until SIGTERM or Ctrl-C; call after `start`. A second signal does not wait for open replies."""
+        """Serves until SIGTERM or Ctrl-C; call it after `start`. A second signal does not wait for open replies."""
         loop = asyncio.get_running_loop()
-        asked: asyncio.Queue[None] = asyncio.Queue()
+        signals: asyncio.Queue[None] = asyncio.Queue()
         for number in _SIGNALS:
-            loop.add_signal_handler(number, asked.put_nowait, None)
+            loop.add_signal_handler(number, signals.put_nowait, None)
         try:
-            await asked.get()
+            await signals.get()
             stopping = loop.create_task(self.stop())
-            hurry = loop.create_task(asked.get())
+            hurry = loop.create_task(signals.get())
             await asyncio.wait((stopping, hurry), return_when=asyncio.FIRST_COMPLETED)
-            if not stopping.done() and self._patience is not None:
-                self._patience.reschedule(loop.time())
+            if not stopping.done() and self._waiting is not None:
+                self._waiting.reschedule(loop.time())
             hurry.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await hurry
@@ -167,7 +167,7 @@ class HttpServer:
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """On uvloop where it is installed. The collector looks less often, and never at the modules."""
+    """Runs on uvloop where it is installed. The garbage collector runs less often, and never over the modules."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_GC_THRESHOLDS)
@@ -181,7 +181,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 
 def _bind(host: str, port: int, flags: tuple[str, str]) -> socket.socket:
-    """An address that is no address of this machine is a wrong setting; a port in use is the machine's state."""
+    """An address of another machine is a wrong setting (exit code 2); a port in use is the environment's state (3)."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # The protocol is named, or asyncio leaves Nagle on for accepted connections: 40 ms for each small reply.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -191,8 +191,10 @@ def _bind(host: str, port: int, flags: tuple[str, str]) -> socket.socket:
         listener.bind((host, port))
     except OSError as error:
         listener.close()
-        said = (error.strerror or str(error)).lower()
+        reason = (error.strerror or str(error)).lower()
         if error.errno in _NOT_OURS:
-            raise ConfigurationError(f"cannot listen on {host}:{port}: {said}; give another with {flags[0]}") from None
-        raise OSError(f"cannot listen on {host}:{port}: {said}; give another with {flags[1]}") from None
+            raise ConfigurationError(
+                f"cannot listen on {host}:{port}: {reason}; give another with {flags[0]}"
+            ) from None
+        raise OSError(f"cannot listen on {host}:{port}: {reason}; give another with {flags[1]}") from None
     return listener

@@ -1,7 +1,7 @@
 """uvicorn's httptools protocol with the limits it lacks: size of the head, slow heads, stalled readers, connections.
 
-Each limit is a timer per connection or a number, none costs anything per chunk. A request has its time from its first
-byte, the first of a connection from the connection; one sent behind another (pipelined) from the end of that reply.
+Each limit is a timer per connection or a number; none costs anything per chunk. The time of a request counts from its
+first byte; that of the first one from the connection; that of a pipelined one from the end of the previous reply.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class ServerProtocol(HttpToolsProtocol):
         self._head_bytes = 0
         self._in_head = False
         self._running: _Cycle | None = None
-        self._allowed_s: float | None = None  # for what is being received now; None: nothing is
+        self._allowed_s: float | None = None  # for the request being received; None: there is none
         self._request_timer: asyncio.TimerHandle | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
 
@@ -89,7 +89,7 @@ class ServerProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self.parser is not None and not self.transport.is_closing():
             super().data_received(data)
-            # Any byte ends the wait for the next request, so a rest that belongs to none must not be without a limit.
+            # Any byte ends the wait for the next request, so bytes that begin no request need a limit of their own.
             if self._allowed_s is None and (self._in_head or not self._is_replying):
                 self._allow(self._limits.head_seconds)
 
@@ -108,7 +108,7 @@ class ServerProtocol(HttpToolsProtocol):
         self._head_bytes += len(name) + len(value)
         if self._head_bytes > self._limits.max_head_bytes:
             raise ValueError("the head of the request is too large")
-        if not self._in_head:  # a trailer could name a tenant behind the back of whoever checked the headers
+        if not self._in_head:  # a trailer could name a tenant after the headers were checked
             return
         name = name.lower()
         if name == b"expect" and value.lower() == b"100-continue":
@@ -123,7 +123,7 @@ class ServerProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         self._received()
         super().on_message_complete()
-        if self.cycle is self._running:  # a large body made uvicorn stop reading, and so deaf to a client that leaves
+        if self.cycle is self._running:  # uvicorn stopped reading for a large body, and would miss a disconnect
             self.flow.resume_reading()
 
     def on_response_complete(self) -> None:
@@ -146,7 +146,7 @@ class ServerProtocol(HttpToolsProtocol):
 
     @property
     def is_stalled(self) -> bool:
-        """The client reads nothing: what is sent now would wait for it."""
+        """The client reads nothing: anything sent now would wait for it."""
         return self._stall_timer is not None
 
     @property
@@ -165,7 +165,7 @@ class ServerProtocol(HttpToolsProtocol):
             self._request_timer = None
 
     def _late(self) -> None:
-        """A reply to an earlier request goes on; the time of the late one begins anew when that has ended."""
+        """A reply to an earlier request continues; the late request's time starts again when that reply has ended."""
         self._request_timer = None
         if not (self._is_replying and (self._in_head or self._running is not self.cycle)):
             self.transport.abort()
@@ -179,7 +179,7 @@ class ServerProtocol(HttpToolsProtocol):
         self._refuse(BAD_REQUEST)
 
     def _refuse(self, fault: Fault) -> None:
-        """Without the app: the request cannot be read, or must not be."""
+        """Answers without the app: the request cannot be read, or must not be."""
         body = fault.body()
         head = b"HTTP/1.1 %d %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
         self.transport.write(head % (fault.status, _REASONS[fault.status], len(body)) + body)
@@ -188,7 +188,7 @@ class ServerProtocol(HttpToolsProtocol):
 
 class _Cycle(NotesDeparture, RequestResponseCycle):
     async def send(self, message: Any) -> None:
-        """The usual case, a chunk in the middle of a reply, without the questions that were answered at its start."""
+        """The usual case, a chunk in the middle of a reply, skips the checks made at its start."""
         is_open = not (self.flow.write_paused or self.disconnected or self.response_complete)
         if is_open and self.chunked_encoding and message.get("more_body"):
             body = message["body"]
@@ -203,7 +203,7 @@ class _Cycle(NotesDeparture, RequestResponseCycle):
 
 
 class _ExceptionNames(logging.Handler):
-    """Of what uvicorn tells, only the app's exceptions, and only their kind and place: messages may quote text."""
+    """Of uvicorn's log, only the app's exceptions, and only their type and place: messages may quote request text."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if not record.exc_info or record.exc_info[1] is None or isinstance(record.exc_info[1], asyncio.CancelledError):

@@ -1,6 +1,6 @@
-"""Who a request belongs to: the operator's header, else a keyed digest of its API key, else a tenant called unknown.
+"""The tenant of a request: the tenant header, else a keyed digest of its API key, else a tenant called unknown.
 
-A client's own claim counts only if the operator says that whoever sets the header may be believed.
+The header counts only if the operator declares that a trusted proxy sets it.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from semgate.http.headers import Headers, find, find_text
 UNKNOWN_TENANT: Final = "unknown"
 _HEADER: Final = b"x-tenant-id"
 _DIGEST_BYTES: Final = 16
-# Who is believed by header must not be able to name itself as a key's digest or as the unknown tenant.
+# A tenant named by header must not be able to pass for a key's digest or for the unknown tenant.
 _BY_HEADER: Final = "tenant:"
 _BY_KEY: Final = "key:"
 
 
-class AmbiguousTenant(Exception):  # noqa: N818  (a claim of the client, not an error of ours)
-    """Two headers name a tenant: whoever vouched for one of them cannot have vouched for both."""
+class AmbiguousTenant(Exception):  # noqa: N818  (a fault of the client, not an error of ours)
+    """Two headers name a tenant; the trusted proxy can have set only one of them."""
 
 
 class TenantRule:

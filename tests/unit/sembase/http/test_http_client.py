@@ -173,7 +173,7 @@ def test_a_kept_connection_that_dies_after_a_byte_is_not_asked_twice() -> None:
     assert len(play(script, act).calls) == 2
 
 
-def test_no_more_connections_than_allowed_and_nobody_is_lost() -> None:
+def test_no_more_connections_than_allowed_and_no_request_is_lost() -> None:
     most = 0
 
     async def script(call: Call) -> None:
@@ -213,7 +213,7 @@ def test_waiting_for_a_connection_ends_with_the_connect_time_limit() -> None:
     play(script, act, max_connections_per_origin=1, connect_seconds=1.0)
 
 
-def test_a_place_given_to_somebody_who_left_goes_to_the_next() -> None:
+def test_a_connection_given_to_a_cancelled_request_goes_to_the_next() -> None:
     release = asyncio.Event()
 
     async def script(call: Call) -> None:
@@ -233,7 +233,7 @@ def test_a_place_given_to_somebody_who_left_goes_to_the_next() -> None:
     play(script, act, max_connections_per_origin=1)
 
 
-def test_nobody_listens() -> None:
+def test_nothing_listens() -> None:
     async def act(upstream: HttpClient, server: ScriptedUpstream) -> None:
         with pytest.raises(HttpFault) as caught:
             await upstream.send("http://127.0.0.1:1", "GET", "/", (), b"")
@@ -366,7 +366,7 @@ def test_a_slow_reader_makes_the_server_wait() -> None:
         held: Any = reply
         chunks = reply.chunks()
         total = len(await anext(chunks))
-        await asyncio.sleep(0.2)  # nobody reads; what the client holds must not grow with the stream
+        await asyncio.sleep(0.2)  # nothing is read; what the client holds must not grow with the stream
         assert held._held_bytes <= PAUSE_BYTES + 1_048_576
         async for chunk in chunks:
             assert held._held_bytes <= PAUSE_BYTES + 1_048_576
@@ -460,7 +460,7 @@ def test_replies_without_a_body() -> None:
 
 @pytest.mark.parametrize("later", [False, True])
 @pytest.mark.parametrize("forged", [b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nforged", b"HTTP/1.1 200 OK\r\nx: "])
-def test_bytes_nobody_asked_for_end_the_connection(forged: bytes, later: bool) -> None:
+def test_bytes_without_a_request_end_the_connection(forged: bytes, later: bool) -> None:
     was_read = asyncio.Event()
 
     async def script(call: Call) -> None:

@@ -31,7 +31,7 @@ def test_what_this_machine_lacks_is_no_fault_of_the_upstream(number: int, monkey
     play(answer_json, act)
 
 
-def test_only_a_refusal_says_that_nobody_listens() -> None:
+def test_only_a_refusal_says_that_nothing_listens() -> None:
     async def act(upstream: HttpClient, server: ScriptedUpstream) -> None:
         with socket.socket() as taken:  # bound and not listening: the system refuses
             taken.bind(("127.0.0.1", 0))

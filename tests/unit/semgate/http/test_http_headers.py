@@ -80,7 +80,7 @@ def test_two_claims_of_a_tenant_are_refused_where_they_count(second: bytes) -> N
 
 
 @pytest.mark.parametrize("claim", [b"unknown", b"key:00"])
-def test_nobody_can_name_itself_into_another_kind_of_tenant(claim: bytes) -> None:
+def test_a_header_cannot_name_another_kind_of_tenant(claim: bytes) -> None:
     assert (
         TenantRule(SECRET, trust_tenant_header=True).tenant_of(((b"x-tenant-id", claim),)) == f"tenant:{claim.decode()}"
     )

@@ -111,8 +111,8 @@ def test_usage_of_the_last_event_counts() -> None:
 
 
 def test_text_that_quotes_usage_is_text() -> None:
-    told = 'he wrote "usage": {"prompt_tokens": 777}, "error": {"a": 1}'
-    scan, facts = scan_of([event(USAGE), event({"choices": [{"delta": {"content": told}}]})])
+    text = 'he wrote "usage": {"prompt_tokens": 777}, "error": {"a": 1}'
+    scan, facts = scan_of([event(USAGE), event({"choices": [{"delta": {"content": text}}]})])
     assert facts.prompt_tokens == 9
     assert not scan.ended_in_error
 

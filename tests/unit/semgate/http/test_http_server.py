@@ -111,7 +111,7 @@ def test_a_request_that_never_gets_here_is_ended(sent: bytes, limits: Limits) ->
     play(act)
 
 
-def test_more_connections_than_allowed_are_told_so() -> None:
+def test_more_connections_than_allowed_get_an_error() -> None:
     async def act() -> None:
         async with serving(echo, Limits(max_connections=1)) as port, connected(port) as first:
             first.send("GET", "/")
@@ -196,7 +196,7 @@ def test_a_departure_is_noticed(phase: str, body_bytes: int) -> None:
     play(act)
 
 
-def test_a_client_that_left_before_anybody_watched_is_gone() -> None:
+def test_a_client_that_left_before_the_watch_began_is_gone() -> None:
     read, lost, gone = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def app(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
@@ -298,7 +298,7 @@ def test_a_port_in_use_says_so() -> None:
     play(act)
 
 
-def test_a_bound_port_accepts_nobody_before_the_start() -> None:
+def test_a_bound_port_accepts_no_client_before_the_start() -> None:
     async def act() -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]

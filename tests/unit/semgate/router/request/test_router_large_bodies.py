@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sembase.segment import Message, Segment, segment_messages
-from semgate.http.request_body import MOST_VALUES, Asked, read_request
+from semgate.http.request_body import MAX_VALUES, Asked, read_request
 from semgate.prompt import pieces
 from semgate.prompt.contents import (
     MAX_CONTENT_BYTES,
@@ -64,9 +64,9 @@ def test_a_bounded_look_sees_the_same_pieces(parts: list[str], most: int, as_pro
 
 
 def test_a_body_of_too_many_values_is_passed_on_unread() -> None:
-    raw = b'{"model":"m","prompt":[' + b",".join([b"1"] * (MOST_VALUES + 2)) + b"]}"
+    raw = b'{"model":"m","prompt":[' + b",".join([b"1"] * (MAX_VALUES + 2)) + b"]}"
     assert read_request("/v1/completions", (), raw).prompt_tokens is None
-    assert len(read_request("/v1/completions", (), raw[: 2 * MOST_VALUES] + b"1]}").prompt_tokens or ()) > 1_000_000
+    assert len(read_request("/v1/completions", (), raw[: 2 * MAX_VALUES] + b"1]}").prompt_tokens or ()) > 1_000_000
 
 
 @given(st.lists(st.one_of(st.integers(-2, 2**33), st.booleans(), st.floats(allow_nan=False)), max_size=5))
