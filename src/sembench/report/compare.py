@@ -27,7 +27,7 @@ from sembench.report.formats import milliseconds, percent, points, ratio, shorte
 from sembench.report.subject import Subject
 from sembench.report.tones import Tone
 
-_MOST_FLIPS: Final = 40
+_MAX_FLIPS: Final = 40
 _REUSED: Final[dict[tuple[bool, bool], tuple[str, Tone, Mark]]] = {
     (False, False): ("reused in neither", "miss", "ring"),
     (True, False): ("reused in A only", "cold", "disc"),
@@ -166,8 +166,8 @@ def _flips(flips: Sequence[Flip], twins: Twins) -> Safe:
         return missing("Items that flipped", "Neither quality nor reuse is known in both results.")
     if not flips:
         return card("Items that flipped", f"None ({counts}).")
-    rows = tuple(_flip(flip) for flip in sorted(flips, key=lambda flip: (flip.gained, flip.kind))[:_MOST_FLIPS])
-    more = f" The first {_MOST_FLIPS} are shown, losses first." if len(flips) > _MOST_FLIPS else ""
+    rows = tuple(_flip(flip) for flip in sorted(flips, key=lambda flip: (flip.gained, flip.kind))[:_MAX_FLIPS])
+    more = f" The first {_MAX_FLIPS} are shown, losses first." if len(flips) > _MAX_FLIPS else ""
     shown = DataTable(("item", "transform", "what flipped", "A", "B", "answer of A", "answer of B"), rows)
     return card("Items that flipped", f"{counts}.{more}", table(shown, text_columns=range(7), kind="texts"))
 

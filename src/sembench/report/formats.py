@@ -1,4 +1,4 @@
-"""How figures are written. What was not measured says so; what is not zero never reads like zero."""
+"""How figures are formatted. A missing value is marked; a value that is not zero never reads as zero."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Section: what became of the requests, and why nothing was reused where nothing was."""
+"""Section: the outcomes of the requests, and why nothing was reused if nothing was."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows -> pairs: the cold and the warm request of an item, and what the backend says became of the warm one."""
+"""Rows -> pairs: the cold and the warm request of an item, and the outcome the backend reports for the warm one."""
 
 from __future__ import annotations
 

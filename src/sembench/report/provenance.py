@@ -1,4 +1,4 @@
-"""Section: where the figures come from, so that somebody else can get them again."""
+"""Section: where the figures come from, so that others can reproduce them."""
 
 from __future__ import annotations
 

@@ -16,8 +16,8 @@ from sembench.report.pairs import KIND_NAMES, Kind, Pair
 from sembench.report.recall import recall_of_both
 from sembench.report.subject import Subject
 
-_LEAST_KL: Final = 1e-6  # what is drawn at the foot of the axis: zero cannot be drawn on a logarithm
-_MOST_FLIPS: Final = 20
+_MIN_KL: Final = 1e-6  # what is drawn at the foot of the axis: zero cannot be drawn on a logarithm
+_MAX_FLIPS: Final = 20
 _TEXT: Final = 220
 
 
@@ -56,9 +56,9 @@ def _kl(subject: Subject) -> Chart | None:
     kl = {item: pair.row.pair.mean_kl or 0.0 for item, pair in measured.items() if pair.row.pair is not None}
     shares = {item: _reused_share(pair) for item, pair in measured.items()}
     floor = subject.noise_floor.mean_kl
-    drawn = {item: max(value, _LEAST_KL) for item, value in kl.items()}
+    drawn = {item: max(value, _MIN_KL) for item, value in kl.items()}
     pairs = list(measured.values())
-    limits = [_LEAST_KL, 1.4 * max((*drawn.values(), floor or 0.0))]
+    limits = [_MIN_KL, 1.4 * max((*drawn.values(), floor or 0.0))]
     values = list(kl.values())
     mean, worst = sum(values) / len(values), max(values)
     rows = tuple(_kl_row(kind, [kl[p.row.item_id] for p in pairs if p.kind == kind]) for kind in MARKS)
@@ -70,7 +70,7 @@ def _kl(subject: Subject) -> Chart | None:
         log_axis("mean KL(cold ‖ warm), nats (log)", limits, _kl_tick, pad=1.0),
         (
             *(
-                [Rule(max(floor, _LEAST_KL), f"noise floor {nats(floor)}", tone="bad", dashed=True)]
+                [Rule(max(floor, _MIN_KL), f"noise floor {nats(floor)}", tone="bad", dashed=True)]
                 if floor is not None
                 else []
             ),
@@ -78,12 +78,12 @@ def _kl(subject: Subject) -> Chart | None:
         ),
         DataTable(("pairs", "n", "mean KL", "worst KL"), tuple(row for row in rows if row[1] != "0")),
         ("" if floor is not None else "Noise floor not measured: give --noise-floor. ")
-        + "Pairs without an engine report stand at 0 %; a KL of 0 stands at the foot.",
+        + "Pairs without an engine report are shown at 0 %; a KL of 0 is at the bottom.",
     )
 
 
 def _kl_tick(value: float) -> str:
-    return "0" if value <= _LEAST_KL * 1.01 else tick_nats(value)
+    return "0" if value <= _MIN_KL * 1.01 else tick_nats(value)
 
 
 def _reused_share(pair: Pair) -> float:
@@ -139,9 +139,9 @@ def _flips(clean: Sequence[Pair]) -> Safe:
             _text(pair.row.cold.text if pair.row.cold else None),
             _text(pair.row.warm.text if pair.row.warm else None),
         )
-        for pair in flipped[:_MOST_FLIPS]
+        for pair in flipped[:_MAX_FLIPS]
     )
-    more = f" The first {_MOST_FLIPS} are shown." if len(flipped) > _MOST_FLIPS else ""
+    more = f" The first {_MAX_FLIPS} are shown." if len(flipped) > _MAX_FLIPS else ""
     shown = table(
         DataTable(("item", "transform", "backend", "cold answer", "warm answer"), rows),
         text_columns=range(5),

@@ -1,4 +1,4 @@
-"""The top of a page: may one believe it, did it pass, and the handful of figures that decide."""
+"""The top of a page: whether the result is credible, whether it passed, and the few figures that decide."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sembench.report.headline import blended, end_to_end, reused_only
 from sembench.report.recall import recall_of_both
 from sembench.report.subject import Subject
 
-_MOST_FAILURES: Final = 12
+_MAX_FAILURES: Final = 12
 _STATES: Final[dict[State, tuple[str, str]]] = {
     "pass": ("pass", "good"),
     "fail": ("fail", "bad"),
@@ -36,19 +36,21 @@ class Ruling:
 
 
 def ruling_of(subject: Subject) -> Ruling:
-    """A verdict file is not enough: what the rows contradict fails, whatever the file says."""
+    """A verdict file is not enough: a result that its own rows contradict fails, whatever the file says."""
     if subject.integrity:
-        told = "The result states what its own rows do not give."
+        sentence = "The result reports figures that do not follow from its own rows."
         if any(" is missing," in failure for failure in subject.integrity):
-            told += " Figures are missing: if another version of sembench wrote it, run it again with this one."
-        return Ruling("Not credible", "bad", told, tuple(subject.integrity))
+            sentence += " Figures are missing: if another version of sembench wrote it, run it again with this one."
+        return Ruling("Not credible", "bad", sentence, tuple(subject.integrity))
     nonzero = tuple(_nonzero(subject))
     verdict = subject.verdict
     if verdict is None:
         if nonzero:
             return Ruling("Fail", "bad", "A figure that must be zero is not.", nonzero)
-        told = "No gate verdict was given (--gates). Aggregates follow from the rows; nothing that must be zero is not."
-        return Ruling("Not judged", "none", told, ())
+        sentence = (
+            "No gate verdict was given (--gates). Aggregates follow from the rows; all figures that must be 0 are."
+        )
+        return Ruling("Not judged", "none", sentence, ())
     rows = gate_rows(verdict)
     failures = tuple(str(failure) for failure in verdict.get("failures") or ()) or nonzero
     if failures or verdict["passed"] is not True or any(row.state == "fail" for row in rows):
@@ -56,8 +58,8 @@ def ruling_of(subject: Subject) -> Ruling:
             "Fail", "bad", f"{plural(len(failures), 'failure')}, {plural(len(rows), 'gate')} judged.", failures
         )
     if not verdict.get("requested_gates"):
-        told = "The checks that are always on hold. No gate with a limit was asked for, so nothing was judged."
-        return Ruling("Not judged", "none", told, ())
+        sentence = "The checks that always run passed. No gate with a limit was requested, so nothing was judged."
+        return Ruling("Not judged", "none", sentence, ())
     return Ruling("Pass", "good", _passed(rows), ())
 
 
@@ -78,7 +80,7 @@ def _nonzero(subject: Subject) -> list[str]:
 
 def section(subject: Subject) -> Section:
     ruling = ruling_of(subject)
-    shown = ruling.failures[:_MOST_FAILURES]
+    shown = ruling.failures[:_MAX_FAILURES]
     more = len(ruling.failures) - len(shown)
     banner = tag(
         "div",
@@ -103,19 +105,21 @@ def _headline(subject: Subject) -> str:
     if speed is None:
         eligible = percent(subject.aggregate.get("semantic_eligible_block_rate"))
         return f"TTFT {NOT_MEASURED}. Eligible by plan: {eligible} of all blocks. No backend confirmed reuse."
-    told = f"{speed.shown(ratio)} median TTFT speedup over {plural(speed.n, 'clean pair')}, misses included"
-    return f"{told}; {only.shown(ratio)} over the {only.n:,} with confirmed reuse." if only else f"{told}."
+    blended_text = f"{speed.shown(ratio)} median TTFT speedup over {plural(speed.n, 'clean pair')}, misses included"
+    if only is None:
+        return f"{blended_text}."
+    return f"{blended_text}; {only.shown(ratio)} over the {only.n:,} with confirmed reuse."
 
 
 def _basis(subject: Subject) -> Safe | None:
-    """What the headline rests on: pairs left out, the whole answer's time, and what cold means."""
+    """What the headline is based on: excluded pairs, the time of the whole answer, and what cold means."""
     if not subject.pairs.attempted:
         return None
-    told = f"Clean: {len(subject.pairs.clean):,} of {plural(subject.pairs.attempted, 'pair')}."
+    basis = f"Clean: {len(subject.pairs.clean):,} of {plural(subject.pairs.attempted, 'pair')}."
     whole = end_to_end(subject)
     if whole is not None:
-        told += f" To the last token: {whole.shown(ratio)}, n = {whole.n:,}."
-    return tag("p", f"{told} {cold_in_words(subject.verdict)}")
+        basis += f" To the last token: {whole.shown(ratio)}, n = {whole.n:,}."
+    return tag("p", f"{basis} {cold_in_words(subject.verdict)}")
 
 
 def _gates(subject: Subject) -> tuple[Safe, ...]:
@@ -171,9 +175,9 @@ def _speed_tile(subject: Subject) -> Safe:
 
 def _rate_tile(subject: Subject, title: str, metric: str, unit: str, state: str = "") -> Safe:
     parts = subject.aggregate.get("parts", {}).get(metric) or {}
-    told = fraction(parts.get("numerator"), parts.get("denominator"))
+    counts = fraction(parts.get("numerator"), parts.get("denominator"))
     value = percent(subject.aggregate.get(metric))
-    return tile(title, value, f"{told} {unit}" if told != NOT_MEASURED else "nobody reported it", state)
+    return tile(title, value, f"{counts} {unit}" if counts != NOT_MEASURED else "not reported", state)
 
 
 def _zero_tile(subject: Subject, title: str, metric: str) -> Safe:
