@@ -230,12 +230,12 @@ def test_host_memory_is_bounded_and_the_oldest_donor_leaves(tmp_path: Path, monk
     page_bytes = BLOCK * 8
     bench = Bench(tmp_path, monkeypatch, materialization="exact_prefix", validated_version=VERSION, host_bytes=1 << 20)
     with closing(bench.engine):
-        monkeypatch.setattr(bench.engine.scheduler.leader.donors, "_host_bytes", 3 * 20 * page_bytes)
+        monkeypatch.setattr(bench.engine.scheduler.leader.donors._book, "_budget", 3 * 20 * page_bytes)
         texts = [words(100 + n, 320) for n in range(5)]
         for text in texts:
             bench.serve(text)
         bench.engine.forget_tree()
-        bench.serve(words(999, 64))  # its orders carry what was dropped
+        bench.serve(words(999, 64))  # its commands carry what was dropped
         assert len(bench.engine.worker.half) <= 4
         assert bench.serve(texts[0] + words(1, 40)) == 0
         bench.engine.forget_tree()
