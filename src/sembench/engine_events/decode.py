@@ -1,6 +1,6 @@
-"""One line of the SemBlend event stream -> an event, or ``None`` for what is none.
+"""One line of the SemBlend event stream -> an event, or ``None`` if it is not a valid one.
 
-Evidence must be possible: a count below zero or a time without end is damage, though the codec knows only types.
+The codec checks types only. Negative or non-finite numbers are rejected here.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from semblend.contract import EventFormatError, EventLine, decode_line
 
 
 class Sequence:
-    """Notices numbered events that never came. A writer that starts again counts from its start again."""
+    """Finds gaps in the sequence numbers of each engine. A lower number means that the writer restarted: no gap."""
 
     def __init__(self) -> None:
         self._next: dict[str, int] = {}

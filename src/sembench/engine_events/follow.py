@@ -1,6 +1,6 @@
-"""A growing event file -> the events that are new since the last look. Called by the live runners and the bench's CLI.
+"""A growing event file -> the events added since the last read. Called by the live runners and the bench's CLI.
 
-The writer may be in the middle of a line, may move its file away at a size limit, or may begin it anew.
+The writer may be in the middle of a line, may rotate the file at a size limit, or may truncate it.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _CHUNK_BYTES: Final = 1 << 16
 
 
 class EventFollower:
-    """``read()`` gives each event once. What is no event is counted in ``damaged``, and never stops the reading.
+    """``read()`` returns each event once. Invalid lines are skipped and counted.
 
-    ``damaged`` counts lines; ``missing`` the events that were numbered and never seen (the writer's disk was full, a
-    line was damaged, the file moved away twice between two looks); ``restarts`` how often it began anew.
+    ``damaged`` counts invalid lines. ``missing`` counts gaps in the sequence numbers (the writer's disk was full, a
+    line was damaged, the file was rotated twice between two reads). ``restarts`` counts rotations and truncations.
     """
 
     def __init__(self, path: Path) -> None:
@@ -33,12 +33,12 @@ class EventFollower:
         self._stream: BinaryIO | None = None
         self._identity: tuple[int, int] | None = None  # of the open file
         self._offset = 0
-        self._rest = b""  # the beginning of a line whose end is not written yet
-        self._is_overlong = False  # the line being read is longer than any event and is thrown away
+        self._rest = b""  # start of a line whose end is not written yet
+        self._is_overlong = False  # the current line exceeds MAX_LINE_BYTES and is discarded
         self._sequence = Sequence()
 
     def read(self) -> list[EventLine]:
-        """The events that were completed since the last call; none while there is no file."""
+        """Events completed since the last call; empty while the file does not exist."""
         events: list[EventLine] = []
         while True:
             if self._stream is None and not self._open():
@@ -46,10 +46,10 @@ class EventFollower:
             self._drain(events)
             if not self._has_moved():
                 return events
-            self._turn_page(events)
+            self._switch_file(events)
 
     def close(self) -> None:
-        """Give the file back. A follower that is dropped without it does the same."""
+        """Close the file. A follower that is garbage-collected closes it as well."""
         if self._stream is not None:
             self._close()
         self._stream = None
@@ -74,30 +74,30 @@ class EventFollower:
         return True
 
     def _drain(self, events: list[EventLine]) -> None:
-        """Everything behind the offset. A file shorter than the offset was truncated: it is read from its start."""
+        """Read everything after the offset. A file shorter than the offset was truncated and is read from its start."""
         assert self._stream is not None
         if os.fstat(self._stream.fileno()).st_size < self._offset:
-            self._begin_anew()
+            self._restart()
         self._stream.seek(self._offset)
         while chunk := self._stream.read(_CHUNK_BYTES):
             self._offset += len(chunk)
             self._take(chunk, events)
 
     def _has_moved(self) -> bool:
-        """Whether another file stands under the name now. A name without a file may yet get one: nothing is lost."""
+        """Whether the path now names another file. If it names none, the writer may still create it: keep reading."""
         try:
             status = self._path.stat()
         except FileNotFoundError:
             return False
         return (status.st_dev, status.st_ino) != self._identity
 
-    def _turn_page(self, events: list[EventLine]) -> None:
-        """To the file that took the name; what was written to the old one in between is read first."""
+    def _switch_file(self, events: list[EventLine]) -> None:
+        """Read the rest of the rotated file, then start with the new one."""
         self._drain(events)
         self.close()
-        self._begin_anew()
+        self._restart()
 
-    def _begin_anew(self) -> None:
+    def _restart(self) -> None:
         self.restarts += 1
         self._offset = 0
         self.damaged += bool(self._rest) or self._is_overlong

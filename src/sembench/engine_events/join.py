@@ -1,6 +1,7 @@
-"""The engine's events -> one row per item of the result: what it found, promised, loaded and declined.
+"""Engine events -> one row per item of the result: what the engine found, advertised, loaded and declined.
 
-Called by the live runners for ``--connector-audit``. Only a ``materialized`` event is reuse; a promise is none.
+Called by the live runners for ``--connector-audit``. Only a ``materialized`` event counts as reuse; an advertised load
+does not.
 """
 
 from __future__ import annotations
@@ -23,32 +24,32 @@ from semblend.contract import (
 )
 from semblend.contract.outcome import DISCOVERY_REASONS
 
-# Where a fault undoes a load. Elsewhere (a donor's copy, the end of a request) the load before it stands.
+# Stages in which a fault undoes the load. A fault elsewhere (copying a donor, the end of a request) leaves it valid.
 _LOAD_STAGES: Final = frozenset({"load", "write", "compute"})
 
 
 def backend_rows(lines: Iterable[EventLine], item_ids: Collection[str]) -> dict[str, BackendRow]:
-    """A row for every item the engine spoke of. Sent twice, an item is the request the engine met last."""
+    """A row for every item the engine reported on. Of an item that was sent twice, the last request counts."""
     known = set(item_ids)
-    stories: dict[str, _Story] = {}
+    histories: dict[str, _RequestHistory] = {}
     for line in lines:
         event = line.event
         if not isinstance(event, LookupFinished | LoadAdvertised | Materialized | Declined | FaultContained):
-            continue  # a donor's life is no part of a recipient's
-        story = stories.get(event.request_id)
-        if story is None:
-            story = stories[event.request_id] = _Story(event.request_id)
-        story.hear(event)
+            continue  # donor registrations and evictions
+        history = histories.get(event.request_id)
+        if history is None:
+            history = histories[event.request_id] = _RequestHistory(event.request_id)
+        history.add(event)
     rows: dict[str, BackendRow] = {}
-    for engine_id, story in stories.items():
+    for engine_id, history in histories.items():
         if (item := item_of(engine_id, known)) is not None:
-            rows[item] = story.row()
+            rows[item] = history.row()
     return rows
 
 
 @dataclass(slots=True)
-class _Story:
-    """What was heard of one engine request. A later look-up or load of the same request replaces the earlier one."""
+class _RequestHistory:
+    """The events of one engine request. A later look-up or load of the same request replaces the earlier one."""
 
     engine_request_id: str
     lookup: LookupFinished | None = None
@@ -58,7 +59,7 @@ class _Story:
     is_load_broken: bool = False
     faults: int = 0
 
-    def hear(self, event: LookupFinished | LoadAdvertised | Materialized | Declined | FaultContained) -> None:
+    def add(self, event: LookupFinished | LoadAdvertised | Materialized | Declined | FaultContained) -> None:
         match event:
             case LookupFinished():
                 self.lookup = event
@@ -66,7 +67,7 @@ class _Story:
                 self.advertised, self.loaded, self.declined, self.is_load_broken = event, None, None, False
             case Materialized():
                 self.loaded = event
-            case Declined():  # the last word: a load before it was preempted and is gone
+            case Declined():  # final: an earlier load was preempted and is gone
                 self.declined, self.loaded = event, None
             case FaultContained():
                 self.faults += 1
@@ -92,13 +93,13 @@ class _Story:
         )
 
     def _advertised_tokens(self) -> int | None:
-        """0 only where the engine was asked and promised nothing; a request known from a fault alone says nothing."""
+        """0 only if the engine looked up and advertised nothing; None for a request known only from a fault."""
         if self.advertised is not None:
             return self.advertised.tokens
         return 0 if self.lookup is not None or self.declined is not None else None
 
     def _reused_tokens(self, loaded: Materialized | None) -> int | None:
-        """0 where the engine said so: nothing found, declined, or broken. A promise it never spoke of again is None."""
+        """0 if the engine reported no reuse (nothing found, declined, load failed); None if a load has no outcome."""
         if loaded is not None:
             return loaded.reused_tokens
         if self.is_load_broken or self.declined is not None:

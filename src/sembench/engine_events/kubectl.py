@@ -1,4 +1,4 @@
-"""A pod's log by way of ``kubectl logs``, into a stream. Nothing the user gives is ever a flag or a shell's word."""
+"""A pod's log through ``kubectl logs``, into a stream. No user input can become a flag or reach a shell."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SHOWN_CHARACTERS: Final = 2_000
 
 @dataclass(frozen=True, slots=True)
 class PodLog:
-    """Which log, and how much of it. ``tail`` -1 is all of it; ``since`` and ``since_time`` exclude each other."""
+    """Which log, and how much of it. ``tail`` -1 is all of it; ``since`` and ``since_time`` are mutually exclusive."""
 
     namespace: str
     pod: str
@@ -43,7 +43,7 @@ class PodLog:
         if self.tail < -1:
             raise ConfigurationError(f"--tail {self.tail}: give a number of lines, or -1 for all")
         if self.since is not None and self.since_time is not None:
-            raise ConfigurationError("--since and --since-time exclude each other: give one of them")
+            raise ConfigurationError("--since and --since-time are mutually exclusive")
         if self.since is not None:
             _require("--since", self.since, _is_duration(self.since), "a duration such as 90s, 5m or 1h30m")
         if self.since_time is not None:
@@ -52,43 +52,43 @@ class PodLog:
             )
 
     def arguments(self) -> list[str]:
-        """For ``kubectl``. Values are tied to their flags by ``=``; the pod cannot begin like a flag."""
+        """For ``kubectl``. Every value is joined to its flag with ``=``; a valid pod name cannot start with a dash."""
         optional = {"container": self.container, "since": self.since, "since-time": self.since_time}
         given = [f"--{name}={value}" for name, value in optional.items() if value is not None]
         return ["logs", f"--namespace={self.namespace}", f"--tail={self.tail}", *given, self.pod]
 
 
 def fetch(log: PodLog, into: BinaryIO, *, timeout_seconds: float) -> None:
-    """Raises an ``OSError`` that says what to do: no kubectl, kubectl failed (in its words), or it took too long."""
+    """Raises an ``OSError`` that says what to do: kubectl not found, failed (with its own message), or timed out."""
     program = shutil.which("kubectl")
     if program is None:
         raise FileNotFoundError(
-            "kubectl is not on the PATH. Install it, or fetch the log where it is and read it with: "
+            "kubectl is not on the PATH. Install it, or copy the log to a file and read it with: "
             "sembench summarize-engine-events --engine ENGINE --input FILE"
         )
-    with tempfile.TemporaryFile() as complaints:
+    with tempfile.TemporaryFile() as stderr:
         try:
             done = subprocess.run(
                 [program, *log.arguments()],
-                stdin=subprocess.DEVNULL,  # it would ask for a password
+                stdin=subprocess.DEVNULL,  # kubectl could prompt for a password
                 stdout=into,
-                stderr=complaints,
+                stderr=stderr,
                 timeout=timeout_seconds,
                 check=False,
             )
         except subprocess.TimeoutExpired:
             raise TimeoutError(
-                f"kubectl gave no complete log of pod {log.pod} within {timeout_seconds:g} s{_said(complaints)}. "
-                "Ask for less (--tail, --since), or wait longer (--timeout-seconds)"
+                f"kubectl did not return the log of pod {log.pod} within {timeout_seconds:g} s{_reason_in(stderr)}. "
+                "Request less (--tail, --since), or wait longer (--timeout-seconds)"
             ) from None
         if done.returncode != 0:
-            raise ChildProcessError(f"kubectl logs failed (exit {done.returncode}){_said(complaints)}")
+            raise ChildProcessError(f"kubectl logs failed (exit {done.returncode}){_reason_in(stderr)}")
 
 
-def _said(complaints: BinaryIO) -> str:
-    """The end of what kubectl wrote, where its reason stands, without its own log lines if it said anything else."""
-    complaints.seek(max(0, complaints.seek(0, os.SEEK_END) - _READ_BYTES))
-    lines = complaints.read(_READ_BYTES).decode("utf-8", errors="replace").strip().splitlines()
+def _reason_in(stderr: BinaryIO) -> str:
+    """The end of kubectl's error output, which holds the reason; its log lines only if there is nothing else."""
+    stderr.seek(max(0, stderr.seek(0, os.SEEK_END) - _READ_BYTES))
+    lines = stderr.read(_READ_BYTES).decode("utf-8", errors="replace").strip().splitlines()
     reasons = [line for line in lines if not _OWN_LOG.match(line)] or lines
     text = "\n".join(reasons)[-_SHOWN_CHARACTERS:]
     return f": {text}" if text else ""
@@ -104,7 +104,7 @@ def _is_pod_name(name: str) -> bool:
 
 
 def _is_duration(text: str) -> bool:
-    """Longer than nothing: kubectl refuses 0."""
+    """Greater than zero: kubectl refuses 0."""
     return bool(_DURATION.fullmatch(text)) and any(digit in text for digit in "123456789")
 
 

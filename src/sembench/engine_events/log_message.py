@@ -1,6 +1,6 @@
-"""A line of an engine's log -> its message, without what loggers, containers and collectors put in front.
+"""A line of an engine's log -> its message, without the prefixes of loggers, containers and collectors.
 
-Evidence counts only where the engine itself says it: at the start of a message. A prompt that an engine echoes into
+Evidence counts only at the start of a message, where the engine itself wrote it. A prompt that an engine echoes into
 its log can hold any text, and must not be able to confirm reuse.
 """
 
@@ -11,9 +11,9 @@ from typing import Final
 
 _MAX_PARTS: Final = 12
 _SERVICE: Final = re.compile(r"[\w.-]{1,80} {0,8}\| {0,8}")  # vllm-1  |
-_BAR: Final = re.compile(r"\r?[\w ]{1,40}:\s{1,4}\d{1,3}%\|[^\]\r\n]{0,300}\]")  # a progress bar has no line of its own
+_BAR: Final = re.compile(r"\r?[\w ]{1,40}:\s{1,4}\d{1,3}%\|[^\]\r\n]{0,300}\]")  # a progress bar precedes the message
 _COLOR: Final = re.compile(r"\x1b\[[0-9;]{0,16}m")
-# One part of a header. Every alternative is bounded and begins unlike the others, so that no line can be slow to read.
+# One part of a header. Every alternative is bounded and starts differently, so that no line can be slow to match.
 _PART: Final = re.compile(
     r"""
     (?:
@@ -23,7 +23,7 @@ _PART: Final = re.compile(
       | (?: LMCache \s )? (?: DEBUG | INFO | WARN(?:ING)? | ERROR | CRITICAL )
         (?: : (?: [\w.]{1,120} : )? )?                          # INFO   WARNING:   INFO:semblend.vllm:
       | [\w/.-]{1,120} \.py:\d{1,6} :?                          # connector.py:619:
-      | std(?:out|err) (?: \s [FP] )? (?= \s )                  # a container runtime's
+      | std(?:out|err) (?: \s [FP] )? (?= \s )                  # container runtime
       | - (?= \s )
     )
     \s{0,8}
@@ -42,7 +42,7 @@ def message_of(line: str) -> str:
 
 
 def _skip(part: re.Pattern[str], line: str, start: int) -> int:
-    """Where the text behind at most ``_MAX_PARTS`` such parts begins."""
+    """Position after up to ``_MAX_PARTS`` such parts."""
     for _ in range(_MAX_PARTS):
         found = part.match(line, start)
         if found is None:

@@ -1,4 +1,4 @@
-"""What an engine's log or event stream amounts to: the summary that ``assert-result-gates --engine-summary`` reads."""
+"""The summary of an engine's log or event stream, as ``assert-result-gates --engine-summary`` reads it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class EngineSummary:
-    """Counts; ``None`` is what this engine's lines cannot show. The fields are the keys of the JSON file, all of them.
+    """Counts are ``None`` if this engine's lines cannot show them. The fields are exactly the keys of the JSON file.
 
-    ``events`` begins with what was read (``log_read``); the others name their request and their line.
+    ``events`` starts with ``log_read``, the numbers of lines read; the others name their request and their line.
     """
 
     engine: str

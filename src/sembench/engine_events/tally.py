@@ -1,4 +1,4 @@
-"""Where a dialect puts what it understood, line by line. Memory is bounded: what is not kept is counted."""
+"""Collects what a dialect parses, line by line -> an ``EngineSummary``. Memory is bounded: the excess is counted."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from sembench.engine_events.summary import EngineSummary
 
-MAX_EVIDENCE: Final = 200_000  # semantic hits and materializations with a request id: what a gate joins
+MAX_EVIDENCE: Final = 200_000  # semantic hits and materializations with a request id, which gates join
 MAX_OTHER_EVENTS: Final = 10_000
-MAX_KEPT_LINES: Final = 1_000  # of errors, and as many runtime warnings
+MAX_KEPT_LINES: Final = 1_000  # errors; the same limit for runtime warnings
 MAX_LINE_CHARACTERS: Final = 500
 MAX_REASONS: Final = 100
 OTHER_REASONS: Final = "(other)"
@@ -29,7 +29,7 @@ MATERIALIZED: Final = "materialized"
 
 
 class Tally:
-    """``line`` is the number of the line being read, for the events it gives rise to."""
+    """``line`` is the number of the current line; events recorded for it carry that number."""
 
     def __init__(self) -> None:
         self.line = 0
@@ -46,7 +46,7 @@ class Tally:
         self._warnings: list[str] = []
 
     def measures(self, *counts: str) -> None:
-        """These can be shown by what is being read: without a line they are 0, and not unknown."""
+        """Counts this log can show: they are 0, not unknown, if no line reports them."""
         self._measured.update(counts)
 
     def add(self, count: str, amount: int = 1) -> None:
@@ -54,7 +54,7 @@ class Tally:
         self._counts[count] += amount
 
     def hit(self, request_id: str | None, **facts: Any) -> None:
-        """The engine found a donor for a request: counted once per request, however often it says so."""
+        """The engine found a donor for a request. Repeated reports of the same request count once."""
         if request_id is not None and request_id in self._hits:
             return
         self.add("semantic_hits")
@@ -70,7 +70,7 @@ class Tally:
         line: int | None = None,
         **facts: Any,
     ) -> None:
-        """Donor KV was loaded. A load of nothing is listed under another name and not counted."""
+        """Donor KV was loaded. An empty load is listed as ``nothing_loaded`` and not counted."""
         line = self.line if line is None else line
         if tokens == 0 or units == 0:
             self._keep("nothing_loaded", request_id, line, facts)
@@ -84,14 +84,14 @@ class Tally:
             self._loads.add(request_id)
 
     def retrieved(self, request_id: str | None, tokens: int) -> None:
-        """An exact cache loaded KV: counted as loaded, but under a name that no semantic hit is ever joined with."""
+        """An exact cache loaded KV: counted as materialized, but its event never joins with a semantic hit."""
         if tokens:
             self.add("materialization_events")
             self.add("materialized_tokens", tokens)
         self.note("exact_retrieval", request_id, tokens=tokens)
 
     def note(self, kind: str, request_id: str | None = None, **facts: Any) -> None:
-        """An event that proves nothing by itself and is kept to be looked at."""
+        """Keep an event for inspection; it is not evidence of reuse."""
         self._keep(kind, request_id, self.line, facts)
 
     def reject(self, reason: str) -> None:
@@ -100,7 +100,7 @@ class Tally:
         self._reasons[OTHER_REASONS if is_new and len(self._reasons) >= MAX_REASONS else reason] += 1
 
     def error(self, line: str) -> None:
-        """Once per line, whoever noticed it first."""
+        """Recorded once per line, even if both the dialect and the caller report it."""
         if self._error_at == self.line:
             return
         self._error_at = self.line

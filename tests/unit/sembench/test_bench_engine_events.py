@@ -366,7 +366,7 @@ def test_what_is_not_kept_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_missing_events_of_a_numbered_stream_are_reported() -> None:
     lines = [encode_line(EventLine(Declined("a", "stale"), "vllm", n, 1.0)) for n in (0, 1, 4, 0, 1)]
     assert summarize("semblend", lines[:2]).runtime_warnings == ()
-    assert summarize("semblend", lines).runtime_warnings[0].startswith("2 numbered events")
+    assert summarize("semblend", lines).runtime_warnings[0].startswith("2 events are missing")
 
 
 @pytest.mark.parametrize(
@@ -521,29 +521,37 @@ def test_the_five_dialects_are_there_and_a_wrong_name_is_reported() -> None:
 
 
 THIRD_PARTY = """
-from sembench.engine_events.dialects import Heard
+from sembench.engine_events.dialects import LineResult
 class Mine:
     def begin(self, tally): tally.measures("semantic_hits")
-    def hear(self, line, tally):
+    def read_line(self, line, tally):
         if not line.startswith("mine "):
-            return Heard.OTHER
+            return LineResult.OTHER
         tally.hit(line.split()[1])
-        return Heard.UNDERSTOOD
+        return LineResult.UNDERSTOOD
     def finish(self, tally): pass
 """
+FORMER_NAMES = THIRD_PARTY.replace("LineResult", "Heard").replace("read_line", "hear")
 
 
-def test_a_third_partys_dialect_comes_in_by_its_entry_point(tmp_path: Path) -> None:
+@pytest.mark.parametrize("module", [THIRD_PARTY, FORMER_NAMES])
+def test_a_third_partys_dialect_comes_in_by_its_entry_point(tmp_path: Path, module: str) -> None:
     package = tmp_path / "site"
     (package / "mine-1.0.dist-info").mkdir(parents=True)
-    (package / "mine_dialect.py").write_text(THIRD_PARTY)
+    (package / "mine_dialect.py").write_text(module)
     (package / "mine-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
     points = "[sembench.engine_dialects]\nmine = mine_dialect:Mine\n"
     (package / "mine-1.0.dist-info" / "entry_points.txt").write_text(points)
     (tmp_path / "a.log").write_text("mine r1\nmine r2\nother\n")
-    done = sembench("summarize-engine-events", "--engine", "mine", "--input", tmp_path / "a.log", more_path=package)
+    done = sembench(
+        *("summarize-engine-events", "--engine", "mine", "--input", tmp_path / "a.log"),
+        more_path=package,
+        PYTHONWARNINGS="default::DeprecationWarning",
+    )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["semantic_hits"] == 2
+    for warning in ("'Heard' is now called 'LineResult'", "Mine.hear() is now called read_line()"):
+        assert (warning in done.stderr) is (module == FORMER_NAMES)
 
 
 # -- as a process ----------------------------------------------------------------------------------------------------

@@ -193,7 +193,7 @@ def test_what_is_no_name_time_or_count_is_refused(field: str, value: str | int) 
 
 
 def test_since_and_since_time_exclude_each_other(bench: Bench) -> None:
-    with pytest.raises(ConfigurationError, match="exclude each other"):
+    with pytest.raises(ConfigurationError, match="mutually exclusive"):
         PodLog("n", "p", since="5m", since_time="2026-01-31T09:30:00Z")
     with pytest.raises(SystemExit) as refused:
         bench.run("--since", "5m", "--since-time", "2026-01-31T09:30:00Z")

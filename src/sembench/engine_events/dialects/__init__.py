@@ -1,11 +1,12 @@
-"""How each engine says what it did. A new engine is a file here, or an entry point of a third party."""
+"""Log parsers, one per engine. A new engine is a file here, or an entry point of a third party."""
 
 from __future__ import annotations
 
-from typing import Final
+import warnings
+from typing import Any, Final
 
 from sembase.registry import Registry
-from sembench.engine_events.dialects.base import Dialect, Heard
+from sembench.engine_events.dialects.base import Dialect, LineResult
 
 DIALECTS: Final[Registry[type[Dialect]]] = Registry("engine dialect", group="sembench.engine_dialects")
 DIALECTS.register("vllm", "sembench.engine_events.dialects.vllm:VllmDialect")
@@ -14,4 +15,12 @@ DIALECTS.register("trtllm", "sembench.engine_events.dialects.trtllm:TrtllmDialec
 DIALECTS.register("lmcache", "sembench.engine_events.dialects.lmcache:LmcacheDialect")
 DIALECTS.register("semblend", "sembench.engine_events.dialects.semblend:SemblendDialect")
 
-__all__ = ["DIALECTS", "Dialect", "Heard"]
+__all__ = ["DIALECTS", "Dialect", "LineResult"]
+
+
+def __getattr__(name: str) -> Any:
+    """The former name of ``LineResult``, for one release."""
+    if name != "Heard":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    warnings.warn("'Heard' is now called 'LineResult'", DeprecationWarning, stacklevel=2)
+    return LineResult

@@ -1,4 +1,4 @@
-"""What a dialect is: one line at a time, what it understood goes to the tally. And the fields of such lines."""
+"""The ``Dialect`` protocol: log lines in, counts and events in a ``Tally`` out. And helpers to parse ``key=value``."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Final, Protocol
 
 from sembench.engine_events.tally import Tally
 
-# Bounded, and begun only where a word begins: no line of any length is slow to search.
+# Bounded, and anchored at the start of a word, so that matching stays linear in the length of the line.
 _SPACED: Final = re.compile(r"(?<!\S)(\w{1,40})=(\S{1,256})(?!\S)")
 _LISTED: Final = re.compile(r"(?<![\w.])(\w{1,40})=([^\s,;()]{1,256})(?=[\s,;()]|$)")
 _NUMBER: Final = re.compile(r"[0-9]{1,12}")
 
 
-class Heard(Enum):
-    """Whether a line was of this dialect. Damaged: it begins like one that counts, and cannot be read to its end."""
+class LineResult(Enum):
+    """Whether a line belongs to the dialect. ``DAMAGED``: it starts like a known line but cannot be parsed."""
 
     UNDERSTOOD = auto()
     OTHER = auto()
@@ -23,19 +23,19 @@ class Heard(Enum):
 
 
 class Dialect(Protocol):
-    """One object per log: it may remember lines, a bounded number of them."""
+    """One object per log. It may keep state between lines, of bounded size."""
 
     def begin(self, tally: Tally) -> None:
-        """Say which counts this dialect can show."""
+        """Declare which counts this dialect can report (``tally.measures``)."""
 
-    def hear(self, line: str, tally: Tally) -> Heard: ...
+    def read_line(self, line: str, tally: Tally) -> LineResult: ...
 
     def finish(self, tally: Tally) -> None:
-        """Hand in what had to wait for the end of the log."""
+        """Called after the last line: count what could not be decided earlier."""
 
 
 def fields_of(message: str, *, listed: bool = False) -> dict[str, str]:
-    """``key=value`` pairs between spaces, or ``listed`` with commas. Of a key that stands twice the first counts."""
+    """``key=value`` pairs separated by spaces, or with ``listed`` also by commas. The first of duplicate keys wins."""
     fields: dict[str, str] = {}
     for key, value in (_LISTED if listed else _SPACED).findall(message):
         fields.setdefault(key.lower(), value)
@@ -43,7 +43,7 @@ def fields_of(message: str, *, listed: bool = False) -> dict[str, str]:
 
 
 def whole(text: str | None) -> int | None:
-    """A count, or ``None`` for what is none."""
+    """``text`` as a non-negative integer; ``None`` if it is not one."""
     return int(text) if text is not None and _NUMBER.fullmatch(text) else None
 
 

@@ -1,11 +1,11 @@
-"""LMCache beside vLLM or SGLang: an exact cache. What it retrieves is real reuse of KV, and never semantic."""
+"""LMCache next to vLLM or SGLang: an exact cache. What it retrieves is real KV reuse, but never semantic reuse."""
 
 from __future__ import annotations
 
 import re
 from typing import Final
 
-from sembench.engine_events.dialects.base import Heard
+from sembench.engine_events.dialects.base import LineResult
 from sembench.engine_events.log_message import message_of
 from sembench.engine_events.tally import Tally
 
@@ -18,7 +18,7 @@ _BEGINNINGS: Final = ("Retrieved ", "Reusing ", "Stored ", "Storing ")
 
 
 class LmcacheDialect:
-    """Some versions log both the intent to store and the store: then only the store is a registration."""
+    """Some versions log both ``Storing`` and ``Stored``; then only ``Stored`` counts as a donor registration."""
 
     def __init__(self) -> None:
         self._storing = 0
@@ -28,9 +28,9 @@ class LmcacheDialect:
         tally.measures("donor_registrations", "semantic_hits", "load_advertisements")
         tally.measures("materialization_events", "materialized_tokens")
 
-    def hear(self, line: str, tally: Tally) -> Heard:
+    def read_line(self, line: str, tally: Tally) -> LineResult:
         if "token" not in line:
-            return Heard.OTHER
+            return LineResult.OTHER
         message = message_of(line)
         request = _REQUEST.search(message, 0, 600)
         request_id = request.group(1) if request else None
@@ -45,20 +45,20 @@ class LmcacheDialect:
         elif found := _STORING.match(message):
             self._storing += int(found.group(1)) > 0
         elif message.startswith(_BEGINNINGS):
-            return Heard.DAMAGED
+            return LineResult.DAMAGED
         else:
-            return Heard.OTHER
-        return Heard.UNDERSTOOD
+            return LineResult.OTHER
+        return LineResult.UNDERSTOOD
 
     def finish(self, tally: Tally) -> None:
         tally.add("donor_registrations", self._stored or self._storing)
 
-    def _look_up(self, message: str, request_id: str | None, tally: Tally) -> Heard:
+    def _look_up(self, message: str, request_id: str | None, tally: Tally) -> LineResult:
         found = _LOOKUP.search(message, 0, 800)
         if found is None:
-            return Heard.DAMAGED
+            return LineResult.DAMAGED
         hit_tokens, to_load = int(found.group(1)), found.group(2)
         if hit_tokens and (to_load is None or int(to_load) > 0):
             tally.add("load_advertisements")
             tally.note("load_advertised", request_id, tokens=hit_tokens if to_load is None else int(to_load))
-        return Heard.UNDERSTOOD
+        return LineResult.UNDERSTOOD

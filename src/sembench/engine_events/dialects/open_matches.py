@@ -1,4 +1,4 @@
-"""Matches that wait for their realization: by how many tokens, which request. What could be two requests is none."""
+"""Matches without a *Realized* line yet, by token count. A count shared by two requests is assigned to neither."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class OpenMatches:
         self._by_tokens: dict[int, set[str]] = {}
 
     def add(self, request_id: str | None, tokens: int, line: int) -> None:
-        """A request that matches again has forgotten its earlier match. One without a name can only blur the others."""
+        """A new match of a request replaces its earlier one. A match without request id only makes others ambiguous."""
         name = f"\n{line}" if request_id is None else request_id
         self._drop(name)
         self._tokens[name] = tokens

@@ -1,9 +1,9 @@
-"""The event stream our adapters write (``semblend.event.v1``), whatever engine they serve."""
+"""The event stream that SemBlend's adapters write (``semblend.event.v1``), the same for every engine."""
 
 from __future__ import annotations
 
 from sembench.engine_events.decode import Sequence, decode_event
-from sembench.engine_events.dialects.base import Heard
+from sembench.engine_events.dialects.base import LineResult
 from sembench.engine_events.tally import Tally
 from semblend.contract import (
     Declined,
@@ -25,21 +25,19 @@ class SemblendDialect:
         tally.measures("donor_registrations", "semantic_hits", "load_advertisements")
         tally.measures("materialization_events", "materialized_tokens", "materialized_units")
 
-    def hear(self, line: str, tally: Tally) -> Heard:
+    def read_line(self, line: str, tally: Tally) -> LineResult:
         if not line.lstrip().startswith("{"):
-            return Heard.OTHER
+            return LineResult.OTHER
         decoded = decode_event(line)
         if decoded is None:
-            return Heard.DAMAGED
+            return LineResult.DAMAGED
         self._missing += self._sequence.gap_before(decoded)
         _count(decoded.event, tally)
-        return Heard.UNDERSTOOD
+        return LineResult.UNDERSTOOD
 
     def finish(self, tally: Tally) -> None:
         if self._missing:
-            tally.warn(
-                f"{self._missing} numbered events are not in the stream: what it shows is the least that happened"
-            )
+            tally.warn(f"{self._missing} events are missing from the stream (sequence gaps); counts are lower bounds")
 
 
 def _count(event: Event, tally: Tally) -> None:

@@ -1,7 +1,7 @@
 """SGLang with a fuzzy radix cache. Segmented phases name their request; a *Realized* line often does not.
 
-An unnamed *Realized N* belongs to the one request that matched N tokens and was not realized yet. If that could be two,
-it belongs to none: it is counted, and confirms nobody's reuse.
+A *Realized N* line without request id is assigned to the only request that matched N tokens and has not been realized
+yet. If two requests qualify, the line is counted but confirms reuse for neither.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sembench.engine_events.dialects.base import Heard, fields_of, request_of, whole
+from sembench.engine_events.dialects.base import LineResult, fields_of, request_of, whole
 from sembench.engine_events.dialects.open_matches import OpenMatches
 from sembench.engine_events.log_message import message_of
 from sembench.engine_events.tally import MAX_EVIDENCE, Tally
@@ -38,16 +38,16 @@ class SglangDialect:
     def __init__(self) -> None:
         self._open = OpenMatches()
         self._realized: list[_Realized] = []  # counted at the end
-        self._realized_beyond = [0, 0]  # events and tokens for which the list had no room
+        self._realized_beyond = [0, 0]  # events and tokens after the list was full
         self._phased: set[str] = set()
         self._phases = 0
 
     def begin(self, tally: Tally) -> None:
         tally.measures("donor_registrations", "semantic_hits", "materialization_events", "materialized_tokens")
 
-    def hear(self, line: str, tally: Tally) -> Heard:
+    def read_line(self, line: str, tally: Tally) -> LineResult:
         if not any(mark in line for mark in _MARKS):
-            return Heard.OTHER
+            return LineResult.OTHER
         message = message_of(line)
         if realized := _REALIZED.match(message):
             return self._realize(whole(realized.group(1)), message, tally)
@@ -57,7 +57,7 @@ class SglangDialect:
             return self._phase(message, fields, request_id, tally)
         if _DONOR.match(message):
             if request_id is None or whole(fields.get("tokens")) is None:
-                return Heard.DAMAGED
+                return LineResult.DAMAGED
             tally.add("donor_registrations")
         elif _MATCH.match(message):
             return self._match(whole(fields.get("cached")), request_id, tally)
@@ -67,11 +67,11 @@ class SglangDialect:
             )
             return self._match(tokens, request_id, tally)
         else:
-            return Heard.OTHER
-        return Heard.UNDERSTOOD
+            return LineResult.OTHER
+        return LineResult.UNDERSTOOD
 
     def finish(self, tally: Tally) -> None:
-        """Phases replace *Realized* lines, which say the same again; a request that is named in one keeps its own."""
+        """If the log has phases, *Realized* lines repeat them and are dropped, unless their request has no phase."""
         for found in self._realized:
             if not self._phases:
                 facts: dict[str, Any] = {"joined_by": "tokens"} if found.inferred_id else {}
@@ -82,17 +82,17 @@ class SglangDialect:
             tally.add("materialization_events", self._realized_beyond[0])
             tally.add("materialized_tokens", self._realized_beyond[1])
 
-    def _match(self, tokens: int | None, request_id: str | None, tally: Tally) -> Heard:
+    def _match(self, tokens: int | None, request_id: str | None, tally: Tally) -> LineResult:
         if tokens is None:
-            return Heard.DAMAGED
+            return LineResult.DAMAGED
         self._open.add(request_id, tokens, tally.line)
         tally.hit(request_id, reusable_tokens=tokens)
-        return Heard.UNDERSTOOD
+        return LineResult.UNDERSTOOD
 
-    def _realize(self, tokens: int | None, message: str, tally: Tally) -> Heard:
-        """Several segments may be a part of what was matched: their sum says nothing about whose they are."""
+    def _realize(self, tokens: int | None, message: str, tally: Tally) -> LineResult:
+        """The sum of several segments may be less than was matched, so it cannot identify the request."""
         if tokens is None:
-            return Heard.DAMAGED
+            return LineResult.DAMAGED
         request_id = request_of(fields_of(message, listed=True))
         inferred = None if request_id or _SEGMENTS.search(message) else self._open.take(tokens)
         if len(self._realized) < MAX_EVIDENCE:
@@ -100,17 +100,17 @@ class SglangDialect:
         elif tokens:
             self._realized_beyond[0] += 1
             self._realized_beyond[1] += tokens
-        return Heard.UNDERSTOOD
+        return LineResult.UNDERSTOOD
 
-    def _phase(self, message: str, fields: dict[str, str], request_id: str | None, tally: Tally) -> Heard:
+    def _phase(self, message: str, fields: dict[str, str], request_id: str | None, tally: Tally) -> LineResult:
         tokens, target = whole(fields.get("donor_tokens")), _TARGET.search(message)
         if tokens is None or target is None or tokens > int(target.group(2)) - int(target.group(1)):
-            return Heard.DAMAGED
+            return LineResult.DAMAGED
         self._phases += 1
         if request_id is not None and len(self._phased) < MAX_EVIDENCE:
             self._phased.add(request_id)
         tally.materialized(request_id, tokens, 1, target=[int(target.group(1)), int(target.group(2))])
-        return Heard.UNDERSTOOD
+        return LineResult.UNDERSTOOD
 
 
 def _is_hit(message: str, fields: dict[str, str]) -> bool:

@@ -1,14 +1,14 @@
-"""TensorRT-LLM's audit: one JSON object per line, named by its key ``event``."""
+"""TensorRT-LLM's audit log: one JSON object per line; the key ``event`` names its kind."""
 
 from __future__ import annotations
 
 import json
 from typing import Any, Final
 
-from sembench.engine_events.dialects.base import Heard
+from sembench.engine_events.dialects.base import LineResult
 from sembench.engine_events.tally import Tally
 
-_SILENT: Final = frozenset(
+_IGNORED: Final = frozenset(
     {"scheduler_initialized", "worker_initialized", "kv_cache_registered", "target_allocated"}
     | {"contract_event_published"}
 )
@@ -20,21 +20,21 @@ class TrtllmDialect:
         tally.measures("donor_registrations", "semantic_hits", "load_advertisements", "materialization_events")
         tally.measures("materialized_units", "rope_corrections", "engine_boundaries")
 
-    def hear(self, line: str, tally: Tally) -> Heard:
+    def read_line(self, line: str, tally: Tally) -> LineResult:
         text = line.strip()
         if not text.startswith("{"):
-            return Heard.OTHER
+            return LineResult.OTHER
         try:
             record = json.loads(text, parse_constant=_refuse)
         except (ValueError, RecursionError):
-            return Heard.DAMAGED
+            return LineResult.DAMAGED
         return _count(record, tally)
 
     def finish(self, tally: Tally) -> None:
         """Every event was counted when it was read."""
 
 
-def _count(record: dict[str, Any], tally: Tally) -> Heard:
+def _count(record: dict[str, Any], tally: Tally) -> LineResult:
     request_id = _request_of(record)
     match record.get("event"):
         case "lookup":
@@ -49,41 +49,41 @@ def _count(record: dict[str, Any], tally: Tally) -> Heard:
             tally.note("engine_boundary", request_id)
         case "donor_registered":
             tally.add("donor_registrations")
-        case str(kind) if kind in _SILENT:
+        case str(kind) if kind in _IGNORED:
             pass
         case str():
-            return Heard.OTHER
+            return LineResult.OTHER
         case _:
-            return Heard.DAMAGED
-    return Heard.UNDERSTOOD
+            return LineResult.DAMAGED
+    return LineResult.UNDERSTOOD
 
 
-def _lookup(record: dict[str, Any], request_id: str | None, tally: Tally) -> Heard:
+def _lookup(record: dict[str, Any], request_id: str | None, tally: Tally) -> LineResult:
     found, reason = record.get("found"), record.get("rejection_reason")
     if not isinstance(found, bool):
-        return Heard.DAMAGED
+        return LineResult.DAMAGED
     if found:
         tally.hit(request_id)
     elif isinstance(reason, str) and reason:
         tally.reject(reason)
         tally.note("declined", request_id, reason=reason[:200])
-    return Heard.UNDERSTOOD
+    return LineResult.UNDERSTOOD
 
 
-def _materialized(record: dict[str, Any], request_id: str | None, tally: Tally) -> Heard:
-    """``materialized`` counts units (true: some). Tokens are reported by some versions only."""
+def _materialized(record: dict[str, Any], request_id: str | None, tally: Tally) -> LineResult:
+    """``materialized`` is a number of units, or true for an unknown number. Only some versions report tokens."""
     units, tokens = record.get("materialized"), record.get("tokens")
     if tokens is not None and not _is_count(tokens):
-        return Heard.DAMAGED
+        return LineResult.DAMAGED
     if isinstance(units, bool):
         tally.materialized(request_id, tokens, None if units else 0)
     elif _is_count(units):
         tally.materialized(request_id, tokens, units)
     else:
-        return Heard.DAMAGED
+        return LineResult.DAMAGED
     if units and record.get("requires_rope_correction") is True:
         tally.add("rope_corrections")
-    return Heard.UNDERSTOOD
+    return LineResult.UNDERSTOOD
 
 
 def _request_of(record: dict[str, Any]) -> str | None:

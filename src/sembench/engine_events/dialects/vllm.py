@@ -1,11 +1,11 @@
-"""vLLM with a SemBlend connector, as it writes to the engine's log. Only a *materialized* line is reuse."""
+"""vLLM's log with a SemBlend connector. Only *materialized* lines count as reuse."""
 
 from __future__ import annotations
 
 import re
 from typing import Final
 
-from sembench.engine_events.dialects.base import Heard, fields_of, request_of, whole
+from sembench.engine_events.dialects.base import LineResult, fields_of, request_of, whole
 from sembench.engine_events.log_message import message_of
 from sembench.engine_events.tally import Tally
 
@@ -20,17 +20,17 @@ class VllmDialect:
         tally.measures("donor_registrations", "semantic_hits", "load_advertisements")
         tally.measures("materialization_events", "materialized_tokens")
 
-    def hear(self, line: str, tally: Tally) -> Heard:
+    def read_line(self, line: str, tally: Tally) -> LineResult:
         if "SemBlend " not in line:
-            return Heard.OTHER
+            return LineResult.OTHER
         message = message_of(line)
         found = _LINE.match(message)
         if found is None:
-            return Heard.OTHER
+            return LineResult.OTHER
         fields = fields_of(message)
         request_id, tokens = request_of(fields), whole(fields.get("tokens"))
         if request_id is None:
-            return Heard.DAMAGED
+            return LineResult.DAMAGED
         match found.group(1):
             case "donor registered" if tokens is not None:
                 tally.add("donor_registrations")
@@ -40,7 +40,7 @@ class VllmDialect:
                 tally.add("load_advertisements")
                 tally.note("load_advertised", request_id, tokens=tokens)
             case "materializing" if tokens is not None:
-                pass  # a beginning; only its end counts
+                pass  # the load has only started; *materialized* is its end
             case "materialized" if tokens is not None:
                 tally.materialized(request_id, tokens)
             case "declined" if reason := fields.get("reason"):
@@ -49,8 +49,8 @@ class VllmDialect:
             case "fault contained":
                 tally.error(line)
             case _:
-                return Heard.DAMAGED
-        return Heard.UNDERSTOOD
+                return LineResult.DAMAGED
+        return LineResult.UNDERSTOOD
 
     def finish(self, tally: Tally) -> None:
         """Every line was counted when it was read."""
