@@ -9,7 +9,7 @@ import time
 import pytest
 from hypothesis import HealthCheck, settings
 
-FIXED_EXAMPLES = "FIXED_EXAMPLES"  # the same examples in every run, as in CI; at a desk each run looks elsewhere
+FIXED_EXAMPLES = "FIXED_EXAMPLES"  # the same examples in every run, as in CI; without it each run draws others
 
 settings.register_profile(
     "shared_machine",

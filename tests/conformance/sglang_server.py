@@ -35,8 +35,8 @@ class SglangServer:
         rid = f"c{uuid.uuid4().hex}"
         tenant: dict[str, Any] = {} if salt is None else {"cache_salt": salt}
         reply = generate(self._server.base_url, tokens, rid=rid, max_new_tokens=1, **tenant)
-        told = reply.semblend or {}
-        reused, computed = int(told.get("reused_tokens", 0)), int(told.get("computed_tokens", 0))
+        provenance = reply.semblend or {}
+        reused, computed = int(provenance.get("reused_tokens", 0)), int(provenance.get("computed_tokens", 0))
         self._wait(lambda event: _ends(event, rid))
         mine = [event for event in self.events() if getattr(event, "request_id", "") == rid]
         look_up = [event for event in mine if isinstance(event, LookupFinished)][-1]
@@ -50,7 +50,7 @@ class SglangServer:
             found=bool(look_up.donor_ids),
             reason=declined[-1] if declined else None,
             reused=reused,
-            exact_until=int(told["exact_tokens"]) if reused else None,
+            exact_until=int(provenance["exact_tokens"]) if reused else None,
         )
 
     def _wait(self, holds: Callable[[Event], bool]) -> None:

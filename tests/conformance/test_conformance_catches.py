@@ -44,7 +44,7 @@ class Careless(VllmLookUp):
 
 
 class Boastful(VllmLookUp):
-    """Counts what nobody confirmed."""
+    """Counts tokens that the backend never confirmed."""
 
     def serve(self, tokens: Sequence[int], salt: str | None = None) -> Answer:
         answer = super().serve(tokens, salt)

@@ -74,7 +74,7 @@ class VllmLookUp:
         return Answer(boundary, found=bool(answer.discoveries), reason=answer.reason.value)
 
     def _answer(self, record: VllmRequest, boundary: int) -> ReusePlan | Decline:
-        """The scheduler half asks only where a full block lies behind the boundary."""
+        """The scheduler half asks only if a full block lies beyond the boundary."""
         if len(record.tokens) // BLOCK <= boundary // BLOCK:
             return Decline(DeclineReason.EXACT_PREFIX_COVERS)
         return self._look_up.answer(record, boundary)

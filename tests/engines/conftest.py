@@ -1,7 +1,7 @@
 """Tests that share a server go to one worker, so that two workers start each server once and use two cores.
 
 Servers of these tests compute with one thread that is bound to no core: two threads that wait for each other at every
-step stand still whenever the machine gives one of its cores to somebody else.
+step both stop whenever the machine gives one of its cores to another process.
 """
 
 from __future__ import annotations

@@ -29,15 +29,15 @@ def fetched(url: str, body: dict[str, Any] | None = None) -> tuple[int, Any]:
 
 
 async def check_what_passes(server: str, folder: Path) -> None:
-    """Streams, errors and lists as the engine gave them; the record says what the engine said; no word is written."""
+    """Streams, errors and lists as the engine gave them; the record has the figures it reported; no text is written."""
     async with proxy_process(server, folder) as (port, _):
         proxy = f"http://127.0.0.1:{port}"
-        told, seen = await _both(server, proxy, "/v1/models")
-        assert (told[0], _names(told[1])) == (seen[0], _names(seen[1]))
+        direct, seen = await _both(server, proxy, "/v1/models")
+        assert (direct[0], _names(direct[1])) == (seen[0], _names(seen[1]))
         wrong = {"model": SERVED_NAME, "messages": "no list", "max_tokens": 1}
-        told, seen = await _both(server, proxy, "/v1/chat/completions", wrong)
-        assert (seen[0] // 100, seen[0]) == (4, told[0])
-        assert seen[1].keys() == told[1].keys()
+        direct, seen = await _both(server, proxy, "/v1/chat/completions", wrong)
+        assert (seen[0] // 100, seen[0]) == (4, direct[0])
+        assert seen[1].keys() == direct[1].keys()
         question = "What is the capital of France?"
         first = await asyncio.to_thread(ask, proxy, question, system=NOTES, model=SERVED_NAME)
         again = await asyncio.to_thread(ask, proxy, question, system=NOTES, model=SERVED_NAME)

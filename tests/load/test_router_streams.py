@@ -36,7 +36,7 @@ def urls_of(servers: tuple[EngineServer, ...]) -> tuple[str, ...]:
 
 
 def test_the_client_and_the_replicas_alone_hold_the_streams(replicas: tuple[EngineServer, ...]) -> None:
-    """The floor: what fails here is no fault of a router."""
+    """The floor: a failure here is not caused by a router."""
     record = run_client(Job(urls_of(replicas), 3.0, TOKENS, PAUSE_MS, streams=STREAMS))
     assert record["failed"] == {}
     assert record["peak_open"] == STREAMS

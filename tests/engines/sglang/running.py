@@ -31,7 +31,7 @@ OPEN: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """``announcements``: where its donors are told. What it writes lies in ``folder``."""
+    """``announcements``: where its donors are announced. What it writes lies in ``folder``."""
 
     server: EngineServer
     events: Path
@@ -64,14 +64,14 @@ def start(
 
 
 def announcing(folder: Path) -> tuple[str, dict[str, str]]:
-    """Where a server will tell of its donors, and the settings that make it."""
+    """Where a server will announce its donors, and the settings that make it."""
     key_file, endpoint = folder / "key", f"tcp://127.0.0.1:{free_port()}"
     key_file.write_bytes(KEY)
     return endpoint, {"SEMBLEND_DONOR_EVENTS": endpoint, "SEMBLEND_DONOR_EVENTS_KEY_FILE": str(key_file)}
 
 
 def shared() -> Shared:
-    """Started by whoever asks first; ended with the session."""
+    """Started by the first caller; ended with the session."""
     if not _shared:
         folder = tempfile.TemporaryDirectory(prefix="sglang-shared-")
         endpoint, environment = announcing(Path(folder.name))

@@ -149,7 +149,7 @@ def test_blended_plain_and_retracted_requests_side_by_side(blending: EngineServe
     for number in (2, 3):
         assert together[number].reused_tokens == 0
         assert together[number].tokens == alone[number].tokens
-    # A blended request that lost its KV was planned anew with what it had generated, and blended again.
+    # A blended request that lost its KV was planned again with what it had generated, and blended again.
     again = [line for number in (0, 1) for line in happened(events, "lookup_finished", f"crowd-{number}")]
     assert any(line["prompt_tokens"] > max(map(len, prompts[:2])) for line in again)
 

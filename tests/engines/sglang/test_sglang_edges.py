@@ -54,7 +54,8 @@ def test_single_tokens_and_chunks_before_and_behind_loaded_kv(server: EngineServ
     assert blended.semblend is not None
     assert again.cached_tokens <= blended.semblend["exact_tokens"]
     assert again.tokens == cold.tokens
-    # What follows is no question and not computed in one step: who would ask it cannot, and the answer says so.
+    # What follows is not a question and is not computed in one step: policies that need a question cannot choose, and
+    # the answer says so.
     other = [*texts.encode("Once more.\n\n"), *prompt]
     chosen = generate(server.base_url, other, max_new_tokens=1, semblend={"share": 0.1, "capture": False})
     assert chosen.semblend is not None

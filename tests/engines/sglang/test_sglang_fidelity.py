@@ -1,4 +1,4 @@
-"""Loaded tokens that are computed after all, and loads that are compared with the model, on a real SGLang server."""
+"""Reused tokens that are recomputed, and loads that are compared with the model, on a real SGLang server."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def materialized(events: Path, rid: str) -> dict[str, Any]:
     return found
 
 
-def test_a_share_of_the_loaded_tokens_is_computed_after_all(
+def test_a_fraction_of_the_reused_tokens_is_recomputed(
     blending: EngineServer, composed: tuple[list[int], Reply], events: Path
 ) -> None:
     prompt, cold = composed
@@ -61,16 +61,16 @@ def test_a_share_of_the_loaded_tokens_is_computed_after_all(
         share: ask(blending, prompt, rid=f"share-{share}", semblend={"share": share, "capture": False})
         for share in (0.0, 0.25, 1.0)
     }
-    told = {share: reply.semblend for share, reply in replies.items()}
-    loaded = told[0.0]["reused_tokens"]  # type: ignore[index]
+    provenances = {share: reply.semblend for share, reply in replies.items()}
+    loaded = provenances[0.0]["reused_tokens"]  # type: ignore[index]
     assert loaded > 2 * PASSAGE_TOKENS
-    for share, one in told.items():
+    for share, one in provenances.items():
         assert one is not None
         assert (one["compute_share"], one["class"]) == (share, "composition")
         # the exact head of those before is in the tree by now, which moves the claim's end by less than a page
         assert one["reused_tokens"] == pytest.approx((1 - share) * loaded, abs=PAGE_TOKENS)
         assert materialized(events, f"share-{share}")["reused_tokens"] == one["reused_tokens"]
-    chosen_by = {share: one["selected_by"] for share, one in told.items() if one is not None}
+    chosen_by = {share: one["selected_by"] for share, one in provenances.items() if one is not None}
     assert chosen_by == {0.0: None, 0.25: "question_or_deviation", 1.0: "question_or_deviation"}
     # With everything computed nothing is left of the other contexts; with a quarter of it, little.
     kl = {share: divergence(cold, reply) for share, reply in replies.items()}
@@ -95,7 +95,7 @@ def wrong_keys(events: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("too_far", [1, -64])
-def test_keys_moved_too_far_are_found_before_anybody_reads_them(
+def test_keys_moved_too_far_are_found_before_they_are_read(
     blending: EngineServer,
     texts: Texts,
     composed: tuple[list[int], Reply],

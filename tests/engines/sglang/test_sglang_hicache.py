@@ -39,7 +39,7 @@ FLAGS = (
         "--hicache-ratio",
         str(HOST_TOKENS / DEVICE_TOKENS),
     ),
-    *("--watchdog-timeout", "3000"),  # a busy machine is no dead engine
+    *("--watchdog-timeout", "3000"),  # a busy machine is not a dead engine
     *("--hicache-io-backend", "direct", "--hicache-mem-layout", "layer_first"),
     *("--hicache-write-policy", "write_through", "--hicache-storage-prefetch-policy", "wait_complete"),
     *("--hicache-storage-backend", "dynamic", "--hicache-storage-backend-extra-config", json.dumps(STORAGE)),
@@ -52,13 +52,13 @@ def tier_events(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def told_at(tier_events: Path) -> tuple[str, dict[str, str]]:
+def announced_at(tier_events: Path) -> tuple[str, dict[str, str]]:
     return announcing(tier_events.parent)
 
 
 @pytest.fixture(scope="module")
-def server(tier_events: Path, told_at: tuple[str, dict[str, str]]) -> Iterator[EngineServer]:
-    with start(tier_events, *FLAGS, environment={"HOST_TIER_ON_CPU": "1", **told_at[1]}) as running:
+def server(tier_events: Path, announced_at: tuple[str, dict[str, str]]) -> Iterator[EngineServer]:
+    with start(tier_events, *FLAGS, environment={"HOST_TIER_ON_CPU": "1", **announced_at[1]}) as running:
         yield running
 
 
@@ -87,7 +87,7 @@ def clear_store(server: EngineServer) -> None:
         assert answer.status == 200
 
 
-def told(reply: Reply, tier: str) -> int:
+def cached_from(reply: Reply, tier: str) -> int:
     return int((reply.meta.get("cached_tokens_details") or {}).get(tier, 0))
 
 
@@ -124,7 +124,9 @@ def test_a_donor_that_only_the_store_has_serves_as_one_on_the_device_does(server
     assert from_tiers.tokens == before.tokens
 
 
-def test_routers_hear_where_a_donor_has_gone(server: EngineServer, texts: Texts, told_at: tuple[str, object]) -> None:
+def test_routers_hear_where_a_donor_has_gone(
+    server: EngineServer, texts: Texts, announced_at: tuple[str, object]
+) -> None:
     passage = texts.passage(3000, PASSAGE_TOKENS)
     flush(server.base_url)
     ask(server, texts.question(passage, 11), rid="moves")
@@ -133,7 +135,7 @@ def test_routers_hear_where_a_donor_has_gone(server: EngineServer, texts: Texts,
 
     async def scenario() -> None:
         async with listening() as (index, feed):
-            feed.follow(0, told_at[0])
+            feed.follow(0, announced_at[0])
             sink = feed.sink_of(0)
             assert sink is not None
             await until(lambda: sink.counters.relocated > 0)
@@ -142,7 +144,7 @@ def test_routers_hear_where_a_donor_has_gone(server: EngineServer, texts: Texts,
     asyncio.run(scenario())
 
 
-def test_without_its_pages_in_the_store_an_evicted_donor_serves_nobody(server: EngineServer, texts: Texts) -> None:
+def test_without_its_pages_in_the_store_an_evicted_donor_serves_no_request(server: EngineServer, texts: Texts) -> None:
     """The control: the same steps, but the store is emptied before the recipient comes."""
     passage = texts.passage(2000, PASSAGE_TOKENS)
     prompt = texts.question(passage, 3)
@@ -176,7 +178,7 @@ def test_an_exact_prefix_comes_back_from_the_store(server: EngineServer, texts: 
     first = ask(server, prompt, semblend=ALONE)
     press(server, texts)
     again = ask(server, prompt, semblend=ALONE)
-    assert told(again, "storage") > len(prompt) - 1 - PAGE_TOKENS
+    assert cached_from(again, "storage") > len(prompt) - 1 - PAGE_TOKENS
     assert again.reused_tokens == 0
     assert again.tokens == first.tokens
 
@@ -190,7 +192,7 @@ def test_what_the_store_has_exactly_goes_before_what_donors_have(server: EngineS
     ask(server, texts.question(passage, 7))
     press(server, texts)
     served = ask(server, prompt)
-    assert told(served, "storage") == PASSAGE_TOKENS
+    assert cached_from(served, "storage") == PASSAGE_TOKENS
     assert served.reused_tokens == 0
     assert served.tokens == before.tokens
 

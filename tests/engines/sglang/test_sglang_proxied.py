@@ -12,5 +12,5 @@ from tests.unit.semgate.proxy.running_proxy import play
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
 
-def test_it_passes_everything_and_records_what_the_engine_said(blending: EngineServer, tmp_path: Path) -> None:
+def test_it_passes_everything_and_records_what_the_engine_reported(blending: EngineServer, tmp_path: Path) -> None:
     play(lambda: check_what_passes(blending.base_url, tmp_path / "proxy"))

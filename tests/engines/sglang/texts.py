@@ -27,7 +27,7 @@ class Texts:
         return list(self.tokenizer.encode(text).ids)
 
     def question(self, passage: Sequence[int], seed: int) -> list[int]:
-        """A passage behind an opening nobody else uses and in front of a question."""
+        """A passage after an opening that no other prompt uses, and before a question."""
         chosen = random.Random(seed).sample(_MANNERS, 4)
         opening = f"You are assistant number {seed}. Be {', '.join(chosen)}. Read the following text and answer.\n\n"
         return [*self.encode(opening), *passage, *self.encode(QUESTION)]

@@ -12,7 +12,7 @@ from semblend.contract import Declined, DeclineReason, FaultContained
 from semblend.integration.core.metrics import MAX_SAMPLES, MetricsRecorder
 from semblend.integration.vllm.stats import SemBlendPromMetrics, SemBlendStats
 
-# Both come with the engine and are no development tools of ours.
+# Both come with the engine; they are not among our development tools.
 msgspec: Any = importlib.import_module("msgspec")
 prometheus: Any = importlib.import_module("prometheus_client")
 TYPES: Any = {kind: kind for kind in (prometheus.Gauge, prometheus.Counter, prometheus.Histogram)}

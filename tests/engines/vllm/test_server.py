@@ -1,4 +1,4 @@
-"""The stock engine the other engine tests stand on: it serves a real model, and its exact cache works.
+"""The stock engine that the other engine tests rely on: it serves a real model, and its exact cache works.
 
 Greedy answers of a small bfloat16 model turn on near-ties, which a prefix hit alone can tip. These questions were
 chosen for their margins: the second-best token is more than one nat away at every step.

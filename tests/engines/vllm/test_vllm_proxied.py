@@ -18,7 +18,7 @@ JSON = (("content-type", "application/json"),)
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
 
-def test_it_passes_everything_and_records_what_the_engine_said(vllm_server: EngineServer, tmp_path: Path) -> None:
+def test_it_passes_everything_and_records_what_the_engine_reported(vllm_server: EngineServer, tmp_path: Path) -> None:
     play(lambda: check_what_passes(vllm_server.base_url, tmp_path / "proxy"))
 
 

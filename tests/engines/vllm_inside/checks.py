@@ -84,7 +84,7 @@ def check_donors(world: World) -> None:
         for rank in world.ranks:
             assert rank.store.read(donor_id, 0, len(tokens))[0, 1, :, 0, 0].tolist() == expected
     for rank in world.ranks:
-        assert set(rank.store._entries) <= allowed, "nothing is stored that nobody knows of"
+        assert set(rank.store._entries) <= allowed, "nothing is stored that the book does not know"
 
 
 def check_silence(world: World, public: PublicBlocks) -> None:

@@ -1,4 +1,4 @@
-"""The capture desk: every token once, in bounded steps, and every held request released exactly once."""
+"""The capture queue: every token once, in bounded steps, and every held request released exactly once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAMESPACE = Namespace(tenant=None, model=None)
 
 
 class Table:
-    """Requests with block ids that nobody else has."""
+    """Requests with block ids that no other request has."""
 
     def __init__(self, block: int, step: int) -> None:
         self.block = block

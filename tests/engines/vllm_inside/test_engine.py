@@ -41,7 +41,7 @@ def test_a_blend_is_what_it_claims_to_be(tmp_path: Path, ranks: int, block: int)
     if len(os.sched_getaffinity(0)) < ranks:
         pytest.skip("each rank needs a core of its own")
     result = result_of(tmp_path, ranks, block)
-    assert result["donor"]["donor_id"], "stored on every rank, or nobody could find it"
+    assert result["donor"]["donor_id"], "stored on every rank, or it could not be found"
     assert result["same_context"]["reused_tokens"] == 300
     assert result["same_context_error"] < 2e-3, "KV of the same context is the engine's own"
     assert result["blended"]["outcome"] == "backend_materialized_reuse"

@@ -105,7 +105,7 @@ class Traffic(RuleBasedStateMachine):
         check_silence(self.world, self.public)
         for report in self.world.reports:
             strange = {*report.load_faults, *report.capture_faults, *report.prefill_faults} - self.faulted
-            assert not strange, f"a fault nobody injected: {report.load_faults} {report.capture_faults}"
+            assert not strange, f"a fault that was not injected: {report.load_faults} {report.capture_faults}"
 
     @invariant()
     @precondition(lambda self: hasattr(self, "world"))

@@ -1,4 +1,4 @@
-"""Passages first seen inside a blended request: studied while nobody waits, exact, found again."""
+"""Passages first seen inside a blended request: prefilled while no request waits, exact, found again."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_a_fault_in_the_prefill_costs_nothing_but_the_donor(tmp_path: Path, slic
 
 
 def break_slice(world: World, number: int) -> None:
-    """The slice of this number of the next study cannot be computed."""
+    """The slice of this number of the next isolated prefill cannot be computed."""
     forward = world.ranks[0].forward
     compute = forward.compute
 
@@ -117,7 +117,7 @@ def test_a_failed_prefill_whose_copy_waits_its_turn_leaves_nothing_in_the_store(
     world = blended(tmp_path, capture_step_tokens=32)
     break_slice(world, 1)
     world.add("b", text(9, 40) + KNOWN + NOVEL, 1)
-    world.add("other", text(3, 400), 1)  # its copy takes the step's tokens, so that the study's has to wait
+    world.add("other", text(3, 400), 1)  # its copy takes the step's tokens, so that the prefill's has to wait
     world.drain()
     check_donors(world)
     check_rest(world)
@@ -133,7 +133,7 @@ def test_no_donor_is_evicted_for_a_prefill_that_does_not_run(tmp_path: Path) -> 
     for _ in range(40):
         world.step()
     assert world.half.donors.is_lending
-    assert len(world.half.donors) == 2, "the engine is busy: nothing was studied, nothing may go for it"
+    assert len(world.half.donors) == 2, "the engine is busy: nothing was prefilled, nothing may be evicted for it"
     world.drain()
     check_rest(world)
 
@@ -168,13 +168,13 @@ def test_a_request_that_lacks_blocks_gets_those_that_are_lent(tmp_path: Path) ->
     check_rest(world)
 
 
-def test_nothing_is_prefilled_while_a_live_request_stands_still(tmp_path: Path) -> None:
+def test_nothing_is_prefilled_while_a_live_request_is_stalled(tmp_path: Path) -> None:
     world = blended(tmp_path)
     world.add("b", text(9, 40) + KNOWN + NOVEL, 1)
     world.add("long", text(5, 100), 20)
     while "b" in world.scheduler.requests and not world.half.donors.is_lending:
         world.step()
-    commands = world.half.commands([], idle=True)  # a step without tokens, and yet somebody lives
+    commands = world.half.commands([], idle=True)  # a step without tokens, although a request is alive
     assert commands.prefill is None
     world.drain()
 

@@ -90,7 +90,7 @@ def fill(pool: Any, request: Any) -> list[Any]:
     return list(blocks)
 
 
-def told(pool: Any) -> list[tuple[str, Any]]:
+def announced(pool: Any) -> list[tuple[str, Any]]:
     return [
         (type(event).__name__, block_hash)
         for event in pool.kv_event_queue
@@ -107,12 +107,12 @@ def test_release_evicts_private_blocks_and_only_they_are_silenced() -> None:
     fill(pool, plain)
     private.silence(pool)
     expected = [("BlockStored", maybe_convert_block_hash(block_hash)) for block_hash in plain.block_hashes]
-    assert told(pool) == expected
+    assert announced(pool) == expected
     private.release(blended, pool)
     assert all(block.block_hash is None for block in blocks)
     assert all(pool.get_cached_block(block_hash, [0]) is None for block_hash in blended.block_hashes)
     assert all(pool.get_cached_block(block_hash, [0]) for block_hash in plain.block_hashes)
-    assert told(pool) == expected
+    assert announced(pool) == expected
     assert len(private) == 0
 
 

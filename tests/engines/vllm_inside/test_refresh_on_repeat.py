@@ -47,7 +47,7 @@ def test_due_on_the_second_coming_and_not_again() -> None:
     assert not serve(sight, tokens, plan)
     sight.remember(tokens, NAMESPACE, novel_stretches(plan, 0))
     other = Namespace(tenant="salt:x", model="m")
-    assert not sight.due(tokens, other, plan), "another tenant's passages are nobody's business"
+    assert not sight.due(tokens, other, plan), "another tenant's passages do not count"
     assert sight.due(tokens, NAMESPACE, plan), "asked, but the engine has not taken the answer"
     assert serve(sight, tokens, plan)
     assert not serve(sight, tokens, plan), "one cold request is enough"

@@ -158,7 +158,7 @@ def test_a_fault_at_the_end_of_a_request_releases_its_blocks_once(
     assert world.serve("b", text(2, 300))["outcome"] == "cold_fallback"
 
 
-def test_orders_that_break_release_nothing_twice(tmp_path: Path) -> None:
+def test_commands_that_break_release_nothing_twice(tmp_path: Path) -> None:
     world = make_world(tmp_path, blocks=80)
     world.add("a", text(1, 300), 1)
     while "a" in world.scheduler.requests:

@@ -54,9 +54,9 @@ class Vote:
         def agree(mine: bool) -> bool:
             self._answers[rank] = mine
             self._barrier.wait(timeout=20)
-            everybody = all(self._answers.values())
+            all_agree = all(self._answers.values())
             self._barrier.wait(timeout=20)
-            return everybody
+            return all_agree
 
         return agree
 

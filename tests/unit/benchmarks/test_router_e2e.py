@@ -29,7 +29,7 @@ def cell(policy: str, load: str, *ttft_ms: float, **more: Any) -> Cell:
     return cell_of(policy, load, [result(*(row(value, **more) for value in ttft_ms), rate=0.5)], 1.0)
 
 
-def test_a_cell_counts_what_engines_and_router_said() -> None:
+def test_a_cell_counts_what_engines_and_router_reported() -> None:
     rounds = [
         result(row(100, reused=600, outcome="semantic_placement"), row(300, reused=None), rate=0.5),
         result(row(200), row(0, status="timeout"), rate=0.0),

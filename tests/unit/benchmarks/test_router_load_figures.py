@@ -23,7 +23,7 @@ def turn(ids: list[int], tokens: int, block_tokens: int = 64) -> Turn:
     st.lists(st.integers(0, 1 << 40), min_size=1, max_size=6),
     st.integers(0, 1000),
 )
-def test_equal_blocks_give_equal_tokens_wherever_they_stand(left: list[int], right: list[int], salt: int) -> None:
+def test_equal_blocks_give_equal_tokens_at_any_position(left: list[int], right: list[int], salt: int) -> None:
     one, two = prompt_of(turn(left, 64 * len(left)), salt), prompt_of(turn(right, 64 * len(right)), salt)
     for i, first in enumerate(left):
         for j, second in enumerate(right):
@@ -52,7 +52,7 @@ def test_only_leading_repeats_count_as_hits() -> None:
     assert best_hit_share(turns) == pytest.approx(2 / 9)
 
 
-def test_the_slope_is_of_the_settled_part() -> None:
+def test_the_slope_leaves_out_the_warm_up() -> None:
     rising = [(float(s), 100_000_000 + (50_000_000 if s < 20 else 0) + 1_000_000 * s) for s in range(61)]
     figures = memory(rising, 0.0, 60.0)
     assert figures is not None

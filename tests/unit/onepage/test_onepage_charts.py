@@ -1,4 +1,4 @@
-"""Laws of the drawing: axes hold their values, everything stays inside, labels do not stand on one another."""
+"""Laws of the drawing: axes hold their values, everything stays inside, labels do not overlap."""
 
 from __future__ import annotations
 

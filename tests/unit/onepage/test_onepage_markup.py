@@ -1,4 +1,4 @@
-"""Text comes back as it went in; a page asks nobody for anything and holds itself to that."""
+"""Text comes back as it went in; a page makes no requests, and its content policy forbids them."""
 
 from __future__ import annotations
 

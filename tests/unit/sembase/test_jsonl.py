@@ -78,7 +78,7 @@ def test_half_a_batch_on_a_full_disk_is_taken_back(tmp_path: Path, monkeypatch: 
     assert path.read_bytes() == b"first\nthird\n"
 
 
-def test_files_begin_anew_by_size_and_by_age_and_old_ones_go(tmp_path: Path) -> None:
+def test_files_rotate_by_size_and_by_age_and_old_ones_go(tmp_path: Path) -> None:
     kept = files(tmp_path, max_bytes=10, max_seconds=100.0, max_files=3)
     for number in range(4):
         kept.append(b"%09d\n" % number, float(number))  # each fills its file
@@ -108,7 +108,7 @@ def test_a_torn_last_line_is_cut_off(tmp_path: Path, before: bytes, after: bytes
     assert path.read_bytes() == after
 
 
-def test_a_file_somebody_writes_is_left_alone(tmp_path: Path) -> None:
+def test_a_file_that_is_being_written_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "trace-20260101T000000Z-1-0001.jsonl"
     path.write_bytes(b'{"half')
     with path.open("ab") as stream:

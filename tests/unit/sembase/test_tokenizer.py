@@ -56,7 +56,7 @@ def test_case_and_white_space_count() -> None:
         assert tokenizer.encode(changed).ids.tolist() != base
 
 
-def test_ideographs_stand_alone() -> None:
+def test_each_ideograph_is_a_token() -> None:
     assert len(open_tokenizer(None).encode("全国美国文学").ids) == 6
 
 

@@ -1,4 +1,4 @@
-"""Anonymised traces: the same cache behaviour, and nothing left of what was said, by whom or when."""
+"""Anonymised traces: the same cache behaviour, and nothing left of the texts, their authors or their times."""
 
 from __future__ import annotations
 

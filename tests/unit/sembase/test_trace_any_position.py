@@ -98,11 +98,11 @@ def texts(*prompts: str, tenants: tuple[str, ...] = ("a", "a")) -> list[TraceRec
 
 
 def test_records_are_asked_by_their_text_and_within_their_tenant(tmp_path: Path) -> None:
-    said = ("one two three four", "zero| two three four five")
+    prompts = ("one two three four", "zero| two three four five")
     path = tmp_path / "t.jsonl"
-    save_records(texts(*said), path)
+    save_records(texts(*prompts), path)
     assert what_if_any_position(path, min_repeat_tokens=3).either_tokens == 3
-    apart = texts(*said, tenants=("a", "b"))
+    apart = texts(*prompts, tenants=("a", "b"))
     assert any_position_reuse_of(apart, min_repeat_tokens=3).either_tokens == 0
 
 

@@ -1,4 +1,4 @@
-"""The chain check: found exactly where one id stands behind different blocks."""
+"""The chain check: it reports exactly the ids that follow different blocks."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_block_set_has_no_chain() -> None:
         find_unchained(trace_of([[1]]).as_block_set())
 
 
-def test_unchained_mooncake_files_are_refused_or_told_apart_by_path(tmp_path: Path) -> None:
+def test_unchained_mooncake_files_are_refused_or_distinguished_by_path(tmp_path: Path) -> None:
     path = tmp_path / "m.jsonl"
     ids = ([1, 2], [3, 2])  # block 2 hashed by itself: equal content behind different blocks
     lines = [{"timestamp": 0, "input_length": 1024, "output_length": 1, "hash_ids": row} for row in ids]

@@ -126,7 +126,7 @@ def test_a_node_is_a_tenants_content_behind_its_prefix_whatever_its_label() -> N
     trace = build_trace(
         [
             record("a", ("system", "x"), ("user", "y")),
-            record("a", ("other", "x"), ("code", "y")),  # labels are no part of what a block holds
+            record("a", ("other", "x"), ("code", "y")),  # labels are not part of what a block holds
             record("b", ("system", "x"), ("user", "y")),  # another tenant shares nothing
             record(None, ("system", "x"), ("user", "y")),  # nor does the one without a name
             record("a", ("user", "y"), ("system", "x")),  # same contents, other prefixes

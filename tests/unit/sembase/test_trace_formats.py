@@ -75,7 +75,7 @@ def test_claude_code_ids_mean_something_in_their_session_only(tmp_path: Path) ->
     assert trace.arrival_ms.tolist() == [0, 9_000, 9_000, 18_000]  # the second begins when the first has ended
 
 
-def test_claude_code_subagents_stand_where_their_times_put_them(tmp_path: Path) -> None:
+def test_claude_code_subagents_are_placed_by_their_times(tmp_path: Path) -> None:
     agent = {"t": 2.0, "type": "subagent", "tool_tokens": 0, "system_tokens": 0, "requests": [
         claude_request(0.0, [50, 51]), claude_request(5.0, [50, 51, 52], ttft=0.25)]}  # fmt: skip
     session = claude_session(claude_request(0, [1, 2]), agent, claude_request(4, [1, 2, 3]))
@@ -86,7 +86,7 @@ def test_claude_code_subagents_stand_where_their_times_put_them(tmp_path: Path) 
     assert np.isnan(trace.observed_ttft_ms[:3]).all()
 
 
-def test_claude_code_labels_are_told_from_what_each_turn_added(tmp_path: Path) -> None:
+def test_claude_code_labels_follow_from_what_each_turn_added(tmp_path: Path) -> None:
     session = claude_session(
         claude_request(0, [1, 2, 3]),
         claude_request(1, list(range(1, 9)), input_types=["tool_result"]),  # 130 answered tokens: three blocks

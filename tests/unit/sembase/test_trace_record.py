@@ -13,7 +13,7 @@ BLOCK: dict[str, Any] = {"semantic_type": "user", "token_count": 3, "text": "a b
 RECORD: dict[str, Any] = {"request_id": "r1", "timestamp_ms": 5, "blocks": [BLOCK]}
 
 
-def test_what_is_not_said_is_unknown_and_never_zero() -> None:
+def test_a_missing_field_is_unknown_and_never_zero() -> None:
     record = parse_record(RECORD, "here")
     assert record == TraceRecord("r1", 5.0, (TraceBlock("user", 3, text="a b c"),))
     assert record.observed_ttft_ms is None

@@ -63,7 +63,7 @@ def test_replicas_in_every_way_of_writing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("around", "said"),
+    ("around", "message"),
     [
         ({"SEMGATE_PROT": "1"}, "SEMGATE_PROT is not a setting of semgate; the nearest is SEMGATE_PORT"),
         ({"SEMANTICKV_REPLICA": "x"}, "the nearest is SEMANTICKV_REPLICAS"),
@@ -73,14 +73,14 @@ def test_replicas_in_every_way_of_writing(tmp_path: Path) -> None:
         ({"SEMANTICKV_UPSTREAM_BASE_URL": "localhost:1"}, "expected a URL such as"),
     ],
 )
-def test_what_is_wrong_is_named(around: dict[str, str], said: str) -> None:
-    with pytest.raises(ConfigurationError) as told:
+def test_what_is_wrong_is_named(around: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
         load(ProxySettings, None, around)
-    assert said in str(told.value)
+    assert message in str(refused.value)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("[router]\nprot = 1\n", "unknown key router.prot; the nearest is port"),
         ("[rooter]\n", "unknown table [rooter]; known: [proxy] and [router]"),
@@ -90,10 +90,10 @@ def test_what_is_wrong_is_named(around: dict[str, str], said: str) -> None:
         ("[router]\nreplicas = [{name = 'x'}]\n", "a replica with its url"),
     ],
 )
-def test_a_wrong_file_is_refused_whole(text: str, said: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError) as told:
+def test_a_wrong_file_is_refused_whole(text: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError) as refused:
         load(RouterSettings, None, {}, toml(tmp_path, text))
-    assert said in str(told.value)
+    assert message in str(refused.value)
 
 
 def test_the_seeds_variables_are_kept_and_each_variable_has_one_meaning() -> None:

@@ -1,4 +1,4 @@
-"""Listens to the engine's own KV events beside a test: which exact blocks it told the world about."""
+"""Listens to the engine's own KV events beside a test: which exact blocks it announced."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SCRIPT = Path(__file__).with_name("announced_blocks.py")
 
 
 class Announcements:
-    """What was heard so far, in order."""
+    """What was received so far, in order."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -46,9 +46,9 @@ def listening(endpoint: str) -> Iterator[Announcements]:
                 [str(python_of(vllm.RECIPE)), "-P", str(SCRIPT), endpoint], stdout=output, env=clean_environment({})
             )
         try:
-            heard = Announcements(path)
-            wait_until(lambda: bool(heard.all()), "the listener did not start")
-            yield heard
+            announcements = Announcements(path)
+            wait_until(lambda: bool(announcements.all()), "the listener did not start")
+            yield announcements
         finally:
             process.kill()
             process.wait()

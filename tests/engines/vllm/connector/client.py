@@ -75,12 +75,12 @@ class Reply:
 
     @property
     def loaded_tokens(self) -> int:
-        """What the runs brought, including what was computed after all."""
+        """Tokens of all runs, including those that were recomputed."""
         return sum(int(run["length"]) for run in self.semblend["runs"])
 
     @property
     def kept_tokens(self) -> int:
-        """What is left of it beside the share that was to be computed after all: what must be told as reused."""
+        """Loaded tokens without the fraction to recompute: what must be reported as reused."""
         return self.loaded_tokens - int((self.semblend["compute_share"] or 0.0) * self.loaded_tokens)
 
 

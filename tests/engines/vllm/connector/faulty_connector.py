@@ -3,7 +3,7 @@
 ``lookup`` raises before anything happened, ``lookup_late`` after the claim was made; likewise ``allocate`` and
 ``allocate_late``, ``finish`` and ``finish_late``. ``store_missing`` and ``store_truncated`` harm the donor itself.
 ``rope:N`` and ``rows_of_others`` raise nothing: keys are moved N positions further than the plan says, or the rows of a
-donor are those of its neighbours. Nobody notices but the check of loads and the guard.
+donor are those of its neighbours. Only the check of loads and the guard notice.
 """
 
 from __future__ import annotations

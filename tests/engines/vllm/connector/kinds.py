@@ -12,7 +12,7 @@ BYTES_PER_TOKEN: Final = 46_080  # SmolLM2-135M in float32: 30 layers of 3 heads
 MAIN: Final = "main"
 
 FAULTY: Final = "faulty"
-FAULTY_BLOCKS: Final = 12  # few enough that somebody else's KV is soon in blocks that were given back
+FAULTY_BLOCKS: Final = 12  # few enough that another request's KV is soon in blocks that were given back
 
 CROWDED: Final = "crowded"
 CROWDED_HOST_BYTES: Final = 128 << 20

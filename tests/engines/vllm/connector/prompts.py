@@ -9,7 +9,8 @@ from pathlib import Path
 
 from tests.engines.vllm.connector.client import Client
 
-RUNNING_TEXT = Path(__file__).resolve().parents[2] / "running_text.txt"  # of its own: a new page is no new test
+# A text of the tests' own, so that a new page of the documentation does not change them.
+RUNNING_TEXT = Path(__file__).resolve().parents[2] / "running_text.txt"
 BLOCK_TOKENS = 128  # what the CPU backend uses unless told otherwise
 QUESTION = "\n\nQuestion: what does the text above say, in one sentence?\nAnswer:"
 
@@ -39,7 +40,7 @@ def read_texts(client: Client) -> Texts:
 
 
 def opening(seed: int) -> str:
-    """A preamble nobody else uses, so that nothing behind it is an exact prefix of anything."""
+    """A preamble that no other prompt uses, so that nothing after it is an exact prefix of anything."""
     chosen = random.Random(seed).sample(
         ["careful", "brief", "curious", "plain", "honest", "quick", "patient", "sober", "friendly", "strict"], 4
     )

@@ -1,10 +1,11 @@
 """200 requests at once on a cache far too small for them, some of them given up by their clients.
 
-What must hold afterwards: nobody got an error, no block and no byte is left behind, and whoever was not blended got
-what the same engine says when asked alone. (Not the engine without any connector: vLLM computes other last bits as soon
-as one is configured, its own example connector included.) Batches are composed by chance, and sums of decoding
-depend on them, so texts are held together token by token: at the first difference the engine's own two candidates must
-be nearly tied, and up to there the likelihoods agree as far as a crowd without any reuse agrees with itself alone.
+What must hold afterwards: no client got an error, no block and no byte is left behind, and requests that were not
+blended got what the same engine answers when asked alone. (Not the engine without any connector: vLLM computes other
+last bits as soon as one is configured, its own example connector included.) Batches are composed by chance, and sums of
+decoding depend on them, so texts are held together token by token: at the first difference the engine's own two
+candidates must be nearly tied, and up to there the likelihoods agree as far as a crowd without any reuse agrees with
+itself alone.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ def crowd(server: ConnectorServer, texts: Texts) -> Crowd:
     return let_loose(client, requests(texts, random.Random(0)), seed=1)
 
 
-def test_nobody_gets_an_error(crowd: Crowd, server: ConnectorServer) -> None:
+def test_no_client_gets_an_error(crowd: Crowd, server: ConnectorServer) -> None:
     assert crowd.errors == []
     assert crowd.given_up >= REQUESTS // 10
     assert len(crowd.replies) + crowd.given_up == REQUESTS
@@ -131,9 +132,8 @@ def test_it_was_a_crowd(crowd: Crowd, server: ConnectorServer) -> None:
 
 def test_usage_is_truthful_in_the_crowd_too(crowd: Crowd) -> None:
     for _, reply in crowd.replies:
-        said = reply.semblend
-        assert said["reused_tokens"] == reply.kept_tokens
-        assert reply.cached_tokens >= said["reused_tokens"]
+        assert reply.semblend["reused_tokens"] == reply.kept_tokens
+        assert reply.cached_tokens >= reply.semblend["reused_tokens"]
         assert reply.cached_tokens < reply.prompt_tokens
 
 
@@ -142,7 +142,7 @@ def test_no_block_and_no_byte_is_left_behind(crowd: Crowd, server: ConnectorServ
     assert crowd.replies
     wait_until(lambda: client.metrics()["vllm:num_requests_running"] == 0, "requests run on without clients")
     wait_until(lambda: client.metrics()["vllm:kv_cache_usage_perc"] == 0.0, "blocks are still in use")
-    client.reset()  # refused as long as anybody holds a block
+    client.reset()  # refused as long as a block is held
     assert [event for event in server.events() if isinstance(event, FaultContained)] == []
     held = client.metrics()["vllm:semblend_host_bytes"]
     assert 0 < held <= CROWDED_HOST_BYTES
@@ -169,9 +169,9 @@ def test_who_was_not_blended_got_what_the_engine_says_when_asked_alone(crowd: Cr
     ours = [reply for _, reply in served]
     for measure in (first_difference, furthest):
         noise, seen = ordered(measure, crowded, alone), ordered(measure, ours, alone)
-        said = f"{measure.__name__}: {middle(seen):.3f}..{seen[-1]:.3f}, plain {middle(noise):.3f}..{noise[-1]:.3f}"
-        assert middle(seen) <= middle(noise) + ROUNDING, said
-        assert seen[-1] < WRONG_ANSWER, said
+        summary = f"{measure.__name__}: {middle(seen):.3f}..{seen[-1]:.3f}, plain {middle(noise):.3f}..{noise[-1]:.3f}"
+        assert middle(seen) <= middle(noise) + ROUNDING, summary
+        assert seen[-1] < WRONG_ANSWER, summary
 
 
 def ordered(measure: Callable[[Reply, Reply], float], ours: Sequence[Reply], theirs: Sequence[Reply]) -> list[float]:
@@ -185,8 +185,8 @@ def middle(ordered: Sequence[float]) -> float:
 def furthest(reply: Reply, alone: Reply) -> float:
     """The largest difference of likelihoods up to the first differing token, and how far that was from a tie."""
     largest = 0.0
-    for said, expected, likely, stock in zip(reply.tokens, alone.tokens, reply.top, alone.top, strict=True):
+    for token, expected, likely, stock in zip(reply.tokens, alone.tokens, reply.top, alone.top, strict=True):
         largest = max(largest, largest_difference(likely, stock))
-        if said != expected:
-            return max(largest, stock[expected] - stock.get(said, float("-inf")))
+        if token != expected:
+            return max(largest, stock[expected] - stock.get(token, float("-inf")))
     return largest

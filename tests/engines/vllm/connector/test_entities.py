@@ -113,6 +113,6 @@ def test_with_two_donors_each_entity_comes_from_the_document_that_has_it(server:
     reply = client.ask(Ask(mixed.tokens, salt=salt, capture=False))
     assert reply.outcome == "backend_materialized_reuse"
     assert check(reply, mixed, donors) > len(mixed.tokens) // 3
-    of_nobody = mixed.swapped(*donors.values())
-    assert len(of_nobody) >= len(CITRON[4:])
-    assert not positions(reply) & of_nobody
+    of_neither = mixed.swapped(*donors.values())
+    assert len(of_neither) >= len(CITRON[4:])
+    assert not positions(reply) & of_neither

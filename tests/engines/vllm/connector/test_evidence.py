@@ -31,7 +31,7 @@ REUSED = "backend_materialized_reuse"
 
 
 @pytest.fixture
-def told(server: ConnectorServer, texts: Texts) -> tuple[Reply, Reply]:
+def donor_and_recipient(server: ConnectorServer, texts: Texts) -> tuple[Reply, Reply]:
     """A donor and the recipient blended from it; asked once per test, in the same tenant but behind new openings."""
     client = server.client
     seed = len(server.event_lines())
@@ -43,8 +43,10 @@ def told(server: ConnectorServer, texts: Texts) -> tuple[Reply, Reply]:
     return donor, recipient
 
 
-def test_events_come_in_the_order_in_which_things_happened(server: ConnectorServer, told: tuple[Reply, Reply]) -> None:
-    donor, recipient = told
+def test_events_come_in_the_order_in_which_things_happened(
+    server: ConnectorServer, donor_and_recipient: tuple[Reply, Reply]
+) -> None:
+    donor, recipient = donor_and_recipient
     lines = server.event_lines()
     assert [line.sequence for line in lines] == list(range(len(lines)))
     assert {line.engine for line in lines} == {"vllm"}
@@ -69,18 +71,20 @@ def test_events_come_in_the_order_in_which_things_happened(server: ConnectorServ
     assert lookup.prompt_tokens == recipient.prompt_tokens
 
 
-def test_the_client_is_told_what_the_backend_confirmed(server: ConnectorServer, told: tuple[Reply, Reply]) -> None:
-    donor, recipient = told
-    said = recipient.semblend
+def test_the_client_receives_what_the_backend_confirmed(
+    server: ConnectorServer, donor_and_recipient: tuple[Reply, Reply]
+) -> None:
+    donor, recipient = donor_and_recipient
+    provenance = recipient.semblend
     materialized = server.events_of(recipient)[-1]
     assert isinstance(materialized, Materialized)
-    assert said["evidence"] == "backend_confirmed"
-    assert said["compute_share"] == 0.0, "by default, of so little"
-    assert said["reused_tokens"] == materialized.reused_tokens == recipient.kept_tokens
-    assert said["computed_tokens"] == materialized.computed_tokens
-    assert said["prompt_tokens"] == recipient.prompt_tokens
-    assert said["reason"] is None
-    assert recipient.cached_tokens == said["exact_prefix_tokens"] + said["reused_tokens"]
+    assert provenance["evidence"] == "backend_confirmed"
+    assert provenance["compute_share"] == 0.0, "by default, of so little"
+    assert provenance["reused_tokens"] == materialized.reused_tokens == recipient.kept_tokens
+    assert provenance["computed_tokens"] == materialized.computed_tokens
+    assert provenance["prompt_tokens"] == recipient.prompt_tokens
+    assert provenance["reason"] is None
+    assert recipient.cached_tokens == provenance["exact_prefix_tokens"] + provenance["reused_tokens"]
     assert donor.semblend["outcome"] == "cold_fallback"
     assert donor.cached_tokens == donor.reused_tokens == 0
 
@@ -120,8 +124,8 @@ def test_the_exact_cache_is_preferred(server: ConnectorServer, texts: Texts) -> 
     assert again.reused_tokens == 0
 
 
-def test_the_documented_lines_are_in_the_log(server: ConnectorServer, told: tuple[Reply, Reply]) -> None:
-    donor, recipient = told
+def test_the_documented_lines_are_in_the_log(server: ConnectorServer, donor_and_recipient: tuple[Reply, Reply]) -> None:
+    donor, recipient = donor_and_recipient
     log = server.log
     donor_id = donor.semblend["donor_id"]
     registered, materialized = server.events_of(donor)[-1], server.events_of(recipient)[-1]
@@ -140,7 +144,9 @@ def test_the_documented_lines_are_in_the_log(server: ConnectorServer, told: tupl
     assert log.count("SemBlend is ready: self-test passed") == 1
 
 
-def test_the_figures_on_metrics_are_the_sums_of_the_events(server: ConnectorServer, told: tuple[Reply, Reply]) -> None:
+def test_the_figures_on_metrics_are_the_sums_of_the_events(
+    server: ConnectorServer, donor_and_recipient: tuple[Reply, Reply]
+) -> None:
     def differing() -> dict[str, tuple[float, float]]:
         """Metric by metric: shown, and summed up from the stream. What the last step did is shown by the next one."""
         server.client.ask(Ask([1, 2, 3], salt="flush"))

@@ -1,4 +1,4 @@
-"""The exact cache stays exact: nothing a blended request wrote is ever served, or announced, as anybody's prefix.
+"""The exact cache stays exact: nothing a blended request wrote is ever served, or announced, as a prefix.
 
 Every test is a tenant of its own, so no cache has to be emptied between them. A prompt asked with ``reuse`` false and
 nothing of it in the exact cache is computed by the engine alone: that is the cold answer everything is held against.
@@ -59,7 +59,7 @@ def test_after_a_blend_the_prompt_has_no_exact_tokens_and_the_cold_answer(
     assert first_difference(exact, cold) <= SPLIT_NOISE
 
 
-def test_while_a_blend_is_generating_nobody_sees_its_blocks(server: ConnectorServer, texts: Texts) -> None:
+def test_while_a_blend_is_generating_no_other_request_sees_its_blocks(server: ConnectorServer, texts: Texts) -> None:
     salt, client = "during", server.client
     document = texts.passage(0, 400)
     over = len(texts.question(document, opening(3))) % BLOCK_TOKENS
@@ -67,10 +67,10 @@ def test_while_a_blend_is_generating_nobody_sees_its_blocks(server: ConnectorSer
     server.wait_for_donor(client.ask(Ask(document, salt=salt)))
     recipient = texts.question(document, opening(3))
     stream = client.stream(Ask(recipient, max_tokens=BLOCK_TOKENS + 100, salt=salt, capture=False))
-    said: list[int] = []
-    while len(said) < BLOCK_TOKENS + 2:
-        said += [token_id(name) for choice in next(stream)["choices"] for name in choice["logprobs"]["tokens"]]
-    probe = client.ask(Ask([*recipient, *said], salt=salt, reuse=False, capture=False))
+    generated: list[int] = []
+    while len(generated) < BLOCK_TOKENS + 2:
+        generated += [token_id(name) for choice in next(stream)["choices"] for name in choice["logprobs"]["tokens"]]
+    probe = client.ask(Ask([*recipient, *generated], salt=salt, reuse=False, capture=False))
     assert probe.cached_tokens == 0
     rest = list(stream)
     assert cached_tokens(rest[-1]["usage"]) > len(document) * 3 // 4, "it was a blend"
@@ -125,30 +125,34 @@ def test_the_engine_announces_no_block_of_a_blend(server: ConnectorServer, texts
     document = texts.passage(0, 400)
     recipient = texts.question(document, opening(8))
     client.reset()  # from here on, every block in the cache is announced to the listener
-    with listening(server.kv_events_endpoint) as heard:
+    with listening(server.kv_events_endpoint) as announcements:
         numbers = itertools.count()
 
-        def is_heard() -> bool:
+        def is_received() -> bool:
             client.ask(Ask(texts.passage(0, BLOCK_TOKENS + 1), salt=f"heard-{next(numbers)}", capture=False))
-            return len(heard.all()) > 1
+            return len(announcements.all()) > 1
 
-        wait_until(is_heard, "the engine did not find its listener")
+        wait_until(is_received, "the engine did not find its listener")
         server.wait_for_donor(client.ask(Ask(document, salt=salt)))
         wait_until(
-            lambda: blocks_of(document) <= heard.stored_blocks(BLOCK_TOKENS), "the donor's own blocks are announced"
+            lambda: blocks_of(document) <= announcements.stored_blocks(BLOCK_TOKENS),
+            "the donor's own blocks are announced",
         )
         blended = client.ask(Ask(recipient, max_tokens=150, salt=salt, capture=False))
         assert blended.outcome == REUSED
         other = texts.passage(2000, 300)
         client.ask(Ask(other, salt=salt, capture=False))
-        wait_until(lambda: blocks_of(other) <= heard.stored_blocks(BLOCK_TOKENS), "a later cold request is announced")
+        wait_until(
+            lambda: blocks_of(other) <= announcements.stored_blocks(BLOCK_TOKENS), "a later cold request is announced"
+        )
         whole = [*recipient, *blended.tokens]
-        assert blocks_of(whole).isdisjoint(heard.stored_blocks(BLOCK_TOKENS))
+        assert blocks_of(whole).isdisjoint(announcements.stored_blocks(BLOCK_TOKENS))
         client.ask(Ask(recipient, salt=salt, reuse=False, capture=False))
         wait_until(
-            lambda: blocks_of(recipient) <= heard.stored_blocks(BLOCK_TOKENS), "the same, computed cold, is announced"
+            lambda: blocks_of(recipient) <= announcements.stored_blocks(BLOCK_TOKENS),
+            "the same, computed cold, is announced",
         )
-        announced = heard.all()
+        announced = announcements.all()
     stored: set[str] = set()
     for event in announced:
         if event["type"] == "BlockStored":

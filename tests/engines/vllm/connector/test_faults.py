@@ -25,7 +25,7 @@ _seeds = itertools.count(100)
 
 
 @pytest.fixture
-def healed(server: ConnectorServer) -> ConnectorServer:
+def intact(server: ConnectorServer) -> ConnectorServer:
     server.set_fault()
     return server
 
@@ -62,25 +62,25 @@ def counted_faults(client: Client, stage: str) -> float:
     ],
 )
 def test_a_blend_that_breaks_gives_the_cold_answer(
-    healed: ConnectorServer, texts: Texts, fault: str, stage: str
+    intact: ConnectorServer, texts: Texts, fault: str, stage: str
 ) -> None:
-    client, salt = healed.client, f"broken-{fault}"
+    client, salt = intact.client, f"broken-{fault}"
     document = texts.passage(0, 300)
-    healed.wait_for_donor(client.ask(Ask(document, salt=salt)))
+    intact.wait_for_donor(client.ask(Ask(document, salt=salt)))
     prompt = recipient_of(texts, document)
     cold = cold_answer(client, prompt)
     before = counted_faults(client, stage)
 
-    healed.set_fault(fault)
+    intact.set_fault(fault)
     broken = client.ask(Ask(prompt, max_tokens=4, salt=salt, capture=False))
-    healed.set_fault()
+    intact.set_fault()
     assert broken.reused_tokens == 0
     assert broken.semblend["runs"] == []
     assert broken.semblend["reason"] == "internal_error"
-    assert broken.cached_tokens == 0, "usage does not claim what was computed after all"
+    assert broken.cached_tokens == 0, "usage does not claim what the engine computed"
     assert first_difference(broken, cold) <= SPLIT_NOISE
-    contained = faults(healed, broken)
-    assert contained[0].stage == stage  # a broken order is heard of once more from the workers
+    contained = faults(intact, broken)
+    assert contained[0].stage == stage  # workers report a broken command once more
     if fault in ("rope:1", "rows_of_others"):  # nothing was raised: what was loaded is not what the model has there
         assert "of the first layer at position" in contained[0].error
     elif not fault.startswith("store"):
@@ -99,37 +99,37 @@ def test_a_blend_that_breaks_gives_the_cold_answer(
 
 
 @pytest.mark.parametrize("fault", ["capture", "capture_begin"])
-def test_a_capture_that_breaks_leaves_no_donor(healed: ConnectorServer, texts: Texts, fault: str) -> None:
-    client, salt = healed.client, f"uncaptured-{fault}"
+def test_a_capture_that_breaks_leaves_no_donor(intact: ConnectorServer, texts: Texts, fault: str) -> None:
+    client, salt = intact.client, f"uncaptured-{fault}"
     document = texts.passage(700, 300)
     before = counted_faults(client, "capture")
-    healed.set_fault(fault)
+    intact.set_fault(fault)
     reply = client.ask(Ask(document, max_tokens=4, salt=salt))
-    wait_until(lambda: bool(faults(healed, reply)), "the capture broke unnoticed")
-    healed.set_fault()
-    assert [event.stage for event in faults(healed, reply)] == ["capture"]
+    wait_until(lambda: bool(faults(intact, reply)), "the capture broke unnoticed")
+    intact.set_fault()
+    assert [event.stage for event in faults(intact, reply)] == ["capture"]
     assert first_difference(reply, cold_answer(client, document)) <= SPLIT_NOISE
     missed = client.ask(Ask(recipient_of(texts, document), max_tokens=4, salt=salt))
     assert missed.outcome == "cold_fallback"
     assert missed.semblend["reason"] == "no_candidate"
     assert counted_faults(client, "capture") > before
     # The request that found nothing was captured in its turn, without a fault.
-    healed.wait_for_donor(missed)
+    intact.wait_for_donor(missed)
     assert client.ask(Ask(recipient_of(texts, document), salt=salt, capture=False)).outcome == REUSED
 
 
 @pytest.mark.parametrize("fault", ["arrive", "finish", "finish_late", "orders", "news"])
-def test_a_fault_beside_the_load_costs_at_most_the_reuse(healed: ConnectorServer, texts: Texts, fault: str) -> None:
-    client, salt = healed.client, f"beside-{fault}"
+def test_a_fault_beside_the_load_costs_at_most_the_reuse(intact: ConnectorServer, texts: Texts, fault: str) -> None:
+    client, salt = intact.client, f"beside-{fault}"
     document = texts.passage(1300, 300)
-    healed.wait_for_donor(client.ask(Ask(document, salt=salt)))
+    intact.wait_for_donor(client.ask(Ask(document, salt=salt)))
     prompt = recipient_of(texts, document)
-    before = len([e for e in healed.events() if isinstance(e, FaultContained)])
-    healed.set_fault(fault)
+    before = len([e for e in intact.events() if isinstance(e, FaultContained)])
+    intact.set_fault(fault)
     reply = client.ask(Ask(prompt, max_tokens=4, salt=salt, capture=False))
-    healed.set_fault()
+    intact.set_fault()
     assert len(reply.tokens) == 4
-    stages = [e.stage for e in healed.events() if isinstance(e, FaultContained)][before:]
+    stages = [e.stage for e in intact.events() if isinstance(e, FaultContained)][before:]
     assert fault.removesuffix("_late") in stages
     # Whether it was blended or not, nothing approximate may be in the exact cache now.
     after = client.ask(Ask(prompt, max_tokens=4, salt=salt, reuse=False, capture=False))
@@ -140,13 +140,13 @@ def test_a_fault_beside_the_load_costs_at_most_the_reuse(healed: ConnectorServer
 
 
 @pytest.mark.parametrize("fault", ["finish", "finish_late", "orders_late"])
-def test_a_donor_whose_end_breaks_is_either_whole_or_gone(healed: ConnectorServer, texts: Texts, fault: str) -> None:
-    """The engine takes the blocks back at once: a copy made of them later would be of somebody else's KV."""
-    client, salt = healed.client, f"donor-{fault}"
+def test_a_donor_whose_end_breaks_is_either_whole_or_gone(intact: ConnectorServer, texts: Texts, fault: str) -> None:
+    """The engine takes the blocks back at once: a copy made of them later would be of another request's KV."""
+    client, salt = intact.client, f"donor-{fault}"
     document = texts.passage(1900, 300)
-    healed.set_fault(fault)
+    intact.set_fault(fault)
     client.ask(Ask(document, salt=salt))
-    healed.set_fault()
+    intact.set_fault()
     for number in range(FAULTY_BLOCKS // 4):  # new owners of those blocks
         client.ask(Ask(texts.passage(2500, 4 * BLOCK_TOKENS), salt=f"{salt}-{number}", capture=False))
     prompt = recipient_of(texts, document)
@@ -157,8 +157,8 @@ def test_a_donor_whose_end_breaks_is_either_whole_or_gone(healed: ConnectorServe
     client.reset()  # refused as long as a block is held
 
 
-def test_after_all_this_no_block_is_held(healed: ConnectorServer) -> None:
-    """A reset succeeds only when no block is held by anybody."""
-    healed.client.reset(donors=True)
-    wait_until(lambda: healed.client.metrics()["vllm:kv_cache_usage_perc"] == 0.0, "blocks are still in use")
-    assert healed.client.is_healthy()
+def test_after_these_faults_no_block_is_held(intact: ConnectorServer) -> None:
+    """A reset succeeds only when no block is held."""
+    intact.client.reset(donors=True)
+    wait_until(lambda: intact.client.metrics()["vllm:kv_cache_usage_perc"] == 0.0, "blocks are still in use")
+    assert intact.client.is_healthy()

@@ -42,7 +42,7 @@ REUSED = "backend_materialized_reuse"
 DOCUMENT_TOKENS = 500
 SANE_KL = 0.2  # of a sound blend's answer; broken ones have 0.1 to 1.3
 OFF = f"guard_off:{PlanShape.NEW_INSTRUCTION.value}"
-MOST_CHECKS = 16
+MAX_CHECKS = 16
 COMMAND = ("-c", "import sys; from semblend.cli.main import main; sys.exit(main())")
 
 
@@ -76,15 +76,15 @@ def prose(guarded: ConnectorServer) -> Texts:
 
 @pytest.fixture(scope="module")
 def calibrated(guarded: ConnectorServer, folder: Path) -> tuple[Path, str]:
-    """The file ``semblend calibrate`` wrote, and what it said. One item a class: enough to see that it works."""
+    """The file ``semblend calibrate`` wrote, and what it printed. One item a class: enough to see that it works."""
     texts, out = folder / "texts.txt", folder / "calibration.json"
     texts.write_text("\n".join(path.read_text(encoding="utf-8") for path in sorted(DOCUMENTS.glob("*.md"))))
-    said = semblend(
+    done = semblend(
         *("calibrate", "--model", str(MODEL), "--server", guarded.server.base_url, "--texts", str(texts)),
         *("--items", "1", "--quantile", "0.5", "--keep-observations", str(folder / "seen.jsonl"), "--out", str(out)),
     )
-    assert said.returncode == 0, said.stderr
-    return out, said.stdout
+    assert done.returncode == 0, done.stderr
+    return out, done.stdout
 
 
 DOCUMENTS = SRC.parent / "docs" / "guides"
@@ -197,7 +197,7 @@ def test_wrongly_moved_keys_turn_their_class_off_until_it_is_reset(
     async def act() -> None:
         async with proxy_process(guarded.server.base_url, tmp_path, *guard_flags(path)) as (port, _):
             guarded.set_fault("rope:64")
-            for number in range(MOST_CHECKS):
+            for number in range(MAX_CHECKS):
                 assert (await asked(port, traffic.recipient(number))).outcome == REUSED
                 if (await counted(port, "checked", number + 1))["turned_off"]:
                     break
@@ -234,8 +234,8 @@ _numbers = iter(range(1_000, 2_000))
 
 def decline(server: ConnectorServer, traffic: Traffic) -> str | None:
     """Why the next recipient was not blended; a prompt of its own each time, or it would be an exact prefix."""
-    said: str | None = server.client.ask(traffic.recipient(next(_numbers))).semblend["reason"]
-    return said
+    reason: str | None = server.client.ask(traffic.recipient(next(_numbers))).semblend["reason"]
+    return reason
 
 
 def declined_metric() -> str:
@@ -250,14 +250,14 @@ def request_ids(server: ConnectorServer) -> set[str]:
 
 
 def test_calibrate_measures_every_class_on_the_server(calibrated: tuple[Path, str], folder: Path) -> None:
-    out, said = calibrated
+    out, printed = calibrated
     calibration = decode_prediction(out.read_text())
-    assert set(calibration.laws) == set(PlanShape), said
+    assert set(calibration.laws) == set(PlanShape), printed
     assert 0.0 <= calibration.kl_floor < SANE_KL
     seen = decode_observations((folder / "seen.jsonl").read_text().splitlines(), "seen")
     assert {each.fraction for each in seen} == {0.0, 0.1, 0.2, 0.4}
     assert len(seen) == 4 * len(PlanShape)
-    assert "not measured on this model" in said, "the curve by depth is a preset, and the command says so"
+    assert "not measured on this model" in printed, "the curve by depth is a preset, and the command says so"
 
 
 def test_the_gate_spends_the_smallest_budget_or_declines(calibrated: tuple[Path, str]) -> None:
@@ -279,7 +279,7 @@ def test_the_gate_spends_the_smallest_budget_or_declines(calibrated: tuple[Path,
         assert reply.semblend["compute_share"] == pytest.approx(wanted)
         assert reply.semblend["predicted_kl"] <= ceiling
         loaded = sum(run["length"] for run in reply.semblend["runs"])
-        assert loaded - reply.reused_tokens == pytest.approx(wanted * loaded, abs=2), "what was computed after all"
+        assert loaded - reply.reused_tokens == pytest.approx(wanted * loaded, abs=2), "the recomputed tokens"
 
         # Behind so much foreign text the risk is larger than anything that was measured.
         far = Ask([*prose.passage(20_000, 600), *sections[0]], salt="gate", capture=False)

@@ -46,10 +46,10 @@ def test_equal_text_of_another_tenant_is_cold(
         assert reply.outcome == "cold_fallback"
         assert reply.semblend["reason"] == "no_candidate"
         assert donor_id not in json.dumps(reply.body)
-        told = [asdict(event) for event in server.events_of(reply)]
-        assert told, "the stream has the stranger's look-up"
-        assert donor_id not in json.dumps(told)
-    assert first_difference(foreign, cold) == 0.0, "computed as if nobody had been there before"
+        reported = [asdict(event) for event in server.events_of(reply)]
+        assert reported, "the stream has the stranger's look-up"
+        assert donor_id not in json.dumps(reported)
+    assert first_difference(foreign, cold) == 0.0, "computed as if no request had come before"
     assert foreign_s > COLD_CLASS * cold_s, (foreign_s, cold_s, own_s)
     assert own_s < COLD_CLASS * cold_s, (own_s, cold_s)
 

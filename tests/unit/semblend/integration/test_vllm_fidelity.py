@@ -75,10 +75,10 @@ def test_the_budget_of_the_calibration_becomes_that_of_the_plan() -> None:
     assert selection is not None
     assert selection.fraction == plan.recompute_fraction > 0.0
     record.plan, record.runs, record.is_accepted, record.is_confirmed = plan, plan.runs, True, True
-    told = provenance(record, is_confirmed=True, select=POLICY)
-    assert told["class"] == "new_instruction"
-    assert 0.0 < told["context_risk"] < 1.0
-    assert (told["compute_share"], told["predicted_kl"]) == (plan.recompute_fraction, pytest.approx(0.02))
+    reported = provenance(record, is_confirmed=True, select=POLICY)
+    assert reported["class"] == "new_instruction"
+    assert 0.0 < reported["context_risk"] < 1.0
+    assert (reported["compute_share"], reported["predicted_kl"]) == (plan.recompute_fraction, pytest.approx(0.02))
 
 
 def test_a_plan_without_a_budget_gets_the_deployments_own() -> None:
@@ -107,8 +107,8 @@ def test_what_another_policy_chose_has_no_prediction() -> None:
     record.plan, record.runs, record.is_accepted, record.is_confirmed = plan, plan.runs, True, True
     for chose, predicted in ((POLICY, plan.predicted_kl), ("first", None), (None, plan.predicted_kl)):
         record.selected_by = chose
-        told = provenance(record, is_confirmed=True, select=POLICY)
-        assert (told["selected_by"], told["predicted_kl"]) == (chose, predicted)
+        reported = provenance(record, is_confirmed=True, select=POLICY)
+        assert (reported["selected_by"], reported["predicted_kl"]) == (chose, predicted)
 
 
 @pytest.mark.parametrize("can", [replace(ABLE, ranks=2), replace(ABLE, sparse_forward=False)])
@@ -135,9 +135,9 @@ def test_chosen_tokens_are_computed_not_reused() -> None:
         plan.max_recomputed_tokens,
         plan.computed_tokens + plan.max_recomputed_tokens,
     )
-    told = provenance(record, is_confirmed=True, select=POLICY)
-    assert told["reused_tokens"] + told["computed_tokens"] == plan.claimed_tokens
-    assert told["reused_tokens"] == plan.reused_tokens - int(0.25 * plan.reused_tokens)
+    reported = provenance(record, is_confirmed=True, select=POLICY)
+    assert reported["reused_tokens"] + reported["computed_tokens"] == plan.claimed_tokens
+    assert reported["reused_tokens"] == plan.reused_tokens - int(0.25 * plan.reused_tokens)
 
 
 def test_a_class_is_off_for_the_model_it_drifts_in() -> None:

@@ -41,7 +41,7 @@ def test_a_deployment_knows_everything_but_the_tenant() -> None:
     assert namespace.lora is None
 
 
-def test_a_layout_nobody_probed_is_unknown() -> None:
+def test_a_layout_that_was_not_probed_is_unknown() -> None:
     assert deployment_namespace(config(), None).kv_layout is UNKNOWN
 
 
@@ -111,7 +111,7 @@ def test_a_changed_configuration_is_another_model_and_other_files_are_not(checkp
     assert base(model__model=str(checkpoint)).model != before.model
 
 
-def test_a_directory_by_another_name_is_told_by_where_it_leads(checkpoint: Path, tmp_path_factory: Any) -> None:
+def test_a_link_to_a_directory_is_known_by_its_target(checkpoint: Path, tmp_path_factory: Any) -> None:
     link = tmp_path_factory.mktemp("link") / "model"
     link.symlink_to(checkpoint)
     assert str(checkpoint.resolve()) in str(base(model__model=str(link)).model)
@@ -153,5 +153,5 @@ def test_an_adapter_is_its_name_id_and_path(other: object | None) -> None:
         adapter(load_inplace=True),
     ],
 )
-def test_an_adapter_that_cannot_be_told_apart_is_unknown(lora: object) -> None:
+def test_an_adapter_that_cannot_be_identified_is_unknown(lora: object) -> None:
     assert of_request(lora=lora).unknown_components() == ("lora",)

@@ -54,7 +54,7 @@ def test_the_verified_architectures(architecture: str) -> None:
         {"hf__no_rope_layers": [1] * 30},
     ],
 )
-def test_what_does_not_stand_in_the_way(changes: dict[str, Any]) -> None:
+def test_what_is_not_an_obstacle(changes: dict[str, Any]) -> None:
     found = verdict(**changes)
     assert found.usable, found.reason
 

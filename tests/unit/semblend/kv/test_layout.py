@@ -230,7 +230,7 @@ def test_elements_are_only_moved_together_where_they_always_lie_together() -> No
     assert StridedMap(4, (3, 8), (1, 4)).widened(2) is None
 
 
-def test_an_element_that_is_never_stored_is_told_apart_from_old_content() -> None:
+def test_an_element_that_is_never_stored_is_distinguished_from_old_content() -> None:
     engine = FakeEngine(np.arange(96), (4, 2, 6), 1, torch.float32)
 
     def write_all_but_one(keys: torch.Tensor, values: torch.Tensor, slots: torch.Tensor) -> None:

@@ -78,7 +78,7 @@ def test_after_close_everything_is_dropped_and_counted(tmp_path: Path) -> None:
     assert writer.counts.dropped_full == 1
 
 
-def test_what_cannot_be_recorded_is_counted_and_the_rest_goes_on(tmp_path: Path) -> None:
+def test_what_cannot_be_recorded_is_counted_and_the_rest_is_written(tmp_path: Path) -> None:
     writer = start_trace_writer(record_of, files(tmp_path), queue_records=10)
     for body in (b"a", b"none", b"odd", b"b"):
         writer.put(exchange(body))

@@ -32,7 +32,7 @@ def register() -> None:
     if not folder:
         return
     ledger = Ledger(Path(folder))
-    for name in _TOLD:
+    for name in _ARGUMENTS:
         HookRegistry.register(f"{CACHE}.{name}", partial(ledger.call, name), HookType.AROUND)
     HookRegistry.register(f"{CACHE}.reset", ledger.reset, HookType.AROUND)
 
@@ -49,7 +49,7 @@ class Ledger:
         result = original(cache, *given, **named)
         if name == "insert":
             self._inserted[_key(given[0].key)] = None
-        self._write({"call": name, "with": _TOLD[name](*given, **named), "gave": _plain(result)})
+        self._write({"call": name, "with": _ARGUMENTS[name](*given, **named), "gave": _plain(result)})
         return result
 
     def reset(self, original: Callable[..., Any], cache: Any) -> Any:
@@ -93,28 +93,28 @@ def _digest(ids: bytes, extra_key: str | None, salt: str | None) -> str:
     return hashlib.sha256(repr((extra_key, salt)).encode() + ids).hexdigest()[:24]
 
 
-def _told_match(params: Any) -> list[Any]:
+def _match_arguments(params: Any) -> list[Any]:
     return [len(params.key), _digest(*_key(params.key)), None if params.req is None else params.req.rid]
 
 
-def _told_insert(params: Any) -> list[Any]:
+def _insert_arguments(params: Any) -> list[Any]:
     slots = hashlib.sha256(params.value.numpy().tobytes()).hexdigest()[:24]
     return [len(params.key), _digest(*_key(params.key)), params.prev_prefix_len, params.inserted_len, slots]
 
 
-def _told_request(req: Any, **named: Any) -> list[Any]:
+def _request_arguments(req: Any, **named: Any) -> list[Any]:
     return [req.rid, {name: value for name, value in named.items() if isinstance(value, int | bool)}]
 
 
-def _told_evict(params: Any, **_: Any) -> list[Any]:
+def _evict_arguments(params: Any, **_: Any) -> list[Any]:
     return [params.num_tokens]
 
 
-def _told_node(node: Any, *_: Any, **__: Any) -> list[Any]:
+def _node_arguments(node: Any, *_: Any, **__: Any) -> list[Any]:
     return [node if isinstance(node, int) else None]
 
 
-def _told_load(params: Any) -> list[Any]:
+def _load_arguments(params: Any) -> list[Any]:
     return [params.host_hit_length, None if params.req is None else params.req.rid]
 
 
@@ -124,14 +124,14 @@ def _plain(result: Any) -> Any:
     return {name: value for name in fields if isinstance(value := getattr(result, name), int | bool)}
 
 
-_TOLD: Final[dict[str, Callable[..., list[Any]]]] = {
-    "match_prefix": _told_match,
-    "insert": _told_insert,
-    "checkpoint": _told_request,
-    "on_release": _told_request,
-    "evict": _told_evict,
-    "evict_for_alloc": _told_evict,
-    "init_load_back": _told_load,
-    "inc_lock_ref": _told_node,
-    "dec_lock_ref": _told_node,
+_ARGUMENTS: Final[dict[str, Callable[..., list[Any]]]] = {
+    "match_prefix": _match_arguments,
+    "insert": _insert_arguments,
+    "checkpoint": _request_arguments,
+    "on_release": _request_arguments,
+    "evict": _evict_arguments,
+    "evict_for_alloc": _evict_arguments,
+    "init_load_back": _load_arguments,
+    "inc_lock_ref": _node_arguments,
+    "dec_lock_ref": _node_arguments,
 }

@@ -28,7 +28,7 @@ class Engine:
         random = torch.Generator().manual_seed(3)
         self.table = torch.randn(50, 2, HEADS, DIM, generator=random)
         self.layers = [torch.nn.Module(), torch.nn.Module()]
-        self.layers[0].forward = lambda *_: pytest.fail("the forward went on behind the first layer")
+        self.layers[0].forward = lambda *_: pytest.fail("the forward continued beyond the first layer")
         self.kv = torch.full((2, 8 * BLOCK, HEADS, DIM), 9.0).to(dtype)
 
     def kv_of(self, token: int, position: int) -> tuple[torch.Tensor, torch.Tensor]:

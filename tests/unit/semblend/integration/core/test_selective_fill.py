@@ -75,7 +75,7 @@ def test_few_rows_in_a_forward_change_no_choice(policy: str) -> None:
     assert fill(policy, 0.25, rows=1)[1].ranges == fill(policy, 0.25)[1].ranges
 
 
-def test_an_engine_that_cannot_be_listened_to_is_told_from_one_that_says_nothing() -> None:
+def test_an_engine_whose_layers_are_never_observed_is_an_error() -> None:
     engine = Engine()
     engine.compute = lambda ranges: None  # type: ignore[method-assign]
     for policy in ("question", "deviation"):

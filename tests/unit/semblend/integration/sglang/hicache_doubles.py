@@ -101,7 +101,7 @@ def install(patch: pytest.MonkeyPatch, hashes: Callable[..., list[str]] = chaine
         patch.delitem(sys.modules, f"{ours}.{name}", raising=False)
     backend, donors = (importlib.import_module(f"{ours}.{name}") for name in ("hicache_backend", "donor_kv"))
     for name in ("hicache_backend", "donor_kv"):
-        del sys.modules[f"{ours}.{name}"]  # built over doubles: nobody else may find them
+        del sys.modules[f"{ours}.{name}"]  # built over doubles: no other test may find them
     return backend, donors
 
 

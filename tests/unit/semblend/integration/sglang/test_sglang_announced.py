@@ -26,24 +26,24 @@ class Listener(Announcer):
     """An announcer that records its calls."""
 
     def __init__(self) -> None:
-        self.heard: list[tuple[Any, ...]] = []
+        self.calls: list[tuple[Any, ...]] = []
 
     def loadable(
         self, donor_id: str, tokens: NDArray[np.uint32], tenant: str | None, lora: str | None, tier: Tier = "host"
     ) -> None:
-        self.heard.append(("loadable", donor_id, len(tokens), tenant, tier))
+        self.calls.append(("loadable", donor_id, len(tokens), tenant, tier))
 
     def withdrawn(self, donor_id: str, reason: str) -> None:
-        self.heard.append(("withdrawn", donor_id, reason))
+        self.calls.append(("withdrawn", donor_id, reason))
 
     def relocated(self, donor_id: str, tier: Tier) -> None:
-        self.heard.append(("relocated", donor_id, tier))
+        self.calls.append(("relocated", donor_id, tier))
 
     def purged(self, reason: str) -> None:
-        self.heard.append(("purged", reason))
+        self.calls.append(("purged", reason))
 
     def close(self) -> None:
-        self.heard.append(("close",))
+        self.calls.append(("close",))
 
 
 def donors_with(listener: Listener) -> tuple[Planner, Donors]:
@@ -62,7 +62,7 @@ def test_a_donor_is_announced_shortened_withdrawn_and_purged() -> None:
     donors.shorten(first, 160)
     donors.shorten(second, 64)
     donors.clear()
-    assert listener.heard == [
+    assert listener.calls == [
         ("loadable", first, 320, "t", "device"),
         ("loadable", second, 320, None, "device"),
         ("loadable", first, 160, "t", "device"),
@@ -71,7 +71,7 @@ def test_a_donor_is_announced_shortened_withdrawn_and_purged() -> None:
     ]
 
 
-def test_where_a_donor_stands_is_told_when_it_changes_and_only_then() -> None:
+def test_the_tier_of_a_donor_is_announced_when_it_changes_and_only_then() -> None:
     listener = Listener()
     _, donors = donors_with(listener)
     donor = donors.add("a", words(1, 320), NAMESPACE)
@@ -79,10 +79,10 @@ def test_where_a_donor_stands_is_told_when_it_changes_and_only_then() -> None:
     for tier in ("device", "host", "host", "device"):
         donors.seen(donor, tier)
     donors.seen("unknown", "host")
-    assert listener.heard[1:] == [("relocated", donor, "host"), ("relocated", donor, "device")]
+    assert listener.calls[1:] == [("relocated", donor, "host"), ("relocated", donor, "device")]
     donors.seen(donor, "host")
     donors.shorten(donor, 160)
-    assert listener.heard[-1] == ("loadable", donor, 160, None, "host")
+    assert listener.calls[-1] == ("loadable", donor, 160, None, "host")
     donors.clear()
     assert not donors._tiers
 
@@ -91,11 +91,11 @@ def test_what_is_not_kept_is_not_announced() -> None:
     listener = Listener()
     _, donors = donors_with(listener)
     assert donors.add("short", words(1, 64), NAMESPACE) is None
-    assert listener.heard == []
+    assert listener.calls == []
 
 
 class LateDecoder:
-    """Hands texts over when it is told to."""
+    """Hands texts over when the test says so."""
 
     def __init__(self) -> None:
         self.jobs: list[tuple[str, Callable[[str], None]]] = []

@@ -1,4 +1,4 @@
-"""The SGLang tracker asks the last gate, and what is computed after all is never counted as reused."""
+"""The SGLang tracker asks the last gate, and recomputed tokens are never counted as reused."""
 
 from __future__ import annotations
 
@@ -74,10 +74,10 @@ def test_chosen_tokens_are_computed_and_not_reused() -> None:
     assert plan is not None
     made.tracker.loaded(record)
     made.tracker.confirmed(record, 1.0, 2.0, recomputed_tokens=plan.max_recomputed_tokens, selected_by="first")
-    told = meta_info(record, "question_or_deviation")
-    assert told["reused_tokens"] == plan.reused_tokens - int(0.25 * plan.reused_tokens)
-    assert told["reused_tokens"] + told["computed_tokens"] == plan.claimed_tokens
-    assert (told["class"], told["compute_share"]) == ("new_instruction", 0.25)
-    assert (told["selected_by"], told["predicted_kl"]) == ("first", None)
+    info = meta_info(record, "question_or_deviation")
+    assert info["reused_tokens"] == plan.reused_tokens - int(0.25 * plan.reused_tokens)
+    assert info["reused_tokens"] + info["computed_tokens"] == plan.claimed_tokens
+    assert (info["class"], info["compute_share"]) == ("new_instruction", 0.25)
+    assert (info["selected_by"], info["predicted_kl"]) == ("first", None)
     event = next(event for event in made.events if isinstance(event, Materialized))
-    assert (event.reused_tokens, event.computed_tokens) == (told["reused_tokens"], told["computed_tokens"])
+    assert (event.reused_tokens, event.computed_tokens) == (info["reused_tokens"], info["computed_tokens"])

@@ -89,7 +89,7 @@ def engine_without_registry(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_engine_without_the_registry_is_refused_by_name(door: Callable[[], object]) -> None:
     with pytest.raises(ConfigurationError) as refused:
         door()
-    said = str(refused.value)
-    assert said.startswith("SGLang 0.5.11 has no registry of radix backends (No module named")
-    assert said.endswith(f"pip install sglang=={VERIFIED_VERSION}")
-    assert "\n" not in said
+    message = str(refused.value)
+    assert message.startswith("SGLang 0.5.11 has no registry of radix backends (No module named")
+    assert message.endswith(f"pip install sglang=={VERIFIED_VERSION}")
+    assert "\n" not in message

@@ -33,7 +33,7 @@ def test_values_reach_options_and_gates() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("{", "not JSON"),
         ("[]", "expected a JSON object, got list"),
@@ -43,8 +43,8 @@ def test_values_reach_options_and_gates() -> None:
         ('{"min_reuse_ratio": 2}', "between 0 and 1"),
     ],
 )
-def test_what_is_wrong_is_refused_with_what_to_write(text: str, said: str) -> None:
-    with pytest.raises(ConfigurationError, match=said) as refused:
+def test_what_is_wrong_is_refused_with_what_to_write(text: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message) as refused:
         parse_options(text)
     assert str(refused.value).startswith(WHERE)
 

@@ -27,15 +27,15 @@ def test_a_confirmed_load_is_materialized_reuse_with_its_runs() -> None:
     pending = meta_info(record, SELECT)
     assert (pending["outcome"], pending["evidence"]) == ("backend_declined_reuse", "measured_live")
     bench.tracker.confirmed(record, 1.0, 1.0)
-    told = meta_info(record, SELECT)
-    assert (told["outcome"], told["reason"], told["evidence"]) == (
+    info = meta_info(record, SELECT)
+    assert (info["outcome"], info["reason"], info["evidence"]) == (
         "backend_materialized_reuse",
         None,
         "backend_confirmed",
     )
-    assert sum(run["length"] for run in told["runs"]) == told["reused_tokens"] > 0
-    assert told["donor_ids"] == [told["runs"][0]["donor_id"]]
-    assert (told["blend_generation"], told["exact_tokens"]) == (1, record.exact_tokens)
+    assert sum(run["length"] for run in info["runs"]) == info["reused_tokens"] > 0
+    assert info["donor_ids"] == [info["runs"][0]["donor_id"]]
+    assert (info["blend_generation"], info["exact_tokens"]) == (1, record.exact_tokens)
 
 
 def test_a_load_that_was_wrong_or_not_wanted_is_declined_and_confirms_nothing() -> None:
@@ -43,21 +43,21 @@ def test_a_load_that_was_wrong_or_not_wanted_is_declined_and_confirms_nothing() 
         bench, record = claimed()
         bench.tracker.loaded(record)
         bench.tracker.computed_whole(record, fault)
-        told = meta_info(record, SELECT)
-        assert (told["outcome"], told["reason"], told["evidence"]) == (
+        info = meta_info(record, SELECT)
+        assert (info["outcome"], info["reason"], info["evidence"]) == (
             "backend_declined_reuse",
             reason,
             "measured_live",
         )
-        assert (told["reused_tokens"], told["runs"], told["donor_ids"], told["blend_generation"]) == (0, [], [], 0)
-        assert told["exact_tokens"] == len(PROMPT)
+        assert (info["reused_tokens"], info["runs"], info["donor_ids"], info["blend_generation"]) == (0, [], [], 0)
+        assert info["exact_tokens"] == len(PROMPT)
 
 
 def test_a_claim_withdrawn_at_admission_is_declined_by_the_backend_with_its_reason() -> None:
     bench, record = claimed()
     bench.tracker.withdrawn(record, DeclineReason.STALE, "the donor left the tree")
-    told = meta_info(record, SELECT)
-    assert (told["outcome"], told["reason"], told["detail"]) == (
+    info = meta_info(record, SELECT)
+    assert (info["outcome"], info["reason"], info["detail"]) == (
         "backend_declined_reuse",
         "stale",
         "the donor left the tree",
@@ -74,13 +74,13 @@ def test_without_a_plan_discoveries_then_the_exact_prefix_decide() -> None:
     assert bench.ask("cold", PROMPT) == 0
     assert meta_info(bench.record("cold"), SELECT)["outcome"] == "cold_fallback"
     assert bench.ask("exact", PROMPT, boundary=16, hints=Hints(reuse=False)) == 0
-    told = meta_info(bench.record("exact"), SELECT)
-    assert (told["outcome"], told["reason"], told["exact_prefix_tokens"]) == ("exact_prefix", "disabled", 16)
+    info = meta_info(bench.record("exact"), SELECT)
+    assert (info["outcome"], info["reason"], info["exact_prefix_tokens"]) == ("exact_prefix", "disabled", 16)
     record = bench.record("cold")
     record.answered(Decline(DeclineReason.NOT_TOKEN_IDENTICAL, "", (Discovery("d", 0.9, "text"),)), 0)
-    told = meta_info(record, SELECT)
-    assert (told["outcome"], told["reason"]) == ("semantic_discovery_only", "not_token_identical")
-    assert told["discoveries"] == [{"donor_id": "d", "similarity": 0.9, "source": "text"}]
+    info = meta_info(record, SELECT)
+    assert (info["outcome"], info["reason"]) == ("semantic_discovery_only", "not_token_identical")
+    assert info["discoveries"] == [{"donor_id": "d", "similarity": 0.9, "source": "text"}]
 
 
 def test_exact_kv_that_was_loaded_counts_as_reuse() -> None:
@@ -93,6 +93,6 @@ def test_exact_kv_that_was_loaded_counts_as_reuse() -> None:
     assert record.exact_tokens == len(tokens)
     bench.tracker.loaded(record)
     bench.tracker.confirmed(record, 1.0, 1.0)
-    told = meta_info(record, SELECT)
-    assert (told["outcome"], told["blend_generation"]) == ("backend_materialized_reuse", 0)
-    assert told["reused_tokens"] > 700
+    info = meta_info(record, SELECT)
+    assert (info["outcome"], info["blend_generation"]) == ("backend_materialized_reuse", 0)
+    assert info["reused_tokens"] > 700

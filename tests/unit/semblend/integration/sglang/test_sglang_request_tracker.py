@@ -56,11 +56,11 @@ def test_what_was_computed_in_another_context_is_never_publishable() -> None:
     bench.tracker.confirmed(record, 1.0, 2.0)
     assert [bench.tracker.publishable("r", n) for n in (10, first, 890, 2000)] == [10, first, first, first]
     assert bench.kinds("r") == ["lookup_finished", "load_advertised", "materialized"]
-    told = meta_info(record, "question_or_deviation")
-    assert told["outcome"] == "backend_materialized_reuse"
-    assert told["reused_tokens"] + told["computed_tokens"] == record.plan.claimed_tokens
+    info = meta_info(record, "question_or_deviation")
+    assert info["outcome"] == "backend_materialized_reuse"
+    assert info["reused_tokens"] + info["computed_tokens"] == record.plan.claimed_tokens
     bench.tracker.cached("r", len(record.tokens), first)
-    assert len(bench.provider.donors) == 1, "a blended request is no donor"
+    assert len(bench.provider.donors) == 1, "a blended request is not a donor"
     bench.tracker.released("r")
     assert bench.tracker.known("r") is None
     assert bench.kinds("r")[-1] == "materialized", "what was served is not declined"
@@ -153,7 +153,7 @@ def test_records_are_bounded_but_those_on_loaded_kv_stay() -> None:
     assert bench.tracker.known("q0") is None
 
 
-def test_a_request_sent_back_to_the_queue_begins_anew_with_what_it_has_generated() -> None:
+def test_a_request_sent_back_to_the_queue_begins_again_with_what_it_has_generated() -> None:
     bench = TrackerBench()
     blended(bench)
     bench.tracker.loaded(bench.record("r"))
@@ -163,7 +163,7 @@ def test_a_request_sent_back_to_the_queue_begins_anew_with_what_it_has_generated
     assert not bench.record("r").is_accepted
 
 
-def test_passages_first_seen_in_a_blended_request_get_a_cold_one_when_they_come_again() -> None:
+def test_passages_first_seen_in_a_blended_request_get_a_cold_one_when_they_are_repeated() -> None:
     bench = TrackerBench(options=SglangOptions(gates=OPEN, refresh_on_repeat=True))
     novel = words(6, 900)
     bench.serve_cold("donor", DOCUMENT)

@@ -55,7 +55,7 @@ def test_the_deployment_that_was_verified_is_usable() -> None:
 
 
 @pytest.mark.parametrize("version", ["0.6.0", None])
-def test_an_engine_nobody_vouched_for_is_refused(version: str | None) -> None:
+def test_an_engine_that_was_not_validated_is_refused(version: str | None) -> None:
     refused = examine(deployment(), version)
     assert not refused.usable
     assert (version or "an unknown version") in refused.reason
@@ -70,7 +70,7 @@ def test_a_setting_the_engine_no_longer_has_is_no_setting_that_is_off() -> None:
 
 
 @pytest.mark.parametrize(
-    ("facts", "said"),
+    ("facts", "sentence"),
     [
         ({"is_disabled": True}, "disabled"),
         ({"is_hybrid": True}, "sliding windows"),
@@ -99,10 +99,10 @@ def test_a_setting_the_engine_no_longer_has_is_no_setting_that_is_off() -> None:
         ({"pool": MHATokenToKVPool(store_dtype=None)}, "kept as"),
     ],
 )
-def test_every_obstacle_has_its_sentence(facts: dict[str, Any], said: str) -> None:
+def test_every_obstacle_has_its_sentence(facts: dict[str, Any], sentence: str) -> None:
     support = examine(deployment(**facts), VERIFIED_VERSION)
     assert not support.usable
-    assert said in support.reason
+    assert sentence in support.reason
 
 
 def test_scaled_rotations_are_refused() -> None:
@@ -110,7 +110,7 @@ def test_scaled_rotations_are_refused() -> None:
     assert "yarn" in examine(deployment(model={"hf_config": hf}), VERIFIED_VERSION).reason
 
 
-def test_a_plain_request_meets_no_obstacle_and_others_are_told_why() -> None:
+def test_a_plain_request_meets_no_obstacle_and_others_get_a_reason() -> None:
     assert obstacle_of(SimpleNamespace(lora_id=None, return_routed_experts=False)) == ""
     for name in ("multimodal_inputs", "input_embeds", "lora_id", "session", "beam_group", "dllm_config"):
         assert obstacle_of(SimpleNamespace(**{name: object()}))

@@ -146,7 +146,7 @@ class StubEngine:
             self.pool[pages[position // BLOCK], position % BLOCK] = values[position]
 
     def _finish(self, request: StubRequest, pages: list[int]) -> None:
-        """Every full page goes into the tree under its tokens: the engine asks nobody."""
+        """Every full page goes into the tree under its tokens: the engine does not ask the connector."""
         for n in range(len(request.tokens) // BLOCK):
             self.tree.setdefault((request.cache_salt, tuple(request.tokens[: (n + 1) * BLOCK])), pages[n])
         assert self.scheduler.request_finished(request, pages) is False

@@ -17,7 +17,7 @@ NAMESPACE = Namespace("t", "m", None, "k", "d", "l", 16, "r", None, "p")
 
 
 class SmallIndex:
-    """A planner's index of three places; refuses what it is told to."""
+    """A planner's index of three places; refuses donors whose id begins with ``huge``."""
 
     def __init__(self) -> None:
         self.living: list[str] = []
@@ -45,13 +45,13 @@ def counted(donors: Donors) -> int:
 )
 def test_the_running_sum_is_what_counting_gives_and_never_more_than_the_budget(steps: list[tuple[int, str]]) -> None:
     donors = Donors(SmallIndex(), lambda _: None, 1, 20 * PAGE_BYTES)  # type: ignore[arg-type]
-    for number, (blocks, fate) in enumerate(steps):
-        name = f"{fate}{number}"
+    for number, (blocks, outcome) in enumerate(steps):
+        name = f"{outcome}{number}"
         candidate = Candidate(name, "1", np.zeros(blocks, np.uint32), NAMESPACE, blocks)
         if donors.begin_save(candidate, PAGE_BYTES):
-            if fate == "failed":
+            if outcome == "failed":
                 donors.save_failed(name)
-            elif fate != "late":
+            elif outcome != "late":
                 donors.saved(name)
         assert donors._book.bytes_held == counted(donors) <= 20 * PAGE_BYTES
         assert set(donors._saving) == set(donors._book._reserved)

@@ -39,7 +39,7 @@ NAMESPACE = Namespace("t", "m", None, "k", "d", "l", BLOCK, "r", None, "p")
 
 
 class LeaderBench:
-    """A leader whose worker has a cache of 200 pages and does as it is told."""
+    """A leader whose worker has a cache of 200 pages and obeys every command."""
 
     def __init__(self, folder: Path) -> None:
         self.events: list[Event] = []
@@ -80,7 +80,7 @@ def bench(tmp_path: Path) -> LeaderBench:
 
 
 @pytest.mark.parametrize("hole", [-1, 200])
-def test_nothing_at_or_behind_a_block_without_a_page_is_loaded_and_it_is_said(bench: LeaderBench, hole: int) -> None:
+def test_nothing_is_loaded_from_a_block_without_a_page_on_and_it_is_reported(bench: LeaderBench, hole: int) -> None:
     bench.add_donor()
     pages = list(range(100, 100 + BLOCKS + 1))
     pages[3] = hole
@@ -111,7 +111,7 @@ def test_a_prompt_with_a_block_without_a_page_is_not_saved(bench: LeaderBench, h
 
 
 def test_decoding_saves_nothing(bench: LeaderBench) -> None:
-    """The prefill ended without its last page; what decoding reports is no end of a prefill."""
+    """The prefill ended without its last page; what decoding reports is not the end of a prefill."""
     bench.ask(1, DOCUMENT, list(range(39)))
     assert not bench.report(1, list(range(39)), 0, len(DOCUMENT), is_new=True).saves
     assert not bench.report(1, [39], len(DOCUMENT), 1, is_new=False).saves
