@@ -16,7 +16,7 @@ from sembench.gates.calibration import read_noise_floor
 from sembench.gates.engine_summary import read_engine_summaries
 from sembench.gates.judge import judge
 from sembench.gates.manifest_match import match_manifest
-from sembench.gates.request import MOST_LOST_PAIRS, GateRequest
+from sembench.gates.request import MAX_LOST_PAIR_RATE, GateRequest
 from sembench.gates.stock_gate import StockRun
 from sembench.result import read_result
 
@@ -106,13 +106,13 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         "--max-failed-pair-rate",
         type=fraction,
         metavar="FRACTION",
-        help=f"pairs with a failed arm; always on (default: {MOST_LOST_PAIRS})",
+        help=f"pairs with a failed arm; always on (default: {MAX_LOST_PAIR_RATE})",
     )
     at_most.add_argument(
         "--max-contaminated-pair-rate",
         type=fraction,
         metavar="FRACTION",
-        help=f"pairs whose cold arm was not cold; always on (default: {MOST_LOST_PAIRS})",
+        help=f"pairs whose cold arm was not cold; always on (default: {MAX_LOST_PAIR_RATE})",
     )
     at_most.add_argument(
         "--max-cold-arm-overhead",

@@ -1,4 +1,4 @@
-"""The noise floor: how far two cold runs of the same prompts differ. A warm run's difference is counted from there."""
+"""The noise floor: how far two cold runs of the same prompts differ. Warm runs are judged relative to it."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ _RELATIVE_TOLERANCE: Final = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class NoiseFloor:
-    """``mean_kl`` between two cold arms; ``ttft_ratio_high`` ends the 95 % interval of their median TTFT ratio.
+    """``mean_kl`` between two cold arms; ``ttft_ratio_high`` is the upper end of the 95 % interval of their median
+    TTFT ratio. None if the calibration did not measure it.
 
-    None where the calibration did not measure it. ``config``, ``manifest_digest`` and ``engine`` are those of the
-    calibrating run; ``faults`` say where its figures do not follow from its readings.
+    ``config``, ``manifest_digest`` and ``engine`` describe the calibration run. ``faults`` lists figures that do not
+    follow from its readings.
     """
 
     mean_kl: float | None = None
@@ -33,30 +34,30 @@ class NoiseFloor:
     engine: Mapping[str, Any] = field(default_factory=dict)
     faults: tuple[str, ...] = ()
 
-    def strangers(self, config: Mapping[str, Any]) -> list[str]:
-        """Settings in which a run differs from the calibration so that the floor is not its own."""
+    def different_settings(self, config: Mapping[str, Any]) -> list[str]:
+        """Settings in which a run differs from the calibration, so that this floor does not apply to it."""
         return [
             f"{name} {self.config[name]!r}, not {config[name]!r}"
             for name in _SETTINGS
             if name in self.config and name in config and self.config[name] != config[name]
         ]
 
-    def complaints(self, result: Mapping[str, Any]) -> list[str]:
-        """Why this is no floor for that result: another run's, one that does not say whose, or one nobody measured."""
+    def mismatches(self, result: Mapping[str, Any]) -> list[str]:
+        """Why this floor does not apply to the result: other settings, missing settings, or inconsistent figures."""
         engine = result["engine"] if isinstance(result["engine"], Mapping) else {}
         digest = result["run"].get("manifest_digest")
         found = list(self.faults)
-        if unsaid := [name for name in _SETTINGS if name not in self.config]:
-            found.append(f"it does not say its {', '.join(unsaid)}")
-        strange = self.strangers(result["config"])
+        if missing := [name for name in _SETTINGS if name not in self.config]:
+            found.append(f"the calibration does not record {', '.join(missing)}")
+        different = self.different_settings(result["config"])
         if self.manifest_digest != digest:
-            strange.append(f"manifest_digest {self.manifest_digest!r}, not {digest!r}")
-        strange += [
+            different.append(f"manifest_digest {self.manifest_digest!r}, not {digest!r}")
+        different += [
             f"engine {name} {self.engine.get(name)!r}, not {engine.get(name)!r}"
             for name in _ENGINE
             if self.engine.get(name) != engine.get(name)
         ]
-        return [*found, f"it is of another run: {'; '.join(strange)}"] if strange else found
+        return [*found, f"the calibration is from a different run: {'; '.join(different)}"] if different else found
 
 
 def read_noise_floor(path: Path) -> NoiseFloor:
@@ -90,7 +91,7 @@ def read_noise_floor_kl(path: Path) -> float | None:
 def _faults(record: Mapping[str, Any], mean_kl: float | None, high: float | None) -> tuple[str, ...]:
     computed = figures_of_readings(record)
     if computed is None:
-        return ("it holds no readings of which its figures could be computed again",)
+        return ("the calibration holds no readings from which its figures could be recomputed",)
     stated = {"mean_kl_topk": mean_kl, "ttft_ratio_median_ci95": high}
     return tuple(
         f"{name} is {stated[name]!r}, but its readings give {value!r}"

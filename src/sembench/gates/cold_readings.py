@@ -1,4 +1,4 @@
-"""A calibration's readings -> the figures it must state. Computed as ``calibrate-noise-floor`` computes them."""
+"""Recomputes a calibration's figures from its readings, in the same way as ``calibrate-noise-floor``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ARMS = ("first", "second")
 
 
 def figures_of_readings(record: Mapping[str, Any]) -> dict[str, float | None] | None:
-    """Mean KL and the upper end of the interval of the TTFT ratio; None without readings, block size or seed."""
+    """Mean KL and the upper end of the TTFT ratio's interval; None without readings, block size or seed."""
     readings, config, seed = record.get("readings"), record.get("config"), record.get("seed")
     size = config.get("block_size") if isinstance(config, Mapping) else None
     if not isinstance(readings, list) or not readings or type(size) is not int or type(seed) is not int:
@@ -28,7 +28,7 @@ def figures_of_readings(record: Mapping[str, Any]) -> dict[str, float | None] | 
 
 
 def _is_clean(reading: Mapping[str, Any], block_size: int) -> bool:
-    """Both readings came, and neither was served more than a block from a cache."""
+    """Both requests succeeded, and neither got more than one block from a cache."""
     return isinstance(reading.get("item_id"), str) and all(
         reading.get(f"{arm}_status") == "ok"
         and _is_number(reading.get(f"{arm}_ttft_ms"))
@@ -39,7 +39,7 @@ def _is_clean(reading: Mapping[str, Any], block_size: int) -> bool:
 
 
 def _ratio(reading: Mapping[str, Any], seed: int) -> float:
-    """Which reading is divided by which was drawn by the calibration, and is drawn again."""
+    """The calibration chose the direction of the ratio at random; the same seed gives the same choice here."""
     ratio = float(reading["first_ttft_ms"] / reading["second_ttft_ms"])
     return ratio if Draws(seed, reading["item_id"], "ratio").share() < 0.5 else 1 / ratio
 

@@ -1,6 +1,6 @@
-"""Gates over how far warm answers are from cold ones: mean and worst KL, flips, identical texts.
+"""Gates on how far warm answers differ from cold ones: mean and worst KL, flips, identical texts.
 
-Each over all clean pairs and over those that reused: misses agree by themselves and would dilute a collapse.
+Each is judged over all clean pairs and over the reused ones alone. Misses agree anyway and would dilute bad reuse.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sembench.metrics.rows import RequestRow, is_clean, is_reused, pairs_of
 KL: Final = "warm_vs_cold_mean_kl_topk"
 WORST_KL: Final = "warm_vs_cold_worst_kl_topk"
 _KL_N: Final = "warm_vs_cold_kl_n"
-_ZERO_REUSE: Final = "has no pair: answers were compared with zero confirmed reuse, which proves nothing about reuse"
+_ZERO_REUSE: Final = "has no pairs: no compared answer has confirmed reuse, so it says nothing about reuse"
 
 
 def judge_divergence(
@@ -48,15 +48,15 @@ def _judge_mean_kl(verdict: Verdict, paired: Mapping[str, Any], allowed: float, 
     if floor is not None:
         wanted += f" above the noise floor {floor}"
         if floor > allowed:
-            complaint = f"two cold runs already differ by {floor:.6g}, more than the {allowed} that is to be shown"
-            verdict.fail(gate, "mean_kl_topk", f"a noise floor of at most {allowed}", complaint)
+            message = f"two cold runs already differ by {floor:.6g}, more than the limit {allowed}"
+            verdict.fail(gate, "mean_kl_topk", f"a noise floor of at most {allowed}", message)
     holds = partial(operator.ge, bound)
     _judge_both(verdict, gate, paired, (KL, _KL_N), holds, wanted)
     by_transform = paired.get("by_transform")
     blocks = by_transform.items() if isinstance(by_transform, Mapping) else ()
     means = {name: number(block.get(KL)) for name, block in blocks if isinstance(block, Mapping)}
     known = {name: mean for name, mean in means.items() if mean is not None}
-    if known:  # a few hard negatives that collapse are lost in the mean of all
+    if known:  # one bad transform would disappear in the mean of all
         worst = max(known, key=lambda name: known[name])
         verdict.decide(gate, f"worst_transform_{KL}", Measured(known[worst]), holds, f"{wanted}; {worst} is worst")
 
@@ -69,7 +69,7 @@ def _judge_both(
     holds: Callable[[float], bool],
     wanted: str,
 ) -> None:
-    """``names``: the figure, and on how many pairs it rests."""
+    """``names``: the figure and its number of pairs."""
     whole, reused = (_figure(paired, prefix, *names) for prefix in ("", "reused_"))
     verdict.decide(gate, names[0], whole, holds, wanted)
     if whole.value is not None:
@@ -81,13 +81,13 @@ def _figure(paired: Mapping[str, Any], prefix: str, name: str, n_name: str) -> M
     return Measured(value, n=None if value is None else count_in(paired, f"{prefix}{n_name}"))
 
 
-def _judge_texts(verdict: Verdict, paired: Mapping[str, Any], least: float) -> None:
+def _judge_texts(verdict: Verdict, paired: Mapping[str, Any], limit: float) -> None:
     gate, metric = "min_identical_text_rate", "identical_text_rate"
-    holds = partial(operator.le, least)
+    holds = partial(operator.le, limit)
     whole, reused = (_text_rate(paired, prefix) for prefix in ("", "reused_"))
-    verdict.decide(gate, metric, whole, holds, f"at least {least}")
+    verdict.decide(gate, metric, whole, holds, f"at least {limit}")
     if whole.value is not None:
-        verdict.decide(gate, f"reused_{metric}", reused, holds, f"at least {least}", why_missing=_ZERO_REUSE)
+        verdict.decide(gate, f"reused_{metric}", reused, holds, f"at least {limit}", why_missing=_ZERO_REUSE)
 
 
 def _text_rate(paired: Mapping[str, Any], prefix: str) -> Measured:
@@ -98,11 +98,11 @@ def _text_rate(paired: Mapping[str, Any], prefix: str) -> Measured:
 def _require_all_compared(
     verdict: Verdict, gate: str, paired: Mapping[str, Any], n_name: str, clean: Sequence[RequestRow]
 ) -> None:
-    """Pairs that were not compared could be those that fell apart."""
+    """Every clean pair must be compared: a skipped pair could be the one that diverged."""
     reused = [row for row in clean if is_reused(row)]
     for prefix, pairs in (("", clean), ("reused_", reused)):
         compared = count_in(paired, f"{prefix}{n_name}")
-        if compared and compared < len(pairs):  # none at all is the figure's own absence, told elsewhere
-            kind = "clean pairs that reused" if prefix else "clean pairs"
-            complaint = f"answers of only {compared} of {len(pairs)} {kind} were compared"
-            verdict.fail(gate, f"{prefix}{n_name}", f"all {len(pairs)}", complaint)
+        if compared and compared < len(pairs):  # 0 is reported as a missing figure instead
+            kind = "clean pairs with reuse" if prefix else "clean pairs"
+            message = f"only {compared} of {len(pairs)} {kind} had their answers compared"
+            verdict.fail(gate, f"{prefix}{n_name}", f"all {len(pairs)}", message)

@@ -1,7 +1,7 @@
-"""Engine summaries, joined per request. Their counts are summed to be shown; what is judged are their events.
+"""Engine summaries, joined per request. Their counts are summed for display only; gates judge their events.
 
-A hit somewhere and a materialization somewhere else prove nothing. Reuse of semantic KV is established only by a
-request of which some summary reports a semantic hit and some summary, the same or another, a materialization.
+A hit of one request and a materialization of another prove nothing. Semantic KV reuse is established only by a request
+with both a semantic hit and a materialization, in the same summary or in two.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _COUNTS: Final = ("materialization_events", "materialized_tokens", "materialized
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What the events of one engine request say was materialized; None where one of them does not say."""
+    """What was materialized for one engine request; None if one of its events does not report the figure."""
 
     events: int
     tokens: int | None = None
@@ -31,11 +31,11 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class EngineEvidence:
-    """Counts are sums over all summaries, None where no summary counted, and prove nothing.
+    """Counts are sums over all summaries (None if no summary has them). They are not evidence of reuse.
 
-    ``joined_requests`` have both a hit and a materialization. ``loads`` holds every request with a materialization, by
-    the engine's id. Both are None when no summary lists its events with request ids: then nothing can be joined.
-    ``events_left_out`` did not fit into the lists.
+    ``joined_requests`` have both a hit and a materialization. ``loads`` maps the engine's id to every request with a
+    materialization. Both are None if no summary lists events with request ids, because then nothing can be joined.
+    ``events_left_out`` is how many events the summaries dropped because their lists were full.
     """
 
     materialization_events: int | None
@@ -51,11 +51,11 @@ class EngineEvidence:
 
 def read_engine_summaries(paths: Sequence[Path]) -> EngineEvidence:
     summaries = [_read(path) for path in paths]
-    _refuse_twins(paths, summaries)
+    _refuse_duplicates(paths, summaries)
     listings = [_events(summary) for summary in summaries]
     listed = any(isinstance(summary.get("events"), list) for summary in summaries)
     hits = {request for events in listings for request in _requests(events, HIT)}
-    loads = _most([_loaded(events) for events in listings])
+    loads = _largest([_loaded(events) for events in listings])
     return EngineEvidence(
         **{name: _sum(summaries, name) for name in _COUNTS},
         errors=_sum_errors(summaries),
@@ -72,7 +72,7 @@ def _read(path: Path) -> dict[str, Any]:
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ContractError(f"{path}: not JSON: {error}") from None
     if not isinstance(summary, dict) or not isinstance(summary.get("engine"), str):
-        raise ContractError(f"{path}: not an engine summary (a JSON object that names its engine)")
+        raise ContractError(f"{path}: not an engine summary (a JSON object with the key 'engine')")
     for name in _COUNTS:
         count = summary.get(name)
         if count is not None and not _is_count(count):
@@ -88,7 +88,7 @@ def _is_count(value: object) -> TypeGuard[int]:
 
 
 def _events(summary: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Those that name a request; one that says it moved no tokens does not count."""
+    """Events with a request id, without those that report 0 tokens."""
     events = summary.get("events")
     return [
         event
@@ -98,7 +98,7 @@ def _events(summary: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _left_out(summary: Mapping[str, Any]) -> int:
-    """A summary of ours says in its first event what its list had no room for."""
+    """Events dropped by ``summarize-engine-events``, as recorded in the summary's first event."""
     events = summary.get("events")
     listed = events if isinstance(events, list) else []
     counts = [event.get("events_left_out") for event in listed if isinstance(event, dict)]
@@ -110,25 +110,25 @@ def _requests(events: Sequence[Mapping[str, Any]], kind: str) -> set[str]:
 
 
 def _loaded(events: Sequence[Mapping[str, Any]]) -> dict[str, Load]:
-    """By request, its phases added up."""
-    told: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    """Loads by request id; the phases of a request are added up."""
+    by_request: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for event in events:
         if event.get("event") == MATERIALIZED:
-            told[event["request_id"]].append(event)
+            by_request[event["request_id"]].append(event)
     return {
         request: Load(len(phases), _added(phases, "tokens"), _added(phases, "units"))
-        for request, phases in told.items()
+        for request, phases in by_request.items()
     }
 
 
 def _added(phases: Sequence[Mapping[str, Any]], name: str) -> int | None:
-    told = [phase.get(name) for phase in phases]
-    counts = [count for count in told if _is_count(count)]
+    values = [phase.get(name) for phase in phases]
+    counts = [count for count in values if _is_count(count)]
     return sum(counts) if len(counts) == len(phases) else None
 
 
-def _most(files: Sequence[Mapping[str, Load]]) -> dict[str, Load]:
-    """Over files the largest figure, not the sum: a log and an event stream may tell of the same load."""
+def _largest(files: Sequence[Mapping[str, Load]]) -> dict[str, Load]:
+    """The largest figure over all files, not the sum: a log and an event stream may report the same load."""
     loads: dict[str, Load] = {}
     for file in files:
         for request, load in file.items():
@@ -137,7 +137,7 @@ def _most(files: Sequence[Mapping[str, Load]]) -> dict[str, Load]:
 
 
 def larger(one: Load, other: Load) -> Load:
-    """Of two accounts of the same load, figure by figure."""
+    """The larger of each figure, for two reports of the same load."""
     return Load(max(one.events, other.events), _more(one.tokens, other.tokens), _more(one.units, other.units))
 
 
@@ -145,12 +145,12 @@ def _more(one: int | None, other: int | None) -> int | None:
     return max((count for count in (one, other) if count is not None), default=None)
 
 
-def _refuse_twins(paths: Sequence[Path], summaries: Sequence[Mapping[str, Any]]) -> None:
-    """The same evidence twice is one piece of evidence. Summaries of logs that held nothing may be alike."""
+def _refuse_duplicates(paths: Sequence[Path], summaries: Sequence[Mapping[str, Any]]) -> None:
+    """The same summary must not count twice. Summaries of logs without any evidence may be equal."""
     for index, summary in enumerate(summaries):
         if summary in summaries[:index] and any(summary.get(name) for name in (*_COUNTS, "errors")):
             first = paths[summaries.index(summary)]
-            raise ContractError(f"{paths[index]} holds the same summary as {first}; give each one once")
+            raise ContractError(f"{paths[index]} holds the same summary as {first}; pass each one once")
 
 
 def _sum(summaries: Sequence[Mapping[str, Any]], name: str) -> int | None:

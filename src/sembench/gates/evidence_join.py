@@ -1,11 +1,12 @@
-"""Which loads of the engine's events are those of a result's rows. Ids an engine made unique must be the row's own.
+"""Engine loads -> the rows of a result they belong to. An id that the engine made unique must equal the row's own id.
 
-Otherwise the events of another run of the same manifest would prove this one.
+Otherwise the events of another run of the same manifest would count as evidence for this one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
 
 from sembench.gates.engine_summary import Load, larger
 from sembench.gates.request_ids import carries_nonce, item_of
@@ -13,7 +14,7 @@ from sembench.metrics.rows import RequestRow
 
 
 def own_ids(engine_ids: Iterable[str], rows: Sequence[RequestRow]) -> dict[str, list[str]]:
-    """By item the engine's ids that are its warm request in this very run."""
+    """For each item, the engine ids of its warm request in this run."""
     known = {row.item_id for row in rows}
     exact = {row.item_id: name for row in rows if (name := _unique_name(row)) is not None}
     found: dict[str, list[str]] = {}
@@ -25,14 +26,9 @@ def own_ids(engine_ids: Iterable[str], rows: Sequence[RequestRow]) -> dict[str, 
 
 
 def loads_by_item(loads: Mapping[str, Load], rows: Sequence[RequestRow]) -> dict[str, Load]:
-    """A request sent twice is told of twice; the larger load is the one its row may claim."""
-    joined = {}
-    for item, engine_ids in own_ids(loads, rows).items():
-        most = loads[engine_ids[0]]
-        for engine_id in engine_ids[1:]:
-            most = larger(most, loads[engine_id])
-        joined[item] = most
-    return joined
+    """A request that was sent twice has two loads; its row may claim the larger one."""
+    own = own_ids(loads, rows)
+    return {item: reduce(larger, (loads[engine_id] for engine_id in ids)) for item, ids in own.items()}
 
 
 def _unique_name(row: RequestRow) -> str | None:

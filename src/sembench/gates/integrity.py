@@ -1,6 +1,6 @@
-"""Is the result what its rows say? Aggregates and pairs are computed again, counts are held against one another.
+"""Checks a result against its own rows: aggregates and pairs are recomputed, and counts are cross-checked.
 
-A gate that believed the aggregate alone would pass whatever somebody wrote there.
+A gate that trusted the aggregate alone would pass any number written there.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from semblend.contract import Evidence
 
 _RELATIVE_TOLERANCE: Final = 1e-9
 _ABSOLUTE_TOLERANCE: Final = 1e-12
-_MOST_ROW_FAILURES: Final = 20
+_MAX_ROW_FAILURES: Final = 20
 LIVE: Final = frozenset({Evidence.MEASURED_LIVE.value, Evidence.BACKEND_CONFIRMED.value})
 _LIVE_FIELDS: Final = ("backend_confirmed_blocks", "backend", "cold", "warm", "pair", "route_outcome", "quality_pass")
 
@@ -36,8 +36,8 @@ def integrity_failures(result: Mapping[str, Any], rows: Sequence[RequestRow]) ->
 
 def _law_failures(rows: Sequence[RequestRow], block_size: int | None, threshold: float | None) -> list[str]:
     failures = [f"row {row.item_id}: {failure}" for row in rows for failure in row_failures(row, block_size, threshold)]
-    more = len(failures) - _MOST_ROW_FAILURES
-    return failures if more <= 0 else [*failures[:_MOST_ROW_FAILURES], f"and {more} more failures of rows"]
+    more = len(failures) - _MAX_ROW_FAILURES
+    return failures if more <= 0 else [*failures[:_MAX_ROW_FAILURES], f"and {more} more row failures"]
 
 
 def _block_size(result: Mapping[str, Any]) -> int | None:
@@ -46,24 +46,24 @@ def _block_size(result: Mapping[str, Any]) -> int | None:
 
 
 def quality_threshold(result: Mapping[str, Any]) -> float | None:
-    """The score from which an answer of this run counts as good; None if the run does not say."""
+    """The minimum score of a good answer in this run; None if the run does not record it."""
     return number(result["config"].get("quality_threshold"))
 
 
 def _run_failures(result: Mapping[str, Any], rows: Sequence[RequestRow]) -> Iterator[str]:
     run = result["run"]
     if run.get("items") != len(rows):
-        yield f"run.items says {run.get('items')!r}, but there are {len(rows)} rows"
+        yield f"run.items is {run.get('items')!r}, but there are {len(rows)} rows"
     if len({row.item_id for row in rows}) != len(rows):
-        yield "an item has two rows"
+        yield "an item has more than one row"
     if run.get("evidence") in LIVE:
         if idle := [row.item_id for row in rows if row.cold is None and row.warm is None]:
-            yield f"evidence is {run.get('evidence')!r}, but {len(idle)} rows asked no server ({idle[0]} first)"
+            yield f"evidence is {run.get('evidence')!r}, but {len(idle)} rows have no server request ({idle[0]} first)"
         return
     live = [row.item_id for row in rows if any(getattr(row, name) is not None for name in _LIVE_FIELDS)]
     if live or result["paired"] is not None:
         yield (
-            f"evidence is {run.get('evidence')!r}, and only a live run can hold arms, backend, route, quality or "
+            f"evidence is {run.get('evidence')!r}, but only a live run can have arms, backend, route, quality or "
             f"paired figures ({len(live)} rows do)"
         )
 
@@ -79,7 +79,7 @@ def _paired_failures(result: Mapping[str, Any], rows: Sequence[RequestRow]) -> I
 
 
 def _differences(where: str, stated: Any, derived: Any) -> Iterator[str]:
-    """Every place where the two differ, named by its path."""
+    """One message per value that differs, with its path."""
     if isinstance(derived, Mapping) and isinstance(stated, Mapping):
         for key in dict.fromkeys([*derived, *stated]):
             if key not in stated:

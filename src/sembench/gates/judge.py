@@ -1,4 +1,4 @@
-"""Applies the requested gates, and those nobody has to ask for. In: a result, its rows, evidence. Out: a verdict."""
+"""Applies the requested gates and those that are always on. In: a result, its rows, evidence. Out: a verdict."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sembench.must_be_zero import CONFIRMED_NEGATIVES, MUST_BE_ZERO, REUSING_NEG
 
 _DEFAULT_NEGATIVE_LIMIT: Final = 0.0
 
-# Gates of the form "at least", by where their figure stands.
+# "At least" gates and the aggregate figure each one judges.
 _AGGREGATE_AT_LEAST: Final = {
     "min_quality_pass_rate": "quality_pass_rate",
     "min_semantic_placement_rate": "semantic_placement_rate_by_request",
@@ -58,7 +58,7 @@ def _judge_noise_floor(verdict: Verdict, result: Mapping[str, Any], floor: Noise
     if floor is None:
         return
     gate = "noise_floor_calibration"
-    verdict.failures += [f"{gate}: {complaint}" for complaint in floor.complaints(result)]
+    verdict.failures += [f"{gate}: {message}" for message in floor.mismatches(result)]
     if floor.mean_kl is None and verdict.request.max_warm_vs_cold_kl is not None:
         verdict.lack("mean_kl_topk", f"{gate}: the calibration holds no mean_kl_topk")
     if floor.ttft_ratio_high is None and verdict.request.min_blended_ttft_speedup is not None:
@@ -66,8 +66,8 @@ def _judge_noise_floor(verdict: Verdict, result: Mapping[str, Any], floor: Noise
 
 
 def _judge_zeros(verdict: Verdict, rows: Sequence[RequestRow]) -> None:
-    """Judged whenever measured. Only a backend's reuse for negative controls has a limit that can be moved."""
-    moved = bool(verdict.request.max_negative_control_confirmed_rate)
+    """Always judged if measured. Only the limit on confirmed reuse of negative controls can be changed."""
+    has_other_limit = bool(verdict.request.max_negative_control_confirmed_rate)
     for check in MUST_BE_ZERO:
         figure = check.measure(rows)
         measured = Measured(None)
@@ -76,14 +76,14 @@ def _judge_zeros(verdict: Verdict, rows: Sequence[RequestRow]) -> None:
             verdict.checked.append(check.name)
         if check.name == CONFIRMED_NEGATIVES:
             _judge_negatives(verdict, measured)
-        elif figure is None or (check.name == REUSING_NEGATIVES and moved):
-            verdict.observed[check.name] = measured.value  # who allows some blocks allows their requests
+        elif figure is None or (check.name == REUSING_NEGATIVES and has_other_limit):
+            verdict.observed[check.name] = measured.value  # a limit that allows blocks allows their requests, too
         else:
             verdict.decide("must_be_zero", check.name, measured, lambda v: v == 0, f"0{check.first_culprit(rows)}")
 
 
 def _judge_negatives(verdict: Verdict, measured: Measured) -> None:
-    """Always on when the metric exists; asked for explicitly, its absence fails as well."""
+    """Always judged if measured. If the gate was requested, a missing figure fails as well."""
     asked = verdict.request.max_negative_control_confirmed_rate
     if measured.value is None and asked is None:
         verdict.observed[CONFIRMED_NEGATIVES] = None
@@ -94,15 +94,15 @@ def _judge_negatives(verdict: Verdict, measured: Measured) -> None:
 
 
 def _judge_quality_of_reuse(verdict: Verdict, result: Mapping[str, Any]) -> None:
-    """Answers that reused nothing keep their quality by themselves; the gate is about those that did."""
+    """Answers without reuse keep their quality anyway, so the gate also judges the reused ones alone."""
     limit, aggregate = verdict.request.min_quality_pass_rate, result["aggregate"]
     threshold = quality_threshold(result)
     verdict.observed["quality_threshold"] = threshold
     if limit is None or result["run"].get("evidence") not in LIVE or aggregate.get("quality_pass_rate") is None:
         return
     if threshold is None or threshold <= 0:
-        complaint = f"config.quality_threshold is {threshold!r}, so to pass says nothing of an answer"
-        verdict.fail("min_quality_pass_rate", "quality_threshold", "above 0", complaint)
+        message = f"config.quality_threshold is {threshold!r}, so passing says nothing about an answer"
+        verdict.fail("min_quality_pass_rate", "quality_threshold", "above 0", message)
     metric = "reused_quality_pass_rate"
     measured = measured_in(aggregate, metric)
     verdict.decide(
@@ -111,7 +111,7 @@ def _judge_quality_of_reuse(verdict: Verdict, result: Mapping[str, Any]) -> None
         measured,
         lambda v: v >= limit,
         f"at least {limit}",
-        why_missing="has no request: quality was scored with zero confirmed reuse, which proves nothing about reuse",
+        why_missing="has no requests: no scored answer has confirmed reuse, so it says nothing about reuse",
     )
 
 

@@ -1,4 +1,4 @@
-"""Are the rows the manifest's items, all of them, as they were? Nothing else can show a row that was left out."""
+"""Checks that the rows are exactly the manifest's items. No other check can find a row that was left out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SAME: Final = ("dataset", "source_id", "transform", "negative_control", "tenant
 
 @dataclass(frozen=True, slots=True)
 class ManifestMatch:
-    """``asked`` of the manifest's ``items`` were to be run; None if it is another manifest."""
+    """``asked`` of the manifest's ``items`` were selected for the run; both None if the manifest is a different one."""
 
     asked: int | None
     items: int | None
@@ -28,15 +28,15 @@ def match_manifest(
     digest = manifest_digest(path)
     stated = result["run"].get("manifest_digest")
     if stated != digest:
-        return ManifestMatch(None, None, (f"the result was made from another manifest: {stated!r}, not {digest!r}",))
+        return ManifestMatch(None, None, (f"the result is from a different manifest: {stated!r}, not {digest!r}",))
     items = read_manifest(path)
     max_items = result["run"].get("max_items")
     asked = items[:max_items] if type(max_items) is int else items
     failures = list(_differences({item.item_id: item for item in asked}, {row.item_id: row for row in rows}))
     if len(asked) < len(items) and not allow_partial:
         failures.append(
-            f"only {len(asked)} of {len(items)} items of the manifest were to be run (run.max_items); "
-            "--allow-partial-manifest lets that pass"
+            f"only {len(asked)} of the manifest's {len(items)} items were selected (run.max_items); "
+            "--allow-partial-manifest accepts this"
         )
     return ManifestMatch(len(asked), len(items), tuple(failures))
 
@@ -45,7 +45,7 @@ def _differences(items: Mapping[str, Any], found: Mapping[str, RequestRow]) -> I
     if lost := [name for name in items if name not in found]:
         yield f"{len(lost)} of the manifest's {len(items)} items have no row ({lost[0]} first)"
     if strange := [name for name in found if name not in items]:
-        yield f"{len(strange)} rows are of no item of the manifest ({strange[0]} first)"
+        yield f"{len(strange)} rows belong to no item of the manifest ({strange[0]} first)"
     for name, item in items.items():
         row = found.get(name)
         for field in _SAME if row is not None else ():

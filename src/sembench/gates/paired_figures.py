@@ -1,4 +1,4 @@
-"""Reads speedups out of a ``paired`` block: the median with its interval and number of pairs."""
+"""Speedups of a ``paired`` block: the median with its interval and number of pairs."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def decide_ratio(
     holds: Callable[[float], bool],
     wanted: str,
 ) -> None:
-    """By the median, or under ``judge_interval`` by the unfavourable end of its interval."""
+    """Judges the median or, with ``judge_interval``, the unfavourable end of its interval."""
     if not verdict.request.judge_interval:
         verdict.decide(gate, metric, found, holds, wanted)
     elif found.ci95 is not None:
         verdict.decide(gate, metric, found, holds, wanted, judged=end(found.ci95))
     else:
-        why = f"has no 95 % interval (n = {found.n or 0}, and six pairs are the least), which --judge-interval wants"
+        why = f"has no 95 % interval, which --judge-interval needs (n = {found.n or 0}; at least 6 pairs are required)"
         verdict.decide(gate, metric, Measured(None, n=found.n), holds, wanted, why_missing=why)

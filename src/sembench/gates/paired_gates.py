@@ -1,4 +1,4 @@
-"""Gates over the ``paired`` block: speedup, negative controls, divergence, lost pairs. Hit-only is only printed."""
+"""Gates on the ``paired`` block: speedup, negative controls, divergence, lost pairs. Hit-only is shown, not judged."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 from sembench.gates.calibration import NoiseFloor
 from sembench.gates.divergence_gates import judge_divergence
 from sembench.gates.paired_figures import NEGATIVE, decide_ratio, speedup_in
-from sembench.gates.request import MOST_LOST_PAIRS
+from sembench.gates.request import MAX_LOST_PAIR_RATE
 from sembench.gates.speedup_gates import judge_speedup
 from sembench.gates.verdict import Measured, Verdict, number
 from sembench.metrics.rows import RequestRow
@@ -50,7 +50,7 @@ def judge_pairs(
 
 
 def _observe(verdict: Verdict, paired: Mapping[str, Any]) -> None:
-    """The whole picture, asked for or not: hit-only never without blended, neither without its n and interval."""
+    """Always all figures: hit-only is never shown without blended, and neither without its n and interval."""
     for name in _COUNTS:
         verdict.observed[name] = paired.get(name)
     for kind in _SPEEDUPS:
@@ -70,11 +70,11 @@ def _farther_from_1(interval: tuple[float, float]) -> float:
 
 
 def _judge_lost(verdict: Verdict, paired: Mapping[str, Any], gate: str, name: str, asked: float | None) -> None:
-    """On wherever there are pairs: a figure over the few that are left is not the run's."""
+    """Always judged if there are pairs: figures over the few remaining pairs do not represent the run."""
     pairs, lost = number(paired.get("pairs")), number(paired.get(name))
     if asked is None and not pairs:
         return
-    limit = MOST_LOST_PAIRS if asked is None else asked
+    limit = MAX_LOST_PAIR_RATE if asked is None else asked
     found = Measured(None)
     if pairs and lost is not None:
         found = Measured(lost / pairs, int(pairs), lost, pairs)
@@ -83,16 +83,16 @@ def _judge_lost(verdict: Verdict, paired: Mapping[str, Any], gate: str, name: st
 
 
 def _judge_contamination(verdict: Verdict, paired: Mapping[str, Any]) -> None:
-    """Every cold arm that answered must have been checked; the contaminated ones are out of the clean pairs."""
+    """Every successful cold arm must have been checked for contamination, and at least one clean pair must remain."""
     gate, metric = "require_contamination_check", "contamination_checked_pairs"
     pairs, failed, checked, contaminated, clean = (number(paired.get(name)) for name in _COUNTS)
     if pairs is None or failed is None or checked is None or contaminated is None or clean is None or not pairs:
-        why = "does not exist: the result holds no pairs"
+        why = "is missing: the result holds no pairs"
         verdict.decide(gate, metric, Measured(None), bool, "all pairs", why_missing=why)
         return
     whole = pairs - failed
     found = Measured(checked, int(whole), checked, whole)
-    verdict.decide(gate, metric, found, lambda v: v == whole, f"all {whole:.0f} pairs whose arms ended ok")
+    verdict.decide(gate, metric, found, lambda v: v == whole, f"all {whole:.0f} pairs with two successful arms")
     if not clean:
         counts = f"{failed:.0f} failed, {contaminated:.0f} contaminated of {pairs:.0f}"
-        verdict.fail(gate, "clean_pairs", "at least 1", f"no clean pair is left ({counts})")
+        verdict.fail(gate, "clean_pairs", "at least 1", f"there are no clean pairs ({counts})")

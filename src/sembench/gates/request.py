@@ -1,21 +1,21 @@
-"""Which gates were asked for, and how they are to be judged. None means not asked; a false ``require_*`` likewise."""
+"""Which gates were requested, and how to judge them. None and a false ``require_*`` mean not requested."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
-MOST_LOST_PAIRS: Final = 0.05
-_MANNER: Final = frozenset({"allow_missing", "judge_interval", "min_n"})
+MAX_LOST_PAIR_RATE: Final = 0.05
+_MODIFIERS: Final = frozenset({"allow_missing", "judge_interval", "min_n"})
 
 
 @dataclass(frozen=True, slots=True)
 class GateRequest:
-    """``max_negative_control_confirmed_rate`` is 0.0 and always on when the metric exists, asked for or not; the rates
-    of failed and contaminated pairs are ``MOST_LOST_PAIRS`` wherever there are pairs.
+    """Two limits apply even if not requested: ``max_negative_control_confirmed_rate`` is 0.0 if the metric exists, and
+    the rates of failed and contaminated pairs are ``MAX_LOST_PAIR_RATE`` if there are pairs.
 
-    ``judge_interval`` holds the unfavourable end of a speedup's 95 % interval against its limit, not the median.
-    ``min_n`` is on how many requests a gated rate, median or mean must rest.
+    ``judge_interval`` compares the unfavourable end of a speedup's 95 % interval with the limit, not the median.
+    ``min_n`` is the minimum number of requests behind a gated rate, median or mean.
     """
 
     min_quality_pass_rate: float | None = None
@@ -45,6 +45,6 @@ class GateRequest:
     min_n: int = 1
 
     def requested(self) -> dict[str, Any]:
-        """Gates by name, as they were asked for. A limit of 0 was asked for; ``False`` and ``None`` were not."""
-        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _MANNER}
+        """Requested gates by name. A limit of 0 is a request; ``False`` and ``None`` are not."""
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _MODIFIERS}
         return {name: value for name, value in values.items() if value is not None and value is not False}

@@ -1,4 +1,4 @@
-"""An engine's name for a request -> the item of the result it is. Engines decorate the ids they are given."""
+"""An engine's request id -> the item of the result. Engines add prefixes and suffixes to the ids they are given."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ _NONCE: Final = re.compile(r"-[0-9a-f]{8}$")  # vLLM makes every id unique: cmpl
 
 
 def requests_of_result(engine_ids: Sequence[str], item_ids: Collection[str]) -> tuple[str, ...]:
-    """The items that the engine's requests are, each once. An id that could be two items is none."""
+    """The items the engine's requests belong to, each once. An ambiguous id belongs to none."""
     known = set(item_ids)
     return tuple(sorted({item for engine_id in engine_ids if (item := item_of(engine_id, known)) is not None}))
 
 
 def carries_nonce(engine_id: str, item_id: str) -> bool:
-    """Whether the engine made this name of the item unique: then no other run of the item has it."""
+    """Whether the engine added a nonce to the item's id, so that no other run of the item has the same id."""
     return bool(_NONCE.search(engine_id)) and item_of(_NONCE.sub("", engine_id), {item_id}) is not None
 
 
 def item_of(engine_id: str, known: Set[str]) -> str | None:
-    """The item of ``known`` that the engine calls ``engine_id``; ``None`` if it is none, or could be two."""
+    """The item in ``known`` that ``engine_id`` stands for; ``None`` if there is no such item or more than one."""
     if engine_id in known:
         return engine_id
     names = {engine_id, _PREFIX.sub("", engine_id)}

@@ -1,6 +1,6 @@
-"""Gates over engine summaries: what rows call reuse must be told by the engine, of the same request of the same run.
+"""Gates on engine summaries: reuse in a row must be reported by the engine for the same request of the same run.
 
-Asked or not, a summary that contradicts the rows fails: a load in a cold arm, or for a request whose row says none.
+A summary that contradicts the rows always fails: a load in a cold arm, or for a request whose row reports no reuse.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sembench.gates.verdict import Measured, Verdict
 from sembench.metrics.rows import RequestRow, is_contaminated, is_reused
 from semblend.contract import Outcome
 
-_UNLISTED: Final = "cannot be told: no engine summary lists its events per request, so nothing joins"
+_UNLISTED: Final = "is unknown: no engine summary lists events with request ids, so nothing can be joined"
 _AT_LEAST: Final = {
     "min_materialization_events": ("materialization_events", "events"),
     "min_materialized_tokens": ("materialized_tokens", "tokens"),
@@ -53,13 +53,13 @@ def _judge_claims(verdict: Verdict, engine: EngineEvidence | None, rows: Sequenc
     verdict.observed["joined_requests"] = None if both is None else len(own_ids(both, rows))
     if engine.claims_reuse and not both:
         verdict.failures.append(
-            "an engine summary claims materialized_semantic_kv_reuse, but no request has both a semantic hit and a "
-            "materialization in its events"
+            "an engine summary claims materialized_semantic_kv_reuse, but the events contain no request with both a "
+            "semantic hit and a materialization"
         )
 
 
 def _judge_cold_arms(verdict: Verdict, loads: Mapping[str, Load], rows: Sequence[RequestRow]) -> None:
-    """A cold arm for which the engine loaded donor KV was not cold, whatever the client saw."""
+    """A cold arm for which the engine loaded donor KV was not cold, even if the client saw no cached tokens."""
     cold_ids = {row.cold.request_id for row in rows if row.cold is not None and not is_contaminated(row)}
     warm = requests_of_result(list(loads), cold_ids)
     if warm:
@@ -67,19 +67,19 @@ def _judge_cold_arms(verdict: Verdict, loads: Mapping[str, Load], rows: Sequence
             "cold_arms",
             "cold_arms_with_materialization",
             "0",
-            f"the engine materialized donor KV for {len(warm)} cold requests ({warm[0]} first): a warm cold arm",
+            f"the engine materialized donor KV for {len(warm)} cold requests ({warm[0]} first), so they were not cold",
         )
 
 
 def _judge_denials(verdict: Verdict, joined: Mapping[str, Load], rows: Sequence[RequestRow]) -> None:
-    """A load may be undone, and then its row says so; a row that knows of none contradicts its engine."""
+    """A row may report that its load was undone. A row that reports no load at all contradicts the engine."""
     denied = [row.item_id for row in rows if row.item_id in joined and is_reused(row) is False and not _is_undone(row)]
     if denied:
-        complaint = (
-            f"the engine materialized donor KV for {len(denied)} requests whose rows say 0 reused tokens "
-            f"({denied[0]} first): summary and result are not of one run"
+        message = (
+            f"the engine materialized donor KV for {len(denied)} requests whose rows report 0 reused tokens "
+            f"({denied[0]} first): summary and result are from different runs"
         )
-        verdict.fail("engine_summary", "denied_materializations", "0", complaint)
+        verdict.fail("engine_summary", "denied_materializations", "0", message)
 
 
 def _is_undone(row: RequestRow) -> bool:
@@ -87,7 +87,7 @@ def _is_undone(row: RequestRow) -> bool:
 
 
 def _judge_counts(verdict: Verdict, joined: Mapping[str, Load] | None, rows: Sequence[RequestRow]) -> None:
-    """Counted over loads of this result's requests; of tokens no more than the row itself calls reused."""
+    """Counted over the loads of this result's requests; tokens only up to what the row itself reports as reused."""
     for gate, limit in verdict.request.requested().items():
         if gate not in _AT_LEAST:
             continue
@@ -110,24 +110,24 @@ def _total(name: str, joined: Mapping[str, Load], rows: Sequence[RequestRow]) ->
 def _judge_materialized(
     verdict: Verdict, engine: EngineEvidence | None, evidence: object, rows: Sequence[RequestRow]
 ) -> None:
-    """At least one row that calls itself reused, and of which the engine tells a semantic hit and a materialization."""
+    """At least one row with confirmed reuse must have both a semantic hit and a materialization in the events."""
     gate, metric, wanted = "require_materialized_reuse", "joined_requests", "at least one request of this result"
     both = None if engine is None else engine.joined_requests
     if evidence not in LIVE:
-        complaint = f"the result's evidence is {evidence!r}, and only a live run can show reuse"
-        verdict.fail(gate, metric, wanted, complaint)
+        message = f"the result's evidence is {evidence!r}, but only a live run can show reuse"
+        verdict.fail(gate, metric, wanted, message)
         return
     own = None if both is None else own_ids(both, rows)
     reused = [row for row in rows if is_reused(row)]
     if both and not own:
-        complaint = (
-            f"{len(both)} requests have a semantic hit and a materialization ({both[0]} first), but none is clearly a "
-            "request of this result"
+        message = (
+            f"{len(both)} requests have a semantic hit and a materialization ({both[0]} first), but none can be "
+            "matched to a request of this result"
         )
-        verdict.fail(gate, metric, wanted, complaint)
+        verdict.fail(gate, metric, wanted, message)
     elif own and not reused:
-        complaint = "no row has confirmed reuse, whatever the engine summaries tell (run with --connector-audit)"
-        verdict.fail(gate, metric, wanted, complaint)
+        message = "no row has confirmed reuse, although the engine summaries report some (run with --connector-audit)"
+        verdict.fail(gate, metric, wanted, message)
     else:
         found = Measured(None if own is None else sum(row.item_id in own for row in reused))
         verdict.decide(gate, metric, found, lambda v: v > 0, f"{wanted} with both", why_missing=_UNLISTED)
@@ -136,13 +136,13 @@ def _judge_materialized(
 def _judge_joined(
     verdict: Verdict, engine: EngineEvidence | None, joined: Mapping[str, Load] | None, rows: Sequence[RequestRow]
 ) -> None:
-    """Every confirmed reuse has a materialization of its own request, of at least as many tokens."""
+    """Every row with confirmed reuse must have a materialization of at least as many tokens."""
     gate, metric = "require_joined_evidence", "joined_reuse_share"
     confirmed = [row for row in rows if is_reused(row)]
     if not confirmed and not verdict.request.require_joined_evidence:
         return
     if not confirmed or engine is None or joined is None:
-        why = _UNLISTED if confirmed else "does not exist: no row has confirmed reuse, so there is nothing to join"
+        why = _UNLISTED if confirmed else "is missing: no row has confirmed reuse, so there is nothing to join"
         verdict.decide(gate, metric, Measured(None), lambda v: v == 1, "all of them", why_missing=why)
         return
     unjoined = [row for row in confirmed if row.item_id not in joined]
@@ -151,7 +151,7 @@ def _judge_joined(
     found = Measured(backed / len(confirmed), len(confirmed), backed, len(confirmed))
     wanted = "all of them" + _culprits(unjoined, short)
     if unjoined and engine.events_left_out:
-        wanted += f"; the summaries left out {engine.events_left_out} events, perhaps these"
+        wanted += f"; the summaries dropped {engine.events_left_out} events, possibly these"
     verdict.decide(gate, metric, found, lambda v: v == 1, wanted)
 
 
@@ -172,15 +172,15 @@ def _culprits(unjoined: Iterable[RequestRow], short: Iterable[RequestRow]) -> st
 
 
 def _judge_gaps(verdict: Verdict, run: Mapping[str, Any]) -> None:
-    """Events that the run knows it never saw could be those of a negative control."""
+    """An event that never reached the run could report a load of a negative control."""
     missing = sum(_missing_events(run))
     if missing:
-        complaint = f"{missing} events of the engine never reached the run: what they told is in no row"
-        verdict.fail("require_joined_evidence", "missing_audit_events", "0", complaint)
+        message = f"{missing} engine events never reached the run, so no row reflects them"
+        verdict.fail("require_joined_evidence", "missing_audit_events", "0", message)
 
 
 def _missing_events(run: Mapping[str, Any]) -> Iterator[int]:
-    """Of the run itself, or of the runs it was merged from."""
+    """Counts of the run itself and of the runs it was merged from."""
     preparation = run.get("preparation")
     if isinstance(preparation, Mapping) and type(preparation.get("missing_audit_events")) is int:
         yield preparation["missing_audit_events"]

@@ -1,4 +1,4 @@
-"""What must hold within one row, whoever wrote it: a count has its whole, a reuse its evidence, an arm its clock."""
+"""Consistency checks within one row: counts within their totals, reuse with evidence, times in order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ROUNDING: Final = 1 + 1e-9
 
 
 def row_failures(row: RequestRow, block_size: int | None, threshold: float | None = None) -> Iterator[str]:
-    """``threshold`` is the score at which the run called an answer good; None if it does not say."""
+    """``threshold`` is the run's minimum score of a good answer; None if it is not recorded."""
     yield from _token_failures(row, block_size)
     for name, plan in (("plan", row.plan), ("token_plan", row.token_plan)):
         if plan is not None:
@@ -32,23 +32,24 @@ def row_failures(row: RequestRow, block_size: int | None, threshold: float | Non
 
 
 def _quality_failures(row: RequestRow, threshold: float | None) -> Iterator[str]:
-    """Which score counts depends on the references, which a row does not hold; one of them must agree."""
+    """Which score decides depends on the references, which a row does not hold. At least one score must agree."""
     judged = row.cold if row.warm is None else row.warm
     if row.quality_pass is None or judged is None:
         return
     if judged.status != "ok":
-        yield f"quality was judged although the request ended {judged.status!r}"
+        yield f"quality was judged although the request ended with status {judged.status!r}"
     elif threshold is not None:
         scores = {name: score for name in _JUDGING if (score := getattr(judged, name)) is not None}
         opinions = {score if name == "exact_match" else score >= threshold for name, score in scores.items()}
         if row.quality_pass not in opinions:
-            told = ", ".join(f"{name} {score:g}" for name, score in scores.items()) or "no score at all"
-            yield f"quality_pass is {row.quality_pass} with {told}, at a threshold of {threshold:g}"
+            shown = ", ".join(f"{name} {score:g}" for name, score in scores.items()) or "no score"
+            yield f"quality_pass is {row.quality_pass} with {shown}, at a threshold of {threshold:g}"
 
 
 def _token_failures(row: RequestRow, block_size: int | None) -> Iterator[str]:
     if block_size is not None and row.total_blocks != row.prompt_tokens // block_size:
-        yield f"total_blocks {row.total_blocks}, but {row.prompt_tokens} tokens are {row.prompt_tokens // block_size}"
+        expected = row.prompt_tokens // block_size
+        yield f"total_blocks is {row.total_blocks}, but {row.prompt_tokens} tokens are {expected} blocks"
     elif row.total_blocks > row.prompt_tokens:
         yield "more blocks than tokens"
     for name in ("exact_hit_blocks", "exact_prefix_blocks", "backend_confirmed_blocks"):
@@ -70,14 +71,14 @@ def _plan_failures(plan: PlanRow, row: RequestRow) -> Iterator[str]:
     if not plan.candidate_blocks <= plan.planned_tokens <= row.prompt_tokens:
         yield f"{plan.candidate_blocks} candidate blocks from {plan.planned_tokens} of {row.prompt_tokens} tokens"
     if plan.decline_reason is not None and plan.planned_tokens:
-        yield f"declined ({plan.decline_reason}) and yet planned"
+        yield f"declined ({plan.decline_reason}), but has planned tokens"
 
 
 def _arm_failures(arm: ArmRow, request_id: str) -> Iterator[str]:
     if arm.request_id != request_id:
-        yield f"request_id is {arm.request_id!r}, not {request_id!r}: another request's figures"
+        yield f"request_id is {arm.request_id!r}, not {request_id!r}: figures of another request"
     if arm.ttft_ms is not None and not arm.ttft_ms > 0:
-        yield f"ttft_ms is {arm.ttft_ms:g}: no server answers in no time"
+        yield f"ttft_ms is {arm.ttft_ms:g}, must be above 0"
     if arm.ttft_ms is not None and arm.total_ms is not None and arm.ttft_ms > arm.total_ms * _ROUNDING:
         yield f"first token at {arm.ttft_ms:g} ms, after the end at {arm.total_ms:g} ms"
     if arm.cached_tokens is not None and arm.prompt_tokens is not None and arm.cached_tokens > arm.prompt_tokens:
@@ -88,7 +89,7 @@ def _arm_failures(arm: ArmRow, request_id: str) -> Iterator[str]:
 
 
 def _contamination_failures(row: RequestRow, block_size: int | None) -> Iterator[str]:
-    """The mark follows from the cached tokens, both ways: it can neither whitewash a pair nor throw one out."""
+    """``contaminated`` must follow from the cached tokens: it must neither hide a bad pair nor drop a good one."""
     cold = row.cold
     if cold is None or block_size is None or cold.status != "ok":
         return
@@ -96,7 +97,7 @@ def _contamination_failures(row: RequestRow, block_size: int | None) -> Iterator
     if cold.contaminated is not found:
         yield (
             f"cold: contaminated is {cold.contaminated}, but cached_tokens is {cold.cached_tokens} at a block size of "
-            f"{block_size}: {'a warm cold arm' if found else 'the mark does not follow from the tokens'}"
+            f"{block_size}: {'the cold arm was not cold' if found else 'the flag does not follow from the tokens'}"
         )
 
 
@@ -104,7 +105,7 @@ def _pair_failures(row: RequestRow) -> Iterator[str]:
     cold, warm, pair = row.cold, row.warm, row.pair
     if cold is None or warm is None:
         if pair is not None:
-            yield "pair: there are not two arms"
+            yield "pair: an arm is missing"
         return
     counts = {arm.prompt_tokens for arm in (cold, warm) if arm.prompt_tokens is not None}
     if len(counts) > 1:
@@ -114,11 +115,11 @@ def _pair_failures(row: RequestRow) -> Iterator[str]:
     if (cold.status != "ok" or warm.status != "ok") and _compared(pair):
         yield "pair: answers were compared although an arm failed"
     if (pair.mean_kl is None) is not (pair.worst_kl is None):
-        yield "pair: mean and worst KL belong together"
+        yield "pair: only one of mean and worst KL is present"
     elif pair.mean_kl is not None and pair.worst_kl is not None and pair.mean_kl > pair.worst_kl * _ROUNDING:
         yield f"pair: mean KL {pair.mean_kl:g} above the worst {pair.worst_kl:g}"
     if pair.mean_kl is not None and not pair.compared_positions:
-        yield "pair: KL over no position"
+        yield "pair: KL without compared positions"
 
 
 def _compared(pair: PairRow) -> bool:
@@ -129,23 +130,23 @@ def _confirmation_failures(row: RequestRow, block_size: int | None) -> Iterator[
     reused = None if row.backend is None else row.backend.reused_tokens
     blocks = row.backend_confirmed_blocks
     if blocks and not reused:
-        said = "there is no backend row" if row.backend is None else f"the backend row says {reused!r} tokens"
-        yield f"backend_confirmed_blocks is {blocks}, but {said}"
+        backend = "there is no backend row" if row.backend is None else f"the backend row has {reused!r} reused tokens"
+        yield f"backend_confirmed_blocks is {blocks}, but {backend}"
     elif reused is not None and block_size is not None and blocks != reused // block_size:
         yield f"backend_confirmed_blocks is {blocks!r}, but {reused} reused tokens are {reused // block_size} blocks"
 
 
 def _backend_failures(backend: BackendRow, row: RequestRow) -> Iterator[str]:
     if row.warm is None:
-        yield "there is no warm request it could speak of"
+        yield "there is no warm request"
         return
     if item_of(backend.engine_request_id, {row.item_id}) is None:
-        yield f"engine_request_id {backend.engine_request_id!r} is another request's"
+        yield f"engine_request_id {backend.engine_request_id!r} belongs to another request"
     reused = backend.reused_tokens or 0
     if bool(reused) is not (backend.outcome == Outcome.BACKEND_MATERIALIZED_REUSE):
         yield f"outcome is {backend.outcome!r} with {backend.reused_tokens!r} reused tokens"
     if reused and backend.decline_reason is not None:
-        yield f"declined ({backend.decline_reason}) and yet reused"
+        yield f"declined ({backend.decline_reason}), but has reused tokens"
     spans = {
         "found_tokens": backend.found_tokens or 0,
         "boundary + advertised_tokens": (backend.boundary or 0) + (backend.advertised_tokens or 0),
@@ -158,4 +159,4 @@ def _backend_failures(backend: BackendRow, row: RequestRow) -> Iterator[str]:
     if backend.advertised_tokens is not None and reused > backend.advertised_tokens:
         yield f"reused {reused} of {backend.advertised_tokens} advertised tokens"
     if row.warm.cached_tokens is not None and reused > row.warm.cached_tokens:
-        yield f"reused {reused} tokens, but the server reported {row.warm.cached_tokens} cached ones to the client"
+        yield f"reused {reused} tokens, but the server reported {row.warm.cached_tokens} cached tokens to the client"

@@ -1,4 +1,4 @@
-"""The cold arms beside those of a server without connector: a connector that only slows its misses is found here."""
+"""Cold arms compared with those of a server without connector, to detect a connector that slows down misses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SAME: Final = ("model", "endpoint", "block_size", "recipient_max_tokens", "top_
 
 @dataclass(frozen=True, slots=True)
 class StockRun:
-    """A live result with cold arms from a server without connector."""
+    """A live result whose cold arms come from a server without connector."""
 
     result: Mapping[str, Any]
     rows: Sequence[RequestRow]
@@ -29,10 +29,10 @@ class StockRun:
 def judge_stock(
     verdict: Verdict, result: Mapping[str, Any], rows: Sequence[RequestRow], stock: StockRun | None
 ) -> None:
-    """Median over common items of this server's cold TTFT over the stock server's; lost items are told by ``n``."""
+    """Median ratio of this server's cold TTFT to the stock server's, over the common items (``n`` of them)."""
     if stock is not None:
-        for complaint in _complaints(result, stock):
-            verdict.fail("stock_result", METRIC, "a stock run of the same requests", complaint)
+        for message in _mismatches(result, stock):
+            verdict.fail("stock_result", METRIC, "a stock run of the same requests", message)
     limit = verdict.request.max_cold_arm_overhead
     if limit is None and stock is None:
         return
@@ -59,14 +59,14 @@ def _cold_ms(row: RequestRow) -> float | None:
     return None if is_contaminated(row) else timed(row.cold)
 
 
-def _complaints(result: Mapping[str, Any], stock: StockRun) -> Iterator[str]:
+def _mismatches(result: Mapping[str, Any], stock: StockRun) -> Iterator[str]:
     if failures := integrity_failures(stock.result, stock.rows):
         yield f"the stock result contradicts itself: {failures[0]}"
     if stock.result["run"].get("evidence") not in LIVE:
         yield f"the stock result's evidence is {stock.result['run'].get('evidence')!r}; only a live run has cold arms"
     digests = [one["run"].get("manifest_digest") for one in (result, stock.result)]
     if digests[0] != digests[1]:
-        yield f"the stock result is of another manifest: {digests[1]!r}, not {digests[0]!r}"
+        yield f"the stock result is from a different manifest: {digests[1]!r}, not {digests[0]!r}"
     for name in _SAME:
         ours, theirs = result["config"].get(name), stock.result["config"].get(name)
         if ours != theirs:
@@ -74,6 +74,6 @@ def _complaints(result: Mapping[str, Any], stock: StockRun) -> Iterator[str]:
     ours, theirs = (one["engine"] if isinstance(one["engine"], Mapping) else {} for one in (result, stock.result))
     for name in ("name", "version"):
         if ours.get(name) != theirs.get(name):
-            yield f"the stock result is of another engine: {name} {theirs.get(name)!r}, not {ours.get(name)!r}"
-    if told := [row.item_id for row in stock.rows if is_reused(row) is not None]:
-        yield f"the stock server has a connector: it reports on {len(told)} requests ({told[0]} first)"
+            yield f"the stock result is from a different engine: {name} {theirs.get(name)!r}, not {ours.get(name)!r}"
+    if reported := [row.item_id for row in stock.rows if is_reused(row) is not None]:
+        yield f"the stock server has a connector: it reports on {len(reported)} requests ({reported[0]} first)"

@@ -1,4 +1,4 @@
-"""What the gates decide: every gate with the figure it was judged by, and every reason to fail."""
+"""The verdict: every gate with the figure it was judged by, and every failure message."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sembench.gates.request import GateRequest
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A figure and what it rests on: how many requests, what was divided by what, its 95 % interval."""
+    """A figure with its basis: number of requests, numerator and denominator, 95 % interval."""
 
     value: float | None
     n: int | None = None
@@ -34,9 +34,9 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class JudgedGate:
-    """``judged`` is the number held against the limit: the figure itself or an end of its interval.
+    """``judged`` is the number compared with the limit: the figure itself or an end of its interval.
 
-    ``min_n`` is None for a gate nobody asked for: what must be zero must be so over few requests, too.
+    ``min_n`` is None for a gate that was not requested: figures that must be zero must be zero for any n.
     """
 
     gate: str
@@ -54,7 +54,7 @@ class JudgedGate:
 
 @dataclass(slots=True)
 class Verdict:
-    """``checked`` names the figures that must be zero and were measured."""
+    """``checked`` lists the must-be-zero figures that were measured."""
 
     request: GateRequest
     failures: list[str] = field(default_factory=list)
@@ -78,20 +78,20 @@ class Verdict:
         judged: float | None = None,
         why_missing: str = "was not measured (None is not 0)",
     ) -> None:
-        """``judged`` is given where another number than the figure is held against the limit."""
+        """``judged`` replaces the figure in the comparison with the limit, e.g. an end of its interval."""
         self.observed[metric] = measured.value
         held = measured.value if judged is None else judged
         asked = gate in self.request.requested()
         min_n = self.request.min_n if asked and measured.n is not None else None
         failures_before = len(self.failures)
         if held is None:
-            self.lack(metric, f"{gate}: {metric} {why_missing}; --allow-missing lets that pass")
+            self.lack(metric, f"{gate}: {metric} {why_missing}; --allow-missing accepts this")
         else:
             if not holds(held):
                 by = "" if judged is None else f", judged by {held:.6g},"
                 self.failures.append(f"{gate}: {metric} is {measured}{by or ','} wanted {wanted}")
             if min_n is not None and measured.n is not None and measured.n < min_n:
-                self.failures.append(f"{gate}: {metric} rests on n = {measured.n}, and --min-n wants {min_n}")
+                self.failures.append(f"{gate}: {metric} has n = {measured.n}, but --min-n requires {min_n}")
         self.gates.append(
             JudgedGate(
                 gate,
@@ -108,15 +108,15 @@ class Verdict:
             )
         )
 
-    def lack(self, metric: str, complaint: str) -> None:
-        """What was asked for is not there: a failure, unless the user said that it may be missing."""
+    def lack(self, metric: str, message: str) -> None:
+        """A requested figure is missing: a failure, unless ``--allow-missing`` is given."""
         self.missing.append(metric)
         if not self.request.allow_missing:
-            self.failures.append(complaint)
+            self.failures.append(message)
 
-    def fail(self, gate: str, metric: str, wanted: str, complaint: str) -> None:
-        """A gate that is no comparison of one figure."""
-        self.failures.append(f"{gate}: {complaint}")
+    def fail(self, gate: str, metric: str, wanted: str, message: str) -> None:
+        """Record the failure of a gate that does not compare a single figure with a limit."""
+        self.failures.append(f"{gate}: {message}")
         self.gates.append(JudgedGate(gate, metric, wanted, False, None, None, None, None, None, None, None))
 
     def gates_as_json(self) -> list[dict[str, Any]]:
@@ -124,7 +124,7 @@ class Verdict:
 
 
 def measured_in(aggregate: Mapping[str, Any], metric: str) -> Measured:
-    """A figure of an aggregate with its parts. The aggregate is already known to be what the rows give, or refused."""
+    """A figure of an aggregate with its parts. ``integrity_failures`` has already checked it against the rows."""
     parts = aggregate.get("parts")
     part = parts.get(metric) if isinstance(parts, Mapping) else None
     found = part if isinstance(part, Mapping) else {}

@@ -1,4 +1,4 @@
-"""Section: what reuse does to answers. KL against the noise floor, F1 of both arms, and the answers that flipped."""
+"""Section: the effect of reuse on answers. KL against the noise floor, F1 of both arms, and answers that flipped."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sembench.report.pairs import KIND_NAMES, Kind, Pair
 from sembench.report.recall import recall_of_both
 from sembench.report.subject import Subject
 
-_MIN_KL: Final = 1e-6  # what is drawn at the foot of the axis: zero cannot be drawn on a logarithm
+_MIN_KL: Final = 1e-6  # lower end of the axis; a KL of zero is drawn here because the axis is logarithmic
 _MAX_FLIPS: Final = 20
 _TEXT: Final = 220
 
@@ -27,7 +27,7 @@ def section(subject: Subject) -> Section:
     cards: list[Safe] = [figure(chart, subject.prefix) for chart in charts]
     keys = {chart.key for chart in charts}
     if "kl" not in keys:
-        cards.append(missing("Distance of the answers (KL)", "No log-probabilities: run with --capture-logprobs."))
+        cards.append(missing("Divergence of the answers (KL)", "No log-probabilities: run with --capture-logprobs."))
     if "f1" not in keys:
         cards.append(missing("F1, cold against warm", "No pair has both answers scored against a reference."))
     return Section("quality", "Quality", _lead(subject), (columns(*cards), _flips(clean)), tuple(charts))
@@ -36,14 +36,18 @@ def section(subject: Subject) -> Section:
 def _lead(subject: Subject) -> str:
     parts = subject.aggregate.get("parts", {}).get("quality_pass_rate") or {}
     rate = percent(subject.aggregate.get("quality_pass_rate"))
-    told = fraction(parts.get("numerator"), parts.get("denominator"))
-    basis = "" if told == NOT_MEASURED else f"{told}; "
+    counts = fraction(parts.get("numerator"), parts.get("denominator"))
+    basis = "" if counts == NOT_MEASURED else f"{counts}; "
     passed = f"Warm answers that pass: {rate} ({basis}{recall_of_both(subject)})."
     flips = [p.row.pair.answer_flip for p in subject.pairs.clean if p.row.pair and p.row.pair.answer_flip is not None]
     flipped = f"{sum(flips):,} of {plural(len(flips), 'pair')}" if flips else NOT_MEASURED
     floor = f"{nats(subject.noise_floor.mean_kl)} nats" if subject.noise_floor.mean_kl is not None else NOT_MEASURED
-    strange = subject.noise_floor.strangers(subject.result["config"])
-    other = f" It was calibrated otherwise ({'; '.join(strange)}), so it is not this run's." if strange else ""
+    different = subject.noise_floor.different_settings(subject.result["config"])
+    other = (
+        f" It does not apply to this run: it was calibrated with other settings ({'; '.join(different)})."
+        if different
+        else ""
+    )
     return (
         f"{passed} Answers that flipped between arms: {flipped}. Noise floor (two cold runs, mean KL): {floor}.{other}"
     )
@@ -64,9 +68,9 @@ def _kl(subject: Subject) -> Chart | None:
     rows = tuple(_kl_row(kind, [kl[p.row.item_id] for p in pairs if p.kind == kind]) for kind in MARKS)
     return Chart(
         "kl",
-        "Distance of the answers (KL)",
+        "Divergence of the answers (KL)",
         f"Mean KL {nats(mean)} nats, worst pair {nats(worst)}, over {plural(len(values), 'pair')}.",
-        linear_axis("share of the prompt reused", 0.0, 1.0, tick_share, 4),
+        linear_axis("fraction of the prompt reused", 0.0, 1.0, tick_share, 4),
         log_axis("mean KL(cold ‖ warm), nats (log)", limits, _kl_tick, pad=1.0),
         (
             *(
@@ -77,8 +81,8 @@ def _kl(subject: Subject) -> Chart | None:
             *dots_by_kind(pairs, shares, drawn),
         ),
         DataTable(("pairs", "n", "mean KL", "worst KL"), tuple(row for row in rows if row[1] != "0")),
-        ("" if floor is not None else "Noise floor not measured: give --noise-floor. ")
-        + "Pairs without an engine report are shown at 0 %; a KL of 0 is at the bottom.",
+        ("" if floor is not None else "Noise floor not measured: pass --noise-floor. ")
+        + "Pairs without an engine report are drawn at 0 %. A KL of 0 is drawn at the bottom.",
     )
 
 
@@ -120,7 +124,7 @@ def _f1(clean: Sequence[Pair]) -> Chart | None:
         axes[1],
         (Curve("", "muted", ((0.0, 0.0), (1.0, 1.0)), dashed=True), *dots_by_kind(both, cold, warm)),
         DataTable(("pairs", "n", "cold mean F1", "warm mean F1"), tuple(rows)),
-        "On the line the arms are equal; below it reuse cost quality.",
+        "On the line both arms are equal; below it the warm answer is worse.",
     )
 
 

@@ -270,12 +270,12 @@ def more_reused_than_materialized(run: Run) -> None:
             event["tokens"] = 100
 
 
-@refused_because("is another request's")
+@refused_because("belongs to another request")
 def evidence_borrowed_from_another_request(run: Run) -> None:
     change(run, [1], backend={"engine_request_id": f"chatcmpl-{2:016x}"})
 
 
-@refused_because("a warm cold arm")
+@refused_because("the cold arm was not cold")
 def cached_tokens_in_unmarked_cold_arms(run: Run) -> None:
     change(run, NEGATIVES, cold={"cached_tokens": 320})
 
@@ -285,7 +285,7 @@ def donor_kv_in_a_cold_arm(run: Run) -> None:
     run.summary["events"].append({"event": "materialized", "request_id": f"chatcmpl-cold.{1:016x}", "tokens": 9})
 
 
-@refused_because("the mark does not follow from the tokens")
+@refused_because("the flag does not follow from the tokens")
 def slow_pairs_thrown_out_as_contaminated(run: Run) -> None:
     change(run, MISSES, cold={"contaminated": True})
 
@@ -302,14 +302,14 @@ def unchecked_cold_arms(run: Run) -> None:
     change(run, HITS[:4], cold={"cached_tokens": None, "contaminated": None})
 
 
-@refused_because("quality was scored with zero confirmed reuse")
+@refused_because("no scored answer has confirmed reuse")
 def quality_with_zero_reuse(run: Run) -> None:
     _deny(run, HITS)
     run.summary = summary_of(run.rows)
     run.gates = GateRequest(min_quality_pass_rate=0.9)
 
 
-@refused_because("answers were compared with zero confirmed reuse")
+@refused_because("no compared answer has confirmed reuse")
 def divergence_with_zero_reuse(run: Run) -> None:
     change(run, range(28), backend=None, backend_confirmed_blocks=None)
     run.gates = GateRequest(max_warm_vs_cold_kl=0.05)
@@ -361,7 +361,7 @@ def hit_only_reported_as_blended(run: Run) -> None:
     run.after = swap
 
 
-@refused_because("run.items says 28, but there are 24 rows")
+@refused_because("run.items is 28, but there are 24 rows")
 def rows_dropped(run: Run) -> None:
     def drop(result: dict[str, Any]) -> None:
         result["requests"] = [row for number, row in enumerate(result["requests"]) if number not in MISSES]
@@ -369,7 +369,7 @@ def rows_dropped(run: Run) -> None:
     run.after = drop
 
 
-@refused_because("an item has two rows")
+@refused_because("an item has more than one row")
 def rows_duplicated(run: Run) -> None:
     run.rows += [run.rows[1]] * 5
 
@@ -405,12 +405,12 @@ def collapse_diluted_by_misses(run: Run) -> None:
     run.gates = GateRequest(max_warm_vs_cold_kl=0.05)
 
 
-@refused_because("evidence is 'offline', and only a live run can hold")
+@refused_because("evidence is 'offline', but only a live run can have")
 def offline_result_claiming_reuse(run: Run) -> None:
     run.evidence = Evidence.OFFLINE
 
 
-@refused_because("rows asked no server")
+@refused_because("rows have no server request")
 def live_result_without_requests(run: Run) -> None:
     change(run, range(28), cold=None, warm=None, pair=None, backend=None, backend_confirmed_blocks=None)
 
@@ -435,7 +435,7 @@ def more_cached_than_prompt(run: Run) -> None:
     change(run, [1], warm={"cached_tokens": 700})
 
 
-@refused_because("no server answers in no time")
+@refused_because("ttft_ms is 0, must be above 0")
 def zero_ttft(run: Run) -> None:
     change(run, HITS, warm={"ttft_ms": 0.0})
 
@@ -455,12 +455,12 @@ def denominator_made_smaller(run: Run) -> None:
     change(run, range(28), prompt_tokens=480, total_blocks=30)
 
 
-@refused_because("total_blocks 20, but 640 tokens are 40")
+@refused_because("total_blocks is 20, but 640 tokens are 40 blocks")
 def fewer_blocks_than_the_prompt_has(run: Run) -> None:
     change(run, range(28), total_blocks=20)
 
 
-@refused_because("reused 480 tokens, but the server reported 32 cached ones")
+@refused_because("reused 480 tokens, but the server reported 32 cached tokens")
 def reuse_the_client_did_not_see(run: Run) -> None:
     change(run, HITS, warm={"cached_tokens": 32})
 
@@ -480,7 +480,7 @@ def score_above_one(run: Run) -> None:
     change(run, [1], warm={"f1": 1.5})
 
 
-@refused_because("another request's figures")
+@refused_because("figures of another request")
 def arms_swapped(run: Run) -> None:
     row = run.rows[1]
     run.rows[1] = replace(row, cold=row.warm, warm=row.cold)
@@ -492,7 +492,7 @@ def slow_pairs_called_failed(run: Run) -> None:
     change(run, MISSES, pair={"answer_flip": None})
 
 
-@refused_because("quality was judged although the request ended 'timeout'")
+@refused_because("quality was judged although the request ended with status 'timeout'")
 def quality_of_a_failed_request(run: Run) -> None:
     change(run, [0], warm={"status": "timeout"})
 
@@ -529,7 +529,7 @@ def errors_in_the_engine(run: Run) -> None:
     run.summary["errors"] = ["ERROR something"]
 
 
-@refused_because("rests on n = 2, and --min-n wants 6")
+@refused_because("has n = 2, but --min-n requires 6")
 def too_few_negatives(run: Run) -> None:
     run.rows = run.rows[:22]
 
@@ -541,7 +541,7 @@ def speedup_with_zero_reuse(run: Run) -> None:
     run.gates = GateRequest(min_blended_ttft_speedup=1.4)
 
 
-@refused_because("pairs that reused nothing sped up")
+@refused_because("pairs without reuse sped up too")
 def fast_misses_behind_one_reuse(run: Run) -> None:
     _deny(run, HITS[1:])
     change(run, MISSES, warm={"ttft_ms": 50.0})
@@ -549,50 +549,50 @@ def fast_misses_behind_one_reuse(run: Run) -> None:
     run.gates = GateRequest(min_blended_ttft_speedup=1.4)
 
 
-@refused_because("pairs that reused nothing sped up")
+@refused_because("pairs without reuse sped up too")
 def few_fast_misses_behind_one_reuse(run: Run) -> None:
     fast_misses_behind_one_reuse(run)
     run.rows = [*run.rows[1:5], *run.rows[20:]]
     run.summary = summary_of(run.rows)
 
 
-@refused_because("of 20 pairs nobody knows how much of the prompt was an exact prefix")
+@refused_because("for 20 pairs the length of the exact prefix is unknown")
 def stock_prefix_cache_as_reuse(run: Run) -> None:
     run.config = {"recipient_resets": 0}
 
 
-@refused_because("none is clearly a request of this result")
+@refused_because("none can be matched to a request of this result")
 def summary_of_yesterday(run: Run) -> None:
     for event in run.summary["events"]:
         event["request_id"] = event["request_id"][:-8] + "ffffffff"
 
 
-@refused_because("16 requests whose rows say 0 reused tokens")
+@refused_because("16 requests whose rows report 0 reused tokens")
 def summary_against_rows(run: Run) -> None:
     _deny(run, HITS)
     run.gates = GateRequest(require_materialized_reuse=True)
 
 
-@refused_because("no row has confirmed reuse, whatever the engine summaries tell")
+@refused_because("no row has confirmed reuse, although the engine summaries report some")
 def summary_beside_silent_rows(run: Run) -> None:
     change(run, range(28), backend=None, backend_confirmed_blocks=None)
     run.gates = GateRequest(require_materialized_reuse=True)
 
 
-@refused_because("negative controls sped up, negative_control_ttft_speedup_median is")
+@refused_because("negative controls sped up too (negative_control_ttft_speedup_median is")
 def negatives_that_sped_up_less(run: Run) -> None:
     """Less than the rest, and the deviation gate was not requested."""
     change(run, NEGATIVES, cold={"ttft_ms": 130.0, "total_ms": 180.0})
     run.gates = GateRequest(min_blended_ttft_speedup=1.4)
 
 
-@refused_because("negative controls sped up, negative_control_ttft_speedup_median is")
+@refused_because("negative controls sped up too (negative_control_ttft_speedup_median is")
 def few_negatives_that_sped_up(run: Run) -> None:
     negatives_that_sped_up_less(run)
     run.rows = run.rows[:23]
 
 
-@refused_because("no negative control that could show what else speeds up")
+@refused_because("there are no negative controls to rule out other causes of a speedup")
 def no_negatives(run: Run) -> None:
     run.rows = run.rows[:20]
     run.gates = GateRequest(min_blended_ttft_speedup=1.4)
@@ -604,7 +604,7 @@ def slow_pairs_contaminated(run: Run) -> None:
     run.gates = GateRequest(min_blended_ttft_speedup=1.4)
 
 
-@refused_because("the backend does not say whether it reused")
+@refused_because("the backend does not report whether 0000000000000014 reused KV")
 def silent_negative_control(run: Run) -> None:
     change(run, [20], backend=None, backend_confirmed_blocks=None)
 
@@ -614,18 +614,18 @@ def cached_tokens_in_a_negative_control(run: Run) -> None:
     change(run, [20], warm={"cached_tokens": 320})
 
 
-@refused_because("3 events of the engine never reached the run")
+@refused_because("3 engine events never reached the run")
 def events_that_were_lost(run: Run) -> None:
     run.after = lambda result: result["run"].update(preparation={"missing_audit_events": 3})
 
 
-@refused_because("3 events of the engine never reached the run")
+@refused_because("3 engine events never reached the run")
 def events_lost_before_merging(run: Run) -> None:
     part = {"run": {"preparation": {"missing_audit_events": 3}}}
     run.after = lambda result: result["run"].update(merged_from={"warm": part})
 
 
-@refused_because("config.quality_threshold is 0.0, so to pass says nothing of an answer")
+@refused_because("config.quality_threshold is 0.0, so passing says nothing about an answer")
 def any_answer_is_good(run: Run) -> None:
     run.config = {"quality_threshold": 0.0}
 
@@ -660,7 +660,7 @@ def collapse_of_one_transform(run: Run) -> None:
     run.gates = GateRequest(max_warm_vs_cold_kl=0.05)
 
 
-@refused_because("answers of only 1 of 16 clean pairs that reused were compared")
+@refused_because("only 1 of 16 clean pairs with reuse had their answers compared")
 def divergence_of_one_pair(run: Run) -> None:
     change(run, HITS[1:], pair={"mean_kl": None, "worst_kl": None})
     run.gates = GateRequest(max_warm_vs_cold_kl=0.05)
@@ -810,7 +810,7 @@ def test_a_row_lost_and_everything_computed_again_needs_the_manifest(tmp_path: P
     asked = ["assert-result-gates", "--result", str(tmp_path / "r.json"), "--manifest", str(manifest)]
     assert main(asked) == 1
     reported = json.loads(capsys.readouterr().out)
-    assert reported["failures"][0].startswith("only 3 of 28 items of the manifest were to be run")
+    assert reported["failures"][0].startswith("only 3 of the manifest's 28 items were selected")
     assert reported["result_sha256"] == hashlib.sha256((tmp_path / "r.json").read_bytes()).hexdigest()
     assert main([*asked, "--allow-partial-manifest"]) == 0
     assert "rows are the manifest's items (3 of 28)" in json.loads(capsys.readouterr().out)["checked"]
@@ -827,8 +827,8 @@ def test_a_row_lost_and_everything_computed_again_needs_the_manifest(tmp_path: P
         backend=None,
         backend_confirmed_blocks=None,
     )
-    assert "1 rows are of no item of the manifest (ab first)" in code([*run.rows, stranger])[1]
-    assert "another manifest" in code(run.rows, "1" * 64)[1][0]
+    assert "1 rows belong to no item of the manifest (ab first)" in code([*run.rows, stranger])[1]
+    assert "a different manifest" in code(run.rows, "1" * 64)[1][0]
 
 
 def test_the_builder_fills_every_live_field() -> None:
