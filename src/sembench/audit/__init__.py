@@ -1,1 +1,1 @@
-"""Auditing a manifest: would its figures mean what they say?"""
+"""Auditing a manifest: defects that would make its figures meaningless."""

@@ -20,7 +20,7 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """``warnings`` fail nothing: the figures are true, but may say less than expected."""
+    """``warnings`` do not fail the audit: the figures are valid, but may be less informative than expected."""
 
     items: int
     negative_controls: int

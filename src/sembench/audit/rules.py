@@ -1,4 +1,4 @@
-"""The rules, one function each. In: an item and its tokens. Out: what is wrong with it, in words."""
+"""The rules, one function each. In: an item and its tokens. Out: messages about what is wrong with it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _SPACE: Final = re.compile(r"\s+")
 
 
 class Subject:
-    """An item under audit; tokens are made once and only if a rule asks for them."""
+    """An item under audit. It is tokenized once, and only if a rule needs the tokens."""
 
     def __init__(self, item: WorkloadItem, tokenizer: Tokenizer) -> None:
         self.item = item
@@ -49,7 +49,7 @@ class Subject:
 
     @cached_property
     def donor_documents(self) -> list[NDArray[np.int64]]:
-        """The donors without the request each of them was asked with, where the manifest says what that was."""
+        """The donors without their own request, if the manifest records it."""
         texts = []
         for donor in self.item.donor_prompts:
             request = str(donor.metadata.get("request", ""))
@@ -79,14 +79,14 @@ def wrong_item_id(subject: Subject) -> Iterator[str]:
 def missing_donors(subject: Subject) -> Iterator[str]:
     item = subject.item
     if not item.is_stream and not item.donor_prompts:
-        yield "no donor, and not part of a stream: nothing could ever be found"
+        yield "no donor, and not part of a stream: nothing can be found"
     if any(not donor.text.strip() for donor in item.donor_prompts):
         yield "a donor is empty"
 
 
 def stream_with_donors(subject: Subject) -> Iterator[str]:
     if subject.item.is_stream and subject.item.donor_prompts:
-        yield "part of a stream, whose donors are the earlier recipients, and yet it names donors of its own"
+        yield "part of a stream, whose donors are the earlier recipients, but has donors of its own"
 
 
 def duplicate_donor_id(subject: Subject) -> Iterator[str]:
@@ -96,7 +96,7 @@ def duplicate_donor_id(subject: Subject) -> Iterator[str]:
 
 def tenant_missing(subject: Subject) -> Iterator[str]:
     if subject.item.tenant is None:
-        yield "metadata names no tenant"
+        yield "metadata has no tenant"
 
 
 def cross_tenant_same_tenant(subject: Subject) -> Iterator[str]:
@@ -104,26 +104,26 @@ def cross_tenant_same_tenant(subject: Subject) -> Iterator[str]:
     if item.transform == "cross_tenant" and any(
         tenant_of(donor.metadata) in (None, item.tenant) for donor in item.donor_prompts
     ):
-        yield f"a donor does not name a tenant other than the recipient's '{item.tenant}'"
+        yield f"a donor has no tenant, or the recipient's tenant '{item.tenant}'"
 
 
 def cross_tenant_other_text(subject: Subject) -> Iterator[str]:
-    """Under other text a leak could not show."""
+    """With different text a leak between tenants would not be visible."""
     item = subject.item
     if item.transform == "cross_tenant" and any(donor.text != item.recipient_prompt for donor in item.donor_prompts):
-        yield "a donor's text is not the recipient's: nothing would be found even if tenants leaked"
+        yield "a donor's text differs from the recipient's: a leak between tenants would not be found"
 
 
 def negative_not_marked(subject: Subject) -> Iterator[str]:
     item = subject.item
     if item.transform in ("negative_control", "cross_tenant") and not item.negative_control:
-        yield "a negative transform, but negative_control is false: its finds would count as wins"
+        yield "a negative transform, but negative_control is false: false matches would count as reuse"
     if item.negative_control and item.metadata.get("expected_materialize") is True:
         yield "a negative control that expects materialization"
 
 
 def negative_shares_run(subject: Subject) -> Iterator[str]:
-    """A negative control that repeats its donor's text is not one. Other tenants' donors may: that is their point."""
+    """A negative control must not share text with its donors. Donors of another tenant share it on purpose."""
     if not subject.item.negative_control:
         return
     for donor, ids in zip(subject.item.donor_prompts, subject.donors, strict=True):
@@ -137,7 +137,7 @@ def negative_shares_run(subject: Subject) -> Iterator[str]:
 
 
 def answer_dropped(subject: Subject) -> Iterator[str]:
-    """The donor, made of the same source, holds the answer and the recipient does not."""
+    """The donor, built from the same source, holds the answer, but the recipient does not."""
     item = subject.item
     if item.negative_control:
         return
@@ -150,7 +150,7 @@ def answer_dropped(subject: Subject) -> Iterator[str]:
 
 
 def segment_dropped(subject: Subject) -> Iterator[str]:
-    """A long stretch of a donor that appears nowhere in a recipient that should hold the whole document."""
+    """A recipient that should hold the whole document lacks a long run of a donor's tokens."""
     if subject.item.transform not in _WHOLE_DOCUMENT:
         return
     index = WindowIndex(_SEEN_RUN_TOKENS)
@@ -188,11 +188,11 @@ def edit_out_of_range(subject: Subject) -> Iterator[str]:
 
 def hard_negative_without_edit(subject: Subject) -> Iterator[str]:
     if subject.item.metadata.get("hard_negative") is True and not subject.item.metadata.get("edits"):
-        yield "a hard negative without edit positions: that changed tokens stay out could not be checked"
+        yield "a hard negative without edit positions: reuse of changed tokens could not be detected"
 
 
 def short_recipient(subject: Subject) -> Iterator[str]:
-    """Nothing can be planned for it, and no run of that length fits into it: it only thins out the rates."""
+    """The prompt is shorter than the minimum run, so nothing can be planned: it only lowers the rates."""
     if subject.item.recipient_prompt.strip() and len(subject.recipient) < RUN_TOKENS:
         yield f"the recipient has {len(subject.recipient)} tokens; below {RUN_TOKENS} nothing is ever planned"
 

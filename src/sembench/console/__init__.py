@@ -1,4 +1,4 @@
-"""Tables on the console: drawn by rich on a terminal where it is installed, plain text everywhere else."""
+"""Tables on the console: drawn by rich on a terminal if it is installed, otherwise as plain text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DRAWN_GAP: Final = 3
 
 
 def show(table: Table) -> None:
-    """All columns into a file or a pipe; on a terminal, as many as it has room for."""
+    """All columns for a file or a pipe; only the most important ones on a terminal that is too narrow."""
     if not sys.stdout.isatty():
         write_out(plain_text(table))
         return

@@ -1,6 +1,6 @@
-"""What a person reads after a live run: pairs by transform, the sums with their intervals, outcomes and refusals.
+"""Console tables after a live run: pairs by transform, totals with intervals, outcomes and decline reasons.
 
-Hit-only figures stand beside the blended one and carry their n, always.
+Hit-only figures are always shown next to the blended one, with their n.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def live_tables(result: Mapping[str, Any]) -> list[Table]:
 
 
 def _pairs_table(result: Mapping[str, Any], rows: Sequence[RequestRow]) -> Table:
-    """One line per transform. A negative control's speedup stands in its own column: it must be 1."""
+    """One line per transform. Speedups of negative controls have their own column: they must be 1."""
     paired = result["paired"]
     lines = [
         _pair_line(name, figures, [row for row in rows if row.transform == name], result["by_transform"][name])
@@ -42,20 +42,20 @@ def _pairs_table(result: Mapping[str, Any], rows: Sequence[RequestRow]) -> Table
     config, run = result["config"], result["run"]
     notes = [
         f"Evidence: {run['evidence']}; confirmed: blocks the backend itself reported as reused.",
-        "Speedup: median of cold TTFT / warm TTFT over clean pairs. Blended: all but negatives, misses included. "
-        "Hit-only: those with confirmed reuse; never a figure of its own.",
-        f"{config['endpoint']}, block size {config['block_size']}, arms kept apart by {config['isolation']}, "
+        "Speedup: median of cold TTFT / warm TTFT over clean pairs. Blended: all except negatives, misses included. "
+        "Hit-only: pairs with confirmed reuse; only meaningful next to blended.",
+        f"{config['endpoint']}, block size {config['block_size']}, arms isolated by {config['isolation']}, "
         f"seed {config['seed']}.",
         COLD_IS_A_MISS,
     ]
     if config["recipient_resets"]:
-        notes.append("The exact cache was emptied before each warm recipient: what is saved lies beyond it.")
+        notes.append("The exact cache was reset before each warm recipient, so it contributes nothing to the saving.")
     notes += _attempts_note(run)
     return Table(f"Paired live replay of {run['manifest']}", columns, tuple(lines), tuple(notes), _SHORT_PAIRED)
 
 
 def _attempts_note(run: Mapping[str, Any]) -> list[str]:
-    """What a resumed run threw away: else a server that failed half the time looks sound in the end."""
+    """Failures discarded by a resumed run: without them, a server that often fails would look healthy."""
     attempts = run.get("sittings") or []
     if len(attempts) < 2:
         return []
@@ -104,7 +104,7 @@ def _summary_table(result: Mapping[str, Any]) -> Table:
         f"Answer flips {number(paired['answer_flips'])} of {paired['answer_flip_n']}; identical texts "
         f"{number(paired['identical_texts'])} of {paired['identical_text_n']}.",
         f"Loaded KV that reached the exact cache: {number(paired['propagation_contaminated_requests'])} of "
-        f"{paired['propagation_probed_requests']} blended requests asked again.",
+        f"{paired['propagation_probed_requests']} blended requests that were sent again.",
     ]
     if unregistered := result["run"].get("preparation", {}).get("unregistered_donors"):
         notes.append(
@@ -128,7 +128,7 @@ def _one_arm_table(result: Mapping[str, Any], rows: Sequence[RequestRow]) -> Tab
     run, arm = result["run"], result["config"]["arms"]
     notes = (
         f"Evidence: {run['evidence']}; confirmed: blocks the backend itself reported as reused.",
-        f"One arm ({arm}): no speedup follows from this table. Run with --paired, or join a cold run by merge-results.",
+        f"One arm ({arm}): no speedup can be derived. Run with --paired, or add a cold run with merge-results.",
         *_attempts_note(run),
     )
     columns = ("transform", "requests", "ok", "TTFT ms", "cached tokens", "confirmed", "quality")
@@ -150,22 +150,22 @@ def _one_arm_line(name: str, rows: Sequence[RequestRow], figures: Mapping[str, A
 
 
 def _outcomes_table(rows: Sequence[RequestRow]) -> Table | None:
-    """None when the backend said nothing at all."""
-    told = [row for row in rows if row.backend is not None]
-    if not told:
+    """None if the backend reported on no request."""
+    reported = [(row, row.backend) for row in rows if row.backend is not None]
+    if not reported:
         return None
-    counts = Counter((row.backend.outcome, row.backend.decline_reason or "") for row in told if row.backend)
+    counts = Counter((backend.outcome, backend.decline_reason or "") for _, backend in reported)
     negative = Counter(
-        (row.backend.outcome, row.backend.decline_reason or "") for row in told if row.backend and row.negative_control
+        (backend.outcome, backend.decline_reason or "") for row, backend in reported if row.negative_control
     )
     lines = tuple(
         (outcome, reason or NOT_MEASURED, number(count), number(negative[outcome, reason]))
         for (outcome, reason), count in sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))
     )
-    silent = len(rows) - len(told)
-    notes = (f"The backend said nothing of {silent} of {len(rows)} requests.",) if silent else ()
+    silent = len(rows) - len(reported)
+    notes = (f"The backend did not report on {silent} of {len(rows)} requests.",) if silent else ()
     columns = ("outcome of the warm request", "reason", "requests", "negative controls")
-    return Table("What the backend says became of them", columns, lines, notes)
+    return Table("Outcomes reported by the backend", columns, lines, notes)
 
 
 def _median_ms(arms: Sequence[ArmRow | None]) -> float | None:

@@ -1,4 +1,4 @@
-"""What a person reads after ``run-offline``: rates by transform, the figures that must be zero, the ablation."""
+"""Console tables after ``run-offline``: rates by transform, the figures that must be zero, the ablation."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def rates_table(result: Mapping[str, Any]) -> Table:
 
 
 def datasets_table(result: Mapping[str, Any]) -> Table | None:
-    """The same rates by dataset; None if there is only one. Streams of different traffic must not hide in one mean."""
+    """The same rates by dataset; None if there is only one. A single mean would hide differences between datasets."""
     rows = [row_from_json(row, "requests") for row in result["requests"]]
     names = list(dict.fromkeys(row.dataset for row in rows))
     if len(names) < 2:
@@ -56,11 +56,11 @@ def datasets_table(result: Mapping[str, Any]) -> Table | None:
 
 
 def checks_table(result: Mapping[str, Any]) -> Table:
-    """All of them, measured or not: what a manifest cannot show must not look as if it had been checked."""
+    """Every check, measured or not: a check that the manifest does not exercise must not look passed."""
     rows = [row_from_json(row, "requests") for row in result["requests"]]
     shown = [_check(check, check.measure(rows)) for check in MUST_BE_ZERO]
     repeated = result["aggregate"]["negative_control_any_position_token_rate"]
-    notes = (f"Negative controls repeat {percent(repeated)} of their donors' text anyway.",) if repeated else ()
+    notes = (f"Negative controls have {percent(repeated)} of their text in common with donors.",) if repeated else ()
     return Table("Figures that must be zero", ("check", "found", "of"), tuple(shown), notes)
 
 
@@ -82,7 +82,7 @@ def _planner_note(planner: Mapping[str, Any]) -> str:
 
 
 def ablation_table(result: Mapping[str, Any]) -> Table | None:
-    """What the embedder adds to the token path; None when no embedder ran."""
+    """What the embedder adds to the token path; None if there was no embedder."""
     if result["aggregate"]["semantic_path_extra_eligible_blocks"] is None:
         return None
     rows = tuple(
@@ -95,7 +95,7 @@ def ablation_table(result: Mapping[str, Any]) -> Table | None:
         )
         for name, figures in [*result["by_transform"].items(), ("all", result["aggregate"])]
     )
-    columns = ("transform", "extra candidate blocks", "extra eligible blocks", "requests only it points at", "requests")
+    columns = ("transform", "extra candidate blocks", "extra eligible blocks", "requests only it finds", "requests")
     return Table(f"What the embedder '{result['config']['planner']['embedder']}' adds to the token path", columns, rows)
 
 

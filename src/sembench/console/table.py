@@ -1,4 +1,4 @@
-"""A table as values, and its plain rendering: first column left, figures right, a dash for what was not measured."""
+"""A table and its plain-text rendering: first column left-aligned, figures right-aligned, a dash if not measured."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import textwrap
 from dataclasses import dataclass
 
 NOT_MEASURED = "-"
-_LEAST_FIRST = 8
+_MIN_FIRST_WIDTH = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,7 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
     notes: tuple[str, ...] = ()
     short: tuple[str, ...] = ()
-    """The columns that matter most, for a terminal too narrow for all of them; empty means all."""
+    """The most important columns, for a terminal that is too narrow for all of them; empty means all."""
 
 
 def widths_of(table: Table) -> list[int]:
@@ -32,7 +32,7 @@ def plain_text(table: Table) -> str:
 
 
 def narrow_text(table: Table, width: int) -> str:
-    """The short columns under headings of several lines, the notes wrapped; the first column gives way if it must."""
+    """The short columns with multi-line headings, and wrapped notes. The first column is cut if necessary."""
     chosen = [table.columns.index(name) for name in table.short or table.columns]
     headings = [table.columns[i].split() for i in chosen]
     height = max(len(words) for words in headings)
@@ -41,7 +41,7 @@ def narrow_text(table: Table, width: int) -> str:
     rows = [[row[i] for i in chosen] for row in table.rows]
     widths = [max(len(line[i]) for line in (*lines, *rows)) for i in range(len(chosen))]
     gap = "  " if sum(widths) + 2 * (len(widths) - 1) <= width else " "
-    widths[0] = max(_LEAST_FIRST, min(widths[0], width - sum(widths[1:]) - len(gap) * (len(widths) - 1)))
+    widths[0] = max(_MIN_FIRST_WIDTH, min(widths[0], width - sum(widths[1:]) - len(gap) * (len(widths) - 1)))
     drawn = [
         gap.join(_cell(_cut(line[i], widths[i]), widths[i], i) for i in range(len(widths))).rstrip()
         for line in (*lines, *rows)
@@ -63,8 +63,8 @@ def percent(value: float | None) -> str:
     if value is None:
         return NOT_MEASURED
     if 0 < value < 0.0005:
-        return "< 0.1 %"  # what should be zero and is not must not read like zero
-    # Adding 0.0 after rounding turns -0.0, which reads like a loss, into 0.0.
+        return "< 0.1 %"  # a small value must not read like zero
+    # Adding 0.0 after rounding turns -0.0 into 0.0.
     return f"{round(100 * value, 1) + 0.0:.1f} %"
 
 

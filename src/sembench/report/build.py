@@ -1,4 +1,4 @@
-"""From the files of the command line to a page: one chapter per result, and one for what concerns all of them."""
+"""The files of the command line -> a page: one chapter per result, and one for all results together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What "cold" means on a page: a miss of the measured server, unless its verdict held it against a stock engine."""
+"""What "cold" means on a page: a miss on the measured server, compared with a stock engine if the verdict did so."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Any, Final
 from sembench.report.estimates import Estimate
 from sembench.report.formats import ratio
 
-COLD_IS_A_MISS: Final = "Cold is a miss of this server, its connector's own cost included, not a stock engine."
+COLD_IS_A_MISS: Final = (
+    "Cold means a miss on this server, including the connector's own cost. It is not a stock engine."
+)
 
 
 def cold_in_words(verdict: Mapping[str, Any] | None) -> str:
@@ -17,5 +19,5 @@ def cold_in_words(verdict: Mapping[str, Any] | None) -> str:
     if not isinstance(value, int | float) or not isinstance(n, int):
         return COLD_IS_A_MISS
     low, high = observed.get("cold_arm_overhead_ci95") or (None, None)
-    told = Estimate(n, value, low, high).shown(ratio)
-    return f"Cold is a miss of this server; it took {told} the TTFT of a stock engine, n = {n:,}."
+    overhead = Estimate(n, value, low, high).shown(ratio)
+    return f"Cold means a miss on this server; it took {overhead} the TTFT of a stock engine, n = {n:,}."

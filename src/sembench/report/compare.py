@@ -1,4 +1,4 @@
-"""Section of ``--compare A B``: differences with intervals, times item by item, and the items that flipped."""
+"""Section of ``--compare A B``: differences with intervals, times per item, and the items that flipped."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ def _shared(a: Subject, b: Subject, twins: Twins) -> str:
 
 
 def _warning(a: Subject, b: Subject) -> tuple[Safe, ...]:
-    """Equal ids do not make equal prompts: only an equal digest does."""
-    told = []
+    """Equal ids do not imply equal prompts; equal digests do."""
+    warnings = []
     if a.result["run"].get("manifest_digest") != b.result["run"].get("manifest_digest"):
-        told.append("The manifests differ (digests), so items of the same id may hold other prompts.")
+        warnings.append("The manifest digests differ, so items with the same id may have different prompts.")
     for what in ("engine", "config"):
         if a.result[what] != b.result[what]:
-            told.append(f"The {what} of the runs differs: see the provenance of both.")
-    return (tag("div", *(tag("p", line) for line in told), class_="ruling warn"),) if told else ()
+            warnings.append(f"The runs differ in their {what}: see the provenance of both.")
+    return (tag("div", *(tag("p", line) for line in warnings), class_="ruling warn"),) if warnings else ()
 
 
 def _forest(rates: Sequence[RateDifference]) -> Chart | None:
@@ -79,7 +79,7 @@ def _forest(rates: Sequence[RateDifference]) -> Chart | None:
     return Chart(
         "compare-rates",
         "Rates: B minus A",
-        f"{clear:,} of {plural(len(known), 'rate')} differ by more than chance (the interval leaves out 0).",
+        f"{clear:,} of {plural(len(known), 'rate')} differ by more than chance (the interval excludes 0).",
         linear_axis(
             "percentage points", -reach, reach, lambda v: points(v).removesuffix(" pp").replace("+0.0", "0"), 4
         ),
@@ -139,7 +139,7 @@ def _speeds(twins: Twins) -> Safe:
     for arm in ("warm", "cold"):
         e = median_estimate(time_ratios(twins, "warm" if arm == "warm" else "cold"))
         rows.append((f"{arm} TTFT, A over B", "", "", NOT_MEASURED if e is None else f"{e.shown(ratio)}, n = {e.n:,}"))
-    note = "Cold times should not differ: if they do, the machines did, and warm times say little."
+    note = "Cold times should be equal. If they are not, the machines differed and warm times are not comparable."
     return card("Times", table(DataTable(("median", "A", "B", "B against A [95 %]"), tuple(rows))), note)
 
 
@@ -186,6 +186,6 @@ def _flip(flip: Flip) -> tuple[str, ...]:
 
 
 def _reason(flip: Flip) -> str:
-    """Why nothing was reused in the result in which nothing was."""
+    """The decline reason of the result without reuse."""
     row = flip.a if flip.gained else flip.b
     return (row.backend.decline_reason if row.backend else None) or "not reused"

@@ -1,4 +1,4 @@
-"""Section: negative controls and every other figure that must be zero, with what it was counted over."""
+"""Section: negative controls and every other figure that must be zero, with its denominator."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def section(subject: Subject) -> Section:
     controls = sum(row.negative_control for row in subject.rows)
     chart = _chart(subject)
     speed = negatives(subject)
-    lead = f"{plural(controls, 'negative control')}: requests whose donors must give nothing. "
+    lead = f"{plural(controls, 'negative control')}: requests for which no donor KV may be reused. "
     lead += (
         f"Their median speedup is {speed.shown(ratio)} over {plural(speed.n, 'clean pair')}; it should be 1."
         if speed
@@ -36,7 +36,7 @@ def section(subject: Subject) -> Section:
 
 
 def zeros(subject: Subject) -> Safe:
-    """Counted from the rows, not read from the aggregate."""
+    """Recomputed from the rows, not read from the aggregate."""
     rows = []
     for check in MUST_BE_ZERO:
         found = check.measure(subject.rows)
@@ -75,7 +75,7 @@ def _chart(subject: Subject) -> Chart | None:
     return Chart(
         "negative-controls",
         "Negative controls stay cold",
-        f"Per-pair speedups from {ratio(min(spread))} to {ratio(max(spread))}; nothing was there to reuse.",
+        f"Per-pair speedups from {ratio(min(spread))} to {ratio(max(spread))}; there was nothing to reuse.",
         log_axis("cold TTFT / warm TTFT (log)", [0.9, 1.0, 1.1, *spread], tick_ratio),
         category_axis(list(groups)),
         (

@@ -1,4 +1,4 @@
-"""Section: what is paid when nothing is reused, and what a reuse itself costs."""
+"""Section: the cost of a miss, and the cost of a reuse."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sembench.report.subject import Subject
 
 def section(subject: Subject) -> Section:
     chart = _chart(subject.pairs.of("miss", "negative"))
-    lead = "Warm TTFT over cold TTFT where nothing was reused: above 1 the look-up or the bookkeeping cost time."
+    lead = "Warm TTFT divided by cold TTFT for requests without reuse. Above 1, the look-up or bookkeeping cost time."
     drawn = (
         figure(chart, subject.prefix)
         if chart
@@ -51,7 +51,7 @@ def _chart(pairs: Sequence[Pair]) -> Chart | None:
         if e is not None
     )
     dots = tuple(
-        Dot(pair.warm_ms / pair.cold_ms, float(i), f"{pair.label}: {milliseconds(pair.warm_ms - pair.cold_ms)} more")
+        Dot(pair.warm_ms / pair.cold_ms, float(i), f"{pair.label}: {milliseconds(pair.warm_ms - pair.cold_ms)} slower")
         for i, name in enumerate(names)
         for pair in groups[name]
     )
@@ -72,7 +72,7 @@ def _chart(pairs: Sequence[Pair]) -> Chart | None:
             ("reason", "pairs", "warm / cold [95 %]"),
             tuple((name, count(e.n), e.shown(ratio)) for name, e in medians.items() if e is not None),
         ),
-        f"In time: median {milliseconds(extra.value)} more per miss (negative is less)." if extra else "",
+        f"Median extra time per miss: {milliseconds(extra.value)} (negative means faster)." if extra else "",
     )
 
 
@@ -82,14 +82,14 @@ def _parts(subject: Subject) -> Safe:
     rows = (
         _times("look-up by the offline planner", plans),
         _times("loading donor KV (engine)", _of(backends, lambda backend: backend.load_ms)),
-        _times("computing what was not reused (engine)", _of(backends, lambda backend: backend.compute_ms)),
+        _times("computing the rest of the prompt (engine)", _of(backends, lambda backend: backend.compute_ms)),
     )
     faults = [row.backend.faults for row in subject.rows if row.backend is not None and row.backend.faults is not None]
-    told = f"{sum(faults):,} in {len(faults):,} reported requests" if faults else NOT_MEASURED
+    reported = f"{sum(faults):,} in {len(faults):,} reported requests" if faults else NOT_MEASURED
     return card(
         "Where the time of a reuse goes",
         table(DataTable(("step", "n", "median", "p99"), rows)),
-        f"Faults the engine reported: {told}.",
+        f"Faults the engine reported: {reported}.",
     )
 
 

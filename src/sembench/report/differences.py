@@ -1,4 +1,4 @@
-"""B minus A over the items both hold: rates and times with intervals (items resampled together), and what flipped."""
+"""B minus A over the shared items: rates and times with intervals (items are resampled together), and flips."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class RateDifference:
-    """``a`` and ``b`` over the same items; None everywhere if no item has it in both."""
+    """``a`` and ``b`` over the same items; all None if no item has the figure in both results."""
 
     title: str
     a: float | None
@@ -99,7 +99,7 @@ def time_ratios(twins: Twins, arm: Literal["cold", "warm"]) -> list[float]:
 
 
 def speedup_difference(twins: Twins) -> tuple[Estimate | None, Estimate | None, Estimate | None]:
-    """Blended median speedups of A and B over pairs clean in both, and B's minus A's."""
+    """Blended median speedups of A and B over pairs that are clean in both, and the difference B minus A."""
     clean = [(a, b) for a, b in twins if not a.negative_control and is_clean(a) and is_clean(b)]
     a, b = ([speedup(row[arm]) for row in clean] for arm in (0, 1))
     first, second = np.asarray(a), np.asarray(b)
@@ -108,7 +108,7 @@ def speedup_difference(twins: Twins) -> tuple[Estimate | None, Estimate | None, 
 
 
 def flips_of(twins: Twins) -> list[Flip]:
-    """Items whose answer passed in one result only, or that were reused in one only."""
+    """Items whose answer passed in only one result, or that had reuse in only one."""
     flips = []
     for a, b in twins:
         if a.quality_pass is not None and b.quality_pass is not None and a.quality_pass != b.quality_pass:

@@ -1,4 +1,4 @@
-"""Section: engine summaries, and whether every confirmed reuse of the result has an event of the engine."""
+"""Section: engine summaries, and whether every confirmed reuse in the result has an engine event."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from sembench.report.subject import Subject, read_object
 def section(paths: Sequence[Path], subjects: Sequence[Subject]) -> Section:
     title = "Engine evidence"
     if not paths:
-        why = "No engine summary was given (--engine-summary): nothing here was joined with an engine's own events."
+        why = "No engine summary was given (--engine-summary), so the result was not joined with engine events."
         return Section("engine", title, "", (missing("Events per request", why),))
     summaries = [read_object(path, "an engine summary") for path in paths]
     events = [event for summary in summaries for event in summary.get("events") or [] if isinstance(event, dict)]
     engines = ", ".join(dict.fromkeys(str(summary.get("engine")) for summary in summaries))
-    lead = f"{plural(len(paths), 'summary', 'summaries')} of {engines}, joined per request, not per file."
+    lead = f"{plural(len(paths), 'summary', 'summaries')} of {engines}, joined by request."
     joins = [_join(subject, events) for subject in subjects]
     return Section("engine", title, lead, (columns(_counts(paths, summaries), *joins),))
 
 
 def _counts(paths: Sequence[Path], summaries: Sequence[dict[str, Any]]) -> Safe:
-    """A column for each summary: two of the same engine tell the same story twice and must not be added up."""
+    """One column per summary: two summaries of the same engine may report the same events and must not be summed."""
     each = [read_engine_summaries([path]) for path in paths]
     figures: tuple[tuple[str, Callable[[EngineEvidence], int | None]], ...] = (
         ("semantic hits", lambda evidence: evidence.semantic_hits),
@@ -55,14 +55,14 @@ def _join(subject: Subject, events: Sequence[dict[str, Any]]) -> Safe:
     reused = {row.item_id for row in subject.rows if row.backend and row.backend.reused_tokens}
     loaded, found = (_items(events, kind, items) for kind in (MATERIALIZED, HIT))
     joined = len(reused & loaded)
-    state = chip("every one joined", "good") if reused and joined == len(reused) else None
+    state = chip("all joined", "good") if reused and joined == len(reused) else None
     if reused and joined < len(reused):
         state = chip(f"{len(reused) - joined:,} without an event", "bad")
     orphans = len(loaded - reused)
     rows = (
         ("requests with confirmed reuse", f"{len(reused):,}" if any(r.backend for r in subject.rows) else NOT_MEASURED),
         ("of these with a materialization event", f"{joined:,}"),
-        ("of these with a semantic hit, too", f"{len(reused & loaded & found):,}"),
+        ("of these also with a semantic hit", f"{len(reused & loaded & found):,}"),
         ("materialized without confirmed reuse in the result", f"{orphans:,}"),
     )
     return card(f"Join with {subject.name}", table(DataTable(("requests", "count"), rows)), state)

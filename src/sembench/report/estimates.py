@@ -1,4 +1,4 @@
-"""Figures with their 95 % intervals: seeded bootstrap over items, Wilson's for counts. Few items give no interval."""
+"""Figures with 95 % intervals: seeded bootstrap over items, Wilson for counts. Too few items give no interval."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def median_estimate(values: Sequence[float], seed: int = 1) -> Estimate | None:
 
 
 def bootstrap(n: int, statistic: Callable[[NDArray[np.intp]], Floats], seed: int = 1) -> Estimate | None:
-    """``statistic`` takes rows of item numbers and gives a figure per row; the first row is all items once."""
+    """``statistic`` maps rows of item indices to one figure per row. The point estimate uses every item once."""
     if n == 0:
         return None
     value = float(statistic(np.arange(n)[np.newaxis, :])[0])

@@ -1,4 +1,4 @@
-"""The four questions as a funnel: what was covered, found, planned, loaded and confirmed, per transform."""
+"""The four questions as a funnel per transform: covered, found, planned, loaded and confirmed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Measure = Callable[[Sequence[RequestRow]], "StageFigure | None"]
 
 @dataclass(frozen=True, slots=True)
 class StageFigure:
-    """``source`` is who counted: the bench (exact cache and planner, offline) or the engine."""
+    """``source`` is ``bench`` (exact cache and planner, offline) or ``engine``."""
 
     figure: Figure
     unit: str
@@ -46,7 +46,7 @@ def _metric(name: str, source: str) -> Measure:
 
 
 def _tokens(source: str, count: Callable[[RequestRow], int | None]) -> Measure:
-    """Tokens over the prompt tokens of exactly those rows in which they were counted."""
+    """Tokens divided by the prompt tokens of the rows that have the count."""
 
     def measure(rows: Sequence[RequestRow]) -> StageFigure | None:
         counted = [(tokens, row.prompt_tokens) for row in rows if (tokens := count(row)) is not None]
@@ -88,7 +88,7 @@ STAGES: Final = (
     Stage(
         "planned",
         "planned",
-        "tokens promised to the scheduler (without an engine: in the plan)",
+        "tokens advertised to the scheduler (without an engine: tokens in the plan)",
         _first_of(
             _tokens("engine", lambda row: row.backend.advertised_tokens if row.backend else None),
             _tokens("bench", lambda row: row.plan.planned_tokens if row.plan else None),
@@ -97,7 +97,7 @@ STAGES: Final = (
     Stage(
         "materialized",
         "materialized",
-        "donor tokens the engine's events say it loaded",
+        "donor tokens the engine's events report as loaded",
         _tokens("engine", lambda row: row.backend.reused_tokens if row.backend else None),
     ),
     Stage(
@@ -110,7 +110,7 @@ STAGES: Final = (
 
 
 def funnel_of(rows: Sequence[RequestRow]) -> tuple[FunnelRow, ...]:
-    """All requests that are no negative controls first, then each transform in the order of the run."""
+    """First all requests except negative controls, then each transform in the order of the run."""
     ordinary = [row for row in rows if not row.negative_control]
     groups = {name: [row for row in rows if row.transform == name] for name in dict.fromkeys(r.transform for r in rows)}
     whole = [_row("all but negative controls", ordinary)] if ordinary and len(groups) > 1 else []

@@ -1,4 +1,4 @@
-"""The funnel as a picture for slides: a panel per stage, a bar per transform, as in the page's table."""
+"""The funnel as a picture for slides: one panel per stage, one bar per transform, as in the page's table."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ROW_INCHES: Final = 0.36
 
 
 def drawn_funnel(rows: Sequence[FunnelRow], make: FigureClass) -> Any:
-    """What was not measured has no bar and says so."""
+    """A figure that was not measured gets a label instead of a bar."""
     height = 1.7 + _ROW_INCHES * len(rows)
     figure = make(figsize=(_WIDTH_INCHES, height), layout="constrained")
     figure.get_layout_engine().set(rect=(0.012, 0.02, 0.97, 1 - 1.0 / height - 0.02), wspace=0.02)
@@ -28,9 +28,9 @@ def drawn_funnel(rows: Sequence[FunnelRow], make: FigureClass) -> Any:
             found = row.stages[place]
             if found is not None:
                 axes.barh(y, min(1.0, max(0.0, found.figure.value)), 0.34, color=colour)
-            told = NOT_MEASURED if found is None else percent(found.figure.value)
+            label = NOT_MEASURED if found is None else percent(found.figure.value)
             style = {"style": "italic", "color": SOFT} if found is None else {"color": INK}
-            axes.text(0.0, y - 0.27, told, fontsize=9.5, va="bottom", **style)
+            axes.text(0.0, y - 0.27, label, fontsize=9.5, va="bottom", **style)
         axes.set_xlim(0, 1)
         axes.set_ylim(len(rows) - 0.5, -0.75)
         axes.set_xticks([])
@@ -38,6 +38,6 @@ def drawn_funnel(rows: Sequence[FunnelRow], make: FigureClass) -> Any:
         axes.tick_params(length=0, labelsize=11, colors=SOFT)
     panels[0].set_yticks(range(len(rows)), [literal(row.name) for row in rows])
     figure.text(0.016, 1 - 0.24 / height, "Funnel per transform", fontsize=17, weight="bold", color=INK, va="top")
-    message = "Share of blocks or tokens; stages are measured apart, and only the last is called reuse."
+    message = "Fraction of blocks or tokens. Stages are measured independently; only the last one is called reuse."
     figure.text(0.016, 1 - 0.62 / height, message, fontsize=11, color=SOFT, va="top")
     return figure

@@ -1,4 +1,4 @@
-"""A verdict of ``assert-result-gates`` as rows: what was asked, what was found, and whether it holds."""
+"""A verdict of ``assert-result-gates`` as table rows: the limit, the figure, and whether the gate passed."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from sembench.report.formats import nats, percent, plain, ratio
 State = Literal["pass", "fail", "missing"]
 
 _WORDS: Final = {
-    "quality_pass_rate": "answers that keep their quality",
-    "reused_quality_pass_rate": "answers that keep their quality, where KV was reused",
-    "semantic_placement_rate_by_request": "requests placed by resemblance",
+    "quality_pass_rate": "answers that pass the quality check",
+    "reused_quality_pass_rate": "answers with reused KV that pass the quality check",
+    "semantic_placement_rate_by_request": "requests placed by semantic similarity",
     "backend_confirmed_block_rate": "blocks the backend confirmed as reused",
     "semantic_eligible_lift": "eligible blocks beyond exact ones (a plan)",
     "any_position_token_rate": "tokens seen before, at any position",
@@ -27,13 +27,13 @@ _WORDS: Final = {
     "worst_transform_warm_vs_cold_mean_kl_topk": "mean KL of the worst transform",
     "warm_vs_cold_worst_kl_topk": "KL at the worst position",
     "answer_flip_rate": "answers that flipped",
-    "identical_text_rate": "warm answers that are the cold ones to the letter",
-    "failed_pair_rate": "pairs of which an arm failed",
+    "identical_text_rate": "warm answers identical to the cold ones",
+    "failed_pair_rate": "pairs with a failed arm",
     "contaminated_pair_rate": "pairs whose cold arm was not cold",
-    "cold_arm_overhead_median": "cold TTFT over that of a stock engine, median",
+    "cold_arm_overhead_median": "cold TTFT relative to a stock engine, median",
     "hit_only_ttft_speedup_n": "clean pairs with confirmed reuse",
     "joined_requests": "requests with a semantic hit and a materialization",
-    "errors": "error lines of the engine",
+    "errors": "error lines in the engine's log",
     "contamination_checked_pairs": "pairs whose cold arm was checked",
     "unverified_planned_token_rate": "planned tokens that are not the donor's",
     "changed_token_planned_rate": "changed facts planned",
@@ -60,7 +60,7 @@ def gate_rows(verdict: Mapping[str, Any]) -> list[GateRow]:
 
 
 def _is_quiet(gate: Mapping[str, Any]) -> bool:
-    """Figures that must be zero, and are, have a table of their own."""
+    """Passed must-be-zero figures are left out: they have a table of their own."""
     return gate.get("gate") == "must_be_zero" and gate.get("passed") is True
 
 
@@ -76,14 +76,14 @@ def _row(gate: Mapping[str, Any]) -> GateRow:
 
 
 def _asked(name: str, limit: object, verdict: Mapping[str, Any]) -> GateRow:
-    """A verdict without a list of judged gates still says what was asked, and which of it failed."""
+    """For a verdict without a list of judged gates: requested limits and failures are still known."""
     failed = any(str(failure).startswith(f"{name}:") for failure in verdict.get("failures") or [])
     wanted = "required" if limit is True else plain(limit)
     return GateRow(name, name.replace("_", " "), wanted, "see the verdict", "", "fail" if failed else "pass")
 
 
 def _basis(metric: str, gate: Mapping[str, Any]) -> str:
-    """What the figure rests on: parts, interval, n."""
+    """The basis of the figure: numerator and denominator, interval, n."""
     parts = []
     numerator, denominator = _number(gate.get("numerator")), _number(gate.get("denominator"))
     if numerator is not None and denominator is not None:

@@ -1,4 +1,4 @@
-"""The headline speedups, from the rows. Reused-only is never given without blended, nor either without its n."""
+"""The headline speedups, from the rows. Reused-only is never shown without blended, and neither without its n."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sembench.report.subject import Subject
 
 
 def blended(subject: Subject) -> Estimate | None:
-    """Median of cold over warm TTFT of all clean pairs but negative controls: misses are in it."""
+    """Median of cold TTFT / warm TTFT over all clean pairs except negative controls; misses are included."""
     return _median(subject, subject.pairs.blended)
 
 
@@ -19,7 +19,7 @@ def reused_only(subject: Subject) -> Estimate | None:
 
 
 def end_to_end(subject: Subject) -> Estimate | None:
-    """Median of cold over warm time to the last token, as the ``paired`` block has it."""
+    """Median of cold / warm time to the last token, as in the ``paired`` block."""
     paired = subject.paired
     value, n = paired.get("blended_e2e_speedup_median"), paired.get("blended_e2e_speedup_n")
     if not isinstance(value, int | float) or not isinstance(n, int):

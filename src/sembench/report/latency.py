@@ -36,12 +36,12 @@ def section(subject: Subject) -> Section:
     drawn = [figure(chart, subject.prefix) for chart in charts]
     drawn.append(card("By transform", table(_transforms(pairs)), _noise(subject)))
     left_out = (
-        f"{plural(pairs.attempted, 'pair')} tried, {len(pairs.clean):,} clean, {pairs.contaminated:,} contaminated"
+        f"{plural(pairs.attempted, 'pair')} attempted, {len(pairs.clean):,} clean, {pairs.contaminated:,} contaminated"
     )
     unchecked = f", {pairs.unchecked:,} of the clean ones without a contamination check" if pairs.unchecked else ""
     lead = (
-        f"Every item is asked twice, once cold and once with its donors known. {left_out}, {pairs.failed:,} failed"
-        f"{unchecked}; only clean pairs are shown."
+        f"Every item is requested twice: cold, and warm after its donors were registered. {left_out}, "
+        f"{pairs.failed:,} failed{unchecked}. Only clean pairs are shown."
     )
     return Section("ttft", "Time to first token", lead, (columns(*drawn),), charts)
 
@@ -49,26 +49,26 @@ def section(subject: Subject) -> Section:
 def _why_no_pairs(subject: Subject) -> str:
     if subject.pairs.attempted:
         return (
-            f"{plural(subject.pairs.attempted, 'pair')} tried, none clean: "
+            f"{plural(subject.pairs.attempted, 'pair')} attempted, none clean: "
             f"{subject.pairs.contaminated:,} contaminated, {subject.pairs.failed:,} failed."
         )
     if subject.evidence == "offline":
-        return "This is an offline run: no server was asked. Use run-live-gateway --paired for times."
-    return "The run holds no pairs: use --paired for a cold and a warm request of every item."
+        return "This is an offline run without server requests. Use run-live-gateway --paired to measure times."
+    return "The run has no pairs. Use --paired to send every item cold and warm."
 
 
 def dots_by_kind(pairs: Sequence[Pair], x: dict[str, float], y: dict[str, float]) -> list[Dots]:
-    """One layer per kind, confirmed reuse drawn last; ``x`` and ``y`` by item."""
+    """One layer per kind, confirmed reuse drawn last. ``x`` and ``y`` map item ids to coordinates."""
     layers = []
     for kind, (tone, mark) in MARKS.items():
         chosen = [pair for pair in pairs if pair.kind == kind and pair.row.item_id in x and pair.row.item_id in y]
-        dots = tuple(Dot(x[p.row.item_id], y[p.row.item_id], _told(p)) for p in chosen)
+        dots = tuple(Dot(x[p.row.item_id], y[p.row.item_id], _label(p)) for p in chosen)
         if dots:
             layers.append(Dots(KIND_NAMES[kind], tone, dots, mark))
     return layers
 
 
-def _told(pair: Pair) -> str:
+def _label(pair: Pair) -> str:
     return f"{pair.label}: {milliseconds(pair.cold_ms)} cold, {milliseconds(pair.warm_ms)} warm, {ratio(pair.speedup)}"
 
 
@@ -84,7 +84,7 @@ def scatter(pairs: PairSet) -> Chart:
     return Chart(
         "ttft-pairs",
         "Each pair: cold against warm",
-        f"{faster:,} of {plural(len(clean), 'clean pair')} were faster warm; below the line is faster.",
+        f"{faster:,} of {plural(len(clean), 'clean pair')} were faster warm. Points below the line are faster.",
         x,
         y,
         (
@@ -106,7 +106,7 @@ def _value(estimate: Estimate | None) -> str:
 
 
 def cumulative(pairs: PairSet) -> Chart:
-    """Blended: misses included, negative controls left out (or alone, if there are no others)."""
+    """Blended: misses included, negative controls excluded (unless there are no other pairs)."""
     chosen = pairs.blended or pairs.clean
     arms: tuple[tuple[str, Tone, list[float]], ...] = (
         ("cold", "cold", sorted(pair.cold_ms for pair in chosen)),
@@ -117,13 +117,13 @@ def cumulative(pairs: PairSet) -> Chart:
     rows = tuple((name, *(milliseconds(float(np.percentile(v, p))) for p in _PERCENTS)) for name, _, v in arms)
     return Chart(
         "ttft-cumulative",
-        "Share of requests answered within a time",
+        "Fraction of requests answered within a time",
         f"Median {milliseconds(medians[0])} cold, {milliseconds(medians[1])} warm, over {plural(len(chosen), 'pair')}.",
         axis,
         linear_axis("requests that have their first token", 0.0, 1.0, tick_share, 4),
         tuple(Curve(name, tone, _steps(values, axis.low, axis.high)) for name, tone, values in arms),
         DataTable(("arm", *(f"p{p}" for p in _PERCENTS)), rows),
-        "Negative controls are not in these curves." if pairs.of("negative") and pairs.blended else "",
+        "Negative controls are excluded from these curves." if pairs.of("negative") and pairs.blended else "",
     )
 
 
@@ -148,8 +148,8 @@ def _transforms(pairs: PairSet) -> DataTable:
 
 def _noise(subject: Subject) -> str:
     high = subject.noise_floor.ttft_ratio_high
-    told = NOT_MEASURED if high is None else f"two cold runs differ by up to {ratio(high)}"
-    return f"Medians. Noise floor of TTFT: {told}."
+    floor = NOT_MEASURED if high is None else f"two cold runs differ by up to {ratio(high)}"
+    return f"Medians. Noise floor of TTFT: {floor}."
 
 
 def strips(subject: Subject) -> Chart:
@@ -165,12 +165,12 @@ def strips(subject: Subject) -> Chart:
     )
     rows = tuple((name, count(e.n), e.shown(ratio)) for name, e in medians.items() if e is not None)
     whole, only = blended(subject), reused_only(subject)
-    said = f"Blended median {whole.shown(ratio)}, n = {whole.n:,}" if whole else "No pairs but negative controls"
-    said += f"; reused only {only.shown(ratio)}, n = {only.n:,}." if only else "; no confirmed reuse among the pairs."
+    message = f"Blended median {whole.shown(ratio)}, n = {whole.n:,}" if whole else "Only negative controls"
+    message += f"; reused only {only.shown(ratio)}, n = {only.n:,}." if only else "; no pair has confirmed reuse."
     return Chart(
         "speedup-by-transform",
         "Speedup by transform",
-        said,
+        message,
         log_axis("cold TTFT / warm TTFT (log)", [1.0, *(pair.speedup for pair in clean)], tick_ratio),
         category_axis(names),
         (

@@ -1,4 +1,4 @@
-"""Section: speedup against context length, in doublings, blended and reused-only side by side."""
+"""Section: speedup against context length in power-of-two buckets, blended and reused-only side by side."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class LengthBucket:
 
 
 def tokens(value: float) -> str:
-    """1,024 tokens are spoken of as 1K."""
+    """1,024 tokens are written as 1K."""
     return f"{value / 1024:.3g}K" if value >= 1024 else f"{value:.0f}"
 
 
@@ -54,10 +54,10 @@ def section(subject: Subject) -> Section:
     buckets = buckets_of(subject.pairs.blended)
     title = "Speedup against context length"
     if not buckets:
-        why = "No clean pairs but negative controls: nothing to set against the length of prompts."
+        why = "There are no clean pairs except negative controls."
         return Section("length", title, "", (missing(title, why),))
     chart = _chart(subject.pairs.blended, buckets)
-    lead = "Prefill grows with the prompt, and so does what reuse can save. Few items give no interval."
+    lead = "Prefill time grows with the prompt, and so does the possible saving. Too few items give no interval."
     figures = text_card("By length", table(_compact(buckets)))
     return Section("length", title, lead, (columns(figure(chart, subject.prefix), figures),), (chart,))
 
@@ -83,7 +83,7 @@ def _chart(pairs: Sequence[Pair], buckets: Sequence[LengthBucket]) -> Chart:
 
 
 def _medians(name: str, buckets: Sequence[LengthBucket], shift: float, *, reused_only: bool) -> Whiskers:
-    """The second series stands a little beside the first."""
+    """``shift`` moves the second series sideways, so that it does not cover the first."""
     whiskers = tuple(
         Whisker(bucket.middle * shift, e.value, e.low, e.high, f"{bucket.name} tokens: {e.shown(ratio)}, n = {e.n}")
         for bucket in buckets

@@ -1,4 +1,4 @@
-"""Section: a result of ``run-load``: latencies with their intervals, throughput, goodput, the client's own share."""
+"""Section: a result of ``run-load``: latencies with intervals, throughput, goodput, the client's own overhead."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ from sembench.report.tones import Tone
 
 _SERIES: Final[tuple[tuple[str, str, Tone], ...]] = (
     ("TTFT", "ttft", "reuse"),
-    ("time per further token", "tpot", "miss"),
-    ("whole answer", "e2e", "ink"),
+    ("time per output token", "tpot", "miss"),
+    ("complete answer", "e2e", "ink"),
 )
 
 
 def section(result: Mapping[str, Any] | None) -> Section:
     title = "Under load"
     if result is None:
-        why = "No load result was given (--load): the times above are of the runs' own concurrency."
+        why = "No load result was given (--load). The times above were measured at the concurrency of the runs."
         return Section("load", title, "", (missing("Throughput and latency under load", why),))
     if result.get("result_version") != LOAD_VERSION:
         raise ContractError(f"--load: not a result of run-load ({LOAD_VERSION})")
     try:
         return _section(title, result)
     except (KeyError, TypeError, AttributeError) as error:
-        raise ContractError(f"--load: not a whole result of run-load: {error!r}") from None
+        raise ContractError(f"--load: incomplete result of run-load: {error!r}") from None
 
 
 def _section(title: str, result: Mapping[str, Any]) -> Section:
     chart = _chart(result)
     latencies, *others = tables(result)
-    cards = [figure(chart, "")] if chart else [missing("Latency under load", "No request ended well.")]
+    cards = [figure(chart, "")] if chart else [missing("Latency under load", "No request succeeded.")]
     cards += [_card(each) for each in others]
     requests = result["requests"]
-    lead = f"{plural(requests['sent'], 'request')} sent, {requests['ok']:,} ended well. Evidence: measured live."
+    lead = f"{plural(requests['sent'], 'request')} sent, {requests['ok']:,} succeeded. Evidence: measured live."
     return Section("load", title, lead, (columns(*cards), _card(latencies)), (chart,) if chart else ())
 
 
@@ -55,7 +55,7 @@ def _card(shown: Table) -> Safe:
 
 
 def _chart(result: Mapping[str, Any]) -> Chart | None:
-    """Percentiles of each latency; an end of an interval that too few requests leave open is drawn at the figure."""
+    """Percentiles of each latency. An interval end that is unknown (too few requests) is drawn at the percentile."""
     measured = [(name, tone, result["latency_ms"][key]) for name, key, tone in _SERIES if result["latency_ms"].get(key)]
     layers = [_whiskers(name, tone, summary) for name, tone, summary in measured]
     values = [end for layer in layers for w in layer.whiskers for end in (w.x, w.low, w.high) if end]

@@ -16,9 +16,9 @@ from sembench.report.verdict import ruling_of
 def section(subjects: Sequence[Subject]) -> Section:
     digests = {str(subject.result["run"].get("manifest_digest")) for subject in subjects}
     lead = (
-        "All results are of one manifest."
+        "All results are from the same manifest."
         if len(digests) == 1
-        else f"These results are of {len(digests)} different manifests: their figures do not compare item by item."
+        else f"These results are from {len(digests)} different manifests, so items cannot be compared one by one."
     )
     columns = (
         "result",

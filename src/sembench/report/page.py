@@ -18,8 +18,8 @@ from sembench.report.questions import FunnelSection
 from sembench.report.subject import Subject
 
 _FOOTER: Final = (
-    f"Written by sembench {__version__}. “Not measured” is not zero. Reuse is only what a backend "
-    "confirmed. Intervals are 95 %, by seeded bootstrap over items."
+    f"Written by sembench {__version__}. “Not measured” is not zero. Only what a backend "
+    "confirmed is called reuse. Intervals are 95 %, by seeded bootstrap over items."
 )
 
 
@@ -37,7 +37,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Chapter:
-    """One result, or what is about several of them."""
+    """One result, or the sections about several of them."""
 
     title: str
     prefix: str

@@ -36,7 +36,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class PairSet:
-    """``clean`` pairs count; the others are counted, and why."""
+    """The ``clean`` pairs, and how many others were left out for which reason."""
 
     clean: tuple[Pair, ...]
     attempted: int
@@ -46,7 +46,7 @@ class PairSet:
 
     @property
     def blended(self) -> tuple[Pair, ...]:
-        """All clean pairs that are no negative controls: misses included."""
+        """All clean pairs except negative controls; misses are included."""
         return tuple(pair for pair in self.clean if pair.kind != "negative")
 
     def of(self, *kinds: Kind) -> tuple[Pair, ...]:

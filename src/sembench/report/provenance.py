@@ -15,7 +15,7 @@ from sembench.report.subject import Subject
 _RUN: Final = ("kind", "evidence", "items", "manifest", "manifest_digest", "max_items", "seed")
 _COUNTERS: Final = "server_metrics"
 _NOT_THE_ENGINES: Final = ("python_", "process_", "http_")
-_SAME_IN_ALL: Final = ("engine", "model_name")
+_SHARED_LABELS: Final = ("engine", "model_name")
 _NOT_GIVEN: Final = "none"
 
 
@@ -28,28 +28,28 @@ def section(subject: Subject) -> Section:
     facts.append(("written", str(result["created_at_utc"])))
     engine = result["engine"]
     engine_rows = list(_flat(engine)) if isinstance(engine, Mapping) else []
-    lead = "The manifest's digest is what sha256sum prints of it; equal digests are equal workloads."
+    lead = "The manifest digest is its SHA-256 (sha256sum). Equal digests mean equal workloads."
     cards = [
         _card("Run", facts),
         _card("Environment", list(_flat(result["environment"]))),
-        _card("Engine", engine_rows) if engine_rows else card("Engine", tag("p", "No engine took part in this run.")),
+        _card("Engine", engine_rows) if engine_rows else card("Engine", tag("p", "This run used no engine.")),
         _card("Configuration", list(_flat(result["config"]))),
     ]
     counters = _counters(run.get(_COUNTERS))
     if counters:
-        cards.append(_card("What the server counted meanwhile", counters))
+        cards.append(_card("Server counters during the run", counters))
     return Section("provenance", "Environment and provenance", lead, (columns(*cards),))
 
 
 def _counters(metrics: object) -> list[tuple[str, str]]:
-    """The engine's own counters that moved, with the labels that tell them apart."""
+    """The engine's own counters that changed, with the labels that distinguish them."""
     found = metrics.get("counters") if isinstance(metrics, Mapping) else None
     rows = []
     for counter in found if isinstance(found, list) else []:
         name, delta = str(counter.get("name")), counter.get("delta")
         if not delta or name.startswith(_NOT_THE_ENGINES):
             continue
-        labels = [f"{key}={value}" for key, value in (counter.get("labels") or {}).items() if key not in _SAME_IN_ALL]
+        labels = [f"{key}={value}" for key, value in (counter.get("labels") or {}).items() if key not in _SHARED_LABELS]
         rows.append((name + (f" {{{', '.join(labels)}}}" if labels else ""), plain(delta)))
     return rows
 

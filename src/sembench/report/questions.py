@@ -1,4 +1,4 @@
-"""Section: the four questions, each with its answer in figures, and the funnel behind them."""
+"""Section: the four questions, each answered by a figure, and the funnel with the details."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class FunnelSection(Section):
 def section(subject: Subject) -> FunnelSection:
     rows = funnel_of(subject.rows)
     lead = (
-        "Never one number for four questions: what was found is not yet reuse, and reuse is not yet a gain. "
-        "Stages are measured apart, so a later one may exceed an earlier one."
+        "Four questions need four numbers: a match is not reuse, and reuse is not a gain. "
+        "Stages are measured independently, so a later one may exceed an earlier one."
     )
     answers = tag("ol", *(_question(*each) for each in _answers(subject)), class_="questions")
     return FunnelSection("questions", "Four questions", lead, (answers, _funnel(rows)), funnel=rows)
@@ -55,7 +55,7 @@ def _answers(subject: Subject) -> tuple[tuple[str, str, str, str], ...]:
         (
             "Did a planner find reusable donor spans?",
             percent(_value(subject, "semantic_eligible_block_rate")),
-            f"of all blocks are eligible ({_rate(subject, 'semantic_eligible_block_rate')} blocks): a plan, no reuse",
+            f"of all blocks are eligible ({_rate(subject, 'semantic_eligible_block_rate')} blocks): a plan, not reuse",
             "offline",
         ),
         (
@@ -69,7 +69,7 @@ def _answers(subject: Subject) -> tuple[tuple[str, str, str, str], ...]:
 
 
 def _confirmed(blocks: str, per_request: str) -> str:
-    return f"of the blocks it reported on ({blocks} blocks{', ' + per_request if per_request else ''})"
+    return f"of the reported blocks ({blocks} blocks{', ' + per_request if per_request else ''})"
 
 
 def _fourth(subject: Subject) -> tuple[str, str, str, str]:
@@ -113,7 +113,7 @@ def _funnel(rows: Sequence[FunnelRow]) -> Safe:
     ]
     whole = tag(
         "table",
-        tag("caption", "Funnel per transform: share of blocks or tokens, with numerator / denominator"),
+        tag("caption", "Funnel per transform: fraction of blocks or tokens, with numerator / denominator"),
         tag("thead", tag("tr", tag("th", "transform", scope="col"), *head)),
         tag("tbody", *body),
         class_="funnel",
@@ -146,7 +146,7 @@ def _cell(stage: Stage, found: StageFigure | None) -> Safe:
         aria_hidden="true",
     )
     parts = fraction(found.figure.numerator, found.figure.denominator)
-    told = f"{stage.title}: {parts} {found.unit}, counted by the {found.source}"
+    tooltip = f"{stage.title}: {parts} {found.unit}, counted by the {found.source}"
     return tag(
         "td",
         name,
@@ -154,5 +154,5 @@ def _cell(stage: Stage, found: StageFigure | None) -> Safe:
         bar,
         tag("small", parts),
         class_=stage.key,
-        title=told,
+        title=tooltip,
     )

@@ -1,4 +1,4 @@
-"""How right the answers of both arms are, side by side: a warm share alone says nothing about what reuse did."""
+"""Token recall of both arms side by side. The warm figure alone would not show the effect of reuse."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sembench.report.subject import Subject
 
 
 def recall_of_both(subject: Subject) -> str:
-    """Mean token recall of the known answers, over the clean pairs that have it in both arms."""
+    """Mean token recall over the clean pairs that are scored in both arms."""
     arms = [(pair.row.cold, pair.row.warm) for pair in subject.pairs.clean]
     both = [
         (cold.token_recall, warm.token_recall)

@@ -1,4 +1,4 @@
-"""Section: the estimate of ``sembench roi``: saving against the reuse rate with the break-even, and by length."""
+"""Section: the estimate of ``sembench roi``: saving by reuse rate with the break-even, and by prompt length."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def section(record: Mapping[str, Any]) -> Section:
     try:
         return _section(record)
     except (KeyError, TypeError, AttributeError) as error:
-        raise ContractError(f"--roi: not a whole estimate of sembench roi: {error!r}") from None
+        raise ContractError(f"--roi: incomplete estimate of sembench roi: {error!r}") from None
 
 
 def _section(record: Mapping[str, Any]) -> Section:
@@ -31,13 +31,13 @@ def _section(record: Mapping[str, Any]) -> Section:
     notes = tag("ul", *(tag("li", str(note)) for note in record["notes"]), class_="notes")
     lead = (
         f"Expected saving {_band(record['saving_ms'], milliseconds)} of TTFT per request, "
-        f"{_band(record['saving_share'], percent)} of the cold time; chance that it saves at all: "
-        f"{percent(record['probability_of_saving'])}. An estimate from measured costs, not a measurement."
+        f"{_band(record['saving_share'], percent)} of the cold time. Probability of any saving: "
+        f"{percent(record['probability_of_saving'])}. This is an estimate from measured costs, not a measurement."
     )
     cards = (
         *(figure(chart, "") for chart in charts),
         card("By length", table(charts[1].table)),
-        card("Assumed", notes),
+        card("Assumptions", notes),
     )
     return Section("saving", "Expected saving", lead, (columns(*cards),), charts)
 
@@ -55,12 +55,12 @@ def _curve(record: Mapping[str, Any]) -> Chart:
         rules.append(
             Rule(needed["value"], f"break-even {percent(needed['value'])}", vertical=True, tone="bad", dashed=True)
         )
-    told = "never: reuse is not faster" if needed is None else _band(needed, percent)
+    break_even = "never: reuse is not faster" if needed is None else _band(needed, percent)
     rows = tuple((percent(p["reuse_rate"]), _band(p, milliseconds)) for p in points)
     return Chart(
         "saving-by-rate",
         "Saving against the reuse rate",
-        f"Break-even reuse rate: {told}.",
+        f"Break-even reuse rate: {break_even}.",
         linear_axis("reuse rate", 0.0, 1.0, tick_share, 4),
         linear_axis("saved per request", min(ends), max(ends), tick_ms, 5),
         (
@@ -108,10 +108,10 @@ def _by_length(record: Mapping[str, Any]) -> Chart:
     return Chart(
         "saving-by-length",
         "Saving by prompt length",
-        f"At a reuse rate of {percent(record['reuse_rate']['value'])}, misses and captures charged.",
+        f"At a reuse rate of {percent(record['reuse_rate']['value'])}, including the cost of misses and captures.",
         linear_axis("saved per request", min(ends), max(ends), tick_ms, 5),
         category_axis([f"{name} tokens" for name in names]),
         (Rule(0.0, "", vertical=True), Whiskers("", "reuse", whiskers, horizontal=True)),
         DataTable(("tokens", "requests", "cold", "warm", "miss", "capture", "saving"), rows),
-        "* not all of these lengths were measured." if any(b["extrapolated"] for b in buckets) else "",
+        "* extrapolated: some of these lengths were not measured." if any(b["extrapolated"] for b in buckets) else "",
     )

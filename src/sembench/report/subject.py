@@ -1,4 +1,4 @@
-"""What a page is about: one result with its rows, its pairs, and what else was given about it."""
+"""One result of a page with its rows, pairs, verdict and noise floor."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sembench.result import read_result
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """``prefix`` keeps the ids of several results on one page apart. ``integrity`` lists what the rows contradict."""
+    """``prefix`` makes HTML ids unique on a page of several results. ``integrity`` lists contradictions to the rows."""
 
     name: str
     prefix: str
@@ -46,7 +46,7 @@ class Subject:
 
 
 def name_of(path: Path) -> str:
-    """A file called just ``result.json`` goes by its folder: several such are told apart."""
+    """A file called ``result.json`` is named after its folder, to distinguish several of them."""
     path = path.resolve()
     return path.parent.name if path.stem == "result" and path.parent.name else path.name
 
@@ -79,22 +79,22 @@ def read_subjects(
 
 
 def _verdicts_by_result(verdicts: Sequence[Path], results: Sequence[Path]) -> dict[Path, Mapping[str, Any]]:
-    """A verdict belongs to the result whose bytes it judged, whatever the files are called now."""
+    """A verdict belongs to the result with the SHA-256 it records; file names do not matter."""
     found: dict[Path, Mapping[str, Any]] = {}
     digests = {result.resolve(): hashlib.sha256(result.read_bytes()).hexdigest() for result in results}
     for path in verdicts:
         verdict = read_object(path, "a verdict of assert-result-gates")
         named = verdict.get("result")
         if not isinstance(named, str) or not isinstance(verdict.get("passed"), bool):
-            raise ContractError(f"{path}: not a verdict of assert-result-gates (it names its result and says passed)")
+            raise ContractError(f"{path}: not a verdict of assert-result-gates (it has the keys 'result' and 'passed')")
         judged = verdict.get("result_sha256")
         if not isinstance(judged, str):
-            raise ContractError(f"{path}: does not say which bytes it judged (result_sha256); judge '{named}' again")
+            raise ContractError(f"{path}: has no result_sha256; run assert-result-gates on '{named}' again")
         matches = [result for result, digest in digests.items() if digest == judged]
         if not matches:
             raise ConfigurationError(
-                f"--gates {path}: judges '{named}' as it was then, which is none of the results of this page as they "
-                "are now; judge the result you show again"
+                f"--gates {path}: judged '{named}', but its content matches none of the results of this page; "
+                "run assert-result-gates on the result again"
             )
         found |= dict.fromkeys(matches, verdict)
     return found

@@ -1,4 +1,4 @@
-"""What colours mean in this report, and which they are in a picture; on the page ``page.css`` gives them, by theme."""
+"""Names of the report's colours, and their values in pictures. On the page, ``page.css`` defines them per theme."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Return on investment: lengths of prompts, a reuse rate and measured costs in, expected saving and break-even out."""
+"""Return on investment: prompt lengths, a reuse rate and measured costs in, expected saving and break-even out."""

@@ -18,7 +18,7 @@ _STOCK, _MISS, _CAPTURE = "stock", "miss", "capture"
 
 @dataclass(frozen=True, slots=True)
 class ReusedRequest:
-    """One request served cold, and once more with reuse that the backend confirmed."""
+    """One request served cold, and once more with backend-confirmed reuse."""
 
     prompt_tokens: int
     cold_ms: float
@@ -27,10 +27,11 @@ class ReusedRequest:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCosts:
-    """``miss_shares`` and ``capture_shares`` are extra time over cold time, request by request; empty: not measured.
+    """``miss_shares`` and ``capture_shares`` are the extra time of each request as a fraction of its cold time; empty
+    if not measured.
 
-    ``cold_is_a_miss``: some cold times are those of a server with our connector, so its cost is in both arms.
-    ``reused`` of ``reported`` requests had confirmed reuse in this measurement. None where requests were picked for it.
+    ``cold_is_a_miss``: some cold times come from a server with the connector, so its cost is in both arms.
+    ``reused`` of ``reported`` requests had confirmed reuse. None if the requests were selected to have a donor.
     """
 
     requests: tuple[ReusedRequest, ...]
@@ -43,7 +44,7 @@ class MeasuredCosts:
 
 
 def read_costs(paths: Sequence[Path]) -> MeasuredCosts:
-    """Several files are taken together; a rate only if every one of them has it."""
+    """Merges several files. The reuse counts are kept only if every file has them."""
     read = [_read(path) for path in paths]
     rates = [(costs.reused, costs.reported) for costs in read]
     known = [(a, b) for a, b in rates if a is not None and b is not None]
@@ -91,7 +92,7 @@ def _of_result(path: Path) -> MeasuredCosts:
 
 
 def _of_benchmark(record: Mapping[str, Any], path: Path) -> MeasuredCosts:
-    """Its requests all had a donor by construction: their rate of reuse says nothing about traffic."""
+    """All of its requests have a donor by construction, so their reuse rate says nothing about real traffic."""
     try:
         rows = [row for row in record["rows"] if not row.get("cold_cached_tokens")]
         reused = [

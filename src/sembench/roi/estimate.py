@@ -1,5 +1,4 @@
-"""Expected saving and break-even, uncertainty propagated by sampling: measured requests are resampled, the rate drawn.
-
+"""Expected saving and break-even. Uncertainty is propagated by resampling measured requests and drawing the rate.
 Saving of a request of length L at reuse rate r: r * (cold - warm)(L) - (1 - r) * (miss + captured * capture) * cold(L).
 """
 
@@ -19,14 +18,14 @@ from sembench.roi.lengths import LengthHistogram
 from sembench.roi.rate import ReuseRate
 
 Floats = NDArray[np.float64]
-_LEAST_REQUESTS: Final = 6
-_LEAST_PER_KNOT: Final = 3
+_MIN_REQUESTS: Final = 6
+_MIN_PER_KNOT: Final = 3
 _CURVE: Final = tuple(i / 20 for i in range(21))
 
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """A mean over the samples and their 95 % interval."""
+    """The mean of the samples and their 95 % interval."""
 
     value: float
     low: float
@@ -55,7 +54,7 @@ class BucketEstimate:
 
 @dataclass(frozen=True, slots=True)
 class RoiEstimate:
-    """``break_even_rate`` is None if even a reuse of every request would not pay. ``curve``: saving by reuse rate."""
+    """``break_even_rate`` is None if reuse would not pay off even at a rate of 1. ``curve``: saving by reuse rate."""
 
     saving_ms: Band
     saving_share: Band
@@ -85,8 +84,8 @@ def estimate(histogram: LengthHistogram, costs: MeasuredCosts, rate: ReuseRate, 
     if outside.any() and not options.extrapolate:
         share = weights[outside].sum() / weights.sum()
         raise ConfigurationError(
-            f"{100 * share:.1f} % of the requests lie outside the measured lengths ({low:,} to {high:,} tokens); "
-            "measure those lengths, or say --extrapolate"
+            f"{100 * share:.1f} % of the requests are outside the measured lengths ({low:,} to {high:,} tokens); "
+            "measure those lengths, or pass --extrapolate"
         )
     random = np.random.default_rng(options.seed)
     cold, warm = _resampled_times(knots, lengths, random, options.draws)
@@ -118,7 +117,7 @@ def estimate(histogram: LengthHistogram, costs: MeasuredCosts, rate: ReuseRate, 
 
 
 def _grouped(histogram: LengthHistogram, low: int, high: int) -> tuple[Floats, Floats, NDArray[np.bool_]]:
-    """Lengths that differ by less than a 32nd of a doubling as their mean: a trace may hold every length there is."""
+    """Merges lengths within 1/32 of a doubling into their mean, to bound the work for traces with many lengths."""
     lengths = np.array(list(histogram.counts), dtype=np.float64)
     weights = np.array(list(histogram.counts.values()), dtype=np.float64)
     lengths, weights = lengths[weights > 0], weights[weights > 0]
@@ -132,22 +131,22 @@ def _grouped(histogram: LengthHistogram, low: int, high: int) -> tuple[Floats, F
 
 
 def _knots(requests: Sequence[ReusedRequest]) -> list[list[ReusedRequest]]:
-    """Measured requests in groups of about the same length; groups too small for a mean join their neighbour."""
-    if len(requests) < _LEAST_REQUESTS:
+    """Measured requests in groups of similar length. A group that is too small for a mean joins its neighbour."""
+    if len(requests) < _MIN_REQUESTS:
         raise ContractError(
             f"{len(requests)} measured requests with confirmed reuse are too few for an estimate "
-            f"(at least {_LEAST_REQUESTS}): give more --costs"
+            f"(at least {_MIN_REQUESTS}): pass more --costs"
         )
     groups: list[list[ReusedRequest]] = []
     last = None
     for request in sorted(requests, key=lambda each: each.prompt_tokens):
         step = int(2 * math.log2(request.prompt_tokens))
-        if groups and (step == last or len(groups[-1]) < _LEAST_PER_KNOT):
+        if groups and (step == last or len(groups[-1]) < _MIN_PER_KNOT):
             groups[-1].append(request)
         else:
             groups.append([request])
         last = step
-    if len(groups) > 1 and len(groups[-1]) < _LEAST_PER_KNOT:
+    if len(groups) > 1 and len(groups[-1]) < _MIN_PER_KNOT:
         groups[-2].extend(groups.pop())
     return groups
 
@@ -155,7 +154,7 @@ def _knots(requests: Sequence[ReusedRequest]) -> list[list[ReusedRequest]]:
 def _resampled_times(
     knots: Sequence[Sequence[ReusedRequest]], lengths: Floats, random: np.random.Generator, draws: int
 ) -> tuple[Floats, Floats]:
-    """Mean cold and warm time per draw and length; a request's two times are drawn together."""
+    """Mean cold and warm time per draw and length. The two times of a request are drawn together."""
     places, cold, warm = [], [], []
     for knot in knots:
         times = np.array([(each.cold_ms, each.warm_ms) for each in knot])
@@ -168,7 +167,9 @@ def _resampled_times(
 
 
 def _between(lengths: Floats, places: Floats, values: Floats) -> Floats:
-    """Linear between the means; beyond the last as at the last, before the first in proportion: on the safe side."""
+    """Linear interpolation between the means. Beyond the last mean the value is constant, before the first one it is
+    proportional to the length; both are conservative.
+    """
     right = np.clip(np.searchsorted(places, lengths), 1, max(1, len(places) - 1))
     if len(places) == 1:
         found = np.repeat(values, len(lengths), axis=1)
@@ -184,7 +185,7 @@ def _resampled_mean(shares: Sequence[float], random: np.random.Generator, draws:
         return None
     values = np.asarray(shares, dtype=np.float64)
     means = values[random.integers(0, len(values), (draws, len(values)))].mean(axis=1)
-    charged: Floats = np.maximum(means, 0.0)  # a miss or a capture that measured faster is noise, never a gain
+    charged: Floats = np.maximum(means, 0.0)  # a negative cost of a miss or a capture is noise, not a gain
     return charged
 
 
@@ -198,7 +199,7 @@ def _buckets(
     capture: Floats | None,
     saving: Floats,
 ) -> tuple[BucketEstimate, ...]:
-    """By doubling of the length."""
+    """One bucket per power of two of the length."""
     steps = np.floor(np.log2(lengths)).astype(int)
     found = []
     for step in np.unique(steps):

@@ -1,4 +1,4 @@
-"""Prompt lengths with their weights, from a histogram, a trace, a manifest or a result. No length is made up."""
+"""Prompt lengths with weights, read from a histogram, a trace, a manifest or a result."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Counts = dict[int, float]
 
 @dataclass(frozen=True, slots=True)
 class LengthHistogram:
-    """How many requests have how many prompt tokens. ``source`` is said beside every figure made of it."""
+    """Number of requests by prompt tokens. ``source`` describes the input and is shown with the results."""
 
     counts: Mapping[int, float]
     source: str
@@ -41,7 +41,7 @@ def read_lengths(path: Path, tokenizer: str | None = None) -> LengthHistogram:
     else:
         counts, source = _json(path)
     if not counts or not sum(counts.values()) > 0:
-        raise ContractError(f"{path}: no prompt lengths in it")
+        raise ContractError(f"{path}: no prompt lengths found")
     return LengthHistogram(dict(sorted(counts.items())), f"{source} {path.name}")
 
 
@@ -91,7 +91,7 @@ def _sum(rows: Iterable[tuple[int, float]]) -> Counts:
 
 
 def _length_and_count(record: object, where: str) -> tuple[int, float]:
-    """``low``/``high`` are the ends of a bucket: its requests are taken to stand in its middle."""
+    """``low`` and ``high`` are the ends of a bucket; its requests are assumed to have the mean length."""
     if not isinstance(record, Mapping):
         raise ContractError(f"{where}: {record!r} is not a row with a prompt length")
     row = {str(key).strip().lower(): value for key, value in record.items() if key is not None}
@@ -103,7 +103,7 @@ def _length_and_count(record: object, where: str) -> tuple[int, float]:
     for each in _LENGTH_NAMES:
         if each in row:
             return _whole(row[each], where), count
-    raise ContractError(f"{where}: none of {', '.join(_LENGTH_NAMES)} or low and high is there")
+    raise ContractError(f"{where}: no prompt length (expected one of {', '.join(_LENGTH_NAMES)}, or low and high)")
 
 
 def _whole(value: object, where: object) -> int:

@@ -38,57 +38,61 @@ def as_record(
 
 
 def notes(found: RoiEstimate, costs: MeasuredCosts, rate: ReuseRate, options: RoiOptions) -> list[str]:
-    """What was assumed. An estimate without them would be a promise."""
-    told = [
-        f"Reuse rate: {rate.source}; taken to be the same at every length.",
-        f"Costs: {costs.source}, measured from {found.measured_low:,} to {found.measured_high:,} tokens; "
-        "between measured lengths they are interpolated.",
+    """The assumptions behind the estimate, shown with every result."""
+    assumptions = [
+        f"Reuse rate: {rate.source}; assumed to be the same at every length.",
+        f"Costs: {costs.source}, measured from {found.measured_low:,} to {found.measured_high:,} tokens and "
+        "interpolated in between.",
     ]
     if costs.miss_shares:
-        told.append(
-            f"A miss is charged the same share of the cold time at every length ({len(costs.miss_shares)} measured)."
+        assumptions.append(
+            f"A miss costs the same fraction of the cold time at every length ({len(costs.miss_shares)} measured)."
         )
     else:
-        told.append("The cost of a miss was not measured, and none is charged: the saving is an upper bound.")
+        assumptions.append("The cost of a miss was not measured and is not charged, so the saving is an upper bound.")
     if costs.cold_is_a_miss:
-        told.append(
-            f"{COLD_IS_A_MISS} What the connector adds to every request is in both arms and charged nowhere: hold the "
-            "run against a stock one (assert-result-gates --stock-result)."
+        assumptions.append(
+            f"{COLD_IS_A_MISS} The connector's overhead is in both arms and therefore not charged: compare the run "
+            "with a stock one (assert-result-gates --stock-result)."
         )
     if costs.capture_shares:
-        told.append(
-            f"{percent(options.capture_rate)} of misses are charged a capture ({len(costs.capture_shares)} measured)."
+        assumptions.append(
+            f"{percent(options.capture_rate)} of misses also pay for a capture ({len(costs.capture_shares)} measured)."
         )
     else:
-        told.append("The cost of a capture was not measured, and none is charged: the saving is an upper bound.")
+        assumptions.append(
+            "The cost of a capture was not measured and is not charged, so the saving is an upper bound."
+        )
     for name, shares in (("miss", costs.miss_shares), ("capture", costs.capture_shares)):
         if shares and fmean(shares) < 0:
-            told.append(f"A {name} measured {percent(-fmean(shares))} faster than without: noise, charged as nothing.")
+            assumptions.append(
+                f"A {name} measured {percent(-fmean(shares))} faster than without. This is noise and counts as 0."
+            )
     if found.extrapolated_share:
-        told.append(
-            f"EXTRAPOLATED: {percent(found.extrapolated_share)} of the requests lie outside the measured lengths; "
-            "longer ones are charged as the longest measured, shorter ones in proportion."
+        assumptions.append(
+            f"EXTRAPOLATED: {percent(found.extrapolated_share)} of the requests are outside the measured lengths; "
+            "longer ones use the times of the longest measured, shorter ones times in proportion."
         )
     if found.never_pays_share:
-        told.append(f"In {percent(found.never_pays_share)} of the samples reuse was no faster than cold at all.")
-    return told
+        assumptions.append(f"In {percent(found.never_pays_share)} of the samples reuse was not faster than cold.")
+    return assumptions
 
 
-def tables(found: RoiEstimate, rate: ReuseRate, told: list[str]) -> tuple[Table, Table]:
+def tables(found: RoiEstimate, rate: ReuseRate, assumptions: list[str]) -> tuple[Table, Table]:
     between = f" [{percent(rate.low)}, {percent(rate.high)}]" if rate.low is not None else ""
     break_even = NOT_MEASURED if found.break_even_rate is None else _band(found.break_even_rate, percent)
     rows = (
         ("reuse rate", percent(rate.value) + between),
         ("expected saving per request", _band(found.saving_ms, milliseconds)),
-        ("as share of cold TTFT", _band(found.saving_share, percent)),
+        ("as fraction of cold TTFT", _band(found.saving_share, percent)),
         ("break-even reuse rate", "never: reuse is not faster" if found.break_even_rate is None else break_even),
-        ("chance that it saves at all", percent(found.probability_of_saving)),
+        ("probability of any saving", percent(found.probability_of_saving)),
     )
     whole = Table("Expected saving", ("figure", "value [95 %]"), rows)
     columns = ("prompt tokens", "requests", "cold", "warm if reused", "miss", "capture", "saving [95 %]")
     buckets = tuple(_bucket(bucket) for bucket in found.buckets)
     short = ("prompt tokens", "requests", "saving [95 %]")
-    return whole, Table("By length", columns, buckets, tuple(told), short)
+    return whole, Table("By length", columns, buckets, tuple(assumptions), short)
 
 
 def _band(band: Band, form: Any) -> str:

@@ -106,8 +106,8 @@ def test_hit_only_is_shown_with_the_blended_figure_with_both_ns() -> None:
 def test_outcomes_and_reasons_are_named_and_silence_is_reported() -> None:
     text = shown(ROWS)
     assert re.search(r"^cold_fallback +no_candidate +3 +1$", text, re.MULTILINE)
-    assert "The backend said nothing of 1 of 5 requests." in text
-    assert "What the backend says" not in shown([pair(0, reused=None)])
+    assert "The backend did not report on 1 of 5 requests." in text
+    assert "Outcomes reported by the backend" not in shown([pair(0, reused=None)])
 
 
 def test_contaminated_and_failed_pairs_are_counted_and_their_times_left_out() -> None:
@@ -127,7 +127,7 @@ def test_contaminated_and_failed_pairs_are_counted_and_their_times_left_out() ->
 def test_one_arm_gives_no_speedup() -> None:
     rows = [replace(row, cold=None, pair=None) for row in ROWS]
     text = shown(rows, arms="warm")
-    assert "no speedup follows" in text
+    assert "no speedup can be derived" in text
     assert "1.00x" not in text
 
 

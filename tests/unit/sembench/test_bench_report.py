@@ -258,7 +258,7 @@ def test_every_drawing_is_named_described_and_has_its_table(live: Path) -> None:
 
 def test_what_was_not_measured_is_stated_and_not_drawn(offline: Path) -> None:
     page = read(offline)
-    for title in ("Cold and warm TTFT", "Distance of the answers (KL)", "F1, cold against warm", "Cost of a miss"):
+    for title in ("Cold and warm TTFT", "Divergence of the answers (KL)", "F1, cold against warm", "Cost of a miss"):
         assert f"{title} Not measured." in page.text
     assert "TTFT not measured. Eligible by plan:" in page.text
     assert "Not judged" in page.text
@@ -323,7 +323,7 @@ def test_a_stock_engine_beside_it_is_reported(tmp_path: Path, live: Path, capsys
     verdict = judged(tmp_path, live, capsys, *flags)
     page = read(live, verdicts=(verdict,))
     assert f"it took 2.00{TIMES} [2.00, 2.00] the TTFT of a stock engine, n = 40." in page.text
-    assert f"cold TTFT over that of a stock engine, median max_cold_arm_overhead at most 3.0 2.00{TIMES}" in page.text
+    assert f"cold TTFT relative to a stock engine, median max_cold_arm_overhead at most 3.0 2.00{TIMES}" in page.text
 
 
 def test_a_number_of_pairs_is_no_speedup() -> None:
@@ -404,7 +404,7 @@ def test_a_verdict_without_a_gate_judges_nothing(tmp_path: Path, live: Path, cap
 def test_a_verdict_of_another_state_of_the_file_is_refused(tmp_path: Path, live: Path, capsys: Any) -> None:
     verdict = judged(tmp_path, live, capsys, "--min-blended-ttft-speedup", "1.05")
     write_live(live, live_rows(faster=0.5))
-    with pytest.raises(ConfigurationError, match="judge the result you show again"):
+    with pytest.raises(ConfigurationError, match="matches none of the results of this page"):
         read(live, verdicts=(verdict,))
 
 
@@ -459,13 +459,13 @@ def test_every_confirmed_reuse_needs_an_event(tmp_path: Path, live: Path) -> Non
     ]
     summary = tmp_path / "engine.json"
     summary.write_text(json.dumps({"engine": "vllm", "events": events}), encoding="utf-8")
-    assert "every one joined" in read(live, engine_summaries=(summary,)).text
+    assert "all joined" in read(live, engine_summaries=(summary,)).text
     summary.write_text(json.dumps({"engine": "vllm", "events": events[2:]}), encoding="utf-8")
     assert "1 without an event" in read(live, engine_summaries=(summary,)).text
 
 
 def test_the_noise_floor_is_drawn_and_its_absence_stated(tmp_path: Path, live: Path) -> None:
-    assert "Noise floor not measured: give --noise-floor." in read(live).text
+    assert "Noise floor not measured: pass --noise-floor." in read(live).text
     floor = tmp_path / "floor.json"
     floor.write_text(json.dumps({"calibration_version": "sembench.calibration.v1", "mean_kl_topk": 0.0002}), "utf-8")
     assert "noise floor 2e\N{MINUS SIGN}4" in read(live, noise_floor=floor).text
@@ -514,7 +514,7 @@ def test_other_manifests_are_warned_of(tmp_path: Path, live: Path) -> None:
     record["run"]["manifest_digest"] = "cd" * 32
     other = tmp_path / "other.json"
     other.write_text(json.dumps(record), encoding="utf-8")
-    assert "The manifests differ" in read(compared=(live, other)).text
+    assert "The manifest digests differ" in read(compared=(live, other)).text
 
 
 def test_pictures_come_from_the_same_charts(tmp_path: Path, live: Path) -> None:

@@ -201,7 +201,7 @@ def test_rates_are_given_as_counts_or_with_an_interval() -> None:
     assert parse_rate("0.3", (0.2, 0.4)).high == 0.4
     with pytest.raises(ConfigurationError, match="interval"):
         parse_rate("31/120", (0.1, 0.4))
-    with pytest.raises(ConfigurationError, match="does not lie"):
+    with pytest.raises(ConfigurationError, match="is outside its interval"):
         parse_rate("0.5", (0.1, 0.4))
 
 
@@ -324,7 +324,7 @@ def test_the_command_prints_writes_and_the_report_draws(tmp_path: Path, capsys: 
     result = paired(tmp_path / "r.json")
     page = build_page(Sources((result,), roi=output)).html()
     assert "Saving against the reuse rate" in page
-    assert "An estimate from measured costs, not a measurement." in page
+    assert "This is an estimate from measured costs, not a measurement." in page
     lengths.write_text("tokens,count\n1024,10\n9000,4\n", encoding="utf-8")
     assert main([*common, "--reuse-rate", "0.3"]) == 2
     assert main([*common, "--reuse-rate", "0.3", "--extrapolate", "--draws", "300"]) == 0
