@@ -6,6 +6,7 @@ import threading
 import time
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from semblend import Decline, DeclineReason, Gates, Namespace, Planner, ReusePlan, Settings
@@ -94,32 +95,34 @@ def test_an_id_registered_again_is_planned_with_its_new_tokens_only() -> None:
     assert len(planner) == 1
 
 
-def forgetting_planner(leave: list[str]) -> Planner:
+def forgetting_planner(monkeypatch: pytest.MonkeyPatch, leave: list[str]) -> Planner:
     """Four donors, and before each answer is confirmed the next of ``leave`` is forgotten."""
-
-    def forget_one(_: float) -> tuple[int, ...]:
-        if leave:
-            planner.forget(leave.pop(0))
-        return ()
-
-    planner = Planner(
-        settings=Settings(embedder="none"), gates=Gates(min_reuse_ratio=0.0), budget_bytes=1 << 20, layers=forget_one
-    )
+    planner = Planner(settings=Settings(embedder="none"), gates=Gates(min_reuse_ratio=0.0), budget_bytes=1 << 20)
     for number in range(4):
         planner.register(f"d{number}", content(number)[len(HEAD) :], TENANT)
+    confirm = planner._index.confirm
+
+    def forget_one_then_confirm(donors: list[tuple[str, int]]) -> frozenset[str]:
+        if leave:
+            planner.forget(leave.pop(0))
+        return confirm(donors)
+
+    monkeypatch.setattr(planner._index, "confirm", forget_one_then_confirm)
     return planner
 
 
-def test_a_plan_of_several_donors_does_not_fall_when_they_are_forgotten_one_by_one() -> None:
+def test_a_plan_of_several_donors_does_not_fall_when_they_are_forgotten_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     prompt = np.concatenate([content(number)[len(HEAD) :] for number in range(4)])
-    answer = forgetting_planner(["d0", "d1", "d2"]).plan(prompt, TENANT)
+    answer = forgetting_planner(monkeypatch, ["d0", "d1", "d2"]).plan(prompt, TENANT)
     assert isinstance(answer, ReusePlan)
     assert [(run.donor_id, run.target_start, run.length) for run in answer.runs] == [("d3", 1200, 399)]
 
 
-def test_a_plan_whose_donors_have_all_been_forgotten_meanwhile_is_stale() -> None:
+def test_a_plan_whose_donors_have_all_been_forgotten_meanwhile_is_stale(monkeypatch: pytest.MonkeyPatch) -> None:
     prompt = np.concatenate([content(number)[len(HEAD) :] for number in range(3)])
-    answer = forgetting_planner(["d0", "d1", "d2"]).plan(prompt, TENANT)
+    answer = forgetting_planner(monkeypatch, ["d0", "d1", "d2"]).plan(prompt, TENANT)
     assert isinstance(answer, Decline)
     assert answer.reason == DeclineReason.STALE
 
