@@ -32,7 +32,7 @@ def read_hashes(raw: msgspec.Raw) -> NDArray[np.uint64]:
     data, head, count = _array_of(raw)
     hashes = np.empty(count, np.uint64)
     if not read_numbers(data, head, True, hashes):
-        raise ValueError("block hashes are whole numbers or bytes")
+        raise ValueError("block hashes must be whole numbers or bytes")
     return hashes
 
 
@@ -41,7 +41,7 @@ def read_tokens(raw: msgspec.Raw) -> NDArray[np.uint32]:
     data, head, count = _array_of(raw)
     tokens = np.empty(count, np.uint32)
     if not read_numbers(data, head, False, tokens):
-        raise ValueError("token ids are whole numbers of 32 bits")
+        raise ValueError("token ids must be whole numbers of at most 32 bits")
     return tokens
 
 

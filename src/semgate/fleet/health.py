@@ -26,7 +26,7 @@ class HealthOptions:
 
     def __post_init__(self) -> None:
         if min(self.interval_s, self.timeout_s) <= 0.0 or min(self.fails_to_leave, self.passes_to_return) < 1:
-            raise ConfigurationError("health checks need times > 0 and counts >= 1")
+            raise ConfigurationError("health checks need intervals and timeouts > 0 and counts >= 1")
         if self.at_a_time < 1:
             raise ConfigurationError("at_a_time must be at least 1")
 

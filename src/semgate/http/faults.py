@@ -29,18 +29,20 @@ class Fault:
 
 TOO_LARGE: Final = Fault(413, "invalid_request_error", "request_too_large", "The request body is larger than allowed.")
 BODY_TIMEOUT: Final = Fault(408, "invalid_request_error", "request_timeout", "The request body did not arrive in time.")
-BUSY: Final = Fault(503, "server_error", "overloaded", "Too many requests are in flight; try again later.", 1)
-NOT_FOUND: Final = Fault(404, "invalid_request_error", "not_found", "No such path.")
-NO_METHOD: Final = Fault(405, "invalid_request_error", "method_not_allowed", "This path does not take that method.")
+BUSY: Final = Fault(503, "server_error", "overloaded", "Too many requests are in flight; retry later.", 1)
+NOT_FOUND: Final = Fault(404, "invalid_request_error", "not_found", "This path does not exist.")
+NO_METHOD: Final = Fault(405, "invalid_request_error", "method_not_allowed", "This path does not support that method.")
 BAD_REQUEST: Final = Fault(400, "invalid_request_error", "bad_request", "The request is not valid HTTP.")
-TWO_TENANTS: Final = Fault(400, "invalid_request_error", "ambiguous_tenant", "X-Tenant-ID must be given once.")
-BODIES_FULL: Final = Fault(503, "server_error", "overloaded", "Too many request bodies are held; try again later.", 1)
-INTERNAL: Final = Fault(500, "server_error", "internal_error", "An error inside the gateway.")
+TWO_TENANTS: Final = Fault(400, "invalid_request_error", "ambiguous_tenant", "Send X-Tenant-ID only once.")
+BODIES_FULL: Final = Fault(
+    503, "server_error", "overloaded", "The gateway has no memory for another body; retry later.", 1
+)
+INTERNAL: Final = Fault(500, "server_error", "internal_error", "Internal error in the gateway.")
 # The server must not wait for the rest of the body.
 _BODY_UNREAD: Final = (TOO_LARGE, BODY_TIMEOUT, BODIES_FULL)
 _OF_UPSTREAM: Final = {
     "connect": Fault(502, "server_error", "upstream_unreachable", "The model server cannot be reached.", 1),
-    "no_connection": Fault(503, "server_error", "overloaded", "No connection to the model server is free.", 1),
+    "no_connection": Fault(503, "server_error", "overloaded", "All connections to the model server are busy.", 1),
     "timeout": Fault(504, "server_error", "upstream_timeout", "The model server did not answer in time."),
     "reset": Fault(502, "server_error", "upstream_reset", "The model server closed the connection."),
     "protocol": Fault(502, "server_error", "upstream_protocol", "The model server's reply is not valid HTTP."),

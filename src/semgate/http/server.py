@@ -194,7 +194,7 @@ def _bind(host: str, port: int, flags: tuple[str, str]) -> socket.socket:
         reason = (error.strerror or str(error)).lower()
         if error.errno in _NOT_OURS:
             raise ConfigurationError(
-                f"cannot listen on {host}:{port}: {reason}; give another with {flags[0]}"
+                f"cannot listen on {host}:{port}: {reason}; choose another with {flags[0]}"
             ) from None
-        raise OSError(f"cannot listen on {host}:{port}: {reason}; give another with {flags[1]}") from None
+        raise OSError(f"cannot listen on {host}:{port}: {reason}; choose another with {flags[1]}") from None
     return listener

@@ -42,7 +42,7 @@ class Limits:
 
 
 def check_uvicorn() -> None:
-    """Refuses a uvicorn whose internals this module has not been run with. Called before the server listens."""
+    """Raise unless this module has been run with the installed uvicorn. Called before the server listens."""
     installed = uvicorn.__version__
     if not _release(UVICORN_LOWEST) <= _release(installed) <= _release(UVICORN_HIGHEST):
         supported = f"uvicorn>={UVICORN_LOWEST},<={UVICORN_HIGHEST}"
@@ -101,13 +101,13 @@ class ServerProtocol(HttpToolsProtocol):
     def on_url(self, url: bytes) -> None:
         self._head_bytes = len(self.url) + len(url)
         if self._head_bytes > self._limits.max_head_bytes:
-            raise ValueError("the head of the request is too large")
+            raise ValueError("the request head is too large")
         self.url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._head_bytes += len(name) + len(value)
         if self._head_bytes > self._limits.max_head_bytes:
-            raise ValueError("the head of the request is too large")
+            raise ValueError("the request head is too large")
         if not self._in_head:  # a trailer could name a tenant after the headers were checked
             return
         name = name.lower()

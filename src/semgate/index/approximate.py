@@ -27,7 +27,7 @@ class ApproximateIndex:
         self, max_blocks_per_replica: int, ttl_seconds: float, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         if ttl_seconds <= 0:
-            raise ConfigurationError(f"ttl_seconds is {ttl_seconds}; give a time above 0")
+            raise ConfigurationError(f"ttl_seconds is {ttl_seconds}; it must be greater than 0")
         self.expired_blocks = 0
         self.evicted_blocks = 0
         self._table = SlotTable(max_blocks_per_replica, stamped=True)

@@ -45,7 +45,7 @@ class SlotTable:
     def __init__(self, max_blocks_per_replica: int, *, stamped: bool = False) -> None:
         if not MIN_BOUND <= max_blocks_per_replica <= MAX_BOUND:
             raise ConfigurationError(
-                f"max_blocks_per_replica is {max_blocks_per_replica}; give {MIN_BOUND} to {MAX_BOUND}"
+                f"max_blocks_per_replica is {max_blocks_per_replica}; it must be between {MIN_BOUND} and {MAX_BOUND}"
             )
         self.max_blocks_per_replica = max_blocks_per_replica
         self.holders = new_holders()

@@ -62,7 +62,7 @@ class ProxyGuard:
                     pieces.append(piece)
                     size_bytes += len(piece)
                     if size_bytes > MAX_REPLY_BYTES:
-                        raise AskError("the reply for one token is too long")
+                        raise AskError("the reply is too long")
             finally:
                 await reply.abort()
         except HttpFault as fault:
@@ -78,8 +78,10 @@ class ProxyGuard:
             checks.add_metric((name,), value)
         yield checks
         labels = ("model", "class")
-        off = GaugeMetricFamily("semgate_guard_off", "1 if blending is turned off.", labels=labels)
-        mean = GaugeMetricFamily("semgate_guard_kl_mean", "Mean KL divergence of the checks.", labels=labels)
+        off = GaugeMetricFamily("semgate_guard_off", "1 if the guard turned off blending of this class.", labels=labels)
+        mean = GaugeMetricFamily(
+            "semgate_guard_kl_mean", "Mean KL divergence over the checks of this class.", labels=labels
+        )
         for (model, shape), test in tuple(self.checker.tracker.tests.items()):
             off.add_metric((model, shape.value), float(test.is_off))
             if test.mean_kl is not None:

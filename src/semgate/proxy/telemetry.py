@@ -100,8 +100,12 @@ class ProxyTelemetry:
             "semgate_proxy_trace_queue", "Exchanges waiting to be written.", value=self._writer.waiting
         )
         yield CounterMetricFamily("semgate_proxy_trace_records", "Records written to disk.", value=counts.written)
-        yield CounterMetricFamily("semgate_proxy_trace_torn_lines", "Partial lines removed.", value=self._torn_lines)
-        dropped = CounterMetricFamily("semgate_proxy_trace_dropped", "Exchanges without a record.", labels=("reason",))
+        yield CounterMetricFamily(
+            "semgate_proxy_trace_torn_lines", "Partial lines removed from trace files.", value=self._torn_lines
+        )
+        dropped = CounterMetricFamily(
+            "semgate_proxy_trace_dropped", "Exchanges for which no record was written.", labels=("reason",)
+        )
         dropped.add_metric(("queue_full",), counts.dropped_full)
         dropped.add_metric(("error",), counts.dropped_error)
         dropped.add_metric(("no_prompt",), counts.skipped)

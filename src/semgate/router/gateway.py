@@ -204,10 +204,16 @@ class Gateway:
                 *(labels, each.queued_prefill_tokens),
             )
             up = float(each.state() == "ready")
-            yield "gauge", "semgate_replica_ready", "1 if the replica can take requests.", labels, up
+            yield "gauge", "semgate_replica_ready", "1 if the replica accepts requests.", labels, up
             yield "counter", "semgate_breaker_opened", "Times the breaker opened.", labels, each.breaker.opened
         yield from self.evidence.samples(self.roster.fleet)
         yield "gauge", "semgate_decisions_kept", "Decisions kept in memory.", {}, len(self.ring)
-        yield "counter", "semgate_decision_log_dropped", "Decisions dropped, queue full.", {}, self._log.dropped
+        yield (
+            "counter",
+            "semgate_decision_log_dropped",
+            "Decisions dropped because the queue was full.",
+            {},
+            self._log.dropped,
+        )
         yield "counter", "semgate_decision_log_failed", "Decisions lost to write errors.", {}, self._log.failed
         yield "gauge", "semgate_sessions", "Sessions with a known last replica.", {}, self.placer.sessions

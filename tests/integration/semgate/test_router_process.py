@@ -95,7 +95,7 @@ def test_ctrl_c_is_a_clean_end_and_a_port_in_use_the_environments_fault(tmp_path
         assert other.returncode == 3
         (line,) = other.stderr.splitlines()
         assert "in use" in line
-        assert line.endswith("give another with --port")
+        assert line.endswith("choose another with --port")
         router.process.send_signal(signal.SIGINT)
         assert router.end() == 0
     assert "stopped by SIGTERM or Ctrl-C" in semgate(tmp_path, "--help").stdout.replace("\n", " ")

@@ -45,9 +45,9 @@ class ApiServer:
             async with aclosing(_lines(reply.chunks())) as lines:
                 yield reply.status, lines
         except HttpFault as fault:
-            raise ApiServerFaultError(f"the API server's answer is broken: {describe_fault(fault)}") from None
+            raise ApiServerFaultError(f"invalid reply of the API server: {describe_fault(fault)}") from None
         except ValueError as error:  # the reader of the lines could not decode one
-            raise ApiServerFaultError(f"the API server's answer is broken: {type(error).__name__}") from None
+            raise ApiServerFaultError(f"invalid reply of the API server: {type(error).__name__}") from None
         finally:
             await client.close()
 
@@ -68,6 +68,6 @@ async def _lines(pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
                 yield bytes(line)
         kept = bytearray(rest)
         if len(kept) > _MAX_LINE_BYTES:
-            raise ApiServerFaultError("the API server's answer is broken: a line is too long")
+            raise ApiServerFaultError("invalid reply of the API server: a line is too long")
     if kept.strip():
         yield bytes(kept)

@@ -95,15 +95,15 @@ class KnownBlocks:
         return _longest([each.look_up(keys) for each in (self._history, self._recent) if each])
 
     def announced_root(self, asked: Asked) -> int:
-        """For a request with the engines' names (``resolved``)."""
+        """The key before the first block, for a request that ``resolved`` returned."""
         return self._feed.request_root(asked.model, asked.cache_salt, asked.lora)
 
     def sent(self, slot: int, keys: Keys) -> None:
-        """The request was sent. Counted only for the time a prefill takes, since it may be refused."""
+        """The request was sent. The replica may still refuse it, so its blocks count for ``ANNOUNCE_SECONDS`` only."""
         self._recent.note(slot, keys)
 
     def answered(self, slot: int, keys: Keys) -> None:
-        """The replica has computed the prompt."""
+        """The replica has computed the prompt, so its blocks count for ``history_seconds``."""
         self._history.note(slot, keys)
 
     def announced_block_tokens(self) -> int | None:
@@ -118,26 +118,32 @@ class KnownBlocks:
             if slot is None or slot not in of_slot:
                 continue
             labels = {"replica": of_slot[slot]}
-            yield "gauge", "semgate_index_blocks", "KV blocks a replica has announced.", labels, each.blocks
-            yield "gauge", "semgate_events_connected", "1 while events are received.", labels, float(each.connected)
+            yield "gauge", "semgate_index_blocks", "KV blocks announced by a replica.", labels, each.blocks
+            yield (
+                "gauge",
+                "semgate_events_connected",
+                "1 while the replica's event stream is connected.",
+                labels,
+                float(each.connected),
+            )
             counted = each.stream
-            for name, value in (
-                ("messages", counted.messages),
-                ("gaps", counted.gaps),
-                ("resyncs", counted.resyncs),
-                ("restarts", counted.restarts),
-                ("replayed", counted.replayed),
-                ("unreadable", _unreadable(each)),
-                ("deaths", each.deaths),
+            for name, about, value in (
+                ("messages", "KV event messages received.", counted.messages),
+                ("gaps", "Gaps in the sequence of KV event messages.", counted.gaps),
+                ("resyncs", "Times the replica's blocks were cleared after a gap.", counted.resyncs),
+                ("restarts", "Restarts of the replica seen in its event stream.", counted.restarts),
+                ("replayed", "KV event messages received by replay.", counted.replayed),
+                ("unreadable", "KV event messages or events that could not be decoded.", _unreadable(each)),
+                ("deaths", "Times the task that follows the stream died.", each.deaths),
             ):
-                yield "counter", f"semgate_events_{name}", f"KV event stream: {name}.", labels, value
+                yield "counter", f"semgate_events_{name}", about, labels, value
         counters = self._feed.index.counters
         orphans, evicted = counters.orphan_blocks, counters.evicted_blocks
         yield "counter", "semgate_index_orphan_blocks", "Blocks whose parent was never announced.", {}, orphans
         yield "counter", "semgate_index_evicted_blocks", "Blocks evicted from the full index.", {}, evicted
 
     async def _keep_tidy(self) -> None:
-        """Runs expiry and the work left over by clears and growth, also without requests."""
+        """Expire entries and finish pending clears and growth, even when no requests arrive."""
         while True:
             has_more = [each.tidy(TIDY_BLOCKS) for each in (self._feed.index, self._history, self._recent)]
             await asyncio.sleep(BETWEEN_STEPS_SECONDS if any(has_more) else TIDY_SECONDS)

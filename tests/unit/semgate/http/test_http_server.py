@@ -290,9 +290,9 @@ def test_stopping_ends_replies_that_take_too_long() -> None:
 def test_a_port_in_use_says_so() -> None:
     async def act() -> None:
         async with serving(echo) as port:
-            with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{port}: .*; give another with --port"):
+            with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{port}: .*; choose another with --port"):
                 await HttpServer(echo, host="127.0.0.1", port=port).start()
-            with pytest.raises(ConfigurationError, match="give another with --host"):
+            with pytest.raises(ConfigurationError, match="choose another with --host"):
                 await HttpServer(echo, host="192.0.2.1", port=0).start()
 
     play(act)
