@@ -28,24 +28,24 @@ Source = Literal["default", "given", "calibrated"]
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """The limits of the modelled engine: tokens of one pass (``max_num_batched_tokens``), requests at a time."""
+    """Limits of the modelled engine: tokens per pass (``max_num_batched_tokens``) and concurrent requests."""
 
     pass_tokens: int = 2_048
     slots: int = 256
 
     def __post_init__(self) -> None:
         if self.pass_tokens < 1 or not 1 <= self.slots <= 65_536:
-            raise ContractError("an engine has pass_tokens >= 1 and 1 to 65,536 slots")
+            raise ContractError("an engine needs pass_tokens >= 1 and 1 to 65,536 slots")
 
 
 @dataclass(frozen=True, slots=True)
 class LatencyModel:
     """All coefficients are milliseconds and >= 0. The defaults are those the published stress figures were made with.
 
-    ``ms_per_million_pairs`` prices attention: every uncached token looks at every token before it, so the term grows
+    ``ms_per_million_pairs`` prices attention: every uncached token attends to every token before it, so the term grows
     with the square of an uncached context and with the product of a new part and the cached part in front of it.
-    ``step_ms`` is one pass of the engine whatever it computes, ``ms_per_decoding_stream`` what each stream that decodes
-    adds to a pass; together they price decoding.
+    ``step_ms`` is the fixed cost of one engine pass, ``ms_per_decoding_stream`` what each decoding stream adds to a
+    pass; together they price decoding.
     """
 
     base_ms: float = 80.0
@@ -90,9 +90,9 @@ class LatencyModel:
         return total if load_ms is None else total + load_ms
 
     def ttft_sum_ms(self, requests: int, uncached_tokens: int, cached_tokens: int, pairs: float | None) -> float | None:
-        """The sum over requests served alone, from their sums: equal counts give exactly the same figure everywhere.
+        """Summed TTFT of requests served alone, computed from summed counts: equal counts give exactly equal figures.
 
-        ``pairs`` None, not known: then None where the model prices them.
+        ``pairs`` None means unknown; the result is then None if the model prices pairs.
         """
         if pairs is None and self.ms_per_million_pairs > 0.0:
             return None
@@ -127,34 +127,34 @@ def latency_model_from_record(record: Mapping[str, Any]) -> LatencyModel:
             raise ContractError(f"latency coefficient {name} is {value!r}; it must be a number")
         values[name] = float(value)
     if "base_ms" not in record or "ms_per_uncached_token" not in record:
-        raise ContractError("a latency model names at least base_ms and ms_per_uncached_token")
+        raise ContractError("a latency model needs at least base_ms and ms_per_uncached_token")
     source = record.get("source", "given")
     if source not in ("default", "given", "calibrated"):
-        raise ContractError(f"the source of a latency model is default, given or calibrated, not {source!r}")
+        raise ContractError(f"the source of a latency model must be default, given or calibrated, not {source!r}")
     return LatencyModel(**values, source=source)
 
 
 def attended_pairs(uncached_tokens: Numbers, cached_tokens: Numbers) -> Floats:
-    """How many (token, token it looks at) pairs a prefill computes: each new token sees all before it, and itself."""
+    """Number of (query, key) pairs a prefill computes: each new token attends to all tokens before it and to itself."""
     uncached = np.asarray(uncached_tokens, dtype=np.float64)
     return uncached * np.asarray(cached_tokens, dtype=np.float64) + uncached * (uncached + 1.0) / 2.0
 
 
 def read_latency_model(path: Path) -> tuple[LatencyModel, Engine | None]:
-    """The model of a written calibration, and the engine it was fitted with, if it has a queue."""
+    """Read a calibration file: its latency model, and the engine limits it was fitted with (None without a queue)."""
     try:
         record = json.loads(path.read_bytes())
     except OSError as error:
         raise ConfigurationError(f"{path}: cannot be read: {error.strerror or error}") from None
     except ValueError:
-        raise ContractError(f"{path.name} is not JSON; give the calibration.json of semantic-kv calibrate") from None
+        raise ContractError(f"{path.name} is not JSON; pass the calibration.json of semantic-kv calibrate") from None
     if (
         not isinstance(record, dict)
         or record.get("schema") != CALIBRATION_SCHEMA
         or not isinstance(record.get("model"), dict)
     ):
         raise ContractError(
-            f"{path.name} is no {CALIBRATION_SCHEMA}; give the calibration.json of semantic-kv calibrate"
+            f"{path.name} is not a {CALIBRATION_SCHEMA} file; pass the calibration.json of semantic-kv calibrate"
         )
     engine = record.get("engine")
     if engine is None:
@@ -162,5 +162,5 @@ def read_latency_model(path: Path) -> tuple[LatencyModel, Engine | None]:
     try:
         limits = Engine(int(engine["pass_tokens"]), int(engine["slots"]))
     except (KeyError, TypeError, ValueError):
-        raise ContractError(f"{path.name}: 'engine' must hold pass_tokens and slots") from None
+        raise ContractError(f"{path.name}: 'engine' needs pass_tokens and slots") from None
     return latency_model_from_record(record["model"]), limits

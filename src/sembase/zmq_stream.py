@@ -64,7 +64,9 @@ class StreamOptions:
     def __post_init__(self) -> None:
         for endpoint in (self.endpoint, self.replay_endpoint):
             if endpoint is not None and _ENDPOINT.fullmatch(endpoint) is None:
-                raise ConfigurationError(f"invalid event endpoint '{endpoint}'; write it like tcp://10.0.0.7:5557")
+                raise ConfigurationError(
+                    f"invalid event endpoint '{endpoint}' (expected an address such as tcp://10.0.0.7:5557)"
+                )
 
 
 async def request_replay(
@@ -86,7 +88,7 @@ async def request_replay(
                 raise ReplayError(f"no answer from {endpoint} within {timeout_seconds:g} s")
             frames = await socket.recv_multipart()
             if len(frames) != 4 or len(frames[2]) != SEQUENCE_BYTES:
-                raise ReplayError(f"an answer of {len(frames)} frames from {endpoint}")
+                raise ReplayError(f"malformed reply from {endpoint} ({len(frames)} frames)")
             if frames[2] == END:
                 return
             yield Message(int.from_bytes(frames[2], "big"), frames[3])

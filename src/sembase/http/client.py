@@ -212,5 +212,5 @@ def _head(method: str, path_and_query: str, host: bytes, headers: Headers, body:
         lines.append(b"content-length: %d" % len(body))
     head = b"\r\n".join(lines)
     if head.count(b"\r") != len(lines) - 1 or head.count(b"\n") != len(lines) - 1 or " " in path_and_query:
-        raise HttpFault("protocol", sent=False, detail="a line break or blank in the head of the request")
+        raise HttpFault("protocol", sent=False, detail="the request head contains a line break or a blank")
     return head + b"\r\n\r\n"

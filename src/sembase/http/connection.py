@@ -115,13 +115,13 @@ class HttpConnection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         if self._reply is None:
-            raise ValueError("a reply without a request")
+            raise ValueError("the server sent a reply without a request")
         self._headers, self._head_bytes, self._in_head = [], 0, True
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._head_bytes += len(name) + len(value)
         if self._head_bytes > MAX_HEAD_BYTES:
-            raise ValueError("the head of the reply is too large")
+            raise ValueError("the reply head is too large")
         if self._in_head:  # after the body come trailers, which belong neither to this head nor to the next
             self._headers.append((name.lower(), value))
 

@@ -43,7 +43,7 @@ def load(path: Path, given: Options) -> BlockTrace:
             return
         if block_tokens not in (None, session.block_tokens):
             raise ContractError(
-                f"{path.name}: sessions with blocks of {block_tokens} and of {session.block_tokens} tokens"
+                f"{path.name}: sessions differ in block size ({block_tokens} and {session.block_tokens} tokens)"
             )
         block_tokens = session.block_tokens
         sessions[session.number] = session

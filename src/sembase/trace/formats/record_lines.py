@@ -1,4 +1,4 @@
-"""Trace records as JSON Lines (``semantic_kv.trace.v1``), as the collector and the proxy write them. Streams."""
+"""Trace records as JSON Lines (``semantic_kv.trace.v1``), written by the collector and the proxy. Read line by line."""
 
 from __future__ import annotations
 
