@@ -1,7 +1,7 @@
-"""A clairvoyant cache under all the rules of the simulator (tree, leaf-only, pinned): what one greedy rule attains.
+"""A greedy clairvoyant cache that follows all rules of the simulator (tree, leaf-only eviction, pinned blocks).
 
 It evicts the leaf used farthest in the future and does not admit a block used later than that leaf, or never again.
-Written from the rules of the cache, not from the theory: that it reaches `clairvoyant` is what the tests show.
+It is written from the rules of the cache, independently of `clairvoyant`; the tests show that both agree.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sembase.trace.columns import BlockTrace
 
 
 def greedy_clairvoyant(trace: BlockTrace, *, capacity: int) -> Bound:
-    """Capacity in blocks. 4 bytes a reference and 40 bytes a node while it runs."""
+    """Capacity in blocks. Needs 4 bytes per reference and 40 bytes per node while it runs."""
     if trace.parent is None:
         raise ConfigurationError(f"trace '{trace.name}' is a block set: the greedy bound is for prefix trees")
     nodes, hits = trace.node_count, np.zeros(trace.request_count, np.int32)
@@ -46,7 +46,7 @@ def greedy_clairvoyant(trace: BlockTrace, *, capacity: int) -> Bound:
 
 
 def _tokens_of_hits(trace: BlockTrace, hits: NDArray[np.int32]) -> int:
-    """Hits are the first blocks of a request."""
+    """Prompt tokens in the hit blocks. ``hits`` is the number of leading blocks of each request that hit."""
     tokens = np.concatenate([[0], np.cumsum(trace.node_tokens[trace.nodes], dtype=np.int64)])
     starts = trace.offsets[:-1]
     return int((tokens[starts + hits] - tokens[starts]).sum())

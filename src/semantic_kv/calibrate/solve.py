@@ -15,7 +15,7 @@ _ROBUST_ROUNDS: Final = 12
 
 
 def non_negative(matrix: Floats, target: Floats) -> Floats:
-    """Lawson and Hanson's active set on the normal equations. Columns are scaled: tokens and pairs differ by 1e6."""
+    """Lawson-Hanson active set on the normal equations; columns are scaled, as token and pair counts differ by 1e6."""
     scale = np.linalg.norm(matrix, axis=0)
     scale[scale == 0.0] = 1.0
     scaled = matrix / scale

@@ -39,15 +39,31 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--format", metavar="NAME", help="trace format (default: detected from the first bytes)")
     command.add_argument(
-        "--output-dir", type=Path, default=Path("outputs/calibration"), metavar="DIR", help="default: %(default)s"
+        "--output-dir",
+        type=Path,
+        default=Path("outputs/calibration"),
+        metavar="DIR",
+        help="folder of the calibration (default: %(default)s)",
     )
     command.add_argument(
-        "--model", choices=[rung.name for rung in RUNGS], help="default: the simplest model within 5%% of the best"
+        "--model",
+        choices=[rung.name for rung in RUNGS],
+        help="model to fit (default: the simplest one within 5%% of the best)",
     )
     command.add_argument(
-        "--held-out-share", type=positive_fraction, default=0.3, metavar="R", help="default: %(default)g"
+        "--held-out-share",
+        type=positive_fraction,
+        default=0.3,
+        metavar="R",
+        help="fraction of the requests, the latest, held out of the fit (default: %(default)g)",
     )
-    command.add_argument("--resamples", type=positive, default=200, metavar="N", help="default: %(default)s")
+    command.add_argument(
+        "--resamples",
+        type=positive,
+        default=200,
+        metavar="N",
+        help="bootstrap resamples for the intervals (default: %(default)s)",
+    )
     command.add_argument(
         "--pass-tokens",
         type=positive,

@@ -30,23 +30,60 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     server.add_argument("--mock", action="store_true", help="no server: simulated time; every record is marked as mock")
     command.add_argument("--output", required=True, type=Path, metavar="FILE.jsonl", help="the trace to write")
     command.add_argument("--prompts", type=existing_file, metavar="FILE", help="texts to send (default: built-in text)")
-    command.add_argument("--model", metavar="NAME", help="default: the first model the server lists")
-    command.add_argument("--header", action="append", default=[], type=header, metavar="NAME:VALUE", help="repeatable")
-    command.add_argument("--timeout-s", type=amount, default=300.0, metavar="S", help="default: %(default)g")
+    command.add_argument("--model", metavar="NAME", help="model to request (default: the first one the server lists)")
+    command.add_argument(
+        "--header",
+        action="append",
+        default=[],
+        type=header,
+        metavar="NAME:VALUE",
+        help="header sent with every request; may be repeated",
+    )
+    command.add_argument(
+        "--timeout-s", type=amount, default=300.0, metavar="S", help="time limit of one request (default: %(default)g)"
+    )
     plan = command.add_argument_group("requests")
-    plan.add_argument("--requests", type=positive, default=120, metavar="N", help="default: %(default)s")
-    add_renamed(
-        plan, "--min-prompt-tokens", "--least-prompt-tokens", type=positive, default=150, help="default: %(default)s"
+    plan.add_argument(
+        "--requests", type=positive, default=120, metavar="N", help="number of requests (default: %(default)s)"
     )
     add_renamed(
-        plan, "--max-prompt-tokens", "--most-prompt-tokens", type=positive, default=3_000, help="default: %(default)s"
+        plan,
+        "--min-prompt-tokens",
+        "--least-prompt-tokens",
+        type=positive,
+        default=150,
+        help="shortest prompt (default: %(default)s)",
     )
-    plan.add_argument("--output-tokens", type=positive, default=16, metavar="N", help="default: %(default)s")
-    plan.add_argument("--concurrency", type=positive, default=4, metavar="N", help="default: %(default)s")
-    plan.add_argument("--utilisation", type=amount, default=0.8, metavar="R", help="default: %(default)g")
+    add_renamed(
+        plan,
+        "--max-prompt-tokens",
+        "--most-prompt-tokens",
+        type=positive,
+        default=3_000,
+        help="longest prompt (default: %(default)s)",
+    )
+    plan.add_argument(
+        "--output-tokens",
+        type=positive,
+        default=16,
+        metavar="N",
+        help="tokens to generate per request (default: %(default)s)",
+    )
+    plan.add_argument(
+        "--concurrency", type=positive, default=4, metavar="N", help="maximum requests in flight (default: %(default)s)"
+    )
+    plan.add_argument(
+        "--utilisation",
+        type=amount,
+        default=0.8,
+        metavar="R",
+        help="fraction of time the server is kept busy while requests are paced (default: %(default)g)",
+    )
     plan.add_argument("--as-is", action="store_true", help="send the prompts unchanged, in file order")
-    plan.add_argument("--seed", type=int, default=0, metavar="N", help="default: %(default)s")
-    plan.add_argument("--no-warm-up", action="store_true", help="measure from the first request")
+    plan.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="seed of the prompts and arrivals (default: %(default)s)"
+    )
+    plan.add_argument("--no-warm-up", action="store_true", help="send no warm-up requests; record from the first one")
     privacy = command.add_argument_group("privacy")
     privacy.add_argument("--keep-raw-text", action="store_true", help="write prompt text instead of digests")
     privacy.add_argument(

@@ -34,26 +34,39 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         type=policy,
         default=[PolicyChoice(BASELINE)],
         metavar="EVICT[+ADMIT]",
-        help="default: lru",
+        help="policies to compare (default: lru)",
     )
     command.add_argument(
         "--capacities",
         nargs="+",
         type=capacity,
         metavar="N",
-        help="default: 12 from a thousandth of the distinct blocks (or tokens) to all of them",
+        help="cache sizes (default: 12, from a thousandth of the distinct blocks or tokens to all of them)",
     )
-    command.add_argument("--unit", choices=UNITS, default="blocks", help="default: %(default)s")
-    command.add_argument("--model", choices=CACHE_MODELS, default="prefix_tree", help="default: %(default)s")
     command.add_argument(
-        "--sample-rates", nargs="+", type=positive_fraction, default=[], metavar="R", help="for example 0.1 0.01"
+        "--unit", choices=UNITS, default="blocks", help="unit of the capacities (default: %(default)s)"
+    )
+    command.add_argument(
+        "--model", choices=CACHE_MODELS, default="prefix_tree", help="cache model (default: %(default)s)"
+    )
+    command.add_argument(
+        "--sample-rates",
+        nargs="+",
+        type=positive_fraction,
+        default=[],
+        metavar="R",
+        help="also estimate the curves from samples of these fractions, for example 0.1 0.01",
     )
     command.add_argument(
         "--draws", type=positive, default=3, metavar="N", help="samples per rate (default: %(default)s)"
     )
     command.add_argument("--no-bounds", action="store_true", help="omit the infinite cache and the clairvoyant bound")
     command.add_argument(
-        "--output-dir", type=Path, default=Path("outputs/curves"), metavar="DIR", help="default: %(default)s"
+        "--output-dir",
+        type=Path,
+        default=Path("outputs/curves"),
+        metavar="DIR",
+        help="parent of the results folder (default: %(default)s)",
     )
     add_work(command)
 

@@ -46,7 +46,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         type=policy,
         default=[PolicyChoice(name) for name in _DEFAULT_POLICIES],
         metavar="EVICT[+ADMIT]",
-        help=f"LRU is always included (default: {' '.join(_DEFAULT_POLICIES)})",
+        help=f"policies to compare; LRU is always included (default: {' '.join(_DEFAULT_POLICIES)})",
     )
     command.add_argument(
         "--models",
@@ -55,9 +55,18 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         default=list(CACHE_MODELS),
         help="cache models (default: both, prefix_tree first)",
     )
-    command.add_argument("--output-name", default="trace_replay", metavar="NAME", help="default: %(default)s")
     command.add_argument(
-        "--output-dir", type=Path, default=Path("outputs/traces"), metavar="DIR", help="default: %(default)s"
+        "--output-name",
+        default="trace_replay",
+        metavar="NAME",
+        help="name of the results folder (default: %(default)s)",
+    )
+    command.add_argument(
+        "--output-dir",
+        type=Path,
+        default=Path("outputs/traces"),
+        metavar="DIR",
+        help="parent of the results folder (default: %(default)s)",
     )
     latency = command.add_argument_group("latency model (TTFT is modelled)")
     latency.add_argument("--base-ms", type=amount, metavar="MS", help="default: 80")

@@ -25,16 +25,35 @@ EXAMPLES: Final = """\
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help="default: %(default)s")
-    command.add_argument("--port", type=positive, default=8000, metavar="N", help="default: %(default)s")
-    command.add_argument("--capacity", type=capacity, default=100_000, metavar="N", help="default: %(default)s")
-    command.add_argument("--unit", choices=UNITS, default="tokens", help="unit of the capacity (default: %(default)s)")
-    command.add_argument("--model", choices=CACHE_MODELS, default="prefix_tree", help="default: %(default)s")
     command.add_argument(
-        "--policy", type=policy, default=PolicyChoice(BASELINE), metavar="EVICT[+ADMIT]", help="default: lru"
+        "--host", default="127.0.0.1", metavar="ADDRESS", help="address to listen on (default: %(default)s)"
     )
     command.add_argument(
-        "--latency-model", type=existing_file, metavar="FILE", help="calibration.json of semantic-kv calibrate"
+        "--port", type=positive, default=8000, metavar="N", help="port to listen on (default: %(default)s)"
+    )
+    command.add_argument(
+        "--capacity",
+        type=capacity,
+        default=100_000,
+        metavar="N",
+        help="capacity of the simulated cache (default: %(default)s)",
+    )
+    command.add_argument("--unit", choices=UNITS, default="tokens", help="unit of the capacity (default: %(default)s)")
+    command.add_argument(
+        "--model", choices=CACHE_MODELS, default="prefix_tree", help="cache model (default: %(default)s)"
+    )
+    command.add_argument(
+        "--policy",
+        type=policy,
+        default=PolicyChoice(BASELINE),
+        metavar="EVICT[+ADMIT]",
+        help="policy of the cache (default: lru)",
+    )
+    command.add_argument(
+        "--latency-model",
+        type=existing_file,
+        metavar="FILE",
+        help="calibration.json of semantic-kv calibrate (default: built-in coefficients)",
     )
 
 

@@ -34,7 +34,7 @@ def read_answer(events: EventScanner) -> Answer:
         if not isinstance(event, dict):
             continue
         if event.get("error"):
-            fault = "the server broke off with an error"
+            fault = "the server ended the stream with an error"
             continue
         if isinstance(event.get("model"), str):
             model_name = event["model"]

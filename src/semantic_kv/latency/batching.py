@@ -52,7 +52,7 @@ def batched_times(
         np.asarray(column, dtype=np.int64) for column in (uncached_tokens, cached_tokens, output_tokens)
     )
     if not (uncached.shape[0] == cached.shape[0] == output.shape[0] == count):
-        raise ContractError("arrivals and token counts are of different length")
+        raise ContractError("arrivals and token counts must have the same length")
     if count and (not np.isfinite(arrival_ms).all() or min(int(uncached.min()), int(cached.min())) < 0):
         raise ContractError("an engine's queue needs finite arrivals and token counts >= 0")
     order = np.argsort(arrival_ms, kind="stable")

@@ -37,9 +37,9 @@ def fifo_queue(
     count = arrival_ms.shape[0]
     decode = np.zeros(count) if decode_ms is None else decode_ms
     if not (prefill_ms.shape[0] == decode.shape[0] == count):
-        raise ContractError("arrivals, prefill and decode times are of different length")
+        raise ContractError("arrivals, prefill and decode times must have the same length")
     if not 1 <= lanes <= _MAX_SLOTS or (slots is not None and not 1 <= slots <= _MAX_SLOTS):
-        raise ContractError(f"lanes and slots of a queue are between 1 and {_MAX_SLOTS:,}")
+        raise ContractError(f"lanes and slots of a queue must be between 1 and {_MAX_SLOTS:,}")
     if count and (not np.isfinite(arrival_ms).all() or min(prefill_ms.min(), decode.min()) < 0.0):
         raise ContractError("a queue needs finite arrivals and service times >= 0")
     order = np.argsort(arrival_ms, kind="stable")

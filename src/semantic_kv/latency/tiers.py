@@ -35,10 +35,12 @@ class Tier:
 
     def __post_init__(self) -> None:
         if self.capacity_blocks < 1:
-            raise ContractError(f"tier '{self.name}' holds {self.capacity_blocks} blocks; leave it out or give it one")
+            raise ContractError(
+                f"tier '{self.name}' has a capacity of {self.capacity_blocks} blocks; it must be at least 1"
+            )
         if self.read_gib_per_s is not None and not (math.isfinite(self.read_gib_per_s) and self.read_gib_per_s > 0.0):
             raise ContractError(
-                f"tier '{self.name}' has a bandwidth of {self.read_gib_per_s} GiB/s; it must be above 0"
+                f"tier '{self.name}' has a bandwidth of {self.read_gib_per_s} GiB/s; it must be greater than 0"
             )
         if not (math.isfinite(self.latency_ms) and self.latency_ms >= 0.0):
             raise ContractError(f"tier '{self.name}' has a latency of {self.latency_ms} ms; it must be 0 or more")
@@ -54,7 +56,7 @@ class Tier:
 
 def check_tiers(tiers: Sequence[Tier]) -> None:
     if not 1 <= len(tiers) <= _MAX_TIERS:
-        raise ContractError(f"a hierarchy has 1 to {_MAX_TIERS} tiers, not {len(tiers)}")
+        raise ContractError(f"a hierarchy must have 1 to {_MAX_TIERS} tiers, not {len(tiers)}")
     names = [tier.name for tier in tiers]
     if len(set(names)) != len(names):
         raise ContractError(f"two tiers have the same name: {', '.join(names)}")
@@ -63,7 +65,7 @@ def check_tiers(tiers: Sequence[Tier]) -> None:
 def load_ms(hit_blocks_by_tier: Counts, tiers: Sequence[Tier], block_bytes: int) -> Floats:
     """What every request pays for its hits, one row per request and one column per tier. Tiers are read in turn."""
     if block_bytes < 1:
-        raise ContractError("a block has at least one byte")
+        raise ContractError("block_bytes must be at least 1")
     columns = [tier.read_ms(hit_blocks_by_tier[:, level], block_bytes) for level, tier in enumerate(tiers)]
     return np.asarray(np.sum(columns, axis=0), dtype=np.float64)
 

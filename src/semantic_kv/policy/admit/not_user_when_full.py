@@ -1,4 +1,4 @@
-"""Refuse user text when the cache is full: the one rule behind the original's published gains (its labels decide)."""
+"""When full, refuse user text, by label. This one rule explains the gains that the original published."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""When full, admit a block only if the eviction policy holds it worth at least the block it would displace.
+"""When full, admit a block only if the eviction policy values it at least as highly as the block it would displace.
 
-With `static_semantic` and `adaptive_semantic` this is their published admission; policies without a worth admit all.
+With `static_semantic` and `adaptive_semantic` this is their published admission. With an eviction policy without
+worth, every block is admitted.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """When full, admit a block only at its second use (a doorkeeper): one-off text never displaces anything.
 
-A byte a known node, exact where a production doorkeeper is a Bloom filter; the first block refused closes a tree path.
+Takes one byte per known node and is exact, where a production doorkeeper uses a Bloom filter. In a prefix tree, a
+refused block also keeps out the blocks after it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""TinyLFU: when full, admit a block only if it was asked for more often lately than the block it would displace.
+"""TinyLFU: when full, admit a block only if it was requested more often recently than the block it would displace.
 
-The counts are a sketch of fixed size (`structure.sketch`): 4 bytes a block of capacity.
+The counts are a sketch of fixed size (`structure.sketch`): 4 bytes per block of capacity.
 """
 
 from __future__ import annotations
