@@ -53,7 +53,7 @@ def usable(references: Sequence[str]) -> tuple[str, ...]:
 
 
 def score(answer: str, references: Sequence[str]) -> Scores | None:
-    """None without a usable reference: not scored is not a score of 0."""
+    """The best scores over all references; None without a usable one, which differs from a score of 0."""
     against = usable(references)
     if not against:
         return None
@@ -91,7 +91,7 @@ def exact_match(answer: str, reference: str) -> bool:
 
 
 def option_of_reference(reference: str) -> str | None:
-    """The letter, if the reference is only an option."""
+    """The option letter if the reference is nothing but an option such as "(A)", else None."""
     found = _OPTION.fullmatch(reference)
     return found.group(1) if found else None
 
@@ -104,14 +104,14 @@ def option_of_answer(answer: str) -> str | None:
 
 
 def is_right(scores: Scores, references: Sequence[str], threshold: float) -> bool:
-    """Against known answers: for multiple choice the option itself, otherwise enough of an answer's words."""
+    """Compare with known answers: the option must match in multiple choice, otherwise enough of an answer's words."""
     if all(option_of_reference(reference) is not None for reference in usable(references)):
         return scores.exact_match
     return scores.token_recall >= threshold
 
 
 def is_kept(scores: Scores, threshold: float) -> bool:
-    """Against the cold answer, when no answer is known: enough of its words in the same order."""
+    """Compare with the cold answer when no answer is known: enough of its words must occur in the same order."""
     return scores.rouge_l >= threshold
 
 
@@ -158,7 +158,7 @@ def diverge(cold: Sequence[TokenLogprobs], warm: Sequence[TokenLogprobs]) -> Div
 
 
 def _ended_instead(continued: TokenLogprobs) -> dict[str, float]:
-    """An assumed distribution for the answer that ended, which no server sends.
+    """The distribution assumed at the end of the answer that ended; servers do not send one.
 
     The end of the answer gets the probability that the other answer gave its next token.
     """

@@ -147,7 +147,7 @@ class Resets:
             return ResetFailure(url, str(error), is_final=True, is_lost=True)
         if not 200 <= code < 300:
             return ResetFailure(url, f"answers {code}", is_final=code in _ABSENT)
-        return ResetFailure(url, "answers that it did not succeed") if _reports_failure(body) else None
+        return ResetFailure(url, "answers success: false") if _reports_failure(body) else None
 
 
 def _reports_failure(body: bytes) -> bool:

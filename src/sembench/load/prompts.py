@@ -186,7 +186,7 @@ class WorkloadOptions:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """``source`` is for the result: names and digests, no paths. ``trace`` is set if its arrival times are used."""
+    """``source`` describes the prompts in the result, without paths. ``trace`` is set if its arrival times are used."""
 
     prompts: PromptSource
     warm_up_prompts: PromptSource
@@ -198,7 +198,7 @@ class Workload:
 def open_workload(options: WorkloadOptions) -> Workload:
     """A manifest or a trace is sent once by default; generated prompts need a limit."""
     if sum(given is not None for given in (options.manifest, options.prompt_tokens, options.trace)) > 1:
-        raise ConfigurationError("--manifest, --prompt-tokens and --trace exclude each other; pass one of them")
+        raise ConfigurationError("--manifest, --prompt-tokens and --trace are mutually exclusive; pass one of them")
     tokenizer = None if options.tokenizer is None else open_tokenizer(options.tokenizer)
     words = GeneratedWords(options.seed, tokenizer)
     max_tokens = options.max_tokens or DEFAULT_MAX_TOKENS
