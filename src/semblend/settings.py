@@ -102,13 +102,13 @@ class Settings:
             raise ConfigurationError(f"min_similarity {self.min_similarity} is not between 0 and 1")
         if self.donor_events and self.donor_events_key_file is None:
             raise ConfigurationError(
-                "SEMBLEND_DONOR_EVENTS is set and SEMBLEND_DONOR_EVENTS_KEY_FILE is not; write a secret of 16 bytes or "
-                "more to a file, for instance `openssl rand -hex 32`, and give it to engines and routers alike"
+                "SEMBLEND_DONOR_EVENTS is set but SEMBLEND_DONOR_EVENTS_KEY_FILE is not; write a secret of 16 bytes or "
+                "more to a file, for instance `openssl rand -hex 32`, and set the variable on engines and routers"
             )
         if self.donor_events.startswith(NATS) and self.donor_events_worker is None:
             raise ConfigurationError(
-                "SEMBLEND_DONOR_EVENTS names a NATS server and SEMBLEND_DONOR_EVENTS_WORKER is not set; give it the "
-                "number by which the router knows this engine, in Dynamo its worker's instance id"
+                "SEMBLEND_DONOR_EVENTS names a NATS server but SEMBLEND_DONOR_EVENTS_WORKER is not set; set it to "
+                "the number by which the router knows this engine (in Dynamo, the instance id of its worker)"
             )
 
     @classmethod

@@ -21,8 +21,8 @@ from semblend.align.runs import MAX_CANDIDATES, Rows, empty_rows, equal_runs
 class Alignment:
     """Rows ``(donor_start, target_start, length)`` by target position, disjoint in the recipient across both arrays.
 
-    ``runs`` have at least the minimum run length, ``fragments`` are shorter. Donor tokens may serve two places of the
-    recipient: a passage quoted twice has to be computed only once.
+    ``runs`` have at least the minimum run length, ``fragments`` are shorter. Donor tokens may be used at two
+    places of the recipient: a passage quoted twice needs only one donor.
     """
 
     runs: Rows
@@ -83,7 +83,7 @@ def _place(rows: Rows, free: NDArray[np.bool_], min_length: int) -> Rows:
 
 
 def _not_contained(rows: Rows) -> Rows:
-    """Without the rows whose recipient range lies inside another row's: in repetitive text that is most of them."""
+    """Drop rows whose recipient range lies inside another row's. In repetitive text that removes most rows."""
     if len(rows) < 2:
         return rows
     shifts = np.abs(rows[:, 0] - rows[:, 1])
@@ -108,7 +108,7 @@ def _fuzzy(d: Rows, r: Rows, runs: Rows, free: NDArray[np.bool_], min_fragment: 
 
 
 def _between(d: Rows, r: Rows, placed: Rows, min_fragment: int, max_cells: int) -> Rows:
-    """Edit scripts of the gaps between neighbouring rows that are also in order in the donor, ends included."""
+    """Edit scripts of the gaps before, between and after rows, where the donor has the rows in the same order."""
     corners = [(0, 0, 0), *placed.tolist(), (len(d), len(r), 0)]
     found = []
     for (donor_start, target_start, length), (donor_next, target_next, _) in pairwise(corners):
@@ -121,7 +121,7 @@ def _between(d: Rows, r: Rows, placed: Rows, min_fragment: int, max_cells: int) 
 
 
 def _join(parts: list[Rows]) -> Rows:
-    """All rows by target position, with neighbours on one diagonal made one row."""
+    """All rows by target position; adjacent rows on the same diagonal are merged."""
     rows = np.concatenate(parts)
     rows = rows[np.argsort(rows[:, 1])]
     if len(rows) < 2:

@@ -34,7 +34,9 @@ EXAMPLES: Final = """\
 def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--model", type=Path, required=True, metavar="DIR", help="folder with the model's config.json")
     command.add_argument("--out", type=Path, required=True, metavar="FILE", help="the calibration file to write")
-    command.add_argument("--server", metavar="URL", help="engine with the connector, sent blended and cold pairs")
+    command.add_argument(
+        "--server", metavar="URL", help="server with the connector; receives blended and cold requests"
+    )
     command.add_argument("--served-name", metavar="NAME", help="model name on the server (default: the first it lists)")
     command.add_argument("--texts", type=Path, metavar="FILE", help="plain text to build prompts from")
     command.add_argument("--items", type=int, default=12, metavar="N", help="items per class (default: %(default)s)")
@@ -42,17 +44,26 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--observations", type=Path, metavar="FILE", help="measured blends to use instead of a server")
     command.add_argument("--keep-observations", type=Path, metavar="FILE", help="write the measured blends here")
     command.add_argument(
-        "--kl-floor", type=float, metavar="KL", help="KL between two cold answers, with --observations"
+        "--kl-floor", type=float, metavar="KL", help="KL between two cold answers; required with --observations"
     )
-    command.add_argument("--statistic", default="as observed", metavar="TEXT", help="which KL the observations hold")
-    command.add_argument("--quantile", type=float, default=0.9, metavar="Q", help="items to stay below the prediction")
-    command.add_argument("--curve", type=Path, metavar="FILE", help="measured deviation by layer (calibration.v1)")
+    command.add_argument("--statistic", default="as observed", metavar="TEXT", help="name of the KL in --observations")
+    command.add_argument(
+        "--quantile",
+        type=float,
+        default=0.9,
+        metavar="Q",
+        help="fraction of items whose measured KL must not exceed the prediction (default: %(default)s)",
+    )
+    command.add_argument(
+        "--curve", type=Path, metavar="FILE", help="file with the measured deviation by layer (calibration.v1)"
+    )
     command.add_argument(
         "--measure-curve",
         type=int,
         default=0,
         metavar="N",
-        help="measure it on N pairs of contexts from --texts, with transformers (0: use a preset, marked as such)",
+        help="measure the deviation by layer on N pairs of contexts from --texts, with transformers "
+        "(0: write a preset, marked as such)",
     )
 
 
@@ -149,11 +160,14 @@ def _summary(calibration: Calibration, observations: list[Observation]) -> str:
         seen = {each.item for each in observations if each.shape is shape}
         law = calibration.laws.get(shape)
         if law is None:
-            lines.append(f"{shape.value}: {len(seen)} items, too few for a law; declined if max_predicted_kl is set")
+            lines.append(
+                f"{shape.value}: {len(seen)} items, too few to fit; with max_predicted_kl set, this class is declined"
+            )
         else:
             lines.append(
                 f"{shape.value}: {law.items} items, KL = floor + {law.scale:.4f} * risk * "
-                f"exp(-{law.decay:.2f} * recomputed fraction), times {law.factor:.2f} for {calibration.quantile:.0%}, "
-                f"up to risk {law.largest_risk:.2f}"
+                f"exp(-{law.decay:.2f} * recomputed fraction), times {law.factor:.2f} to cover "
+                f"{calibration.quantile:.0%} of the items, "
+                f"valid up to risk {law.largest_risk:.2f}"
             )
     return "\n".join(lines) + "\n"

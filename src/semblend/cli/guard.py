@@ -21,7 +21,9 @@ EXAMPLES: Final = """\
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("file", type=Path, metavar="FILE", help="the guard's file (semgate proxy --guard-file)")
-    command.add_argument("--reset", nargs=2, metavar=("MODEL", "CLASS"), help="turn a class on and begin a new test")
+    command.add_argument(
+        "--reset", nargs=2, metavar=("MODEL", "CLASS"), help="turn a class on again and start a new test"
+    )
 
 
 def execute(options: argparse.Namespace) -> ExitCode:

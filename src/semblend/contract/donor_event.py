@@ -26,12 +26,12 @@ Tier = Literal["device", "host", "storage"]
 
 
 class DonorEventError(ValueError):
-    """A message is not one of this contract."""
+    """A message does not follow this contract."""
 
 
 @dataclass(frozen=True, slots=True)
 class DonorAnnounced:
-    """A donor can be loaded from now on. ``anchors`` are keyed 64-bit values, ``positions`` their places in it.
+    """A donor can be loaded from now on. ``anchors`` are keyed 64-bit values, ``positions`` are theirs in it.
 
     Both are packed little-endian, 8 and 4 bytes each, in ascending order of position: 0.7 bytes per donor token.
     ``gram`` is the number of tokens each anchor covers.
@@ -49,11 +49,11 @@ class DonorAnnounced:
     def __post_init__(self) -> None:
         count, odd = divmod(len(self.anchors), ANCHOR_BYTES)
         if odd or len(self.positions) != count * POSITION_BYTES:
-            raise DonorEventError(f"donor {self.donor_id!r}: anchors and positions do not pair up")
+            raise DonorEventError(f"donor {self.donor_id!r}: anchors and positions differ in number")
         if count > MAX_ANCHORS:
-            raise DonorEventError(f"donor {self.donor_id!r}: {count} anchors are more than {MAX_ANCHORS}")
+            raise DonorEventError(f"donor {self.donor_id!r}: {count} anchors exceed the maximum of {MAX_ANCHORS}")
         if self.tokens < 0 or self.gram < 1:
-            raise DonorEventError(f"donor {self.donor_id!r}: {self.tokens} tokens in grams of {self.gram}")
+            raise DonorEventError(f"donor {self.donor_id!r}: tokens ({self.tokens}) or gram ({self.gram}) out of range")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class GatesAnnounced:
         for name, value in self.gates.items():
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
             if not isinstance(name, str) or not is_number or not 0 <= value <= MAX_GATE:
-                raise DonorEventError(f"{self.kind}: gates map names to numbers between 0 and {MAX_GATE}")
+                raise DonorEventError(f"{self.kind}: gates must map names to numbers between 0 and {MAX_GATE}")
 
 
 DonorEvent = DonorAnnounced | DonorWithdrawn | DonorsPurged | DonorRelocated | GenerationReset | GatesAnnounced
@@ -154,10 +154,10 @@ def _encode(event: DonorEvent) -> dict[str, Any]:
 
 def _decode(entry: Any) -> DonorEvent | None:
     if not isinstance(entry, Mapping):
-        raise DonorEventError(f"an event is a map, not {type(entry).__name__}")
+        raise DonorEventError(f"an event must be a map, not {type(entry).__name__}")
     kind = entry.get("type")
     if not isinstance(kind, str):
-        raise DonorEventError("an event names its type")
+        raise DonorEventError("an event has no type")
     if entry.get("v") != VERSION or kind not in _KINDS:
         return None
     values = {name: _checked(kind, name, value) for name, value in entry.items() if name not in ("type", "v")}
@@ -207,9 +207,9 @@ def read_key(path: Path) -> bytes:
         key = path.read_bytes().strip()
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        raise ValueError(f"{path}: the key of donor events cannot be read: {reason}") from None
+        raise ValueError(f"{path}: the donor-event key cannot be read: {reason}") from None
     if len(key) < KEY_BYTES:
-        raise ValueError(f"{path}: a key of donor events has {KEY_BYTES} bytes or more, not {len(key)}")
+        raise ValueError(f"{path}: the donor-event key has {len(key)} bytes; minimum {KEY_BYTES}")
     return key
 
 
@@ -236,7 +236,7 @@ def anchor_salts(key: bytes, namespace: str) -> tuple[int, int]:
 
 
 def _framed(part: str | None) -> bytes:
-    """Length first, and None distinct from "": no two lists of parts have equal bytes."""
+    """Each part with its length first, and None distinct from "": different lists of parts never have equal bytes."""
     if part is None:
         return b"\xff" * 8
     data = part.encode("utf-8", "surrogatepass")

@@ -201,7 +201,7 @@ def _checked(name: str, value: Any, hint: Any) -> Any:
         try:
             return float(value)
         except OverflowError:
-            raise EventFormatError(f"{name}: too large a number") from None
+            raise EventFormatError(f"{name}: the number is too large") from None
     elif isinstance(value, hint) and not (hint is int and isinstance(value, bool)):
         return value
     raise EventFormatError(f"{name}: {value!r} is not {getattr(hint, '__name__', hint)}")

@@ -44,7 +44,7 @@ def announced_gates(announced: Mapping[str, int | float]) -> Gates:
     """The gates of a ``GatesAnnounced`` event, or ``ConfigurationError``. Names this version lacks are ignored."""
     values = {field.name: announced[field.name] for field in fields(Gates) if field.name in announced}
     if any(name.endswith("_tokens") and not isinstance(value, int) for name, value in values.items()):
-        raise ConfigurationError("gates counted in tokens are whole numbers")
+        raise ConfigurationError("gates counted in tokens must be whole numbers")
     return replace(ADAPTER_GATES, **values)  # type: ignore[arg-type]
 
 
@@ -82,7 +82,7 @@ class DonorIndex:
         gates: Gates = ADAPTER_GATES,
     ) -> None:
         if not 1 <= max_donors < 1 << 30 or not 1 <= max_anchors < 1 << 30:
-            raise ConfigurationError("an index of donors holds between 1 and a billion donors and anchors")
+            raise ConfigurationError("max_donors and max_anchors must be at least 1 and below 2^30")
         self.dropped = 0  # to stay within bounds
         self._max_donors = max_donors
         self._max_anchors = max_anchors

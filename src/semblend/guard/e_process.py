@@ -61,7 +61,7 @@ def readings_to_alarm(mean: float, reading: float, alpha: float, quiet: int = 0)
     A single starting time with the best bet must reach ``1/alpha``: ln(bets (j)(j+1) / alpha) over the gain of a bet.
     """
     if reading <= mean:
-        raise ValueError("readings that are not above the mean under test are not certain to raise an alarm")
+        raise ValueError("no number of readings at or below the tested mean is certain to raise an alarm")
     gain = max(math.log1p(bet * (reading / mean - 1.0)) for bet in BETS)
     first = quiet + 1
     return math.ceil(math.log(len(BETS) * first * (first + 1) / alpha) / gain)

@@ -67,8 +67,8 @@ def open_announcer(settings: Settings, border: Border, gates: Gates, rank: int =
     if settings.donor_events.startswith(NATS):
         if rank:
             raise ConfigurationError(
-                f"donor events over NATS need a worker without ranks, and this is rank {rank}; with data parallelism "
-                "announce them on tcp://ADDRESS:PORT"
+                f"donor events over NATS do not support data parallelism (this is rank {rank}); "
+                "announce them on tcp://ADDRESS:PORT instead"
             )
         worker, buffer_batches = str(settings.donor_events_worker), settings.donor_events_buffer
         return open_nats_announcer(

@@ -147,7 +147,7 @@ def prefix_shaped(plan: ReusePlan, min_reuse_ratio: float, *, may_rotate: bool) 
     beyond = plan.prompt_tokens - plan.exact_prefix_tokens
     reused = position - plan.exact_prefix_tokens
     if reused < min_reuse_ratio * beyond:
-        detail = f"{reused} of {beyond} tokens < {min_reuse_ratio:.3f}"
+        detail = f"{reused} of {beyond} tokens reusable; min_reuse_ratio is {min_reuse_ratio:.3f}"
         return Decline(DeclineReason.BELOW_MIN_REUSE_RATIO, detail, plan.discoveries)
     return _cut(plan, tuple(runs))
 

@@ -119,7 +119,7 @@ class FidelityOptions(AdapterOptions):
         if self.max_predicted_kl is not None:
             if self.calibration is None:
                 raise ConfigurationError(
-                    "max_predicted_kl needs a calibration: run `semblend calibrate` and name its file"
+                    "max_predicted_kl needs a calibration: run `semblend calibrate` and set calibration to its file"
                 )
             try:
                 text = self.calibration.read_text(encoding="utf-8")
@@ -127,6 +127,6 @@ class FidelityOptions(AdapterOptions):
                 raise ConfigurationError(f"calibration {self.calibration}: {error.strerror or error}") from None
             limit = Ceiling(decode_prediction(text), self.max_predicted_kl)
             if not limit.calibration.laws:
-                warn("SemBlend: %s holds no measured law, so every blend is declined", self.calibration)
+                warn("Calibration %s has no fitted class, so max_predicted_kl declines every blend", self.calibration)
         verdicts = Verdicts(self.guard_verdicts, warn=warn) if self.guard_verdicts is not None else None
         return FidelityGate(verdicts, limit)

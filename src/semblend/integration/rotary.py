@@ -52,7 +52,7 @@ def read_rope(hf: Any, head_dim: int) -> Rope | str:
         return f"The base of the rotation (rope_theta) cannot be read: {theta!r}."
     rotary_dim = _rotary_dim(parameters, head_dim)
     if rotary_dim is None:
-        return "The rotated share of each head (partial_rotary_factor, rope_dim) cannot be read."
+        return "The rotary dimension of each head (partial_rotary_factor, rope_dim) cannot be read."
     return Rope(float(theta), rotary_dim)
 
 

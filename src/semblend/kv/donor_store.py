@@ -42,7 +42,7 @@ class KVShape:
 
 class DonorStore(Protocol):
     """K and V of donors by donor id. A donor is readable once every position of every layer was written and it is
-    committed; from then on it never changes. What cannot be done raises ``StoreError`` and changes nothing."""
+    committed; from then on it never changes. A call that fails raises ``StoreError`` and changes nothing."""
 
     @property
     def bytes_per_token(self) -> int: ...
@@ -52,12 +52,12 @@ class DonorStore(Protocol):
         """Bytes this worker holds, of donors begun or committed."""
 
     def begin(self, donor_id: str, tokens: int) -> None:
-        """Make room for a donor, in place of any with the same id; refused when it would not fit."""
+        """Reserve room for a donor; replaces one with the same id. ``StoreError`` if it does not fit."""
 
     def write(self, donor_id: str, layer: int, start: int, keys: torch.Tensor, values: torch.Tensor) -> None:
         """Copy K and V, ``[n, heads, head_dim]`` each, to positions ``start .. start + n`` of one layer, in any order.
 
-        Shapes and dtypes are refused, not converted. The tensors may be overwritten after the call.
+        Other shapes or dtypes raise ``StoreError``. The tensors may be overwritten after the call.
         """
 
     def commit(self, donor_id: str) -> None:
@@ -67,7 +67,7 @@ class DonorStore(Protocol):
         """``[layers, 2, length, heads, head_dim]`` of a committed donor. The tensor stays valid after a ``drop``."""
 
     def drop(self, donor_id: str) -> bool:
-        """Remove a donor, begun or committed; False when there was none."""
+        """Remove a donor, begun or committed; False if there was none."""
 
     def contains(self, donor_ids: Sequence[str]) -> list[bool]:
         """For each id whether it is committed here, in one look-up of at most ``MAX_LOOK_UP`` ids."""

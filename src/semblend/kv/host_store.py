@@ -46,7 +46,7 @@ class HostStore:
 
     def begin(self, donor_id: str, tokens: int) -> None:
         if tokens <= 0:
-            raise StoreError(f"donor {donor_id}: {tokens} tokens cannot be stored")
+            raise StoreError(f"donor {donor_id}: cannot store {tokens} tokens")
         needed = tokens * self.bytes_per_token
         replaced = self._entries.get(donor_id)
         held_after = self._bytes_held + needed - (replaced.declared_bytes if replaced else 0)
@@ -62,7 +62,7 @@ class HostStore:
     def write(self, donor_id: str, layer: int, start: int, keys: torch.Tensor, values: torch.Tensor) -> None:
         entry = self._entry(donor_id)
         if entry.written is None:
-            raise StoreError(f"donor {donor_id} is committed: readers may hold views of it")
+            raise StoreError(f"donor {donor_id} is committed and can no longer be written")
         length = keys.shape[0]
         expected = (length, self._heads, self._head_dim)
         if keys.shape != expected or values.shape != expected:
@@ -70,7 +70,7 @@ class HostStore:
         if keys.dtype != self._dtype or values.dtype != self._dtype:
             raise StoreError(f"donor {donor_id}: K {keys.dtype} and V {values.dtype}, not {self._dtype}")
         if not 0 <= layer < self._layers:
-            raise StoreError(f"donor {donor_id}: layer {layer} of {self._layers}")
+            raise StoreError(f"donor {donor_id}: no layer {layer}; the store has {self._layers}")
         self._check_range(donor_id, entry, start, length)
         entry.kv[layer, 0, start : start + length].copy_(keys)
         entry.kv[layer, 1, start : start + length].copy_(values)
@@ -82,7 +82,9 @@ class HostStore:
             return
         if not bool(entry.written.all()):
             complete = int(entry.written.all(dim=0).sum())
-            raise StoreError(f"donor {donor_id}: {complete} of {entry.declared_tokens} tokens written in every layer")
+            raise StoreError(
+                f"donor {donor_id}: only {complete} of {entry.declared_tokens} tokens are written in every layer"
+            )
         entry.written = None
 
     def read(self, donor_id: str, start: int, length: int) -> torch.Tensor:
@@ -109,4 +111,6 @@ class HostStore:
         if entry.kv.shape[2] < entry.declared_tokens:
             raise StoreError(f"donor {donor_id} is truncated: {entry.kv.shape[2]} of {entry.declared_tokens} tokens")
         if start < 0 or length <= 0 or start + length > entry.declared_tokens:
-            raise StoreError(f"donor {donor_id}: tokens {start} + {length} of {entry.declared_tokens}")
+            raise StoreError(
+                f"donor {donor_id}: [{start}, {start + length}) is outside its {entry.declared_tokens} tokens"
+            )

@@ -205,11 +205,14 @@ class Planner:
         if unknown := namespace.unknown_components():
             return Decline(DeclineReason.NAMESPACE_UNKNOWN, ", ".join(unknown))
         if len(tokens) < self.gates.min_prompt_tokens:
-            return Decline(DeclineReason.PROMPT_TOO_SHORT, f"{len(tokens)} tokens < {self.gates.min_prompt_tokens}")
+            return Decline(
+                DeclineReason.PROMPT_TOO_SHORT,
+                f"{len(tokens)} tokens; min_prompt_tokens is {self.gates.min_prompt_tokens}",
+            )
         floor = as_count(exact_prefix_tokens, "exact_prefix_tokens")
         limit = len(tokens) - 1  # the engine computes at least the last token
         if floor >= limit:
-            return Decline(DeclineReason.EXACT_PREFIX_COVERS, f"{floor} of {len(tokens)} tokens")
+            return Decline(DeclineReason.EXACT_PREFIX_COVERS, f"{floor} of {len(tokens)} tokens are an exact prefix")
 
         for attempt in range(1, _ATTEMPTS + 1):
             with self._index.reading():  # one read section for everything read from a slot

@@ -35,11 +35,11 @@ class DeviationCurve:
 
     def __post_init__(self) -> None:
         if not self.model:
-            raise ConfigurationError("a deviation curve names its model")
+            raise ConfigurationError("a deviation curve must name its model")
         if not self.deviation:
-            raise ConfigurationError("a deviation curve has at least one layer")
+            raise ConfigurationError("a deviation curve needs at least one layer")
         if any(not (math.isfinite(value) and value >= 0) for value in (*self.deviation, self.noise_floor)):
-            raise ConfigurationError("deviations and the noise floor are finite and not negative")
+            raise ConfigurationError("deviations and the noise floor must be finite and not negative")
 
     @property
     def layers(self) -> int:

@@ -81,7 +81,8 @@ def decide(
     runs = tuple(run for run in loaded if run.risk.mean_share <= gates.max_context_share)
     if loaded and not runs:
         lowest = min(run.risk.mean_share for run in loaded)
-        detail = f"lowest mean fraction of differing context {lowest:.3f} > {gates.max_context_share:.3f}"
+        ceiling = f"max_context_share is {gates.max_context_share:.3f}"
+        detail = f"lowest mean fraction of differing context {lowest:.3f}; {ceiling}"
         return Decline(DeclineReason.CONTEXT_RISK, detail, discoveries)
     reused = sum(run.length for run in runs)
     beyond = prompt.tokens - prompt.exact_prefix_tokens
@@ -89,7 +90,7 @@ def decide(
         reason = DeclineReason.NOT_TOKEN_IDENTICAL if discoveries else DeclineReason.NO_CANDIDATE
         return Decline(reason, "", discoveries)
     if reused < gates.min_reuse_ratio * beyond:
-        detail = f"{reused} of {beyond} tokens < {gates.min_reuse_ratio:.3f}"
+        detail = f"{reused} of {beyond} tokens reusable; min_reuse_ratio is {gates.min_reuse_ratio:.3f}"
         return Decline(DeclineReason.BELOW_MIN_REUSE_RATIO, detail, discoveries)
     if strict_prefix_boundary:
         claimed: tuple[TokenRange, ...] = (TokenRange(prompt.exact_prefix_tokens, runs[-1].target_end),)

@@ -183,7 +183,7 @@ class AnchorIndex:
             return True
 
     def tokens_of(self, donor_id: str) -> NDArray[np.uint32] | None:
-        """The donor's tokens, or None if it is not registered (any more)."""
+        """The donor's tokens, or None if it is not registered, or no longer."""
         with self._epochs.reading():
             slot = self._slots.get(donor_id)
             if slot is None:

@@ -30,7 +30,7 @@ def size_class(pages: int) -> int:
 
 @kernel_part
 def write_tokens(store: Store, slot: int, tokens: NDArray[np.uint32]) -> None:
-    """Give the donor in ``slot`` pages and copy its tokens. The caller ensures that there is room."""
+    """Allocate pages for the donor in ``slot`` and copy its tokens. The caller ensures that there is room."""
     state = store.state
     count = (len(tokens) + PAGE - 1) >> PAGE_BITS
     bits = size_class(count)

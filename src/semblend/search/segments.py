@@ -2,7 +2,7 @@
 
 A crowded segment moves to a new extent; the old one and its memory are released once no reader can be in it. A
 segment holds at most some hundred thousand keys, so a registration waits for milliseconds, however many donors there
-are. At most 21 keys are added per posting, far fewer than a segment has places free when it is called crowded.
+are. A segment counts as crowded while it still has far more free places than the 21 keys that one posting can add.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class SegmentSpace:
             self.store.segments[segment, SEGMENT_EXTENT] = self._take(MIN_SEGMENT) << 32 | MIN_SEGMENT
 
     def relieve(self) -> None:
-        """Give the crowded segment more room, or only sweep out its dead keys if that is enough."""
+        """Move the crowded segment to a larger extent; to one of equal size if dropping its dead keys is enough."""
         store = self.store
         segment = int(store.state[STATE_CROWDED]) - 1
         store.state[STATE_CROWDED] = 0

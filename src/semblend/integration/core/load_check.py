@@ -36,5 +36,5 @@ def find_mismatch(request: OpenRequest, positions: NDArray[np.int64]) -> str | N
         worst = int(off.argmax())
         if not float(off[worst]) <= TOLERANCE:  # NaN is a mismatch, too
             at, by = int(positions[worst]), float(off[worst])
-            return f"{name} of the first layer at position {at} is off by {by:.3g} of its square"
+            return f"first-layer {name} at position {at} differs from the model: relative squared error {by:.3g}"
     return None

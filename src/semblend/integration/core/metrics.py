@@ -23,7 +23,7 @@ COUNTERS: Final = {
     "captured_tokens": "Tokens whose KV was kept for later recipients.",
     "studied_tokens": "Tokens of isolated prefills: passages of blended requests, computed again on their own.",
     "evicted_donors": "Donors dropped to stay within the budget.",
-    "lost_samples": "Timings left out of the histograms because an interval held too many.",
+    "lost_samples": "Timings dropped from the histograms because one interval had too many.",
 }
 LABELLED: Final = {
     "declined": ("reason", "Requests declined, by reason."),
@@ -38,7 +38,7 @@ HISTOGRAMS: Final = {
     "capture_seconds": (_SLOW, "Time to copy donor KV in one step."),
     "study_seconds": (_SLOW, "Time of an isolated prefill in one idle step."),
 }
-GAUGES: Final = {"donors": "Donors that can be found.", "host_bytes": "Bytes of stored donor KV per worker."}
+GAUGES: Final = {"donors": "Donors in the index.", "host_bytes": "Bytes of stored donor KV per worker."}
 
 _PARTS: Final = ("counters", "labelled", "samples", "gauges")
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 QUERIES: Final = 24
 PROBE_LAYER: Final = 1
-_UNOBSERVED: Final = "the engine does not call its attention layers as modules, with the positions it was given"
+_UNOBSERVED: Final = "the engine does not call its attention layers as modules with the positions of the batch"
 
 
 class UnobservedError(Exception):

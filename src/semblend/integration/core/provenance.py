@@ -60,7 +60,7 @@ def _verdict(record: RequestRecord, is_reused: bool) -> tuple[Outcome, str | Non
         if not record.is_accepted:
             return Outcome.BACKEND_DECLINED_REUSE, DeclineReason.CAPACITY.value, "planned, but never scheduled"
         if record.is_confirmed:
-            return Outcome.BACKEND_DECLINED_REUSE, DeclineReason.DISABLED.value, "the whole claim was computed"
+            return Outcome.BACKEND_DECLINED_REUSE, DeclineReason.DISABLED.value, "the engine computed the whole claim"
         return Outcome.BACKEND_DECLINED_REUSE, DeclineReason.CAPACITY.value, "ended before the load was confirmed"
     decline = record.decline
     reason = decline.reason.value if decline is not None else None

@@ -45,9 +45,9 @@ class Fill:
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """What was computed: gaps and recomputed tokens. ``policy`` selected them, maybe the fallback; None: no selection.
+    """What was computed: gaps and recomputed tokens. ``policy`` selected the latter; None: none were.
 
-    ``select_ms`` is the time of the selection, including the gaps where the question needed them.
+    ``policy`` may be the fallback. ``select_ms`` is the time of the selection, with any gaps computed for the question.
     """
 
     policy: str | None
@@ -57,12 +57,12 @@ class Filled:
 
     @property
     def groups(self) -> int:
-        """Ranges of computed positions, each a virtual sequence: what a selection costs beyond its tokens."""
+        """Number of computed ranges. Each is a sequence of its own in the batch, which costs time beyond its tokens."""
         return len(self.ranges)
 
 
 def fill(request: OpenRequest, command: Fill) -> Filled:
-    """Leave every position of the claim in the cache."""
+    """Compute the gaps and the tokens chosen for recomputation. The cache then holds every position of the claim."""
     started = time.perf_counter()
     selection = command.selection
     has_question = command.question is not None and len(command.question) <= MAX_QUESTION_TOKENS

@@ -1,4 +1,4 @@
-"""Parts of an adapter's start-up that no engine changes: the text decoder, the announcer, the log line of a refusal."""
+"""Parts of an adapter's start-up that are the same for every engine: text decoder, announcer, warning if disabled."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from semblend.pipeline.planner import Planner
 def make_decoder(
     planner: Planner, border: Border, load: Callable[[], Callable[[list[int]], str]]
 ) -> TextDecoder | None:
-    """Texts are decoded only where an embedder needs them. ``load`` gives the engine's tokenizer, on another thread."""
+    """None without an embedder: nothing else needs texts. The decoder calls ``load`` on its own thread."""
     return TextDecoder(load, border) if planner.has_semantic_path else None
 
 
 def make_announcer(planner: Planner, border: Border, rank: int) -> Announcer:
-    """Donors are announced only where the deployment names an endpoint. ``rank`` is the data-parallel rank."""
+    """``SILENT`` unless the settings name an endpoint. ``rank`` is the data-parallel rank."""
     if not planner.settings.donor_events:
         return SILENT
     return open_announcer(planner.settings, border, planner.gates, rank)

@@ -221,7 +221,7 @@ class NatsDonorFeed:
                             return
                         if (read := self._unframed(message.data)) is not None:
                             yield read
-                    raise ReplayError(f"an answer of more than {MAX_REPLAY_MESSAGES} messages")
+                    raise ReplayError(f"the replay has more than {MAX_REPLAY_MESSAGES} messages")
                 finally:
                     await answers.unsubscribe()
             except (TimeoutError, nats.errors.Error) as error:

@@ -29,5 +29,7 @@ def checked(publisher: str) -> str:
     """A publisher's name is one token of a subject; in Dynamo it is the worker's instance id."""
     is_plain = all(letter.isascii() and (letter.isalnum() or letter in "-_") for letter in publisher)
     if not publisher or not is_plain or len(publisher) > MAX_PUBLISHER_CHARACTERS:
-        raise ConfigurationError(f"a publisher's name is 1 to {MAX_PUBLISHER_CHARACTERS} letters, digits, - or _")
+        raise ConfigurationError(
+            f"a publisher's name must have 1 to {MAX_PUBLISHER_CHARACTERS} letters, digits, - or _"
+        )
     return publisher

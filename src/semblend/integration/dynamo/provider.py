@@ -161,9 +161,9 @@ class SemanticEvidenceProvider:
         tokens = as_tokens(token_ids)
         min_tokens = min((self.gates(worker).min_prompt_tokens for worker in exact_tokens), default=0)
         if len(tokens) < min_tokens:
-            return Decline(DeclineReason.PROMPT_TOO_SHORT, f"{len(tokens)} tokens < {min_tokens}")
-        if max(exact_tokens.values(), default=0) >= len(tokens) - 1:
-            return Decline(DeclineReason.EXACT_PREFIX_COVERS, f"of {len(tokens)} tokens")
+            return Decline(DeclineReason.PROMPT_TOO_SHORT, f"{len(tokens)} tokens; min_prompt_tokens is {min_tokens}")
+        if (longest := max(exact_tokens.values(), default=0)) >= len(tokens) - 1:
+            return Decline(DeclineReason.EXACT_PREFIX_COVERS, f"{longest} of {len(tokens)} tokens are an exact prefix")
         slots = {worker: sink.slot for worker in exact_tokens if (sink := self._sinks.get(worker)) is not None}
         exact = np.zeros(max(slots.values(), default=-1) + 1, np.int32)
         for worker, slot in slots.items():

@@ -33,7 +33,9 @@ class PlacementRule:
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.confidence < 1.0 or self.min_gain_tokens < 1:
-            raise ConfigurationError("confidence lies in [0, 1), so that exact wins; min_gain_tokens is at least 1")
+            raise ConfigurationError(
+                "confidence must be in [0, 1), so that exact tokens win; min_gain_tokens must be at least 1"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,7 @@ def place(answer: PlacementEvidence | Decline, rule: PlacementRule) -> Placement
     if best.semantic_tokens and _worth(best, rule) - exact >= rule.min_gain_tokens:
         return Placement(Outcome.SEMANTIC_PLACEMENT, best.worker, "", answer)
     outcome = Outcome.EXACT_PREFIX if exact else Outcome.SEMANTIC_DISCOVERY_ONLY
-    return Placement(outcome, None, "not enough beyond the exact overlap", answer)
+    return Placement(outcome, None, "expected reuse gains less than min_gain_tokens over the exact overlap", answer)
 
 
 def _worth(entry: WorkerEvidence, rule: PlacementRule) -> float:

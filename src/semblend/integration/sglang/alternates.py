@@ -52,10 +52,12 @@ def shared_prefix(one: Tokens, other: Tokens) -> int:
 def _plan(donor_id: str, donor: Tokens, tokens: Tokens, floor: int, gates: Gates) -> ReusePlan | Decline:
     """Plan one donor that a provider suggested, as the planner does with its own."""
     if len(tokens) < gates.min_prompt_tokens:
-        return Decline(DeclineReason.PROMPT_TOO_SHORT, f"{len(tokens)} tokens < {gates.min_prompt_tokens}")
+        return Decline(
+            DeclineReason.PROMPT_TOO_SHORT, f"{len(tokens)} tokens; min_prompt_tokens is {gates.min_prompt_tokens}"
+        )
     limit = len(tokens) - 1
     if floor >= limit:
-        return Decline(DeclineReason.EXACT_PREFIX_COVERS, f"{floor} of {len(tokens)} tokens")
+        return Decline(DeclineReason.EXACT_PREFIX_COVERS, f"{floor} of {len(tokens)} tokens are an exact prefix")
     least = gates.min_run_tokens
     runs = align_pair(donor, tokens, min_run=least, min_fragment=least, fuzzy=False).runs
     pieces = compose(np.column_stack([np.zeros(len(runs), np.int64), runs]), floor, limit, least)

@@ -32,8 +32,8 @@ def parse(words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         PROGRAM,
         "Start SGLang with SemBlend's radix cache. Every other flag is SGLang's own and is passed on, such as "
         "--model-path, --port, --page-size.",
-        f"Needs SGLang in the same environment (verified with {VERIFIED_VERSION}); SemBlend never installs or moves an "
-        "engine.",
+        f"Needs SGLang in the same environment (verified with {VERIFIED_VERSION}); SemBlend never installs or upgrades "
+        "an engine.",
         EXAMPLE,
     )
     parser.add_argument(

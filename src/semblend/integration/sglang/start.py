@@ -106,7 +106,9 @@ def _parts(
     step_tokens = _step_tokens(context, allocator.size)
     layers = attention_layers(runner.model, len(pool.k_buffer))
     if not layers:
-        logger.warning("Load verification and selective recomputation are off: the attention layers are unknown")
+        logger.warning(
+            "Load verification and selective recomputation are off: no attention layers were found in the model"
+        )
     tracker = RequestTracker(
         provider,
         options,
@@ -123,7 +125,10 @@ def _parts(
         raise RuntimeError(f"the engine did not accept the hook on {hooks.FORWARD}")
     hooks.HOOK.serve(runner, filler, partial(_provenance_of, tracker, options.recompute_policy), border)
     if provider is planned and planned.wants_texts and not hooks.install(hooks.ARRIVAL):
-        logger.warning("SemBlend embeds texts late: the engine did not accept the hook on %s", hooks.ARRIVAL)
+        logger.warning(
+            "The engine did not accept the hook on %s: texts are embedded at the look-up instead of on arrival",
+            hooks.ARRIVAL,
+        )
     provider.on_init()
     deployment = deployment_namespace(
         context.server_args,

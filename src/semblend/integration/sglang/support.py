@@ -69,7 +69,7 @@ def examine(deployment: Deployment, engine_version: str | None, validated_versio
     if engine_version not in (VERIFIED_VERSION, validated_version or VERIFIED_VERSION):
         return Support(
             f"SemBlend was verified with SGLang {VERIFIED_VERSION}, this is {engine_version or 'an unknown version'}: "
-            "run the engine tests with it and name it in the option validated_version."
+            "run the engine tests on it, then set the option validated_version to it."
         )
     for check in _CHECKS:
         obstacle = check(deployment)
@@ -93,7 +93,7 @@ def contract_gap(cache_class: type) -> str:
 
 def _cache(deployment: Deployment) -> str | None:
     if deployment.is_disabled:
-        return "The radix cache is disabled (--disable-radix-cache): there are no donors."
+        return "The radix cache is disabled (--disable-radix-cache), so no request can become a donor."
     if deployment.is_hybrid:
         return "Models with sliding windows or recurrent layers are not supported."
     if deployment.has_host_tier and (obstacle := _host_tier(deployment.server_args)):
@@ -107,9 +107,9 @@ def _host_tier(server_args: Any) -> str | None:
     """HiCache was tested with these settings; others write at other times or use another page layout."""
     for name, verified in HOST_TIER.items():
         if (value := getattr(server_args, name, None)) != verified:
-            return f"The host tier was verified with {name}={verified} only, not {value}."
+            return f"The host tier was verified only with {name}={verified}, not {value}."
     if STORAGE_CLASS not in str(getattr(server_args, "hicache_storage_backend_extra_config", None)):
-        return f"The host tier was verified with {STORAGE_CLASS} as its storage only, named on the command line."
+        return f"The host tier was verified only with {STORAGE_CLASS} as its storage: name it on the command line."
     return None
 
 
@@ -191,16 +191,16 @@ _OBSTACLES: Final = (
     ("multimodal_inputs", "images or audio: equal tokens do not mean equal content"),
     ("input_embeds", "embeddings instead of tokens"),
     ("positional_embed_overrides", "overridden embeddings"),
-    ("lora_id", "an adapter of its own"),
-    ("session", "a session keeps its KV"),
+    ("lora_id", "a LoRA adapter"),
+    ("session", "a session that keeps its KV"),
     ("beam_group", "beam search"),
     ("dllm_config", "diffusion decoding"),
     ("token_type_ids", "token types"),
-    ("return_routed_experts", "routed experts of every position were asked for"),
-    ("return_indexer_topk", "indexer scores of every position were asked for"),
-    ("return_pooled_hidden_states", "pooled hidden states were asked for"),
-    ("token_indices_to_pool", "pooled hidden states were asked for"),
-    ("multi_item_delimiter_indices", "several items are scored at once"),
+    ("return_routed_experts", "routed experts of every position were requested"),
+    ("return_indexer_topk", "indexer scores of every position were requested"),
+    ("return_pooled_hidden_states", "pooled hidden states were requested"),
+    ("token_indices_to_pool", "pooled hidden states were requested"),
+    ("multi_item_delimiter_indices", "several items to score at once"),
 )
 
 
@@ -209,7 +209,7 @@ def obstacle_of(req: Any) -> str:
     for name, meaning in _OBSTACLES:
         value = getattr(req, name, None)
         if value is not None and value is not False:
-            return f"the request has {meaning}" if not meaning.endswith("for") else meaning
+            return f"the request has {meaning}" if not meaning.endswith("requested") else meaning
     if getattr(req, "return_hidden_states", False):
-        return "hidden states of every position were asked for"
+        return "hidden states of every position were requested"
     return ""

@@ -44,7 +44,7 @@ def parse(words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         "reports; loads donor KV only if the options say that you validated it. Every other word is trtllm-serve's "
         "own and is passed on, such as the model and --port.",
         f"Needs TensorRT-LLM in the same environment (interface as published with {READ_VERSION}); SemBlend never "
-        "installs or moves an engine.",
+        "installs or upgrades an engine.",
         COMMAND_EXAMPLE,
     )
     parser.add_argument(
@@ -76,7 +76,7 @@ def take_config(words: Sequence[str]) -> tuple[str | None, list[str]]:
         else:
             named.append(next(pending, ""))
     if len(named) > 1 or "" in named:
-        raise ConfigurationError(f"{' and '.join(_FLAGS)} are two names of one flag: give one of them, with a file")
+        raise ConfigurationError(f"{' and '.join(_FLAGS)} are two names of one flag: pass one of them, with a file")
     return (named[0] if named else None), rest
 
 
@@ -85,7 +85,7 @@ def engine_config(own: Any) -> dict[str, Any]:
     if own is None:
         own = {}
     if not isinstance(own, dict):
-        raise ConfigurationError("the engine's configuration file is a mapping of options")
+        raise ConfigurationError("the engine's configuration file must be a mapping of options")
     if own.get(_KEY):
         raise ConfigurationError(f"{_KEY} is set by {PROGRAM}; leave it out of the file, or use --semblend-off")
     return {**own, _KEY: dict(CONNECTOR)}

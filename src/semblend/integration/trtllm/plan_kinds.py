@@ -50,7 +50,7 @@ class LoadPlan:
             raise ValueError(f"a plan of kind {self.kind} is never published to {self.publication}")
         if bool(self.tokens) != (self.kind is PlanKind.EXACT_PREFIX) or self.tokens < 0 or self.boundary < 0:
             raise ValueError(
-                f"{self.tokens} tokens from {self.boundary} on cannot be promised by a plan of {self.kind}"
+                f"a plan of kind {self.kind} cannot claim {self.tokens} tokens from position {self.boundary}"
             )
 
 

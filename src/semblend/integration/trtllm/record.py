@@ -20,7 +20,7 @@ _NOTHING: Final = not_loaded(PlanKind.DISCOVERY_ONLY)
 
 @dataclass(slots=True)
 class TrtllmRequest(RequestRecord):
-    """``served_tokens`` and ``load_ms`` are None until the engine and the worker have shown them."""
+    """``served_tokens`` and ``load_ms`` are None until the engine and the worker report them."""
 
     block_tokens: int = field(kw_only=True)
     load: LoadPlan = _NOTHING
@@ -37,11 +37,11 @@ class TrtllmRequest(RequestRecord):
     _is_replayed: bool = False
 
     def allocated(self, block_ids: Sequence[int]) -> None:
-        """The current pages; an earlier allocation of the same request is void."""
+        """Replace the pages: an earlier allocation of the same request is no longer valid."""
         self.block_ids = list(block_ids)
 
     def reported(self, data: RequestData, *, is_new: bool) -> bool:
-        """Process the engine's report of a step. Whether the prefill certainly ends in it."""
+        """Process the engine's report of one step. Returns whether the prefill certainly ends in that step."""
         self._reports += 1
         if self._reports == 1:
             return self._first_report(data, is_new=is_new)
@@ -62,7 +62,7 @@ class TrtllmRequest(RequestRecord):
             self._confirm(len(self.tokens))
 
     def _first_report(self, data: RequestData, *, is_new: bool) -> bool:
-        """A replay reported as a known request counts pages from a list that is gone: those are ignored."""
+        """The new pages of a replayed request extend a list that no longer exists, so they are ignored."""
         self._is_replayed = not is_new
         self._first_step_tokens = data.num_scheduled_tokens
         if is_new and len(data.new_block_ids) > len(self.block_ids):
@@ -73,11 +73,14 @@ class TrtllmRequest(RequestRecord):
         return self.loaded_tokens == self.load.tokens and data.num_scheduled_tokens == rest
 
     def _ends(self, position: int, scheduled_tokens: int) -> bool:
-        """Decoding is not prefill: it reports positions at or beyond the prompt's end."""
+        """Whether this step computes the prompt's last token. Decoding steps start at or beyond the prompt's end."""
         return position < len(self.tokens) <= position + scheduled_tokens
 
     def _confirm(self, position: int) -> None:
-        """``position``: after the first step. Until its first token is known, a decoding request is one short."""
+        """Derive ``served_tokens`` from the position after the first step.
+
+        A request that just began to decode reports one token less until its first token is known.
+        """
         length = len(self.tokens)
         ends = (length, length - 1) if position == length - 1 else (min(position, length),)
         for end in ends:

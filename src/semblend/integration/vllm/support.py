@@ -104,9 +104,11 @@ def version_note(version: str | None) -> str:
 
 
 def _without_sparse_forward(deployment: _Deployment) -> str:
-    """Why holes cannot be filled, so that only prefix-shaped loads remain; empty when they can."""
+    """Why gaps cannot be computed, so that only prefix-shaped loads remain; empty when they can."""
     if WORKER_CLASS not in _class_names(getattr(deployment.parallel, "worker_cls", None)):
-        return f"Start the server with --worker-cls {WORKER_CLASS} to fill holes; without it only prefixes are loaded."
+        return (
+            f"Start the server with --worker-cls {WORKER_CLASS} to compute gaps; without it only prefixes are loaded."
+        )
     if getattr(deployment.config, "lora_config", None) is not None:
         return "LoRA is enabled and the sparse forward sets no adapter mappings: only prefixes are loaded."
     if getattr(deployment.config, "use_v2_model_runner", False):
@@ -122,14 +124,18 @@ def _class_names(worker: Any) -> set[str]:
 
 def _transfer_role(deployment: _Deployment) -> str | None:
     role = getattr(deployment.transfer, "kv_role", None)
-    return None if role == "kv_both" else f'kv_role is {role!r}: set "kv_both", requests are donors and recipients.'
+    return (
+        None
+        if role == "kv_both"
+        else f'kv_role is {role!r}: set "kv_both", because every request may be donor and recipient.'
+    )
 
 
 def _failure_policy(deployment: _Deployment) -> str | None:
     policy = getattr(deployment.transfer, "kv_load_failure_policy", None)
     if policy == "recompute":
         return None
-    return f'kv_load_failure_policy is {policy!r}: set "recompute", or a load that fails would fail its request.'
+    return f'kv_load_failure_policy is {policy!r}: set "recompute"; otherwise a failed load fails its request.'
 
 
 def _platform(deployment: _Deployment) -> str | None:
@@ -175,7 +181,7 @@ def _attention_kind(deployment: _Deployment) -> str | None:
     if getattr(model, "uses_alibi", False):
         return "The model uses ALiBi instead of RoPE: not supported."
     if not getattr(hf, "is_causal", True):
-        return "The model attends in both directions: its KV depends on what comes after."
+        return "The model attends in both directions: its KV depends on later tokens."
     if getattr(model, "attention_chunk_size", None):
         return "Chunked local attention is not supported."
     return None
@@ -237,7 +243,7 @@ def _blocks(deployment: _Deployment) -> str | None:
     if size == asked and size % CPU_KERNEL_BLOCK_TOKENS == 0:
         return None
     return (
-        f"Blocks of {size} tokens (asked: {asked}) differ from the kernels' block size: "
+        f"Blocks of {size} tokens (requested: {asked}) differ from the kernels' block size: "
         f"set --block-size to a multiple of {CPU_KERNEL_BLOCK_TOKENS}."
     )
 
