@@ -1,4 +1,4 @@
-"""The measurements behind a calibration: one JSON object per blend, read strictly. 100 bytes a line."""
+"""The measurements of a calibration: one JSON object per blend, about 100 bytes. Unknown keys are errors."""
 
 from __future__ import annotations
 

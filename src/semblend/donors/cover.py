@@ -127,7 +127,7 @@ def _begin(store: Store, scratch: Scratch, post: int, position: int) -> None:
 def _close(
     store: Store, scratch: Scratch, donor: int, limits: NDArray[np.float64], runs: NDArray[np.int32], count: int
 ) -> int:
-    """Write down the open run of ``donor``, cut as ``semblend.plan.gates`` cuts it, if the gates would load it."""
+    """Append the open run of ``donor``, trimmed as ``semblend.plan.gates`` does, if the gates would load it."""
     slot = int(store.donors[donor, SLOT])
     start = int(scratch.start[donor])
     end = int(scratch.last[donor]) + GRAM

@@ -70,7 +70,7 @@ class ClassTest:
         return self.sum_kl / self.process.count if self.process.count else None
 
     def alpha(self, limits: GuardLimits) -> float:
-        """The parts 1/(i(i+1)) sum to 1, however many tests are begun."""
+        """This test's part of alpha: 1/(i(i+1)) for test i. The parts sum to at most 1, however many tests start."""
         return limits.alpha / (self.number * (self.number + 1))
 
 

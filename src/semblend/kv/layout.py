@@ -42,7 +42,7 @@ class StridedMap:
         return total.reshape(-1)
 
     def widened(self, factor: int) -> StridedMap | None:
-        """The same map in units of `factor` adjacent elements, or None if they do not travel together."""
+        """The same map in units of `factor` adjacent elements, or None if they are not always adjacent in the block."""
         rest = (self.base, *self.strides[:-1])
         if self.strides[-1] != 1 or self.radices[-1] % factor or any(number % factor for number in rest):
             return None
@@ -101,7 +101,7 @@ class BlockLayout:
         return self.keys is not None and self.values is not None
 
     def digest(self) -> str:
-        """Name of this layout: equal digests mean blocks that can be read alike."""
+        """Name of this layout: blocks with equal digests can be read in the same way."""
         shape = f"{self.block_tokens}x{self.heads}x{self.head_dim}:".encode()
         return hashlib.sha256(shape + self.offsets.astype("<i8").tobytes()).hexdigest()[:16]
 

@@ -43,7 +43,7 @@ class FidelityGate:
     ceiling: Ceiling | None = None
 
     def without_budget(self) -> FidelityGate:
-        """The same gate for an engine that cannot recompute: a plan is under the ceiling without it, or is declined."""
+        """The same gate for an engine that cannot recompute: a plan predicted above the ceiling is declined."""
         return self if self.ceiling is None else replace(self, ceiling=replace(self.ceiling, max_fraction=0.0))
 
     def judge(self, plan: ReusePlan, model: str, requested_fraction: float | None = None) -> ReusePlan | Decline:

@@ -196,7 +196,7 @@ class AnchorIndex:
         return None if slot is None else self._names.get(int(self._store.donors[slot, DONOR_NAMESPACE]))
 
     def find(self, tokens: NDArray[np.uint32], anchors: AnchorSet, namespace: Namespace, least: int) -> FoundRuns:
-        """Every maximal run of at least ``least`` tokens that holds an anchor."""
+        """Every maximal run of at least ``least`` tokens that contains an anchor."""
         nothing = FoundRuns(np.empty((0, 4), np.int64), (), (), False)
         entry = self._namespaces.get(namespace)
         if entry is None or not len(anchors.positions):

@@ -40,7 +40,7 @@ from semblend.search.table import GONE, HEAD_BITS, add_entry, extent_of, head_of
 
 @kernel_part
 def same_gram(store: Store, posting: int, namespace: int, tokens: NDArray[np.uint32], at: int, gram: int) -> bool:
-    """Whether a posting stands for the very tokens at ``at``, in the same namespace: tags can collide, these cannot."""
+    """Whether a posting has exactly the tokens at ``at`` and the same namespace: tags can collide, tokens cannot."""
     slot = int(store.posts[posting, POST_DONOR])
     if posting == 0 or store.donors[slot, DONOR_NAMESPACE] != namespace:
         return False

@@ -80,7 +80,7 @@ def reserve_bytes(size: int) -> mmap.mmap:
 
 
 def table_bytes(budget_bytes: int) -> int:
-    """Address space for the table: extents that were outgrown are reused by other segments, so twice is plenty."""
+    """Address space for the table. Twice the budget is enough, because other segments reuse outgrown extents."""
     return 2 * budget_bytes + segment_count(budget_bytes) * MIN_SEGMENT * 8
 
 

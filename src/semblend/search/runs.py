@@ -88,7 +88,7 @@ def unlink_donor(
 
 @kernel_part
 def is_known(runs: NDArray[np.int64], count: int, slot: int, shift: int, at: int) -> bool:
-    """Whether a run of this donor on this diagonal over ``at`` was found a moment ago."""
+    """Whether one of the last ``RECENT`` runs is of this donor, on this diagonal, and covers ``at``."""
     for r in range(count - 1, max(count - RECENT, 0) - 1, -1):
         start = runs[r, RUN_TARGET_START]
         if (

@@ -78,7 +78,7 @@ def home(store: Store, tag: int, begin: int, end: int) -> int:
 
 @kernel_part
 def add_entry(store: Store, tag: int, head: int) -> None:
-    """A new place for ``tag``, even if the tag is there already: every look-up compares what it stands for."""
+    """A new place for ``tag``, even if the tag is there already: every look-up compares the tokens, too."""
     segment, begin, end = extent_of(store, tag)
     place = home(store, tag, begin, end)
     while store.table[place] != 0:

@@ -1,4 +1,4 @@
-"""The parts of a namespace that every adapter reads alike: model, tokenizer, RoPE, parallel layout, tenant.
+"""The parts of a namespace that every adapter reads in the same way: model, tokenizer, RoPE, parallel layout, tenant.
 
 The adapters' ``namespace`` modules name the engine's attributes; what cannot be read is ``UNKNOWN`` and declines.
 """

@@ -28,7 +28,7 @@ class RequestTable(Generic[Key, Record]):
         return self._records.get(key)
 
     def add(self, key: Key, record: Record) -> None:
-        """In place of any other under the same key."""
+        """Add or replace a record. Beyond the limit, the oldest record without an accepted claim is dropped."""
         self._records[key] = record
         while len(self._records) > self._max_records:
             oldest = next((known for known, other in self._records.items() if not other.is_accepted), None)

@@ -24,7 +24,7 @@ _registered: Final[set[str]] = set()
 
 
 def install(target: str) -> bool:
-    """Idempotent. Whether the engine's class really calls our hook: its registry logs failures and continues."""
+    """Idempotent. Returns whether the engine's class really calls our hook: its registry only logs failures."""
     if target not in _registered:
         _registered.add(target)
         hook, kind = (HOOK, HookType.AROUND) if target == FORWARD else (_arrived, HookType.AFTER)

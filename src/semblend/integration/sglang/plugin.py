@@ -32,7 +32,9 @@ def build(context: Any) -> Any:
 
 
 def engine_missing(error: ImportError) -> EngineMissingError:
-    return EngineMissingError("SGLang", "sglang", str(error), f"install it beside semblend: {_INSTALL}")
+    return EngineMissingError(
+        "SGLang", "sglang", str(error), f"install it in the same environment as semblend: {_INSTALL}"
+    )
 
 
 def without_registry(error: ImportError) -> ConfigurationError:

@@ -164,9 +164,8 @@ def _model(deployment: Deployment) -> str | None:
     names = getattr(getattr(model, "hf_config", None), "architectures", None) or ()
     if not names or names[0] not in ROTATED_ARCHITECTURES:
         known = ", ".join(sorted(ROTATED_ARCHITECTURES))
-        return (
-            f"The architecture {names[0] if names else None} was not verified to rotate keys alike; verified: {known}."
-        )
+        name = names[0] if names else None
+        return f"The architecture {name} was not verified to rotate all keys in the same way; verified: {known}."
     if getattr(model, "sliding_window_size", None):
         return "Sliding window attention is not supported."
     return None

@@ -23,7 +23,7 @@ from semblend.integration.trtllm.options import EXAMPLE, WHERE, parse_options
 PROGRAM: Final = "semblend-trtllm"
 READ_VERSION: Final = "1.2.1"  # the newest stable version whose published interface we follow; none could be run
 _INSTALL: Final = (
-    f"on a machine with an NVIDIA GPU install it beside semblend, pip install tensorrt_llm=={READ_VERSION} "
+    f"on a machine with an NVIDIA GPU, install it in the same environment: pip install tensorrt_llm=={READ_VERSION} "
     "from NVIDIA's package index, or install semblend[trtllm] in NVIDIA's container"
 )
 CONNECTOR: Final = {

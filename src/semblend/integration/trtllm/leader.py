@@ -130,7 +130,7 @@ class Leader:
     # -- one step ------------------------------------------------------------------------------------------------------
 
     def allocated(self, request: LlmRequest, block_ids: list[int]) -> int:
-        """The request has its pages: the claim becomes a load command. How many pages will be loaded."""
+        """The request has its pages: the claim becomes a load command. Returns the number of pages to load."""
         record = self._records.get(request.request_id)
         if record is None:
             return 0

@@ -203,7 +203,7 @@ class DonorKeeper:
         return command
 
     def stop_lending(self) -> None:
-        """Blocks lent to isolated prefills are returned with the next commands."""
+        """End all isolated prefills; the next commands return the blocks lent to them."""
         for job in self._passages.take_all():
             self._end_prefill(job)
 

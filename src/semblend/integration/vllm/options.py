@@ -39,7 +39,7 @@ class ConnectorOptions(FidelityOptions):
     prefill_passages: bool = setting(
         True,
         flag,
-        "While the engine is idle, prefill passages that first appeared in a blended request once more, in isolation, "
+        "While the engine is idle, prefill passages that first appeared in a blended request again, in isolation, "
         "so that they become donors.",
         renamed_from=("study",),
     )

@@ -82,7 +82,7 @@ class PassageQueue:
         self._jobs[job.request_id] = job
 
     def note(self, *, idle: bool) -> bool:
-        """Count one step. Whether the engine has been busy for too long to keep lending blocks."""
+        """Count one step. Returns whether the engine has been busy for too long to keep lending blocks."""
         self._busy_steps = 0 if idle else self._busy_steps + 1
         return self._busy_steps >= MAX_BUSY_STEPS
 

@@ -203,7 +203,7 @@ def _architecture(deployment: _Deployment) -> str | None:
     name = getattr(model, "architecture", None)
     if name not in ROTATED_ARCHITECTURES or getattr(model, "model_class_overrides", None):
         known = ", ".join(sorted(ROTATED_ARCHITECTURES))
-        return f"The architecture {name} was not verified to rotate all keys alike; verified: {known}."
+        return f"The architecture {name} was not verified to rotate all keys in the same way; verified: {known}."
     return None
 
 

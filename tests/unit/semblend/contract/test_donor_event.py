@@ -165,7 +165,7 @@ def test_a_key_is_read_from_a_file_and_short_or_missing_ones_are_refused(tmp_pat
     with pytest.raises(ValueError, match="cannot be read"):
         read_key(path)
     path.write_bytes(b"short\n")
-    with pytest.raises(ValueError, match="16 bytes or more, not 5"):
+    with pytest.raises(ValueError, match="has 5 bytes; minimum 16"):
         read_key(path)
     path.write_bytes(b"0123456789abcdef\n")
     assert read_key(path) == b"0123456789abcdef"

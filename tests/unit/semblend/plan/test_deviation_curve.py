@@ -99,7 +99,7 @@ def test_calibration_files_round_trip(curve: DeviationCurve) -> None:
         (json.dumps(record(extra=1)), "extra"),
         (json.dumps({k: v for k, v in record().items() if k != "noise_floor"}), "noise_floor"),
         (json.dumps(record(model=1)), "model"),
-        (json.dumps(record(model="")), "names its model"),
+        (json.dumps(record(model="")), "must name its model"),
         (json.dumps(record(revision=3)), "revision"),
         (json.dumps(record(layers=3)), "layers"),
         (json.dumps(record(layers=True, deviation=[0.5])), "layers"),

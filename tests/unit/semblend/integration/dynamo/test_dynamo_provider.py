@@ -187,7 +187,7 @@ def test_expected_tokens_never_beat_as_many_exact_ones(workers: list[tuple[int, 
 
 
 def test_rules_that_would_let_expectation_win_are_refused() -> None:
-    with pytest.raises(ConfigurationError, match="exact wins"):
+    with pytest.raises(ConfigurationError, match="exact tokens win"):
         PlacementRule(confidence=1.0)
 
 
