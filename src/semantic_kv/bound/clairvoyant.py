@@ -3,7 +3,7 @@
 Between two requests at most `capacity` blocks stay; each block kept from one use to the next is one hit. Keeping those
 used soonest is optimal (intervals on `capacity` machines). In a prefix tree every use of a block is one of its parent,
 so a parent's next use is never later than its child's: dropping the farthest, deeper first among equals, never drops a
-parent before its child, nor a block just hit before the new ones behind it. So the optimum over block sets is reached
+parent before its child, nor a block just hit before the new ones after it. So the optimum over block sets is reached
 under the prefix rule, leaf-only eviction and pins. In a block set with pins it is a bound. With unequal blocks every
 token counts as a block of its own: a bound on hit tokens only. A block-set request that names a block twice weighs it
 double, which this rule ignores: then the figure is only what it attained.
@@ -23,7 +23,7 @@ from sembase.trace.columns import BlockTrace
 
 
 def clairvoyant(trace: BlockTrace, *, capacity: int, unit: Unit = "blocks", model: CacheModel = "prefix_tree") -> Bound:
-    """4 bytes a reference and 32 bytes a node while it runs."""
+    """4 bytes per reference and 32 bytes per node while it runs."""
     columns = trace.as_block_set() if model == "block_set" else trace
     by_tokens = unit == "tokens"
     sizes = columns.node_tokens if by_tokens else np.ones(columns.node_count, np.int32)

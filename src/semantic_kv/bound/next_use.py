@@ -14,7 +14,7 @@ NEVER: Final = np.iinfo(np.int32).max
 
 @kernel
 def next_uses(offsets: NDArray[np.int64], nodes: NDArray[np.int32], node_count: int) -> NDArray[np.int32]:
-    """4 bytes a reference. A block named twice in one request counts from the later request."""
+    """4 bytes per reference. A block named twice in one request counts from the later request."""
     coming = np.full(node_count, 2147483647, np.int32)
     found = np.empty(len(nodes), np.int32)
     for request in range(len(offsets) - 2, -1, -1):

@@ -1,6 +1,7 @@
-"""Compiled parts for the loop: without Python entries, without reference counts, and hooks that do nothing are free.
+"""Recompiles policy hooks for the compiled loop, without Python entry points and without reference counts.
 
-A hook comes in as its author decorated it (so that tests can call it); a copy goes out for the compiled loop only.
+A hook comes in as its author decorated it, so that tests can call it; a copy for the loop goes out. Hooks that do
+nothing cost nothing.
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ def _enter(cache: Cache, evict: Any, admit: Any, tally: Tally, node: int) -> boo
 
 
 def _look_up(cache: Cache, evict: Any, admit: Any, tally: Tally, nodes: NDArray[np.int32]) -> tuple[int, int, int]:
-    """Count and touch the hits; how many, their tokens, and (tree) the position of the first absent block."""
+    """Count and touch the hits. Returns their number, their tokens and, in a tree, the position of the first miss."""
     is_tree = cache.counts[IS_TREE] != 0
     hits = 0
     hit_tokens = 0
@@ -211,7 +211,7 @@ def specialise(evict_name: str, evict: EvictionHooks, admit_name: str, admit: Ad
 
 
 def _sources_digest(parts: Iterable[Part]) -> str:
-    """The compiler's own check sees this file only, so the name of a copy changes with the sources behind it."""
+    """The compiler's cache checks this file only, so the digest of all sources becomes part of the copy's name."""
     sources = {Path(__file__), Path(lean.__file__), Path(interface.__file__)}
     sources.update(Path(getattr(part, "py_func", part).__code__.co_filename) for part in parts)
     digest = hashlib.sha256()

@@ -1,6 +1,6 @@
 """The compiled cache over a stream of trace chunks: feed them in order, ask for the result at any time.
 
-Memory: 5 bytes a known node and what the policies add, 8 bytes a request for the per-request columns.
+Memory: 5 bytes per known node and what the policies add, 8 bytes per request for the per-request columns.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class CompiledReplay:
         return self._tally.journal[: self._tally.totals[loop.JOURNALLED]]
 
     def state_bytes(self) -> int:
-        """What the cache and its policies hold, beside the trace."""
+        """Memory of the cache and its policies, without the trace."""
         return self._children.nbytes + self._pinned.nbytes + _bytes(self._evict) + _bytes(self._admit)
 
     def feed(self, chunk: BlockTrace, progress: Callable[[int], None] | None = None) -> None:

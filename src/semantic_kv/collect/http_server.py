@@ -1,4 +1,4 @@
-"""A real OpenAI-compatible server behind ``Server``: streamed chat completions timed at the client."""
+"""``Server`` for a real OpenAI-compatible server: streamed chat completions timed at the client."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class TieredReplay:
     """Counts of blocks. ``hit_blocks[r, t]``: what request ``r`` found in tier ``t``; the rest of it was computed.
 
     ``read``: blocks that left tier ``t`` for the first one because they were hit; ``demoted``: pushed out of ``t`` into
-    the next tier, or, from the last, dropped; ``refused``: computed, but no room beside the request's own blocks.
+    the next tier, or, from the last, dropped; ``refused``: computed, but the request's own blocks left no room.
     """
 
     trace: str

@@ -73,7 +73,7 @@ def load_ms(hit_blocks_by_tier: Counts, tiers: Sequence[Tier], block_bytes: int)
 def cheaper_to_load(
     tier: Tier, block_tokens: int, block_bytes: int, model: LatencyModel, *, context_tokens: int = 0, blocks: int = 1
 ) -> bool:
-    """Whether reading ``blocks`` from the tier beats computing them behind ``context_tokens`` of cached context."""
+    """Whether reading ``blocks`` from the tier is faster than computing them after ``context_tokens`` cached tokens."""
     tokens = np.array([block_tokens * blocks], dtype=np.float64)
     context = np.array([context_tokens], dtype=np.float64)
     nothing = np.zeros(1)

@@ -35,7 +35,7 @@ REQUEST, USED, CAPACITY, RESIDENT, BY_TOKENS, IS_TREE = range(6)
 
 
 class Cache(NamedTuple):
-    """What the compiled core keeps for every policy: 5 bytes a known node beside the trace's own columns."""
+    """What the compiled core keeps for every policy: 5 bytes per known node in addition to the trace's own columns."""
 
     counts: NDArray[np.int64]
     now_ms: NDArray[np.float64]  # one element: arrival of the request being served

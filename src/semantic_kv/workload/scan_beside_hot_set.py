@@ -1,4 +1,4 @@
-"""A batch job reads documents once each while chats share a few hot ones: the scan must not wash out the hot set."""
+"""A batch job reads documents once each while chats share a few hot ones: the scan must not evict the hot set."""
 
 from __future__ import annotations
 

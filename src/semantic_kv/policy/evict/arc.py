@@ -22,7 +22,7 @@ FORGET_B1, FORGET_B2, NO_GHOST, NOTHING = range(4)  # what `now[ON_LEAVE]` says 
 
 
 class State(NamedTuple):
-    """9 bytes a known node."""
+    """9 bytes per known node."""
 
     lists: Links
     member: NDArray[np.uint8]

@@ -40,7 +40,7 @@ class Reference(ReferenceEviction):
 
 
 class State(NamedTuple):
-    """32 bytes a known node."""
+    """32 bytes per known node."""
 
     leaves: Heap
     entered: NDArray[np.int64]  # -1: not since it was admitted

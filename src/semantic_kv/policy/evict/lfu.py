@@ -45,7 +45,7 @@ class Reference(ReferenceEviction):
 
 
 class State(NamedTuple):
-    """36 bytes a known node."""
+    """36 bytes per known node."""
 
     leaves: Heap
     uses: NDArray[np.int32]

@@ -1,6 +1,6 @@
 """LRU-2: the block whose second last request is longest ago leaves first; blocks asked for once go before all others.
 
-History survives eviction (exact, 8 bytes a known node, where the original keeps it for a bounded period).
+History survives eviction (exact, 8 bytes per known node, where the original keeps it for a bounded period).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Blocks of a conversation come back after a think time or never; the shape of the request that used them predicts
 which (`structure.return_model`). For the first requests all scores are equal, and ties leave LRU. Compares a
-sample of the evictable blocks. 30 bytes a known node and 18 MB of tables.
+sample of the evictable blocks. 30 bytes per known node and 18 MB of tables.
 """
 
 from __future__ import annotations

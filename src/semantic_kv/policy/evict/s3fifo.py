@@ -34,7 +34,7 @@ _MAIN_USES = 3  # the main queue counts to three, as a two-bit clock does
 
 
 class State(NamedTuple):
-    """10 bytes a known node; the ghost is made of nodes, so it takes nothing more."""
+    """10 bytes per known node; the ghost is made of nodes, so it takes nothing more."""
 
     queues: Links
     member: NDArray[np.uint8]

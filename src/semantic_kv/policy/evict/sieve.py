@@ -81,7 +81,7 @@ class Reference(ReferenceEviction):
 
 
 class State(NamedTuple):
-    """9 bytes a known node."""
+    """9 bytes per known node."""
 
     queue: Links
     used: NDArray[np.uint8]

@@ -1,7 +1,7 @@
 """W-TinyLFU: a small LRU window in front of a segmented LRU; a block leaving the window stays only if asked for more.
 
 Window 1 % of the capacity, protected 80 % of the rest (as Caffeine starts, without its hill climbing). In a tree the
-candidates are the first evictable blocks from the tails. 9 bytes a known node and the sketch, 4 bytes a block.
+candidates are the first evictable blocks from the tails. 9 bytes per known node and the sketch, 4 bytes per block.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def on_evict(cache: Cache, state: State, node: int) -> None:
 
 @kernel_part
 def after_request(cache: Cache, state: State) -> None:
-    """While there is room behind the window, what it holds too much of needs no contest."""
+    """Move the excess of the window to probation, without a contest, while the main part of the cache has room."""
     main = cache.counts[CAPACITY] - state.limits[WINDOW]
     while state.used[WINDOW] > state.limits[WINDOW] and state.used[PROBATION] + state.used[PROTECTED] < main:
         leaving = tail(state.links, WINDOW)

@@ -3,7 +3,7 @@
 A category is (label, uses so far up to 3). Each learns online how often its blocks return and after how many requests
 on average (exponential, as the paper fits); a block unused for `age` returns within `life` requests with probability
 ``r e^(-age/m) / (r e^(-age/m) + 1 - r) * (1 - e^(-life/m))``. `life` is capacity over the blocks admitted a request.
-Compares all evictable blocks, or a sample of them. 21 bytes a known node.
+Compares all evictable blocks, or a sample of them. 21 bytes per known node.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An indexed binary heap of nodes by (major, minor), smallest first: O(log n), 24 bytes a known node.
+"""An indexed binary heap of nodes by (major, minor), smallest first: O(log n), 24 bytes per known node.
 
 In a prefix tree only leaves need to be in it, so its size is the number of resident leaves, not of blocks.
 """

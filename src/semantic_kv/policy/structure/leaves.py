@@ -1,4 +1,4 @@
-"""The evictable blocks in no order, for policies that compare (all or a sample of) them: O(1), 8 bytes a known node."""
+"""The evictable blocks, unordered, for policies that compare all or some of them: O(1), 8 bytes per known node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Doubly linked lists threaded through node ids: O(1) everywhere, 8 bytes a known node, any number of lists.
+"""Doubly linked lists threaded through node ids: O(1) everywhere, 8 bytes per known node, any number of lists.
 
 Sentinels sit in front, so the arrays can grow with a stream: list `l` is entry `l`, node `n` is entry `lists + n`.
 """

@@ -1,7 +1,7 @@
 """Policies whose order of blocks changes only when a block is touched: a heap of the evictable blocks by one key.
 
 A policy gives ``key(cache, state, node)``, read when the block becomes evictable; ties leave least recently used first.
-Its state is a NamedTuple with the field `order`; memory 32 bytes a known node and what the key needs.
+Its state is a NamedTuple with the field `order`; memory 32 bytes per known node and what the key needs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Policies whose order of blocks changes with time: the lowest score of the evictable blocks, or of a sample of them.
 
 A policy gives ``score(cache, state, node)``; ties leave least recently used first. Its state is a NamedTuple with the
-field `pool`. Memory 16 bytes a known node; an eviction costs as many scores as the sample holds (0: all of them).
+field `pool`. Memory 16 bytes per known node; an eviction costs as many scores as the sample holds (0: all of them).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How often a block was asked for lately, in fixed memory: a count-min sketch of 4-bit counts that halves as it ages.
 
-Four rows of a byte a cell: 4 bytes a block of capacity, between 256 B and 16 MB whatever the trace.
+Four rows with one byte per cell: 4 bytes per block of capacity, between 256 B and 16 MB whatever the trace.
 """
 
 from __future__ import annotations

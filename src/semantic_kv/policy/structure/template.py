@@ -1,4 +1,4 @@
-"""Compiled hooks written once for a family of policies: a copy with other functions behind the names it calls.
+"""Compiled hooks written once for a family of policies: each gets a copy in which these names call its own functions.
 
 Not closures: the compiled loop copies hooks by their globals (`cache.lean`).
 """
