@@ -39,7 +39,7 @@ def png_bytes(figure: Any, dpi: int) -> bytes:
 
 
 def drawn(chart: Chart, colours: Mapping[str, str], make: FigureClass) -> Any:
-    """``colours`` are those of the tones."""
+    """The chart as a matplotlib figure. ``colours`` maps tones to colours."""
     rows, entries = len(chart.y.categories), named(chart)
     columns = legend_columns([each.name for each in entries])
     legend_rows = -(-len(entries) // columns)

@@ -127,7 +127,7 @@ def _message_of(error: OSError, given: Mapping[str, Any]) -> str:
 
 
 def _flag_of(path: Path, given: Mapping[str, Any]) -> str | None:
-    """The flag that named the file, or the nearest folder above it; for a folder above a flag's path, that flag."""
+    """The flag whose value is the path or the nearest folder above it; otherwise one whose value is below the path."""
     named = [
         (Path(value), f"--{name.replace('_', '-')}")
         for name, value in given.items()

@@ -45,7 +45,7 @@ class Sink(Protocol):
 
 @dataclass(slots=True)
 class StreamCounters:
-    """``joined_late``: began after messages that no replay could give. ``resyncs`` counts resets for a lost gap."""
+    """``joined_late``: began after messages that no replay returned. ``resyncs`` counts resets after lost messages."""
 
     messages: int = 0
     replayed: int = 0
@@ -159,7 +159,7 @@ class OrderedStream:
         return min(self._check_seconds, max(0.0, self._held_until - self._clock()))
 
     def take_now(self, message: Message) -> bool:
-        """Take a message that needs no replay: the next, a repeated one or a snapshot. False: ``receive`` must."""
+        """Take a message that needs no replay: the next, a duplicate or a snapshot. False: use ``receive``."""
         verdict = self._position.judge(*message)
         if verdict == "duplicate":
             self.counters.duplicates += 1

@@ -185,7 +185,7 @@ class ZmqStream:
             await self._stream.on_connection()
 
     async def _read(self, socket: zmq.Socket[bytes]) -> bool:
-        """Everything that waits, or a millisecond of it; whether there may be more."""
+        """Receive waiting messages for at most a millisecond. Returns whether there may be more."""
         slice_ends = time.monotonic() + SLICE_SECONDS
         while time.monotonic() < slice_ends:
             try:

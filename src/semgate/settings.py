@@ -66,7 +66,7 @@ def _refuse_unknown_variables(environment: Mapping[str, str]) -> None:
 
 
 def _is_service_link(name: str, value: str) -> bool:
-    """Kubernetes sets SEMGATE_ROUTER_SERVICE_HOST and the like in every pod beside a service of that name."""
+    """Kubernetes sets SEMGATE_ROUTER_SERVICE_HOST and the like in pods whose namespace has a service of that name."""
     return value.startswith(("tcp://", "udp://", "sctp://")) or _SERVICE_LINK.search(name) is not None
 
 

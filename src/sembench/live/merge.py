@@ -95,7 +95,7 @@ def _require_same_run(cold: Mapping[str, Any], warm: Mapping[str, Any], cold_pat
         values = [result["config"].get(name) for result in (cold, warm)]
         if values[0] != values[1]:
             raise ContractError(
-                f"{cold_path} and {warm_path} differ in {name}: {values[0]!r} and {values[1]!r}; run both alike"
+                f"{cold_path} and {warm_path} differ in {name}: {values[0]!r} and {values[1]!r}; use the same"
             )
 
 

@@ -78,7 +78,7 @@ class ApproximateIndex:
         return self._table.distinct_blocks()
 
     def tidy(self, blocks: int) -> bool:
-        """Expire blocks and advance the table's own work by that many blocks; whether more is left."""
+        """Expire blocks and advance the table's pending work by that many blocks. Returns whether any is left."""
         self._expire()
         return self._table.tidy(blocks) or self._has_backlog
 

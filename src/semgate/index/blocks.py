@@ -129,7 +129,7 @@ class BlockIndex:
         return self._table.distinct_blocks()
 
     def tidy(self, blocks: int) -> bool:
-        """Release cleared replicas and move tables by that many blocks; whether more is left."""
+        """Release cleared replicas and move tables, by that many blocks. Returns whether any work is left."""
         return self._table.tidy(blocks)
 
     def state_bytes(self) -> int:

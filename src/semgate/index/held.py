@@ -288,7 +288,7 @@ def forget(
 
 @kernel
 def forget_older(holders: Holders, held: Held, bit: int, stamp: int, limit: int) -> int:
-    """Drop up to ``limit`` entries last stored before ``stamp``, oldest first; how many. Needs stamps, and no twins."""
+    """Drop up to ``limit`` entries stored before ``stamp``, oldest first; returns the count. Needs stamps, no twins."""
     count = 0
     while count < limit and held.state[COUNT] > 0 and held.stamps[held.state[OLDEST]] < stamp:
         release(holders, drop_entry(held, held.state[OLDEST]), bit)
@@ -298,7 +298,7 @@ def forget_older(holders: Holders, held: Held, bit: int, stamp: int, limit: int)
 
 @kernel
 def release_some(holders: Holders, held: Held, bit: int, limit: int) -> int:
-    """Clear the bit of up to ``limit`` of the oldest blocks; how many. For a ``held`` that is discarded in steps."""
+    """Clear the bit of up to ``limit`` of the oldest blocks and return the count. Used to discard ``held`` in steps."""
     entry = held.state[OLDEST]
     released = 0
     while entry >= 0 and released < limit:

@@ -94,7 +94,7 @@ def _move_row(holders: Holders, old_row: int, row: int) -> None:
 
 @kernel_part
 def hold(holders: Holders, key: np.uint64, bit: int) -> bool:
-    """Set a bit; whether it was not set before. The caller has made room for one more row."""
+    """Set a bit. Returns whether it was clear before. The caller has made room for one more row."""
     row = find_row(holders.rows, key)
     if row < 0:
         row = -1 - row

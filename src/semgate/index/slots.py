@@ -113,7 +113,7 @@ class SlotTable:
         return held
 
     def tidy(self, blocks: int) -> bool:
-        """Advance outstanding work by that many blocks; whether more is left."""
+        """Advance pending work by that many blocks. Returns whether any is left."""
         if self._leaving:
             held, bit = self._leaving[0]
             release_some(self.holders, held, bit, RELEASED_PER_BLOCK * blocks)

@@ -1,6 +1,6 @@
 """Rendezvous hashing: a key ranks the replicas by name, so that adding or removing one moves 1/n of the keys.
 
-Names, not slots, are hashed: every router ranks alike, in whatever order it discovered the replicas.
+Names, not slots, are hashed: every router computes the same ranking, in whatever order it discovered the replicas.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def name_key(name: str) -> int:
 
 @lru_cache(maxsize=16)
 def name_keys(names: tuple[str, ...]) -> Keys:
-    """One key per name; the fleet rarely changes, so the last few are kept (8 bytes per replica)."""
+    """One key per name; the fleet rarely changes, so the last few results are cached (8 bytes per replica)."""
     return np.array([name_key(name) for name in names], dtype=np.uint64)
 
 

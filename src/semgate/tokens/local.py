@@ -37,7 +37,7 @@ class TokenCounters:
 
 
 class LocalTokens:
-    """``tokenizer.json`` and, for chats, the template beside it."""
+    """``tokenizer.json`` and, for chats, the template in the same folder."""
 
     def __init__(
         self,
