@@ -41,7 +41,7 @@ def _is_clean(reading: Mapping[str, Any], block_size: int) -> bool:
 def _ratio(reading: Mapping[str, Any], seed: int) -> float:
     """The calibration chose the direction of the ratio at random; the same seed gives the same choice here."""
     ratio = float(reading["first_ttft_ms"] / reading["second_ttft_ms"])
-    return ratio if Draws(seed, reading["item_id"], "ratio").share() < 0.5 else 1 / ratio
+    return ratio if Draws(seed, reading["item_id"], "ratio").uniform() < 0.5 else 1 / ratio
 
 
 def _is_number(value: object) -> bool:

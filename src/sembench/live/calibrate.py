@@ -113,7 +113,7 @@ def _ratio(row: RequestRow, seed: int) -> float:
     if first is None or second is None:
         raise ValueError(f"{row.item_id} lacks a reading")
     ratio = first / second
-    return ratio if Draws(seed, row.item_id, "ratio").share() < 0.5 else 1 / ratio
+    return ratio if Draws(seed, row.item_id, "ratio").uniform() < 0.5 else 1 / ratio
 
 
 def _percentile(values: Sequence[float], percent: float) -> float | None:

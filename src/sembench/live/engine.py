@@ -200,13 +200,13 @@ class ConnectorAudit:
     """Follows the connectors' event files while engines write them, one file per engine behind a router.
 
     Only requests announced with ``expect`` are tracked; earlier content of the files is ignored. Waits are bounded by
-    ``settle_s``, and idle engines are poked. While no file has received any event, waits end after half a second:
+    ``max_wait_s``, and idle engines are poked. While no file has received any event, waits end after half a second:
     probably no connector writes there.
     """
 
-    def __init__(self, paths: Sequence[Path], settle_s: float, poke: Poke) -> None:
+    def __init__(self, paths: Sequence[Path], max_wait_s: float, poke: Poke) -> None:
         self._followers = [EventFollower(path) for path in paths]
-        self._settle_s = settle_s
+        self._max_wait_s = max_wait_s
         self._poke = poke
         self._events: dict[str, list[EventLine]] = {}
         self._has_events = False
@@ -259,7 +259,7 @@ class ConnectorAudit:
         while True:
             self._read()
             now = time.monotonic()
-            limit_s = self._settle_s if self._has_events else min(_SILENT_S, self._settle_s)
+            limit_s = self._max_wait_s if self._has_events else min(_SILENT_S, self._max_wait_s)
             if holds() or now - started >= limit_s:
                 return
             if now >= poke_at:

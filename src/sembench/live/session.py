@@ -260,7 +260,7 @@ class Session:
         return arm
 
     def _draw(self, item: WorkloadItem, purpose: str) -> float:
-        return Draws(self.options.seed, item.item_id, purpose).share()
+        return Draws(self.options.seed, item.item_id, purpose).uniform()
 
     def _row(
         self, item: WorkloadItem, cold: ArmResult | None, warm: ArmResult | None, *, warm_first: bool

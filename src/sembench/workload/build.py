@@ -14,7 +14,7 @@ from sembench.workload.transforms import TRANSFORMS, Skipped, TransformContext
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """``skipped`` counts, per transform and reason, the records that could not carry it."""
+    """``skipped`` counts, per transform and reason, the records a transform could not be applied to."""
 
     items: tuple[WorkloadItem, ...]
     skipped: dict[str, dict[str, int]]

@@ -1,4 +1,4 @@
-"""How documents and questions become prompts. Wordings stay short: shared framing must not pass for shared content."""
+"""Builds prompts from documents and questions. The framing is short, so that it does not count as shared content."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def question_of(record: SourceRecord) -> str:
 
 
 def new_question_of(record: SourceRecord) -> str:
-    """A question about the same document that is not the recipient's own."""
+    """A question about the same document that differs from the recipient's."""
     current = question_of(record)
     for question in record.other_questions:
         if question.strip() and question.strip() != current:
@@ -24,7 +24,7 @@ def new_question_of(record: SourceRecord) -> str:
 
 
 def base_prompt(record: SourceRecord, context: str | None = None, question: str | None = None) -> str:
-    """Header, source, request. The form in which a donor usually came."""
+    """Header, source, request: the usual form of a donor."""
     body = record.context if context is None else context
     if record.verbatim:
         return body
@@ -33,7 +33,7 @@ def base_prompt(record: SourceRecord, context: str | None = None, question: str 
 
 
 def analyst_prompt(record: SourceRecord) -> str:
-    """Another instruction in front of the same source."""
+    """The same source after a different instruction."""
     return (
         "You are an analyst preparing a short internal note. Work only from the material that follows and keep to what "
         f"it says.\n\nMaterial:\n{record.context}\n\nNote wanted: {question_of(record)}\nNote:"

@@ -9,10 +9,10 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class SourceRecord:
-    """``passages`` are the record's natural pieces, if it has any; joined they are the context, up to white space.
+    """``passages`` are the record's own sections, if it has any; joined they equal the context, up to white space.
 
-    ``verbatim`` means that ``context`` is a whole prompt as it was sent (an agent's call) and must not be wrapped.
-    ``other_questions`` were asked about the same document: real new tasks, better than invented ones.
+    ``verbatim`` means that ``context`` is a complete prompt as it was sent (an agent's call) and must not be wrapped.
+    ``other_questions`` are real questions about the same document, used as new tasks.
     """
 
     dataset: str

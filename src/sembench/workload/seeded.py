@@ -1,6 +1,6 @@
-"""Randomness that is the same on every Python version and machine: only ``random()`` is used, nothing derived from it.
+"""Random draws that are the same on every Python version and machine, because only ``random()`` is used.
 
-``shuffle`` and ``sample`` of the standard library may change their draws between versions; a manifest's bytes must not.
+``shuffle`` and ``sample`` of the standard library may change between versions; a manifest's bytes must not.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Draws:
         name = "\x1f".join(str(part) for part in parts)
         self._random = random.Random(int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big"))
 
-    def share(self) -> float:
+    def uniform(self) -> float:
         return self._random.random()
 
     def below(self, bound: int) -> int:
@@ -38,6 +38,6 @@ class Draws:
         return result
 
     def deranged(self, items: Sequence[T]) -> list[T]:
-        """A shuffle that is not the order it was given, if there is one: an unshuffled reorder measures nothing."""
+        """A shuffle that differs from the given order, if possible: the original order would measure nothing."""
         result = self.shuffled(items)
         return [*result[1:], result[0]] if len(result) > 1 and result == list(items) else result

@@ -1,7 +1,7 @@
-"""Cutting a document into at most N segments without losing a character: joined, the segments are the document.
+"""Splits a document into at most N segments without losing a character: joined, the segments are the document.
 
-Others cut after N paragraphs and dropped the rest, and with it sometimes the answer. Here the only thing ever removed
-is white space at the seams, when a segment is placed into a prompt.
+Keeping only the first N paragraphs would sometimes drop the answer. Only white space at the ends of a segment is
+removed, when it is placed into a prompt.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _GAP: Final = re.compile(r"\s+")
 
 
 def segments_of(record: SourceRecord, max_segments: int, min_segment_chars: int) -> list[str]:
-    """The record's segments as they are placed into prompts: stripped, none empty, in source order."""
+    """The record's segments for prompts: stripped, not empty, in source order."""
     if record.passages:
         pieces = _group([passage + "\n\n" for passage in record.passages], max_segments)
     else:
@@ -29,8 +29,8 @@ def segments_of(record: SourceRecord, max_segments: int, min_segment_chars: int)
 def split_losslessly(text: str, max_segments: int, min_segment_chars: int, whole: Sequence[str] = ()) -> list[str]:
     """Contiguous pieces with ``"".join(pieces) == text``, of about equal size.
 
-    Cuts are made between sentences, or where there is none near, between words; never inside one of the ``whole``
-    strings, which are answers: cut in two and reordered, an answer would be gone although every character is there.
+    Cuts are made between sentences or, if none ends nearby, between words. They are never made inside one of the
+    ``whole`` strings (answers), because reordering the segments would then destroy the answer.
     """
     count = max(1, min(max_segments, len(text) // max(1, min_segment_chars)))
     kept = [span for answer in whole if answer for span in _spans(answer, text)]
@@ -56,7 +56,7 @@ def _spans(part: str, text: str) -> list[tuple[int, int]]:
 
 
 def _group(pieces: list[str], max_groups: int) -> list[str]:
-    """Neighbouring pieces joined into at most ``max_groups`` groups, each with about the same number of pieces."""
+    """Joins neighbouring pieces into at most ``max_groups`` groups with about the same number of pieces each."""
     groups = max(1, min(max_groups, len(pieces)))
     bounds = [len(pieces) * i // groups for i in range(groups + 1)]
     return ["".join(pieces[start:end]) for start, end in pairwise(bounds)]

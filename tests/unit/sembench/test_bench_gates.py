@@ -485,7 +485,7 @@ def calibration(**changes: Any) -> dict[str, Any]:
         for number in range(8)
     ]
     ratios = [
-        1 / ratio if Draws(3, f"i{number}", "ratio").share() >= 0.5 else ratio
+        1 / ratio if Draws(3, f"i{number}", "ratio").uniform() >= 0.5 else ratio
         for number, ratio in ((number, 100.0 / (100.0 + number)) for number in range(8))
     ]
     return {

@@ -1,4 +1,4 @@
-"""Readers turn the rows of one public format into source records. Which one is decided by the rows' own keys."""
+"""Readers turn the rows of a public format into source records. The reader is chosen by the keys of the rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ READERS: Final[Registry[Reader]] = Registry("reader", group="sembench.readers")
 for _name in ("agent", "musique", "qmsum", "leval", "longbench", "plain"):
     READERS.register(_name, f"sembench.workload.readers.{_name}:read_{_name}")
 
-# The first format all of whose keys a row has; from the most telling keys to the least.
+# The first format whose keys are all in the row; the most specific formats come first.
 _SIGNATURES: Final = (
     ("agent", ("timestamp", "input", "output")),
     ("musique", ("ctxs", "question", "answers")),
@@ -37,12 +37,12 @@ def recognise(file: DataFile) -> str | None:
 
 
 def accepted_keys(*names: str) -> str:
-    """Which keys make a row readable, for messages; of all readers, or of those named."""
+    """The keys each reader (or each of ``names``) requires, for error messages."""
     return "; ".join(f"{name}: {', '.join(keys)}" for name, keys in _SIGNATURES if not names or name in names)
 
 
 def why_not(file: DataFile, *names: str) -> str | None:
-    """Why no reader (none of those named) takes this file; None if one does."""
+    """Why no reader (or none of ``names``) accepts this file; None if one does."""
     try:
         first = file.first_row()
     except ConfigurationError as error:

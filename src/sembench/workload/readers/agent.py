@@ -1,4 +1,4 @@
-"""Agent calls ``{timestamp, session_id?, input, output}``, sorted by time: session files come concatenated."""
+"""Agent calls ``{timestamp, session_id?, input, output}``, sorted by time because session files are concatenated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading fields of foreign rows: what is wrong is named by dataset and row, not found out three modules later."""
+"""Reads fields of third-party rows. Errors name the dataset and the row."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def text_of(row: Mapping[str, Any], key: str, where: str, default: str | None = 
 
 
 def texts_of(row: Mapping[str, Any], key: str, where: str) -> tuple[str, ...]:
-    """A list of texts; one text alone counts as a list of one, null as none."""
+    """A list of texts. A single text counts as a list of one, null as an empty list."""
     value = row.get(key)
     if value is None:
         return ()
@@ -35,5 +35,5 @@ def rows_of(row: Mapping[str, Any], key: str, where: str) -> list[Mapping[str, A
 
 
 def well_formed(text: str) -> str:
-    """Lone surrogates, which JSON can carry and UTF-8 cannot, become the replacement character."""
+    """Replaces lone surrogates, which JSON can express and UTF-8 cannot."""
     return text.encode("utf-8", "replace").decode() if any("\ud800" <= c <= "\udfff" for c in text) else text

@@ -71,7 +71,7 @@ class DataFile:
 
 
 def data_files(directory: Path) -> list[DataFile]:
-    """Every readable file below ``directory``, sorted, so that a build does not depend on the file system's order."""
+    """Every data file below ``directory``, sorted, so that a build does not depend on the file system's order."""
     found: list[DataFile] = []
     for path in sorted(directory.rglob("*")):
         if not path.is_file():
@@ -83,7 +83,7 @@ def data_files(directory: Path) -> list[DataFile]:
                 with zipfile.ZipFile(path) as archive:
                     members = sorted(member for member in archive.namelist() if _without_ending(member))
             except (zipfile.BadZipFile, OSError):
-                found.append(DataFile(path, _BROKEN, folder))  # found, so that whoever reads it says what is wrong
+                found.append(DataFile(path, _BROKEN, folder))  # listed, so that reading it reports the error
                 continue
             found += [DataFile(path, member, folder or path.stem) for member in members]
         elif _without_ending(path.name):
@@ -92,9 +92,9 @@ def data_files(directory: Path) -> list[DataFile]:
 
 
 def is_source(path: Path, directory: Path) -> bool:
-    """Whether a build from ``directory`` could read this file, by whatever name.
+    """Whether a build from ``directory`` would read this file, under this or another name.
 
-    A manifest that lies beside its sources is made of them, not one of them.
+    A manifest in the same directory is an output, not a source.
     """
     same = [file for file in data_files(directory) if path.exists() and path.samefile(file.path)]
     return any(not _is_manifest(file) for file in same)
@@ -108,7 +108,7 @@ def _is_manifest(file: DataFile) -> bool:
 
 
 def _parsed(data: bytes, location: str, first_line: int) -> object:
-    """JSON of one line or of a whole file; what is wrong is named by the line of the file, from 1."""
+    """JSON of one line or of a whole file. Errors name the line of the file, counted from 1."""
     try:
         return json.loads(data.decode("utf-8").rstrip())
     except UnicodeDecodeError as error:

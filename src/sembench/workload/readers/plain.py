@@ -1,4 +1,4 @@
-"""The plainest rows a user can write: ``{context, question?, answers?, id?, passages?}``."""
+"""The simplest rows a user can write: ``{context, question?, answers?, id?, passages?}``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Agents' LLM calls in the order in which they were made: sessions interleave as they did, nothing is arranged."""
+"""Agents' LLM calls in their original order, with interleaved sessions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a profile is asked for."""
+"""The request to a profile (a source of records)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sembench.workload.record import SourceRecord
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """A file that looks like data and was passed over, and why."""
+    """A data file that was skipped, and why."""
 
     file: str
     reason: str
@@ -20,9 +20,9 @@ class Unread:
 
 @dataclass(frozen=True, slots=True)
 class SourceRequest:
-    """Empty ``datasets`` means the profile's own default; None for ``max_items_per_dataset`` means all there are.
+    """Empty ``datasets`` means the profile's default; None for ``max_items_per_dataset`` means no limit.
 
-    ``unread`` is filled by the source: what it found and did not read.
+    The source fills ``unread`` with the files it skipped.
     """
 
     datasets: tuple[str, ...] = ()

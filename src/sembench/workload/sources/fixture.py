@@ -1,7 +1,7 @@
-"""A small deterministic corpus that needs no download: six documents of different trades, no paragraph twice.
+"""A small deterministic corpus that needs no download: six documents on different subjects, no paragraph repeated.
 
-The texts are invented. Sentences follow a few frames with each document's own names and things, so that documents
-resemble one another in style (as real ones do) without sharing sixteen words in a row.
+The texts are invented. Sentences follow a few templates with each document's own names and things, so that documents
+are similar in style without sharing sixteen words in a row.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def _record(document: _Document) -> SourceRecord:
     draws = Draws("sembench-fixture", document.name)
     paragraphs = [document.title + "."]
     used: set[str] = set()
-    fact_at = _PARAGRAPHS - 2  # late in the text, where a builder that drops the tail would lose it
+    fact_at = _PARAGRAPHS - 2  # late in the text, so that a builder that drops the tail would lose it
     for number in range(_PARAGRAPHS):
         frames = draws.shuffled(_FRAMES)[:4]
         sentences = [f"Section {number + 1} concerns the {draws.choose(document.things)}."]

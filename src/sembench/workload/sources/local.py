@@ -1,4 +1,4 @@
-"""Any file of a directory that a reader recognises by its content: question answering sets, meetings, agent traces."""
+"""Files of a directory that a reader recognises by their content: question answering sets, meetings, agent traces."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def read_local(request: SourceRequest) -> list[SourceRecord]:
     directory = require_data_dir(request, "jsonl")
     files = data_files(directory)
     if not request.datasets:
-        readable = readable_files(files, directory, request, "file that can be read")
+        readable = readable_files(files, directory, request, "readable file")
         return [record for file in readable for record in request.limited(read_records(file))]
     return [
         record
@@ -30,7 +30,7 @@ def read_local(request: SourceRequest) -> list[SourceRecord]:
 def readable_files(
     files: list[DataFile], directory: Path, request: SourceRequest, what: str, *readers: str
 ) -> list[DataFile]:
-    """Files that a reader (one of those named) takes; the rest is noted in the request. None at all is an error."""
+    """Files that a reader (or one of ``readers``) accepts; others go to ``request.unread``. Raises if there is none."""
     reasons = {file: why_not(file, *readers) for file in files}
     request.unread.extend(Unread(file.location, reason) for file, reason in reasons.items() if reason is not None)
     readable = [file for file, reason in reasons.items() if reason is None]
@@ -54,12 +54,12 @@ def require_data_dir(request: SourceRequest, profile: str) -> Path:
 
 
 def choose_file(files: list[DataFile], name: str, directory: Path) -> DataFile:
-    """The file whose name without its endings is ``name``; ``folder/name`` settles a tie."""
+    """The file whose name without extensions is ``name``. ``folder/name`` selects one of several."""
     matches = [file for file in files if name in (file.name, file.qualified_name)]
     if not matches:
         available = ", ".join(file.name for file in files) or "nothing readable"
         raise ConfigurationError(f"--data-dir {directory} has no dataset '{name}'; it has: {available}")
     if len(matches) > 1:
         choices = ", ".join(file.qualified_name for file in matches)
-        raise ConfigurationError(f"dataset '{name}' is ambiguous in {directory}; say which: {choices}")
+        raise ConfigurationError(f"dataset '{name}' is ambiguous in {directory}; use one of: {choices}")
     return matches[0]

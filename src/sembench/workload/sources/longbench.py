@@ -73,7 +73,7 @@ def _from_hub(repository: str, subset: str | None) -> Rows:
     except ModuleNotFoundError:
         purpose = (
             "reading LongBench without --data-dir (or pass --data-dir DIR with its .jsonl files: "
-            "then no hub and no package is needed; with the package a reachable hub is)"
+            "then neither the hub nor the package is needed; the package needs a reachable hub)"
         )
         raise MissingDependencyError("datasets", "longbench", purpose) from None
     rows: Rows = load_rows(repository, subset)

@@ -1,4 +1,4 @@
-"""Documents of invented words with a Zipf-like frequency, as many and as long as wanted: for scale, not for meaning."""
+"""Documents of invented words with Zipf-like frequencies, of any number and length: for tests of scale, not meaning."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def _record(dataset: str, index: int, seed: int, words: list[str]) -> SourceReco
         if position == needle_at:
             parts.append(f"The value of {key} is {value}.")
         # The cube of the draw favours low ranks; exact Zipf exponents do not matter here.
-        word = words[int(len(words) * draws.share() ** 3)]
+        word = words[int(len(words) * draws.uniform() ** 3)]
         since_stop += 1
-        if since_stop > 8 and draws.share() < 0.15:
-            parts.append(word + (".\n\n" if draws.share() < 0.2 else "."))
+        if since_stop > 8 and draws.uniform() < 0.15:
+            parts.append(word + (".\n\n" if draws.uniform() < 0.2 else "."))
             since_stop = 0
         else:
             parts.append(word)

@@ -1,4 +1,4 @@
-"""Transforms: a source record becomes one workload item. One file each, found by name, third parties by entry point."""
+"""Transforms: a source record in, one workload item out. One file each; third parties add theirs by entry point."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What every transform takes and gives.
+"""Inputs and outputs shared by all transforms.
 
-One law holds for all of them: the recipient carries the source text unaltered, whole, every segment of it. Whatever is
-edited is edited on the donor's side, as the document's earlier revision. So the recipient's answer always survives.
+Every transform keeps the complete, unaltered source text in the recipient. Edits are applied to the donor, as if it
+were an earlier revision of the document. So the recipient always contains the answer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TEMPLATE: Final = "rag-template-v1"
 
 @dataclass(frozen=True, slots=True)
 class TransformContext:
-    """What a transform may know beside its record: the whole corpus (for negatives) and the build's settings."""
+    """What a transform sees besides its record: the whole corpus (for negatives) and the build's settings."""
 
     corpus: Sequence[SourceRecord]
     max_segments: int = 4
@@ -34,7 +34,7 @@ class TransformContext:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """This record cannot carry this transform; the build counts and prints why."""
+    """The transform cannot be applied to the record; the build counts and prints the reason."""
 
     reason: str
 

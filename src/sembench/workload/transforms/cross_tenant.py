@@ -1,4 +1,4 @@
-"""The very same text under another tenant. Everything matches and nothing may be planned, loaded or confirmed."""
+"""The same text from another tenant. Everything matches, but nothing may be planned, loaded or confirmed."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from sembench.workload.record import SourceRecord
 from sembench.workload.transforms.base import make_item
 
 _CHARS_BETWEEN_EDITS: Final = 800
-_LEAST_EDITS: Final = 2
+_MIN_EDITS: Final = 2
 _CONTEXT_CHARS: Final = 24
 
 
@@ -26,14 +26,14 @@ class Edit:
 
 
 def edit_budget(text: str) -> int:
-    """Few enough edits that long equal spans remain: a hard negative is *nearly* identical."""
-    return max(_LEAST_EDITS, len(text) // _CHARS_BETWEEN_EDITS)
+    """Maximum number of edits, low enough that long equal spans remain: a hard negative is *nearly* identical."""
+    return max(_MIN_EDITS, len(text) // _CHARS_BETWEEN_EDITS)
 
 
 def edit_every_occurrence(text: str, edits: Sequence[Edit]) -> list[Edit]:
-    """The same edits wherever the same words stand on either side: retrieved passages repeat one another.
+    """Repeats each edit wherever the same words precede or follow, because retrieved passages overlap.
 
-    Otherwise the donor would still state the old fact elsewhere in the same context, and reusing it would be right.
+    Otherwise the donor would still state the original fact elsewhere, and reusing it would be correct.
     """
     spread: dict[tuple[int, int], Edit] = {}
     for edit in edits:
@@ -58,7 +58,7 @@ def _places(part: str, text: str) -> list[int]:
 
 
 def without_overlap(edits: Sequence[Edit]) -> list[Edit]:
-    """In order, the longer of two that meet. Touching counts: "not" lost here and added there changes nothing."""
+    """Sorted edits without overlaps; the longer of two wins. Adjacent edits overlap, too: they could cancel out."""
     kept: list[Edit] = []
     for edit in sorted(edits, key=lambda e: (e.start, -e.end)):
         if not kept or edit.start > kept[-1].end:
@@ -67,7 +67,7 @@ def without_overlap(edits: Sequence[Edit]) -> list[Edit]:
 
 
 def apply_edits(text: str, edits: Sequence[Edit]) -> tuple[str, list[tuple[int, int]]]:
-    """The donor's document and where each replacement lies in it. ``edits`` are ordered and do not overlap."""
+    """The donor's document and the span of each replacement in it. ``edits`` are ordered and do not overlap."""
     parts: list[str] = []
     spans: list[tuple[int, int]] = []
     position = length = 0
@@ -83,7 +83,7 @@ def apply_edits(text: str, edits: Sequence[Edit]) -> tuple[str, list[tuple[int, 
 def edited_donor_item(
     record: SourceRecord, transform: str, edits: Sequence[Edit], *, hard_negative: bool
 ) -> WorkloadItem:
-    """The same prompt on both sides, the donor's document edited. Equal spans may be reused, changed tokens never."""
+    """The same prompt for both, with an edited document in the donor. Equal spans may be reused, changed tokens not."""
     document, spans = apply_edits(record.context, edits)
     recipient = base_prompt(record)
     donor = base_prompt(record, context=document)

@@ -1,4 +1,4 @@
-"""The donor's document names other people and places: nearly the same tokens, other facts."""
+"""The donor's document names other people and places: nearly the same tokens, different facts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sembench.workload.record import SourceRecord
 from sembench.workload.transforms.base import Skipped, TransformContext
 from sembench.workload.transforms.edits import Edit, edit_budget, edited_donor_item, without_overlap
 
-# After a lower-case word or a comma a capital is a name, not the start of a sentence.
+# After a lower-case word or a comma, a capital letter starts a name, not a sentence.
 _NAME: Final = re.compile(r"(?<=[a-z,;] )[A-Z][a-z]{2,}(?: [A-Z][a-z]{2,})*")
 _CALENDAR: Final = frozenset(
     {
@@ -35,7 +35,7 @@ _CALENDAR: Final = frozenset(
         "Sunday",
     }
 )
-_STAND_IN: Final = "Ulvhild Marrow"
+_REPLACEMENT_NAME: Final = "Ulvhild Marrow"
 
 
 def entity_swap(record: SourceRecord, context: TransformContext) -> WorkloadItem | Skipped:
@@ -55,7 +55,9 @@ def entity_swap(record: SourceRecord, context: TransformContext) -> WorkloadItem
             budget -= len(places[name])
         if budget <= 0 and len(chosen) >= 2:
             break
-    renamed = dict(zip(chosen, [*chosen[1:], chosen[0]], strict=True)) if len(chosen) > 1 else {chosen[0]: _STAND_IN}
+    renamed = (
+        dict(zip(chosen, [*chosen[1:], chosen[0]], strict=True)) if len(chosen) > 1 else {chosen[0]: _REPLACEMENT_NAME}
+    )
     edits = [Edit(start, end, new) for old, new in renamed.items() for start, end in places[old]]
     return edited_donor_item(record, "entity_swap", without_overlap(edits), hard_negative=True)
 

@@ -1,4 +1,4 @@
-"""The same prompt again: what an exact prefix cache serves alone."""
+"""The same prompt again: an exact prefix cache serves it without semantic reuse."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The donor is an earlier revision: other line breaks, or one word in a hundred (in twenty) changed, lost or added."""
+"""The donor is an earlier revision: different line breaks, or 1 % (5 %) of the words changed, removed or added."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WORD: Final = re.compile(r"\w+")
 
 
 def fuzzy_edit(record: SourceRecord, context: TransformContext) -> WorkloadItem | Skipped:
-    """Formatting only: one sentence per line in the donor, all other white space single."""
+    """Formatting only: the donor has one sentence per line, and single spaces otherwise."""
     edits = []
     for match in _SPACE.finditer(record.context):
         ends_sentence = match.start() > 0 and record.context[match.start() - 1] in ".!?"

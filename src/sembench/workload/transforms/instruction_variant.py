@@ -1,4 +1,4 @@
-"""Another instruction in front of the same document: the exact prefix ends within the first words."""
+"""The same document after a different instruction: the exact prefix ends within the first words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The evidence at position 0 of the recipient, behind a wrapper in the donor: the target's prefix boundary."""
+"""The evidence is at position 0 in the recipient and after a wrapper in the donor: tests the start of the prompt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One donor per segment: only a planner that joins several donors covers the recipient."""
+"""One donor per segment: only a planner that combines several donors covers the recipient."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The donor's document says the opposite in a few sentences: one short word, the other meaning."""
+"""A few sentences of the donor's document are negated: one short word changes the meaning."""
 
 from __future__ import annotations
 

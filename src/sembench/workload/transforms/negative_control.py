@@ -1,4 +1,4 @@
-"""A donor that has nothing to do with the recipient. Whatever is planned or confirmed here is a false find."""
+"""A donor unrelated to the recipient. Anything that is planned or confirmed here is a false match."""
 
 from __future__ import annotations
 

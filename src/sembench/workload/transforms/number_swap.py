@@ -1,4 +1,4 @@
-"""The donor's document carries other figures in the same places."""
+"""The donor's document has different numbers in the same places."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NUMBER: Final = re.compile(r"\d+")
 
 
 def number_swap(record: SourceRecord, context: TransformContext) -> WorkloadItem | Skipped:
-    """Rotate the values of a few numbers, those of the answer first; equal neighbours change a digit instead."""
+    """Rotates the values of a few numbers, those of the answer first. Equal neighbours get a changed digit instead."""
     numbers = list(_NUMBER.finditer(record.context))
     if not numbers:
         return Skipped("the document has no number")

@@ -1,4 +1,4 @@
-"""The same passages in another order: a seeded shuffle; a reversal is only one of the orders retrieval gives."""
+"""The same passages in another order, by a seeded shuffle."""
 
 from __future__ import annotations
 

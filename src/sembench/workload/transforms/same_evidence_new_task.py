@@ -1,4 +1,4 @@
-"""The request before the evidence, and another request than the donor had: the evidence moves as a whole."""
+"""The recipient has a different request than the donor, before the evidence: the evidence moves as a whole."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Traffic in its own order: no chosen donor, every earlier recipient of the stream is one.
+"""Traffic in its original order: every earlier recipient of the stream is a donor.
 
-This is the natural measurement for agent traces and for a queue of retrieval questions: nobody arranged the repeats.
+This is the natural measurement for agent traces and queues of retrieval questions, because repeats are not arranged.
 """
 
 from __future__ import annotations
