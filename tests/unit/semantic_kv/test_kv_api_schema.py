@@ -38,5 +38,5 @@ def test_answers_keep_the_schema(case: Any) -> None:
 @_READ_ONLY.parametrize()  # type: ignore[untyped-decorator, unused-ignore]
 @settings(_SETTINGS, phases=(Phase.explicit,))
 def test_corner_cases_keep_the_schema(case: Any) -> None:
-    """Methods nobody documented, headers of any kind, and the like."""
+    """Undocumented methods, arbitrary headers, and the like."""
     case.call_and_validate(timeout=_TIMEOUT_S)

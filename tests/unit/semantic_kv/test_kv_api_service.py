@@ -105,7 +105,7 @@ def test_state_and_metrics_tell_counts(caller: Caller) -> None:
     assert state["latency"]["base_ms"] == 10.0
 
 
-def test_a_full_history_begins_anew_and_says_so(caller: Caller) -> None:
+def test_a_full_history_starts_a_new_epoch(caller: Caller) -> None:
     epochs = [caller.ok("POST", "/v1/simulate/request", _prompt("d", "q"))["epoch"] for _ in range(8)]
 
     assert epochs == [1] * 6 + [2] * 2
@@ -172,7 +172,7 @@ def test_experiments_are_names_never_paths(caller: Caller, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "message"),
     [
         ({"messages": []}, "messages"),
         ({"messages": [{"role": "wizard", "content": "x"}]}, "role"),
@@ -182,8 +182,8 @@ def test_experiments_are_names_never_paths(caller: Caller, name: str) -> None:
         ([1, 2], "body"),
     ],
 )
-def test_requests_that_make_no_sense_are_refused_in_one_sentence(caller: Caller, body: object, said: str) -> None:
-    assert said in caller.refused(422, "POST", "/v1/simulate/request", body)
+def test_requests_that_make_no_sense_are_refused_in_one_sentence(caller: Caller, body: object, message: str) -> None:
+    assert message in caller.refused(422, "POST", "/v1/simulate/request", body)
 
 
 def test_refusals_never_repeat_what_was_sent(caller: Caller) -> None:
@@ -208,8 +208,8 @@ def test_large_bodies_are_refused_announced_or_not(caller: Caller) -> None:
 
     headers = {"content-type": "application/json"}
     for content in (large, pieces()):
-        said = caller.refused(413, "POST", "/v1/simulate/request", content=content, headers=headers)
-        assert "20,000 bytes" in said
+        message = caller.refused(413, "POST", "/v1/simulate/request", content=content, headers=headers)
+        assert "20,000 bytes" in message
 
 
 @pytest.mark.parametrize("content", [b"{", b"\xff\xfe", b"[" * 5_000, b'{"messages": NaN}', b""])
@@ -233,7 +233,7 @@ def test_our_own_faults_show_no_stack_trace(caller: Caller, monkeypatch: pytest.
     assert "secret" not in caller.refused(500, "GET", "/v1/cache/state")
 
 
-def test_busy_services_ask_to_come_again(caller: Caller) -> None:
+def test_busy_services_ask_to_retry_later(caller: Caller) -> None:
     places = caller.app.state.service.jobs._slots
     while places.acquire(blocking=False):
         pass
@@ -255,4 +255,4 @@ def test_settings_and_ports_are_checked() -> None:
 def test_answers_are_json_without_nan(caller: Caller) -> None:
     answer = caller("GET", "/v1/metrics/summary")
 
-    json.loads(answer.text, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
+    json.loads(answer.text, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))

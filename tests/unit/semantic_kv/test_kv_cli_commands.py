@@ -104,9 +104,9 @@ def test_run_all_writes_the_aggregate(config: Path, tmp_path: Path, capsys: pyte
     (config.parent / "recorded.yaml").write_text(recorded, encoding="utf-8")
     out = tmp_path / "out"
     assert main(["run-all", "--config-dir", str(config.parent), "--output-dir", str(out), "--quiet"]) == 0
-    told = capsys.readouterr()
-    assert "skipped recorded: trace none.jsonl not found; set --traces DIR" in told.err
-    assert str(out / "report.html") in told.out.splitlines()[-1]
+    shown = capsys.readouterr()
+    assert "skipped recorded: trace none.jsonl not found; set --traces DIR" in shown.err
+    assert str(out / "report.html") in shown.out.splitlines()[-1]
     with (out / "aggregate_summary.csv").open(newline="") as stream:
         assert [row["experiment"] for row in csv.DictReader(stream)] == ["tiny", "tiny"]
     assert (out / "aggregate_summary.md").is_file()
@@ -114,7 +114,7 @@ def test_run_all_writes_the_aggregate(config: Path, tmp_path: Path, capsys: pyte
 
 
 def test_a_wrong_value_is_one_line_that_says_where_to_look(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for words, said in (
+    for words, message in (
         (["replay", "--trace", "none.jsonl", "--cache-blocks", "5"], "argument --trace: there is no file 'none.jsonl'"),
         (["calibrate", "--trace", str(tmp_path)], f"argument --trace: '{tmp_path}' is a folder; name a file"),
         (["calibrate", "--trace", "/dev/null/x"], "argument --trace: "),
@@ -122,14 +122,14 @@ def test_a_wrong_value_is_one_line_that_says_where_to_look(tmp_path: Path, capsy
     ):
         with pytest.raises(SystemExit) as ended:
             main(words)
-        told = capsys.readouterr().err
+        stderr = capsys.readouterr().err
         assert ended.value.code == 2
-        assert told.startswith(f"semantic-kv {words[0]}: error: {said}")
-        assert told.endswith(f"(see semantic-kv {words[0]} --help)\n")
-        assert told.count("\n") == 1
+        assert stderr.startswith(f"semantic-kv {words[0]}: error: {message}")
+        assert stderr.endswith(f"(see semantic-kv {words[0]} --help)\n")
+        assert stderr.count("\n") == 1
 
 
-def test_a_file_without_the_right_to_read_is_told_with_its_flag(
+def test_a_file_without_the_right_to_read_is_reported_with_its_flag(
     trace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def refused(path: Path, *_: object) -> None:
@@ -141,16 +141,16 @@ def test_a_file_without_the_right_to_read_is_told_with_its_flag(
     assert f"error: argument --trace: '{trace}': permission denied (see" in capsys.readouterr().err
 
 
-def test_a_folder_that_cannot_be_made_is_told_with_its_flag(
+def test_a_folder_that_cannot_be_made_is_reported_with_its_flag(
     config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").touch()
     code = main(["run", "--config", str(config), "--output-dir", str(tmp_path / "file" / "out"), "--quiet"])
-    told = capsys.readouterr().err
+    stderr = capsys.readouterr().err
     assert code in (2, 3)
-    assert "--output-dir" in told
-    assert "Errno" not in told
-    assert told.count("\n") == 1
+    assert "--output-dir" in stderr
+    assert "Errno" not in stderr
+    assert stderr.count("\n") == 1
 
 
 def test_replay_writes_the_promised_files(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -203,7 +203,7 @@ def test_a_mock_trace_is_collected_calibrated_and_replayed(tmp_path: Path, capsy
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["run", "--config", "none.yaml"], "there is no file 'none.yaml'"),
         (["replay", "--trace", "none.jsonl", "--cache-blocks", "5"], "there is no file 'none.jsonl'"),
@@ -217,21 +217,21 @@ def test_a_mock_trace_is_collected_calibrated_and_replayed(tmp_path: Path, capsy
         (["forget"], "invalid choice: 'forget'"),
     ],
 )
-def test_wrong_usage_is_told_by_argparse(
-    words: list[str], told: str, trace: Path, capsys: pytest.CaptureFixture[str]
+def test_wrong_usage_is_reported_by_argparse(
+    words: list[str], message: str, trace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
         main([word.format(trace=trace) for word in words])
     assert ended.value.code == 2
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_wrong_input_is_one_line(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config.write_text(CONFIG.replace("capacities", "capacitys"), encoding="utf-8")
     assert main(["run", "--config", str(config), "--output-dir", str(tmp_path / "out")]) == 2
-    told = capsys.readouterr().err
-    assert told.startswith("semantic-kv: tiny.yaml: ")
-    assert told.count("\n") == 1
+    stderr = capsys.readouterr().err
+    assert stderr.startswith("semantic-kv: tiny.yaml: ")
+    assert stderr.count("\n") == 1
 
 
 def test_a_calibration_is_not_replaced_unasked(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -260,7 +260,7 @@ def test_given_and_calibrated_coefficients_exclude_each_other(
 
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_sigterm_leaves_nothing_half_done(jobs: str, config: Path, tmp_path: Path) -> None:
-    """The traces of a study lie in the output folder while it runs; they go when the run is told to end."""
+    """The traces of a study lie in the output folder while it runs; they are removed when the run is terminated."""
     seeds = f"seeds: [{', '.join(str(seed) for seed in range(400))}]"
     config.write_text(CONFIG.replace("seeds: [1, 2]", seeds), encoding="utf-8")
     out = tmp_path / "out"
@@ -275,12 +275,12 @@ def test_sigterm_leaves_nothing_half_done(jobs: str, config: Path, tmp_path: Pat
             time.sleep(0.02)  # another process's work: there is no event to wait for
         assert list(out.glob(".traces-*"))
         process.send_signal(signal.SIGTERM)
-        told = process.communicate(timeout=120)[1]
+        stderr = process.communicate(timeout=120)[1]
     finally:
         process.kill()
         process.wait()
     assert process.returncode == 130
-    assert told.splitlines()[-1].startswith("semantic-kv: interrupted; finished cells are kept")
+    assert stderr.splitlines()[-1].startswith("semantic-kv: interrupted; finished cells are kept")
     assert not list(out.glob(".traces-*"))
 
 

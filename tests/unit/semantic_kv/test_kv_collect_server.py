@@ -1,4 +1,4 @@
-"""Collecting from a server: the first token's time, what the server tells, faults, order, and nobody's text."""
+"""Collecting from a server: the first token's time, the server's counts, faults, order, and no prompt text."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_real_stream_is_timed_and_counted(address: str, tmp_path: Path) -> Non
     assert "ferry" not in path.read_text()
 
 
-def test_a_server_that_is_not_there_is_said_in_one_line(tmp_path: Path) -> None:
+def test_an_unreachable_server_is_reported_in_one_line(tmp_path: Path) -> None:
     options = CollectOptions(output=tmp_path / "t.jsonl", base_url="http://127.0.0.1:9")
     with pytest.raises(ConfigurationError, match="start the server"):
         collect_from_server(options)
@@ -122,7 +122,7 @@ def test_what_a_server_sends_never_raises() -> None:
 
 
 class _Scripted:
-    """Answers in the order it was told to, the later ones first if asked so."""
+    """Gives the scripted answers after the scripted waits."""
 
     def __init__(self, answers: dict[str, Served], waits_s: dict[str, float] | None = None) -> None:
         self._answers = answers
@@ -153,11 +153,11 @@ def test_records_come_in_order_of_sending_and_failures_keep_no_times() -> None:
     assert (lines[0]["observed_prefix_hit_tokens"], lines[0]["observed_prefill_tokens"]) == (16, 34)
 
 
-@pytest.mark.parametrize(("told_before", "expected"), [(True, 0), (False, None)])
-def test_a_missing_count_is_zero_only_for_a_server_that_told_one_before(
-    told_before: bool, expected: int | None
+@pytest.mark.parametrize(("reported_before", "expected"), [(True, 0), (False, None)])
+def test_a_missing_count_is_zero_only_for_a_server_that_reported_one_before(
+    reported_before: bool, expected: int | None
 ) -> None:
-    warm = Served(OK, 10.0, 20.0, 50, 48 if told_before else None, 4, "m")
+    warm = Served(OK, 10.0, 20.0, 50, 48 if reported_before else None, 4, "m")
     silent = Served(OK, 10.0, 20.0, 50, None, 4, "m")
     stream = io.StringIO()
     server = _Scripted({"warm": warm, "a": silent})
@@ -170,7 +170,7 @@ def test_a_missing_count_is_zero_only_for_a_server_that_told_one_before(
     assert record.get("observed_prefill_tokens") == (None if expected is None else 50)
 
 
-def test_who_is_alone_meets_nobody() -> None:
+def test_a_request_sent_alone_overlaps_no_other() -> None:
     open_now, met = 0, []
 
     class Watching:

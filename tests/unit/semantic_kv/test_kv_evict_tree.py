@@ -51,7 +51,7 @@ def test_sieve_spares_a_leaf_that_was_used_and_takes_the_next() -> None:
 
 
 def test_sieve_lets_a_parent_take_the_place_of_its_last_child() -> None:
-    # After the leaf 1 has gone, its parent 0 stands where it stood and the hand is on it: 0 goes before the younger 2.
+    # After the leaf 1 has gone, its parent 0 takes its place and the hand is on it: 0 goes before the younger 2.
     assert evicted([[1, 2], [3], [4], [5]], "sieve", 3) == [1, 0]
 
 

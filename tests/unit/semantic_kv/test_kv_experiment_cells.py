@@ -119,7 +119,7 @@ def test_a_second_run_simulates_nothing_and_says_the_same(tmp_path: Path) -> Non
     assert one.figures == two.figures
 
 
-def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_a_stopped_run_continues_where_it_was(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         run_study(CONFIG, RunOptions(tmp_path, runner=Counting(most=3), quiet=True))
     rest = Counting()

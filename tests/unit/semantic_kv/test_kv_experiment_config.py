@@ -61,7 +61,7 @@ def test_the_ablation_crosses_both_axes_without_repetition() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "told"),
+    ("path", "value", "message"),
     [
         ("capacites", [1], "unknown key 'capacites'; did you mean 'capacities'?"),
         ("source.session", 3, "source: unknown key 'session'; did you mean 'sessions'?"),
@@ -89,15 +89,15 @@ def test_the_ablation_crosses_both_axes_without_repetition() -> None:
         ("models", ["prefix"], "Did you mean 'prefix_tree'?"),
     ],
 )
-def test_what_is_refused_and_how(path: str, value: object, told: str) -> None:
+def test_what_is_refused_and_how(path: str, value: object, message: str) -> None:
     with pytest.raises(ConfigurationError) as error:
         parse_config(changed(path, value), "x.yaml")
-    assert told in str(error.value)
+    assert message in str(error.value)
     assert str(error.value).startswith("x.yaml")
     assert "\n" not in str(error.value)
 
 
-def test_a_misspelt_key_is_told_where_the_right_one_is_missing() -> None:
+def test_a_misspelt_key_is_reported_where_the_right_one_is_missing() -> None:
     config = changed("capacitys", [1])
     del config["capacities"]
     with pytest.raises(ConfigurationError, match="'capacities' is missing; is 'capacitys' a misspelling of it"):

@@ -26,8 +26,8 @@ CONFIG = ExperimentConfig(
 )
 
 
-def told(study: Study) -> dict[object, tuple[object, ...]]:
-    """Everything but how long it took."""
+def results_of(study: Study) -> dict[object, tuple[object, ...]]:
+    """Everything except durations."""
 
     def known(figures: CellFigures) -> tuple[object, ...]:
         return figures.total, figures.batches, figures.labels, figures.evicted, figures.used_over_time
@@ -53,7 +53,7 @@ def test_an_unknown_runner_is_named() -> None:
 def test_processes_say_what_one_process_says(tmp_path: Path) -> None:
     one = run_study(CONFIG, RunOptions(tmp_path / "one", quiet=True))
     many = run_study(CONFIG, RunOptions(tmp_path / "many", runner=Processes(2), quiet=True))
-    assert told(one) == told(many)
+    assert results_of(one) == results_of(many)
     assert not list((tmp_path / "many").glob(".traces-*"))
 
 
@@ -63,4 +63,4 @@ def test_ray_says_what_one_process_says(tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="the extra `ray` is not installed")
     one = run_study(CONFIG, RunOptions(tmp_path / "one", quiet=True))
     many = run_study(CONFIG, RunOptions(tmp_path / "many", runner=runner_named("ray", 2), quiet=True))
-    assert told(one) == told(many)
+    assert results_of(one) == results_of(many)

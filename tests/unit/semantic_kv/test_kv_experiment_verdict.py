@@ -54,7 +54,7 @@ def study_with(hit_ratios: dict[str, float], wobble: dict[str, float] | None = N
     return Study(config, facts, cells)
 
 
-def test_lru_wins_and_that_is_said_first() -> None:
+def test_lru_wins_is_stated_first() -> None:
     verdict = verdict_of(study_with({"s3fifo": 0.3}))
     assert verdict.headline.startswith("LRU wins")
     assert "LRU wins; the next, s3fifo, is" in verdict.sentences[0]
@@ -97,7 +97,7 @@ def test_a_tie_is_no_win() -> None:
     assert "ties" in verdict.sentences[0]
 
 
-def test_lru_wins_elsewhere_stand_before_losses() -> None:
+def test_lru_wins_elsewhere_come_before_losses() -> None:
     study = study_with({"s3fifo": 0.6})
     config = replace(study.config, capacities=(1_000, 2_000))
     found: dict[Cell, Figures] = {}
@@ -150,6 +150,6 @@ def test_where_lru_wins_it_is_the_best_policy() -> None:
     assert row.best_policy_by_avg_ttft == "lru"
 
 
-def test_what_is_modelled_is_said_to_be() -> None:
+def test_modelled_figures_are_called_modelled() -> None:
     assert "modelled" in MODELLED
     assert "not measured" in MODELLED

@@ -80,7 +80,7 @@ def _ticking(arrival: Floats, prefill: Floats, decode: Floats, lanes: int, slots
 
 
 @given(_jobs)
-def test_another_server_never_delays_anybody(jobs: list[tuple[int, int, int]]) -> None:
+def test_another_server_never_delays_a_request(jobs: list[tuple[int, int, int]]) -> None:
     arrival, prefill, decode = _columns(jobs)
     few = fifo_queue(arrival, prefill, decode, lanes=1, slots=1).first_token_ms
     more = fifo_queue(arrival, prefill, decode, lanes=2, slots=2).first_token_ms
@@ -95,7 +95,7 @@ def test_requests_out_of_order_are_served_by_arrival() -> None:
     assert times.first_token_ms.tolist() == [25.0, 20.0]
 
 
-def test_a_queue_of_nobody_is_empty_and_nonsense_is_refused() -> None:
+def test_a_queue_without_requests_is_empty_and_nonsense_is_refused() -> None:
     assert fifo_queue(np.empty(0), np.empty(0)).wait_ms.size == 0
     with pytest.raises(ContractError, match="lanes and slots"):
         fifo_queue(np.zeros(1), np.zeros(1), lanes=0)

@@ -15,7 +15,7 @@ from semantic_kv.policy.registry import ADMISSION, EVICTION, eviction, merged_op
 from sembase.labels import LABELS
 from sembase.trace.columns import BlockTrace
 
-EVICTIONS = EVICTION.names()  # every one, whoever adds it
+EVICTIONS = EVICTION.names()  # all registered ones, including third-party policies
 ADMISSIONS = ADMISSION.names()
 
 

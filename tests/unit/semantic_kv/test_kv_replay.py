@@ -105,11 +105,11 @@ def test_long_runs_keep_a_bounded_timeline() -> None:
     assert run.references == 3_000
 
 
-def test_progress_hears_every_request_once() -> None:
-    heard: list[int] = []
-    simulate(build([[1]] * 95), capacity=1, progress=heard.append)
-    assert sum(heard) == 95
-    assert len(heard) > 5
+def test_progress_reports_every_request_once() -> None:
+    reported: list[int] = []
+    simulate(build([[1]] * 95), capacity=1, progress=reported.append)
+    assert sum(reported) == 95
+    assert len(reported) > 5
 
 
 def test_an_empty_trace_has_no_hit_ratio() -> None:
@@ -129,7 +129,7 @@ def test_an_empty_trace_has_no_hit_ratio() -> None:
         ({"evict": "s3fifo", "options": {"evict": {"small_ration": 0.2}}}, "Did you mean 'small_ratio'"),
     ],
 )
-def test_what_a_user_gets_wrong_is_said_in_one_line(wrong: dict[str, object], message: str) -> None:
+def test_what_a_user_gets_wrong_is_reported_in_one_line(wrong: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message) as caught:
         simulate(build([[1]]), **{"capacity": 1, **wrong})  # type: ignore[arg-type]
     assert "\n" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""What a study leaves behind: the promised files, a page that needs nothing and trusts nobody, honest words first."""
+"""What a study leaves behind: the promised files, a self-contained page that escapes all input, the verdict first."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_the_summary_says_first_who_wins_and_why(folder: Path) -> None:
     assert any("as published by the original" in line and "+35.66 %" in line for line in lines)
 
 
-def test_where_nobody_beats_lru_the_summary_begins_with_it(tmp_path: Path) -> None:
+def test_a_summary_without_a_policy_better_than_lru_begins_with_that(tmp_path: Path) -> None:
     study = made_study("lru_wins")
     for cell in study.figures:
         if cell.name == "lru+second_use":
@@ -183,7 +183,7 @@ def parsed(page: str) -> Tags:
     return tags
 
 
-def test_the_page_is_well_formed_and_asks_nobody_for_anything() -> None:
+def test_the_page_is_well_formed_and_loads_nothing() -> None:
     tags = parsed(PAGE)
     assert not tags.wrong
     assert not tags.open

@@ -47,7 +47,7 @@ def shifted_edit(item: WorkloadItem) -> WorkloadItem:
 
 MUTATIONS: list[tuple[str, str, Callable[[WorkloadItem], WorkloadItem]]] = [
     ("empty_recipient", "stream", lambda i: replace(i, recipient_prompt=" \n")),
-    ("wrong_item_id", "exact_repeat", lambda i: replace(i, source_id="somebody else")),
+    ("wrong_item_id", "exact_repeat", lambda i: replace(i, source_id="another source")),
     ("missing_donors", "exact_repeat", lambda i: replace(i, donor_prompts=())),
     ("missing_donors", "exact_repeat", lambda i: with_donor(i, text="")),
     ("stream_with_donors", "stream", lambda i: replace(i, donor_prompts=(DonorPrompt("x", "text"),))),

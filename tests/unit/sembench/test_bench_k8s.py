@@ -23,7 +23,7 @@ from sembase.errors import ConfigurationError, SemBlendError
 from sembench.cli import collect_k8s_engine_events, summarize_engine_events
 from sembench.engine_events.kubectl import PodLog
 
-STAND_IN = Path(__file__).parents[2] / "fakes" / "kubectl"
+FAKE_KUBECTL = Path(__file__).parents[2] / "fakes" / "kubectl"
 LOG = Path(__file__).parent / "golden" / "engine_events" / "vllm.log"
 EXPECTED = json.loads((LOG.parent / "vllm.summary.json").read_text(encoding="utf-8"))
 PRINTED = {name: value for name, value in EXPECTED.items() if name != "events"}
@@ -57,7 +57,7 @@ class Bench:
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     programs = tmp_path / "bin"
     programs.mkdir()
-    script = STAND_IN.read_text(encoding="utf-8").replace("#!/usr/bin/env python3", f"#!{sys.executable}", 1)
+    script = FAKE_KUBECTL.read_text(encoding="utf-8").replace("#!/usr/bin/env python3", f"#!{sys.executable}", 1)
     (programs / "kubectl").write_text(script, encoding="utf-8")
     (programs / "kubectl").chmod(0o755)
     monkeypatch.setenv("PATH", str(programs))

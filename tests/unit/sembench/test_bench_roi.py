@@ -206,10 +206,10 @@ def test_rates_are_given_as_counts_or_with_an_interval() -> None:
 
 
 def benchmark(path: Path) -> Path:
-    fate = {"outcome": "backend_materialized_reuse"}
+    reused = {"outcome": "backend_materialized_reuse"}
     declined = {"outcome": "backend_declined_reuse"}
     rows = [
-        {"prompt_tokens": n, "cold_ms": 0.1 * n, "ours_ms": 0.02 * n, "cold_cached_tokens": 0, "fate": fate}
+        {"prompt_tokens": n, "cold_ms": 0.1 * n, "ours_ms": 0.02 * n, "cold_cached_tokens": 0, "fate": reused}
         for n in (1024, 4096)
         for _ in range(4)
     ]

@@ -57,8 +57,8 @@ def test_longbench_v1_from_the_published_zip(tmp_path: Path) -> None:
 
 def test_longbench_v2_appends_the_choices_and_splits_by_domain(tmp_path: Path) -> None:
     write(tmp_path / "data.json", [V2, {**V2, "_id": "y2", "domain": "News"}])
-    law, news = read("longbench-v2", tmp_path)
-    assert (law.dataset, news.dataset) == ("Law", "News")
+    law, press = read("longbench-v2", tmp_path)
+    assert (law.dataset, press.dataset) == ("Law", "News")
     assert law.question.splitlines()[1:5] == ["A. a", "B. b", "C. c", "D. d"]
     assert law.answers == ("C",)
     assert [r.source_id for r in read("longbench-v2", tmp_path, "News")] == ["y2"]
