@@ -34,9 +34,10 @@ fmt: setup  ## format and fix what can be fixed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-lint: setup  ## style
+lint: setup  ## style and words
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(PY) scripts/plain_words.py
 
 words: setup  ## words we no longer use, with what to write instead
 	$(PY) scripts/plain_words.py

@@ -1,7 +1,7 @@
 """The two loads of the end-to-end run, as manifests: sessions that reuse their texts, and prompts that share nothing.
 
 Rich: questions over the same retrieved passages (musique_s), some after another opening so that no prefix is shared,
-and turns of real agents (miniswe). Free: a news story each (multi_news).
+and turns of real agents (miniswe). Free: one article each (multi_news).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ NEXT_STEP = "THOUGHT: Next I will"
 SUMMARY = "Summary: The story is about"
 AGENTS = "agent_miniswe.jsonl.gz"
 QUESTIONS = "musique_s.json.gz"
-NEWS = "longbench/multi_news.jsonl.gz"
+ARTICLES = "longbench/multi_news.jsonl.gz"
 
 
 class Cutter:
@@ -85,7 +85,7 @@ def _in_lane(item: WorkloadItem, lane: int) -> WorkloadItem:
 
 def free_items(texts: Path, requests: int, tokens: int, seed: int) -> list[WorkloadItem]:
     cutter = Cutter()
-    with gzip.open(texts / NEWS, "rt", encoding="utf-8") as stream:
+    with gzip.open(texts / ARTICLES, "rt", encoding="utf-8") as stream:
         records = [json.loads(line) for line in stream]
     items = [_free_item(record["context"], number, tokens, cutter) for number, record in enumerate(records[:requests])]
     random.Random(seed).shuffle(items)

@@ -348,7 +348,7 @@ def test_correctness_is_shown_with_that_of_the_cold_answers(tmp_path: Path) -> N
         cold, warm = replace(row.cold, token_recall=0.25), replace(row.warm, token_recall=0.125)
         rows.append(replace(row, cold=cold, warm=warm, quality_pass=False))
     page = read(write_live(tmp_path / "r.json", rows))
-    assert "Quality kept" not in page.text
+    assert "Warm answers that pass 100 %" not in page.text
     tile = "Warm answers that pass 0 % 0 / 40 answers; token recall 0.125 warm, 0.250 cold, n = 40"
     assert tile in page.text
 
