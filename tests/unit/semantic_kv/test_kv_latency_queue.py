@@ -186,5 +186,5 @@ def test_a_request_alone_costs_what_the_formula_says() -> None:
 def test_bad_engines_and_columns_are_refused() -> None:
     with pytest.raises(ContractError, match="pass_tokens"):
         Engine(pass_tokens=0)
-    with pytest.raises(ContractError, match="different length"):
+    with pytest.raises(ContractError, match="the same length"):
         batched_times(np.zeros(2), np.ones(1), np.ones(2), np.ones(2), _MODEL)

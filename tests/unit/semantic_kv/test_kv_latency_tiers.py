@@ -127,5 +127,5 @@ def test_nonsense_is_refused() -> None:
         tiered_replay(trace, [Tier("a", 1), Tier("a", 1)])
     with pytest.raises(ContractError, match="no parents"):
         tiered_replay(trace.as_block_set(), [Tier("a", 1)])
-    with pytest.raises(ContractError, match="above 0"):
+    with pytest.raises(ContractError, match="greater than 0"):
         Tier("a", 1, read_gib_per_s=0.0)
