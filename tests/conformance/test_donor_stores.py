@@ -183,7 +183,7 @@ def test_ranges_outside_the_donor_are_refused(make_store: MakeStore, start: int,
     store.begin("a", 8)
     fill(store, "a", 8)
     store.commit("a")
-    with pytest.raises(StoreError, match="of 8"):
+    with pytest.raises(StoreError, match="outside its 8 tokens"):
         store.read("a", start, length)
 
 

@@ -110,7 +110,7 @@ def test_keys_moved_too_far_are_found_before_they_are_read(
     assert reply.tokens == cold.tokens
     faults = [json.loads(line) for line in events.read_text().splitlines() if '"fault_contained"' in line]
     assert [fault["stage"] for fault in faults if fault["request_id"] == f"wrong-{too_far}"] == ["holes"]
-    assert "of the first layer at position" in faults[-1]["error"]
+    assert "differs from the model" in faults[-1]["error"]
     wrong_keys.unlink()
     other = [*texts.encode("Read them again.\n\n"), *prompt]  # the prompt itself was computed, and is in the tree
     assert ask(blending, other, semblend={"capture": False}).reused_tokens > 0

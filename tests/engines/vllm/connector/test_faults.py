@@ -82,7 +82,7 @@ def test_a_blend_that_breaks_gives_the_cold_answer(
     contained = faults(intact, broken)
     assert contained[0].stage == stage  # workers report a broken command once more
     if fault in ("rope:1", "rows_of_others"):  # nothing was raised: what was loaded is not what the model has there
-        assert "of the first layer at position" in contained[0].error
+        assert "differs from the model" in contained[0].error
     elif not fault.startswith("store"):
         assert "InjectedFault" in contained[0].error
 

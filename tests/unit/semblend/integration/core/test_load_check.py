@@ -78,7 +78,7 @@ def test_keys_at_another_position_are_refused(moved: int) -> None:
     engine.put(IDS, moved)
     found = find_mismatch(engine)
     assert found is not None
-    assert found.startswith("K of the first layer at position")
+    assert found.startswith("first-layer K at position")
 
 
 def test_one_position_of_another_text_is_refused_and_named() -> None:

@@ -114,7 +114,7 @@ def test_a_sound_load_passes_the_check_and_a_wrong_one_is_computed_whole(engine:
     filler.fill(engine.runner, engine.batch("a", ends=(PROMPT,)), engine.forward)
     assert done == [("a", None)]
     assert engine.rows[-1] == (0, 0, 60)
-    assert "V of the first layer at position" in str(events[-1])
+    assert "first-layer V at position" in str(events[-1])
 
 
 def test_a_step_is_full_by_what_waits_and_never_for_one_alone(engine: Engine) -> None:
