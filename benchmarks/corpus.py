@@ -10,12 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from scripts.models.known import SMOLLM2
 
 from benchmarks.documents import ROOT, document_files, read_documents
 
 Tokens = npt.NDArray[np.uint32]
 CACHE = ROOT / ".cache" / "benchmarks"
-TOKENIZER = ROOT / ".engines" / "models" / "smollm2-135m" / "tokenizer.json"
+TOKENIZER = SMOLLM2.tokenizer
 FORMAT = 2
 
 

@@ -8,7 +8,10 @@ import re
 import sys
 from pathlib import Path
 
+from benchmarks.kernels.break_even import reference_table as break_even_table
 from scripts.api_page import api_table
+from scripts.command_page import command_help
+from scripts.models.known import reference_table as models_table
 
 from sembase.settings import reference_table
 from sembench.metrics import reference_table as metrics_table
@@ -25,6 +28,9 @@ REGIONS = {
     "docs/METRICS.md": ("metrics", metrics_table),
     "docs/reference/settings.md": ("settings", lambda: reference_table(Settings, VARIABLES)),
     "docs/reference/api.md": ("api", api_table),
+    "docs/reference/semblend.md": ("semblend-commands", command_help),
+    "docs/reference/break-even.md": ("break-even", break_even_table),
+    "docs/reference/test-models.md": ("models", models_table),
     "docs/guides/vllm.md": ("vllm-options", lambda: reference_table(ConnectorOptions)),
     "docs/guides/sglang.md": ("sglang-options", lambda: reference_table(SglangOptions)),
     "docs/guides/tensorrt_llm.md": ("trtllm-options", lambda: reference_table(TrtllmOptions)),

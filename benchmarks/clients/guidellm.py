@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from scripts.models.known import SMOLLM2
 from scripts.private_venv import VenvRecipe, ensure_venv, folder_of
-from scripts.smollm2 import MODEL
 
 from benchmarks.clients.client import Client, Figures, number
 from benchmarks.clients.load import Load, Target
@@ -56,7 +56,7 @@ def _arguments(load: Load, target: Target, folder: Path) -> list[str]:
         "--profile": profile,
         "--constraint": {"kind": "max_requests", "count": len(texts)},
         "--data": {"kind": "json_file", "path": str(folder / _PROMPTS)},
-        "--tokenizer": {"kind": "hf_auto", "model": str(MODEL)},
+        "--tokenizer": {"kind": "hf_auto", "model": str(SMOLLM2.folder)},
         "--output": {"kind": "json", "path": str(folder / _OUTPUT)},
     }
     return [*(word for option, value in options.items() for word in (option, json.dumps(value))), "--disable-console"]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from scripts.engines import vllm
 from scripts.engines.specs import vllm_missing
+from scripts.models.known import SMOLLM2
 from scripts.private_venv import python_of
-from scripts.smollm2 import MODEL
 
 from benchmarks.clients.client import Client, Figures, number
 from benchmarks.clients.load import Load, Target
@@ -43,7 +43,7 @@ def _command(load: Load, target: Target, folder: Path) -> list[str]:
     return [
         *(str(python_of(vllm.RECIPE)), "-P", "-c", _ENTRY),
         *("--backend", "openai", "--base-url", target.url, "--endpoint", "/v1/completions"),
-        *("--model", target.model, "--tokenizer", str(MODEL)),
+        *("--model", target.model, "--tokenizer", str(SMOLLM2.folder)),
         *("--dataset-name", "custom", "--dataset-path", str(folder / _PROMPTS), "--disable-shuffle"),
         *("--skip-chat-template", "--no-oversample", "--num-prompts", str(load.requests)),
         *("--custom-output-len", str(load.output_tokens), "--ignore-eos"),

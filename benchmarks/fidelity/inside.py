@@ -5,12 +5,13 @@ vLLM walks through every loaded module when it starts and fails on numba's, so o
 
 from __future__ import annotations
 
-from benchmarks.corpus import TOKENIZER
+from scripts.models.known import SMOLLM2
+
 from benchmarks.fidelity.engine import start
 
 
 def main() -> int:
-    model = TOKENIZER.parent
+    model = SMOLLM2.folder
     engine = start(model)
     from benchmarks.fidelity.laboratory import run
 

@@ -21,15 +21,16 @@ from benchmarks.fidelity.items import FidelityItem
 from benchmarks.fidelity.readings import POSITIONS, Reading, reading_of
 from benchmarks.vllm.texts import TokenIds
 from semblend.contract import Decline, Namespace, ReusePlan, Run, TokenRange
+from semblend.integration.core.rank_group import ALONE
 from semblend.integration.core.selective_fill import Fill
-from semblend.integration.rotary import read_rope
 from semblend.integration.vllm.attention_cache import AttentionCache
 from semblend.integration.vllm.commands import CaptureCommand, LoadCommand, LoadReport, Recompute, StepCommands
 from semblend.integration.vllm.open_request import PagedRequest
+from semblend.integration.vllm.self_test import prove_on_model
 from semblend.integration.vllm.sparse_forward import SparseForward
+from semblend.integration.vllm.transfers import HostTransfers
 from semblend.integration.vllm.worker_half import WorkerHalf, open_for_recompute
 from semblend.kv.donor_store import KVShape, open_donor_store
-from semblend.kv.rope import half_split, rotate_keys
 from semblend.pipeline.planner import Planner
 from semblend.plan.gates import Gates
 from semblend.plan.selection import Selection
@@ -61,18 +62,16 @@ class Rig:
         self.runner: Any = executor.driver_worker.worker.model_runner
         group = self.runner.kv_cache_config.kv_cache_groups[0]
         spec = group.kv_cache_spec
-        rope = read_rope(self.config.model_config.hf_text_config, spec.head_size)
-        if isinstance(rope, str):
-            raise RigError(rope)
         context = self.config.compilation_config.static_forward_context
         self.cache = AttentionCache(context, group.layer_names, spec.block_size)
         self.cache.probe(self.cache.blocks - 1, spec.num_kv_heads, spec.head_size)
         self.forward = SparseForward(self.runner, self.config, self.cache, STEP_TOKENS)
-        self.rotation = half_split(rope.theta, rope.rotary_dim)
+        self.rotations = prove_on_model(self.config, self.runner.get_model(), self.cache, self.forward).rotations
         shape = KVShape(len(group.layer_names), spec.num_kv_heads, spec.head_size, self.cache.dtype)
         self._store = open_donor_store(shape, HOST_BYTES)
         log = logging.getLogger("fidelity")
-        self.half = WorkerHalf(self.cache, self._store, self.rotation, self.forward, lambda mine: mine, log)
+        transfers = HostTransfers(self.cache, self._store, self.rotations)
+        self.half = WorkerHalf(self.cache, transfers, self.forward, ALONE, log)
         per_request = -(-STEP_TOKENS // spec.block_size)
         if self.cache.blocks < 3 * per_request + 2:
             raise RigError(f"{self.cache.blocks} blocks do not hold a donor, a recipient and a cold copy of it")
@@ -143,7 +142,7 @@ class Rig:
         return Captured(found)
 
     def _moved(self, kv: torch.Tensor, shift: int) -> torch.Tensor:
-        keys = torch.stack([rotate_keys(layer, shift, self.rotation) for layer in kv[:, 0]])
+        keys = torch.stack(list(self.rotations.move(kv[:, 0], shift)))
         return torch.stack([keys, kv[:, 1]], dim=1)
 
     def write(self, run: Run, kv: torch.Tensor) -> None:
@@ -158,7 +157,6 @@ class Rig:
         ids = np.asarray(item.recipient, np.int64)
         start, end = plan.exact_prefix_tokens, plan.claim_end
         count = -(-len(ids) // self.cache.block_tokens)
-        gaps = [ids[gap.start : gap.end] for gap in plan.compute]
         return LoadCommand(
             item.name,
             self.blocks[: -(-end // self.cache.block_tokens)],
@@ -166,8 +164,8 @@ class Rig:
             end,
             plan.runs,
             plan.compute,
-            np.concatenate([np.empty(0, np.int64), *gaps]),
-            recompute=Recompute(selection, self.blocks[:count], ids[start:end], ids[end:]),
+            ids[start:end],
+            recompute=Recompute(selection, self.blocks[:count], ids[end:]),
         )
 
     def opened(self, command: LoadCommand) -> tuple[PagedRequest, Fill]:
@@ -177,9 +175,10 @@ class Rig:
     def load(self, command: LoadCommand) -> LoadReport:
         self.half.load(StepCommands(loads=[command]))
         report = self.half.take_report()
-        if report is None or command.request_id not in report.loaded:
-            raise RigError(f"the load failed: {report.load_faults if report else 'no report'}")
-        return report.loaded[command.request_id]
+        loaded = report.loaded.get(command.request_id) if report is not None else None
+        if loaded is None or loaded.fault:
+            raise RigError(f"the load failed: {loaded.fault if loaded else report}")
+        return loaded
 
     def finish(self, item: FidelityItem, plan: ReusePlan, started: float) -> Timed:
         """What the engine does after the load: the rest of the prompt, the first token; then the text is read."""

@@ -52,7 +52,7 @@ def again(rig: Rig, command: LoadCommand) -> dict[str, Any]:
 def offset(rig: Rig, command: LoadCommand) -> dict[str, Any]:
     """The mean change at the recomputed positions of a run is applied to its other positions too."""
     blocks, cold = torch.tensor(rig.blocks), torch.tensor(rig.cold_blocks)
-    rig.load(replace(command, compute=(), recompute=None, token_ids=np.empty(0, np.int64)))
+    rig.load(replace(command, compute=(), recompute=None))
     layers = range(len(rig.cache.names))
     end = command.end
     loaded = [tuple(part[:end].clone() for part in rig.cache.read(layer, blocks)) for layer in layers]
@@ -87,7 +87,7 @@ def offset(rig: Rig, command: LoadCommand) -> dict[str, Any]:
 
 
 def _filled(rig: Rig, command: LoadCommand) -> tuple[NDArray[np.int64], dict[str, Any]]:
-    rig.load(replace(command, compute=(), recompute=None, token_ids=np.empty(0, np.int64)))
+    rig.load(replace(command, compute=(), recompute=None))
     filled = fill(*rig.opened(command))
     return _positions(filled.ranges), accounts(command, filled.recomputed_tokens, filled.groups)
 
@@ -108,7 +108,7 @@ def _as_is(_rig: Rig, rows: torch.Tensor, _direction: int) -> torch.Tensor:
 
 def _frame(rig: Rig, rows: torch.Tensor, direction: int) -> torch.Tensor:
     """Keys [positions, heads, dim] rotated back to position 0 (direction 1), or forward again (-1)."""
-    frequencies = rig.rotation.inverse_frequencies.double()
+    frequencies = rig.rotations[0].inverse_frequencies.double()
     angle = torch.arange(rows.shape[0]).double()[:, None] * frequencies[None] * -direction
     cosine, sine = angle.cos().float()[:, None], angle.sin().float()[:, None]
     half = frequencies.shape[0]
@@ -121,7 +121,7 @@ def two_hops(rig: Rig, command: LoadCommand) -> dict[str, Any]:
     """Half the budget for what the question attends to, half for what those positions attend to themselves."""
     recompute = command.recompute
     assert recompute is not None
-    rig.load(replace(command, compute=(), recompute=None, token_ids=np.empty(0, np.int64)))
+    rig.load(replace(command, compute=(), recompute=None))
     request, whole = rig.opened(command)
     assert whole.question is not None
     asked = question_attention(request, (*command.compute, whole.question))
@@ -144,7 +144,7 @@ def readers(rig: Rig, command: LoadCommand, run_ends: int = 16) -> dict[str, Any
     """Attention of all tokens of the question and of the last tokens of every run."""
     recompute = command.recompute
     assert recompute is not None
-    rig.load(replace(command, compute=(), recompute=None, token_ids=np.empty(0, np.int64)))
+    rig.load(replace(command, compute=(), recompute=None))
     request, whole = rig.opened(command)
     question = np.arange(command.end, command.end + len(recompute.question_ids))
     ends = np.concatenate([np.arange(run.target_end - run_ends, run.target_end) for run in command.runs])
@@ -167,7 +167,7 @@ def readers(rig: Rig, command: LoadCommand, run_ends: int = 16) -> dict[str, Any
 def beyond(rig: Rig, command: LoadCommand, by: float) -> dict[str, Any]:
     """Computed in a context that is still stale, the chosen positions may have moved too little: move them further."""
     blocks = torch.tensor(rig.blocks)
-    rig.load(replace(command, compute=(), recompute=None, token_ids=np.empty(0, np.int64)))
+    rig.load(replace(command, compute=(), recompute=None))
     layers = range(len(rig.cache.names))
     before = [tuple(part[: command.end].clone() for part in rig.cache.read(layer, blocks)) for layer in layers]
     filled = fill(*rig.opened(command))

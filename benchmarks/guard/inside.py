@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from benchmarks.corpus import TOKENIZER
+from scripts.models.known import SMOLLM2
+
 from benchmarks.fidelity.engine import start
 
 
 def main() -> int:
-    engine = start(TOKENIZER.parent)
+    engine = start(SMOLLM2.folder)
     from benchmarks.guard.recorder import run
 
     return run(engine)

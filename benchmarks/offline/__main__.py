@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.console import RESULTS, progress, show_table, write_results
-from benchmarks.documents import DEFAULT_TEXTS, ROOT
+from scripts.models.known import SMOLLM2
 
-TOKENIZER = ROOT / ".engines" / "models" / "smollm2-135m"
+from benchmarks.console import RESULTS, progress, show_table, write_results
+from benchmarks.documents import DEFAULT_TEXTS
+
 RATES = (
     "exact_prefix_block_rate",
     "exact_block_hit_rate",
@@ -96,7 +97,7 @@ def _run(corpus: Corpus, texts: Path, limit: int | None, embedder: str) -> dict[
     source = ["--profile", corpus.profile, "--data-dir", str(texts / corpus.folder), "--datasets", corpus.name]
     _sembench("build", *source, "--transforms", "stream", "--output", str(manifest))
     items = [] if limit is None else ["--max-items", str(limit)]
-    tokens = ["--tokenizer", str(TOKENIZER), "--semblend-min-reuse-ratio", "0.0"]
+    tokens = ["--tokenizer", str(SMOLLM2.folder), "--semblend-min-reuse-ratio", "0.0"]
     semantic = ["--semblend-embedder", embedder, "--semblend-min-similarity", "0.6"]
     _sembench("run-offline", "--manifest", str(manifest), "--output", str(output), *tokens, *semantic, *items)
     result: dict[str, Any] = json.loads(output.read_text(encoding="utf-8"))
@@ -116,7 +117,7 @@ def _show_transforms(texts: Path, records: int) -> None:
     manifest, output = RESULTS / "offline" / "pairs.jsonl", RESULTS / "offline" / "pairs.json"
     source = ["--profile", "longbench-v1", "--data-dir", str(texts / "longbench"), "--datasets", "multi_news"]
     _sembench("build", *source, "--max-items-per-dataset", str(records), "--output", str(manifest))
-    tokens = ["--tokenizer", str(TOKENIZER)]
+    tokens = ["--tokenizer", str(SMOLLM2.folder)]
     print(_sembench("run-offline", "--manifest", str(manifest), "--output", str(output), *tokens))
     print(_sembench("assert-result-gates", "--result", str(output)))
 

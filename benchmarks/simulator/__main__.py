@@ -1,17 +1,18 @@
-"""One door to the simulator's benchmarks: ``python -m benchmarks.simulator speed|parity|kvcache|headroom|stress``."""
+"""The simulator's benchmarks: ``python -m benchmarks.simulator speed|parity|kvcache|headroom|repair|stress``."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
 
-from benchmarks.simulator import headroom, kvcache, parity, speed, stress
+from benchmarks.simulator import headroom, kvcache, parity, repair, speed, stress
 
 BENCHMARKS: dict[str, Callable[[Sequence[str] | None], int]] = {
     "speed": speed.main,
     "parity": parity.main,
     "kvcache": kvcache.main,
     "headroom": headroom.main,
+    "repair": repair.main,
     "stress": stress.main,
 }
 

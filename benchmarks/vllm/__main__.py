@@ -2,13 +2,14 @@
 
 Prompts go as token ids, so lengths are exact and tokenization costs nothing. Every item passes all arms in a row;
 cells are visited in rounds, so that a slow minute hits all of them. A row whose reuse the backend did not confirm
-counts as declined and is shown as such.
+counts as declined and is shown as such. Each model is measured with the default gates first and then, on another
+server, with open ones; every ratio is of one item on one server.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,9 +18,10 @@ from typing import Any
 
 from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
 from scripts.engines.specs import count_cores, vllm_missing
+from scripts.models.known import MODELS, SMOLLM2
 
-from benchmarks.console import RESULTS, console, exit_code, progress, show_verdicts, write_results
-from benchmarks.corpus import TOKENIZER, CorpusUnavailableError
+from benchmarks.console import RESULTS, console, exit_code, progress, show_verdicts
+from benchmarks.corpus import CorpusUnavailableError
 from benchmarks.discovery.codec import TokenizerCodec
 from benchmarks.documents import DEFAULT_TEXTS
 from benchmarks.targets import Verdict
@@ -27,16 +29,20 @@ from benchmarks.vllm import overhead, own_time, soak
 from benchmarks.vllm.arms import Row, measure
 from benchmarks.vllm.picture import draw
 from benchmarks.vllm.report import (
+    SPEEDUPS,
+    Cell,
     cells_of,
     quality_verdicts,
     recompute_verdicts,
     show_quality,
+    show_settings,
     show_speed,
     speed_verdicts,
 )
-from benchmarks.vllm.servers import CORES, OPEN_GATES, Subject, stock, with_connector
+from benchmarks.vllm.run import GATES, Run
+from benchmarks.vllm.servers import CORES, Subject, stock, with_connector
 from benchmarks.vllm.texts import Texts, read_texts
-from benchmarks.vllm.workload import CASES, SIZES, Workload
+from benchmarks.vllm.workload import CASES, SIZES, Item, Workload
 
 FLOOR_ITEMS = 3
 SOAK_HOST_BYTES = 8 << 30
@@ -44,38 +50,58 @@ SOAK_HOST_BYTES = 8 << 30
 
 def main() -> int:
     arguments = _parse()
-    missing = vllm_missing()
-    if missing is not None:
-        progress(f"nothing measured: {missing}")
-        return 3
-    try:
-        codec = TokenizerCodec(TOKENIZER)
-        texts = read_texts(arguments.texts, codec)
-    except (CorpusUnavailableError, ImportError) as unavailable:
-        progress(f"nothing measured: {unavailable} (make models; --texts FOLDER)")
-        return 3
+    results: dict[tuple[str, str], list[Cell]] = {}
+    verdicts: list[Verdict] = []
+    measured = 0
+    for model in (MODELS[name] for name in arguments.model):
+        missing = vllm_missing(model)
+        if missing is not None:
+            progress(f"{model.title} not measured: {missing}")
+            continue
+        try:
+            codec = TokenizerCodec(model.tokenizer)
+            texts = read_texts(arguments.texts, codec, model.tokenizer)
+        except (CorpusUnavailableError, ImportError) as unavailable:
+            progress(f"nothing measured: {unavailable} (make models; --texts FOLDER)")
+            return 3
+        workload = Workload(texts, codec, arguments.seed, model.first_token)
+        for gates in arguments.gates:
+            run = Run(model, gates, arguments, texts.digest)
+            verdicts += _measure(run, workload, texts, codec, results)
+            measured += 1
+    if len(results) > 1:
+        show_settings(results)
+    return exit_code(verdicts, arguments.enforce) if measured else 3
+
+
+def _measure(
+    run: Run, workload: Workload, texts: Texts, codec: TokenizerCodec, results: dict[tuple[str, str], list[Cell]]
+) -> list[Verdict]:
+    arguments = run.arguments
     if arguments.soak:
-        record, verdicts = _soak(arguments, texts, codec)
+        record, verdicts = _soak(run, texts, codec)
     elif arguments.own_time:
-        record, verdicts = _own_time(arguments, Workload(texts, codec, arguments.seed))
+        record, verdicts = _own_time(run, workload)
     else:
-        record, verdicts = _cells(arguments, Workload(texts, codec, arguments.seed))
+        cells, record, verdicts = _cells(run, workload)
+        results[run.model.name, run.gates] = cells
     show_verdicts(verdicts)
-    record |= {"arguments": {name: str(value) for name, value in vars(arguments).items()}, "texts": texts.digest}
+    record["arguments"] = {name: str(value) for name, value in vars(arguments).items()}
     record["verdicts"] = [verdict.as_record() for verdict in verdicts]
-    path = write_results(arguments.name, record)
+    path = run.write(record)
     progress(f"written: {path.name} in {path.parent.name}/")
-    return exit_code(verdicts, arguments.enforce)
+    return verdicts
 
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.vllm", description=__doc__)
+    parser.add_argument("--model", nargs="+", choices=list(MODELS), default=[SMOLLM2.name], help="default: %(default)s")
     parser.add_argument("--quick", action="store_true", help="only 1K, three items, for CI")
     parser.add_argument("--sizes", nargs="+", choices=list(SIZES), help="prompt sizes (default: all)")
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES), help="default: all")
     parser.add_argument("--n", type=int, help="items per cell (default 9; 3 with --quick)")
     parser.add_argument(
-        "--gates", choices=("open", "default"), default="open", help="open: serve everything that is found"
+        "--gates", nargs="+", choices=GATES, help="open: serve everything that is found (default: default, then open)"
     )
     parser.add_argument("--option", action="append", default=[], metavar="KEY=JSON", help="extra connector option")
     parser.add_argument("--stock", action="store_true", help="no connector: only cold, exact cache and noise floor")
@@ -101,24 +127,42 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--texts", type=Path, default=DEFAULT_TEXTS, help="folder of the real texts")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--enforce", action="store_true", help="fail the run when a target is missed")
-    parser.add_argument("--name", default="vllm", help="name of the files in results/")
+    parser.add_argument("--resume", action="store_true", help="continue an interrupted run of the same settings")
+    parser.add_argument("--name", default="vllm", help="name of the files in results/, before model and gates")
     arguments = parser.parse_args()
     quick = arguments.quick
     arguments.sizes = arguments.sizes or (["1K"] if quick else list(SIZES))
     arguments.n = arguments.n or (3 if quick else 9)
     arguments.overhead_sizes = arguments.overhead_sizes or (["1K"] if quick else ["2K", "4K"])
     arguments.overhead_n = arguments.overhead_n or (3 if quick else 15)
+    alone = arguments.stock or arguments.recompute_everything or arguments.own_time or arguments.soak
+    arguments.gates = arguments.gates or (["open"] if alone else list(GATES))
     if arguments.overhead is None:  # a few items say nothing about percents
         arguments.overhead = not (quick or arguments.stock or arguments.recompute_everything)
     return arguments
 
 
-def _cells(arguments: argparse.Namespace, workload: Workload) -> tuple[dict[str, Any], list[Verdict]]:
-    with _subject(arguments) as subject:
-        rows = _measure_all(arguments, workload, subject)
-        faults = 0 if subject.happenings is None else subject.happenings.faults
-        costs = _overhead(arguments, workload, subject) if arguments.overhead else []
+def _cells(run: Run, workload: Workload) -> tuple[list[Cell], dict[str, Any], list[Verdict]]:
+    arguments = run.arguments
+    rows, faults, costs = run.earlier_rows(), 0, []
+    items = [
+        workload.make(size, case, number)
+        for number in range(arguments.n)
+        for size in arguments.sizes
+        for case in arguments.cases
+    ]
+    done = {(row.size, row.case, row.number) for row in rows}
+    left = [item for item in items if (item.size, item.case, item.number) not in done]
+    if done:
+        progress(f"{run.name}: {len(done)} rows of an earlier run, {len(left)} items left")
+    with_overhead = arguments.overhead and run.gates == arguments.gates[-1]
+    if left or with_overhead:
+        with _subject(run) as subject:
+            _measure_all(run, left, rows, subject)
+            faults = 0 if subject.happenings is None else subject.happenings.faults
+            costs = _overhead(run, workload, subject) if with_overhead else []
     cells = cells_of(rows)
+    progress(f"{run.model.title}, {'no connector' if arguments.stock else f'{run.gates} gates'}:")
     show_speed(cells)
     if arguments.quality:
         show_quality(cells)
@@ -126,20 +170,20 @@ def _cells(arguments: argparse.Namespace, workload: Workload) -> tuple[dict[str,
         for note in row.notes:
             progress(f"{row.size} {row.case} #{row.number}: {note}")
     _warn_of_load(rows)
-    if draw(cells, RESULTS / f"{arguments.name}.png"):
-        progress(f"drawn: {arguments.name}.png in {RESULTS.name}/")
+    if draw(cells, RESULTS / f"{run.name}.png"):
+        progress(f"drawn: {run.name}.png in {RESULTS.name}/")
     verdicts = []
     if arguments.recompute_everything:
         verdicts += recompute_verdicts(cells)
     elif not arguments.stock:
-        verdicts += speed_verdicts(cells)
+        verdicts += speed_verdicts(cells, SPEEDUPS if run.model is SMOLLM2 else {})
         if arguments.quality:
-            verdicts += quality_verdicts(cells, default_gates=arguments.gates == "default")
+            verdicts += quality_verdicts(cells, default_gates=run.gates == "default")
         verdicts.append(Verdict("faults contained by the connector", "==", 0, faults))
     if costs:
         overhead.show(costs)
         verdicts += overhead.verdicts(costs)
-    return {"rows": [row.as_record() for row in rows], "overhead": overhead.as_record(costs)}, verdicts
+    return cells, {"rows": [row.as_record() for row in rows], "overhead": overhead.as_record(costs)}, verdicts
 
 
 def _warn_of_load(rows: Sequence[Row]) -> None:
@@ -149,73 +193,60 @@ def _warn_of_load(rows: Sequence[Row]) -> None:
         progress(f"the machine was shared: median load {load:.1f} on {cores} cores, so do not quote these times")
 
 
-def _measure_all(arguments: argparse.Namespace, workload: Workload, subject: Subject) -> list[Row]:
-    """Results are written after every round, so an interrupted run keeps them."""
-    rows: list[Row] = []
-    with _bar(arguments.n * len(arguments.sizes) * len(arguments.cases)) as step:
-        for number in range(arguments.n):
-            for size in arguments.sizes:
-                for case in arguments.cases:
-                    item = workload.make(size, case, number)
-                    rows.append(measure(item, subject, score=arguments.quality, floor=number < FLOOR_ITEMS))
-                    step(item.name)
-            write_results(arguments.name, {"unfinished": True, "rows": [row.as_record() for row in rows]})
-            progress(f"round {number + 1} of {arguments.n} done")
-    return rows
+def _measure_all(run: Run, items: Sequence[Item], rows: list[Row], subject: Subject) -> None:
+    """Adds to ``rows``; they are written after every item, so an interrupted run keeps them."""
+    with _bar(len(items)) as step:
+        for item in items:
+            rows.append(measure(item, subject, score=run.arguments.quality, floor=item.number < FLOOR_ITEMS))
+            run.write({"unfinished": True, "rows": [row.as_record() for row in rows]})
+            step(item.name)
 
 
-def _overhead(arguments: argparse.Namespace, workload: Workload, subject: Subject) -> list[overhead.Costs]:
+def _overhead(run: Run, workload: Workload, subject: Subject) -> list[overhead.Costs]:
     """Uses the server that was just measured, whose store is filled by now."""
-    with stock() as bare:
+    arguments = run.arguments
+    with stock(run.model) as bare:
         return overhead.Overhead(subject, bare, workload).run(arguments.overhead_sizes, arguments.overhead_n)
 
 
-def _own_time(arguments: argparse.Namespace, workload: Workload) -> tuple[dict[str, Any], list[Verdict]]:
-    events = RESULTS / f"{arguments.name}-own-time-events.jsonl"
+def _own_time(run: Run, workload: Workload) -> tuple[dict[str, Any], list[Verdict]]:
+    arguments = run.arguments
     connector = "benchmarks.vllm.accounted_connector:AccountedConnector"
-    with with_connector(_options(arguments), events, connector) as subject:
-        rows = own_time.run(subject, workload, arguments.overhead_sizes, arguments.overhead_n, events)
+    with with_connector(run.options, run.events, connector, run.model) as subject:
+        rows = own_time.run(subject, workload, arguments.overhead_sizes, arguments.overhead_n, run.events)
     own_time.show(rows)
     return {"own_time": own_time.as_record(rows)}, own_time.verdicts(rows)
 
 
-def _soak(arguments: argparse.Namespace, texts: Texts, codec: TokenizerCodec) -> tuple[dict[str, Any], list[Verdict]]:
-    asked = soak.prompts(texts.questions, codec, arguments.queries, arguments.seed)
-    options = {**OPEN_GATES, "host_bytes": SOAK_HOST_BYTES, **_options(arguments)}
-    with with_connector(options, RESULTS / f"{arguments.name}-soak-events.jsonl") as subject:
-        queries = soak.run(subject, asked, arguments.utilisation)
+def _soak(run: Run, texts: Texts, codec: TokenizerCodec) -> tuple[dict[str, Any], list[Verdict]]:
+    asked = soak.prompts(texts.questions, codec, run.arguments.queries, run.arguments.seed)
+    options = {"host_bytes": SOAK_HOST_BYTES, **run.options}
+    with with_connector(options, run.events, model=run.model) as subject:
+        queries = soak.run(subject, asked, run.arguments.utilisation)
     soak.show(queries)
     return {"soak": soak.as_record(queries)}, soak.verdicts(queries)
 
 
 @contextmanager
-def _subject(arguments: argparse.Namespace) -> Iterator[Subject]:
-    if arguments.stock:
-        with stock() as subject:
+def _subject(run: Run) -> Iterator[Subject]:
+    if run.arguments.stock:
+        with stock(run.model) as subject:
             yield subject
     else:
-        with with_connector(_options(arguments), RESULTS / f"{arguments.name}-events.jsonl") as subject:
+        with with_connector(run.options, run.events, model=run.model) as subject:
             yield subject
-
-
-def _options(arguments: argparse.Namespace) -> dict[str, Any]:
-    options: dict[str, Any] = dict(OPEN_GATES) if arguments.gates == "open" else {}
-    if arguments.recompute_everything:
-        options["recompute_all"] = True
-    return options | dict(_pair(text) for text in arguments.option)
-
-
-def _pair(text: str) -> tuple[str, Any]:
-    key, _, value = text.partition("=")
-    return key, json.loads(value)
 
 
 @contextmanager
 def _bar(total: int) -> Iterator[Callable[[str], None]]:
-    """A bar on a terminal; elsewhere the rounds are logged as lines."""
+    """A bar on a terminal; elsewhere every item is logged as a line."""
     shown = console()
+    if not shown.is_terminal:
+        numbers = itertools.count(1)
+        yield lambda name: progress(f"{name} done, {next(numbers)} of {total}")
+        return
     columns = (*Progress.get_default_columns()[:2], MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=shown, disable=not shown.is_terminal) as bar:
+    with Progress(*columns, console=shown) as bar:
         task = bar.add_task("items", total=total)
         yield lambda name: bar.update(task, advance=1, description=name)
 

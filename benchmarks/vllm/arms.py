@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -59,6 +59,17 @@ class Row:
         """``fate`` and ``scored_fate`` are the names ``sembench roi`` reads."""
         record = asdict(self)
         return record | {"fate": record.pop("result"), "scored_fate": record.pop("scored_result")}
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Row:
+        """A row of an earlier run, read back from its file."""
+        fields = {"result": record["fate"], "scored_result": record["scored_fate"], **record}
+        del fields["fate"], fields["scored_fate"]
+        for name in ("result", "scored_result"):
+            fields[name] = None if fields[name] is None else RequestResult(**fields[name])
+        for name in ("ours_real", "ours_greedy", "exact_real", "cold_real"):
+            fields[name] = None if fields[name] is None else Distance.from_record(fields[name])
+        return cls(**fields)
 
 
 def measure(item: Item, subject: Subject, *, score: bool = True, floor: bool = True) -> Row:

@@ -6,7 +6,7 @@ import http.client
 import itertools
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -29,7 +29,7 @@ class Ask:
     max_tokens: int
     salt: str
     reuse: bool = True
-    capture: bool = False
+    capture: bool | None = False  # None leaves it to the server's policy
     forced: Sequence[int] = ()
 
 
@@ -65,9 +65,12 @@ class Client:
         self._model = model
         self.connector = connector
 
-    def timed(self, ask: Ask) -> Reply:
-        """Stream; the clock runs from sending the encoded body to the first chunk with a token."""
-        request_id, body = self._body(ask, stream=True, logprobs=0)
+    def timed(self, ask: Ask, *, top_logprobs: int = 0) -> Reply:
+        """Stream; the clock runs from sending the encoded body to the first chunk with a token.
+
+        With ``top_logprobs`` the reply has that many of the most likely tokens at every position.
+        """
+        request_id, body = self._body(ask, stream=True, logprobs=top_logprobs)
         started = time.perf_counter()
         first_ms, chunks = 0.0, []
         with self._send("/v1/completions", body) as answer:
@@ -82,8 +85,10 @@ class Client:
         if not first_ms:
             raise RequestFailedError(f"no token received: {json.dumps(chunks)[:500]}")
         usage = next(chunk["usage"] for chunk in reversed(chunks) if chunk.get("usage"))
-        tokens = [token for chunk in chunks for choice in chunk["choices"] for token in choice["logprobs"]["tokens"]]
-        return Reply(request_id, tuple(map(_token_id, tokens)), first_ms, total_ms, _cached(usage))
+        parts = [choice["logprobs"] for chunk in chunks for choice in chunk["choices"]]
+        tokens = tuple(_token_id(token) for part in parts for token in part["tokens"])
+        positions = tuple(position for part in parts for position in _positions(part) if top_logprobs)
+        return Reply(request_id, tokens, first_ms, total_ms, _cached(usage), positions=positions)
 
     def whole(self, ask: Ask, *, scored: bool = False) -> Reply:
         """One body with the connector's provenance and, when ``scored``, the distribution at every position."""
@@ -93,11 +98,7 @@ class Client:
             record = json.loads(answer.read())
         total_ms = _ms_since(started)
         logprobs = record["choices"][0]["logprobs"]
-        positions = tuple(
-            Position({_token_id(name): value for name, value in top.items()}, following)
-            for top, following in zip(logprobs["top_logprobs"], logprobs["token_logprobs"], strict=True)
-            if scored
-        )
+        positions = tuple(_positions(logprobs)) if scored else ()
         tokens = tuple(map(_token_id, logprobs["tokens"]))
         provenance = (record.get("kv_transfer_params") or {}).get("semblend")
         return Reply(request_id, tokens, total_ms, total_ms, _cached(record["usage"]), provenance, positions)
@@ -138,7 +139,8 @@ class Client:
         if ask.forced:
             body["vllm_xargs"] = {"forced_tokens": list(ask.forced)}
         if self.connector:
-            body["kv_transfer_params"] = {"semblend": {"reuse": ask.reuse, "capture": ask.capture}}
+            hints = {"reuse": ask.reuse, "capture": ask.capture}
+            body["kv_transfer_params"] = {"semblend": {key: value for key, value in hints.items() if value is not None}}
         return request_id, json.dumps(body).encode()
 
     def _send(self, path: str, body: bytes) -> http.client.HTTPResponse:
@@ -148,6 +150,11 @@ class Client:
         if answer.status != http.HTTPStatus.OK:
             raise RequestFailedError(f"{path} answered {answer.status}: {answer.read()[:500]!r}")
         return answer
+
+
+def _positions(logprobs: dict[str, Any]) -> Iterator[Position]:
+    for top, following in zip(logprobs["top_logprobs"], logprobs["token_logprobs"], strict=True):
+        yield Position({_token_id(name): value for name, value in top.items()}, following)
 
 
 def _cached(usage: dict[str, Any]) -> int:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from benchmarks.vllm.client import Position
 
@@ -25,6 +26,10 @@ class Distance:
     log_loss: tuple[float, ...]
     top1: float
     uncovered: float
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Distance:
+        return cls(tuple(record["kl"]), tuple(record["log_loss"]), record["top1"], record["uncovered"])
 
     @property
     def mean_kl(self) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from benchmarks.console import show_table
@@ -139,14 +139,44 @@ def show_quality(cells: Sequence[Cell]) -> None:
     show_table("Quality against cold: first 16 positions, real text and the cold answer", columns, table)
 
 
-def speed_verdicts(cells: Sequence[Cell]) -> list[Verdict]:
+def show_settings(results: Mapping[tuple[str, str], Sequence[Cell]]) -> None:
+    """Cells of several models and gates, by ``(model, gates)``, next to each other."""
+    models = dict.fromkeys(model for model, _ in results)
+    settings = list(dict.fromkeys(gates for _, gates in results))
+    table = []
+    for model in models:
+        cells = {gates: {(c.size, c.case): c for c in results.get((model, gates), ())} for gates in settings}
+        for size, case in dict.fromkeys(key for found in cells.values() for key in found):
+            chosen = [cells[gates].get((size, case)) for gates in settings]
+            table.append((f"{model} {size} {case}", *(figure for cell in chosen for figure in _figures(cell))))
+    columns = [
+        f"{gates}: {name}"
+        for gates in settings
+        for name in ("served", "cold / ours", "ours / exact", "KL real", "KL greedy")
+    ]
+    show_table("Gates next to each other: medians of ratios within an item, mean KL to cold", ("cell", *columns), table)
+
+
+def _figures(cell: Cell | None) -> tuple[str | None, ...]:
+    if cell is None:
+        return (None,) * 5
+    return (
+        f"{len(cell.served)}/{len(cell.clean)}",
+        _number(_median(cell.speedups()), "{:.2f}x"),
+        _number(_median(cell.over_exact()), "{:.2f}x"),
+        *(_number(mean_kl(cell.distances(kind)), "{:.4f}") for kind in ("ours_real", "ours_greedy")),
+    )
+
+
+def speed_verdicts(cells: Sequence[Cell], speedups: Mapping[str, float]) -> list[Verdict]:
+    """``speedups``: targets by size. Only the model they were set for has them."""
     by_size = {cell.size: cell for cell in cells if cell.case == SAME_DOCUMENT}
     found = [
         Verdict(f"same document at {size}: cold over ours", ">=", limit, _median(by_size[size].speedups()), "x")
-        for size, limit in SPEEDUPS.items()
+        for size, limit in speedups.items()
         if size in by_size
     ]
-    if "8K" in by_size:
+    if "8K" in by_size and "8K" in speedups:
         found.append(
             Verdict("same document at 8K: ours over exact hit", "<=", 2.5, _median(by_size["8K"].over_exact()))
         )

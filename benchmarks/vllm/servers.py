@@ -12,7 +12,8 @@ from typing import Any
 
 from scripts.engines import specs
 from scripts.engines.server import EngineServer, launch
-from scripts.engines.specs import SERVED_NAME, EngineOptions, vllm_spec
+from scripts.engines.specs import EngineOptions, vllm_spec
+from scripts.models.known import SMOLLM2, KnownModel
 
 from benchmarks.console import RESULTS, progress
 from benchmarks.documents import ROOT
@@ -48,26 +49,36 @@ def stopped(subject: Subject) -> Iterator[None]:
 
 
 @contextmanager
-def stock() -> Iterator[Subject]:
-    with _started(()) as server:
-        yield _warmed(Subject(Client(server.base_url, SERVED_NAME, connector=False), server, None))
+def stock(model: KnownModel = SMOLLM2) -> Iterator[Subject]:
+    with _started(model, ()) as server:
+        yield _warmed(Subject(Client(server.base_url, model.name, connector=False), server, None))
 
 
 @contextmanager
-def with_connector(options: dict[str, Any], events: Path, connector: str = specs.CONNECTOR) -> Iterator[Subject]:
+def with_connector(
+    options: dict[str, Any], events: Path, connector: str = specs.CONNECTOR, model: KnownModel = SMOLLM2
+) -> Iterator[Subject]:
     """``options`` go into the connector's extra configuration; its event stream starts empty."""
     RESULTS.mkdir(exist_ok=True)
     events.unlink(missing_ok=True)
-    with _started(specs.semblend_flags({**options, "events": str(events)}, connector=connector)) as server:
-        client = Client(server.base_url, SERVED_NAME, connector=True)
+    with _started(model, specs.semblend_flags({**options, "events": str(events)}, connector=connector)) as server:
+        client = Client(server.base_url, model.name, connector=True)
         yield _warmed(Subject(client, server, Happenings(events)))
 
 
 @contextmanager
-def _started(extra: tuple[str, ...]) -> Iterator[EngineServer]:
-    options = EngineOptions(cores=CORES, dev_mode=True, extra=(*_FLAGS, *extra), environment={"PYTHONPATH": str(ROOT)})
+def _started(model: KnownModel, extra: tuple[str, ...]) -> Iterator[EngineServer]:
+    options = EngineOptions(
+        model=model,
+        cores=CORES,
+        dev_mode=True,
+        extra=(*_FLAGS, "--max-model-len", str(model.positions), *extra),
+        environment={"PYTHONPATH": str(ROOT)},
+        startup_timeout_s=900.0,
+    )
     with launch(vllm_spec(options)) as server:
-        progress(f"server {'with the connector' if extra else '(stock)'} ready after {server.startup_s:.0f} s")
+        kind = "with the connector" if extra else "(stock)"
+        progress(f"{model.title}: server {kind} ready after {server.startup_s:.0f} s")
         yield server
 
 

@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.corpus import CorpusUnavailableError, load_corpus
+from benchmarks.corpus import TOKENIZER, CorpusUnavailableError, load_corpus
 from benchmarks.discovery.codec import Codec
 
 LONG_SOURCES = frozenset(
@@ -38,8 +38,9 @@ class Texts:
     questions: tuple[Question, ...]
 
 
-def read_texts(folder: Path, codec: Codec) -> Texts:
-    corpus = load_corpus(folder)
+def read_texts(folder: Path, codec: Codec, tokenizer: Path = TOKENIZER) -> Texts:
+    """``codec`` and ``tokenizer`` are of one model."""
+    corpus = load_corpus(folder, tokenizer)
     documents = [d.tokens.tolist() for d in corpus.documents if d.source in LONG_SOURCES]
     unrelated = [d.tokens.tolist() for d in corpus.documents if d.source in UNRELATED_SOURCES]
     return Texts(

@@ -47,13 +47,15 @@ class Item:
 
 
 class Workload:
-    """Makes items by (size, case, number), the same ones for the same seed."""
+    """Makes items by (size, case, number), the same ones for the same seed. ``first_token`` begins every prompt."""
 
-    def __init__(self, texts: Texts, codec: Codec, seed: int) -> None:
+    def __init__(self, texts: Texts, codec: Codec, seed: int, first_token: str | None = None) -> None:
         self._texts = texts
         self._encode: Callable[[str], TokenIds] = lambda text: tuple(codec.encode(text).tolist())
         self._seed = seed
-        self._donor_head, self._new_head = self._encode(DONOR_INSTRUCTION), self._encode(NEW_INSTRUCTION)
+        self._first = self._encode(first_token) if first_token is not None else ()
+        self._donor_head = (*self._first, *self._encode(DONOR_INSTRUCTION))
+        self._new_head = (*self._first, *self._encode(NEW_INSTRUCTION))
         self._donor_tail = self._encode(DONOR_QUESTION)
 
     def make(self, size: str, case: str, number: int) -> Item:
@@ -67,8 +69,9 @@ class Workload:
             raise WorkloadError(f"no unrelated document of {tokens:,} tokens")
         lap, index = divmod(number, len(long_enough))
         document = long_enough[index]
-        start = min(lap * tokens, len(document) - tokens)
-        return document[start : start + tokens]
+        length = tokens - len(self._first)
+        start = min(lap * length, len(document) - length)
+        return (*self._first, *document[start : start + length])
 
     def same_document(self, size: str, number: int, _random: np.random.Generator) -> Item:
         body, reference = self._body(size, number)

@@ -14,6 +14,7 @@ from types import FrameType
 
 from scripts.engines.server import EngineServer, EngineStartError, ServerSpec
 from scripts.engines.specs import MISSING, SERVED_NAME, SPECS, EngineOptions
+from scripts.models.known import MODELS, SMOLLM2
 
 
 def parse(words: Sequence[str]) -> tuple[str, EngineOptions]:
@@ -27,12 +28,14 @@ def parse(words: Sequence[str]) -> tuple[str, EngineOptions]:
         description="Run one engine until Ctrl-C. Options after -- go to the engine.",
     )
     parser.add_argument("engine", choices=sorted(SPECS))
+    parser.add_argument("--model", choices=list(MODELS), default=SMOLLM2.name, help="default: %(default)s")
     parser.add_argument("--port", type=int, help="default: a free one")
     parser.add_argument("--kv-cache-gib", type=int, default=2, help="memory for the KV cache (default: 2)")
     parser.add_argument("--cores", help="bind the compute threads, such as 0 or 0-1")
     parser.add_argument("--dev-mode", action="store_true", help="the engine's development endpoints, such as resets")
     chosen = parser.parse_args(ours)
     options = EngineOptions(
+        model=MODELS[chosen.model],
         port=chosen.port,
         extra=tuple(extra),
         kv_cache_gib=chosen.kv_cache_gib,
@@ -42,13 +45,13 @@ def parse(words: Sequence[str]) -> tuple[str, EngineOptions]:
     return str(chosen.engine), options
 
 
-def serve(spec: ServerSpec) -> int:
+def serve(spec: ServerSpec, model: str = SERVED_NAME) -> int:
     """Start, announce, wait; 0 when asked to end, 1 when the engine failed or ended by itself."""
     try:
         with EngineServer(spec) as server:
             print(f"[serve] starting {spec.name}, log in {server.log_path}", flush=True)
             server.wait_healthy()
-            print(f"[serve] {server.base_url}/v1 serves {SERVED_NAME} after {server.startup_s:.0f} s", flush=True)
+            print(f"[serve] {server.base_url}/v1 serves {model} after {server.startup_s:.0f} s", flush=True)
             print("[serve] Ctrl-C ends it", flush=True)
             while server.is_running:
                 time.sleep(0.5)
@@ -68,12 +71,12 @@ def _interrupt(_signal: int, _frame: FrameType | None) -> None:
 
 def main(words: Sequence[str] | None = None) -> int:
     engine, options = parse(sys.argv[1:] if words is None else words)
-    missing = MISSING[engine]()
+    missing = MISSING[engine](options.model)
     if missing is not None:
         print(f"[serve] {missing}", file=sys.stderr)
         return 3
     signal.signal(signal.SIGTERM, _interrupt)
-    return serve(SPECS[engine](options))
+    return serve(SPECS[engine](options), options.model.name)
 
 
 if __name__ == "__main__":

@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from scripts.engines import sglang, vllm
 from scripts.engines.ports import free_port
 from scripts.engines.server import PORT, ServerSpec
+from scripts.models.known import SMOLLM2, KnownModel
 from scripts.private_venv import ROOT, python_of
-from scripts.smollm2 import MODEL, TOKENIZER_FILES, WEIGHT_FILES
 
-SERVED_NAME = "smollm2"
+from semblend.integration.vllm import flags
+
+SERVED_NAME = SMOLLM2.name  # of servers whose options name no other model
 # Asked not to compile, the engines still have torch compile a helper or two at their first request, for half a minute.
 EAGER = {"TORCH_COMPILE_DISABLE": "1"}
-CONNECTOR = "semblend.integration.vllm.connector_v1:SemBlendConnectorV1"
+CONNECTOR = flags.CONNECTOR
+semblend_flags = flags.serve_flags
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +26,7 @@ class EngineOptions:
     """What callers choose. ``cores`` (``"0"``, ``"0-1"``) binds the compute threads, for engines side by side;
     ``threads`` is their number when they are to be bound to none."""
 
-    model: Path = MODEL
+    model: KnownModel = SMOLLM2
     port: int | None = None
     extra: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -55,7 +57,7 @@ def vllm_spec(options: EngineOptions | None = None) -> ServerSpec:
         environment |= {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": str(chosen.threads)}
     command = (
         *(str(python_of(vllm.RECIPE)), "-P", "-m", "vllm.entrypoints.openai.api_server"),
-        *("--model", str(chosen.model), "--served-model-name", SERVED_NAME, "--enforce-eager"),
+        *("--model", str(chosen.model.folder), "--served-model-name", chosen.model.name, "--enforce-eager"),
         *("--host", "127.0.0.1", "--port", PORT),
         *chosen.extra,
     )
@@ -66,25 +68,6 @@ def vllm_spec(options: EngineOptions | None = None) -> ServerSpec:
         port=chosen.port,
         startup_timeout_s=chosen.startup_timeout_s,
     )
-
-
-def semblend_flags(
-    options: Mapping[str, object] | None = None, *, worker: bool = True, connector: str = CONNECTOR
-) -> tuple[str, ...]:
-    """The flags that put SemBlend into vLLM; ``options`` is ``kv_connector_extra_config``.
-
-    ``connector`` (``module:Class``) may name a subclass, such as one that is broken on purpose.
-    """
-    module, _, name = connector.partition(":")
-    transfer = {
-        "kv_connector": name,
-        "kv_connector_module_path": module,
-        "kv_role": "kv_both",
-        "kv_load_failure_policy": "recompute",
-        "kv_connector_extra_config": dict(options or {}),
-    }
-    flags = ("--kv-transfer-config", json.dumps(transfer))
-    return (*flags, "--worker-cls", "semblend.integration.vllm.worker.SemBlendWorker") if worker else flags
 
 
 def sglang_spec(options: EngineOptions | None = None, *, semblend: Mapping[str, object] | None = None) -> ServerSpec:
@@ -108,7 +91,7 @@ def sglang_spec(options: EngineOptions | None = None, *, semblend: Mapping[str, 
         launcher = ("semblend.integration.sglang.launch", "--semblend-options", json.dumps(dict(semblend)))
     command = (
         *(str(python_of(sglang.RECIPE)), "-P", "-m", *launcher),
-        *("--model-path", str(chosen.model), "--served-model-name", SERVED_NAME, "--dtype", "float32"),
+        *("--model-path", str(chosen.model.folder), "--served-model-name", chosen.model.name, "--dtype", "float32"),
         *("--device", "cpu", "--attention-backend", "torch_native", "--sampling-backend", "pytorch"),
         *("--cuda-graph-backend-decode=disabled", "--cuda-graph-backend-prefill=disabled"),
         *("--mem-fraction-static", "0.3", "--chunked-prefill-size", "8192"),
@@ -125,22 +108,18 @@ def sglang_spec(options: EngineOptions | None = None, *, semblend: Mapping[str, 
     )
 
 
-def sglang_missing() -> str | None:
+def sglang_missing(model: KnownModel = SMOLLM2) -> str | None:
     """Why the engine cannot be started here, and what to do about it; ``None`` when it can."""
     if not sglang.VENV.is_installed():
         return "no SGLang in .engines/sglang; run: make engine-sglang"
-    if not all((MODEL / name).is_file() for name in (*TOKENIZER_FILES, *WEIGHT_FILES)):
-        return "no SmolLM2 checkpoint in .engines/models; run: make engine-sglang"
-    return None
+    return model.missing()
 
 
-def vllm_missing() -> str | None:
+def vllm_missing(model: KnownModel = SMOLLM2) -> str | None:
     """Why the engine cannot be started here, and what to do about it; ``None`` when it can."""
     if not vllm.VENV.is_installed():
         return "no vLLM in .engines/vllm; run: make engine-vllm"
-    if not all((MODEL / name).is_file() for name in (*TOKENIZER_FILES, *WEIGHT_FILES)):
-        return "no SmolLM2 checkpoint in .engines/models; run: make engine-vllm"
-    return None
+    return model.missing()
 
 
 def count_cores(cores: str) -> int:
@@ -153,4 +132,4 @@ def count_cores(cores: str) -> int:
 
 
 SPECS: Mapping[str, Callable[[EngineOptions], ServerSpec]] = {"vllm": vllm_spec, "sglang": sglang_spec}
-MISSING: Mapping[str, Callable[[], str | None]] = {"vllm": vllm_missing, "sglang": sglang_missing}
+MISSING: Mapping[str, Callable[[KnownModel], str | None]] = {"vllm": vllm_missing, "sglang": sglang_missing}

@@ -87,6 +87,7 @@ def take_requests(trace: BlockTrace, requests: npt.NDArray[np.int64], name: str)
         session=trace.session[requests],
         tenant=trace.tenant[requests],
         output_tokens=trace.output_tokens[requests],
+        finish=trace.finish[requests],
         observed_ttft_ms=trace.observed_ttft_ms[requests],
         observed_prefill_tokens=trace.observed_prefill_tokens[requests],
         observed_hit_tokens=trace.observed_hit_tokens[requests],

@@ -8,6 +8,7 @@ from semantic_kv.cache.reference import ReferenceReplay
 from semantic_kv.cache.replay import CompiledReplay
 from semantic_kv.cache.result import CacheModel, Replay, Unit
 from semantic_kv.cache.spec import Options, cache_spec
+from semantic_kv.policy.reuse import Reuse
 from sembase.trace.columns import BlockTrace
 
 
@@ -21,14 +22,18 @@ def simulate(
     unit: Unit = "blocks",
     options: Options | None = None,
     seed: int = 0,
+    reuse: Reuse | None = None,
     reference: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> Replay:
     """Serve the requests in order. `options` are those of the policies, as {"admit": {...}, "evict": {...}}.
 
+    ``reuse`` is what requests may reuse beyond their prefix (`policy.reuse`); by default nothing.
     A policy without compiled hooks runs in the plain-Python simulator, as does any policy with `reference`.
     """
-    spec = cache_spec(capacity=capacity, admit=admit, evict=evict, model=model, unit=unit, options=options, seed=seed)
+    spec = cache_spec(
+        capacity=capacity, admit=admit, evict=evict, model=model, unit=unit, options=options, seed=seed, reuse=reuse
+    )
     if reference or spec.evict.hooks is None or spec.admit.hooks is None:
         return ReferenceReplay(spec, trace).run(progress)
     replay = CompiledReplay(spec)

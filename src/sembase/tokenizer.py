@@ -46,7 +46,11 @@ class Tokenized:
         return np.flatnonzero((self.starts < end) & (self.ends > start)) if start < end else np.empty(0, np.int64)
 
 
-class Tokenizer(Protocol):
+class TokenCounter(Protocol):
+    def count(self, text: str) -> int: ...
+
+
+class Tokenizer(TokenCounter, Protocol):
     @property
     def name(self) -> str:
         """What results say: never a path of this machine."""
@@ -61,8 +65,6 @@ class Tokenizer(Protocol):
     def encode(self, text: str) -> Tokenized: ...
 
     def ids(self, text: str) -> NDArray[np.int32]: ...
-
-    def count(self, text: str) -> int: ...
 
 
 class _HashedIds(dict[str, int]):
@@ -134,6 +136,23 @@ class FileTokenizer:
 
     def count(self, text: str) -> int:
         return len(self._tokenizer.encode(text, add_special_tokens=False).ids)
+
+
+class RecentCounts:
+    """Token counts of the last texts, by their hash: in a log of conversations each text returns with every turn."""
+
+    def __init__(self, counter: TokenCounter, *, max_texts: int = 1 << 16) -> None:
+        self._counter = counter
+        self._max_texts = max_texts
+        self._counts: dict[bytes, int] = {}
+
+    def count(self, text: str) -> int:
+        key = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        known = self._counts.pop(key, None)
+        counted = self._counts[key] = self._counter.count(text) if known is None else known
+        if len(self._counts) > self._max_texts:
+            del self._counts[next(iter(self._counts))]
+        return counted
 
 
 def read_tokenizer(content: bytes, file: Path, extra: str) -> Any:

@@ -118,6 +118,12 @@ class Settings:
         return read_settings(cls, environment=source)
 
 
+def as_environment(**values: str) -> dict[str, str]:
+    """Variables that give these settings these values, for a process that is started from here."""
+    variables = {row.name: row.variable for row in rows_of(Settings)}
+    return {variables[name]: value for name, value in values.items()}
+
+
 def _warn_of_unknown(source: Mapping[str, str]) -> None:
     rows = rows_of(Settings)
     known = {variable for row in rows for variable in row.variables()}

@@ -125,6 +125,12 @@ class ProxySettings(ServerSettings):
     redact_text: bool = setting(
         True, flag, "leave prompt text out of traces; keyed digests remain", variable="SEMANTICKV_REDACT_TEXT"
     )
+    tokenizer: Path | None = setting(
+        None,
+        optional(path),
+        "tokenizer.json of the served model, or its folder, for token counts and digests; without it a word rule "
+        "counts, which belongs to no model",
+    )
     proxy_timeout_seconds: float = setting(
         600.0,
         seconds,

@@ -15,7 +15,9 @@ from tests.conformance.drivers import DRIVERS, open_driver
 
 
 def pytest_sessionfinish() -> None:
-    """The server that drivers share ends with the session, unless its own tests have ended it."""
+    """The servers that drivers share end with the session, unless their own tests have ended them."""
+    if (vllm := sys.modules.get("tests.conformance.vllm_server")) is not None:
+        vllm.stop_servers()
     if (module := sys.modules.get("tests.engines.sglang.running")) is not None:
         module.stop_shared()
 

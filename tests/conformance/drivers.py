@@ -12,6 +12,11 @@ from tests.conformance.adapter import Driver
 DRIVERS: Final = (
     "vllm_look_up",
     pytest.param("vllm_scheduler", marks=pytest.mark.engine),
+    pytest.param("vllm_server", marks=[pytest.mark.engine, pytest.mark.slow]),
+    *(
+        pytest.param(name, marks=[pytest.mark.engine, pytest.mark.slow, pytest.mark.more_models])
+        for name in ("vllm_server_qwen", "vllm_server_gemma")
+    ),
     "sglang_tracker",
     pytest.param("sglang_server", marks=[pytest.mark.engine, pytest.mark.slow]),
     "trtllm_discovery",
@@ -33,6 +38,8 @@ def open_driver(name: str, folder: Path, **options: Any) -> Driver | str:
             from tests.conformance.vllm_scheduler import VllmScheduler
 
             return VllmScheduler(folder, **options)
+        case "vllm_server" | "vllm_server_qwen" | "vllm_server_gemma":
+            return _open_vllm_server(name, options)
         case "sglang_tracker":
             from tests.conformance.sglang_tracker import SglangTracker
 
@@ -58,3 +65,19 @@ def open_driver(name: str, folder: Path, **options: Any) -> Driver | str:
 
             return DynamoProvider(**options)
     raise ValueError(name)
+
+
+def _open_vllm_server(name: str, options: dict[str, Any]) -> Driver | str:
+    from scripts.engines.specs import vllm_missing
+    from scripts.models.known import GEMMA, QWEN_CODER, SMOLLM2
+
+    model = {"vllm_server_qwen": QWEN_CODER, "vllm_server_gemma": GEMMA}.get(name, SMOLLM2)
+    if find_spec("vllm") is not None:
+        return "run with the development environment"
+    if (why := vllm_missing(model)) is not None:
+        return why
+    if options:
+        return "a server of its own for one option is too dear; the look-up and the scheduler are asked"
+    from tests.conformance.vllm_server import VllmServer
+
+    return VllmServer(name, model)

@@ -79,7 +79,7 @@ def test_a_mock_trace_is_collected_and_replayed(tmp_path: Path) -> None:
 
 def test_a_trace_is_replayed_with_a_model_fitted_to_it(tmp_path: Path) -> None:
     trace = str(ROOT / "examples" / "traces" / "rag_serving_trace.jsonl")
-    words = ["--trace", trace, "--calibrate-from-trace", "--cache-token-budget", "50000", "--policies", "lru"]
+    words = ["--trace", trace, "--calibrate-from-trace", "--cache-token-budget", "1500", "--policies", "lru"]
     replayed = run_script(tmp_path, "replay_trace.py", *words)
     assert replayed.returncode == 0, replayed.stderr
     (folder,) = (tmp_path / "outputs" / "traces").glob("*_trace_replay")

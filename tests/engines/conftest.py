@@ -18,31 +18,29 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.engines.vllm.connector.kinds import KINDS
 
-# On a slow day not all of it may be begun (see tests/conftest.py): what matters most comes first, then what is brief;
-# late comes what costs minutes for a few tests, the crowd first of it.
-SOON, BRIEF, USUAL, LATE = range(4)
+# What matters most comes first. Then what takes minutes, so that both workers have something to do until the end. On a
+# slow day not all of it may be begun (see tests/conftest.py): last comes what is brief and shows the least.
+SOON, LONG, USUAL, LATE = range(4)
 WHEN = {
     **dict.fromkeys(("vllm main", "vllm faulty", "sglang"), SOON),
     **dict.fromkeys(
         (
-            "tests/engines/dynamo/test_dynamo_router.py",
-            "tests/engines/dynamo/test_nats_events.py",
-            "tests/engines/sglang/test_sglang_surface.py",
-            "tests/engines/vllm/test_stats.py",
-            "tests/engines/vllm/test_stubs.py",
-            "tests/engines/vllm/test_support.py",
+            "vllm crowded",
+            "tests/engines/sglang/test_sglang_tree.py",
+            "tests/engines/sglang/test_sglang_hicache.py",
+            "tests/engines/sglang/test_sglang_edges.py",
+            "tests/engines/vllm/connector/test_guard_real.py",
+            "tests/engines/gpusim/test_gpusim.py",
+            "tests/engines/model_matrix/test_model_matrix.py",
         ),
-        BRIEF,
+        LONG,
     ),
-    **dict.fromkeys(
-        ("vllm crowded", "vllm small", "vllm suggesting", "vllm disabled", "vllm fragments", "vllm segments"), LATE
-    ),
+    **dict.fromkeys(("vllm small", "vllm suggesting", "vllm disabled", "vllm fragments", "vllm segments"), LATE),
 }
 STOCK_VLLM = {"test_server", "test_vllm_proxied"}
 SHARED_SGLANG = {
     "test_sglang_blending",
     "test_sglang_donor_events",
-    "test_sglang_edges",
     "test_sglang_fidelity",
     "test_sglang_proxied",
     "test_conformance",
@@ -66,10 +64,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def server_of(nodeid: str) -> str:
     """Which server a test talks to, by its id; tests of a file that starts one of its own share that."""
     file = Path(nodeid.partition("::")[0])
+    if driver := re.search(r"vllm_server\w*", nodeid):
+        return driver.group()
     if file.stem in SHARED_SGLANG:
         return "sglang"
     if file.stem in STOCK_VLLM:
         return "vllm"
-    chosen = re.search(r"\[(.*)\]$", nodeid)
+    chosen = re.search(r"\[(.*)\]$", nodeid) if file.parent.name == "connector" else None
     kinds = KINDS.keys() & (chosen.group(1).split("-") if chosen else ())
     return f"vllm {kinds.pop()}" if kinds else str(file)

@@ -10,6 +10,7 @@ class ForwardContext:
     no_compile_layers: dict[str, Any]
     attn_metadata: Any
     slot_mapping: Any
+    cudagraph_runtime_mode: CUDAGraphMode
 
 def get_forward_context() -> ForwardContext: ...
 def is_forward_context_available() -> bool: ...

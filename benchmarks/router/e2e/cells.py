@@ -22,14 +22,14 @@ import numpy as np
 from scripts.engines.ports import free_port, is_free
 from scripts.engines.server import EngineServer, ServerSpec, launch, launch_all
 from scripts.engines.specs import SERVED_NAME, EngineOptions, semblend_flags, vllm_spec
-from scripts.smollm2 import MODEL
+from scripts.models.known import SMOLLM2
 
 from benchmarks.console import progress
 from benchmarks.documents import ROOT
 from sembase.latency import CALIBRATION_SCHEMA, LatencyModel
 
 BLOCK_TOKENS = 128
-BYTES_PER_TOKEN = 30 * 2 * 3 * 64 * 2  # SmolLM2-135M in bfloat16
+BYTES_PER_TOKEN = SMOLLM2.kv_bytes_per_token()
 OUTPUT_TOKENS = 8
 RESET = "/reset_prefix_cache?reset_external=true"
 RESET_PATIENCE_S = 30.0
@@ -195,7 +195,7 @@ def routing(
             "--tell-shared-evidence",
             "true",
         ),
-        *("--replicas", ",".join(replica.as_flag for replica in replicas), "--tokenizer", str(MODEL)),
+        *("--replicas", ",".join(replica.as_flag for replica in replicas), "--tokenizer", str(SMOLLM2.folder)),
         *("--block-tokens", str(BLOCK_TOKENS), "--donors-key-file", str(key_file), "--log-level", "warning"),
         *("--latency-model", str(calibration)),
         *("--routing-output-dir", str(folder / "routing" / policy)),

@@ -22,8 +22,8 @@ from pathlib import Path
 from scripts.engines import dynamo
 from scripts.engines.ports import free_port
 from scripts.engines.server import PORT, ServerSpec
+from scripts.models.known import SMOLLM2
 from scripts.private_venv import clean_environment, python_of
-from scripts.smollm2 import MODEL as TOKENIZER_FOLDER
 
 MODEL = "mock"
 BLOCK_TOKENS = 64
@@ -75,8 +75,8 @@ class Fleet:
 def missing() -> str | None:
     if not dynamo.is_installed():
         return "no Dynamo in .engines/dynamo; run: python -m scripts.engines.dynamo"
-    if not (TOKENIZER_FOLDER / "tokenizer.json").is_file():
-        return "no tokenizer in .engines/models; run: python -m scripts.smollm2"
+    if not SMOLLM2.tokenizer.is_file():
+        return "no tokenizer in .engines/models; run: make models"
     return None
 
 
@@ -106,7 +106,7 @@ def kv_fleet(options: MockerOptions, more: tuple[str, ...] = ()) -> Fleet:
 
 def _mocker(options: MockerOptions, room: str, more: tuple[str, ...]) -> Child:
     command = (
-        *(str(python_of(dynamo.RECIPE)), "-m", "dynamo.mocker", "--model-path", str(TOKENIZER_FOLDER)),
+        *(str(python_of(dynamo.RECIPE)), "-m", "dynamo.mocker", "--model-path", str(SMOLLM2.folder)),
         *("--model-name", MODEL, "--num-workers", "1", "--engine-type", options.engine),
         *("--block-size", str(BLOCK_TOKENS), "--num-gpu-blocks-override", str(options.blocks)),
         *("--speedup-ratio", str(options.speedup), *_PLANES, *more),

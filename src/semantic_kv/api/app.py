@@ -29,7 +29,8 @@ from semantic_kv.api.settings import ServiceSettings
 from semantic_kv.policy.registry import ADMISSION, EVICTION
 from sembase.errors import ContractError
 from sembase.labels import LABELS
-from sembase.segment import Message, record_from_messages
+from sembase.segment import Message
+from sembase.trace.from_prompt import record_from_messages
 from semblend import __version__
 
 _DESCRIPTION: Final = (

@@ -62,10 +62,10 @@ def lean_part(function: Part, copies: dict[Part, Part]) -> Part:
     return copies[function]
 
 
-def compiled_part(function: Part) -> Part:
+def compiled_part(function: Part, *, inline: bool = True) -> Part:
     if not _IS_COMPILING:
         return function
-    lean: Part = numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, forceinline=True, **_FLAGS)(function)
+    lean: Part = numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, forceinline=inline, **_FLAGS)(function)
     return lean
 
 

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from semantic_kv.cache.result import Replay
+from semantic_kv.cache.blend_reference import ReferenceBlend
+from semantic_kv.cache.result import BlendTotals, Replay
 from semantic_kv.cache.spec import CacheSpec
 from semantic_kv.cache.timeline import Timeline
 from sembase.labels import LABELS
@@ -28,9 +29,11 @@ class ReferenceCache:
         self.label = trace.node_label
         self.request = 0
         self.now_ms = 0.0
+        self.session = self.finish = self.output_tokens = -1
         self.used = 0
         self.capacity = spec.capacity
-        self.pins: set[int] = set()
+        self.pins: set[int] = set()  # blocks of the request being served
+        self.holds: Counter[int] = Counter()  # blocks that repairs hold
         self._by_tokens = spec.unit == "tokens"
         self._children: dict[int, set[int]] = {}
 
@@ -41,10 +44,10 @@ class ReferenceCache:
         return node in self._children and not self._children[node]
 
     def is_pinned(self, node: int) -> bool:
-        return node in self.pins
+        return node in self.pins or self.holds[node] > 0
 
     def is_evictable(self, node: int) -> bool:
-        return self.is_leaf(node) and node not in self.pins
+        return self.is_leaf(node) and not self.is_pinned(node)
 
     def evictable(self) -> Iterator[int]:
         return (node for node in self._children if self.is_evictable(node))
@@ -59,7 +62,6 @@ class ReferenceCache:
     def insert(self, node: int) -> None:
         self._children[node] = set()
         self.used += self.size_of(node)
-        self.pins.add(node)
         if self.parent[node] >= 0:
             self._children[int(self.parent[node])].add(node)
 
@@ -82,6 +84,7 @@ class ReferenceReplay:
         self.evict = spec.evict.reference(spec.setting(spec.evict_options, nodes), self.cache)
         self.admit = spec.admit.reference(spec.setting(spec.admit_options, nodes), self.cache)
         self.journal: list[int] = []
+        self.blend = ReferenceBlend(spec.reuse, self.trace, _Blocks(self)) if spec.reuse.mode else None
         self._admitted = self._refused = self._evicted = 0
         self._labels = {kind: Counter[int]() for kind in ("references", "hits", "evictions")}
 
@@ -90,31 +93,46 @@ class ReferenceReplay:
         timeline.expect(trace.request_count)
         hit_blocks = np.zeros(trace.request_count, np.int32)
         hit_tokens = np.zeros(trace.request_count, np.int32)
+        reused_tokens = np.zeros(trace.request_count, np.int32)
         began = time.perf_counter()
         for request in range(trace.request_count):
             row = [int(node) for node in trace.nodes[trace.offsets[request] : trace.offsets[request + 1]]]
-            hits = self._serve(request, row)
+            hits, reused_tokens[request] = self._serve(request, row)
             hit_blocks[request] = len(hits)
             hit_tokens[request] = sum(int(self.cache.tokens[node]) for node in hits)
             if (request + 1) % timeline.stride == 0:
                 timeline.add(request + 1, self.cache.used, self.evict.weights())
             if progress is not None:
                 progress(1)
-        return self._result(hit_blocks, hit_tokens, timeline, time.perf_counter() - began)
+        return self._result(hit_blocks, hit_tokens, reused_tokens, timeline, time.perf_counter() - began)
 
-    def _serve(self, request: int, row: list[int]) -> list[int]:
+    def _serve(self, request: int, row: list[int]) -> tuple[list[int], int]:
         self.cache.request = request
         self.cache.now_ms = float(self.trace.arrival_ms[request])
+        self.cache.session = int(self.trace.session[request])
+        self.cache.finish = int(self.trace.finish[request])
+        self.cache.output_tokens = int(self.trace.output_tokens[request])
+        if self.blend is not None:
+            self.blend.arrived(row, self.cache.now_ms)
         hits = self._look_up(row)
-        self._take_in(row)
+        reused = 0 if self.blend is None else self.blend.plan(row, len(hits))
+        private: int | None = 0
+        if reused:
+            private = self._take_private(row[len(hits) :])
+        else:
+            self._take_in(row)
+        if self.blend is not None:
+            known = (self.cache.finish + 1, self.cache.output_tokens, self.cache.now_ms)
+            self.blend.served(row, len(hits), reused, private, *known)
         for node in reversed(row):
             self._labels["references"][int(self.cache.label[node])] += 1
             if node in self.cache.pins:
                 self.cache.pins.remove(node)
-                self.evict.on_release(node)
+                if not self.cache.is_pinned(node):
+                    self.evict.on_release(node)
         self.evict.after_request()
         self.admit.after_request()
-        return hits
+        return hits, reused
 
     def _look_up(self, row: list[int]) -> list[int]:
         hits = []
@@ -125,8 +143,9 @@ class ReferenceReplay:
                 continue
             hits.append(node)
             self._labels["hits"][int(self.cache.label[node])] += 1
-            if node not in self.cache.pins:
-                self.cache.pins.add(node)
+            is_free = not self.cache.is_pinned(node)
+            self.cache.pins.add(node)
+            if is_free:
                 self.evict.on_hit(node)
                 self.admit.on_hit(node)
         return hits
@@ -150,7 +169,7 @@ class ReferenceReplay:
         room = self.cache.capacity - self.cache.size_of(node)
         if room < 0:
             return False
-        victim = self.evict.victim(node) if self.cache.used > room else -1
+        victim = self._victim(node, room)
         if victim < 0 and self.cache.used > room:
             return False
         victim_worth = self.evict.worth(victim) if victim >= 0 else 0.0
@@ -160,9 +179,39 @@ class ReferenceReplay:
             if victim < 0:
                 return False
             self._expel(victim)
-            victim = self.evict.victim(node) if self.cache.used > room else -1
+            victim = self._victim(node, room)
         self.cache.insert(node)
+        self.cache.pins.add(node)
         return True
+
+    def _victim(self, incoming: int, room: int) -> int:
+        """What leaves next, -1 if nothing has to or nothing can. Repairs give their blocks back before that."""
+        victim = self.evict.victim(incoming) if self.cache.used > room else -1
+        if victim < 0 and self.cache.used > room and self.blend is not None and self.blend.stop():
+            return self._victim(incoming, room)
+        return victim
+
+    def _take_private(self, missed: list[int]) -> int | None:
+        """The size of a blended request's own blocks, None if there is no room for all of them."""
+        private: int | None = 0
+        taken = 0
+        for node in missed:
+            self.evict.on_miss(node)
+            self.admit.on_miss(node)
+            self._refused += 1
+            room = self.cache.capacity - self.cache.size_of(node)
+            while private is not None and self.cache.used > room:
+                victim = self._victim(node, room)
+                if victim >= 0:
+                    self._expel(victim)
+                elif self.cache.used > room:
+                    private = None
+            if private is not None:
+                self.cache.used += self.cache.size_of(node)
+                taken = private = private + self.cache.size_of(node)
+        if private is None:
+            self.cache.used -= taken
+        return private
 
     def _expel(self, node: int) -> None:
         self.cache.remove(node)
@@ -173,7 +222,12 @@ class ReferenceReplay:
         self.admit.on_evict(node)
 
     def _result(
-        self, hit_blocks: NDArray[np.int32], hit_tokens: NDArray[np.int32], timeline: Timeline, seconds: float
+        self,
+        hit_blocks: NDArray[np.int32],
+        hit_tokens: NDArray[np.int32],
+        reused_tokens: NDArray[np.int32],
+        timeline: Timeline,
+        seconds: float,
     ) -> Replay:
         return Replay(
             trace=self.trace.name,
@@ -191,6 +245,8 @@ class ReferenceReplay:
             evicted=self._evicted,
             per_request_hit_blocks=hit_blocks,
             per_request_hit_tokens=hit_tokens,
+            per_request_reused_tokens=reused_tokens,
+            blended=BlendTotals() if self.blend is None else self.blend.totals(),
             references_by_label=self._by_label("references"),
             hits_by_label=self._by_label("hits"),
             evictions_by_label=self._by_label("evictions"),
@@ -201,3 +257,47 @@ class ReferenceReplay:
 
     def _by_label(self, kind: str) -> NDArray[np.int64]:
         return np.array([self._labels[kind][label] for label in range(len(LABELS))], np.int64)
+
+
+class _Blocks:
+    """The cache as repairs use it."""
+
+    def __init__(self, replay: ReferenceReplay) -> None:
+        self._replay = replay
+        self.capacity = replay.cache.capacity
+
+    @property
+    def used(self) -> int:
+        return self._replay.cache.used
+
+    @used.setter
+    def used(self, used: int) -> None:
+        self._replay.cache.used = used
+
+    def size_of(self, node: int) -> int:
+        return self._replay.cache.size_of(node)
+
+    def hold(self, node: int) -> None:
+        self._replay.cache.holds[node] += 1
+
+    def let_go(self, node: int) -> None:
+        self._replay.cache.holds[node] -= 1
+        if not self._replay.cache.is_pinned(node):
+            self._replay.evict.on_release(node)
+
+    def publish(self, node: int) -> None:
+        """A private block becomes an exact one, which the repair holds."""
+        replay = self._replay
+        if not replay.cache.is_resident(node):
+            replay.cache.insert(node)
+            replay.cache.holds[node] += 1
+            replay.journal.append(node)
+            replay.evict.on_admit(node)
+            if replay.blend is not None:
+                replay.blend.published += 1
+            return
+        is_free = not replay.cache.is_pinned(node)
+        replay.cache.holds[node] += 1
+        if is_free:
+            replay.evict.on_hit(node)
+            replay.admit.on_hit(node)

@@ -14,6 +14,17 @@ CACHE_MODELS: Final[tuple[CacheModel, ...]] = ("prefix_tree", "block_set")
 UNITS: Final[tuple[Unit, ...]] = ("blocks", "tokens")
 
 
+@dataclass(frozen=True, slots=True)
+class BlendTotals:
+    """Reuse beyond the prefix and its repair. ``repair_ms`` is modelled engine time, unfinished blocks included."""
+
+    requests: int = 0
+    reused_tokens: int = 0
+    repaired_tokens: int = 0
+    published_blocks: int = 0
+    repair_ms: float = 0.0
+
+
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Replay:
     """Counts, so that every rate can name its numerator and denominator. Labels are indexes into `LABELS`."""
@@ -38,6 +49,8 @@ class Replay:
     evictions_by_label: NDArray[np.int64]
     used_over_time: NDArray[np.int64]  # rows (requests served, capacity in use), at most 512
     weights_over_time: NDArray[np.float64] | None  # one row a row of `used_over_time`, one column a label
+    per_request_reused_tokens: NDArray[np.int32]  # beyond the exact prefix, from donors
+    blended: BlendTotals
     seconds: float  # serving the requests only, without loading and compiling
 
     @property

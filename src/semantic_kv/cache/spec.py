@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from semantic_kv.cache.result import CACHE_MODELS, UNITS, CacheModel, Unit
 from semantic_kv.policy.interface import AdmissionPolicy, EvictionPolicy, Setting
 from semantic_kv.policy.registry import admission, eviction, merged_options
+from semantic_kv.policy.reuse import REUSE, Reuse
 from sembase.errors import ConfigurationError
 from sembase.trace.columns import BlockTrace
 
@@ -24,6 +25,7 @@ class CacheSpec:
     admit_options: Mapping[str, float]
     evict_options: Mapping[str, float]
     seed: int
+    reuse: Reuse = field(default_factory=Reuse)
 
     def setting(self, options: Mapping[str, float], node_count: int) -> Setting:
         return Setting(
@@ -55,6 +57,7 @@ def cache_spec(
     unit: Unit = "blocks",
     options: Options | None = None,
     seed: int = 0,
+    reuse: Reuse | None = None,
 ) -> CacheSpec:
     """Checks the names and numbers a user gives; every error about them is raised here."""
     if capacity < 0:
@@ -63,6 +66,10 @@ def cache_spec(
         raise ConfigurationError(f"model must be one of {', '.join(CACHE_MODELS)}, got '{model}'")
     if unit not in UNITS:
         raise ConfigurationError(f"unit must be one of {', '.join(UNITS)}, got '{unit}'")
+    if reuse is not None and reuse.name not in REUSE:
+        raise ConfigurationError(f"reuse must be one of {', '.join(REUSE)}, got '{reuse.name}'")
+    if reuse is not None and reuse.name != "prefix" and model != "prefix_tree":
+        raise ConfigurationError(f"reuse '{reuse.name}' needs model='prefix_tree': a block set hits at any position")
     unknown = sorted(set(options or {}) - {"admit", "evict"})
     if unknown:
         raise ConfigurationError(f"options are given under 'admit' and 'evict', not under {', '.join(unknown)}")
@@ -77,4 +84,5 @@ def cache_spec(
         admit_options=merged_options(admitting, given.get("admit")),
         evict_options=merged_options(evicting, given.get("evict")),
         seed=seed,
+        reuse=reuse or Reuse(),
     )

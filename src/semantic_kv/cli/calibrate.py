@@ -16,12 +16,14 @@ from semantic_kv.calibrate import (
     summarize,
     write_calibration,
 )
-from sembase.command_line import ExitCode, existing_file
+from sembase.command_line import ExitCode
 from sembase.errors import ConfigurationError
 from sembase.latency import Engine
 from sembase.streams import write_out
 from sembase.trace.formats import FORMATS
 from sembase.trace.load import load_trace, read_records, sniff_format
+from sembase.trace.locate import HELP as TRACE_HELP
+from sembase.trace.locate import existing_trace, trace_files
 from sembase.values import positive, positive_fraction
 
 NAME: Final = "calibrate"
@@ -35,7 +37,7 @@ EXAMPLES: Final = """\
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "--trace", required=True, type=existing_file, metavar="FILE", help="a trace with observed_ttft_ms"
+        "--trace", required=True, type=existing_trace, metavar="TRACE", help=f"{TRACE_HELP}, with observed_ttft_ms"
     )
     command.add_argument("--format", metavar="NAME", help="trace format (default: detected from the first bytes)")
     command.add_argument(
@@ -86,7 +88,7 @@ def execute(options: argparse.Namespace) -> ExitCode:
         seed=options.seed,
         engine=Engine(pass_tokens=options.pass_tokens),
     )
-    found = _calibrated(options.trace, options.format or sniff_format(options.trace), wanted)
+    found = _calibrated(options.trace, options.format, wanted)
     written = write_calibration(found, options.output_dir)
     write_out(summarize(found).rstrip() + "\n")
     write_out("".join(f"written: {path}\n" for path in written))
@@ -102,8 +104,8 @@ def _require_no_calibration(folder: Path, *, overwrite: bool) -> None:
         )
 
 
-def _calibrated(path: Path, name: str, options: FitOptions) -> Calibration:
+def _calibrated(path: Path, name: str | None, options: FitOptions) -> Calibration:
     """Uses records if the format has them: columns have no total latency, so decoding could not be fitted."""
-    if FORMATS.get(name).records is None:
+    if FORMATS.get(name or sniff_format(trace_files(path)[0])).records is None:
         return calibrate_trace(load_trace(path, name), options)
     return calibrate_records(read_records(path, name), name=path.name, options=options)

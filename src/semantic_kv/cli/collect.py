@@ -9,9 +9,10 @@ from typing import Final
 from semantic_kv.cli.arguments import add_renamed
 from semantic_kv.collect import CollectOptions, CollectSummary, PlanOptions, collect_from_mock, collect_from_server
 from semantic_kv.collect.request import Served
-from semantic_kv.experiment.progress import progress
 from sembase.command_line import ExitCode, existing_file
+from sembase.progress import count_up
 from sembase.streams import write_out
+from sembase.trace.locate import existing_trace
 from sembase.values import amount, header, positive
 
 NAME: Final = "collect"
@@ -29,7 +30,12 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     server.add_argument("--base-url", metavar="URL", help="a server with /v1/chat/completions")
     server.add_argument("--mock", action="store_true", help="no server: simulated time; every record is marked as mock")
     command.add_argument("--output", required=True, type=Path, metavar="FILE.jsonl", help="the trace to write")
-    command.add_argument("--prompts", type=existing_file, metavar="FILE", help="texts to send (default: built-in text)")
+    command.add_argument(
+        "--prompts",
+        type=existing_trace,
+        metavar="FILE",
+        help="texts to send, or a recorded trace with text (default: built-in text)",
+    )
     command.add_argument("--model", metavar="NAME", help="model to request (default: the first one the server lists)")
     command.add_argument(
         "--header",
@@ -98,7 +104,7 @@ def execute(options: argparse.Namespace) -> ExitCode:
     if options.mock:
         summary = collect_from_mock(wanted)
     else:
-        with progress("collect", options.requests, quiet=options.quiet) as advance:
+        with count_up("collect", options.requests, quiet=options.quiet) as advance:
 
             def served(_: Served) -> None:
                 advance(1)

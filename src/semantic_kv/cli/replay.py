@@ -20,19 +20,23 @@ from sembase.errors import ConfigurationError
 from sembase.latency import LatencyModel
 from sembase.streams import write_out
 from sembase.trace.columns import BlockTrace
+from sembase.trace.locate import HELP as TRACE_HELP
+from sembase.trace.locate import existing_trace
 from sembase.values import amount, capacity, positive
 
 NAME: Final = "replay"
 SUMMARY: Final = "Replay a recorded trace under several policies, optionally with a latency model calibrated on it."
 EXAMPLES: Final = """\
-  semantic-kv replay --trace trace.jsonl --cache-token-budget 50k
+  semantic-kv replay --trace examples/traces/rag_serving_trace.jsonl --cache-token-budget 2k
   semantic-kv replay --trace trace.jsonl --cache-token-budget 50k --calibrate-from-trace
   semantic-kv replay --trace mooncake.jsonl.gz --cache-blocks 5k --policies lru s3fifo lru+second_use"""
 _DEFAULT_POLICIES: Final = ("lru", "adaptive_semantic", "static_semantic")
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--trace", required=True, type=existing_file, metavar="FILE", help="any known trace format")
+    command.add_argument(
+        "--trace", required=True, type=existing_trace, metavar="TRACE", help=f"{TRACE_HELP}, in any known format"
+    )
     command.add_argument("--format", metavar="NAME", help="trace format (default: detected from the first bytes)")
     add_renamed(command, "--max-requests", "--most-requests", type=positive, help="replay the first N requests only")
     size = command.add_mutually_exclusive_group(required=True)

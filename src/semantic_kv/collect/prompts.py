@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
 from sembase.errors import ConfigurationError, ContractError
 from sembase.segment import Message, parse_message
-from sembase.trace.files import iter_json_lines, open_bytes
+from sembase.trace.files import iter_json_lines, iter_lines, open_bytes
+from sembase.trace.formats import FORMATS
+from sembase.trace.load import read_records, sniff_format
+from sembase.trace.locate import trace_files
 
 _TEXT_FIELDS: Final = ("prompt", "text", "input", "context", "content")
 _MAX_PROMPTS: Final = 10_000
@@ -16,15 +20,35 @@ _MAX_TEXT_BYTES: Final = 64 << 20
 
 
 def read_prompts(path: Path) -> list[tuple[Message, ...]]:
-    """``.jsonl`` lines with ``messages`` or one of prompt, text, input, context, content. Any other file is one text.
+    """``.jsonl`` lines with ``messages`` or one of prompt, text, input, context, content; or a recorded trace.
 
-    Reads at most 10,000 prompts; ``.gz`` is unpacked.
+    Any other file is one text. Reads at most 10,000 prompts; packed files are unpacked.
     """
-    is_lines = path.name.removesuffix(".gz").endswith(".jsonl")
+    if _is_trace(path):
+        records = islice(read_records(path), _MAX_PROMPTS)
+        return [(Message("user", record.prompt_text()),) for record in records]
+    is_lines = path.name.removesuffix(".gz").removesuffix(".zst").endswith(".jsonl")
     prompts = list(_from_lines(path)) if is_lines else [_from_text(path)]
     if not prompts:
         raise ContractError(f"{path.name} contains no prompts")
     return prompts
+
+
+def _is_trace(path: Path) -> bool:
+    """A folder or a glob, or one file that a trace format with records recognises and that has no plain prompts."""
+    files = trace_files(path)
+    if files != (path,):
+        return True
+    lines = iter_lines(path)
+    first = next(lines, (0, b""))[1]
+    if not first.lstrip().startswith(b"{") or any(
+        f'"{name}"'.encode() in first for name in ("messages", *_TEXT_FIELDS)
+    ):
+        return b'"semantic_kv.trace' in first
+    try:
+        return FORMATS.get(sniff_format(path)).records is not None
+    except ConfigurationError:
+        return False
 
 
 def _from_lines(path: Path) -> Iterator[tuple[Message, ...]]:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import IO
 
 from semantic_kv.collect.request import OK, PromptRequest, Served
-from sembase.segment import record_from_messages
 from sembase.tokenizer import Tokenizer, open_tokenizer
 from sembase.trace.anonymise import anonymise
+from sembase.trace.from_prompt import record_from_messages
 from sembase.trace.record import TraceRecord, record_as_json
 
 

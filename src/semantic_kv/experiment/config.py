@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from semantic_kv.cache.result import CACHE_MODELS, CacheModel, Unit
+from semantic_kv.policy.reuse import ReuseName
 from sembase.latency import LatencyModel
 
 Scalar = str | int | float | bool
@@ -15,17 +16,19 @@ ALWAYS: Final = "always"
 
 @dataclass(frozen=True, slots=True)
 class PolicyChoice:
-    """One admission and one eviction policy, each with options that override its defaults."""
+    """One admission and one eviction policy, each with options that override its defaults, and a reuse policy."""
 
     evict: str
     admit: str = ALWAYS
     evict_options: tuple[tuple[str, float], ...] = ()
     admit_options: tuple[tuple[str, float], ...] = ()
+    reuse: ReuseName = "prefix"
 
     @property
     def name(self) -> str:
         evict = _with_options(self.evict, self.evict_options)
-        return evict if self.admit == ALWAYS else f"{evict}+{_with_options(self.admit, self.admit_options)}"
+        pair = evict if self.admit == ALWAYS else f"{evict}+{_with_options(self.admit, self.admit_options)}"
+        return pair if self.reuse == "prefix" else f"{pair}/{self.reuse}"
 
     def options(self) -> dict[str, dict[str, float]]:
         return {"evict": dict(self.evict_options), "admit": dict(self.admit_options)}

@@ -31,6 +31,7 @@ from semantic_kv.experiment.fields import (
     whole,
 )
 from semantic_kv.policy.registry import ADMISSION, EVICTION
+from semantic_kv.policy.reuse import REUSE, ReuseName
 from semantic_kv.workload import WORKLOADS
 from sembase.errors import ConfigurationError, MissingDependencyError
 from sembase.latency import COEFFICIENTS, LatencyModel, latency_model_from_record
@@ -76,11 +77,13 @@ def parse_config(content: object, where: str) -> ExperimentConfig:
         bounds=root.take("bounds", flag, True),
     )
     root.finish()
+    if "block_set" in config.models and any(choice.reuse != "prefix" for choice in config.choices()):
+        raise ConfigurationError(f"{where}: reuse beyond the prefix needs 'models: [prefix_tree]'")
     return config
 
 
 def policy_choice(value: object, where: str) -> PolicyChoice:
-    """``lru``, ``lru+second_use``, or a mapping with ``evict``, ``admit`` and their ``..._options``."""
+    """``lru``, ``lru+second_use``, or a mapping with ``evict``, ``admit``, their ``..._options`` and ``reuse``."""
     if isinstance(value, str):
         evict, _, admit = value.partition("+")
         return PolicyChoice(_eviction(evict, where), _admission(admit or ALWAYS, where))
@@ -90,6 +93,7 @@ def policy_choice(value: object, where: str) -> PolicyChoice:
         entry.take("admit", _admission, ALWAYS),
         entry.take("evict_options", _options(number), ()),
         entry.take("admit_options", _options(number), ()),
+        entry.take("reuse", _reuse, "prefix"),
     )
     entry.finish()
     return choice
@@ -101,6 +105,10 @@ def _eviction(value: object, where: str) -> str:
 
 def _admission(value: object, where: str) -> str:
     return one_of(ADMISSION.names())(value, where)
+
+
+def _reuse(value: object, where: str) -> ReuseName:
+    return cast(ReuseName, one_of(REUSE)(value, where))
 
 
 def _options(read: Callable[[object, str], T]) -> Callable[[object, str], tuple[tuple[str, T], ...]]:

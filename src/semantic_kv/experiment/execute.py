@@ -22,6 +22,7 @@ from semantic_kv.experiment.figures import (
     WeightSeries,
 )
 from semantic_kv.experiment.trace_store import StoredTrace
+from semantic_kv.policy.reuse import Reuse
 from semantic_kv.simulate import simulate
 from sembase.labels import LABELS
 from sembase.latency import LatencyModel, attended_pairs
@@ -46,14 +47,15 @@ def run_cell(cell: Cell, held: StoredTrace, latency: LatencyModel) -> Figures:
         unit=cell.unit,
         options=cell.task.options(),
         seed=cell.seed,
+        reuse=Reuse(cell.task.reuse, latency),
         reference=held.trace.reference_count <= _PLAIN_PYTHON,
     )
     return figures_of(replay, held, latency)
 
 
 def figures_of(replay: Replay, held: StoredTrace, latency: LatencyModel) -> CellFigures:
-    hit_tokens = replay.per_request_hit_tokens.astype(np.int64)
-    ttft_ms = latency.ttft_ms(held.prompt_tokens - hit_tokens, hit_tokens)
+    cached = replay.per_request_hit_tokens.astype(np.int64) + replay.per_request_reused_tokens
+    ttft_ms = latency.ttft_ms(held.prompt_tokens - cached, cached)
     middle, late, last = (float(each) for each in np.percentile(ttft_ms, (50, 95, 99))) if ttft_ms.size else (0.0,) * 3
     columns = _Columns(held, replay, latency)
     return CellFigures(
@@ -83,13 +85,15 @@ class _Columns:
         self._hit_tokens = replay.per_request_hit_tokens.astype(np.int64)
         self._prompt_tokens = held.prompt_tokens
         self._latency = latency
-        self._pairs = attended_pairs(held.prompt_tokens - self._hit_tokens, self._hit_tokens)
+        self._cached = self._hit_tokens + replay.per_request_reused_tokens
+        self._pairs = attended_pairs(held.prompt_tokens - self._cached, self._cached)
 
     def tally(self, chosen: npt.NDArray[np.bool_] | slice | None) -> Tally:
         part = slice(None) if chosen is None else chosen
         requests = int(self._references[part].size)
         prompt, hit = int(self._prompt_tokens[part].sum()), int(self._hit_tokens[part].sum())
-        ttft_sum_ms = self._latency.ttft_sum_ms(requests, prompt - hit, hit, float(self._pairs[part].sum()))
+        cached = int(self._cached[part].sum())
+        ttft_sum_ms = self._latency.ttft_sum_ms(requests, prompt - cached, cached, float(self._pairs[part].sum()))
         assert ttft_sum_ms is not None  # the pairs are known
         return Tally(
             requests,

@@ -11,7 +11,6 @@ from pathlib import Path
 from semantic_kv.experiment.cells import Cell, cells_of, sampled_trace, seed_trace
 from semantic_kv.experiment.config import ExperimentConfig, FileSource, WorkloadSource
 from semantic_kv.experiment.figures import Figures
-from semantic_kv.experiment.progress import progress
 from semantic_kv.experiment.runners import InProcess, Runner
 from semantic_kv.experiment.store import CellStore
 from semantic_kv.experiment.study import Study, TraceFacts
@@ -19,8 +18,10 @@ from semantic_kv.experiment.trace_store import TraceStore
 from semantic_kv.sampling import sample_trace
 from semantic_kv.workload import make_workload
 from sembase.errors import ConfigurationError
+from sembase.progress import count_up
 from sembase.trace.columns import BlockTrace
 from sembase.trace.load import load_trace
+from sembase.trace.locate import trace_files
 
 
 def open_source(source: WorkloadSource | FileSource, seed: int, traces: Path) -> BlockTrace:
@@ -34,7 +35,7 @@ def open_source(source: WorkloadSource | FileSource, seed: int, traces: Path) ->
             tenants=source.tenants,
         ).trace
     path = traces / source.path
-    if not path.is_file():
+    if not all(file.is_file() for file in trace_files(path)):
         raise ConfigurationError(f"trace '{path}' does not exist; set its folder with --traces")
     trace = load_trace(path, source.format, dict(source.options))
     return trace if source.most_requests is None else trace.window(0, source.most_requests)
@@ -110,7 +111,7 @@ def _run_cells(
     cells = {cell: cell.digest(digests[cell.trace], config.latency) for cell in cells_of(config)}
     found = {cell: kept for cell, digest in cells.items() if (kept := store.load(digest)) is not None}
     ahead = [cell for cell in cells if cell not in found]
-    with progress(config.experiment, len(ahead), quiet=options.quiet) as advance:
+    with count_up(config.experiment, len(ahead), quiet=options.quiet) as advance:
         for cell, figures in options.runner.run(ahead, trace_store, config.latency):
             store.keep(cells[cell], figures)
             found[cell] = figures

@@ -21,7 +21,8 @@ MODELLED: Final = (
 @dataclass(frozen=True, slots=True)
 class SettingVerdict:
     """``eviction_only`` and ``admission_only`` are the best policies that differ from LRU in one axis only; None if
-    the study contains none."""
+    the study contains none. ``is_empty``: no policy can be shown to be better, because LRU
+    hits as much as an infinite cache, or because all policies tie."""
 
     setting: CacheSetting
     lru: RankedPolicy
@@ -29,6 +30,7 @@ class SettingVerdict:
     eviction_only: RankedPolicy | None
     admission_only: RankedPolicy | None
     lru_wins: bool
+    is_empty: bool
 
     @property
     def worse_than_lru(self) -> float:
@@ -66,7 +68,15 @@ def _judge(study: Study, setting: CacheSetting) -> SettingVerdict:
         _first(others, lambda choice: choice.admit == ALWAYS),
         _first(others, lambda choice: choice.evict == BASELINE and choice.admit != ALWAYS),
         not is_better(best),
+        _is_empty(study, setting, lru, others),
     )
+
+
+def _is_empty(study: Study, setting: CacheSetting, lru: RankedPolicy, others: Sequence[RankedPolicy]) -> bool:
+    bound = study.bounds(setting)
+    if bound is not None and lru.share >= (1 - TIE) * bound.ceiling.share(study.config.unit):
+        return True
+    return bool(others) and all(abs(each.improvement) <= TIE for each in others)
 
 
 def _first(ranking: Sequence[RankedPolicy], wanted: Callable[[PolicyChoice], bool]) -> RankedPolicy | None:
@@ -79,13 +89,23 @@ def _lru_first(settings: Sequence[SettingVerdict]) -> list[SettingVerdict]:
 
 def _headline(settings: Sequence[SettingVerdict]) -> str:
     won = [each for each in settings if each.lru_wins]
+    if all(each.is_empty for each in settings):
+        return (
+            "Nothing can be learned here: LRU hits as much as an infinite cache would, or all policies tie. "
+            "Choose a smaller capacity, or a trace that repeats more."
+        )
     if len(won) == len(settings):
         return "LRU wins: no policy in this study beats it by more than a tie in any setting."
     lost = [each for each in settings if not each.lru_wins]
     first = max(lost, key=lambda each: each.best.improvement)
     where = _where(first.setting)
-    lead = f"LRU wins in {len(won)} of {len(settings)} settings. " if won else ""
+    lead = f"LRU wins in {len(won)} of {len(settings)} settings{_of_them_empty(won)}. " if won else ""
     return f"{lead}{first.best.name} saves {100 * first.best.improvement:.1f} % of LRU's modelled TTFT ({where})."
+
+
+def _of_them_empty(won: Sequence[SettingVerdict]) -> str:
+    empty = sum(each.is_empty for each in won)
+    return f", {empty} of which can teach nothing" if empty else ""
 
 
 def _sentence(study: Study, judged: SettingVerdict) -> str:
@@ -94,7 +114,8 @@ def _sentence(study: Study, judged: SettingVerdict) -> str:
     unit = study.config.unit
     attainable = f" No policy can hit more than {_hits(bound.clairvoyant.share(unit), unit)}." if bound else ""
     if judged.lru_wins:
-        return f"{where}: LRU wins{_next(judged)}; it hits {_hits(judged.lru.share, unit)}.{attainable}"
+        empty = " Nothing can be learned at this capacity." if judged.is_empty else ""
+        return f"{where}: LRU wins{_next(judged)}; it hits {_hits(judged.lru.share, unit)}.{attainable}{empty}"
     best = judged.best
     headroom = "" if best.headroom_share is None else f", {100 * best.headroom_share:.0f} % of the way to the bound"
     return (

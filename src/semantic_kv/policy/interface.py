@@ -32,6 +32,8 @@ from sembase.compiled import kernel_part
 
 # positions in `Cache.counts`
 REQUEST, USED, CAPACITY, RESIDENT, BY_TOKENS, IS_TREE = range(6)
+# positions in `Cache.facts`: what the trace knows of the request being served, -1 where it is unknown
+SESSION, FINISH, OUTPUT_TOKENS = range(3)
 
 
 class Cache(NamedTuple):
@@ -39,6 +41,7 @@ class Cache(NamedTuple):
 
     counts: NDArray[np.int64]
     now_ms: NDArray[np.float64]  # one element: arrival of the request being served
+    facts: NDArray[np.int64]  # by SESSION ... OUTPUT_TOKENS; the last two become known at its end: use in after_request
     children: NDArray[np.int32]  # resident children of a resident block; -1: not resident
     pinned: NDArray[np.uint8]
     parent: NDArray[np.int32]  # -1 at a root and everywhere in a block set
@@ -84,6 +87,9 @@ class View(Protocol):
     label: NDArray[np.uint8]
     request: int
     now_ms: float
+    session: int  # the next three: -1 where the trace does not know; the last two are for ``after_request`` only
+    finish: int
+    output_tokens: int
     used: int
     capacity: int
 

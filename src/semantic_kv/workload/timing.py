@@ -1,4 +1,4 @@
-"""When requests arrive: sessions one after another, or side by side with pauses; and which subject a session has."""
+"""When requests arrive: sessions side by side, with pauses; and which subject a session has."""
 
 from __future__ import annotations
 
@@ -19,15 +19,6 @@ def side_by_side(plan: Plan, *, start_gap_ms: float, pause_ms: float) -> Iterato
             yield session, turn, at_ms
             at_ms += plan.random.expovariate(1.0 / pause_ms)
         start_ms += plan.random.expovariate(1.0 / start_gap_ms)
-
-
-def one_after_another(plan: Plan, *, pause_ms: float) -> Iterator[tuple[int, int, float]]:
-    """(session, turn, time): a session begins when the one before it has ended."""
-    at_ms = 0.0
-    for session in range(plan.sessions):
-        for turn in range(plan.requests_per_session):
-            yield session, turn, at_ms
-            at_ms += plan.random.expovariate(1.0 / pause_ms)
 
 
 def dealt_evenly(plan: Plan, subjects: int) -> list[int]:

@@ -1,6 +1,7 @@
 """An agent that calls tools: what the tools said stays in its prompt for the rest of the session, and for no other.
 
-Reuse is local to the session and recent; sessions run one after another.
+About three sessions are open at a time and exceed the published 360 tokens together. With one session after another
+everything fits, and all policies tie.
 """
 
 from __future__ import annotations
@@ -8,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from semantic_kv.workload.interface import DrawnRequest, Part, Plan, WorkloadKind
-from semantic_kv.workload.timing import one_after_another
+from semantic_kv.workload.timing import side_by_side
 
 
 def draw(plan: Plan) -> Iterator[DrawnRequest]:
     write = plan.writer
     system, template = ("system", write.text(40)), ("template", write.text(30))
     results: list[Part] = []
-    for session, turn, at_ms in one_after_another(plan, pause_ms=4_000):
+    for session, turn, at_ms in side_by_side(plan, start_gap_ms=12_000, pause_ms=4_000):
         if turn == 0:
             results = []
         results.append(("tool_output", write.text_between(18, 28)))

@@ -3,7 +3,8 @@
 - ``load_trace(path)``: a file in any known format in, columns (``BlockTrace``) out; ``stream_trace`` gives chunks.
 - ``read_records(path)``, ``save_records(records, path)``: one ``TraceRecord`` at a time; ``build_trace`` gives columns.
 - ``save_parquet(trace, path)``: columns to a Parquet file.
-- ``what_if_any_position(path)``, ``any_position_reuse_of(records)``: what reuse at any position could add.
+- ``what_if_any_position(path)``, ``any_position_reuse_of(records)``: what reuse at any position could add;
+  ``ReuseCounter`` says it request by request, with the donors, from the digests that ``TokenRows`` gives.
 
 ``sembase.trace.anonymise`` removes text, ids and names from records.
 """
@@ -21,11 +22,15 @@ if TYPE_CHECKING:
     from sembase.trace.load import load_trace, read_records
     from sembase.trace.parquet import save_parquet
     from sembase.trace.record import TraceBlock, TraceRecord
+    from sembase.trace.reuse_counter import ReuseCounter
     from sembase.trace.save import save_records
     from sembase.trace.stream import stream_trace
+    from sembase.trace.token_rows import TokenRows
 
 __all__ = [
     "BlockTrace",
+    "ReuseCounter",
+    "TokenRows",
     "TraceBlock",
     "TraceRecord",
     "any_position_reuse_of",
@@ -39,6 +44,8 @@ __all__ = [
 ]
 _MODULES: Final = {
     "BlockTrace": "columns",
+    "ReuseCounter": "reuse_counter",
+    "TokenRows": "token_rows",
     "TraceBlock": "record",
     "TraceRecord": "record",
     "any_position_reuse_of": "any_position",

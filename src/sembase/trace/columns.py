@@ -1,6 +1,6 @@
 """A trace as columns: what loaders and generators produce and what the simulator reads.
 
-Costs 13 bytes per node, 4 bytes per block reference and 52 bytes per request.
+Costs 13 bytes per node, 4 bytes per block reference and 56 bytes per request.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ PER_REQUEST: Final[Mapping[str, Any]] = {
     "session": np.int32,
     "tenant": np.int32,
     "output_tokens": np.int32,
+    "finish": np.int32,
     "observed_ttft_ms": np.float64,
     "observed_prefill_tokens": np.float64,
     "observed_hit_tokens": np.float64,
@@ -51,6 +52,7 @@ class BlockTrace:
     session: NDArray[np.int32]
     tenant: NDArray[np.int32]
     output_tokens: NDArray[np.int32]
+    finish: NDArray[np.int32]  # how the answer ended: index into `sembase.finish.FINISH_REASONS`
     observed_ttft_ms: NDArray[np.float64]
     observed_prefill_tokens: NDArray[np.float64]
     observed_hit_tokens: NDArray[np.float64]

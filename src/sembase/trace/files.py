@@ -1,40 +1,64 @@
-"""Trace files: opened plain or as gzip, read line by line, written whole or not at all, and the trace's name."""
+"""Trace files: opened plain, as gzip or Zstandard, read line by line, written whole or not at all; the trace's name."""
 
 from __future__ import annotations
 
 import gzip
+import io
 import json
+import re
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Final, cast
 
-from sembase.errors import ConfigurationError, ContractError
+from sembase.errors import ConfigurationError, ContractError, MissingDependencyError
 from sembase.files import replace_atomically
 
 MAX_LINE_BYTES: Final = 256 * 2**20  # the longest line of the Claude Code trace is 11 MB
 _GZIP_MAGIC: Final = b"\x1f\x8b"
+_ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 _BROKEN: Final = (gzip.BadGzipFile, zlib.error, EOFError)
-_SUFFIXES: Final = (".gz", ".jsonl", ".json", ".csv", ".parquet", ".txt")
+_SUFFIXES: Final = (".gz", ".zst", ".jsonl", ".json", ".ndjson", ".csv", ".parquet", ".log", ".txt")
 
 
 @contextmanager
 def open_bytes(path: Path) -> Iterator[IO[bytes]]:
-    """The file's bytes, decompressed if it is gzip (detected by its first bytes). Errors name the file."""
+    """The file's bytes, decompressed if it is gzip or Zstandard (detected by its first bytes). Errors name the file."""
+    kind = "gzip"
     try:
         with path.open("rb") as raw:
-            is_gzip = raw.read(2) == _GZIP_MAGIC
+            magic = raw.read(4)
             raw.seek(0)
-            if is_gzip:
+            if magic.startswith(_GZIP_MAGIC):
                 with gzip.open(raw) as unpacked:
                     yield cast(IO[bytes], unpacked)
+            elif magic == _ZSTD_MAGIC:
+                kind = "Zstandard"
+                with _open_zstd(raw, path) as unpacked:
+                    yield unpacked
             else:
                 yield raw
     except _BROKEN as error:
-        raise ContractError(f"{path.name}: damaged gzip file ({error})") from None
+        raise ContractError(f"{path.name}: damaged {kind} file ({error})") from None
     except OSError as error:
         raise ConfigurationError(f"{path}: cannot be read: {error.strerror or error}") from None
+
+
+@contextmanager
+def _open_zstd(raw: IO[bytes], path: Path) -> Iterator[IO[bytes]]:
+    """pyarrow contains the decoder; it is optional, because plain and gzip files need no library."""
+    try:
+        import pyarrow  # noqa: PLC0415
+    except ModuleNotFoundError:
+        raise MissingDependencyError("pyarrow", "simulator", f"reading {path.name}, a Zstandard file,") from None
+    with pyarrow.CompressedInputStream(raw, "zstd") as stream, io.BufferedReader(stream, 1 << 20) as unpacked:
+        try:
+            yield cast(IO[bytes], unpacked)
+        except OSError as error:
+            if error.errno is None:  # pyarrow's own: the frame is damaged
+                raise zlib.error(str(error)) from None
+            raise
 
 
 def read_head(path: Path, limit_bytes: int = 4096) -> bytes:
@@ -87,8 +111,8 @@ def write_atomically(path: Path) -> Iterator[IO[bytes]]:
 
 
 def trace_name(path: Path) -> str:
-    """The file name without folders and known suffixes, so that a trace does not name a folder of someone's machine."""
-    name = path.name
+    """The file name without folders, wildcards and known suffixes: it must not reveal folders of a machine."""
+    name = re.sub(r"[*?\[\]]+", "", path.name).strip("-_.") or path.parent.name or "trace"
     shortened = True
     while shortened:
         shortened = False

@@ -1,15 +1,19 @@
-"""Load traces: a file in any supported format in, a columnar trace or a stream of records out."""
+"""Load traces: a named trace (see ``locate``) in any supported format in, columns or a stream of records out."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from sembase.errors import ConfigurationError
+from sembase.trace.build import build_trace, in_time_order
 from sembase.trace.columns import BlockTrace
-from sembase.trace.files import read_head
+from sembase.trace.files import read_head, trace_name
 from sembase.trace.formats import FORMATS
+from sembase.trace.locate import trace_files
+from sembase.trace.merge import merge_records
 from sembase.trace.record import TraceRecord
 
 # The most specific first bytes first.
@@ -18,23 +22,46 @@ _SNIFF_ORDER: Final = (
     "cloudphysics",
     "claude_code",
     "mooncake",
+    "claude_log",
+    "otel_genai",
+    "litellm",
+    "langfuse",
+    "sglang_log",
+    "vllm_log",
     "json",
     "trace_v1",
     "agent_text",
+    "openai",
     "csv",
     "parquet",  # last, because it imports pyarrow
 )
 
 
 def load_trace(path: Path | str, format: str | None = None, options: Mapping[str, object] | None = None) -> BlockTrace:
-    """Without ``format``, the format is detected from the first bytes. ``options`` are those of the format."""
-    file = Path(path)
-    return FORMATS.get(format or sniff_format(file)).load(file, options or {})
+    """Without ``format``, the format of each file is detected from its first bytes. ``options`` belong to the format.
+
+    Several files become one trace of their records in time order; options apply to a single file only.
+    """
+    files = trace_files(path)
+    if len(files) == 1:
+        return FORMATS.get(format or sniff_format(files[0])).load(files[0], options or {})
+    if options:
+        raise ConfigurationError(f"{path}: {len(files)} files; the options of a format apply to a single file")
+    return build_trace(in_time_order(read_records(path, format), str(path)), trace_name(Path(path)))
 
 
 def read_records(path: Path | str, format: str | None = None) -> Iterator[TraceRecord]:
-    """The trace records of a file, one by one. Memory does not grow with the file, except for JSON documents."""
-    file = Path(path)
+    """The trace records, one by one: of one file in its order, of several merged by time (see ``merge``).
+
+    Memory does not grow with the files, except for JSON documents.
+    """
+    files = trace_files(path)
+    if len(files) == 1:
+        return _records_of(files[0], format)
+    return merge_records([partial(_records_of, file, format) for file in files])
+
+
+def _records_of(file: Path, format: str | None) -> Iterator[TraceRecord]:
     name = format or sniff_format(file)
     records = FORMATS.get(name).records
     if records is None:
@@ -43,6 +70,7 @@ def read_records(path: Path | str, format: str | None = None) -> Iterator[TraceR
 
 
 def sniff_format(path: Path) -> str:
+    """The format of one file. The error names the formats."""
     head = read_head(path)
     others = [name for name in FORMATS.names() if name not in _SNIFF_ORDER]
     for name in (*_SNIFF_ORDER, *others):

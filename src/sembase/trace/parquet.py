@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sembase.errors import ConfigurationError, ContractError, MissingDependencyError
-from sembase.trace.columns import PER_NODE, PER_REQUEST, BlockTrace
+from sembase.trace.columns import PER_NODE, PER_REQUEST, BlockTrace, unknown_value
 from sembase.trace.files import write_atomically
 from sembase.trace.rows import Column
 
@@ -136,10 +136,18 @@ def iter_parquet(path: Path) -> Iterator[BlockTrace]:
                 nodes=nodes,
                 parent=node_columns.pop("parent", None),
                 **node_columns,
-                **{name: table[name].to_numpy().copy() for name in PER_REQUEST},
+                **{name: _request_column(table, name) for name in PER_REQUEST},
             )
             chunk.check()
             yield chunk
+
+
+def _request_column(table: Any, name: str) -> NDArray[Any]:
+    """A file written before the column existed knows none of its values."""
+    if name not in table.column_names:
+        return np.full(table.num_rows, unknown_value(name), PER_REQUEST[name])
+    column: NDArray[Any] = table[name].to_numpy().copy()
+    return column
 
 
 def _table(trace: BlockTrace, node_offsets: NDArray[np.int64], start: int, stop: int) -> Any:

@@ -1,6 +1,7 @@
 """The trace record ``semantic_kv.trace.v1``: the labelled blocks of one request's prompt, and what was observed.
 
 In: parsed JSON of one record; out: an immutable record. Unknown fields are rejected, so a misspelt one is not ignored.
+A record says which reuse it can show (``visible_reuse``): ids of prefixes, for example, show no other reuse.
 """
 
 from __future__ import annotations
@@ -8,14 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar, cast, get_args
 
 from sembase.errors import ContractError
 from sembase.labels import LABELS
+from sembase.trace.content_digests import ContentDigests, decode_digests
 
 SCHEMA: Final = "semantic_kv.trace.v1"
 MAX_TOKENS: Final = 2**31 - 1
 T = TypeVar("T")
+VisibleReuse = Literal["any_position", "block", "prefix", "none"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,7 @@ class TraceBlock:
 
 @dataclass(frozen=True, slots=True)
 class TraceRecord:
-    """One request. ``None`` means unknown, never zero."""
+    """One request. ``None`` means unknown, never zero. ``tokenizer`` names what the token counts of blocks count."""
 
     request_id: str
     timestamp_ms: float
@@ -46,11 +49,32 @@ class TraceRecord:
     observed_total_latency_ms: float | None = None
     observed_prefix_hit_tokens: int | None = None
     observed_prefill_tokens: int | None = None
+    visible_reuse: VisibleReuse | None = None
+    tokenizer: str | None = None
+    content_digests: ContentDigests | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def prompt_tokens(self) -> int:
         return sum(block.token_count for block in self.blocks)
+
+    @property
+    def shows(self) -> VisibleReuse:
+        """Reuse of tokens at any position, of whole blocks, of prefixes only (ids include all before them), or none."""
+        if self.visible_reuse is not None:
+            return self.visible_reuse
+        if self.content_digests is not None:
+            return "any_position"
+        return "block" if any(block.text is None for block in self.blocks) else "any_position"
+
+    def prompt_text(self) -> str:
+        texts = [block.text for block in self.blocks if block.text is not None]
+        if len(texts) != len(self.blocks):
+            raise ContractError(
+                f"request {self.request_id}: a block has no text; this needs the text of the prompts "
+                "(semgate proxy --redact-text false records it)"
+            )
+        return "".join(texts)
 
 
 BLOCK_FIELDS: Final = ("block_id", "content_hash", "semantic_type", "token_count", "text", "position", "metadata")
@@ -65,6 +89,9 @@ RECORD_FIELDS: Final = (
     "observed_total_latency_ms",
     "observed_prefix_hit_tokens",
     "observed_prefill_tokens",
+    "visible_reuse",
+    "tokenizer",
+    "content_digests",
     "metadata",
 )
 
@@ -79,10 +106,11 @@ def parse_record(value: object, where: str) -> TraceRecord:
     blocks = given.get("blocks")
     if not isinstance(blocks, list) or not blocks:
         raise ContractError(f"{where}: 'blocks' must be a list of at least one block")
+    parsed = tuple(parse_block(block, f"{where}, block {number}") for number, block in enumerate(blocks))
     return TraceRecord(
         request_id=_required(_text(given, "request_id", where), "request_id", where),
         timestamp_ms=_required(_number(given, "timestamp_ms", where, signed=True), "timestamp_ms", where),
-        blocks=tuple(parse_block(block, f"{where}, block {number}") for number, block in enumerate(blocks)),
+        blocks=parsed,
         session_id=_text(given, "session_id", where),
         tenant_id=_text(given, "tenant_id", where),
         model_name=_text(given, "model_name", where),
@@ -91,6 +119,9 @@ def parse_record(value: object, where: str) -> TraceRecord:
         observed_total_latency_ms=_number(given, "observed_total_latency_ms", where),
         observed_prefix_hit_tokens=_count(given, "observed_prefix_hit_tokens", where),
         observed_prefill_tokens=_count(given, "observed_prefill_tokens", where),
+        visible_reuse=_visible_reuse(given, where),
+        tokenizer=_text(given, "tokenizer", where),
+        content_digests=_digests(given, parsed, where),
         metadata=_object(given.get("metadata") or {}, f"{where}, metadata"),
     )
 
@@ -121,6 +152,7 @@ def record_as_json(record: TraceRecord) -> dict[str, Any]:
     """The record as JSON values without unknown fields; parsing it gives the same record."""
     given = {name: getattr(record, name) for name in RECORD_FIELDS}
     given["metadata"] = dict(record.metadata)
+    given["content_digests"] = None if record.content_digests is None else record.content_digests.encode()
     kept = {name: value for name, value in given.items() if value is not None and value != {}}
     return {"schema": SCHEMA, **kept, "blocks": [block_as_json(block) for block in record.blocks]}
 
@@ -131,6 +163,27 @@ def block_as_json(block: TraceBlock) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None and value != {}}
 
 
+def _visible_reuse(given: Mapping[str, Any], where: str) -> VisibleReuse | None:
+    value = given.get("visible_reuse")
+    if value is not None and value not in get_args(VisibleReuse):
+        raise ContractError(
+            f"{where}: 'visible_reuse' must be one of {', '.join(get_args(VisibleReuse))}, found {value!r:.40}"
+        )
+    return cast(VisibleReuse | None, value)
+
+
+def _digests(given: Mapping[str, Any], blocks: tuple[TraceBlock, ...], where: str) -> ContentDigests | None:
+    encoded = _text(given, "content_digests", where)
+    if encoded is None:
+        return None
+    digests, tokens = decode_digests(encoded, where), sum(block.token_count for block in blocks)
+    if digests.token_count != tokens:
+        raise ContractError(
+            f"{where}: 'content_digests' has {digests.token_count} tokens, but the blocks have {tokens}"
+        )
+    return digests
+
+
 def _object(value: object, where: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ContractError(f"{where}: expected a JSON object, found {type(value).__name__}")
@@ -138,8 +191,8 @@ def _object(value: object, where: str) -> dict[str, Any]:
 
 
 def _reject_unknown(given: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
-    unknown = sorted(str(name) for name in given if name not in known)
-    if unknown:
+    if not given.keys() <= set(known):
+        unknown = sorted(str(name) for name in given if name not in known)
         raise ContractError(
             f"{where}: unknown {'field' if len(unknown) == 1 else 'fields'} {', '.join(unknown)}; "
             f"known: {', '.join(known)}. Put your own fields into 'metadata'"

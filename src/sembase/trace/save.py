@@ -72,6 +72,7 @@ def _write_rows(records: Iterable[TraceRecord], stream: IO[str]) -> int:
                 **_block_cells(block_as_json(block)),
             }
             writer.writerow(["" if cells.get(name) is None else _cell(cells[name]) for name in COLUMNS])
+            given.pop("content_digests", None)  # long, and read from the first row of a request
         written += 1
     return written
 

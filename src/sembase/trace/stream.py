@@ -15,6 +15,7 @@ from sembase.trace.build import TraceBuilder, in_time_order
 from sembase.trace.columns import BlockTrace
 from sembase.trace.files import trace_name
 from sembase.trace.load import read_records, sniff_format
+from sembase.trace.locate import trace_files
 from sembase.trace.parquet import TRACE_KIND, iter_parquet, parquet_kind
 
 CHUNK_REQUESTS: Final = 8192
@@ -26,14 +27,14 @@ def stream_trace(
     """Parquet traces come in the row groups they were saved in, records in chunks of ``chunk_requests``."""
     if chunk_requests < 1:
         raise ConfigurationError("chunk_requests must be at least 1")
-    file = Path(path)
-    name = format or sniff_format(file)
-    if name == "parquet" and parquet_kind(file) == TRACE_KIND:
-        yield from iter_parquet(file)
+    named, files = Path(path), trace_files(path)
+    is_parquet = len(files) == 1 and (format or sniff_format(files[0])) == "parquet"
+    if is_parquet and parquet_kind(files[0]) == TRACE_KIND:
+        yield from iter_parquet(files[0])
         return
-    builder = TraceBuilder(trace_name(file))
+    builder = TraceBuilder(trace_name(named))
     is_empty = True
-    for record in in_time_order(read_records(file, name), file.name):
+    for record in in_time_order(read_records(named, format), named.name):
         builder.add(record)
         if len(builder) == chunk_requests:
             yield builder.take()
@@ -41,4 +42,4 @@ def stream_trace(
     if len(builder):
         yield builder.take()
     if is_empty:
-        raise ContractError(f"{file.name}: contains no requests")
+        raise ContractError(f"{named.name}: contains no requests")

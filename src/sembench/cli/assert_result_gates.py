@@ -1,17 +1,26 @@
-"""``sembench assert-result-gates``: exit 0 only if every requested gate is measured and met."""
+"""``sembench assert-result-gates``: exit 0 only if every requested gate is measured and met.
+
+A terminal gets a verdict for people. A pipe or file gets JSON, as scripts expect; so does ``--json``.
+"""
 
 from __future__ import annotations
 
 import argparse
 import hashlib
 import json
+import shutil
+import sys
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from sembase.command_line import ExitCode, existing_file
+from sembase.files import replace_atomically
 from sembase.streams import write_out
 from sembase.values import amount, count, fraction, positive
+from sembench.cli.output import require_other_file, require_writable
+from sembench.console.verdict import COLUMNS, MIN_COLUMNS, verdict_text
 from sembench.gates.calibration import read_noise_floor
 from sembench.gates.engine_summary import read_engine_summaries
 from sembench.gates.judge import judge
@@ -31,6 +40,12 @@ _JOINED: Final = "counted over loads that an engine summary lists for requests o
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--output", type=Path, metavar="FILE", help="write the verdict as JSON; stdout then gets the text for people"
+    )
+    command.add_argument(
+        "--json", action="store_true", help="print JSON on a terminal too (default: only into a pipe or file)"
+    )
     command.add_argument("--result", required=True, type=existing_file, metavar="FILE", help="a result of a runner")
     command.add_argument(
         "--engine-summary",
@@ -180,6 +195,11 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> ExitCode:
+    if options.output is not None:
+        require_writable(options.output)
+        for given in (options.result, options.manifest, options.stock_result, *options.engine_summary):
+            if given is not None:
+                require_other_file(options.output, given, "an input")
     result, rows = read_result(options.result)
     engine = read_engine_summaries(options.engine_summary) if options.engine_summary else None
     request = GateRequest(**{f.name: getattr(options, f.name) for f in fields(GateRequest)})
@@ -211,8 +231,23 @@ def execute(options: argparse.Namespace) -> ExitCode:
         "min_n": request.min_n,
         "allow_missing": request.allow_missing,
     }
-    write_out(json.dumps(report, indent=2, ensure_ascii=False) + "\n")
+    _print(report, options)
     return ExitCode.OK if verdict.passed else ExitCode.GATE_FAILED
+
+
+def _print(report: Mapping[str, Any], options: argparse.Namespace) -> None:
+    """Scripts written before ``--output`` read JSON from a pipe: that stays."""
+    as_json = json.dumps(report, indent=2, ensure_ascii=False) + "\n"
+    if options.output is not None:
+        with replace_atomically(options.output) as stream:
+            stream.write(as_json.encode())
+    if options.json or (options.output is None and not sys.stdout.isatty()):
+        write_out(as_json)
+        return
+    columns = min(COLUMNS, shutil.get_terminal_size().columns) if sys.stdout.isatty() else COLUMNS
+    write_out(verdict_text(report, max(MIN_COLUMNS, columns)))
+    if options.output is not None:
+        write_out(f"verdict as JSON: {options.output}\n")
 
 
 def _sha256(path: Path) -> str:

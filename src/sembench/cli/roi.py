@@ -11,6 +11,8 @@ from sembase.command_line import ExitCode, existing_file
 from sembase.errors import ConfigurationError
 from sembase.files import replace_atomically
 from sembase.streams import write_out
+from sembase.trace.locate import HELP as TRACE_HELP
+from sembase.trace.locate import existing_trace, trace_files
 from sembase.values import count, fraction, positive
 from sembench.cli.output import require_other_file, require_writable
 from sembench.console import show
@@ -30,9 +32,9 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--lengths",
         required=True,
-        type=existing_file,
+        type=existing_trace,
         metavar="FILE",
-        help="prompt lengths: a histogram or trace (.csv, .json, .jsonl), a manifest or a result",
+        help=f"prompt lengths: a histogram, a manifest, a result, or a trace ({TRACE_HELP})",
     )
     command.add_argument(
         "--costs",
@@ -73,7 +75,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> ExitCode:
     if options.output is not None:
         require_writable(options.output)
-        for given in (options.lengths, *options.costs):
+        for given in (*trace_files(options.lengths), *options.costs):
             require_other_file(options.output, given, "an input")
     costs = read_costs(options.costs)
     rate = _rate(options, costs)

@@ -11,6 +11,8 @@ from typing import Final
 from sembase.command_line import ExitCode, existing_file
 from sembase.errors import ConfigurationError
 from sembase.streams import write_err, write_out
+from sembase.trace.locate import HELP as TRACE_HELP
+from sembase.trace.locate import existing_trace, trace_files
 from sembase.values import amount, count, positive, rate
 from sembench.cli.live_arguments import add_header_argument
 from sembench.cli.output import require_other_file, require_writable
@@ -85,9 +87,9 @@ def _add_schedule(command: argparse.ArgumentParser) -> None:
     how.add_argument("--concurrency", type=positive, metavar="N", help="closed loop: number of requests in flight")
     how.add_argument(
         "--trace",
-        type=existing_file,
-        metavar="FILE",
-        help="open loop: times and lengths of a recorded trace, such as Azure or Mooncake",
+        type=existing_trace,
+        metavar="TRACE",
+        help=f"open loop: times and lengths of a recorded trace: {TRACE_HELP}",
     )
     command.add_argument(
         "--burstiness",
@@ -128,7 +130,7 @@ def _add_prompts(command: argparse.ArgumentParser) -> None:
         "--max-tokens",
         type=positive,
         metavar="N",
-        help=f"maximum tokens to generate (default: {DEFAULT_MAX_TOKENS}; with --trace: as in the trace)",
+        help=f"maximum tokens to generate (default: {DEFAULT_MAX_TOKENS}; with --trace: as in the trace, if it says)",
     )
     command.add_argument("--ignore-eos", action="store_true", help="always generate --max-tokens tokens (vLLM, SGLang)")
     command.add_argument(
@@ -142,10 +144,11 @@ def _add_prompts(command: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> ExitCode:
     _require_schedule(options)
     require_writable(options.output)
-    for given, option in ((options.manifest, "--manifest"), (options.trace, "--trace")):
-        if given is not None:
-            for written in (options.output, requests_path(options.output)):
-                require_other_file(written, given, option)
+    given = [(options.manifest, "--manifest")] if options.manifest is not None else []
+    given += [(file, "--trace") for file in trace_files(options.trace)] if options.trace is not None else []
+    for file, option in given:
+        for written in (options.output, requests_path(options.output)):
+            require_other_file(written, file, option)
     result = asyncio.run(run_load(_run(options)))
     write_result(options.output, result)
     for table in tables(result):

@@ -16,6 +16,7 @@ import numpy as np
 
 from sembase.errors import ConfigurationError, SemBlendError
 from sembase.tokenizer import Tokenizer, open_tokenizer
+from sembase.trace.locate import trace_digest, trace_files
 from sembench.load.schedule import Limit
 from sembench.manifest import WorkloadItem, manifest_digest, read_manifest
 from sembench.workload.seeded import Draws
@@ -223,7 +224,7 @@ def open_workload(options: WorkloadOptions) -> Workload:
             max_tokens=options.max_tokens,
             tenant=options.tenant,
         )
-        source |= {"trace": options.trace.name, "digest": manifest_digest(options.trace), "entries": len(trace)}
+        source |= {"trace": options.trace.name, "digest": trace_digest(options.trace), "entries": len(trace)}
     else:
         if requests is None and options.duration_s is None:
             raise ConfigurationError("pass --duration S or --requests N: generated prompts have no end")
@@ -234,26 +235,27 @@ def open_workload(options: WorkloadOptions) -> Workload:
 
 
 def read_trace(path: Path) -> list[TraceEntry]:
-    """Entries in order of time. A file without times or lengths is rejected in one line that names the formats."""
+    """Entries in order of time. Without an output length (no usage in the reply), an answer has ``DEFAULT_MAX_TOKENS``.
+
+    A file without times or lengths is rejected in one line that names the formats.
+    """
     from sembase.trace.formats import FORMATS  # noqa: PLC0415  (its compiled loops are needed for --trace only)
     from sembase.trace.load import load_trace, sniff_format  # noqa: PLC0415
 
-    formats = f"run-load reads {', '.join(FORMATS.names())}, with a time and an output length for every request"
+    formats = f"run-load reads {', '.join(FORMATS.names())}, with a time for every request"
+    files = trace_files(path)
     try:
-        name = sniff_format(path)
+        name = sniff_format(files[0])
     except (SemBlendError, ValueError):
         raise ConfigurationError(f"--trace {path}: unknown trace format; {formats}") from None
     try:
-        trace = load_trace(path, name, _OPTIONS.get(name, {}))
+        trace = load_trace(path, options=_OPTIONS.get(name, {}) if len(files) == 1 else {})
     except (SemBlendError, EOFError, ValueError) as error:
         raise ConfigurationError(f"--trace {path}: not a valid '{name}' trace: {error}; {formats}") from None
-    for what, is_missing in (
-        ("time", np.isnan(trace.arrival_ms)),
-        ("output length", trace.output_tokens < 0),
-    ):
-        if is_missing.any():
-            number = int(np.argmax(is_missing)) + 1
-            raise ConfigurationError(f"--trace {path}: request {number} ('{name}') has no {what}; {formats}")
+    is_missing = np.isnan(trace.arrival_ms)
+    if is_missing.any():
+        number = int(np.argmax(is_missing)) + 1
+        raise ConfigurationError(f"--trace {path}: request {number} ('{name}') has no time; {formats}")
     ids, tokens = trace.content[trace.nodes].tolist(), trace.node_tokens[trace.nodes].tolist()
     start_ms = float(trace.arrival_ms.min())
     entries = []
@@ -262,6 +264,7 @@ def read_trace(path: Path) -> list[TraceEntry]:
         blocks = tuple(zip(ids[first:end], tokens[first:end], strict=True))
         at_s = (float(trace.arrival_ms[number]) - start_ms) / 1000.0
         prompt_tokens, output_tokens = sum(tokens[first:end]), int(trace.output_tokens[number])
+        output_tokens = output_tokens if output_tokens >= 0 else DEFAULT_MAX_TOKENS
         # A request without a token on either side cannot be sent, but it was a request.
         entries.append(TraceEntry(at_s, max(1, prompt_tokens), max(1, output_tokens), blocks))
     return entries

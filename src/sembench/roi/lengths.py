@@ -10,8 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from sembase.errors import ContractError
+from sembase.errors import ConfigurationError, ContractError
 from sembase.tokenizer import open_tokenizer
+from sembase.trace.files import read_head
+from sembase.trace.formats import FORMATS
+from sembase.trace.load import read_records, sniff_format
+from sembase.trace.locate import trace_files
 from sembench.manifest import decode_item
 
 _LENGTH_NAMES: Final = ("prompt_tokens", "tokens", "length", "input_length", "contexttokens", "input_tokens")
@@ -33,8 +37,10 @@ class LengthHistogram:
 
 
 def read_lengths(path: Path, tokenizer: str | None = None) -> LengthHistogram:
-    """CSV or JSON or JSON Lines: see docs/guides/roi.md for the columns."""
-    if path.suffix.lower() == ".csv":
+    """CSV or JSON or JSON Lines: see docs/guides/roi.md for the columns. Traces: any format of ``sembase.trace``."""
+    if is_trace(path):
+        counts, source = _sum((record.prompt_tokens, 1.0) for record in read_records(path)), "trace"
+    elif path.suffix.lower() == ".csv":
         counts, source = _sum(_csv_rows(path)), "histogram or trace"
     elif path.suffix.lower() == ".jsonl":
         counts, source = _json_lines(path, tokenizer)
@@ -43,6 +49,18 @@ def read_lengths(path: Path, tokenizer: str | None = None) -> LengthHistogram:
     if not counts or not sum(counts.values()) > 0:
         raise ContractError(f"{path}: no prompt lengths found")
     return LengthHistogram(dict(sorted(counts.items())), f"{source} {path.name}")
+
+
+def is_trace(path: Path) -> bool:
+    """A trace with records, not a histogram, a manifest or a result."""
+    files = trace_files(path)
+    try:
+        name = sniff_format(files[0])
+    except ConfigurationError:
+        return False
+    if FORMATS.get(name).records is None:
+        return False
+    return name not in ("json", "csv") or b'"blocks"' in (head := read_head(files[0])) or b"semantic_type" in head
 
 
 def _csv_rows(path: Path) -> Iterator[tuple[int, float]]:

@@ -1,10 +1,10 @@
-"""Records in, workload items out: applies the transforms to a profile's records and counts what could not be built."""
+"""Records in, workload items out: applies the transforms to each record and counts what could not be built."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 from sembase.errors import ConfigurationError
 from sembench.manifest import WorkloadItem
@@ -12,37 +12,56 @@ from sembench.workload.record import SourceRecord
 from sembench.workload.transforms import TRANSFORMS, Skipped, TransformContext
 
 
-@dataclass(frozen=True, slots=True)
-class Built:
+@dataclass(slots=True)
+class BuildCounts:
     """``skipped`` counts, per transform and reason, the records a transform could not be applied to."""
 
+    records: int = 0
+    items: int = 0
+    negative_controls: int = 0
+    datasets: dict[str, None] = field(default_factory=dict)
+    skipped: dict[str, Counter[str]] = field(default_factory=dict)
+
+    def skip(self, name: str, reason: str) -> None:
+        self.skipped.setdefault(name, Counter())[reason] += 1
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
     items: tuple[WorkloadItem, ...]
     skipped: dict[str, dict[str, int]]
 
 
 def build_items(records: Sequence[SourceRecord], transforms: Sequence[str], context: TransformContext) -> Built:
+    counts = BuildCounts()
+    items = tuple(iterate_items(records, transforms, context, counts))
+    return Built(items, {name: dict(reasons) for name, reasons in counts.skipped.items()})
+
+
+def iterate_items(
+    records: Iterable[SourceRecord], transforms: Sequence[str], context: TransformContext, counts: BuildCounts
+) -> Iterator[WorkloadItem]:
+    """Holds one record and the ids of all items (about 100 bytes each). An item's id must occur once."""
     if repeated := [name for name, count in Counter(transforms).items() if count > 1]:
         raise ConfigurationError(f"transform given twice: {', '.join(repeated)}")
     functions = [(name, TRANSFORMS.get(name)) for name in transforms]
-    items: list[WorkloadItem] = []
-    skipped: dict[str, Counter[str]] = {}
+    seen: set[str] = set()
     for record in records:
+        counts.records += 1
+        counts.datasets[record.dataset] = None
         if not record.context.strip():
-            skipped.setdefault("(record)", Counter())["empty context"] += 1
+            counts.skip("(record)", "empty context")
             continue
         for name, transform in functions:
             outcome = transform(record, context)
             if isinstance(outcome, Skipped):
-                skipped.setdefault(name, Counter())[outcome.reason] += 1
-            else:
-                items.append(outcome)
-    _require_unique(items)
-    return Built(tuple(items), {name: dict(reasons) for name, reasons in skipped.items()})
-
-
-def _require_unique(items: Sequence[WorkloadItem]) -> None:
-    counts = Counter(item.item_id for item in items)
-    if repeated := next((item for item in items if counts[item.item_id] > 1), None):
-        raise ConfigurationError(
-            f"{repeated.dataset}/{repeated.source_id} occurs twice in the source; give its rows different ids"
-        )
+                counts.skip(name, outcome.reason)
+                continue
+            if outcome.item_id in seen:
+                raise ConfigurationError(
+                    f"{outcome.dataset}/{outcome.source_id} occurs twice in the source; give its rows different ids"
+                )
+            seen.add(outcome.item_id)
+            counts.items += 1
+            counts.negative_controls += outcome.negative_control
+            yield outcome

@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from sembase.command_line import add_commands, exit_code_of
+from sembase.registry import Registry
 from semblend import __version__
-from semblend.cli import calibrate, explain, guard
+from semblend.cli import calibrate, doctor, explain, guard
 
 _CODES: Final = (
     "exit codes: 0 ok, 1 nothing found, 2 wrong usage or file, 3 environment (server, disk), 130 interrupted"
 )
+# Commands of packages above this one, known by name only: importing them here would turn the layers around.
+COMMANDS: Final[Registry[Any]] = Registry("command", group="semblend.commands")
+COMMANDS.register("estimate", "semestimate.command:COMMAND")
 
 
 def parser() -> argparse.ArgumentParser:
     root = argparse.ArgumentParser(
-        prog="semblend", description="Measure, explain and guard what blended answers cost.", epilog=_CODES
+        prog="semblend",
+        description="Estimate from traffic, check an installation; explain and guard blended answers.",
+        epilog=_CODES,
     )
     root.add_argument("--version", action="version", version=f"semblend {__version__}")
-    add_commands(root, (calibrate, explain, guard), _CODES)
+    own = {module.NAME: module for module in (calibrate, doctor, explain, guard)}
+    modules = {**{name: COMMANDS.get(name) for name in COMMANDS}, **own}
+    add_commands(root, [modules[name] for name in sorted(modules)], _CODES)
     return root
 
 

@@ -16,19 +16,11 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sembase.compiled import HAS_COMPILER, kernel, kernel_part
+from sembase.winnowing import gram_hashes, window_minima
 
 GRAM: Final = 32
 WINDOW: Final = 33
 GUARANTEE: Final = GRAM + WINDOW - 1
-assert GRAM & (GRAM - 1) == 0
-
-_BASE: Final = np.uint64(0x9E3779B97F4A7C15)
-_TOKEN_MIX: Final = np.uint64(0xD6E8FEB86659FD93)
-_ORDER_MIX: Final = np.uint64(0xC2B2AE3D27D4EB4F)
-_SHIFT: Final = np.uint64(32)
-_ONE: Final = np.uint64(1)
-_DROP: Final = np.uint64(pow(int(_BASE), GRAM, 1 << 64))  # weight of the token that leaves the gram
 
 
 class Anchors(NamedTuple):
@@ -40,24 +32,9 @@ class Anchors(NamedTuple):
 
 def select_anchors(tokens: NDArray[np.uint32], start: int = 0) -> Anchors:
     """The anchors of ``tokens[start:]``, with positions counted from the beginning of ``tokens``."""
-    if len(tokens) - start < GUARANTEE:
-        return Anchors(np.empty(0, np.int32), np.empty(0, np.uint64))
-    if HAS_COMPILER:
-        positions, hashes = _select_compiled(tokens, start)
-    else:
-        positions, hashes = select_vectorised(tokens, start)
-    return Anchors(positions, hashes)
-
-
-def select_vectorised(tokens: NDArray[np.uint32], start: int = 0) -> tuple[NDArray[np.int32], NDArray[np.uint64]]:
-    """The same selection with numpy alone: the path without a compiler, and the compiled path's oracle."""
-    hashes = _gram_hashes(tokens[start:])
-    windows = np.lib.stride_tricks.sliding_window_view(hashes, WINDOW)
-    leftmost = windows.argmin(axis=1)
-    rightmost = WINDOW - 1 - windows[:, ::-1].argmin(axis=1)
-    first = np.arange(len(windows))
-    chosen = np.unique(np.concatenate([first + leftmost, first + rightmost]))
-    return (chosen + start).astype(np.int32), hashes[chosen]
+    hashes = gram_hashes(tokens[start:], GRAM)
+    chosen = window_minima(hashes, WINDOW)
+    return Anchors((chosen + start).astype(np.int32), hashes[chosen])
 
 
 def thin_periodic(anchors: Anchors) -> Anchors:
@@ -80,78 +57,3 @@ def thin_periodic(anchors: Anchors) -> Anchors:
     keep = np.ones(len(positions), bool)
     keep[1:-1] = ~inside
     return Anchors(positions[keep], hashes[keep])
-
-
-def _gram_hashes(tokens: NDArray[np.uint32]) -> NDArray[np.uint64]:
-    """Polynomial hashes of all grams by GRAM multiply-adds over shifted views (unsigned wrap-around is intended)."""
-    mixed = (tokens.astype(np.uint64) + _ONE) * _TOKEN_MIX
-    mixed ^= mixed >> _SHIFT
-    count = len(tokens) - GRAM + 1
-    value = np.zeros(count, np.uint64)
-    for offset in range(GRAM):
-        value *= _BASE
-        value += mixed[offset : offset + count]
-    value *= _ORDER_MIX
-    return np.asarray(value ^ (value >> _SHIFT))
-
-
-@kernel
-def _select_compiled(tokens: NDArray[np.uint32], start: int) -> tuple[NDArray[np.int32], NDArray[np.uint64]]:
-    hashes = _roll(tokens, start)
-    chosen = _window_minima(hashes)
-    total = 0
-    for i in range(len(chosen)):
-        total += chosen[i]
-    positions = np.empty(total, np.int32)
-    selected = np.empty(total, np.uint64)
-    n = 0
-    for i in range(len(chosen)):
-        if chosen[i]:
-            positions[n] = i + start
-            selected[n] = hashes[i]
-            n += 1
-    return positions, selected
-
-
-@kernel_part
-def _roll(tokens: NDArray[np.uint32], start: int) -> NDArray[np.uint64]:
-    hashes = np.empty(len(tokens) - start - GRAM + 1, np.uint64)
-    mixed = np.empty(GRAM, np.uint64)
-    value = np.uint64(0)
-    for i in range(len(tokens) - start):
-        token = (np.uint64(tokens[start + i]) + _ONE) * _TOKEN_MIX
-        token ^= token >> _SHIFT
-        value = value * _BASE + token
-        place = i & (GRAM - 1)
-        if i >= GRAM:
-            value -= mixed[place] * _DROP
-        mixed[place] = token
-        if i >= GRAM - 1:
-            order = value * _ORDER_MIX
-            hashes[i - GRAM + 1] = order ^ (order >> _SHIFT)
-    return hashes
-
-
-@kernel_part
-def _window_minima(hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """Marks the leftmost and the rightmost minimum of every window."""
-    chosen = np.zeros(len(hashes), np.bool_)
-    left = -1
-    right = -1
-    for first in range(len(hashes) - WINDOW + 1):
-        last = first + WINDOW - 1
-        if left < first:  # the minimum left the window: scan all of it again
-            left = first
-            right = first
-            begin = first + 1
-        else:
-            begin = last
-        for j in range(begin, last + 1):
-            if hashes[j] < hashes[left]:
-                left = j
-                right = j
-            elif hashes[j] == hashes[left]:
-                right = j
-        chosen[left] = True
-        chosen[right] = True
-    return chosen

@@ -14,7 +14,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from sembase.errors import ConfigurationError
-from semblend.integration.rotary import read_rope
+from semblend.integration.rope_config import read_rope
 from semblend.kv.rope import Rotation, half_split, rotate_keys
 from semblend.plan.deviation_curve import DeviationCurve, Provenance
 

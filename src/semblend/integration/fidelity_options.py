@@ -35,8 +35,7 @@ class FidelityOptions(AdapterOptions):
     verify_loads: bool = setting(
         True,
         flag,
-        "Compare some positions of every load with the model's own first layer and recompute those that differ. "
-        "Works with one worker only.",
+        "Compare some positions of every load with the model's own first layer and recompute those that differ.",
     )
     recompute_policy: str = setting(
         "question_or_deviation",

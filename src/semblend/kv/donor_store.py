@@ -28,16 +28,30 @@ class StoreError(SemBlendError, LookupError):
 
 @dataclass(frozen=True, slots=True)
 class KVShape:
-    """The KV of one token on one rank."""
+    """The KV of one token on one rank. MLA keeps one entry per token and layer instead of K and V: it is the key."""
 
     layers: int
     heads: int
     head_dim: int
     dtype: torch.dtype
+    has_values: bool = True
+
+    @property
+    def sides(self) -> int:
+        return 2 if self.has_values else 1
+
+    @property
+    def value_dim(self) -> int:
+        return self.head_dim if self.has_values else 0
 
     @property
     def bytes_per_token(self) -> int:
-        return self.layers * 2 * self.heads * self.head_dim * int(self.dtype.itemsize)
+        return self.layers * self.sides * self.heads * self.head_dim * int(self.dtype.itemsize)
+
+
+def keys_and_values(kv: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """K and V of what ``DonorStore.read`` gave; V of no width where there is only K."""
+    return kv[:, 0], kv[:, 1] if kv.shape[1] > 1 else kv[:, 0, ..., :0]
 
 
 class DonorStore(Protocol):
@@ -56,6 +70,7 @@ class DonorStore(Protocol):
 
     def write(self, donor_id: str, layer: int, start: int, keys: torch.Tensor, values: torch.Tensor) -> None:
         """Copy K and V, ``[n, heads, head_dim]`` each, to positions ``start .. start + n`` of one layer, in any order.
+        Where there is no V its last size is 0.
 
         Other shapes or dtypes raise ``StoreError``. The tensors may be overwritten after the call.
         """
@@ -64,7 +79,10 @@ class DonorStore(Protocol):
         """Make a completely written donor readable. Committing twice changes nothing."""
 
     def read(self, donor_id: str, start: int, length: int) -> torch.Tensor:
-        """``[layers, 2, length, heads, head_dim]`` of a committed donor. The tensor stays valid after a ``drop``."""
+        """``[layers, sides, length, heads, head_dim]`` of a committed donor: K, and V where there is one.
+
+        The tensor stays valid after a ``drop``.
+        """
 
     def drop(self, donor_id: str) -> bool:
         """Remove a donor, begun or committed; False if there was none."""

@@ -1,6 +1,7 @@
 """Donor K and V in host memory, one store per worker; the scheduler half decides what comes and goes.
 
 A token takes layers x 2 x heads x head_dim x bytes per element: 23,040 bytes for 30 layers of 3 heads of 64 in bf16.
+MLA takes half of that, because a token has one entry instead of K and V.
 """
 
 from __future__ import annotations
@@ -22,12 +23,13 @@ class _Entry:
 
 
 class HostStore:
-    """The ``DonorStore`` named ``host``: one tensor [layers, 2, tokens, heads, head_dim] per donor, read as views.
+    """The ``DonorStore`` named ``host``: one tensor [layers, sides, tokens, heads, dim] per donor, read as views.
 
     ``max_bytes`` is a ceiling, not a policy: the scheduler half evicts in time, and ``begin`` refuses when it did not.
     """
 
     def __init__(self, shape: KVShape, max_bytes: int | None = None) -> None:
+        self._shape = shape
         self._layers, self._heads, self._head_dim, self._dtype = shape.layers, shape.heads, shape.head_dim, shape.dtype
         self._max_bytes = max_bytes
         self._entries: dict[str, _Entry] = {}
@@ -54,7 +56,8 @@ class HostStore:
             raise StoreError(f"donor {donor_id}: {held_after} bytes would exceed the ceiling of {self._max_bytes}")
         self.drop(donor_id)
         with torch.inference_mode(False):  # tensors made in inference mode could not be written outside of it
-            kv = torch.empty((self._layers, 2, tokens, self._heads, self._head_dim), dtype=self._dtype, device="cpu")
+            size = (self._layers, self._shape.sides, tokens, self._heads, self._head_dim)
+            kv = torch.empty(size, dtype=self._dtype, device="cpu")
             written = torch.zeros((self._layers, tokens), dtype=torch.bool, device="cpu")
         self._entries[donor_id] = _Entry(tokens, needed, kv, written)
         self._bytes_held += needed
@@ -65,7 +68,7 @@ class HostStore:
             raise StoreError(f"donor {donor_id} is committed and can no longer be written")
         length = keys.shape[0]
         expected = (length, self._heads, self._head_dim)
-        if keys.shape != expected or values.shape != expected:
+        if keys.shape != expected or values.shape != (length, self._heads, self._shape.value_dim):
             raise StoreError(f"donor {donor_id}: K {tuple(keys.shape)} and V {tuple(values.shape)}, not {expected}")
         if keys.dtype != self._dtype or values.dtype != self._dtype:
             raise StoreError(f"donor {donor_id}: K {keys.dtype} and V {values.dtype}, not {self._dtype}")
@@ -73,7 +76,8 @@ class HostStore:
             raise StoreError(f"donor {donor_id}: no layer {layer}; the store has {self._layers}")
         self._check_range(donor_id, entry, start, length)
         entry.kv[layer, 0, start : start + length].copy_(keys)
-        entry.kv[layer, 1, start : start + length].copy_(values)
+        if self._shape.has_values:
+            entry.kv[layer, 1, start : start + length].copy_(values)
         entry.written[layer, start : start + length] = True
 
     def commit(self, donor_id: str) -> None:

@@ -18,7 +18,7 @@ from sembase.errors import SemBlendError
 
 Write = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], None]
 
-_DIGIT_BITS = 7  # integers up to 2**8 are exact in bfloat16
+_DIGIT_BITS = {1: 3, 2: 7, 4: 7}  # by bytes of an element: integers up to 2**8 are exact in bfloat16, up to 2**3 in fp8
 _UNWRITTEN = -1.0
 _WIDE = {4: torch.int32, 8: torch.int64}
 
@@ -79,7 +79,10 @@ def factor_strides(offsets: NDArray[np.int64]) -> StridedMap | None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockLayout:
-    """Where each element of K and V lies in a raw block: offsets[side, (token, head, dim)], side 0 is K."""
+    """Where each element of K and V lies in a raw block: offsets[side, (token, head, dim)], side 0 is K.
+
+    There is no side 1 where a token has one entry instead of K and V (MLA).
+    """
 
     block_tokens: int
     heads: int
@@ -90,15 +93,20 @@ class BlockLayout:
 
     @classmethod
     def from_offsets(cls, offsets: NDArray[np.int64], block_tokens: int, heads: int, head_dim: int) -> BlockLayout:
-        table = offsets.reshape(2, block_tokens * heads * head_dim)
+        table = offsets.reshape(-1, block_tokens * heads * head_dim)
         if not np.array_equal(np.sort(table, axis=None), np.arange(table.size)):
             raise LayoutError("the block is not a permutation of the written elements")
-        return cls(block_tokens, heads, head_dim, table, factor_strides(table[0]), factor_strides(table[1]))
+        values = factor_strides(table[1]) if len(table) > 1 else None
+        return cls(block_tokens, heads, head_dim, table, factor_strides(table[0]), values)
+
+    @property
+    def has_values(self) -> bool:
+        return len(self.offsets) > 1
 
     @property
     def is_strided(self) -> bool:
         """Both sides unpack as strided copies; otherwise by a gather, some six times slower in bf16."""
-        return self.keys is not None and self.values is not None
+        return self.keys is not None and (self.values is not None or not self.has_values)
 
     def digest(self) -> str:
         """Name of this layout: blocks with equal digests can be read in the same way."""
@@ -107,10 +115,11 @@ class BlockLayout:
 
     def unpack(self, blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """K and V of raw blocks[n, ...], each [n * block_tokens, heads, head_dim], contiguous, in token order."""
-        raw = blocks.flatten(1)  # a view unless the memory of a single block is scattered
+        raw = blocks.flatten(1)  # a copy where a single block is a strided view
         if raw.shape[1] != self.offsets.size:
             raise LayoutError(f"a block holds {raw.shape[1]} elements, the layout {self.offsets.size}")
-        return self._side(raw, 0, self.keys), self._side(raw, 1, self.values)
+        keys = self._side(raw, 0, self.keys)
+        return keys, self._side(raw, 1, self.values) if self.has_values else keys[..., :0]
 
     def _side(self, raw: torch.Tensor, side: int, strided: StridedMap | None) -> torch.Tensor:
         shape = (raw.shape[0] * self.block_tokens, self.heads, self.head_dim)
@@ -142,14 +151,34 @@ def _copy_strided(raw: torch.Tensor, strided: StridedMap) -> torch.Tensor:
     return view.clone(memory_format=torch.contiguous_format)
 
 
-def probe_layout(write: Write, block: torch.Tensor, *, block_tokens: int, heads: int, head_dim: int) -> BlockLayout:
+def strided_side(cache: torch.Tensor, layout: BlockLayout, side: int) -> torch.Tensor:
+    """K (side 0) or V of a cache[blocks, ...] as a view [blocks, block_tokens, heads, head_dim] of its memory.
+
+    ``LayoutError`` if the elements of a block do not lie in strides.
+    """
+    logical = np.unravel_index(layout.offsets[side], tuple(cache.shape[1:]))
+    places = sum(index * stride for index, stride in zip(logical, cache.stride()[1:], strict=True))
+    shape = (layout.block_tokens, layout.heads, layout.head_dim)
+    table = np.asarray(places).reshape(shape)
+    first = int(table[0, 0, 0])
+    steps = [int(table[tuple(int(axis == at) % size for at, size in enumerate(shape))]) - first for axis in range(3)]
+    if not np.array_equal(StridedMap(first, shape, tuple(steps)).offsets(), table.reshape(-1)):
+        raise LayoutError("the elements of a block do not lie in strides")
+    return cache.as_strided((cache.shape[0], *shape), (cache.stride(0), *steps), cache.storage_offset() + first)
+
+
+def probe_layout(
+    write: Write, block: torch.Tensor, *, block_tokens: int, heads: int, head_dim: int, has_values: bool = True
+) -> BlockLayout:
     """Find the layout of `block`, one scratch block of raw cache memory, and put its content back afterwards.
 
-    `write` stores K and V, [n, heads, head_dim] each, at slots 0..block_tokens - 1 counted inside the block.
+    Offsets count elements in the logical order of `block`, which may be a strided view of the cache's memory.
+    `write` stores K and V, [n, heads, head_dim] each, at slots 0..block_tokens - 1 counted inside the block. Without
+    values V has no width.
     """
-    shape = (2, block_tokens, heads, head_dim)
-    if block.numel() != prod(shape) or not block.is_contiguous():
-        raise LayoutError(f"expected {prod(shape)} contiguous elements, not {tuple(block.shape)} {block.stride()}")
+    shape = (2 if has_values else 1, block_tokens, heads, head_dim)
+    if block.numel() != prod(shape):
+        raise LayoutError(f"expected a block of {prod(shape)} elements, not {tuple(block.shape)}")
     if not block.dtype.is_floating_point:
         raise LayoutError(f"a cache of {block.dtype} does not hold K and V as they were written")
     saved = block.clone()
@@ -166,12 +195,13 @@ def _probe_offsets(write: Write, block: torch.Tensor, shape: tuple[int, int, int
     numbers = torch.arange(prod(shape), device=block.device).view(shape)
     slots = torch.arange(shape[1], device=block.device)
     found = torch.zeros(block.numel(), dtype=torch.int64, device=block.device)
-    for shift in range(0, (block.numel() - 1).bit_length(), _DIGIT_BITS):
-        digits = ((numbers >> shift) & ((1 << _DIGIT_BITS) - 1)).to(block.dtype)
+    bits = _DIGIT_BITS[block.element_size()]
+    for shift in range(0, (block.numel() - 1).bit_length(), bits):
+        digits = ((numbers >> shift) & ((1 << bits) - 1)).to(block.dtype)
         block.fill_(_UNWRITTEN)
-        write(digits[0], digits[1], slots)
+        write(*_sides(digits), slots)
         read = block.reshape(-1).double()
-        if not bool(((read == read.round()) & (read >= 0) & (read < 1 << _DIGIT_BITS)).all()):
+        if not bool(((read == read.round()) & (read >= 0) & (read < 1 << bits)).all()):
             raise LayoutError("the block holds values that were not written, or not all that were")
         found |= read.long() << shift
     if int(found.max()) >= block.numel():
@@ -185,11 +215,15 @@ def _probe_offsets(write: Write, block: torch.Tensor, shape: tuple[int, int, int
 def _verify(layout: BlockLayout, write: Write, block: torch.Tensor, shape: tuple[int, int, int, int]) -> None:
     """Round trip of random values, written in two calls and in mixed order as no probe pass was."""
     source = torch.Generator().manual_seed(0)
-    keys, values = torch.randn(shape, generator=source, device="cpu").to(block.dtype).to(block.device)
+    keys, values = _sides(torch.randn(shape, generator=source, device="cpu").to(block.dtype).to(block.device))
     slots = torch.randperm(shape[1], generator=source, device="cpu").to(block.device)
     block.fill_(_UNWRITTEN)
     for part in slots.tensor_split((shape[1] // 3,)):
         write(keys[part], values[part], part)
     read_keys, read_values = layout.unpack(block.reshape(1, -1))
-    if not (torch.equal(read_keys, keys) and torch.equal(read_values, values)):
+    if not (torch.equal(read_keys.float(), keys.float()) and torch.equal(read_values.float(), values.float())):
         raise LayoutError("random values did not survive the round trip through the block")
+
+
+def _sides(entries: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return entries[0], entries[1] if len(entries) > 1 else entries[0][..., :0]

@@ -169,6 +169,10 @@ class Planner:
             slot = self._index.slot_of(donor_id)
             return 0 if slot is None else self._index.shared_prefix(slot, tokens)
 
+    def tokens_of(self, donor_id: str) -> NDArray[np.uint32] | None:
+        """The tokens of a registered donor."""
+        return self._index.tokens_of(donor_id)
+
     def describe(self, donor_id: str, namespace: Namespace, text: str) -> None:
         """Add the text of a registered donor for the semantic path, if it was not available with the tokens."""
         if self._finder is not None and donor_id in self._index:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from sembase.segment.pieces import messages_of_responses
 from semgate.http.headers import Headers, find, find_text
 from semgate.http.held_body import HeldBody
 
@@ -65,6 +66,8 @@ class _Body(msgspec.Struct):
     stream: Any = None
     messages: Any = None
     prompt: Any = None
+    input: Any = None
+    instructions: Any = None
     user: Any = None
     cache_salt: Any = None
     lora_path: Any = None
@@ -119,6 +122,8 @@ def read_request(path: str, headers: Headers, body: bytes, tenant: str | None = 
     is_readable = bool(body) and (len(body) <= MAX_VALUES or body.count(b",") <= MAX_VALUES)
     given = _decode(body) if is_readable else _NOTHING
     messages = given.messages if isinstance(given.messages, list) else None
+    if messages is None and path == "/v1/responses":
+        messages = messages_of_responses(given.instructions, given.input)
     text, tokens, prompts = _prompt(given.prompt)
     return Asked(
         path=path,

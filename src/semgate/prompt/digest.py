@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from sembase.errors import ConfigurationError
+from sembase.trace.digest_tokens import digest_key
 
 MIN_SECRET_BYTES: Final = 32
 SECRET_NAME: Final = "digest-secret"
@@ -41,10 +42,16 @@ class Digests:
             return self._computed(tenant, purpose, value)
         return self._name_of(tenant, purpose, value)
 
+    def key_of_contents(self, tenant: str) -> bytes:
+        """The key of the tenant's content digests."""
+        return digest_key(self._key(tenant))
+
     def _computed(self, tenant: str, purpose: Purpose, value: bytes) -> str:
         message = purpose.encode() + b"\x00" + value
-        key_of = self._derive if len(tenant) > _MAX_CACHED_BYTES else self._key_of
-        return hmac.digest(key_of(tenant), message, "sha256")[:DIGEST_BYTES].hex()
+        return hmac.digest(self._key(tenant), message, "sha256")[:DIGEST_BYTES].hex()
+
+    def _key(self, tenant: str) -> bytes:
+        return self._derive(tenant) if len(tenant) > _MAX_CACHED_BYTES else self._key_of(tenant)
 
     def _derive(self, tenant: str) -> bytes:
         name = tenant.encode("utf-8", "surrogatepass")

@@ -1,22 +1,30 @@
 """An exchange to one trace record: labelled blocks, keyed digests, observed times. Text only if enabled.
 
-In: `Exchange`; out: ``semantic_kv.trace.v1``, or None if the request has no prompt. Runs in the writer's thread.
+In: `Exchange`; out: ``semantic_kv.trace.v1``, or None if the request has no prompt. Runs in the writer's thread. A
+record that does not have all of its text has content digests, which show repeats at any position.
 """
 
 from __future__ import annotations
 
 import secrets
+from itertools import count
 from typing import Any, Final
 
-from sembase.tokenizer import Tokenizer, open_tokenizer
+import numpy as np
+from numpy.typing import NDArray
+
+from sembase.segment.pieces import Piece
+from sembase.tokenizer import Tokenizer
+from sembase.trace.content_digests import GRAM, ContentDigests
+from sembase.trace.digest_tokens import digest_tokens
 from sembase.trace.record import TraceBlock, TraceRecord
+from sembase.trace.token_rows import TokenRows, unknown_tokens
 from semgate.http.reply_scan import ReplyFacts
 from semgate.http.request_body import Asked, read_request
 from semgate.prompt.digest import Digests
-from semgate.prompt.pieces import Piece, prompt_pieces
+from semgate.prompt.pieces import prompt_pieces
 from semgate.proxy.exchange import Exchange
 
-KNOWN_BLOCKS: Final = 65_536  # cached token counts, least recently used evicted; about 180 bytes each
 _NO_FACTS: Final = ReplyFacts(None, None, None, None, None, has_error=False, is_done=False, events=0)
 
 
@@ -24,15 +32,19 @@ class RecordMaker:
     def __init__(self, digests: Digests, *, redact_text: bool, tokenizer: Tokenizer | None = None) -> None:
         self._digests = digests
         self._redact = redact_text
-        self._tokenizer = tokenizer or open_tokenizer(None)
-        self._known_tokens: dict[str, int] = {}
+        self._rows = TokenRows(tokenizer)
+        if redact_text:  # compile before the first exchange: records that wait for it at shutdown would be dropped
+            self._content_digests("", [np.zeros(GRAM, np.uint32)])
 
     def record_of(self, exchange: Exchange) -> TraceRecord | None:
         asked = read_request(exchange.path, exchange.headers, exchange.body, exchange.tenant)
-        pieces = prompt_pieces(asked, exchange.body)
-        blocks = tuple(self._block(exchange.tenant, piece, position) for position, piece in enumerate(pieces))
-        if not blocks:
+        pieces = list(prompt_pieces(asked, exchange.body))
+        if not pieces:
             return None
+        contents = [self._digests.of(exchange.tenant, "content", piece.content) for piece in pieces]
+        rows = [self._tokens(digest, piece) for digest, piece in zip(contents, pieces, strict=True)]
+        blocks = tuple(map(self._block, contents, pieces, rows, count()))
+        is_whole = all(block.text is not None for block in blocks)
         facts = exchange.scan.facts() if exchange.scan is not None else _NO_FACTS
         is_ok = exchange.outcome == "ok"
         is_reported = facts.prompt_tokens is not None and facts.cached_tokens is not None
@@ -50,30 +62,31 @@ class RecordMaker:
             observed_prefill_tokens=max(0, (facts.prompt_tokens or 0) - (facts.cached_tokens or 0))
             if is_ok and is_reported
             else None,
+            tokenizer=None if asked.prompt_tokens is not None else self._rows.tokenizer.name,
+            content_digests=None if is_whole else self._content_digests(exchange.tenant, rows),
             metadata=_about(exchange, asked, facts),
         )
 
-    def _block(self, tenant: str, piece: Piece, position: int) -> TraceBlock:
-        digest = self._digests.of(tenant, "content", piece.content)
+    def _block(self, digest: str, piece: Piece, row: NDArray[np.uint32], position: int) -> TraceBlock:
         return TraceBlock(
             semantic_type=piece.label,
-            token_count=piece.tokens if piece.tokens is not None else self._tokens(digest, piece.text or ""),
+            token_count=len(row),
             content_hash=digest,
             text=None if self._redact or piece.text is None else _writable(piece.text),
             position=position,
             metadata={"media": piece.media} if piece.media is not None else {},
         )
 
-    def _tokens(self, digest: str, text: str) -> int:
-        """Cached, because a block returns with every turn of its session."""
-        known = self._known_tokens
-        tokens = known.pop(digest, None)
-        if tokens is None:
-            tokens = max(1, self._tokenizer.count(text))
-            if len(known) >= KNOWN_BLOCKS:
-                del known[next(iter(known))]
-        known[digest] = tokens
-        return tokens
+    def _tokens(self, digest: str, piece: Piece) -> NDArray[np.uint32]:
+        """The tokens of a text, the ids of a prompt that was given as ids, or one unknown token for a picture."""
+        if piece.text is not None:
+            return self._rows.of_text(digest, piece.text)
+        if piece.media is not None:
+            return unknown_tokens(digest, piece.tokens or 1)
+        return np.frombuffer(piece.content, "<u4")
+
+    def _content_digests(self, tenant: str, rows: list[NDArray[np.uint32]]) -> ContentDigests:
+        return digest_tokens(np.concatenate(rows), self._digests.key_of_contents(tenant))
 
     def _session(self, tenant: str, asked: Asked) -> str | None:
         named = asked.session or asked.user

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from sembase.errors import ConfigurationError
 from sembase.http.client import HttpClient
 from sembase.jsonl import cut_torn_lines
+from sembase.tokenizer import open_tokenizer
 from semgate.http.faults import Send
 from semgate.http.request_body import Receive
 from semgate.http.server import HttpServer
@@ -33,11 +34,12 @@ class ProxyService:
 
     def __init__(self, settings: ProxySettings, spans: SpanMaker | None = None) -> None:
         self._passing = _passing(settings)
+        tokenizer = open_tokenizer(None if settings.tokenizer is None else str(settings.tokenizer))
         folder = settings.trace_output_dir
         secret = open_secret(settings.digest_secret_file, folder, "--trace-output-dir")
         torn_lines = cut_torn_lines(folder, PREFIX)
         self._spans = spans or (SpanMaker(open_provider(settings.otlp_endpoint)) if settings.otlp_endpoint else None)
-        maker = RecordMaker(Digests(secret), redact_text=settings.redact_text)
+        maker = RecordMaker(Digests(secret), redact_text=settings.redact_text, tokenizer=tokenizer)
         files = trace_files(
             folder, rotate_bytes=settings.trace_rotate_bytes, rotate_seconds=settings.trace_rotate_seconds
         )

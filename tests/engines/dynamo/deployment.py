@@ -16,8 +16,8 @@ from typing import IO, Any, Self
 
 from scripts.engines import dynamo, nats
 from scripts.engines.ports import free_port
+from scripts.models.known import SMOLLM2
 from scripts.private_venv import ROOT, clean_environment, python_of
-from scripts.smollm2 import MODEL as TOKENIZER_FOLDER
 
 BLOCK_TOKENS = 16
 MODEL = "mock"
@@ -32,8 +32,8 @@ def missing() -> str | None:
         return "no Dynamo in .engines/dynamo; run: python -m scripts.engines.dynamo"
     if not nats.is_installed():
         return "no NATS server in .engines/nats; run: python -m scripts.engines.nats"
-    if not (TOKENIZER_FOLDER / "tokenizer.json").is_file():
-        return "no tokenizer in .engines/models; run: python -m scripts.smollm2"
+    if not SMOLLM2.tokenizer.is_file():
+        return "no tokenizer in .engines/models; run: make models"
     return None
 
 
@@ -107,7 +107,7 @@ class Deployment(Processes):
         mocker_log, front_log = self.folder / "mocker.log", self.folder / "front.log"
         mocker = self.start(
             (
-                *(python, "-m", "dynamo.mocker", "--model-path", str(TOKENIZER_FOLDER), "--model-name", MODEL),
+                *(python, "-m", "dynamo.mocker", "--model-path", str(SMOLLM2.folder), "--model-name", MODEL),
                 *("--num-workers", "2", "--speedup-ratio", "10", "--block-size", str(BLOCK_TOKENS), *PLANES),
             ),
             mocker_log,

@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from scripts.engines.server import EngineServer
 from scripts.engines.specs import sglang_missing
-from scripts.smollm2 import MODEL
+from scripts.models.known import SMOLLM2
 from tests.engines.sglang.running import Shared, shared, stop_shared
 from tests.engines.sglang.texts import Texts, read_texts
 
@@ -21,7 +21,7 @@ from tests.engines.sglang.texts import Texts, read_texts
 def texts() -> Texts:
     if sglang_missing():
         pytest.skip("no engine, no model")
-    return read_texts(MODEL / "tokenizer.json")
+    return read_texts(SMOLLM2.tokenizer)
 
 
 @pytest.fixture(scope="session")

@@ -39,7 +39,7 @@ def announcing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Conne
         "SEMBLEND_DONOR_EVENTS": f"tcp://127.0.0.1:{port}",
         "SEMBLEND_DONOR_EVENTS_KEY_FILE": str(key_file),
     }
-    running = start(Kind({"host_bytes": 2_200 * BYTES_PER_TOKEN}, environment=environment))
+    running = start(Kind({"host_bytes": 2_200 * BYTES_PER_TOKEN, "cached_donors": False}, environment=environment))
     try:
         yield running, f"tcp://127.0.0.1:{port}"
     finally:

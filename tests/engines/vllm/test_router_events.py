@@ -15,7 +15,7 @@ import pytest
 from scripts.engines.ports import free_port
 from scripts.engines.server import EngineServer, launch
 from scripts.engines.specs import SERVED_NAME, EngineOptions, vllm_missing, vllm_spec
-from scripts.smollm2 import MODEL
+from scripts.models.known import SMOLLM2
 
 from sembase.zmq_stream import StreamOptions
 from semgate.events.feed import EventFeed
@@ -155,7 +155,7 @@ def test_what_the_index_promises_the_engine_confirms(engine: EventServer) -> Non
     """Leading blocks by our tokens and keys, against the cached tokens that the engine reports for the request."""
 
     async def scenario() -> None:
-        tokens = LocalTokens(MODEL)
+        tokens = LocalTokens(SMOLLM2.folder)
         async with feeding(engine) as feed:
             await asyncio.to_thread(engine.complete, NOTES + "\nFirst question?")
             await matched_hashes(feed, engine)
@@ -179,7 +179,7 @@ def test_what_the_index_promises_the_engine_confirms(engine: EventServer) -> Non
 
 def test_a_salted_request_is_found_under_its_salt_alone(engine: EventServer) -> None:
     async def scenario() -> None:
-        tokens = LocalTokens(MODEL)
+        tokens = LocalTokens(SMOLLM2.folder)
         async with feeding(engine) as feed:
             prompt = "A text that was not sent before. " + NOTES[:600]
             await asyncio.to_thread(lambda: engine.complete(prompt, cache_salt="tenant a"))
@@ -229,7 +229,7 @@ REQUESTS: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("path", "body"), REQUESTS)
 def test_our_token_ids_are_the_engines(engine: EventServer, path: str, body: dict[str, Any]) -> None:
-    source = LocalTokens(MODEL)
+    source = LocalTokens(SMOLLM2.folder)
     raw = json.dumps({"model": SERVED_NAME, **body}).encode()
     ours = asyncio.run(source.tokens_of(read_request(path, (), raw), raw))
     asyncio.run(source.close())

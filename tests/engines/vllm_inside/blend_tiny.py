@@ -15,6 +15,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 HEAD, DOCUMENT, TAIL = 40, 300, 20
+SELECTED = 0.2  # fraction of the reused tokens that is computed again, by attention and deviation
 
 
 def logprobs_of(answer: Any) -> list[float]:
@@ -70,12 +71,15 @@ def main() -> None:
         max_logprobs=VOCABULARY,
         num_gpu_blocks_override=12800 // block,
         worker_cls="semblend.integration.vllm.worker.SemBlendWorker",
-        kv_transfer_config=transfer_config({"boundary_recompute_tokens": 0, "recompute_fraction": 0.0}),
+        kv_transfer_config=transfer_config(
+            {"boundary_recompute_tokens": 0, "recompute_fraction": 0.0, "recompute_policy": "question_or_deviation"}
+        ),
     )
 
-    def serve(prompt: list[int], *, reuse: bool = True) -> tuple[Any, list[float]]:
-        engine.reset_prefix_cache()
-        hints = {"kv_transfer_params": {"semblend": {"reuse": reuse}}}
+    def serve(prompt: list[int], reset: bool = True, **hint: Any) -> tuple[Any, list[float]]:
+        if reset:
+            engine.reset_prefix_cache()
+        hints = {"kv_transfer_params": {"semblend": hint}}
         params = SamplingParams(max_tokens=1, temperature=0, logprobs=VOCABULARY, detokenize=False, extra_args=hints)
         answer = engine.generate([{"prompt_token_ids": prompt}], params, use_tqdm=False)
         return answer[0].kv_transfer_params["semblend"], logprobs_of(answer)
@@ -84,8 +88,11 @@ def main() -> None:
     head, document, tail = (source.integers(3, VOCABULARY, n).tolist() for n in (HEAD, DOCUMENT, TAIL))
     result: dict[str, Any] = {}
     result["donor"], _ = serve(document)
+    result["from_cache"], cached = serve(head + document + tail, reset=False)  # the donor's blocks are still there
     result["same_context"], loaded = serve(document + tail)
     result["blended"], blended = serve(head + document + tail)
+    result["cache_against_store"] = float(np.abs(np.subtract(cached, blended)).max())
+    result["selected"], result["selected_logprobs"] = serve(head + document + tail, recompute_fraction=SELECTED)
     _, cold_same = serve(document + tail, reuse=False)
     _, cold_moved = serve(head + document + tail, reuse=False)
     result["same_context_error"] = float(np.abs(np.subtract(loaded, cold_same)).max())

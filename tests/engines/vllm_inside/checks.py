@@ -16,7 +16,7 @@ from tests.engines.vllm_inside.tiny import BLOCK
 from tests.engines.vllm_inside.traces import exact_traces
 from tests.engines.vllm_inside.world import World, sequence
 
-CONTAINED = {"load", "capture", "study"}  # the stages into which tests inject faults
+CONTAINED = {"load", "capture", "study", "repair"}  # the stages into which tests inject faults
 
 
 class PublicBlocks:
@@ -63,7 +63,7 @@ def check_requests(world: World) -> None:
         for rank in world.ranks:
             row = rank.cache.row(table, done).tolist()
             assert [rank.cache.token_of[value] for value in row] == tokens
-            if not records[request.request_id].is_accepted:
+            if not records[request.request_id].is_blended:
                 assert row == exact_traces(tokens)
 
 
@@ -72,7 +72,11 @@ def check_donors(world: World) -> None:
     half, planner = world.half, world.scheduler.connector._planner
     book, captures = half.donors._book, half.donors._captures
     stored = list(book._stored)
-    assert len(planner) == len(stored), f"planner {len(planner)}, book {stored}, reserved {list(book._reserved)}"
+    alone = half._cached.alone()
+    assert len(planner) == len(stored) + len(alone), f"planner {len(planner)}, book {stored}, cache {alone}"
+    assert not half._cached._pinned, "no pin outlives a scheduling pass"
+    assert half._cached._only_tokens == sum(donor.tokens for donor in half._cached._only.values())
+    assert set(half._cached._hashes) <= {*book.ids(), *alone}
     allowed = {*book.ids(), *captures._dropped}
     assert book.bytes_held == sum(d.kv_bytes for d in [*book._stored.values(), *book._reserved.values()])
     assert book.bytes_held <= book._budget
@@ -85,6 +89,14 @@ def check_donors(world: World) -> None:
             assert rank.store.read(donor_id, 0, len(tokens))[0, 1, :, 0, 0].tolist() == expected
     for rank in world.ranks:
         assert set(rank.store._entries) <= allowed, "nothing is stored that the book does not know"
+
+
+def check_sources(world: World) -> None:
+    """No load of a step writes into a block that a load of the same step reads."""
+    for commands in world.commands:
+        sources = {block for load in commands.loads for blocks in load.cached for block in blocks}
+        written = {block for load in commands.loads for block in load.block_ids[load.start // BLOCK :]}
+        assert sources.isdisjoint(written)
 
 
 def check_silence(world: World, public: PublicBlocks) -> None:
@@ -107,6 +119,7 @@ def check_rest(world: World) -> None:
     assert len(half._private) == 0
     assert not half._private._public
     assert not half._private._requests
+    assert not half.repairs.has_waiting_blocks
     assert not half.donors._candidates
     assert not half.donors._capturing
     assert not half.donors._ranks_stored

@@ -89,7 +89,7 @@ def test_a_silent_rank_hides_no_report() -> None:
 
 def test_everything_that_crosses_processes_survives_pickling() -> None:
     run = Run("d", 3, 40, 64, ContextRisk(40, 40, 0.5))
-    load = LoadCommand("r", (4, 5), 0, 104, (run,), (TokenRange(0, 40),), np.arange(40), "")
+    load = LoadCommand("r", (4, 5), 0, 104, (run,), (TokenRange(0, 40),), np.arange(104), "")
     prefill = PrefillCommand("q", "e", (7, 8), 32, np.arange(12))
     commands = StepCommands([load], [CaptureCommand("r", "d", 70, 64, 6, (9,), True)], ["x"], ["y"], prefill)
     copy = pickle.loads(pickle.dumps(commands))
@@ -98,7 +98,7 @@ def test_everything_that_crosses_processes_survives_pickling() -> None:
     assert (copy.prefill.donor_id, copy.prefill.token_ids.tolist()) == ("e", list(range(12)))
     assert copy.loads[0].runs == (run,)
     assert copy.captures[0].is_last
-    np.testing.assert_array_equal(copy.loads[0].token_ids, load.token_ids)
+    np.testing.assert_array_equal(copy.loads[0].claim_ids, load.claim_ids)
     ready = Readiness("", True, "digest", 16)
     assert pickle.loads(pickle.dumps(ready)) == ready
 

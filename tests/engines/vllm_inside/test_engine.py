@@ -36,15 +36,37 @@ def result_of(directory: Path, ranks: int, block: int) -> Any:
     return json.loads(rows[0].removeprefix("RESULT "))
 
 
-@pytest.mark.parametrize(("ranks", "block"), [(1, 32), (2, 64)])
-def test_a_blend_is_what_it_claims_to_be(tmp_path: Path, ranks: int, block: int) -> None:
-    if len(os.sched_getaffinity(0)) < ranks:
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Any]:
+    """The same requests on one rank and, where there are two cores, on two."""
+    ranks = [(1, 32), (2, 64)][: len(os.sched_getaffinity(0))]
+    return {count: result_of(tmp_path_factory.mktemp(f"ranks{count}"), count, block) for count, block in ranks}
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_blend_is_what_it_claims_to_be(results: dict[int, Any], ranks: int) -> None:
+    if ranks not in results:
         pytest.skip("each rank needs a core of its own")
-    result = result_of(tmp_path, ranks, block)
+    result = results[ranks]
     assert result["donor"]["donor_id"], "stored on every rank, or it could not be found"
     assert result["same_context"]["reused_tokens"] == 300
     assert result["same_context_error"] < 2e-3, "KV of the same context is the engine's own"
     assert result["blended"]["outcome"] == "backend_materialized_reuse"
     assert result["blended"]["computed_tokens"] == 40
+    assert result["from_cache"]["runs"] == result["blended"]["runs"]
+    assert result["cache_against_store"] == 0.0, "the engine's own blocks hold the bits of the copy"
     assert result["blend_error"] < 5e-3, "loaded, moved and computed as a blend made by hand"
     assert result["blend_against_cold"] > 20 * result["blend_error"], "the oracle tells a blend from a cold answer"
+
+
+def test_two_ranks_select_what_one_rank_selects(results: dict[int, Any]) -> None:
+    if 2 not in results:
+        pytest.skip("each rank needs a core of its own")
+    one, two = (results[ranks]["selected"] for ranks in (1, 2))
+    assert one["outcome"] == two["outcome"] == "backend_materialized_reuse"
+    assert one["reused_tokens"] == two["reused_tokens"] == 240
+    assert one["computed_tokens"] == two["computed_tokens"] == 100
+    answers = [results[ranks]["selected_logprobs"] for ranks in (1, 2)]
+    error = max(abs(a - b) for a, b in zip(*answers, strict=True))
+    assert error < 1e-3, "other positions recomputed would give another answer"
+    assert error < results[1]["blend_against_cold"] / 20, "the answer depends on what is recomputed"

@@ -20,6 +20,7 @@ from tests.engines.vllm_inside.checks import (
     check_requests,
     check_rest,
     check_silence,
+    check_sources,
 )
 from tests.engines.vllm_inside.world import World, make_world
 
@@ -36,16 +37,27 @@ pieces = st.one_of(
 prompts = st.lists(pieces, min_size=1, max_size=5).map(lambda parts: list(chain.from_iterable(parts)))
 
 
+def faults_of(report: Any) -> set[str]:
+    computed = {request_id for request_id, loaded in report.loaded.items() if loaded.fault}
+    return {*report.load_faults, *report.capture_faults, *report.prefill_faults, *computed}
+
+
 class Traffic(RuleBasedStateMachine):
     """Arrivals, steps, preemptions (the cache is small), aborts, faults, resets, request ids that come back."""
 
     world: World
 
     @initialize(
-        ranks=st.sampled_from([1, 1, 2]), depth=st.sampled_from([1, 1, 2]), blocks=st.sampled_from([26, 60, 260])
+        ranks=st.sampled_from([1, 1, 2]),
+        depth=st.sampled_from([1, 1, 2]),
+        blocks=st.sampled_from([26, 60, 260]),
+        host_tokens=st.sampled_from([1024, 1024, 128]),
+        repair=st.sampled_from(["off", "idle", "likely"]),
     )
-    def start(self, ranks: int, depth: int, blocks: int) -> None:
-        self.world = make_world(DIRECTORY, ranks=ranks, depth=depth, blocks=blocks, host_tokens=1024)
+    def start(self, ranks: int, depth: int, blocks: int, host_tokens: int, repair: str) -> None:
+        self.world = make_world(
+            DIRECTORY, ranks=ranks, depth=depth, blocks=blocks, host_tokens=host_tokens, repair=repair
+        )
         self.public = PublicBlocks()
         self.faulted: set[str] = set()
 
@@ -88,24 +100,24 @@ class Traffic(RuleBasedStateMachine):
         self.world.step()
         self.world.flush()
         for report in self.world.reports[before:]:
-            self.faulted |= {*report.load_faults, *report.capture_faults, *report.prefill_faults}
+            self.faulted |= faults_of(report)
 
     @rule(running=st.booleans())
     def reset(self, running: bool) -> None:
         self.world.flush()
-        waits = self.world.half.donors.has_waiting_blocks or self.world.half._releases
+        waits = self.world.half.has_waiting_blocks
         self.world.scheduler.reset_prefix_cache(reset_running_requests=running and not waits, reset_connector=True)
 
     def check(self) -> None:
         check_donors(self.world)
         check_faults(self.world)
+        check_sources(self.world)
         if not self.world.pending:
             check_requests(self.world)
         check_exact_cache(self.world, self.public)
         check_silence(self.world, self.public)
         for report in self.world.reports:
-            strange = {*report.load_faults, *report.capture_faults, *report.prefill_faults} - self.faulted
-            assert not strange, f"a fault that was not injected: {report.load_faults} {report.capture_faults}"
+            assert not faults_of(report) - self.faulted, f"a fault that was not injected: {report}"
 
     @invariant()
     @precondition(lambda self: hasattr(self, "world"))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.engines.vllm_inside.checks import check_donors, check_rest
+from tests.engines.vllm_inside.engine import PauseState
 from tests.engines.vllm_inside.world import World, make_world
 
 from semblend.contract import FaultContained, TokenRange
@@ -170,12 +171,16 @@ def test_a_request_that_lacks_blocks_gets_those_that_are_lent(tmp_path: Path) ->
 
 def test_nothing_is_prefilled_while_a_live_request_is_stalled(tmp_path: Path) -> None:
     world = blended(tmp_path)
-    world.add("b", text(9, 40) + KNOWN + NOVEL, 1)
     world.add("long", text(5, 100), 20)
+    world.add("b", text(9, 40) + KNOWN + NOVEL, 1)
     while "b" in world.scheduler.requests and not world.half.donors.is_lending:
         world.step()
-    commands = world.half.commands([], idle=True)  # a step without tokens, although a request is alive
-    assert commands.prefill is None
+    world.scheduler.set_pause_state(PauseState.PAUSED_ALL)
+    world.step()  # without tokens, although a request is alive
+    world.flush()
+    assert "long" in world.scheduler.requests
+    assert world.commands[-1].prefill is None
+    world.scheduler.set_pause_state(PauseState.UNPAUSED)
     world.drain()
 
 

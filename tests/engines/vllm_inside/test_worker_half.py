@@ -12,15 +12,17 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.engines.vllm_inside.world import Vote
+from tests.ranks import RankThreads
 
 from semblend.contract import ContextRisk, Run, TokenRange
-from semblend.integration.vllm.commands import CaptureCommand, LoadCommand, Recompute, StepCommands
+from semblend.integration.core.rank_group import ALONE, RankGroup
+from semblend.integration.vllm import worker_half
+from semblend.integration.vllm.commands import CaptureCommand, LoadCommand, StepCommands
+from semblend.integration.vllm.transfers import HostTransfers
 from semblend.integration.vllm.worker_half import WorkerHalf
 from semblend.kv.donor_store import KVShape
 from semblend.kv.host_store import HostStore
-from semblend.kv.rope import half_split, rotate_keys
-from semblend.plan.selection import Selection
+from semblend.kv.rope import LayerRotations, half_split, rotate_keys
 
 pytestmark = pytest.mark.engine
 LAYERS, HEADS, DIM, BLOCK, BLOCKS = 2, 2, 8, 16, 24
@@ -29,9 +31,12 @@ RISK = ContextRisk(0, 0, 0.0)
 
 
 class Cache:
+    eight_bits = None
+
     def __init__(self) -> None:
         self.names = tuple(f"l{n}" for n in range(LAYERS))
         self.block_tokens = BLOCK
+        self.device = torch.device("cpu")
         self.kv = torch.zeros(LAYERS, 2, BLOCKS * BLOCK, HEADS, DIM)
 
     def read(self, layer: int, block_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -49,17 +54,24 @@ class Cache:
 class Forward:
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
+        self.fails = False
 
     def compute(self, block_ids: torch.Tensor, ranges: Any, token_ids: Any) -> None:
         self.calls.append((tuple(ranges), token_ids.tolist()))
+        if self.fails:
+            raise OSError("injected")
 
 
 class Worker:
-    def __init__(self, agree: Any = bool, ceiling: int | None = None) -> None:
+    def __init__(
+        self, ranks: RankGroup = ALONE, ceiling: int | None = None, lends: bool = True, **options: Any
+    ) -> None:
         self.cache, self.forward = Cache(), Forward()
         self.store = HostStore(KVShape(LAYERS, HEADS, DIM, torch.float32), ceiling)
         log = logging.getLogger("semblend.tests")
-        self.half = WorkerHalf(self.cache, self.store, ROTATION, self.forward, agree, log)  # type: ignore[arg-type]
+        rotations, cache, forward = LayerRotations.same(ROTATION, LAYERS), self.cache, self.forward if lends else None
+        transfers = HostTransfers(cache, self.store, rotations)  # type: ignore[arg-type]
+        self.half = WorkerHalf(cache, transfers, forward, ranks, log, **options)  # type: ignore[arg-type]
 
     def keep(self, donor_id: str, tokens: int) -> torch.Tensor:
         kv = torch.randn(LAYERS, 2, tokens, HEADS, DIM, generator=torch.Generator().manual_seed(tokens))
@@ -76,8 +88,7 @@ def command_of(runs: list[Run], start: int, end: int, blocks: list[int], broken:
         if run.target_start > position:
             gaps.append(TokenRange(position, run.target_start))
         position = run.target_end
-    ids = np.concatenate([np.arange(h.start, h.end) for h in gaps]) if gaps else np.empty(0, np.int64)
-    return LoadCommand("r", tuple(blocks), start, end, tuple(runs), tuple(gaps), ids, broken)
+    return LoadCommand("r", tuple(blocks), start, end, tuple(runs), tuple(gaps), np.arange(start, end), broken)
 
 
 @given(st.permutations(range(1, BLOCKS)), st.integers(0, 60), st.integers(1, 80), st.integers(0, 90))
@@ -105,35 +116,65 @@ def test_rows_land_turned_at_their_slots_and_nowhere_else(
         assert worker.forward.calls == [((TokenRange(0, target),), list(range(target)))]
 
 
+def broken_load(broken: str = "") -> StepCommands:
+    runs = [Run("d", 0, 32, 16, RISK), Run("d" if broken else "gone", 0, 60, 16, RISK)]
+    return StepCommands([command_of(runs, 32, 76, [3, 4, 5, 6, 7], broken)])
+
+
 @pytest.mark.parametrize("broken", ["", "the scheduler could not write it"])
-def test_a_broken_load_reports_exactly_the_claimed_blocks(broken: str) -> None:
+def test_a_claim_that_cannot_be_loaded_is_computed_in_the_same_step(broken: str) -> None:
     worker = Worker()
     worker.keep("d", 64)
-    missing = "d" if broken else "gone"
-    runs = [Run("d", 0, 32, 16, RISK), Run(missing, 0, 60, 16, RISK)]
-    worker.half.load(StepCommands([command_of(runs, 32, 76, [3, 4, 5, 6, 7], broken)]))
+    worker.half.load(broken_load(broken))
+    assert worker.forward.calls == [((TokenRange(32, 76),), list(range(32, 76)))]
+    assert worker.half.take_invalid_blocks() == set()
+    report = worker.half.take_report()
+    assert report is not None
+    assert not report.load_faults
+    loaded = report.loaded["r"]
+    assert (loaded.reused_tokens, loaded.computed_tokens, loaded.runs, loaded.donor_ids) == (0, 44, 0, ())
+    assert (broken or "gone is not stored") in loaded.fault
+
+
+@pytest.mark.parametrize("lends", [True, False])
+def test_a_claim_that_cannot_be_computed_either_reports_exactly_its_blocks(lends: bool) -> None:
+    worker = Worker(lends=lends)
+    worker.keep("d", 64)
+    worker.forward.fails = True
+    worker.half.load(broken_load())
     assert worker.half.take_invalid_blocks() == {5, 6, 7}
     report = worker.half.take_report()
     assert report is not None
     assert set(report.load_faults) == {"r"}
     assert not report.loaded
-    assert not worker.forward.calls
     assert worker.half.take_report() is None
 
 
-def test_one_rank_s_fault_stops_all_ranks_before_the_forward() -> None:
-    vote = Vote(2)
-    workers = [Worker(vote.of(rank)) for rank in range(2)]
+def test_without_the_engine_s_recovery_such_a_claim_ends_the_engine() -> None:
+    worker = Worker(engine_recovers=False)
+    worker.forward.fails = True
+    with pytest.raises(OSError, match="injected"):
+        worker.half.load(broken_load())
+
+
+def test_one_rank_s_fault_makes_all_ranks_compute_the_claim() -> None:
+    group = RankThreads(2)
+    workers = [Worker(group.of(rank)) for rank in range(2)]
     workers[0].keep("d", 64)
     commands = StepCommands([command_of([Run("d", 0, 16, 32, RISK)], 0, 48, [1, 2, 3])])
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda worker: worker.half.load(commands), workers))
+    reports = []
     for worker in workers:
-        assert not worker.forward.calls
-        assert worker.half.take_invalid_blocks() == {1, 2, 3}
+        assert worker.forward.calls == [((TokenRange(0, 48),), list(range(48)))]
+        assert worker.half.take_invalid_blocks() == set()
         report = worker.half.take_report()
         assert report is not None
-        assert set(report.load_faults) == {"r"}
+        reports.append(report)
+    for one, other in (reports, reports[::-1]):
+        loaded = one.aggregate(other).loaded["r"]
+        assert (loaded.reused_tokens, loaded.computed_tokens) == (0, 48)
+        assert "d is not stored" in loaded.fault, "the reason comes from the rank that has it"
 
 
 def capture(donor: str, tokens: int, *, release: bool = False, request: str = "r") -> CaptureCommand:
@@ -175,14 +216,26 @@ def test_a_donor_is_loaded_in_the_step_that_drops_it_and_its_room_is_free_for_th
     assert worker.store.contains(["new", "old"]) == [True, False]
 
 
-def test_ranks_that_would_choose_differently_break_the_promise_before_any_forward() -> None:
-    worker = Worker()
-    worker.half._is_alone = False
-    worker.keep("d", 64)
-    command = command_of([Run("d", 0, 32, 16, RISK)], 32, 48, [3, 4, 5])
-    recompute = Recompute(Selection("first", 0.5), command.block_ids, np.arange(32, 48), np.arange(48, 50))
-    worker.half.load(StepCommands([replace(command, recompute=recompute)]))
-    report = worker.half.take_report()
-    assert report is not None
-    assert "select different tokens" in report.load_faults["r"]
-    assert not worker.forward.calls
+def test_ranks_verify_their_own_heads_and_one_mismatch_makes_all_compute(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = RankThreads(2)
+    workers = [Worker(group.of(rank)) for rank in range(2)]
+    for worker in workers:
+        worker.keep("d", 64)
+    checked = []
+
+    def check(opened: Any, positions: Any, _eight_bits: Any) -> str | None:
+        rank = next(at for at, worker in enumerate(workers) if opened._cache is worker.cache)
+        checked.append((rank, positions.tolist()))
+        return "first-layer K differs" if rank else None
+
+    monkeypatch.setattr(worker_half, "find_mismatch", check)
+    command = replace(command_of([Run("d", 0, 32, 16, RISK)], 32, 48, [3, 4, 5]), verified=np.array([33, 40]))
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda worker: worker.half.load(StepCommands([command])), workers))
+    assert sorted(checked) == [(0, [33, 40]), (1, [33, 40])]
+    for worker in workers:
+        assert worker.forward.calls == [((TokenRange(32, 48),), list(range(32, 48)))]
+    faults = [worker.half.take_report() for worker in workers]
+    assert all(report is not None and report.loaded["r"].reused_tokens == 0 for report in faults)
+    assert faults[1] is not None
+    assert "first-layer K differs" in faults[1].loaded["r"].fault

@@ -40,9 +40,13 @@ def exact_traces(tokens: Sequence[int]) -> list[int]:
 class TraceCache:
     """Stands in for ``AttentionCache``: one layer whose V carries the traces."""
 
+    eight_bits = None
+
     def __init__(self, blocks: int, block_tokens: int) -> None:
-        self.names = ("layer",)
+        self.names: tuple[str, ...] = ("layer",)
+        self.layers = (object(),)  # nothing of it is read
         self.block_tokens = block_tokens
+        self.device = torch.device("cpu")
         self.values = np.zeros(blocks * block_tokens, np.int64)
         self.token_of: dict[int, int] = {0: -1}
         self.fail_reads = False

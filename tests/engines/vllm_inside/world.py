@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -27,38 +26,21 @@ from tests.engines.vllm_inside.engine import (
 )
 from tests.engines.vllm_inside.tiny import BLOCK, VOCABULARY, cache_config, engine_config
 from tests.engines.vllm_inside.traces import BYTES_PER_TOKEN, WIDTH, TraceCache, TraceForward
+from tests.ranks import RankThreads
 
-from semblend.integration.vllm import connector_v1
+from semblend.integration.vllm import start as starting
 from semblend.integration.vllm.commands import Readiness
+from semblend.integration.vllm.transfers import HostTransfers
 from semblend.integration.vllm.worker_half import WorkerHalf
 from semblend.kv.donor_store import KVShape
 from semblend.kv.host_store import HostStore
-from semblend.kv.rope import half_split
+from semblend.kv.rope import LayerRotations, half_split
 from semblend.pipeline.planner import Planner
 from semblend.settings import Settings
 
 LOG = logging.getLogger("semblend.tests")
 LOG.disabled = True
 init_none_hash(sha256)
-
-
-class Vote:
-    """The ranks' common answer, as the engine's CPU group would give it."""
-
-    def __init__(self, ranks: int) -> None:
-        self._barrier = threading.Barrier(ranks)
-        self._answers: dict[int, bool] = {}
-        self._ranks = ranks
-
-    def of(self, rank: int) -> Any:
-        def agree(mine: bool) -> bool:
-            self._answers[rank] = mine
-            self._barrier.wait(timeout=20)
-            all_agree = all(self._answers.values())
-            self._barrier.wait(timeout=20)
-            return all_agree
-
-        return agree
 
 
 @dataclass
@@ -198,9 +180,11 @@ def sequence(request: Any, length: int) -> list[int]:
 
 def _run(rank: Rank, commands: Any, work: list[Any], loads_first: bool) -> Any:
     """A worker's step as ``KVConnectorModelRunnerMixin`` orders it."""
-    read = rank.store.read
+    moves: Any = rank.half._transfers
+    load = moves.load
     if rank.fail_loads:
-        rank.store.read = _broken  # type: ignore[method-assign, assignment]
+        moves.load = lambda runs, *_: _broken() if runs else None
+    rank.half.protect_captured(commands)
     if loads_first:
         rank.half.load(commands)
     for table, start, tokens in work:
@@ -208,7 +192,7 @@ def _run(rank: Rank, commands: Any, work: list[Any], loads_first: bool) -> Any:
     if not loads_first:
         rank.half.load(commands)
     rank.half.save(commands)
-    rank.store.read, rank.fail_loads, rank.cache.fail_reads = read, False, False  # type: ignore[method-assign]
+    moves.load, rank.fail_loads, rank.cache.fail_reads = load, False, False
     rank.forward.fails = False
     return KVConnectorOutput(
         finished_sending=rank.half.take_released(),
@@ -236,10 +220,11 @@ def make_world(
     emit: Any = None,
     **options: Any,
 ) -> World:
-    setattr(connector_v1, "make_planner", make_planner)  # noqa: B010 - the engine makes the connector itself
+    setattr(starting, "make_planner", make_planner)  # noqa: B010 - the engine makes the connector itself
     # Traces have no attention to ask and no first layer to compare with.
     untold = {"verify_loads": False, "recompute_fraction": 0.0}
-    options = {"host_bytes": host_tokens * BYTES_PER_TOKEN, "boundary_recompute_tokens": 8, **untold, **options}
+    host_bytes = max(1 << 20, host_tokens * BYTES_PER_TOKEN)
+    options = {"host_bytes": host_bytes, "boundary_recompute_tokens": 8, **untold, **options}
     config = _config(directory, options, batch_tokens, ranks)
     config.cache_config.num_gpu_blocks = blocks
     config.scheduler_config.async_scheduling = depth > 1
@@ -252,14 +237,16 @@ def make_world(
     if emit is not None:
         connector._report = emit
     connector.set_xfer_handshake_metadata({r: Readiness("", True, "layout", BYTES_PER_TOKEN) for r in range(ranks)})
-    vote = Vote(ranks)
+    connector._half.donors._book._budget = host_tokens * BYTES_PER_TOKEN  # also below what an option may say
+    group = RankThreads(ranks)
     made = []
     for rank in range(ranks):
         cache = TraceCache(blocks, BLOCK)
         store = HostStore(KVShape(1, 1, WIDTH, torch.int64), options["host_bytes"])
         forward = TraceForward(cache)
-        rotation = half_split(1e4, WIDTH)
-        half = WorkerHalf(cache, store, rotation, forward, vote.of(rank), LOG, ranks=ranks)  # type: ignore[arg-type]
+        rotations = LayerRotations.same(half_split(1e4, WIDTH), 1)
+        transfers = HostTransfers(cache, store, rotations)  # type: ignore[arg-type]
+        half = WorkerHalf(cache, transfers, forward, group.of(rank), LOG)  # type: ignore[arg-type]
         made.append(Rank(cache, store, half, forward))
     return World(scheduler, made, ThreadPoolExecutor(ranks), depth, events)
 

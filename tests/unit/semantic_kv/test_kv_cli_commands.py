@@ -116,7 +116,7 @@ def test_run_all_writes_the_aggregate(config: Path, tmp_path: Path, capsys: pyte
 def test_a_wrong_value_is_one_line_that_says_where_to_look(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words, message in (
         (["replay", "--trace", "none.jsonl", "--cache-blocks", "5"], "argument --trace: there is no file 'none.jsonl'"),
-        (["calibrate", "--trace", str(tmp_path)], f"argument --trace: '{tmp_path}' is a folder; name a file"),
+        (["calibrate", "--trace", str(tmp_path)], f"argument --trace: {tmp_path}: the folder contains no trace files"),
         (["calibrate", "--trace", "/dev/null/x"], "argument --trace: "),
         (["run"], "the following arguments are required: --config"),
     ):

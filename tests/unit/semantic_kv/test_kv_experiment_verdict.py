@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from semantic_kv.experiment.aggregate import COLUMNS, aggregate_rows
 from semantic_kv.experiment.cells import Cell, cells_of, seed_trace
 from semantic_kv.experiment.config import Ablation, ExperimentConfig, PolicyChoice, Published, WorkloadSource
+from semantic_kv.experiment.config_file import load_config
 from semantic_kv.experiment.figures import BoundFigures, CellFigures, Figures, Tally
+from semantic_kv.experiment.run import RunOptions, run_study
 from semantic_kv.experiment.study import Study, TraceFacts
-from semantic_kv.experiment.verdict import MODELLED, verdict_of
+from semantic_kv.experiment.verdict import MODELLED, TIE, verdict_of
 
 CONFIG = ExperimentConfig(
     experiment="made_up",
@@ -153,3 +156,35 @@ def test_where_lru_wins_it_is_the_best_policy() -> None:
 def test_modelled_figures_are_called_modelled() -> None:
     assert "modelled" in MODELLED
     assert "not measured" in MODELLED
+
+
+def test_a_study_in_which_lru_hits_all_there_is_says_first_that_it_teaches_nothing() -> None:
+    verdict = verdict_of(study_with({"lru": 0.9, "clairvoyant": 0.9, "ceiling": 0.9}))
+    assert verdict.headline.startswith("Nothing can be learned here")
+    assert verdict.sentences[0].endswith("Nothing can be learned at this capacity.")
+
+
+def test_a_study_in_which_all_policies_tie_teaches_nothing() -> None:
+    ties = dict.fromkeys(("adaptive_semantic+score", "lru+second_use", "s3fifo", "s3fifo+second_use"), 0.4)
+    assert verdict_of(study_with(ties)).headline.startswith("Nothing can be learned here")
+    assert not verdict_of(study_with(ties | {"s3fifo": 0.3})).settings[0].is_empty
+
+
+SHIPPED = sorted((Path(__file__).parents[3] / "configs" / "experiments").glob("*.yaml"))
+GENERATED = [path for path in SHIPPED if isinstance(load_config(path).source, WorkloadSource)]
+
+
+@pytest.mark.parametrize("path", GENERATED, ids=lambda path: path.stem)
+def test_the_policies_of_every_shipped_study_differ(path: Path, tmp_path: Path) -> None:
+    """One seed and no ablation; the studies of published traces need their files."""
+    config = load_config(path)
+    config = replace(config, seeds=config.seeds[:1], models=("prefix_tree",), ablation=None, curve=None)
+    study = run_study(config, RunOptions(tmp_path, quiet=True))
+    for judged in verdict_of(study).settings:
+        assert not judged.is_empty
+        others = [each for each in study.at(judged.setting) if each.choice != PolicyChoice("lru")]
+        differing = [each for each in others if abs(each.improvement) > TIE]
+        assert len(differing) >= len(others) / 2
+        bounds = study.bounds(judged.setting)
+        assert bounds is not None
+        assert judged.lru.share < bounds.ceiling.share("tokens") - 0.05

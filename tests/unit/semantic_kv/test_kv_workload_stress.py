@@ -91,7 +91,7 @@ def test_session_material_is_reused_in_its_session_only(name: str, label: str) -
     workload = make_workload(name)
     assert all(len(sessions) == 1 for sessions in uses(workload, label))
     owners = workload.trace.session.tolist()
-    assert owners == sorted(owners)  # one session after another: reuse is recent
+    assert owners != sorted(owners)  # sessions overlap: what fits is up to the policy
 
 
 def test_retrieved_documents_are_shared_and_just_fit() -> None:
@@ -104,10 +104,15 @@ def test_retrieved_documents_are_shared_and_just_fit() -> None:
     assert reusable < workload.capacity_tokens < reusable + churn
 
 
-def test_the_shared_prompt_and_one_question_fit_the_published_cache() -> None:
+def test_the_shared_blocks_fit_the_published_cache_but_not_beside_a_question() -> None:
     workload = make_workload("shared_system_prompt_high_reuse")
-    assert len(uses(workload, "system")) == len(uses(workload, "template")) == 1
+    assert len(uses(workload, "system")) == 1
+    assert 4 < len(uses(workload, "template")) <= 8  # a rare application may not come
     assert max(record.prompt_tokens for record in workload.records) <= workload.capacity_tokens
+    trace = workload.trace
+    is_user = trace.node_label == LABELS.index("user")
+    shared = int(trace.node_tokens[~is_user].sum())
+    assert shared <= workload.capacity_tokens < shared + int(trace.node_tokens[is_user].min())
 
 
 def test_the_shift_leaves_nothing_of_the_first_half() -> None:
@@ -136,7 +141,11 @@ def test_shuffled_passages_repeat_where_a_prefix_cache_does_not_look() -> None:
 
 def test_tenants_share_nothing() -> None:
     together, apart = (make_workload("shared_system_prompt_high_reuse", tenants=n) for n in (1, 4))
-    assert apart.trace.node_count == together.trace.node_count + 2 * 3
+    # Each tenant has its own copy of the system prompt and of the templates that it uses.
+    used = {(record.tenant_id, record.blocks[1].content_hash) for record in apart.records}
+    copies = len(used) - len({template for _, template in used})
+    assert copies > 0
+    assert apart.trace.node_count == together.trace.node_count + 3 + copies
     assert set(apart.trace.tenant.tolist()) == {0, 1, 2, 3}
 
 

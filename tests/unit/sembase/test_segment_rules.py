@@ -12,12 +12,12 @@ from sembase.errors import ContractError
 from sembase.segment import (
     Message,
     parse_message,
-    record_from_messages,
-    record_from_prompt,
+    rules,
     segment_messages,
     segment_prompt,
 )
 from sembase.trace.build import build_trace
+from sembase.trace.from_prompt import record_from_messages, record_from_prompt
 
 
 def labelled(role: str, text: str, label: str | None = None) -> list[tuple[str, str]]:
@@ -159,3 +159,31 @@ def test_hostile_texts_take_no_more_than_their_length(piece: str) -> None:
     segment_prompt(piece * 20_000)
     segment_messages([Message("user", piece * 20_000)])
     assert time.process_time() - began < 5.0  # quadratic rules would take minutes
+
+
+PARTS = (
+    *(
+        "def f",
+        "\nclass ",
+        "a",
+        " ",
+        "\n",
+        "```",
+        "PyTest",
+        "pytests",
+        "x",
+        "Context:",
+        "acontext:",
+        "Retrieved Context",
+    ),
+    *("document:", "Tool output", "observation:", "{{", "{INPUT}", "Template:", "import ", "from a.b import ", "let "),
+    *("\u017f", "cla\u017fs ", "\u212a", "c\u0130tation:", "word " * 181),
+)
+
+
+@given(st.lists(st.sampled_from(PARTS), max_size=6))
+def test_the_fast_guess_is_that_of_the_rules_alone(parts: list[str]) -> None:
+    text = "".join(parts)
+    matching = [label for label, rule in rules._RULES.items() if rule.search(text)]
+    by_length = "retrieved_context" if len(text.split()) > rules.LONG_TEXT_WORDS else "other"
+    assert rules.guess_label(text) == (matching[0] if matching else by_length)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sembase.errors import ConfigurationError
-from sembase.tokenizer import open_tokenizer
+from sembase.tokenizer import RecentCounts, open_tokenizer
 
 
 @given(st.text())
@@ -93,3 +93,17 @@ def test_what_is_no_tokenizer_is_refused_with_advice(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(ConfigurationError, match=r"cannot be loaded as a tokenizer\.json"):
         open_tokenizer(str(tmp_path))
+
+
+def test_counts_of_recent_texts_are_those_of_the_tokenizer_and_bounded() -> None:
+    counted: list[str] = []
+
+    class Counter:
+        def count(self, text: str) -> int:
+            counted.append(text)
+            return len(text.split())
+
+    counts = RecentCounts(Counter(), max_texts=2)
+    texts = ["a b", "a b", "c", "a b", "d e f", "c", "\ud800 x"]
+    assert [counts.count(text) for text in texts] == [2, 2, 1, 2, 3, 1, 2]
+    assert counted == ["a b", "c", "d e f", "c", "\ud800 x"]  # the least recently used was dropped

@@ -1,16 +1,23 @@
-"""Reuse at any position against brute force: every window of every request compared with every earlier one."""
+"""Reuse at any position of a trace: texts, redacted records, folders, and records that show whole blocks only.
+
+The count that digests are compared with is checked here too, against every window of every request.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unit.sembase.exact_reuse import exact_reuse
 
 from sembase.errors import ConfigurationError, ContractError
-from sembase.trace.any_position import any_position_reuse, any_position_reuse_of, what_if_any_position
+from sembase.trace.anonymise import anonymise
+from sembase.trace.any_position import any_position_reuse_of, what_if_any_position
+from sembase.trace.from_prompt import record_from_prompt
 from sembase.trace.record import TraceBlock, TraceRecord
 from sembase.trace.save import save_records
 
@@ -47,65 +54,77 @@ rows_and_tenants = st.lists(
 
 @given(drawn=rows_and_tenants, window=st.integers(1, 5), block=st.integers(1, 4))
 @settings(max_examples=200, deadline=None)
-def test_it_is_what_brute_force_finds(drawn: list[tuple[list[int], int]], window: int, block: int) -> None:
+def test_the_exact_count_is_what_brute_force_finds(drawn: list[tuple[list[int], int]], window: int, block: int) -> None:
     rows, tenants = [row for row, _ in drawn], [tenant for _, tenant in drawn]
-    found = any_position_reuse(
+    found = exact_reuse(
         [np.array(row, np.int32) for row in rows], tenants=tenants, min_repeat_tokens=window, block_tokens=block
     )
     prefix, either = covered_by_brute_force(rows, tenants, window, block)
-    assert found.per_request_prefix_tokens.tolist() == prefix
-    assert found.per_request_either_tokens.tolist() == either
-    assert found.prompt_tokens == sum(map(len, rows))
-    assert found.added_tokens == sum(either) - sum(prefix)
-    assert found.added_tokens >= 0
+    assert found.prefix.tolist() == prefix
+    assert found.either.tolist() == either
 
 
-def test_a_passage_that_moved_is_found_and_a_prefix_cache_does_not_see_it() -> None:
-    passage = np.arange(100, 180, dtype=np.int32)
-    first = np.concatenate([np.arange(5, dtype=np.int32), passage])
-    second = np.concatenate([np.arange(9, 40, dtype=np.int32), passage, np.arange(50, 60, dtype=np.int32)])
-    found = any_position_reuse([first, second], min_repeat_tokens=64)
-    assert found.prefix_tokens == 0
-    assert found.either_tokens == 80
-    assert found.prefix_share == 0.0
-    assert found.either_share == pytest.approx(80 / (85 + 121))
+def passage(name: str, words: int = 150) -> str:
+    return " ".join(f"{name}{n}" for n in range(words))
 
 
-def test_repeats_inside_one_request_do_not_count() -> None:
-    row = np.tile(np.arange(10, dtype=np.int32), 5)
-    assert any_position_reuse([row], min_repeat_tokens=10).either_tokens == 0
-
-
-def test_no_tokens_have_no_share() -> None:
-    found = any_position_reuse([np.empty(0, np.int32)])
-    assert found.prompt_tokens == 0
-    assert found.prefix_share is None
-    assert found.either_share is None
-
-
-def test_sizes_must_be_positive() -> None:
-    with pytest.raises(ConfigurationError, match="at least 1"):
-        any_position_reuse([], min_repeat_tokens=0)
-
-
-def texts(*prompts: str, tenants: tuple[str, ...] = ("a", "a")) -> list[TraceRecord]:
+def records(*prompts: str, tenants: tuple[str, ...] = ("a", "a")) -> list[TraceRecord]:
     return [
-        TraceRecord(
-            f"r{n}", n, tuple(TraceBlock("other", 1, text=part) for part in prompt.split("|")), tenant_id=tenant
-        )
+        record_from_prompt(prompt, request_id=f"r{n}", timestamp_ms=n, tenant_id=tenant)
         for n, (prompt, tenant) in enumerate(zip(prompts, tenants, strict=True))
     ]
 
 
-def test_records_are_asked_by_their_text_and_within_their_tenant(tmp_path: Path) -> None:
-    prompts = ("one two three four", "zero| two three four five")
-    path = tmp_path / "t.jsonl"
-    save_records(texts(*prompts), path)
-    assert what_if_any_position(path, min_repeat_tokens=3).either_tokens == 3
-    apart = texts(*prompts, tenants=("a", "b"))
-    assert any_position_reuse_of(apart, min_repeat_tokens=3).either_tokens == 0
+MOVED = (f"one two\n\n{passage('harbour')}\n\nthree", f"zero\n\nfour five\n\n{passage('harbour')}\n\nsix seven")
 
 
-def test_digests_alone_cannot_answer() -> None:
-    with pytest.raises(ContractError, match="r1: a block has no text"):
-        any_position_reuse_of([TraceRecord("r1", 0, (TraceBlock("user", 4, content_hash="x"),))])
+def test_a_passage_that_moved_is_found_in_texts_and_in_redacted_records(tmp_path: Path) -> None:
+    texts = records(*MOVED)
+    folder = tmp_path / "rotated"
+    folder.mkdir()
+    save_records(texts[:1], folder / "a.jsonl")
+    save_records(texts[1:], folder / "b.jsonl.gz")
+    redacted = list(anonymise(texts, b"0123456789abcdef"))
+    found = [what_if_any_position(folder), any_position_reuse_of(redacted)]
+    for each in found:
+        assert each.prefix_tokens == 0
+        assert abs(each.either_tokens - 300) <= 6  # 150 words of a name and a number
+        assert each.added_tokens == each.either_tokens
+        assert each.either_share == pytest.approx(300 / each.prompt_tokens, rel=0.03)
+        assert each.visible_reuse == {"any_position": 2}
+        assert each.forgotten_tokens == 0
+    assert found[0].prompt_tokens == found[1].prompt_tokens
+
+
+def test_tenants_share_nothing() -> None:
+    assert any_position_reuse_of(records(*MOVED, tenants=("a", "b"))).either_tokens == 0
+
+
+def test_records_without_text_and_digests_show_whole_blocks() -> None:
+    redacted = [replace(each, content_digests=None) for each in anonymise(records(*MOVED), b"0123456789abcdef")]
+    found = any_position_reuse_of(redacted)
+    assert found.visible_reuse == {"block": 2}
+    assert abs(found.either_tokens - 300) <= 6
+    cut = records(MOVED[0], MOVED[1].replace("harbour140", "pier"))
+    changed = [replace(each, content_digests=None) for each in anonymise(cut, b"0123456789abcdef")]
+    assert any_position_reuse_of(changed).either_tokens == 0  # the texts would show 280
+    assert abs(any_position_reuse_of(cut).either_tokens - 280) <= 6
+
+
+def test_hash_traces_show_prefixes_only() -> None:
+    ids = [("p", "q", "r"), ("p", "q", "s")]
+    chained = [
+        TraceRecord(f"r{n}", n, tuple(TraceBlock("other", 512, block_id=i) for i in each), visible_reuse="prefix")
+        for n, each in enumerate(ids)
+    ]
+    found = any_position_reuse_of(chained)
+    assert found.visible_reuse == {"prefix": 2}
+    assert found.prefix_tokens == 1024
+    assert found.added_tokens < 8
+
+
+def test_what_cannot_be_counted_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="min_run_tokens must be at least 64"):
+        any_position_reuse_of(records(*MOVED), min_repeat_tokens=3)
+    with pytest.raises(ContractError, match="contains no requests"):
+        any_position_reuse_of([])

@@ -284,6 +284,13 @@ def test_every_format_knows_itself_only(tmp_path: Path) -> None:
         "json": b'{"trace_id": "x", "requests": []}',
         "csv": b"request_id,semantic_type,token_count\n",
         "parquet": b"PAR1\x15\x04",
+        "openai": b'{"model": "m", "messages": [{"role": "user", "content": "hello"}]}\n',
+        "litellm": b'{"id": "chatcmpl-1", "trace_id": "t", "call_type": "completion", "startTime": 1794884311.3}\n',
+        "langfuse": b'{"id": "g", "traceId": "t", "type": "GENERATION", "startTime": "2026-01-02T03:04:05Z"}\n',
+        "otel_genai": b'{"name": "chat m", "attributes": {"gen_ai.request.model": "m"}}\n',
+        "vllm_log": b"(APIServer pid=1) INFO 11-17 03:02:34 [api_server.py:1] vLLM API server version 0.32\n",
+        "sglang_log": b"[2026-11-17 03:02:30] server_args=ServerArgs()\n",
+        "claude_log": b'{"parentUuid": null, "sessionId": "s", "type": "user", "message": {}, "uuid": "u"}\n',
     }
     assert set(heads) == set(FORMATS.names())
     for name, head in heads.items():

@@ -255,6 +255,7 @@ def test_agent_calls_that_are_none(tmp_path: Path, line: object, message: str) -
 
 
 def test_only_record_formats_give_records(tmp_path: Path) -> None:
-    path = write_lines(tmp_path / "m.jsonl", mooncake(0, 512, 1))
-    with pytest.raises(ConfigurationError, match="'mooncake' has block ids, not trace records"):
+    path = tmp_path / "volume.csv"
+    path.write_text("version,time,op,size,lbn\n1,5633898,2a,512,42932745\n", encoding="utf-8")
+    with pytest.raises(ConfigurationError, match="'cloudphysics' has block ids, not trace records"):
         read_records(path)

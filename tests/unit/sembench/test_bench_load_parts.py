@@ -19,6 +19,7 @@ from sembase.tokenizer import open_tokenizer
 from sembase.trace.record import TraceBlock, TraceRecord, record_as_json
 from sembench.http.client import LiveReply
 from sembench.load.prompts import (
+    DEFAULT_MAX_TOKENS,
     GeneratedPrompts,
     GeneratedWords,
     ManifestPrompts,
@@ -95,12 +96,9 @@ def test_a_trace_of_records(tmp_path: Path) -> None:
     assert first.blocks[1] != second.blocks[1]
 
 
-def test_a_trace_without_output_lengths_is_refused_with_the_formats(tmp_path: Path) -> None:
-    path = record_trace(tmp_path / "t.jsonl", None)
-    with pytest.raises(
-        ConfigurationError, match=r"request 2 \('trace_v1'\) has no output length; run-load reads .*azure"
-    ):
-        read_trace(path)
+def test_an_unknown_output_length_becomes_the_default(tmp_path: Path) -> None:
+    entries = read_trace(record_trace(tmp_path / "t.jsonl", None))
+    assert [entry.output_tokens for entry in entries] == [4, DEFAULT_MAX_TOKENS]
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,12 @@ def test_a_trace_of_every_length_costs_no_more_memory_than_a_histogram() -> None
     ("name", "text", "wanted"),
     [
         ("h.csv", "prompt_tokens,count\n1000,3\n2000,2\n1000,1\n", {1000: 4.0, 2000: 2.0}),
-        ("azure.csv", "TIMESTAMP,ContextTokens,GeneratedTokens\n2023,374,44\n2023,396,109\n", {374: 1.0, 396: 1.0}),
+        (
+            "azure.csv",
+            "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+            "2023-11-16 18:17:03.9799600,374,44\n2023-11-16 18:17:04.0319600,396,109\n",
+            {374: 1.0, 396: 1.0},
+        ),
         ("b.csv", "low,high,count\n512,1536,7\n", {1024: 7.0}),
         ("m.json", '{"1024": 5, "2048": 1.5}', {1024: 5.0, 2048: 1.5}),
         ("l.json", '[{"tokens": 10, "requests": 2}, 30, 30]', {10: 2.0, 30: 2.0}),

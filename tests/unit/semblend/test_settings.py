@@ -7,7 +7,7 @@ import pytest
 
 from sembase.errors import ConfigurationError
 from sembase.settings import rows_of
-from semblend.settings import Settings
+from semblend.settings import Settings, as_environment
 
 SOURCE = Path(__file__).parents[3] / "src" / "semblend"
 
@@ -90,6 +90,12 @@ def test_on_nats_an_engine_has_a_number() -> None:
 def test_an_unknown_name_warns_with_the_nearest() -> None:
     with pytest.warns(UserWarning, match="SEMBLEND_ENABLD.*SEMBLEND_ENABLED"):
         Settings.from_environment({"SEMBLEND_ENABLD": "0"})
+
+
+def test_settings_can_be_given_to_a_process_that_is_started() -> None:
+    environment = as_environment(embedder="none", enabled="0")
+    assert environment == {"SEMBLEND_EMBEDDER": "none", "SEMBLEND_ENABLED": "0"}
+    assert Settings.from_environment(environment).embedder == "none"
 
 
 def test_no_other_module_reads_or_names_a_variable() -> None:

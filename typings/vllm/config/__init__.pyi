@@ -1,3 +1,4 @@
+from contextlib import AbstractContextManager
 from typing import Any
 
 from vllm.config.kv_transfer import KVTransferConfig as KVTransferConfig
@@ -60,9 +61,15 @@ class DeviceConfig:
 
 class CompilationConfig:
     static_forward_context: dict[str, Any]
+    cudagraph_mode: CUDAGraphMode
+    mode: CompilationMode
+
+class CompilationMode:
+    NONE: CompilationMode
 
 class CUDAGraphMode:
-    NONE: Any
+    NONE: CUDAGraphMode
+    FULL: CUDAGraphMode
 
 class KVEventsConfig:
     enable_kv_cache_events: bool
@@ -80,3 +87,7 @@ class VllmConfig:
     lora_config: Any | None
     @property
     def use_v2_model_runner(self) -> bool: ...
+
+def set_current_vllm_config(
+    vllm_config: VllmConfig, check_compile: bool = False, prefix: str | None = None
+) -> AbstractContextManager[None]: ...

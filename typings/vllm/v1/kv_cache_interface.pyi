@@ -1,11 +1,16 @@
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
+_SpecT = TypeVar("_SpecT", bound=KVCacheSpec)
+
+@dataclass(frozen=True, kw_only=True)
 class KVCacheSpec:
     block_size: int
     @property
     def page_size_bytes(self) -> int: ...
 
+@dataclass(frozen=True, kw_only=True)
 class AttentionSpec(KVCacheSpec):
     num_kv_heads: int
     head_size: int
@@ -14,6 +19,7 @@ class AttentionSpec(KVCacheSpec):
     kv_quant_mode: Any
     tokens_per_state: Any
 
+@dataclass(frozen=True, kw_only=True)
 class FullAttentionSpec(AttentionSpec):
     sliding_window: int | None
     attention_chunk_size: int | None
@@ -21,6 +27,10 @@ class FullAttentionSpec(AttentionSpec):
 
 class SlidingWindowSpec(AttentionSpec): ...
 class MambaSpec(KVCacheSpec): ...
+
+def replace_as(
+    spec: KVCacheSpec, target_cls: type[_SpecT], *, drop: Collection[str] = (), **changes: Any
+) -> _SpecT: ...
 
 @dataclass
 class KVCacheGroupSpec:

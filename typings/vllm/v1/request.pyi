@@ -22,6 +22,8 @@ class Request:
     num_prompt_tokens: int
     num_computed_tokens: int
     num_preemptions: int
+    num_output_placeholders: int
+    is_prefill_chunk: bool
     prefill_stats: PrefillStats | None
     block_hashes: list[BlockHash]
     skip_reading_prefix_cache: bool
@@ -31,8 +33,11 @@ class Request:
     @property
     def num_tokens(self) -> int: ...
     @property
+    def num_tokens_with_spec(self) -> int: ...
+    @property
     def num_output_tokens(self) -> int: ...
     def is_finished(self) -> bool: ...
+    def get_finished_reason(self) -> enum.Enum | None: ...
     def update_block_hashes(self) -> None: ...
 
 class RequestStatus(enum.IntEnum):

@@ -2,7 +2,7 @@
 
 Blocks of a conversation come back after a think time or never; the shape of the request that used them predicts
 which (`structure.return_model`). For the first requests all scores are equal, and ties leave LRU. Compares a
-sample of the evictable blocks. 30 bytes per known node and 18 MB of tables.
+sample of the evictable blocks. 38 bytes per known node and 18 MB of tables.
 """
 
 from __future__ import annotations
@@ -13,15 +13,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semantic_kv.policy.evict.return_time_reference import Reference
-from semantic_kv.policy.interface import REQUEST, Cache, EvictionPolicy, Setting, size_of
+from semantic_kv.policy.interface import (
+    FINISH,
+    IS_TREE,
+    REQUEST,
+    SESSION,
+    Cache,
+    EvictionPolicy,
+    Setting,
+    size_of,
+)
 from semantic_kv.policy.structure.ages import AGES
 from semantic_kv.policy.structure.return_model import (
     ROWS,
+    SUPERSEDED,
+    SUPERSEDED_MOST,
     ReturnModel,
     Shape,
     close_request,
     coarse_row,
     density_at,
+    enter_coarse_row,
     fine_row,
     make_return_model,
     note_return,
@@ -57,6 +69,8 @@ class State(NamedTuple):
     uses: NDArray[np.uint8]
     branches: NDArray[np.uint8]
     kind: NDArray[np.int32]  # a node's row of the model
+    tip: NDArray[np.int32]  # the last block of the last request through a node
+    session: NDArray[np.int32]  # of that request, noted at its last block
 
 
 def make_state(setting: Setting) -> State:
@@ -74,6 +88,8 @@ def make_state(setting: Setting) -> State:
         np.zeros(nodes, np.uint8),
         np.zeros(nodes, np.uint8),
         np.zeros(nodes, np.int32),
+        np.full(nodes, -1, np.int32),
+        np.full(nodes, -1, np.int32),
     )
 
 
@@ -97,17 +113,48 @@ def touch(cache: Cache, state: State, node: int) -> None:
 
 
 @kernel_part
+def supersede(cache: Cache, state: State) -> None:
+    """The request continues an earlier one of its session, at least in part: blocks of that which it leaves behind."""
+    deepest = int(state.request[DEEPEST])
+    tip = int(state.tip[deepest]) if state.request[KNOWN] > 0 else -1
+    if tip < 0 or tip == deepest or cache.facts[SESSION] < 0 or state.session[tip] != cache.facts[SESSION]:
+        return
+    left = 0
+    node = tip
+    while node != deepest:
+        left += 1
+        node = int(cache.parent[node])
+    ending = SUPERSEDED if left <= state.request[KNOWN] else SUPERSEDED_MOST
+    node = tip
+    while node != deepest:
+        state.kind[node] = enter_coarse_row(state.model, ending, int(cache.label[node]), int(state.uses[node]))
+        node = int(cache.parent[node])
+
+
+@kernel_part
 def after_request(cache: Cache, state: State) -> None:
     now = cache.counts[REQUEST]
     length = state.request[LENGTH]
     known = state.request[KNOWN]
-    shape = Shape(known, length - known, state.request[BRANCHES], state.request[WAITED])
+    if cache.counts[IS_TREE]:
+        supersede(cache, state)
+    shape = Shape(
+        known,
+        length - known,
+        state.request[BRANCHES],
+        state.request[WAITED],
+        cache.facts[FINISH] + 1,
+    )
+    last = int(state.row[length - 1]) if length > 0 else -1
     for at in range(length):
         node = int(state.row[at])
         is_last = 1 if at == length - 1 else 0
+        state.tip[node] = last
         state.kind[node] = fine_row(state.model, int(cache.label[node]), int(state.uses[node]), is_last, shape)
         if node % state.refresh[1] == 0:
             note_touch(state.model, node)
+    if length > 0:
+        state.session[last] = cache.facts[SESSION]
     if 0 < known < length:
         deepest = state.request[DEEPEST]
         state.branches[deepest] = min(255, state.branches[deepest] + 1)
@@ -131,7 +178,7 @@ def worth(cache: Cache, state: State, node: int) -> float:
     """Of a resident block its score; of one that asks to enter, what its label and uses promise."""
     if cache.children[node] >= 0:
         return score(cache, state, node)
-    row = coarse_row(int(cache.label[node]), int(state.uses[node]))
+    row = coarse_row(0, int(cache.label[node]), int(state.uses[node]))
     return float(state.model.density[row, 0]) / size_of(cache, node)
 
 

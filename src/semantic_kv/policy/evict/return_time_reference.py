@@ -7,7 +7,15 @@ from itertools import pairwise
 
 from semantic_kv.policy.interface import Setting, View
 from semantic_kv.policy.structure.ages import AGE_STARTS, AGES
-from semantic_kv.policy.structure.return_model import Shape, coarse_row, fine_row, make_return_model
+from semantic_kv.policy.structure.return_model import (
+    SUPERSEDED,
+    SUPERSEDED_MOST,
+    Shape,
+    coarse_row,
+    enter_coarse_row,
+    fine_row,
+    make_return_model,
+)
 from semantic_kv.policy.structure.sampled import SampledReference
 
 _STARTS = [int(start) for start in AGE_STARTS]
@@ -32,6 +40,7 @@ class Reference(SampledReference):
         self._uses: dict[int, int] = {}
         self._branches: dict[int, int] = {}
         self._kind: dict[int, int] = {}
+        self._through: dict[int, tuple[int, list[int]]] = {}  # the last request through a node: session and blocks
         self._served: list[list[int]] = []
 
     def _chain(self, row: int) -> list[int]:
@@ -72,9 +81,18 @@ class Reference(SampledReference):
 
     def after_request(self) -> None:
         now, length = self.view.request, len(self._row)
-        shape = Shape(self._known, length - self._known, self._branched, self._gap)
+        if self.setting.is_tree and self._known:
+            self._supersede()
+        shape = Shape(
+            self._known,
+            length - self._known,
+            self._branched,
+            self._gap,
+            self.view.finish + 1,
+        )
         for at, node in enumerate(self._row):
             is_last = int(at == length - 1)
+            self._through[node] = (self.view.session, self._row)
             self._kind[node] = fine_row(self._rows, int(self.view.label[node]), self._uses[node], is_last, shape)
         if 0 < self._known < length:
             self._branches[self._deepest] = min(255, self._branches.get(self._deepest, 0) + 1)
@@ -87,6 +105,14 @@ class Reference(SampledReference):
             self._refresh(0.5 ** (self.setting.options["refresh"] / self.setting.options["half_life_requests"]))
         elif now < 2048 and now % 16 == 0:
             self._refresh(1.0)
+
+    def _supersede(self) -> None:
+        session, earlier = self._through[self._deepest]
+        behind = earlier[earlier.index(self._deepest) + 1 :]
+        if session == self.view.session >= 0:
+            ending = SUPERSEDED if len(behind) <= self._known else SUPERSEDED_MOST
+            for node in behind:
+                self._kind[node] = enter_coarse_row(self._rows, ending, int(self.view.label[node]), self._uses[node])
 
     def _wait(self, age: int, then: int) -> None:
         for node in self._served[then]:
@@ -128,4 +154,4 @@ class Reference(SampledReference):
     def worth(self, node: int) -> float:
         if self.view.is_resident(node):
             return self.score(node)
-        return self._density[coarse_row(int(self.view.label[node]), self._uses[node])][0] / self.view.size_of(node)
+        return self._density[coarse_row(0, int(self.view.label[node]), self._uses[node])][0] / self.view.size_of(node)

@@ -1,9 +1,11 @@
 """When do blocks of a class come back? Learnt online from every block asked for, resident or not; no look ahead.
 
-A class is refined in four steps, each shrunk towards the one above by `strength` observations: all blocks; (label, uses
-so far); the shape of the request that last used it (its last block or not, how much of it was known before and how much
-new, how often the known part was continued before); how long the known part had waited. For each age the model counts
-the blocks that waited so long and those that then came back. Fixed memory: 10 MB of tables and 5 MB of recent touches.
+A class is refined in five steps, each shrunk towards the one above by `strength` observations: all blocks; how the
+request that last used the block ended, or that its conversation has left the block behind (superseded); (label, uses so
+far); the shape of that request (its last block or not, how much of it was known before and how much new, how often the
+known part was continued before); how long the known part had waited. For each age the model
+counts the blocks that waited so long and those that then came back. Fixed memory: 10 MB of tables and 5 MB of recent
+touches.
 """
 
 from __future__ import annotations
@@ -18,8 +20,12 @@ from sembase.compiled import kernel_part
 from sembase.labels import LABELS
 
 USES: Final = 10
-COARSE: Final = 1  # first row of (label, uses); row 0 is all blocks
-MIDDLE: Final = COARSE + USES * len(LABELS)
+# How the last request of a block ended: its finish reason + 1, or one of these two.
+ENDINGS: Final = 7
+SUPERSEDED: Final = 5  # the conversation continued without the block and kept at least half of its prompt
+SUPERSEDED_MOST: Final = 6  # the same, but it kept less
+COARSE: Final = 1 + ENDINGS  # first row of (ending, label, uses); row 0 is all blocks, then one row an ending
+MIDDLE: Final = COARSE + ENDINGS * USES * len(LABELS)
 FINE: Final = MIDDLE + 4096
 ROWS: Final = FINE + 8192
 TOUCHES: Final = 1 << 20
@@ -34,6 +40,7 @@ class Shape(NamedTuple):
     new: int
     branches: int  # earlier requests that continued its known part differently
     waited: int  # since the known part was last used; 0 where nothing was known
+    ending: int  # how the request ended: its finish reason + 1
 
 
 class ReturnModel(NamedTuple):
@@ -74,9 +81,19 @@ def octave(number: int, most: int) -> int:
 
 
 @kernel_part
-def coarse_row(label: int, uses: int) -> int:
+def coarse_row(ending: int, label: int, uses: int) -> int:
     """Of a block asked for `uses` times before."""
-    return 1 + label * 10 + (uses if uses < 4 else min(9, 3 + octave(uses // 4, 6)))
+    return COARSE + (ending * len(LABELS) + label) * USES + (uses if uses < 4 else min(9, 3 + octave(uses // 4, 6)))
+
+
+@kernel_part
+def enter_coarse_row(model: ReturnModel, ending: int, label: int, uses: int) -> int:
+    """The same row, entered with the rows above it."""
+    coarse = coarse_row(ending, label, uses)
+    model.above[coarse] = 1 + ending
+    model.is_used[coarse] = 1
+    model.is_used[1 + ending] = 1
+    return coarse
 
 
 @kernel_part
@@ -87,14 +104,13 @@ def _spread(key: int, size: int) -> int:
 @kernel_part
 def fine_row(model: ReturnModel, label: int, uses: int, is_last: int, shape: Shape) -> int:
     """The row of a block's class, entered with the rows above it. Rows are shared where two classes collide."""
-    coarse = coarse_row(label, uses)
+    coarse = enter_coarse_row(model, shape.ending, label, uses)
     key = ((coarse * 2 + is_last) * 5 + octave(shape.branches, 4)) * 144
     key += octave(shape.known, 11) * 12 + octave(shape.new, 11)
-    middle = 81 + _spread(key, 4096)
-    fine = 81 + 4096 + _spread(key * 7 + octave(shape.waited // 32, 6), 8192)
+    middle = MIDDLE + _spread(key, FINE - MIDDLE)
+    fine = FINE + _spread(key * 7 + octave(shape.waited // 32, 6), ROWS - FINE)
     model.above[middle] = coarse
     model.above[fine] = middle
-    model.is_used[coarse] = 1
     model.is_used[middle] = 1
     model.is_used[fine] = 1
     return fine

@@ -18,6 +18,13 @@ for _name, _module in (
     ("csv", "record_rows"),
     ("azure", "azure"),
     ("cloudphysics", "cloudphysics"),
+    ("openai", "openai_lines"),
+    ("litellm", "litellm_lines"),
+    ("langfuse", "langfuse_lines"),
+    ("otel_genai", "otel_spans"),
+    ("vllm_log", "vllm_log"),
+    ("sglang_log", "sglang_log"),
+    ("claude_log", "claude_log"),
 ):
     FORMATS.register(_name, f"sembase.trace.formats.{_module}:FORMAT")
 

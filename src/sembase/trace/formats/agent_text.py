@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -14,12 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sembase.errors import ContractError
+from sembase.finish import STOP, TOOL_CALL
 from sembase.settings import read_options, setting
-from sembase.tokenizer import Tokenizer, open_tokenizer
+from sembase.tokenizer import RecentCounts, open_tokenizer
 from sembase.trace.build import Names
 from sembase.trace.columns import BlockTrace
 from sembase.trace.files import iter_json_lines, trace_name
 from sembase.trace.formats.interface import Options, TraceFormat
+from sembase.trace.from_prompt import record_from_prompt
+from sembase.trace.record import TraceRecord
 from sembase.trace.rows import TraceRows
 from sembase.values import one_of, optional, positive, text
 
@@ -54,14 +57,25 @@ def load(path: Path, given: Options) -> BlockTrace:
             arrival_ms=call.at_ms,
             session=sessions.id_of(call.session_id),
             output_tokens=tokenizer.count(call.output),
+            finish=finish_of(call.output),
         )
     return rows.take(trace_name(path), block_tokens=options.block_tokens)
 
 
-def token_rows(path: Path, tokenizer: Tokenizer | None = None) -> list[NDArray[np.int32]]:
-    """The prompts as token ids in time order, for ``any_position``. 4 bytes per token."""
-    encoder = tokenizer or open_tokenizer(None, counted_ids=True)
-    return [encoder.ids(call.prompt) for call in read_calls(path)]
+def records(path: Path) -> Iterator[TraceRecord]:
+    """In time order, prompts as labelled blocks of text. Holds the texts: the published sets are not sorted."""
+    counts = RecentCounts(open_tokenizer(None))
+    for number, call in enumerate(read_calls(path), start=1):
+        if not call.prompt.strip():
+            continue
+        record = record_from_prompt(
+            call.prompt,
+            request_id=f"call-{number}",
+            timestamp_ms=call.at_ms,
+            session_id=call.session_id or None,
+            tokenizer=counts,
+        )
+        yield replace(record, output_tokens=counts.count(call.output))
 
 
 def read_calls(path: Path) -> list[AgentCall]:
@@ -71,6 +85,11 @@ def read_calls(path: Path) -> list[AgentCall]:
         raise ContractError(f"{path.name}: contains no calls")
     start_ms = calls[0].at_ms
     return [AgentCall(call.at_ms - start_ms, call.session_id, call.prompt, call.output) for call in calls]
+
+
+def finish_of(output: str) -> int:
+    """The published calls have no finish reason. An answer without text, or with a fenced command, called a tool."""
+    return TOOL_CALL if not output.strip() or "```" in output else STOP
 
 
 def cut_into_blocks(tokens: NDArray[np.int32], block_tokens: int, *, keep_tail: bool) -> list[NDArray[np.int32]]:
@@ -92,9 +111,16 @@ def _iter_calls(path: Path) -> Iterator[AgentCall]:
         yield AgentCall(timestamp / 1000.0, session, prompt, output)
 
 
+def _looks_like(head: bytes) -> bool:
+    first = head.lstrip().partition(b"\n")[0]
+    is_call = first.startswith(b"{") and b'"input"' in first and b'"timestamp"' in first
+    return is_call and b'"model"' not in first.partition(b'"input"')[0] and b'"request"' not in first
+
+
 FORMAT = TraceFormat(
     name="agent_text",
     summary="agent calls with prompt text (timestamp in us, input, output, session_id?), tokenized into chained blocks",
-    looks_like=lambda head: head.lstrip().startswith(b"{") and b'"input"' in head and b'"timestamp"' in head,
+    looks_like=_looks_like,
     load=load,
+    records=records,
 )

@@ -18,6 +18,7 @@ from sembase.trace.columns import BlockTrace
 from sembase.trace.files import iter_lines, trace_name
 from sembase.trace.formats.interface import Options, TraceFormat
 from sembase.trace.formats.invented_sessions import InventedSessions
+from sembase.trace.record import TraceBlock, TraceRecord
 from sembase.trace.rows import TraceRows
 from sembase.values import fraction, positive, whole
 
@@ -63,6 +64,15 @@ def load(path: Path, given: Options) -> BlockTrace:
     return rows.take(name, block_tokens=options.block_tokens)
 
 
+def records(path: Path) -> Iterator[TraceRecord]:
+    """Arrivals and lengths as they are, one block per prompt: nothing is generated, and no reuse is visible."""
+    for number, arrival in enumerate(_iter_arrivals(path), start=1):
+        block = TraceBlock("other", arrival.prompt_tokens, block_id=str(number))
+        yield TraceRecord(
+            f"row-{number}", arrival.at_ms, (block,), output_tokens=arrival.output_tokens, visible_reuse="none"
+        )
+
+
 def _iter_arrivals(path: Path) -> Iterator[Arrival]:
     for number, line in iter_lines(path):
         text = line.strip()
@@ -89,4 +99,5 @@ FORMAT = TraceFormat(
     summary="Azure LLM arrivals (TIMESTAMP,ContextTokens,GeneratedTokens) with generated content (prefix_share)",
     looks_like=lambda head: head.lstrip(b"\xef\xbb\xbf").startswith(_HEADER),
     load=load,
+    records=records,
 )

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sembase.errors import ContractError
+from sembase.finish import finish_index
 from sembase.labels import label_index
 from sembase.trace.files import iter_lines, parse_json
 from sembase.trace.formats.lifted_ids import lift_ids
@@ -24,6 +25,7 @@ _ASSISTANT: Final = label_index("assistant")
 _TOOL_OUTPUT: Final = label_index("tool_output")
 _USER: Final = label_index("user")
 _MAX_NUMBER: Final = 2**31 - 1
+_Row = tuple[float, int, int, int, float, int, int, int, bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +38,7 @@ class Session:
     bounds: NDArray[np.int64]  # [requests, 2]
     at_ms: NDArray[np.float64]
     output_tokens: NDArray[np.int32]
+    finish: NDArray[np.int32]
     ttft_ms: NDArray[np.float64]
     system_blocks: NDArray[np.int32]
     earlier_blocks: NDArray[np.int32]  # blocks of the conversation's previous request, 0 for the first
@@ -76,12 +79,12 @@ def _session(value: object, number: int, ids: NDArray[np.int64], bounds: NDArray
     block_tokens = value.get("block_size")
     if not isinstance(block_tokens, int) or isinstance(block_tokens, bool) or block_tokens < 1:
         raise ContractError(f"{where}: block_size must be a whole number of at least 1")
-    rows: list[tuple[float, int, int, float, int, int, int, bool]] = []
+    rows: list[_Row] = []
     _collect(value, 0.0, block_tokens, bounds, rows, where)
     if not rows:
         raise ContractError(f"{where}: the session has no requests")
     rows.sort(key=lambda row: row[0])
-    at_ms, array, output, ttft, system, earlier, earlier_output, tool = zip(*rows, strict=True)
+    at_ms, array, output, finish, ttft, system, earlier, earlier_output, tool = zip(*rows, strict=True)
     return Session(
         number=number,
         block_tokens=block_tokens,
@@ -89,6 +92,7 @@ def _session(value: object, number: int, ids: NDArray[np.int64], bounds: NDArray
         bounds=bounds[np.array(array)],
         at_ms=np.array(at_ms, np.float64),
         output_tokens=np.array(output, np.int32),
+        finish=np.array(finish, np.int32),
         ttft_ms=np.array(ttft, np.float64),
         system_blocks=np.array(system, np.int32),
         earlier_blocks=np.array(earlier, np.int32),
@@ -102,7 +106,7 @@ def _collect(
     start_ms: float,
     block_tokens: int,
     bounds: NDArray[np.int64],
-    rows: list[tuple[float, int, int, float, int, int, int, bool]],
+    rows: list[_Row],
     where: str,
 ) -> None:
     """Append the requests of a session, or of a subagent (whose times start at its own start), to ``rows``."""
@@ -127,6 +131,7 @@ def _collect(
             at_ms,
             array[0],
             output,
+            finish_index(request.get("stop")),
             ttft_ms,
             system,
             earlier,

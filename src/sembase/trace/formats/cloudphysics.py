@@ -58,6 +58,7 @@ def _block_set(name: str, nodes: np.ndarray, arrival_ms: np.ndarray, node_count:
         session=unknown,
         tenant=unknown,
         output_tokens=unknown,
+        finish=unknown,
         observed_ttft_ms=not_observed,
         observed_prefill_tokens=not_observed,
         observed_hit_tokens=not_observed,

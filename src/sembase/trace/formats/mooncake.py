@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from sembase.trace.chain import require_chained
 from sembase.trace.columns import BlockTrace
 from sembase.trace.files import iter_json_lines, trace_name
 from sembase.trace.formats.interface import Options, TraceFormat
+from sembase.trace.record import TraceBlock, TraceRecord
 from sembase.trace.rows import TraceRows
 from sembase.values import one_of, positive
 
@@ -41,6 +43,23 @@ def load(path: Path, given: Options) -> BlockTrace:
     if options.unchained == "reject":
         require_chained(trace)
     return trace
+
+
+def records(path: Path) -> Iterator[TraceRecord]:
+    """With the default options. The ids are of prefixes, so the records show no other reuse."""
+    for number, (where, value) in enumerate(iter_json_lines(path)):
+        arrival, prompt_tokens, output, keys = _parse(value, where)
+        tokens = _tokens_of_blocks(prompt_tokens, len(keys), MooncakeOptions().block_tokens, where)
+        yield TraceRecord(
+            f"line-{number + 1}",
+            arrival,
+            tuple(
+                TraceBlock("other", count, block_id=str(key))
+                for key, count in zip(keys.tolist(), tokens.tolist(), strict=True)
+            ),
+            output_tokens=output,
+            visible_reuse="prefix",
+        )
 
 
 def _parse(value: object, where: str) -> tuple[float, int, int, np.ndarray[tuple[int], np.dtype[np.int64]]]:
@@ -75,4 +94,5 @@ FORMAT = TraceFormat(
     summary="Mooncake requests: timestamp, lengths and chained hash_ids of 512-token blocks, one JSON object per line",
     looks_like=lambda head: head.lstrip().startswith(b"{") and b'"hash_ids"' in head and b'"input_length"' in head,
     load=load,
+    records=records,
 )

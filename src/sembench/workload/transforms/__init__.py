@@ -29,7 +29,7 @@ PAIRED: Final = (
 
 _HOMES: Final = {"fuzzy_edit_1pct": "fuzzy_edit:one_percent", "fuzzy_edit_5pct": "fuzzy_edit:five_percent"}
 
-for _name in (*PAIRED, "stream"):
+for _name in (*PAIRED, "recorded", "stream"):
     TRANSFORMS.register(_name, "sembench.workload.transforms." + _HOMES.get(_name, f"{_name}:{_name}"))
 
 __all__ = ["PAIRED", "TRANSFORMS", "Skipped", "Transform", "TransformContext"]

@@ -28,7 +28,7 @@ def negative_control(record: SourceRecord, context: TransformContext) -> Workloa
             return make_item(
                 record,
                 "negative_control",
-                analyst_prompt(record),
+                base_prompt(record) if record.verbatim else analyst_prompt(record),
                 [base_prompt(other)],
                 exact=False,
                 semantic=False,

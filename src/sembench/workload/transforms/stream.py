@@ -23,6 +23,7 @@ def stream(record: SourceRecord, context: TransformContext) -> WorkloadItem:
         extra={
             "stream": True,
             "stream_id": record.dataset,
+            **({"tenant": record.metadata["tenant"]} if record.metadata.get("tenant") is not None else {}),
             "expected_exact": None,
             "expected_semantic": None,
             "expected_materialize": None,

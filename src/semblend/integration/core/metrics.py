@@ -19,9 +19,12 @@ COUNTERS: Final = {
     "lookups": "Donor look-ups.",
     "blended_requests": "Requests into which donor KV was loaded.",
     "reused_tokens": "Tokens whose KV was loaded from a donor.",
+    "cache_loaded_tokens": "Tokens loaded from donors in the engine's own cache; the others came from host memory.",
     "computed_tokens": "Tokens computed inside a claim, between loaded runs or in place of loaded tokens.",
     "captured_tokens": "Tokens whose KV was kept for later recipients.",
     "studied_tokens": "Tokens of isolated prefills: passages of blended requests, computed again on their own.",
+    "repaired_tokens": "Tokens of blended requests computed again after the answer, so that their KV is exact.",
+    "published_tokens": "Tokens of blended requests whose exact KV entered the engine's prefix cache.",
     "evicted_donors": "Donors dropped to stay within the budget.",
     "lost_samples": "Timings dropped from the histograms because one interval had too many.",
 }
@@ -37,6 +40,7 @@ HISTOGRAMS: Final = {
     "sparse_forward_seconds": (_SLOW, "Time to compute the gaps of one request."),
     "capture_seconds": (_SLOW, "Time to copy donor KV in one step."),
     "study_seconds": (_SLOW, "Time of an isolated prefill in one idle step."),
+    "repair_seconds": (_SLOW, "Time of a repair in one step."),
 }
 GAUGES: Final = {"donors": "Donors in the index.", "host_bytes": "Bytes of stored donor KV per worker."}
 
@@ -99,6 +103,10 @@ class MetricsRecorder:
     def record_prefill(self, tokens: int, seconds: float) -> None:
         self.add("studied_tokens", tokens)
         self.sample("study_seconds", seconds)
+
+    def record_repair(self, tokens: int, seconds: float) -> None:
+        self.add("repaired_tokens", tokens)
+        self.sample("repair_seconds", seconds)
 
     def set_gauges(self, donors: int | None = None, host_bytes: int | None = None) -> None:
         """The latest state; None leaves a gauge as it is."""

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from semblend.contract.donor_event import tenant_of_salt
 from semblend.contract.namespace import UNKNOWN, Component, Namespace
-from semblend.integration.rotary import rope_parameters
+from semblend.integration.rope_config import rope_parameters
 
 _WEIGHT_SUFFIXES: Final = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".index.json")
 

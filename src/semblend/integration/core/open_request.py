@@ -10,6 +10,8 @@ from semblend.contract import TokenRange
 if TYPE_CHECKING:
     import torch
 
+    from semblend.integration.core.rank_group import RankGroup
+
 
 class OpenRequest(Protocol):
     """KV by position in the prompt, and the engine's model to compute more of it. Each adapter implements it."""
@@ -17,6 +19,10 @@ class OpenRequest(Protocol):
     @property
     def layers(self) -> Sequence[Any]:
         """Attention layers in model order, modules that are called with query, key and value, rotated by then."""
+
+    @property
+    def ranks(self) -> RankGroup:
+        """The ranks that have this request open; each sees its own heads in ``layers`` and ``read``."""
 
     def passes(self, ranges: Sequence[TokenRange]) -> Iterable[Sequence[TokenRange]]:
         """The same positions in the same order, in portions of one forward pass each."""

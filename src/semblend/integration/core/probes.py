@@ -6,7 +6,7 @@ prompt position: 4 bytes x layers x heads per position for attention, 4 bytes fo
 
 from __future__ import annotations
 
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -35,19 +35,23 @@ class _EnoughSeenError(Exception):
 
 @contextmanager
 def observing(layers: Sequence[Any], observe: Callable[[int, Any, Any, Any], None]) -> Iterator[None]:
-    """Call ``observe(layer, query, key, value)`` before each attention layer attends or writes; K and Q are rotated."""
-    handles = []
-    for index, layer in enumerate(layers):
+    """Call ``observe(layer, query, key, value)`` before each attention layer attends or writes; K and Q are rotated.
 
-        def hook(_module: Any, arguments: tuple[Any, ...], at: int = index) -> None:
-            observe(at, *arguments[:3])
+    Not by hooks: vLLM's Transformers backend calls ``forward`` itself, which runs none.
+    """
+    with ExitStack() as replaced:
+        for index, layer in enumerate(layers):
+            own, is_set = layer.forward, "forward" in vars(layer)
 
-        handles.append(layer.register_forward_pre_hook(hook))
-    try:
+            def forward(*arguments: Any, at: int = index, own: Callable[..., Any] = own, **named: Any) -> Any:
+                observe(at, *arguments[:3])
+                return own(*arguments, **named)
+
+            layer.forward = forward
+            replaced.callback(setattr, layer, "forward", own) if is_set else replaced.callback(
+                delattr, layer, "forward"
+            )
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def question_attention(request: OpenRequest, ranges: Sequence[TokenRange]) -> NDArray[np.float32]:
@@ -63,7 +67,10 @@ def question_attention(request: OpenRequest, ranges: Sequence[TokenRange]) -> ND
 def attention_of(
     request: OpenRequest, ranges: Sequence[TokenRange], asking: NDArray[np.int64], weights: NDArray[np.float64]
 ) -> NDArray[np.float32]:
-    """Compute ``ranges`` and measure what the positions ``asking`` among them attend to, as a weighted sum."""
+    """Compute ``ranges`` and measure what the positions ``asking`` among them attend to, as a weighted sum.
+
+    The heads of all ranks, in their order: every rank sees the same.
+    """
     end = ranges[-1].end
     computed = np.concatenate([np.arange(part.start, part.end) for part in ranges])
     rows = np.searchsorted(computed, asking)
@@ -86,7 +93,7 @@ def attention_of(
         keys = request.read(index, TokenRange(0, end))[0].float().cpu()
         asked = torch.cat(queries[index]).float().cpu()
         seen.append(weighted_attention(asked, keys, request.scale(index), later, shares))
-    attention: NDArray[np.float32] = torch.stack(seen).numpy()
+    attention: NDArray[np.float32] = torch.cat(list(request.ranks.gather(torch.stack(seen))), dim=1).numpy()
     return attention
 
 
@@ -111,19 +118,44 @@ def first_layer(request: OpenRequest, ranges: Sequence[TokenRange]) -> tuple[tor
 
 
 def layer_deviation(request: OpenRequest, claim: TokenRange, layer: int = PROBE_LAYER) -> NDArray[np.float32]:
-    """Compute the claim up to ``layer`` and compare its K and V there with the loaded ones, relative to their size.
+    """Compute the claim up to ``layer`` and compare its K and V there with the loaded ones.
 
-    The layers before it keep what was computed, which is exact.
+    Relative to how much K and V differ between positions: a key bias, which is the same everywhere, would make every
+    difference look small. The layers before ``layer`` keep what was computed, which is exact.
     """
     true = _up_to(request, [claim], layer)
     off = np.zeros(claim.end, np.float32)
     total = torch.zeros(len(claim))
-    for found, computed in zip(request.read(layer, claim), true, strict=True):
+    for found, computed in compared(request.read(layer, claim), true).values():
         expected = computed.float().reshape(len(claim), -1).cpu()
         held = found.float().reshape(len(claim), -1).cpu()
-        total += (held - expected).square().sum(dim=1) / expected.square().sum(dim=1).mean()
+        own = (expected - expected.mean(dim=0)).square().sum(dim=1).mean()
+        error = (held - expected).square().sum(dim=1)
+        # sums over heads, so those of all ranks add up to those of one rank that holds all heads
+        sums = torch.stack(list(request.ranks.gather(torch.cat([error, own[None]])))).sum(dim=0)
+        total += sums[:-1] / sums[-1].clamp_min(torch.finfo(torch.float32).tiny)
     off[claim.start :] = total.sqrt().numpy()
     return off
+
+
+def compared(
+    held: tuple[torch.Tensor, torch.Tensor], computed: tuple[torch.Tensor, torch.Tensor]
+) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+    """What the cache holds beside what the layer was called with, V first: it tells tokens apart by itself.
+
+    A layer of MLA keeps one entry, which is called K, and is called with its two parts: the latent vector takes the
+    place of V, and the rotated part that of K.
+    """
+    keys, values = held
+    if values.numel():
+        return {"V": (values, computed[1]), "K": (keys, computed[0])}
+    latent = computed[0].flatten(1).shape[1]
+    return {"V": (keys[..., :latent], computed[0]), "K": (keys[..., latent:], computed[1])}
+
+
+def can_ask(layers: Sequence[Any]) -> bool:
+    """Whether queries can be compared with what the cache holds. Those of MLA cannot without the layer's weights."""
+    return not hasattr(layers[0], "kv_lora_rank")
 
 
 def _up_to(request: OpenRequest, ranges: Sequence[TokenRange], layer: int) -> tuple[torch.Tensor, torch.Tensor]:

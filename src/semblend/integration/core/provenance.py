@@ -15,8 +15,9 @@ MAX_RUNS_SHOWN: Final = 64
 
 
 def provenance(record: RequestRecord, *, is_confirmed: bool, select: str) -> dict[str, Any]:
-    """``is_confirmed``: the backend holds the claimed KV. ``select`` is the deployment's policy for recomputed tokens.
+    """``is_confirmed``: the backend reported that it holds the claimed KV, reused or computed.
 
+    ``select`` is the deployment's policy for recomputed tokens.
     Only confirmed runs count as reuse; a claim without runs was computed and reuses nothing.
     """
     is_reused = is_confirmed and bool(record.runs)
@@ -30,7 +31,7 @@ def provenance(record: RequestRecord, *, is_confirmed: bool, select: str) -> dic
         "prompt_tokens": len(record.tokens),
         "exact_prefix_tokens": record.exact_prefix_tokens,
         "reused_tokens": record.reused_tokens if is_reused else 0,
-        "computed_tokens": record.computed_tokens if is_reused else 0,
+        "computed_tokens": record.computed_tokens if is_confirmed else 0,
         **fidelity_of(record.plan, runs, record.selected_by, select),
         "runs": [
             {

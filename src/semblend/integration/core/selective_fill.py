@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semblend.contract import Run, TokenRange
-from semblend.integration.core.probes import layer_deviation, question_attention
+from semblend.integration.core.probes import can_ask, layer_deviation, question_attention
 from semblend.plan.selection import (
     FALLBACK,
     MAX_QUESTION_TOKENS,
@@ -65,7 +65,9 @@ def fill(request: OpenRequest, command: Fill) -> Filled:
     """Compute the gaps and the tokens chosen for recomputation. The cache then holds every position of the claim."""
     started = time.perf_counter()
     selection = command.selection
-    has_question = command.question is not None and len(command.question) <= MAX_QUESTION_TOKENS
+    has_question = (
+        command.question is not None and len(command.question) <= MAX_QUESTION_TOKENS and can_ask(request.layers)
+    )
     if needs_question(selection.policy) and not has_question:
         selection = replace(selection, policy=FALLBACK)
     chosen, gaps = _choose(request, command, selection)

@@ -1,14 +1,18 @@
-"""Parts of an adapter's start-up that are the same for every engine: text decoder, announcer, warning if disabled."""
+"""Parts of an adapter's start-up that are the same for every engine: text decoder, announcer, what the log says."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from semblend.integration.announce import SILENT, Announcer, open_announcer
 from semblend.integration.border import Border
 from semblend.integration.texts import TextDecoder
 from semblend.pipeline.planner import Planner
+
+if TYPE_CHECKING:
+    from semblend.integration.core.rotation_proof import Proof
 
 
 def make_decoder(
@@ -23,6 +27,15 @@ def make_announcer(planner: Planner, border: Border, rank: int) -> Announcer:
     if not planner.settings.donor_events:
         return SILENT
     return open_announcer(planner.settings, border, planner.gates, rank)
+
+
+def log_proof(log: logging.Logger, proof: Proof, seconds: float) -> None:
+    log.info(
+        "SemBlend self-test: %d forward passes in %.2f s, largest error %.2f of its limit",
+        proof.forwards,
+        seconds,
+        proof.largest_error,
+    )
 
 
 def log_disabled(log: logging.Logger, reason: str) -> None:

@@ -20,7 +20,9 @@ from numpy.typing import NDArray
 from semblend.contract import Run, TokenRange
 from semblend.integration.core.load_check import find_mismatch
 from semblend.integration.core.open_request import in_passes
+from semblend.integration.core.rank_group import ALONE
 from semblend.integration.core.selective_fill import Fill, Filled, fill
+from semblend.integration.sglang.kv_pool import read_slots, reporting_entries
 
 if TYPE_CHECKING:
     from semblend.integration.border import Border
@@ -53,6 +55,7 @@ class PooledRequest:
         self._slots = slots
         self._limits = limits
         self._compute_pass = compute_pass
+        self.ranks = ALONE
 
     def passes(self, ranges: Sequence[TokenRange]) -> Iterator[list[TokenRange]]:
         return in_passes(ranges, self._limits.tokens, self._limits.rows)
@@ -61,22 +64,11 @@ class PooledRequest:
         return float(self.layers[layer].scaling)
 
     def read(self, layer: int, part: TokenRange) -> tuple[torch.Tensor, torch.Tensor]:
-        slots = self._slots[part.start : part.end].long()
-        return self._pool.k_buffer[layer][slots], self._pool.v_buffer[layer][slots]
+        return read_slots(self._pool, layer, self._slots[part.start : part.end].long())
 
     def compute(self, ranges: Sequence[TokenRange]) -> None:
         for portion in self.passes(ranges):
             self._compute_pass(portion)
-
-
-def attention_layers(model: Any, layers: int) -> Sequence[Any]:
-    """The model's attention layers in order, or none unless there is one for each layer of the pool."""
-    found = {
-        module.layer_id: module
-        for module in model.modules()
-        if hasattr(module, "layer_id") and hasattr(module, "scaling") and hasattr(module, "tp_k_head_num")
-    }
-    return [found[index] for index in range(layers)] if sorted(found) == list(range(layers)) else []
 
 
 class BrokenLoadError(Exception):
@@ -127,11 +119,6 @@ class GapFiller:
     def __len__(self) -> int:
         return len(self._commands)
 
-    @property
-    def can_recompute(self) -> bool:
-        """Whether the model's attention layers can be observed."""
-        return bool(self._layers)
-
     def has_room(self, tokens: int) -> bool:
         """Whether this many more tokens fit before the next step; a single request always fits."""
         waiting = sum(command.tokens_due for command in self._commands.values())
@@ -161,7 +148,8 @@ class GapFiller:
 
     def _opened(self, runner: Any, batch: Any, forward: Forward, batch_row: int, command: FillCommand) -> PooledRequest:
         def compute_pass(parts: Sequence[TokenRange]) -> None:
-            forward(gap_batch(runner, batch, [Row(batch_row, command, part) for part in parts]))
+            with reporting_entries(runner.token_to_kv_pool, self._layers):
+                forward(gap_batch(runner, batch, [Row(batch_row, command, part) for part in parts]))
 
         slots = runner.req_to_token_pool.req_to_token[batch.req_pool_indices[batch_row]]
         return PooledRequest(self._layers, runner.token_to_kv_pool, slots, self._limits, compute_pass)
@@ -230,6 +218,7 @@ def gap_batch(runner: Any, batch: Any, rows: Sequence[Row]) -> Any:
         rids=[row.command.rid for row in rows],
         rids_int=None,
         global_num_token_non_padded_cpu=len(tokens),
+        forward_metadata_ready=False,
     )
     runner.kv_index_translator.own_plan(made).bind(made, runner.kv_index_translator)
     return made

@@ -57,7 +57,8 @@ class ForwardHook:
     def __call__(self, original: Callable[..., Any], runner: Any, forward_batch: Any, *given: Any, **named: Any) -> Any:
         if runner is not self._runner or self._filler is None or not forward_batch.forward_mode.is_extend():
             return original(runner, forward_batch, *given, **named)
-        self._filler.fill(runner, forward_batch, partial(original, runner))
+        if self._filler.fill(runner, forward_batch, partial(original, runner)):
+            forward_batch.forward_metadata_ready = False  # the attention backend planned our pass since
         output = original(runner, forward_batch, *given, **named)
         if self._provenance_of is not None and self._border is not None:
             self._border.call("tell", "", partial(self._attach, output, forward_batch, self._provenance_of), None)

@@ -36,7 +36,7 @@ def deployment_namespace(server_args: Any, model_config: Any, *, kv_layout: str,
         dtype=f"model={dtype_name(getattr(model_config, 'dtype', None))},kv={kv_dtype}",
         kv_layout=kv_layout,
         block_size=page,
-        rope=rope_identity(text_config(model_config)),
+        rope=rope_identity(text_config(model_config), without_rope=None),
         lora=None,
         tp_layout=parallel_layout(server_args, ("tp_size", "pp_size", "dp_size")),
     )

@@ -7,7 +7,7 @@ from typing import Final
 
 from sembase.settings import json_object, other_default, read_options, setting
 from sembase.values import positive, text
-from semblend.integration.fidelity_options import FidelityOptions
+from semblend.integration.gpu_evidence import GpuOptions
 from semblend.integration.settings import SGLANG_OPTIONS
 from semblend.integration.sglang.support import VERIFIED_VERSION
 from semblend.integration.shared_options import gate_options
@@ -18,11 +18,11 @@ EXAMPLE: Final = '{"min_run_tokens": 64}'
 
 
 @dataclass(frozen=True, slots=True)
-class SglangOptions(FidelityOptions):
+class SglangOptions(GpuOptions):
     """What a deployment may choose. Every field is a key, except ``gates``, whose own fields are."""
 
     # Each recomputed group is a row, which SGLang's CPU attention pads to the whole context: off by default.
-    recompute_fraction: float | None = other_default(FidelityOptions, "recompute_fraction", 0.0)
+    recompute_fraction: float | None = other_default(GpuOptions, "recompute_fraction", 0.0)
     min_donor_tokens: int = setting(
         128, positive, "Minimum number of tokens a request must add to the tree to become a donor."
     )

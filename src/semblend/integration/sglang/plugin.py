@@ -38,6 +38,8 @@ def engine_missing(error: ImportError) -> EngineMissingError:
 
 
 def without_registry(error: ImportError) -> ConfigurationError:
-    """An SGLang that is too old to register a radix cache with."""
+    """An SGLang that is too old to register a radix cache with, or whose registry imports what is not installed."""
+    if not str(error.name or "sglang").startswith("sglang"):
+        return ConfigurationError(f"SGLang needs the package {error.name}, which is not installed here ({error})")
     version = getattr(sys.modules.get("sglang"), "__version__", "of an unknown version")
     return ConfigurationError(f"SGLang {version} has no registry of radix backends ({error}); {_INSTALL}")

@@ -240,7 +240,7 @@ class SemBlendRadixCache(UnifiedRadixCache):
             command = FillCommand(req.rid, record.tokens, (claimed,), claimed, load_ms, tokens_due=len(claimed))
         else:
             selection = parts.options.selection(plan.recompute_fraction)
-            checked = plan.runs if parts.options.verify_loads and parts.filler.can_recompute else ()
+            checked = plan.runs if parts.options.verify_loads else ()
             command = FillCommand(
                 req.rid,
                 record.tokens,

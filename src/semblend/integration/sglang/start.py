@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-import sys
+import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,16 +12,19 @@ from sglang.srt.mem_cache.registry import TreeCacheBuildContext, create_unified_
 from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
 from sglang.srt.utils.hf_transformers_utils import get_tokenizer
 
+import sglang
 from semblend.contract import Event
 from semblend.integration.border import Border
 from semblend.integration.core.refresh_on_repeat import RefreshOnRepeat
-from semblend.integration.core.start_up import log_disabled, make_announcer, make_decoder
+from semblend.integration.core.start_up import log_disabled, log_proof, make_announcer, make_decoder
 from semblend.integration.event_sink import EventSink
+from semblend.integration.gpu_evidence import Kind, architecture_of, log_acceptance
 from semblend.integration.settings import handed_on
 from semblend.integration.sglang import hooks
 from semblend.integration.sglang.donor_kv import DonorCopier
 from semblend.integration.sglang.donors import Donors
-from semblend.integration.sglang.gaps import FillCommand, GapFiller, Limits, attention_layers
+from semblend.integration.sglang.gaps import FillCommand, GapFiller, Limits
+from semblend.integration.sglang.kv_pool import attention_layers, keys_of, latent_dim_of, observable
 from semblend.integration.sglang.metrics import EngineMetrics
 from semblend.integration.sglang.namespace import deployment_namespace
 from semblend.integration.sglang.options import WHERE, parse_options
@@ -29,17 +32,18 @@ from semblend.integration.sglang.planner_provider import PlannerProvider
 from semblend.integration.sglang.provider import SemanticPrefixProvider, load_provider
 from semblend.integration.sglang.radix_backend import Parts, SemBlendRadixCache
 from semblend.integration.sglang.request_tracker import RequestTracker, meta_info
-from semblend.integration.sglang.self_test import check_rotation
+from semblend.integration.sglang.self_test import prove_on_model
 from semblend.integration.sglang.support import Deployment, Support, contract_gap, examine
-from semblend.kv.rope import half_split
 from semblend.pipeline.planner import Planner
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from semblend.integration.announce import Announcer
+    from semblend.integration.core.rotation_proof import Proof
     from semblend.integration.core.selective_fill import Filled
     from semblend.integration.sglang.options import SglangOptions
+    from semblend.kv.rope import LayerRotations
     from semblend.plan.fidelity import FidelityGate
 
 logger = logging.getLogger("sglang.semblend")
@@ -49,12 +53,16 @@ def build_cache(context: TreeCacheBuildContext) -> Any:
     """The factory of ``--radix-cache-backend semblend``; returns the stock cache where ours cannot be used."""
     options = parse_options(handed_on(WHERE))
     gap = contract_gap(UnifiedRadixCache)
-    version = getattr(sys.modules.get("sglang"), "__version__", None)
-    support = Support(gap) if gap else examine(_deployment(context), version, options.validated_version)
+    deployment = _deployment(context, options)
+    support = Support(gap) if gap else examine(deployment, sglang.__version__, options.validated_version)
     planner = Planner(gates=options.gates, budget_bytes=options.index_bytes) if support.usable else None
     if planner is None or not planner.settings.enabled:
         reason = support.reason or "it is switched off in the settings"
         log_disabled(logger, reason)
+        return create_unified_radix_cache(context)
+    proof = prove(context)
+    if isinstance(proof, str):
+        log_disabled(logger, proof)
         return create_unified_radix_cache(context)
     sink = EventSink(options.events, logger, "sglang")
     metrics = EngineMetrics(context.server_args)
@@ -65,7 +73,21 @@ def build_cache(context: TreeCacheBuildContext) -> Any:
     fidelity = options.fidelity_gate(logger.warning)
     announcer = make_announcer(planner, border, getattr(context.server_args, "dp_rank", None) or 0)
     cache = create_unified_radix_cache(context, cache_class=SemBlendRadixCache)
-    make = partial(_parts, context, support, options, planner, border, sink, emit, announcer, own, fidelity, metrics)
+    make = partial(
+        _parts,
+        context,
+        support,
+        proof.rotations,
+        options,
+        planner,
+        border,
+        sink,
+        emit,
+        announcer,
+        own,
+        fidelity,
+        metrics,
+    )
     parts = border.call("start", "", make, None)
     if parts is None:
         announcer.close()
@@ -73,12 +95,28 @@ def build_cache(context: TreeCacheBuildContext) -> Any:
         return cache
     cache.begin(parts)
     logger.info("SemBlend is ready: self-test passed, forward hook in place")
+    if support.experimental:
+        border.call("start", "", partial(_log_acceptance, context, deployment, options, support.experimental), None)
     return cache
+
+
+def _log_acceptance(
+    context: TreeCacheBuildContext, deployment: Deployment, options: SglangOptions, experimental: str
+) -> None:
+    kind = Kind(
+        device=torch.get_device_module(deployment.device).get_device_name(),
+        backend=deployment.backend,
+        architecture=architecture_of(context.model_config.hf_config),
+        engine="sglang",
+        engine_version=sglang.__version__,
+    )
+    log_acceptance(logger, kind, options, experimental)
 
 
 def _parts(
     context: TreeCacheBuildContext,
     support: Support,
+    rotations: LayerRotations,
     options: SglangOptions,
     planner: Planner,
     border: Border,
@@ -92,9 +130,7 @@ def _parts(
     runner = context.tp_worker.model_runner
     allocator = context.params.token_to_kv_pool_allocator
     pool, page = allocator.get_kvcache(), context.params.page_size
-    rotation = half_split(support.rope_theta, support.rotary_dim)
-    with torch.inference_mode():
-        check_rotation(runner.model, rotation, pool.dtype)
+    layers = observable(attention_layers(runner.model, pool), pool)
     Planner.warm_up()
     donors = Donors(planner, emit, options.min_donor_tokens, page, announcer)
     metrics.count_donors = donors.__len__
@@ -104,11 +140,6 @@ def _parts(
     )
     provider = own or planned
     step_tokens = _step_tokens(context, allocator.size)
-    layers = attention_layers(runner.model, len(pool.k_buffer))
-    if not layers:
-        logger.warning(
-            "Load verification and selective recomputation are off: no attention layers were found in the model"
-        )
     tracker = RequestTracker(
         provider,
         options,
@@ -117,10 +148,11 @@ def _parts(
         max_step_tokens=step_tokens,
         fidelity=fidelity,
         model=context.server_args.served_model_name,
-        can_recompute=bool(layers),
+        can_recompute=True,
     )
+    rows = 1 if support.one_range_per_pass else runner.max_running_requests
     filled = partial(_filled, tracker, options.recompute_all)
-    filler = GapFiller(border, filled, layers, Limits(step_tokens, runner.max_running_requests))
+    filler = GapFiller(border, filled, layers, Limits(step_tokens, rows))
     if not hooks.install(hooks.FORWARD):
         raise RuntimeError(f"the engine did not accept the hook on {hooks.FORWARD}")
     hooks.HOOK.serve(runner, filler, partial(_provenance_of, tracker, options.recompute_policy), border)
@@ -133,11 +165,49 @@ def _parts(
     deployment = deployment_namespace(
         context.server_args,
         context.model_config,
-        kv_layout=f"{pool.kv_cache_layout}:{pool.layer_num}x{pool.head_num}x{pool.head_dim}",
+        kv_layout=_layout_name(pool),
         kv_dtype=str(pool.dtype).removeprefix("torch."),
         page=page,
     )
-    return Parts(options, deployment, tracker, filler, DonorCopier(pool, rotation, page), border, sink, announcer)
+    return Parts(
+        options,
+        deployment,
+        tracker,
+        filler,
+        DonorCopier(pool, rotations, page, _after_forward(runner)),
+        border,
+        sink,
+        announcer,
+    )
+
+
+def _layout_name(pool: Any) -> str:
+    _, heads, dim = keys_of(pool)[0].shape
+    return f"{'mla' if latent_dim_of(pool) else pool.kv_cache_layout}:{pool.layer_num}x{heads}x{dim}"
+
+
+def prove(context: TreeCacheBuildContext) -> Proof | str:
+    """How each layer's keys move, measured on the loaded model; or why nothing can be moved."""
+    faults: list[str] = []
+    border = Border(lambda fault: faults.append(fault.error), logger)
+    started = time.perf_counter()
+    runner, page = context.tp_worker.model_runner, context.params.page_size
+    pool = context.params.token_to_kv_pool_allocator.get_kvcache()
+    layers = attention_layers(runner.model, pool)
+    proof = border.call("self_test", "", partial(prove_on_model, runner, pool, page, layers), None)
+    if proof is None:
+        return faults[0]
+    log_proof(logger, proof, time.perf_counter() - started)
+    return proof
+
+
+def _after_forward(runner: Any) -> Callable[[], None]:
+    """Makes later work of the scheduler's stream wait for the pass in flight, which may still write a donor's KV or
+    the slots of a request that has just ended. The engine's next pass waits for the scheduler's stream by itself."""
+    if runner.device == "cpu":
+        return lambda: None
+    streams = torch.get_device_module(runner.device)
+    return lambda: streams.current_stream().wait_stream(runner.forward_stream)
 
 
 def load_tokenizer(server_args: Any) -> Callable[[list[int]], str]:
@@ -186,14 +256,16 @@ def _step_tokens(context: TreeCacheBuildContext, pool_tokens: int) -> int:
     return size if isinstance(size, int) and size > 0 else pool_tokens
 
 
-def _deployment(context: TreeCacheBuildContext) -> Deployment:
+def _deployment(context: TreeCacheBuildContext, options: SglangOptions) -> Deployment:
     allocator = context.params.token_to_kv_pool_allocator
     return Deployment(
         server_args=context.server_args,
         model_config=context.model_config,
         pool=allocator.get_kvcache(),
-        is_hybrid=context.is_hybrid_swa or context.is_hybrid_ssm,
+        has_window_pool=context.is_hybrid_swa,
+        has_recurrent_state=context.is_hybrid_ssm,
         has_host_tier=context.enable_hierarchical_cache,
         is_disabled=context.disable_radix_cache,
         shard_size=int(getattr(allocator, "shard_size", 1) or 1),
+        experimental_gpu=options.experimental_gpu,
     )

@@ -1,6 +1,8 @@
 """From the engine's configuration: whether donor KV can be used here and, if not, one sentence that says why.
 
-Reads configuration objects by their documented names and imports no engine. Called once, when the cache is built.
+How a model rotates its keys is not read here but measured on the loaded model (``self_test.py``); refused by name is
+what that test cannot see. Reads configuration objects by their documented names and imports no engine. Called once,
+when the cache is built.
 """
 
 from __future__ import annotations
@@ -9,9 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from semblend.integration.rotary import read_rope
+from semblend.integration.core.namespace import text_config
+from semblend.integration.rope_config import immovable_reason
 
 VERIFIED_VERSION: Final = "0.5.23"
+MLA_POOL: Final = "MLATokenToKVPool"
 
 # What the radix backend overrides or calls. Engines before 0.5.22 have the registry, but admit and publish by other
 # methods: overriding these would change nothing there, and KV of another context could enter the tree.
@@ -20,10 +24,6 @@ CONTRACT: Final = (
     *("checkpoint", "on_release", "release_aborted_request", "release_host_resources", "reset", "lock", "unlock"),
 )
 
-# Each read in SGLang 0.5.23: all layers rotate K by plain half-split RoPE, by one table of angles.
-ROTATED_ARCHITECTURES: Final = frozenset(
-    {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"}
-)
 # The settings of --enable-hierarchical-cache the adapter was tested with.
 HOST_TIER: Final = {
     "hicache_host_memory_mode": "cache",
@@ -34,17 +34,20 @@ HOST_TIER: Final = {
     "hicache_storage_prefetch_policy": "wait_complete",
 }
 STORAGE_CLASS: Final = "SemBlendStorage"
-# Backends that write K and V of a layer before they attend, as the extra pass needs.
-VERIFIED_BACKENDS: Final = frozenset({"torch_native"})
+# Attention backends as read in SGLang 0.5.23: whether a layer writes K and V before it attends, as gaps of one request
+# in one pass need it. FlashInfer attends to what the cache holds and writes afterwards, so each gap is a pass there.
+# All of them plan a forward pass when it begins, so that the extra pass leaves nothing behind for the engine's own.
+WRITES_BEFORE_ATTENDING: Final = {"torch_native": True, "triton": True, "fa3": True, "flashinfer": False}
+VERIFIED_BACKENDS: Final = frozenset({"torch_native"})  # by the engine tests, on the CPU
 
 
 @dataclass(frozen=True, slots=True)
 class Support:
-    """The verdict; an empty ``reason`` means usable."""
+    """The verdict; an empty ``reason`` means usable. ``experimental``: what was not verified on real hardware."""
 
     reason: str
-    rope_theta: float = 0.0
-    rotary_dim: int = 0
+    experimental: str = ""
+    one_range_per_pass: bool = False
 
     @property
     def usable(self) -> bool:
@@ -58,10 +61,22 @@ class Deployment:
     server_args: Any
     model_config: Any
     pool: Any
-    is_hybrid: bool
+    has_window_pool: bool
+    has_recurrent_state: bool
     has_host_tier: bool
     is_disabled: bool
     shard_size: int
+    experimental_gpu: bool = False
+
+    @property
+    def device(self) -> str:
+        return str(getattr(self.server_args, "device", None))
+
+    @property
+    def backend(self) -> str:
+        """The attention backend of prefill, which may differ from that of decoding."""
+        own = getattr(self.server_args, "prefill_attention_backend", None)
+        return str(own or getattr(self.server_args, "attention_backend", None))
 
 
 def examine(deployment: Deployment, engine_version: str | None, validated_version: str = "") -> Support:
@@ -75,12 +90,11 @@ def examine(deployment: Deployment, engine_version: str | None, validated_versio
         obstacle = check(deployment)
         if obstacle:
             return Support(obstacle)
-    model = deployment.model_config
-    hf = getattr(model, "hf_text_config", None) or getattr(model, "hf_config", None)
-    rope = read_rope(hf, deployment.pool.head_dim)
-    if isinstance(rope, str):
-        return Support(rope)
-    return Support("", rope.theta, rope.rotary_dim)
+    device, backend = deployment.device, deployment.backend
+    experimental = (
+        "" if device == "cpu" else f"Not verified on a real {device} device with the attention backend {backend}."
+    )
+    return Support("", experimental, not WRITES_BEFORE_ATTENDING[backend])
 
 
 def contract_gap(cache_class: type) -> str:
@@ -94,10 +108,18 @@ def contract_gap(cache_class: type) -> str:
 def _cache(deployment: Deployment) -> str | None:
     if deployment.is_disabled:
         return "The radix cache is disabled (--disable-radix-cache), so no request can become a donor."
-    if deployment.is_hybrid:
-        return "Models with sliding windows or recurrent layers are not supported."
-    if deployment.has_host_tier and (obstacle := _host_tier(deployment.server_args)):
-        return obstacle
+    if deployment.has_recurrent_state:
+        return "Models with recurrent (Mamba, linear attention) layers are not supported."
+    if deployment.has_window_pool:
+        return (
+            "The layers with a sliding window keep only their last tokens: start with --disable-hybrid-swa-memory, "
+            "which keeps all of them."
+        )
+    if deployment.has_host_tier:
+        if type(deployment.pool).__name__ == MLA_POOL:
+            return "The host tier was not verified with MLA: leave out --enable-hierarchical-cache."
+        if obstacle := _host_tier(deployment.server_args):
+            return obstacle
     if deployment.shard_size > 1:
         return "Logical-page KV sharding is not supported."
     return None
@@ -127,7 +149,7 @@ def _flags(deployment: Deployment) -> str | None:
 _UNKNOWN: Final = object()
 # Option of the server, the value that means "not used", and what it is called.
 _REFUSED_FLAGS: Final = (
-    ("tp_size", 1, "Tensor parallelism"),
+    ("tp_size", 1, "Tensor parallelism, in which every rank plans for itself and all must make the same claim,"),
     ("pp_size", 1, "Pipeline parallelism"),
     ("dp_size", 1, "Data parallelism"),
     ("tokenizer_worker_num", 1, "Several tokenizer processes, which may give two living requests one id"),
@@ -146,12 +168,18 @@ _REFUSED_FLAGS: Final = (
 
 
 def _platform(deployment: Deployment) -> str | None:
-    device = getattr(deployment.server_args, "device", None)
-    if device != "cpu":
-        return f"Not verified on this platform ({device}): only the CPU is."
-    backend = getattr(deployment.server_args, "attention_backend", None)
-    if backend not in VERIFIED_BACKENDS:
-        return f"Not verified with the attention backend {backend}; verified: {', '.join(sorted(VERIFIED_BACKENDS))}."
+    device, backend = deployment.device, deployment.backend
+    if device == "cpu":
+        if backend in VERIFIED_BACKENDS:
+            return None
+        return f"Not verified with the attention backend {backend}; use --attention-backend torch_native."
+    if not deployment.experimental_gpu:
+        return f"Not verified on a real {device} device: set experimental_gpu to true to use it nevertheless."
+    if backend not in WRITES_BEFORE_ATTENDING:
+        return f"It is unknown when the attention backend {backend} writes K and V; use --attention-backend triton."
+    graphs = getattr(getattr(deployment.server_args, "cuda_graph_config", None), "prefill", None)
+    if getattr(graphs, "backend", None) != "disabled":
+        return "Prefill through CUDA graphs was not verified: add --cuda-graph-backend-prefill=disabled."
     return None
 
 
@@ -161,22 +189,18 @@ def _model(deployment: Deployment) -> str | None:
         return "Only text generation is supported."
     if getattr(model, "is_multimodal", False) or getattr(model, "is_encoder_decoder", False):
         return "Multimodal and encoder-decoder models are not supported."
-    names = getattr(getattr(model, "hf_config", None), "architectures", None) or ()
-    if not names or names[0] not in ROTATED_ARCHITECTURES:
-        known = ", ".join(sorted(ROTATED_ARCHITECTURES))
-        name = names[0] if names else None
-        return f"The architecture {name} was not verified to rotate all keys in the same way; verified: {known}."
-    if getattr(model, "sliding_window_size", None):
-        return "Sliding window attention is not supported."
-    return None
+    return immovable_reason(text_config(model))
 
 
 def _pool(deployment: Deployment) -> str | None:
     pool = deployment.pool
-    if type(pool).__name__ != "MHATokenToKVPool" or getattr(pool, "kv_cache_layout", None) != "nhd":
-        return f"KV pool {type(pool).__name__} ({getattr(pool, 'kv_cache_layout', None)}) is not supported."
+    kind = type(pool).__name__
+    if kind != MLA_POOL and (kind != "MHATokenToKVPool" or getattr(pool, "kv_cache_layout", None) != "nhd"):
+        return f"KV pool {kind} ({getattr(pool, 'kv_cache_layout', None)}) is not supported."
     if pool.store_dtype != pool.dtype or not pool.dtype.is_floating_point or pool.dtype.itemsize < 2:
         return f"A KV cache kept as {pool.dtype} ({pool.store_dtype}) is not supported."
+    if kind == MLA_POOL:
+        return "Sparse attention (DSA) is not supported." if pool.use_dsa else None
     if pool.head_dim != pool.v_head_dim:
         return "Keys and values of different sizes are not supported."
     return None

@@ -60,6 +60,8 @@ class CaptureQueue:
         self._jobs: dict[str, CaptureJob] = {}
         self._waiting: dict[str, CaptureJob] = {}
         self._dropped: list[str] = []
+        self._copied: dict[str, tuple[Request, int]] = {}  # living requests with slices, and their preemptions
+        self._frees_copied = False
         self._random = random.Random(seed)
 
     def wants(self, hint: bool | None, tokens: int) -> bool:
@@ -104,6 +106,9 @@ class CaptureQueue:
 
     def slices(self, block_ids_of: Callable[[str], list[int]]) -> list[CaptureCommand]:
         """The next slice of every job whose prefill is done. Preempted requests lose what was copied."""
+        for request_id, (request, preemptions) in list(self._copied.items()):
+            if request.num_preemptions != preemptions:
+                self._freed(request_id)
         for job in list(self._jobs.values()):
             if job.request.num_preemptions != job.preemptions:
                 self.cancel(job.request.request_id)
@@ -123,6 +128,7 @@ class CaptureQueue:
 
     def finish(self, request: Request, block_ids: list[int], total_blocks: int, lent_blocks: int = 0) -> bool:
         """The request is finished. True when its blocks must wait until the rest of its copy is done."""
+        self._freed(request.request_id)
         job = self._jobs.pop(request.request_id, None)
         if job is None:
             return False
@@ -143,6 +149,7 @@ class CaptureQueue:
 
     def abandon(self, request_id: str) -> None:
         """Give up an unfinished capture of a finished request whose blocks are freed now."""
+        self._freed(request_id)
         self.cancel(request_id)
         if (job := self._waiting.pop(request_id, None)) is not None:
             self.give_up(job)
@@ -161,6 +168,14 @@ class CaptureQueue:
         self._jobs.clear()
         self._waiting.clear()
         return held
+
+    def take_frees_copied(self) -> bool:
+        """Whether blocks that a slice was cut from were freed since the last call."""
+        taken, self._frees_copied = self._frees_copied, False
+        return taken
+
+    def _freed(self, request_id: str) -> None:
+        self._frees_copied |= self._copied.pop(request_id, None) is not None
 
     def take_dropped(self) -> list[str]:
         """Donors the workers must drop."""
@@ -189,6 +204,8 @@ class CaptureQueue:
             release=job.released_blocks is not None and job.cursor + tokens == job.tokens,
         )
         job.cursor += tokens
+        if job.released_blocks is None:
+            self._copied[command.request_id] = (job.request, job.request.num_preemptions)
         if command.is_last:
             jobs = self._jobs if job.released_blocks is None else self._waiting
             del jobs[job.request.request_id]

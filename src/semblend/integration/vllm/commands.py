@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,17 +17,15 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 from semblend.contract import Run, TokenRange
 from semblend.plan.selection import Selection
 
+ANOTHER_RANK: Final = "write: another rank could not write the runs"
+
 
 @dataclass(frozen=True, slots=True)
 class Recompute:
-    """Recompute some of the loaded positions.
-
-    ``claim_ids`` are the ids of the whole claim, ``question_ids`` those after it; ``block_ids`` hold both.
-    """
+    """Recompute some of the loaded positions. ``question_ids`` follow the claim; ``block_ids`` hold both."""
 
     selection: Selection
     block_ids: tuple[int, ...]
-    claim_ids: NDArray[np.int64]
     question_ids: NDArray[np.int64]
 
 
@@ -33,9 +33,10 @@ class Recompute:
 class LoadCommand:
     """Fill positions ``start <= i < end`` of a request: ``runs`` from donors, ``compute`` by the sparse forward.
 
-    ``token_ids`` are the ids at the computed positions, in order. ``broken`` says why the claim cannot be kept: the
-    workers then report the blocks as invalid and the engine computes them itself. ``verified`` are the verification
-    positions, compared with the model before the KV is used; ``verified_ids`` are their token ids.
+    ``claim_ids`` are the token ids of all these positions: what cannot be loaded is computed. ``broken`` says why
+    nothing is to be loaded. ``verified`` are the verification positions, compared with the model before the KV is used.
+    ``cached``: for each run the engine's blocks that hold its donor's KV, from the block of ``donor_start`` on. What
+    they do not reach comes from the store; empty: everything does.
     """
 
     request_id: str
@@ -44,11 +45,16 @@ class LoadCommand:
     end: int
     runs: tuple[Run, ...]
     compute: tuple[TokenRange, ...]
-    token_ids: NDArray[np.int64]
+    claim_ids: NDArray[np.int64]
     broken: str = ""
     recompute: Recompute | None = None
     verified: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-    verified_ids: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    cached: tuple[tuple[int, ...], ...] = ()
+
+    def ids_of(self, ranges: Sequence[TokenRange]) -> NDArray[np.int64]:
+        """Token ids at these ranges of the claim, one after another."""
+        parts = [self.claim_ids[part.start - self.start : part.end - self.start] for part in ranges]
+        return np.concatenate([np.empty(0, np.int64), *parts])
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +89,23 @@ class PrefillCommand:
     token_ids: NDArray[np.int64]
 
 
+@dataclass(frozen=True, slots=True)
+class RepairCommand:
+    """Compute ``token_ids`` from position ``start`` on exactly, in the blocks of a finished request."""
+
+    number: int  # of the repair: request ids come back
+    request_id: str
+    block_ids: tuple[int, ...]
+    start: int
+    token_ids: NDArray[np.int64]
+
+
 @dataclass(slots=True)
 class StepCommands(KVConnectorMetadata):
-    """One step's work, in this order: loads and the isolated prefill, the engine's forward pass, drops, captures.
+    """One step's work: loads, the isolated prefill and the repair, the engine's forward pass, drops, captures.
 
-    So no load finds its donor gone, and what is copied was computed before.
+    So no load finds its donor gone, and what is copied was computed before. ``frees_captured``: blocks that a capture
+    may still read were freed and can be overwritten from this step on.
     """
 
     loads: list[LoadCommand] = field(default_factory=list)
@@ -95,11 +113,16 @@ class StepCommands(KVConnectorMetadata):
     drops: list[str] = field(default_factory=list)
     releases: list[str] = field(default_factory=list)
     prefill: PrefillCommand | None = None
+    frees_captured: bool = False
+    repair: RepairCommand | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class LoadReport:
-    """A confirmed load and its times; ``select_ms`` is a part of ``compute_ms``."""
+    """A claim whose positions are all in the cache, and the times; ``select_ms`` is a part of ``compute_ms``.
+
+    ``fault`` says why nothing of it was loaded: then every position was computed.
+    """
 
     donor_ids: tuple[str, ...]
     runs: int
@@ -110,6 +133,7 @@ class LoadReport:
     select_ms: float = 0.0
     selected_by: str | None = None
     groups: int = 0
+    fault: str = ""
 
 
 @dataclass(slots=True)
@@ -125,6 +149,9 @@ class StepReport(KVConnectorWorkerMetadata):
     prefilled_tokens: int = 0
     prefill_ms: float = 0.0
     prefill_faults: dict[str, str] = field(default_factory=dict)
+    repaired: dict[int, int] = field(default_factory=dict)  # tokens of this step's slice, by the repair's number
+    repair_ms: float = 0.0
+    repair_faults: dict[int, str] = field(default_factory=dict)
 
     def aggregate(self, other: KVConnectorWorkerMetadata) -> StepReport:
         if not isinstance(other, StepReport):
@@ -146,23 +173,37 @@ class StepReport(KVConnectorWorkerMetadata):
             max(self.prefilled_tokens, other.prefilled_tokens),
             max(self.prefill_ms, other.prefill_ms),
             {**self.prefill_faults, **other.prefill_faults},
+            self.repaired | other.repaired,
+            max(self.repair_ms, other.repair_ms),
+            self.repair_faults | other.repair_faults,
         )
 
     @property
     def is_empty(self) -> bool:
         copied = self.stored or self.capture_faults or self.captured_tokens
-        return not (self.loaded or self.load_faults or copied or self.prefilled_tokens or self.prefill_faults)
+        computed = self.prefilled_tokens or self.prefill_faults or self.repaired or self.repair_faults
+        return not (self.loaded or self.load_faults or copied or computed)
 
 
 def _slowest(one: LoadReport, other: LoadReport) -> LoadReport:
-    return replace(one, load_ms=max(one.load_ms, other.load_ms), compute_ms=max(one.compute_ms, other.compute_ms))
+    return replace(
+        one,
+        load_ms=max(one.load_ms, other.load_ms),
+        compute_ms=max(one.compute_ms, other.compute_ms),
+        fault=other.fault if one.fault == ANOTHER_RANK else one.fault,
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Readiness(KVConnectorHandshakeMetadata):
-    """The result of a worker's start-up self-test. An empty ``fault`` means that it can serve."""
+    """The result of a worker's start-up self-test. An empty ``fault`` means that it can serve.
+
+    ``device`` and ``backend`` are the engine's names of the GPU and of its attention.
+    """
 
     fault: str
     sparse_forward: bool
     layout_digest: str
     bytes_per_token: int
+    device: str = ""
+    backend: str = ""

@@ -2,6 +2,10 @@
 
 It calls the scheduler half in the scheduler's process and the worker half in a worker's. A fault of ours is contained
 here and becomes cold prefill.
+
+The halves are imported when a connector is made, not with this module. The planner's compiler (numba) must not be
+loaded before the engine has made its worker: vLLM then walks all loaded modules, and fails on the compiler's objects.
+With the engine core in the server's own process (``VLLM_ENABLE_V1_MULTIPROCESSING=0``) this module comes first.
 """
 
 from __future__ import annotations
@@ -9,30 +13,21 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from vllm.config import CUDAGraphMode
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorBase_V1,
     KVConnectorHandshakeMetadata,
     KVConnectorMetadata,
     KVConnectorRole,
     KVConnectorTransferResults,
+    SupportsHMA,
 )
 from vllm.logger import init_logger
 
 from semblend.contract import Event
-from semblend.integration.announce import SILENT, Announcer
 from semblend.integration.border import Border
-from semblend.integration.core.start_up import make_announcer, make_decoder
 from semblend.integration.event_sink import EventSink
 from semblend.integration.vllm.commands import Readiness, StepCommands, StepReport
-from semblend.integration.vllm.options import parse_options
-from semblend.integration.vllm.scheduler_half import SchedulerHalf
-from semblend.integration.vllm.start import (
-    announce,
-    load_tokenizer,
-    make_planner,
-    make_worker_half,
-    start_scheduler_half,
-)
 from semblend.integration.vllm.stats import SemBlendPromMetrics, SemBlendStats
 from semblend.integration.vllm.support import examine
 
@@ -53,18 +48,29 @@ if TYPE_CHECKING:
     from vllm.v1.outputs import KVConnectorOutput
     from vllm.v1.request import Request
 
+    from semblend.integration.announce import Announcer
+    from semblend.integration.vllm.scheduler_half import SchedulerHalf
     from semblend.integration.vllm.worker_half import WorkerHalf
 
 logger = init_logger("vllm.semblend")  # under the engine's own handlers
 
 
-class SemBlendConnectorV1(KVConnectorBase_V1):
-    """Non-prefix KV reuse on stock vLLM. See ``docs/guides/vllm.md``."""
+class SemBlendConnectorV1(KVConnectorBase_V1, SupportsHMA):
+    """Non-prefix KV reuse on stock vLLM. See ``docs/guides/vllm.md``.
+
+    Supports the hybrid memory allocator so that the engine starts with every model; several groups of blocks are
+    declined (``support.py``).
+    """
 
     def __init__(self, vllm_config: VllmConfig, role: KVConnectorRole, kv_cache_config: KVCacheConfig) -> None:
+        from semblend.integration.announce import SILENT  # noqa: PLC0415
+        from semblend.integration.core.start_up import make_announcer, make_decoder  # noqa: PLC0415
+        from semblend.integration.vllm import start  # noqa: PLC0415
+        from semblend.integration.vllm.options import parse_options  # noqa: PLC0415
+
         super().__init__(vllm_config, role, kv_cache_config)
         self._options = parse_options(self._kv_transfer_config.kv_connector_extra_config)
-        self._support = examine(vllm_config, kv_cache_config)
+        self._support = examine(vllm_config, kv_cache_config, experimental_gpu=self._options.experimental_gpu)
         self._sink = EventSink(self._options.events if role is KVConnectorRole.SCHEDULER else None, logger, "vllm")
         self._border = Border(self._report, logger)
         self._announcer: Announcer = SILENT
@@ -73,8 +79,9 @@ class SemBlendConnectorV1(KVConnectorBase_V1):
         self._model_runner: Any = None
         if role is KVConnectorRole.SCHEDULER:
             self._fidelity = self._options.fidelity_gate(logger.warning)
-            self._planner = make_planner(self._options)
-            self._decoder = make_decoder(self._planner, self._border, partial(load_tokenizer, vllm_config))
+            self._planner = start.make_planner(self._options)
+            load = partial(start.load_tokenizer, vllm_config)
+            self._decoder = make_decoder(self._planner, self._border, load)
             self._announcer = make_announcer(
                 self._planner, self._border, vllm_config.parallel_config.data_parallel_rank
             )
@@ -98,7 +105,9 @@ class SemBlendConnectorV1(KVConnectorBase_V1):
 
     def get_handshake_metadata(self) -> KVConnectorHandshakeMetadata | None:
         """Runs the self-test: the engine calls this once per worker, after it has its cache and before it serves."""
-        readiness, self._worker = make_worker_half(
+        from semblend.integration.vllm import start  # noqa: PLC0415
+
+        readiness, self._worker = start.make_worker_half(
             self._vllm_config, self._kv_cache_config, self._support, self._options, self._model_runner, logger
         )
         return readiness
@@ -110,9 +119,16 @@ class SemBlendConnectorV1(KVConnectorBase_V1):
         commands = self._commands()
         if self._worker is not None and commands is not None:
             self._worker.load(commands)
+            if forward_context.attn_metadata is None or forward_context.cudagraph_runtime_mode is CUDAGraphMode.FULL:
+                self._worker.wait_for_layers()  # the replay of a full graph does not ask layer by layer
+
+    def handle_preemptions(self, kv_connector_metadata: KVConnectorMetadata) -> None:
+        if self._worker is not None and isinstance(kv_connector_metadata, StepCommands):
+            self._worker.protect_captured(kv_connector_metadata)
 
     def wait_for_layer_load(self, layer_name: str) -> None:
-        """Loads are complete before the forward begins."""
+        if self._worker is not None:
+            self._worker.wait_for_layer(layer_name)
 
     def save_kv_layer(
         self, layer_name: str, kv_layer: torch.Tensor, attn_metadata: AttentionMetadata, **kwargs: Any
@@ -142,16 +158,20 @@ class SemBlendConnectorV1(KVConnectorBase_V1):
 
     def set_xfer_handshake_metadata(self, metadata: dict[int, KVConnectorHandshakeMetadata]) -> None:
         """Start with the self-test results of all ranks: if one rank cannot serve, none does."""
+        from semblend.integration.vllm import start  # noqa: PLC0415
+
         verdicts = [verdict for verdict in metadata.values() if isinstance(verdict, Readiness)]
         worst = min(verdicts, key=lambda verdict: (not verdict.fault, verdict.sparse_forward), default=None)
         if worst is not None and len(verdicts) == self._vllm_config.parallel_config.world_size:
-            announce(self._support, worst, self._options, len(verdicts), logger)
+            start.announce(self._support, worst, self._vllm_config, self._options, logger)
             self._scheduler = self._start_scheduler(worst)
             if self._kv_cache_manager is not None:
                 self._scheduler.bind(self._kv_cache_manager)
 
     def _start_scheduler(self, readiness: Readiness) -> SchedulerHalf:
-        return start_scheduler_half(
+        from semblend.integration.vllm import start  # noqa: PLC0415
+
+        return start.start_scheduler_half(
             self._vllm_config,
             self._kv_cache_config,
             self._support,
@@ -208,12 +228,12 @@ class SemBlendConnectorV1(KVConnectorBase_V1):
     def build_connector_meta(self, scheduler_output: SchedulerOutput) -> KVConnectorMetadata:
         half = self._half
         loads = half.take_loads()
-        is_idle = not scheduler_output.total_num_scheduled_tokens
-        return self._border.call("orders", "", partial(half.commands, loads, idle=is_idle), partial(self._only, loads))
+        tokens = scheduler_output.total_num_scheduled_tokens
+        return self._border.call("orders", "", partial(half.commands, loads, tokens), partial(self._only, loads))
 
     def _only(self, loads: list[Any]) -> StepCommands:
         self._fault("orders")
-        return StepCommands(loads, releases=self._half.give_up_captures())
+        return StepCommands(loads, releases=self._half.give_up_captures(), frees_captured=True)
 
     def update_connector_output(self, connector_output: KVConnectorOutput) -> None:
         report = connector_output.kv_connector_worker_meta
@@ -235,6 +255,12 @@ class SemBlendConnectorV1(KVConnectorBase_V1):
             partial(self._finish_without, request),
         )
 
+    def request_finished_all_groups(
+        self, request: Request, block_ids: tuple[list[int], ...]
+    ) -> tuple[bool, dict[str, Any] | None]:
+        """Only one group is ever claimed or captured; a model without attention has none."""
+        return self.request_finished(request, block_ids[0] if block_ids else [])
+
     def _finish_without(self, request: Request) -> tuple[bool, dict[str, Any] | None]:
         self._fault("finish")
         self._half.abandon(request)
@@ -253,6 +279,8 @@ class SemBlendConnectorV1(KVConnectorBase_V1):
         return True
 
     def shutdown(self) -> None:
+        if self._scheduler is not None:
+            self._scheduler.close()
         self._announcer.close()
         self._sink.close()
 
@@ -262,7 +290,11 @@ class SemBlendConnectorV1(KVConnectorBase_V1):
     # -- metrics -------------------------------------------------------------------------------------------------------
 
     def get_kv_connector_stats(self) -> KVConnectorStats | None:
-        taken = self._scheduler.metrics.take() if self._scheduler is not None else None
+        """The scheduler calls this in every step that it has processed, just before it publishes cache events."""
+        if self._scheduler is None:
+            return None
+        self._scheduler.silence_private_blocks()
+        taken = self._scheduler.metrics.take()
         return SemBlendStats(data=taken) if taken is not None else None
 
     @classmethod

@@ -23,7 +23,8 @@ from semblend.integration.announce import SILENT, Announcer
 from semblend.integration.core.donor_book import Donor, DonorBook
 from semblend.integration.core.findable_donors import FindableDonors
 from semblend.integration.core.metrics import MetricsRecorder
-from semblend.integration.vllm.capture import CaptureQueue
+from semblend.integration.vllm.cached_donors import CachedDonors
+from semblend.integration.vllm.capture import CaptureJob, CaptureQueue
 from semblend.integration.vllm.commands import CaptureCommand, PrefillCommand, StepReport
 from semblend.integration.vllm.options import ConnectorOptions
 from semblend.integration.vllm.passage_prefill import (
@@ -33,10 +34,11 @@ from semblend.integration.vllm.passage_prefill import (
     PassageQueue,
     passage_text,
 )
+from semblend.integration.vllm.repair import RepairJob
 from semblend.integration.vllm.request_record import VllmRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from semblend.integration.texts import TextDecoder
     from semblend.pipeline.planner import Planner
@@ -62,7 +64,9 @@ class _Capture:
 
 
 class DonorKeeper:
-    """Keeps planner, book and copies consistent: every findable donor is stored on every rank, and nothing else is."""
+    """Keeps planner, book and copies consistent: every findable donor is stored on every rank or was computed into the
+    engine's cache and not copied, and nothing else is findable.
+    """
 
     def __init__(
         self,
@@ -72,6 +76,7 @@ class DonorKeeper:
         metrics: MetricsRecorder,
         emit: Callable[[Event], None],
         *,
+        cached: CachedDonors,
         block_tokens: int,
         bytes_per_token: int,
         ranks: int,
@@ -83,6 +88,7 @@ class DonorKeeper:
         self._metrics = metrics
         self._emit = emit
         self._announcer = announcer
+        self._cached = cached
         self._block_tokens = block_tokens
         self._ranks = ranks
         self._book = DonorBook(options.host_bytes)
@@ -119,9 +125,18 @@ class DonorKeeper:
         return bool(self._captures.waiting_blocks or len(self._passages) or self._unheld)
 
     @property
+    def held_blocks(self) -> int:
+        """Blocks of finished requests that wait for a copy or are lent to isolated prefills."""
+        return self._captures.waiting_blocks + self._passages.held_blocks
+
+    @property
     def is_lending(self) -> bool:
         """Whether isolated prefills hold blocks of finished requests."""
         return bool(len(self._passages))
+
+    def can_find(self, plan: ReusePlan) -> bool:
+        """Whether no donor of the plan was evicted since it was made."""
+        return all(donor_id in self._planner for donor_id in plan.donor_ids)
 
     def used(self, plan: ReusePlan) -> None:
         for donor_id in plan.donor_ids:
@@ -171,7 +186,7 @@ class DonorKeeper:
     ) -> bool:
         """A blended request is finished. True when its blocks must wait for an isolated prefill of ``novel``."""
         room = sum(len(part) for part in novel) + HEAD_TOKENS
-        held = self._captures.waiting_blocks + self._passages.held_blocks + len(block_ids)
+        held = self.held_blocks + len(block_ids)
         may_lend = held <= MAX_HELD_FRACTION * total_blocks and self._passages.has_room(room)
         if not self._options.prefill_passages or not may_lend or not self._captures.wants(record.hints.capture, room):
             self._passages_left.append((record, novel))
@@ -212,12 +227,17 @@ class DonorKeeper:
         record = job.record
         if not self._is_new(record, job.tokens):
             return False
-        job.copy = self._captures.reserve(record.request, self._new_id(), len(job.tokens), record.namespace)
-        if job.copy is None:
-            return False
-        job.copy.released_blocks, job.copy.held_blocks = job.block_ids, job.held_blocks
-        self._capturing[job.copy.donor_id] = _Capture(record, job.tokens)
-        return True
+        job.copy = self._reserve(job, job.tokens)
+        return job.copy is not None
+
+    def _reserve(self, job: PassageJob | RepairJob, tokens: NDArray[np.uint32]) -> CaptureJob | None:
+        """Room for a donor out of the held blocks of a finished request; ``None`` when the store is too small."""
+        record = job.record
+        copy = self._captures.reserve(record.request, self._new_id(), len(tokens), record.namespace)
+        if copy is not None:
+            copy.released_blocks, copy.held_blocks = job.block_ids, job.held_blocks
+            self._capturing[copy.donor_id] = _Capture(record, tokens)
+        return copy
 
     def _end_prefill(self, job: PassageJob) -> None:
         """End without a donor: the blocks are returned, and the passages get another chance when they repeat."""
@@ -249,13 +269,37 @@ class DonorKeeper:
         return self._captures.slices(block_ids_of)
 
     def finished(self, record: VllmRequest, block_ids: list[int], total_blocks: int) -> bool:
-        """The request is finished. True when its blocks must wait until their copy is done."""
+        """The request is finished. True when its blocks must wait until their copy is done.
+
+        If they may not wait, the cache itself keeps the donor for a while.
+        """
         if (candidate := self._candidates.get(record.request_id)) is not None:
             if record.request.num_computed_tokens >= candidate[1]:
                 self._decide(*candidate)
             else:
                 del self._candidates[record.request_id]
-        return self._captures.finish(record.request, block_ids, total_blocks, self._passages.held_blocks)
+        capture = self._capturing.get(record.donor_id or "")
+        holds = self._captures.finish(record.request, block_ids, total_blocks, self._passages.held_blocks)
+        if (
+            capture is not None
+            and record.donor_id is None
+            and record.request.num_computed_tokens >= len(capture.tokens)
+        ):
+            self._keep_in_cache(record, capture.tokens)
+        return holds
+
+    def capture_repaired(self, job: RepairJob) -> bool:
+        """A prompt whose KV is exact again becomes a donor. True: its blocks are released when they are copied."""
+        record, tokens = job.record, job.record.tokens[: len(job.tokens)]
+        if not self._planner.settings.enabled or not self._is_wanted(record, tokens):
+            return False
+        copy = self._reserve(job, tokens)
+        if copy is not None:
+            self._captures.await_copy(copy)
+        return copy is not None
+
+    def take_frees_copied(self) -> bool:
+        return self._captures.take_frees_copied()
 
     def take_dropped(self) -> list[str]:
         return self._captures.take_dropped()
@@ -289,7 +333,7 @@ class DonorKeeper:
         held = self._let_go()
         self._passages_left.clear()
         self._announcer.purged("reset")
-        for donor_id in self._book.ids():
+        for donor_id in [*self._book.ids(), *self._cached.alone()]:
             self._drop(donor_id, "reset")
         self._candidates.clear()
         self._capturing.clear()
@@ -306,6 +350,52 @@ class DonorKeeper:
         if self._captures.open(record.request, donor_id, tokens, record.namespace):
             record.donor_id = donor_id
             self._capturing[donor_id] = _Capture(record, record.tokens[:tokens])
+            if not record.is_accepted and self._options.cached_donors:
+                self._cached.add(donor_id, record.request, tokens)
+        else:
+            self._keep_in_cache(record, record.tokens[:tokens])
+
+    def _keep_in_cache(self, record: VllmRequest, tokens: NDArray[np.uint32]) -> None:
+        """No copy is made of this prompt: it is a donor until its blocks leave the engine's cache."""
+        if record.is_accepted or not self._options.cached_donors:
+            return  # hashes are private from its claim on
+        donor_id = self._new_id()
+        self._cached.add(donor_id, record.request, len(tokens))
+        if self._register_cached(donor_id, tokens, record.namespace):
+            record.donor_id = donor_id
+            self._findable.registered(
+                record.request_id, donor_id, self._cached.tokens_of(donor_id), record.namespace, None
+            )
+
+    def _register_cached(self, donor_id: str, tokens: NDArray[np.uint32], namespace: Namespace) -> bool:
+        """Make a donor findable that only the cache holds: its full blocks. False if they are too few."""
+        covered = self._cached.tokens_of(donor_id)
+        if covered < self._options.min_capture_tokens:
+            self._cached.remove(donor_id)
+            return False
+        try:
+            evicted = self._findable.index(donor_id, tokens[:covered], namespace)
+        except DonorError:
+            self._cached.remove(donor_id)
+            return False
+        for other in evicted:
+            self._drop(other, "index_full")
+        for oldest in self._cached.keep_alone(Donor(donor_id, covered, namespace, 0)):
+            self._forget_cached(oldest, "capacity")
+        if not self._cached.holds_alone(donor_id):
+            return False
+        self._findable.announce(donor_id, tokens[:covered], namespace, "device")
+        return True
+
+    def left_cache(self, donor_ids: Iterable[str]) -> None:
+        """Blocks of these donors were evicted, and nothing else holds them."""
+        for donor_id in donor_ids:
+            if self._cached.holds_alone(donor_id):
+                self._drop(donor_id, "left_cache")
+
+    def _forget_cached(self, donor: Donor, reason: str) -> None:
+        self._cached.remove(donor.donor_id)
+        self._gone(donor, reason)
 
     def _new_id(self) -> str:
         self._serial += 1
@@ -369,6 +459,7 @@ class DonorKeeper:
 
     def _given_up(self, donor_id: str) -> None:
         self._ranks_stored.pop(donor_id, None)
+        self._cached.remove(donor_id)
         if (prefill := self._copying.pop(donor_id, None)) is not None:
             self._passages_left.append((prefill.record, prefill.novel))
         capture = self._capturing.pop(donor_id, None)
@@ -376,13 +467,19 @@ class DonorKeeper:
             capture.record.donor_id = None  # clients must not be given a donor id that will never exist
 
     def _evicted(self, donor: Donor) -> None:
-        """The book has removed it; the workers drop it with this step's commands."""
-        self._gone(donor, "capacity")
+        """The book has removed it; the workers drop it with this step's commands. The cache may still hold it."""
+        tokens = self._planner.tokens_of(donor.donor_id) if self._cached.may_hold(donor.donor_id) else None
+        if tokens is None or not self._register_cached(donor.donor_id, tokens, donor.namespace):
+            self._cached.remove(donor.donor_id)
+            self._gone(donor, "capacity")
 
     def _drop(self, donor_id: str, reason: str) -> None:
+        alone = self._cached.remove(donor_id)
         if (donor := self._book.remove(donor_id)) is not None:
             self._captures.drop_donor(donor_id)
             self._gone(donor, reason)
+        elif alone is not None:
+            self._gone(alone, reason)
         else:  # not in the book, but maybe in the index
             self._planner.forget(donor_id)
 

@@ -35,11 +35,6 @@ class Capabilities:
     bytes_per_token: int
     model: str = ""  # as the engine names it in its answers
 
-    @property
-    def can_recompute(self) -> bool:
-        """Whether loaded tokens can be recomputed. Several ranks see different heads and would select differently."""
-        return self.sparse_forward and self.ranks == 1
-
 
 class LookUp:
     """Planner, semantic path and refresh on repeat, in this order, limited to what the workers can do."""
@@ -79,7 +74,7 @@ class LookUp:
             ratio = self._options.gates.min_reuse_ratio
             answer = prefix_shaped(answer, ratio, may_rotate=self._can.sparse_forward)
         if isinstance(answer, ReusePlan):
-            answer = self._fitted(record, answer)
+            answer = self._fitted(record, answer, self._can.max_step_tokens)
         record.due = self._due(record, answer) if isinstance(answer, ReusePlan) else ()
         if record.due:
             return Decline(DeclineReason.DONOR_REFRESH, "repeated passages have no donor yet", answer.discoveries)
@@ -87,6 +82,12 @@ class LookUp:
             tokens = record.tokens
             record.exact_tokens = exact_until(answer, lambda donor_id: self._planner.shared_prefix(donor_id, tokens))
         return answer
+
+    def fit(self, record: VllmRequest, max_computed_tokens: int) -> None:
+        """Keep only as much of the plan as may be computed; a decline if that is nothing."""
+        assert record.plan is not None, "only plans are cut"
+        whole = dataclasses.replace(record.plan, recompute_fraction=None, predicted_kl=None)
+        record.answered(self._fitted(record, whole, max_computed_tokens), record.exact_prefix_tokens)
 
     def served(self, record: VllmRequest) -> None:
         """The engine has acted on the answer."""
@@ -120,15 +121,15 @@ class LookUp:
         self._planner.stage(text, record.namespace)
         record.text = text
 
-    def _fitted(self, record: VllmRequest, plan: ReusePlan) -> ReusePlan | Decline:
+    def _fitted(self, record: VllmRequest, plan: ReusePlan, max_computed_tokens: int) -> ReusePlan | Decline:
         return with_recompute_fraction(
             plan,
             self._fidelity,
             self._model_of(record),
             record.hints.recompute_fraction,
             self._options,
-            can_recompute=self._can.can_recompute,
-            max_computed_tokens=self._can.max_step_tokens,
+            can_recompute=self._can.sparse_forward,
+            max_computed_tokens=max_computed_tokens,
         )
 
     def _model_of(self, record: VllmRequest) -> str:

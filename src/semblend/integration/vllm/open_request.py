@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semblend.contract import TokenRange
+from semblend.integration.core.rank_group import ALONE, RankGroup
 
 if TYPE_CHECKING:
     import torch
@@ -27,12 +28,14 @@ class PagedRequest:
         block_ids: torch.Tensor,
         ids: NDArray[np.int64],
         start: int = 0,
+        ranks: RankGroup = ALONE,
     ) -> None:
         self._cache = cache
         self._sparse_forward = sparse_forward
         self._block_ids = block_ids
         self._ids = ids
         self._start = start
+        self.ranks = ranks
 
     @property
     def layers(self) -> Sequence[Any]:

@@ -11,15 +11,16 @@ from typing import Any, Literal
 
 from sembase.settings import read_options, setting
 from sembase.values import flag, fraction, one_of, positive, whole
-from semblend.integration.fidelity_options import FidelityOptions
+from semblend.integration.gpu_evidence import GpuOptions
 from semblend.integration.shared_options import gate_options
 from semblend.plan.gates import ADAPTER_GATES, Gates
 
 CapturePolicy = Literal["all", "sampled", "hinted"]
+RepairPolicy = Literal["off", "idle", "likely"]
 
 
 @dataclass(frozen=True, slots=True)
-class ConnectorOptions(FidelityOptions):
+class ConnectorOptions(GpuOptions):
     """What a deployment may choose. Every field is a key, except ``gates``, whose own fields are."""
 
     host_bytes: int = setting(2 << 30, whole(1 << 20), "Host memory for donor KV per worker, in bytes.")
@@ -36,12 +37,22 @@ class ConnectorOptions(FidelityOptions):
     capture_step_tokens: int = setting(
         2048, positive, "Maximum tokens copied out of the engine's cache per engine step."
     )
+    cached_donors: bool = setting(
+        True, flag, "Load donors out of the engine's own cache as long as their blocks are there."
+    )
     prefill_passages: bool = setting(
         True,
         flag,
         "While the engine is idle, prefill passages that first appeared in a blended request again, in isolation, "
         "so that they become donors.",
         renamed_from=("study",),
+    )
+    repair: RepairPolicy = setting(
+        "off",
+        one_of("off", "idle", "likely"),
+        "Compute the inexact KV of a blended request again after its answer, so that the session's next turn is an "
+        'exact prefix hit: `"off"`, `"idle"` (while no request runs) or `"likely"` (for sessions that are likely to '
+        "come back; while requests run, in one of 128 steps).",
     )
     gates: Gates = gate_options(
         ADAPTER_GATES,

@@ -6,15 +6,15 @@ every later block of the request, so no other request can match one; queued even
 
 from __future__ import annotations
 
-import hashlib
 import secrets
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from vllm.distributed.kv_events import BlockRemoved, BlockStored
-from vllm.v1.core.kv_cache_utils import BlockHash, maybe_convert_block_hash
+from vllm.v1.core.kv_cache_utils import maybe_convert_block_hash
 
 if TYPE_CHECKING:
     from vllm.v1.core.block_pool import BlockPool
+    from vllm.v1.core.kv_cache_utils import BlockHash
     from vllm.v1.request import Request
 
 
@@ -26,6 +26,7 @@ class PrivateBlocks:
         self._first: dict[str, int] = {}
         self._public: dict[str, list[BlockHash]] = {}
         self._requests: dict[str, Request] = {}
+        self._numbers: list[bytes] = []  # of the blocks of the longest prompt so far
 
     def __len__(self) -> int:
         return len(self._first)
@@ -39,10 +40,10 @@ class PrivateBlocks:
         self.restore(request)
         first = boundary // self._hash_tokens
         public = request.block_hashes[first:]
-        nonce = secrets.token_bytes(32)
-        request.block_hashes[first:] = [
-            BlockHash(hashlib.sha256(nonce + i.to_bytes(8, "big")).digest()) for i in range(len(public))
-        ]
+        self._numbers += [n.to_bytes(8, "big") for n in range(len(self._numbers), len(public))]
+        secret = secrets.token_bytes(24)  # 32 bytes with the number: as long as the engine's own
+        private = [secret + number for number in self._numbers[: len(public)]]
+        request.block_hashes[first:] = cast("list[BlockHash]", private)
         self._first[request.request_id] = first
         self._public[request.request_id] = public
         self._requests[request.request_id] = request
@@ -75,9 +76,12 @@ class PrivateBlocks:
         self.silence(pool)
 
     def release(self, request: Request, pool: BlockPool | None) -> None:
-        """The request is finished: its private blocks leave the cache, where no request could match them."""
+        """The request is finished: its private blocks leave the cache, where no request could match them.
+
+        Its hashes are public again, for those of its blocks that a repair makes exact.
+        """
         self.uncache(request, pool)
-        self.forget(request.request_id)
+        self.restore(request)
 
     def forget(self, request_id: str) -> None:
         for known in (self._first, self._public, self._requests):

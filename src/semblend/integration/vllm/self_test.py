@@ -1,66 +1,108 @@
-"""Start-up self-test: this worker must read, rotate and recompute KV correctly on this engine, or it is disabled."""
+"""Start-up self-test: how each layer's keys move is measured on the loaded model, in blocks that are not used yet."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from semblend.contract import TokenRange
-from semblend.kv.rope import Rotation, rotate_keys
+from semblend.integration.core.namespace import text_config
+from semblend.integration.core.probes import observing
+from semblend.integration.core.rotation_proof import KV, TOKENS, Proof, SelfTestError, prove_rotations
+from semblend.integration.rope_config import position_boundaries
+from semblend.integration.rotary import candidate_rotations
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from collections.abc import Iterator, Sequence
+
+    from vllm.config import VllmConfig
 
     from semblend.integration.vllm.attention_cache import AttentionCache
     from semblend.integration.vllm.sparse_forward import SparseForward
 
-TOKENS: Final = 24
-SHIFTS: Final = (1, 37, 100)
-POSITIONS: Final = max(SHIFTS) + TOKENS  # positions the scratch blocks must hold
-# Two roundings to the cache's precision, relative to the size of K; a wrong angle gives errors of the order of 1.
-TOLERANCE: Final = {torch.float32: 1e-4, torch.float16: 5e-3, torch.bfloat16: 3e-2}
+
+def prove_on_model(vllm_config: VllmConfig, model: Any, cache: AttentionCache, sparse_forward: SparseForward) -> Proof:
+    """The rotation of every layer, or ``SelfTestError``. The blocks are zero afterwards."""
+    scratch = ScratchModel(model, cache, sparse_forward)
+    settings = vllm_config.model_config
+    with torch.inference_mode():
+        try:
+            return prove_rotations(
+                scratch,
+                lambda: candidate_rotations(model, scratch.layer_names, cache.latent_dim),
+                vocabulary=settings.get_vocab_size(),
+                max_positions=settings.max_model_len,
+                boundaries=position_boundaries(text_config(settings)),
+                eight_bits=cache.eight_bits,
+            )
+        finally:
+            scratch.clear()
 
 
-class SelfTestError(Exception):
-    """KV computed by the engine and KV we would have loaded differ."""
+class ScratchModel:
+    """The engine's model on the last blocks of its cache, before anything is served."""
+
+    def __init__(self, model: Any, cache: AttentionCache, sparse_forward: SparseForward) -> None:
+        self._model = model
+        self._cache = cache
+        self._sparse_forward = sparse_forward
+        self._blocks = list(range(cache.blocks - -(-TOKENS // cache.block_tokens), cache.blocks))
+        names = {id(module): name for name, module in model.named_modules()}
+        self.layer_names = tuple(
+            names.get(id(layer), name) for name, layer in zip(cache.names, cache.layers, strict=True)
+        )
+
+    @property
+    def decoder_layers(self) -> Sequence[Any]:
+        """Of each attention layer the module around it whose name ends with its number."""
+        return [self._model.get_submodule(_numbered(name)) for name in self.layer_names]
+
+    def compute(self, token_ids: NDArray[np.int64], shift: int) -> list[KV]:
+        """From the cache, or from the calls of the attention layers where the cache rounds to 8 bits."""
+        block_ids = torch.tensor(self._blocks, dtype=torch.int64)
+        count, called = len(token_ids), dict[int, KV]()
+
+        def observe(layer: int, _query: Any, keys: torch.Tensor, values: torch.Tensor) -> None:
+            shape = (count, self._cache.layout.heads, self._cache.layout.head_dim)
+            called[layer] = (keys.view(shape).to("cpu", copy=True), values.view(shape).to("cpu", copy=True))
+
+        observed = self._cache.layers if self._cache.eight_bits is not None else ()
+        with positions_shifted(self._model, shift), observing(observed, observe):
+            self._sparse_forward.compute(block_ids, [TokenRange(0, count)], token_ids)
+        if observed:
+            return [called[layer] for layer in range(len(observed))]
+        sides = (self._cache.read(layer, block_ids) for layer in range(len(self._cache.names)))
+        return [(keys[:count].to("cpu", copy=True), values[:count].to("cpu", copy=True)) for keys, values in sides]
+
+    def clear(self) -> None:
+        self._cache.zero(self._blocks)
 
 
-def check_rotation(
-    cache: AttentionCache, sparse_forward: SparseForward, rotation: Rotation, scratch_blocks: list[int], vocabulary: int
-) -> None:
-    """The first layer's K depends on token and position alone: move it, recompute it, compare."""
-    block_ids = torch.tensor(scratch_blocks, dtype=torch.int64)
-    token_ids = np.linspace(1, vocabulary - 1, TOKENS).astype(np.int64)
-    sparse_forward.compute(block_ids, [TokenRange(0, TOKENS)], token_ids)
-    at_start, _ = cache.read(0, block_ids)
-    at_start = at_start[:TOKENS].clone()
-    worst = _reversed_error(cache, sparse_forward, rotation, block_ids, token_ids, at_start)
-    for shift in SHIFTS:
-        sparse_forward.compute(block_ids, [TokenRange(shift, shift + TOKENS)], token_ids)
-        recomputed, _ = cache.read(0, block_ids)
-        moved = rotate_keys(at_start, shift, rotation)
-        worst = max(worst, _relative_error(moved, recomputed[shift : shift + TOKENS]))
-    limit = TOLERANCE.get(cache.dtype)
-    if limit is None or not worst <= limit:
-        raise SelfTestError(f"K rotated by us differs from K computed by the engine by {worst:.4f} (limit {limit})")
+@contextmanager
+def positions_shifted(model: Any, shift: int) -> Iterator[None]:
+    """The model gets other positions than those whose slots and lengths the attention metadata holds.
+
+    Not by a hook: classes that vLLM can compile call their ``forward`` themselves, which runs none.
+    """
+    own = model.forward
+
+    def forward(*arguments: Any, **named: Any) -> Any:
+        return own(*arguments, **{**named, "positions": named["positions"] + shift})
+
+    model.forward = forward
+    try:
+        yield
+    finally:
+        del model.forward
 
 
-def _reversed_error(
-    cache: AttentionCache,
-    sparse_forward: SparseForward,
-    rotation: Rotation,
-    block_ids: torch.Tensor,
-    token_ids: NDArray[np.int64],
-    at_start: torch.Tensor,
-) -> float:
-    """The same tokens backwards: shows that each position got its own token, which a plain repeat would not."""
-    sparse_forward.compute(block_ids, [TokenRange(0, TOKENS)], token_ids[::-1].copy())
-    backwards, _ = cache.read(0, block_ids)
-    moved = [rotate_keys(at_start[TOKENS - 1 - i : TOKENS - i], 2 * i - TOKENS + 1, rotation) for i in range(TOKENS)]
-    return _relative_error(torch.cat(moved), backwards[:TOKENS])
-
-
-def _relative_error(moved: torch.Tensor, recomputed: torch.Tensor) -> float:
-    return float((moved.float() - recomputed.float()).norm() / recomputed.float().norm())
+def _numbered(layer_name: str) -> str:
+    parts = layer_name.split(".")
+    numbers = [at for at, part in enumerate(parts) if part.isdigit()]
+    if not numbers:
+        raise SelfTestError(f"the attention layer {layer_name} is not part of a numbered decoder layer")
+    return ".".join(parts[: numbers[0] + 1])

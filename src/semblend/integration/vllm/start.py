@@ -2,31 +2,40 @@
 
 from __future__ import annotations
 
+import math
+import time
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import torch
 from vllm.distributed.parallel_state import get_tp_group
+from vllm.platforms import current_platform
 from vllm.tokenizers.registry import cached_tokenizer_from_config
 
+import vllm
 from semblend.integration.border import Border
-from semblend.integration.core.start_up import log_disabled
+from semblend.integration.core.rotation_proof import Proof
+from semblend.integration.core.start_up import log_disabled, log_proof
+from semblend.integration.gpu_evidence import Kind, architecture_of, log_acceptance
 from semblend.integration.vllm.attention_cache import AttentionCache
 from semblend.integration.vllm.commands import Readiness
 from semblend.integration.vllm.look_up import Capabilities
 from semblend.integration.vllm.namespace import deployment_namespace
 from semblend.integration.vllm.scheduler_half import SchedulerHalf
-from semblend.integration.vllm.self_test import POSITIONS, check_rotation
+from semblend.integration.vllm.self_test import prove_on_model
 from semblend.integration.vllm.sparse_forward import SparseForward
+from semblend.integration.vllm.transfers import DeviceTransfers, HostTransfers, Transfers, check_transfers
 from semblend.integration.vllm.worker_half import WorkerHalf
+from semblend.kv.arena import Arena, arena_bytes
 from semblend.kv.donor_store import KVShape, open_donor_store
-from semblend.kv.rope import Rotation, half_split
+from semblend.kv.rope import LayerRotations, no_rotation
+from semblend.kv.streams import DeviceStreams, register_pinned
 from semblend.pipeline.planner import Planner
 from semblend.plan.fidelity import OPEN, FidelityGate
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from vllm.config import VllmConfig
     from vllm.v1.kv_cache_interface import KVCacheConfig
@@ -36,6 +45,10 @@ if TYPE_CHECKING:
     from semblend.integration.texts import TextDecoder
     from semblend.integration.vllm.options import ConnectorOptions
     from semblend.integration.vllm.support import Support
+
+# Relative, of last hidden states: fusion changes roundings, a misread input gives errors of the order of 1.
+GRAPH_TOLERANCE: Final = 0.05
+T = TypeVar("T")
 
 
 def make_planner(options: ConnectorOptions) -> Planner:
@@ -76,7 +89,7 @@ def start_scheduler_half(
 
 
 def announce(
-    support: Support, readiness: Readiness, options: ConnectorOptions, ranks: int, log: logging.Logger
+    support: Support, readiness: Readiness, vllm_config: VllmConfig, options: ConnectorOptions, log: logging.Logger
 ) -> None:
     """Log once what this engine can do, and why not more."""
     if not support.usable or readiness.fault:
@@ -86,8 +99,15 @@ def announce(
         log.warning("SemBlend is restricted to prefix-shaped loads: %s", support.sparse_reason)
     else:
         log.info("SemBlend is ready: self-test passed, layout %s", readiness.layout_digest)
-        if ranks > 1 and (options.recompute_fraction or options.max_predicted_kl is not None):
-            log.warning("Selective recomputation is off: with %d ranks, each would pick different tokens", ranks)
+        if support.experimental:
+            kind = Kind(
+                device=readiness.device,
+                backend=readiness.backend,
+                architecture=architecture_of(vllm_config.model_config.hf_config),
+                engine="vllm",
+                engine_version=vllm.__version__,
+            )
+            log_acceptance(log, kind, options, support.experimental)
     if support.version_note:
         log.warning("SemBlend: %s", support.version_note)
 
@@ -103,50 +123,129 @@ def make_worker_half(
     """Probe and self-test, in blocks that are not used yet. A worker that fails returns its readiness and no half."""
     if not support.usable:
         return Readiness(support.reason, False, "", 1), None
+    ranks = TensorParallelRanks()
     faults: list[str] = []
     border = Border(lambda fault: faults.append(fault.error), log)
-    cache = border.call("self_test", "", partial(_probe, vllm_config, kv_cache_config, support), None)
-    if not agree_in_group(cache is not None) or cache is None:  # the next test is a forward pass of all ranks
+
+    def on_all_ranks(step: Callable[[], T | None]) -> T | None:
+        """The result of a step of the self-test; None if it failed on any rank, so that no rank continues alone."""
+        result = border.call("self_test", "", step, None)
+        return result if ranks.agree(result is not None) else None
+
+    def failed() -> tuple[Readiness, None]:
         return Readiness(f"self-test failed: {faults[0] if faults else 'on another rank'}", False, "", 1), None
-    assert support.rope_theta is not None
-    assert support.rotary_dim is not None
-    rotation = half_split(support.rope_theta, support.rotary_dim)
+
+    if (cache := on_all_ranks(partial(_probe, vllm_config, kv_cache_config, support))) is None:
+        return failed()
     sparse_forward = None
+    rotations = LayerRotations.same(no_rotation(), support.layers)  # without the model, KV stays at its own positions
+    if support.sparse_forward and model_runner is None and not support.engine_recovers:
+        return Readiness("the worker class did not provide its model", False, "", 1), None
     if support.sparse_forward and model_runner is not None:
         limit = vllm_config.scheduler_config.max_num_batched_tokens
-        sparse_forward = SparseForward(model_runner, vllm_config, cache, limit)
-        vocabulary = vllm_config.model_config.get_vocab_size()
-        proof = partial(_prove_rotation, cache, sparse_forward, rotation, vocabulary)
-        if not border.call("self_test", "", proof, False):
-            return Readiness(f"self-test failed: {faults[0]}", False, "", 1), None
-    shape = KVShape(support.layers, support.kv_heads, support.head_dim, cache.dtype)
-    store = open_donor_store(shape, options.host_bytes)
-    ranks = vllm_config.parallel_config.world_size
-    half = WorkerHalf(cache, store, rotation, sparse_forward, agree_in_group, log, ranks=ranks)
-    return Readiness("", sparse_forward is not None, cache.layout.digest(), store.bytes_per_token), half
+        make_forward = partial(SparseForward, model_runner, vllm_config, cache, limit)
+        if (sparse_forward := on_all_ranks(make_forward)) is None:
+            return failed()
+        prove = partial(_prove, vllm_config, model_runner.get_model(), cache, sparse_forward, log)
+        if (proof := on_all_ranks(prove)) is None:
+            return failed()
+        rotations = proof.rotations
+        compare = partial(_graph_error, cache, sparse_forward, vllm_config.model_config.get_vocab_size())
+        error = border.call("self_test", "", compare, math.inf)
+        if error is not None:  # the model is compiled
+            sparse_forward.uses_graph = ranks.agree(error <= GRAPH_TOLERANCE)
+            name = "compiled" if sparse_forward.uses_graph else "uncompiled"
+            log.info("SemBlend computes gaps with the %s model: the two differ by %.1g", name, error)
+    shape = KVShape(support.layers, support.kv_heads, support.head_dim, cache.dtype, has_values=not cache.latent_dim)
+    transfers = _make_transfers(cache, shape, rotations, options.host_bytes, log)
+    half = WorkerHalf(cache, transfers, sparse_forward, ranks, log, engine_recovers=support.engine_recovers)
+    digest = f"{cache.layout.digest()}-{rotations.digest()}"
+    device, backend = border.call("self_test", "", partial(_served_on, cache), ("", ""))
+    return Readiness("", sparse_forward is not None, digest, shape.bytes_per_token, device, backend), half
+
+
+def _served_on(cache: AttentionCache) -> tuple[str, str]:
+    """The engine's names of the device and of the attention backend; as ``semblend doctor --gpu`` records them."""
+    if current_platform.is_cpu():
+        return "", ""
+    return current_platform.get_device_name(), str(cache.layers[0].get_attn_backend().get_name())
+
+
+def _make_transfers(
+    cache: AttentionCache, shape: KVShape, rotations: LayerRotations, max_bytes: int, log: logging.Logger
+) -> Transfers:
+    """By a stream of our own where the cache is on a device and they pass their test, else directly.
+
+    On a stream, rows move as they lie in the cache, which 8 bits with a scale do not allow.
+    """
+    if cache.device.type != "cpu" and cache.eight_bits is None:
+        made = _device_transfers(cache, shape, rotations, max_bytes, log)
+        if made is not None:
+            return made
+    return HostTransfers(cache, open_donor_store(shape, max_bytes), rotations)
+
+
+def _device_transfers(
+    cache: AttentionCache, shape: KVShape, rotations: LayerRotations, max_bytes: int, log: logging.Logger
+) -> Transfers | None:
+    """None, with a warning, where memory cannot be pinned or a round trip gives other numbers."""
+
+    def make() -> Transfers:
+        memory = register_pinned(arena_bytes(shape, max_bytes))
+        streams = DeviceStreams(cache.device)
+        made = DeviceTransfers(cache.pages(), Arena(memory, shape, max_bytes), rotations, streams)
+        with torch.inference_mode():
+            check_transfers(cache, made, rotations)
+        return made
+
+    faults: list[str] = []
+    made = Border(lambda fault: faults.append(fault.error), log).call("self_test", "", make, None)
+    if made is None:
+        log.warning("SemBlend copies run by run and layer by layer on this device, which is slow: %s", faults[0])
+    return made
 
 
 def _probe(vllm_config: VllmConfig, kv_cache_config: KVCacheConfig, support: Support) -> AttentionCache:
     names = kv_cache_config.kv_cache_groups[0].layer_names
-    cache = AttentionCache(vllm_config.compilation_config.static_forward_context, names, support.block_tokens)
+    context = vllm_config.compilation_config.static_forward_context
+    cache = AttentionCache(context, names, support.block_tokens, vllm_config.model_config.dtype)
     with torch.inference_mode():
         cache.probe(cache.blocks - 1, support.kv_heads, support.head_dim)
     return cache
 
 
-def _prove_rotation(cache: AttentionCache, sparse_forward: SparseForward, rotation: Rotation, vocabulary: int) -> bool:
-    scratch = list(range(cache.blocks - -(-POSITIONS // cache.block_tokens), cache.blocks))
+def _graph_error(cache: AttentionCache, sparse_forward: SparseForward, vocabulary: int) -> float | None:
+    scratch = list(range(cache.blocks - 2, cache.blocks))
     with torch.inference_mode():
-        check_rotation(cache, sparse_forward, rotation, scratch, vocabulary)
+        error = sparse_forward.graph_error(torch.tensor(scratch, device=cache.device), vocabulary)
         cache.zero(scratch)
-    return True
+    return error
 
 
-def agree_in_group(mine: bool) -> bool:
-    """Whether every tensor-parallel rank agrees. They must continue together: a forward pass waits for all of them."""
-    group = get_tp_group()
-    if group.world_size == 1:
-        return mine
-    vote = torch.tensor([int(mine)], dtype=torch.int32)
-    torch.distributed.all_reduce(vote, op=torch.distributed.ReduceOp.MIN, group=group.cpu_group)
-    return bool(vote.item())
+def _prove(
+    vllm_config: VllmConfig, model: Any, cache: AttentionCache, sparse_forward: SparseForward, log: logging.Logger
+) -> Proof:
+    started = time.perf_counter()
+    proof = prove_on_model(vllm_config, model, cache, sparse_forward)
+    log_proof(log, proof, time.perf_counter() - started)
+    return proof
+
+
+class TensorParallelRanks:
+    """The engine's tensor-parallel group. A forward pass waits for all of its ranks, so they continue together."""
+
+    @property
+    def size(self) -> int:
+        return int(get_tp_group().world_size)
+
+    def agree(self, mine: bool) -> bool:
+        return bool(torch.stack(list(self.gather(torch.tensor(mine)))).all())
+
+    def gather(self, part: torch.Tensor) -> Sequence[torch.Tensor]:
+        group = get_tp_group()
+        own = part.cpu().contiguous()
+        if group.world_size == 1:
+            return (own,)
+        gathered = [torch.empty_like(own) for _ in range(group.world_size)]
+        torch.distributed.all_gather(gathered, own, group=group.cpu_group)
+        return gathered

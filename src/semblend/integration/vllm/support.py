@@ -1,6 +1,8 @@
 """From the engine's configuration: what can be done right here, and if nothing, one sentence that says why.
 
-Reads the configuration objects by their documented names and imports no engine. Called once by each connector half.
+How a model rotates its keys is not read here but measured on the loaded model (``self_test.py``); refused by name is
+what that test cannot see. Reads the configuration objects by their documented names and imports no engine. Called once
+by each connector half.
 """
 
 from __future__ import annotations
@@ -10,16 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from semblend.integration.rotary import read_rope, rope_parameters
+from semblend.integration.rope_config import immovable_reason
 
 VERIFIED_VERSION: Final = "0.32."
+EIGHT_BIT_CACHES: Final = ("fp8", "fp8_e4m3", "fp8_e5m2")
+PER_TENSOR_SCALES: Final = 1  # vLLM's ``KVQuantMode``
 WORKER_CLASS: Final = "semblend.integration.vllm.worker.SemBlendWorker"
-CPU_KERNEL_BLOCK_TOKENS: Final = 32  # the CPU attention kernels split what is not a multiple of it
-
-# Each read in vLLM 0.32.0: all layers rotate K by plain half-split RoPE, after any QK norm, by one table of angles.
-ROTATED_ARCHITECTURES: Final = frozenset(
-    {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"}
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +26,6 @@ class Support:
 
     usable: bool
     reason: str
-    rope_theta: float | None = None
-    rotary_dim: int | None = None
     head_dim: int = 0
     kv_heads: int = 0
     layers: int = 0
@@ -37,6 +33,8 @@ class Support:
     sparse_forward: bool = False
     sparse_reason: str = ""
     version_note: str = ""
+    engine_recovers: bool = False  # the engine computes blocks that are reported as invalid, proven by tests
+    experimental: str = ""  # what was not verified on real hardware
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +48,26 @@ class _Deployment:
     cache: Any
     transfer: Any
     groups: tuple[Any, ...]
+    experimental_gpu: bool
+
+    @property
+    def device_type(self) -> str:
+        return str(getattr(getattr(self.config, "device_config", None), "device_type", None))
+
+    @property
+    def engine_recovers(self) -> bool:
+        """vLLM 0.32 recovers from a failed load on the V1 runner without async scheduling, and nowhere else."""
+        is_async = getattr(getattr(self.config, "scheduler_config", None), "async_scheduling", False)
+        return not is_async and not getattr(self.config, "use_v2_model_runner", False)
 
     @property
     def spec(self) -> Any:
         return getattr(self.groups[0], "kv_cache_spec", None) if self.groups else None
 
 
-def examine(vllm_config: Any, kv_cache_config: Any, *, engine_version: str | None = None) -> Support:
+def examine(
+    vllm_config: Any, kv_cache_config: Any, *, engine_version: str | None = None, experimental_gpu: bool = False
+) -> Support:
     """Whether donors' KV can be used under this configuration. The first obstacle found is the reason."""
     note = version_note(engine_version or getattr(sys.modules.get("vllm"), "__version__", None))
     model = vllm_config.model_config
@@ -68,21 +79,17 @@ def examine(vllm_config: Any, kv_cache_config: Any, *, engine_version: str | Non
         cache=vllm_config.cache_config,
         transfer=getattr(vllm_config, "kv_transfer_config", None),
         groups=tuple(getattr(kv_cache_config, "kv_cache_groups", None) or ()),
+        experimental_gpu=experimental_gpu,
     )
     for check in _CHECKS:
         obstacle = check(deployment)
         if obstacle:
             return Support(usable=False, reason=obstacle, sparse_reason="Nothing is loaded.", version_note=note)
     spec = deployment.spec
-    rope = read_rope(deployment.hf, spec.head_size)
-    if isinstance(rope, str):
-        return Support(usable=False, reason=rope, sparse_reason="Nothing is loaded.", version_note=note)
     sparse_reason = _without_sparse_forward(deployment)
     return Support(
         usable=True,
         reason="",
-        rope_theta=rope.theta,
-        rotary_dim=rope.rotary_dim,
         head_dim=spec.head_size,
         kv_heads=spec.num_kv_heads,
         layers=len(deployment.groups[0].layer_names),
@@ -90,6 +97,10 @@ def examine(vllm_config: Any, kv_cache_config: Any, *, engine_version: str | Non
         sparse_forward=not sparse_reason,
         sparse_reason=sparse_reason,
         version_note=note,
+        engine_recovers=deployment.engine_recovers,
+        experimental=""
+        if deployment.device_type == "cpu"
+        else f"Not verified on a real {deployment.device_type} device.",
     )
 
 
@@ -105,21 +116,19 @@ def version_note(version: str | None) -> str:
 
 def _without_sparse_forward(deployment: _Deployment) -> str:
     """Why gaps cannot be computed, so that only prefix-shaped loads remain; empty when they can."""
-    if WORKER_CLASS not in _class_names(getattr(deployment.parallel, "worker_cls", None)):
+    if not has_own_worker(deployment.parallel):
         return (
             f"Start the server with --worker-cls {WORKER_CLASS} to compute gaps; without it only prefixes are loaded."
         )
     if getattr(deployment.config, "lora_config", None) is not None:
         return "LoRA is enabled and the sparse forward sets no adapter mappings: only prefixes are loaded."
-    if getattr(deployment.config, "use_v2_model_runner", False):
-        return "The V2 model runner is in use and was not verified: only prefixes are loaded."
     return ""
 
 
-def _class_names(worker: Any) -> set[str]:
-    if isinstance(worker, type):
-        return {f"{cls.__module__}.{cls.__qualname__}" for cls in worker.__mro__}
-    return {str(worker)}
+def has_own_worker(parallel_config: Any) -> bool:
+    worker = getattr(parallel_config, "worker_cls", None)
+    classes = worker.__mro__ if isinstance(worker, type) else ()
+    return WORKER_CLASS in {str(worker), *(f"{cls.__module__}.{cls.__qualname__}" for cls in classes)}
 
 
 def _transfer_role(deployment: _Deployment) -> str | None:
@@ -138,9 +147,22 @@ def _failure_policy(deployment: _Deployment) -> str | None:
     return f'kv_load_failure_policy is {policy!r}: set "recompute"; otherwise a failed load fails its request.'
 
 
+def _recovery(deployment: _Deployment) -> str | None:
+    """A load can fail after the engine has accepted the claim. Then the claim is computed, by us or by the engine."""
+    missing = _without_sparse_forward(deployment)
+    if not missing or deployment.engine_recovers:
+        return None
+    return (
+        f"{missing} With async scheduling or the V2 model runner even these are not loaded, because the engine's own "
+        "recovery from a failed load is not reliable there."
+    )
+
+
 def _platform(deployment: _Deployment) -> str | None:
-    device = getattr(getattr(deployment.config, "device_config", None), "device_type", None)
-    return None if device == "cpu" else f"Not verified on this platform ({device}): only the CPU backend is."
+    device = deployment.device_type
+    if device == "cpu" or deployment.experimental_gpu:
+        return None
+    return f"Not verified on a real {device} device: set experimental_gpu to true to use it nevertheless."
 
 
 def _task(deployment: _Deployment) -> str | None:
@@ -163,6 +185,9 @@ def _parallelism(deployment: _Deployment) -> str | None:
         size = getattr(deployment.parallel, name, 1)
         if size != 1:
             return f"{title} of {size} is not supported."
+    ranks = getattr(deployment.parallel, "data_parallel_size", 1)
+    if ranks != 1 and getattr(deployment.model, "is_moe", False):
+        return f"Experts over {ranks} data-parallel ranks are not supported: all ranks must compute each pass together."
     return None
 
 
@@ -174,55 +199,46 @@ def _speculation(deployment: _Deployment) -> str | None:
 
 def _attention_kind(deployment: _Deployment) -> str | None:
     model, hf = deployment.model, deployment.hf
-    if getattr(model, "use_mla", False):
-        return "MLA models store latent vectors, not K and V: not supported."
     if getattr(model, "is_hybrid", False) or getattr(model, "is_attention_free", False):
         return "Models with recurrent (Mamba, linear attention) layers are not supported."
-    if getattr(model, "uses_alibi", False):
-        return "The model uses ALiBi instead of RoPE: not supported."
-    if not getattr(hf, "is_causal", True):
+    if not getattr(hf, "is_causal", True) or getattr(model, "is_mm_prefix_lm", False):
         return "The model attends in both directions: its KV depends on later tokens."
-    if getattr(model, "attention_chunk_size", None):
-        return "Chunked local attention is not supported."
-    return None
-
-
-def _window(deployment: _Deployment) -> str | None:
-    window = getattr(deployment.cache, "sliding_window", None) or getattr(deployment.spec, "sliding_window", None)
-    if window or "sliding_attention" in (getattr(deployment.hf, "layer_types", None) or ()):
-        return f"Sliding window attention (window {window or 'per layer'}) is not supported."
-    return None
-
-
-def _architecture(deployment: _Deployment) -> str | None:
-    model, hf = deployment.model, deployment.hf
-    if any(not rotated for rotated in getattr(hf, "no_rope_layers", None) or ()):
-        return "Some layers of the model have no RoPE (no_rope_layers): one rotation for all layers would be wrong."
-    if rope_parameters(hf) is None:
-        return "The model declares no RoPE: KV at absolute positions cannot be moved."
-    name = getattr(model, "architecture", None)
-    if name not in ROTATED_ARCHITECTURES or getattr(model, "model_class_overrides", None):
-        known = ", ".join(sorted(ROTATED_ARCHITECTURES))
-        return f"The architecture {name} was not verified to rotate all keys in the same way; verified: {known}."
-    return None
+    if getattr(model, "uses_mrope", False):
+        return "The model uses multi-axis RoPE (mrope), whose positions are not one number per token."
+    return immovable_reason(hf)
 
 
 def _precision(deployment: _Deployment) -> str | None:
     own = _dtype_name(getattr(deployment.model, "dtype", None))
     asked = str(getattr(deployment.cache, "cache_dtype", None))
     stored = _dtype_name(getattr(deployment.spec, "dtype", None))
-    if asked not in ("auto", own) or stored != own or int(getattr(deployment.spec, "kv_quant_mode", 0) or 0):
-        return f"The KV cache is kept as {asked} ({stored}), the model as {own}: a quantised KV cache is not supported."
-    return None
+    mode = int(getattr(deployment.spec, "kv_quant_mode", 0) or 0)
+    if asked in ("auto", own) and stored == own and not mode:
+        return None
+    latent = type(deployment.spec).__name__ == "MLAAttentionSpec"
+    if asked in EIGHT_BIT_CACHES and mode == PER_TENSOR_SCALES and not latent:
+        return None
+    return (
+        f"The KV cache is kept as {asked} ({stored}), the model as {own}: of quantised KV caches only fp8 with one "
+        "scale per layer is supported, and not for MLA."
+    )
 
 
 def _groups(deployment: _Deployment) -> str | None:
+    is_ours = has_own_worker(deployment.parallel)
+    remedy = "." if is_ours else f": --worker-cls {WORKER_CLASS} keeps every token of windowed layers, in one group."
     if len(deployment.groups) != 1:
-        return f"The model has {len(deployment.groups)} KV cache groups (hybrid); exactly one is supported."
-    if type(deployment.spec).__name__ != "FullAttentionSpec":
-        return f"KV cache of kind {type(deployment.spec).__name__} is not supported, only full attention."
+        return f"The model has {len(deployment.groups)} KV cache groups (hybrid), and one is supported{remedy}"
+    if type(deployment.spec).__name__ == "SlidingWindowSpec":
+        return f"Layers with a sliding window free their older tokens{remedy}"
+    if type(deployment.spec).__name__ not in ("FullAttentionSpec", "MLAAttentionSpec"):
+        return (
+            f"KV cache of kind {type(deployment.spec).__name__} is not supported: it must hold every token, "
+            "and all layers must have one head size."
+        )
     spec = deployment.spec
-    if spec.head_size_v != spec.head_size or spec.tokens_per_state != 1:
+    sizes = (0,) if type(spec).__name__ == "MLAAttentionSpec" else (spec.head_size,)
+    if spec.head_size_v not in sizes or spec.tokens_per_state != 1:
         return "Keys and values of different sizes, or several tokens per state, are not supported."
     return None
 
@@ -240,12 +256,9 @@ def _sharing(deployment: _Deployment) -> str | None:
 
 def _blocks(deployment: _Deployment) -> str | None:
     size, asked = deployment.spec.block_size, getattr(deployment.cache, "block_size", None)
-    if size == asked and size % CPU_KERNEL_BLOCK_TOKENS == 0:
+    if size == asked:
         return None
-    return (
-        f"Blocks of {size} tokens (requested: {asked}) differ from the kernels' block size: "
-        f"set --block-size to a multiple of {CPU_KERNEL_BLOCK_TOKENS}."
-    )
+    return f"The KV cache has blocks of {size} tokens although --block-size is {asked}: this is not supported."
 
 
 def _dtype_name(dtype: Any) -> str:
@@ -256,12 +269,11 @@ _CHECKS: Final[tuple[Callable[[_Deployment], str | None], ...]] = (
     _transfer_role,
     _failure_policy,
     _platform,
+    _recovery,
     _task,
     _parallelism,
     _speculation,
     _attention_kind,
-    _window,
-    _architecture,
     _groups,
     _precision,
     _sharing,

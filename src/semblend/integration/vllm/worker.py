@@ -5,16 +5,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vllm.distributed.kv_transfer import get_kv_transfer_group, has_kv_transfer_group
-from vllm.v1.worker.cpu_worker import CPUWorker
+from vllm.platforms import current_platform
 
+from semblend.integration.vllm.cache_specs import keep_every_token
 from semblend.integration.vllm.connector_v1 import SemBlendConnectorV1
 
 if TYPE_CHECKING:
-    from vllm.v1.kv_cache_interface import KVCacheConfig
+    from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheSpec
+
+if TYPE_CHECKING or not current_platform.is_cpu():
+    from vllm.v1.worker.gpu_worker import Worker as StockWorker
+else:
+    from vllm.v1.worker.cpu_worker import CPUWorker as StockWorker
 
 
-class SemBlendWorker(CPUWorker):
-    """Adds one thing: after the KV cache exists, the connector gets the model runner for its sparse forward."""
+class SemBlendWorker(StockWorker):
+    """Adds two things: the cache keeps every token, and the connector gets the model runner for its sparse forward."""
+
+    def get_kv_cache_spec(self) -> dict[str, KVCacheSpec]:
+        specs = super().get_kv_cache_spec()
+        return specs if self.vllm_config.kv_transfer_config is None else keep_every_token(specs)
 
     def initialize_from_config(self, kv_cache_config: KVCacheConfig) -> None:
         super().initialize_from_config(kv_cache_config)

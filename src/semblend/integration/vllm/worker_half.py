@@ -1,6 +1,7 @@
-"""The half in a worker's process: holds donor KV, fills claimed positions, copies finished prefills.
+"""The half in a worker's process: fills claimed positions, copies finished prefills.
 
-A load either fills every claimed position or is reported with its blocks, which the engine then computes itself.
+Every claimed position is filled in the step of its command. What cannot be loaded is computed by the sparse forward;
+only where that is impossible are the blocks reported as invalid, for the engine's own recovery.
 """
 
 from __future__ import annotations
@@ -8,35 +9,33 @@ from __future__ import annotations
 import logging
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from semblend.contract import FaultContained, TokenRange
 from semblend.integration.border import Border
 from semblend.integration.core.load_check import find_mismatch
+from semblend.integration.core.rank_group import ALONE, RankGroup
 from semblend.integration.core.selective_fill import Fill, Filled, fill
 from semblend.integration.vllm.commands import (
+    ANOTHER_RANK,
     CaptureCommand,
     LoadCommand,
     LoadReport,
     PrefillCommand,
+    RepairCommand,
     StepCommands,
     StepReport,
 )
 from semblend.integration.vllm.open_request import PagedRequest
-from semblend.kv.rope import Rotation, rotate_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from semblend.integration.vllm.attention_cache import AttentionCache
     from semblend.integration.vllm.sparse_forward import SparseForward
-    from semblend.kv.donor_store import DonorStore
-
-
-LONG_RUN_TOKENS: Final = 1000
+    from semblend.integration.vllm.transfers import Transfers
 
 
 class ClaimNotKeptError(Exception):
@@ -44,34 +43,51 @@ class ClaimNotKeptError(Exception):
 
 
 class WorkerHalf:
-    """One per rank. ``agree`` is true when every rank of the group agrees; without a group, when this one does."""
+    """One per rank of ``ranks``. All ranks get the same commands and carry them out in the same order.
+
+    ``engine_recovers``: the engine computes blocks that are reported as invalid. Where it does not, a claim that can
+    neither be loaded nor computed ends the engine instead of giving a wrong answer.
+    """
 
     def __init__(
         self,
         cache: AttentionCache,
-        store: DonorStore,
-        rotation: Rotation,
+        transfers: Transfers,
         sparse_forward: SparseForward | None,
-        agree: Callable[[bool], bool],
+        ranks: RankGroup,
         log: logging.Logger,
         *,
-        ranks: int = 1,
+        engine_recovers: bool = True,
     ) -> None:
         self._cache = cache
-        self._store = store
-        self._rotation = rotation
+        self._transfers = transfers
         self._sparse_forward = sparse_forward
         self._border = Border(self._note, log)
         self._faults: dict[str, str] = {}
-        self._agree = agree
-        self._is_alone = ranks == 1
+        self._ranks = ranks
+        self._is_alone = ranks.size == 1
+        self._engine_recovers = engine_recovers
         self._report = StepReport()
         self._invalid_blocks: set[int] = set()
         self._failed_prefills: set[str] = set()  # donor ids, until the scheduler half drops them
-        self._released: set[str] = set()
+        self._layer_numbers = {name: layer for layer, name in enumerate(cache.names)}
+
+    def protect_captured(self, commands: StepCommands) -> None:
+        """Before the engine overwrites blocks that were freed: captures out of them come first."""
+        if commands.frees_captured:
+            self._transfers.protect_captured()
+
+    def wait_for_layer(self, layer_name: str) -> None:
+        """Before a forward pass reads a layer: the step's loads into it come first."""
+        if (layer := self._layer_numbers.get(layer_name)) is not None:
+            self._transfers.wait_for_layer(layer)
+
+    def wait_for_layers(self) -> None:
+        """The same for all layers at once; they arrive in order."""
+        self._transfers.wait_for_layer(len(self._layer_numbers) - 1)
 
     def load(self, commands: StepCommands) -> None:
-        """Before the step's forward pass: load every claim, or report its blocks as invalid."""
+        """Before the step's forward pass: load every claim or compute it; the last resort are invalid blocks."""
         for command in commands.loads:
             report = self._load(command)
             if report is None:
@@ -81,22 +97,35 @@ class WorkerHalf:
                 self._report.loaded[command.request_id] = report
         if commands.prefill is not None:
             self._prefill(commands.prefill)
+        if commands.repair is not None:
+            self._repair(commands.repair)
 
     def save(self, commands: StepCommands) -> None:
         """After the step's loads and forward pass: drop and copy donors as commanded."""
         for donor_id in commands.drops:
-            self._store.drop(donor_id)
+            self._transfers.drop(donor_id)
             self._failed_prefills.discard(donor_id)
         started = time.perf_counter()
         for command in commands.captures:
-            if self._border.call("capture", command.request_id, partial(self._capture, command), False):
-                self._report.captured_tokens += command.tokens
-            else:
+            if not self._border.call("capture", command.request_id, partial(self._capture, command), False):
                 self._report.capture_faults[command.donor_id] = self._faults.pop(command.request_id, "unknown")
             if command.release:
-                self._released.add(command.request_id)
-        self._released.update(commands.releases)
+                self._transfers.release(command.request_id)
+        for request_id in commands.releases:
+            self._transfers.release(request_id)
+        self._border.call("capture", "", self._transfers.end_step, None)
+        self._collect()
         self._report.capture_ms += (time.perf_counter() - started) * 1e3 if commands.captures else 0.0
+
+    def _collect(self) -> None:
+        """Report the captures that are done; on a device that may be some steps later."""
+        for copied in self._transfers.take_copied():
+            command = copied.command
+            self._report.captured_tokens += command.tokens
+            if copied.is_stored:
+                self._report.stored[command.donor_id] = 1
+            elif command.is_last:
+                self._report.capture_faults[command.donor_id] = "its copy was not completed"
 
     def take_invalid_blocks(self) -> set[int]:
         taken, self._invalid_blocks = self._invalid_blocks, set()
@@ -104,8 +133,8 @@ class WorkerHalf:
 
     def take_released(self) -> set[str]:
         """Finished requests whose blocks can be released."""
-        taken, self._released = self._released, set()
-        return taken
+        self._collect()
+        return self._transfers.take_released()
 
     def take_report(self) -> StepReport | None:
         if self._report.is_empty:
@@ -118,18 +147,18 @@ class WorkerHalf:
         self._faults.setdefault(fault.request_id, f"{fault.stage}: {fault.error}")
 
     def _load(self, command: LoadCommand) -> LoadReport | None:
-        """Rotate and write the runs, then compute the gaps. All ranks do both, or none begins the forward pass."""
+        """Rotate and write the runs, then compute the gaps. All ranks do both, or all compute the whole claim."""
         started = time.perf_counter()
         written = self._border.call("write", command.request_id, partial(self._write_runs, command), False)
-        if not self._agree(written):
-            self._faults.setdefault(command.request_id, "write: another rank could not write the runs")
-            return None
+        if not self._ranks.agree(written) or not self._verify(command):
+            self._faults.setdefault(command.request_id, ANOTHER_RANK)
+            return self._compute_claim(command)
         loaded = time.perf_counter()
         filled: Filled | None
         if self._is_alone:
             filled = self._border.call("compute", command.request_id, partial(self._compute, command), None)
             if filled is None:
-                return None
+                return self._compute_claim(command)
         else:
             # The other ranks are inside the same forward pass: a fault here must end the engine instead of pairing
             # our next collective with their last one.
@@ -150,37 +179,78 @@ class WorkerHalf:
     def _write_runs(self, command: LoadCommand) -> bool:
         if command.broken:
             raise ClaimNotKeptError(command.broken)
-        if command.recompute is not None and not self._is_alone:
-            raise ClaimNotKeptError("ranks see different heads and would select different tokens")
         if command.compute and self._sparse_forward is None:
             raise ClaimNotKeptError("gaps to compute, but the model is not available")
-        block_ids = torch.tensor(command.block_ids, dtype=torch.int64)
-        for run in command.runs:
-            kv = self._store.read(run.donor_id, run.donor_start, run.length)
-            slots = self._cache.slots(block_ids, run.target_start, run.target_end)
-            for layer, keys in enumerate(self._moved(kv[:, 0], run.shift)):
-                self._cache.write(layer, keys, kv[layer, 1], slots)
-        if self._sparse_forward is not None and self._is_alone and len(command.verified):
-            ids = np.zeros(command.end, np.int64)
-            ids[command.verified] = command.verified_ids
-            opened = PagedRequest(self._cache, self._sparse_forward, block_ids, ids)
-            if (found := find_mismatch(opened, command.verified)) is not None:
-                raise ClaimNotKeptError(found)
+        self._transfers.load(command.runs, command.block_ids, command.cached)
+        return True
+
+    def _verify(self, command: LoadCommand) -> bool:
+        """Compare the verification positions with the model, each rank its own heads. False if any rank differs."""
+        if self._sparse_forward is None or not len(command.verified):
+            return True  # on all ranks alike: they have the same command
+        check = partial(self._check_load, command, self._sparse_forward)
+        if self._is_alone:
+            return self._border.call("write", command.request_id, check, False)
+        try:
+            is_right = check()
+        except ClaimNotKeptError as error:  # anything else ends the engine, as in _load
+            self._faults.setdefault(command.request_id, f"write: {error}")
+            is_right = False
+        return self._ranks.agree(is_right)
+
+    def _check_load(self, command: LoadCommand, sparse_forward: SparseForward) -> bool:
+        block_ids = self._on_device(command.block_ids)
+        opened = PagedRequest(self._cache, sparse_forward, block_ids, command.claim_ids, command.start)
+        self._transfers.wait_for_layer(0)
+        if (found := find_mismatch(opened, command.verified, self._cache.eight_bits)) is not None:
+            raise ClaimNotKeptError(found)
         return True
 
     def _compute(self, command: LoadCommand) -> Filled:
         if command.recompute is not None and self._sparse_forward is not None:
-            return fill(*open_for_recompute(self._cache, self._sparse_forward, command))
+            self.wait_for_layers()  # probes read layers outside of a forward pass
+            return fill(*open_for_recompute(self._cache, self._sparse_forward, command, self._ranks))
         if command.compute and self._sparse_forward is not None:
-            block_ids = torch.tensor(command.block_ids, dtype=torch.int64)
-            self._sparse_forward.compute(block_ids, command.compute, command.token_ids)
+            ids = command.ids_of(command.compute)
+            self._sparse_forward.compute(self._on_device(command.block_ids), command.compute, ids)
         return Filled(None, 0, command.compute, 0.0)
+
+    def _compute_claim(self, command: LoadCommand) -> LoadReport | None:
+        """Compute all of a claim that could not be loaded, in the same step. None: it could not be computed either."""
+        if self._sparse_forward is None:
+            return None
+        started = time.perf_counter()
+        claim = TokenRange(command.start, command.end)
+        if not (self._is_alone and self._engine_recovers):
+            self._compute_alone(command.block_ids, claim, command.claim_ids)
+        else:
+            compute = partial(self._compute_alone, command.block_ids, claim, command.claim_ids)
+            if not self._border.call("compute", command.request_id, compute, False):
+                return None
+        return LoadReport(
+            donor_ids=(),
+            runs=0,
+            reused_tokens=0,
+            computed_tokens=len(claim),
+            load_ms=0.0,
+            compute_ms=(time.perf_counter() - started) * 1e3,
+            groups=1,
+            fault=self._faults.pop(command.request_id, "unknown"),
+        )
+
+    def _compute_alone(self, block_ids: tuple[int, ...], part: TokenRange, token_ids: NDArray[np.int64]) -> bool:
+        assert self._sparse_forward is not None, "checked before"
+        self._sparse_forward.compute(self._on_device(block_ids), [part], token_ids)
+        return True
+
+    def _on_device(self, block_ids: tuple[int, ...]) -> torch.Tensor:
+        return torch.tensor(block_ids, dtype=torch.int64, device=self._cache.device)
 
     def _prefill(self, command: PrefillCommand) -> None:
         """Compute a slice of an isolated prefill. What could not be computed is never copied."""
         started = time.perf_counter()
         ready = self._border.call("study", command.request_id, partial(self._check_prefill, command), False)
-        computed = self._agree(ready)
+        computed = self._ranks.agree(ready)
         if computed and self._is_alone:
             computed = self._border.call("study", command.request_id, partial(self._prefill_isolated, command), False)
         elif computed:
@@ -201,44 +271,38 @@ class WorkerHalf:
         return True
 
     def _prefill_isolated(self, command: PrefillCommand) -> bool:
-        assert self._sparse_forward is not None, "checked before"
-        block_ids = torch.tensor(command.block_ids, dtype=torch.int64)
         part = TokenRange(command.start, command.start + len(command.token_ids))
-        self._sparse_forward.compute(block_ids, [part], command.token_ids)
-        return True
+        return self._compute_alone(command.block_ids, part, command.token_ids)
 
-    def _moved(self, keys: torch.Tensor, shift: int) -> Iterator[torch.Tensor]:
-        """Keys layer by layer: short runs in one call, long ones in pieces that fit the processor's cache."""
-        if keys.shape[1] < LONG_RUN_TOKENS:
-            yield from rotate_keys(keys, shift, self._rotation)
+    def _repair(self, command: RepairCommand) -> None:
+        """Compute a slice of a repair. The scheduler half ends a repair of which a slice was not computed."""
+        started = time.perf_counter()
+        part = TokenRange(command.start, command.start + len(command.token_ids))
+        compute = partial(self._compute_alone, command.block_ids, part, command.token_ids)
+        if not self._is_alone:
+            compute()  # as in _load: all ranks are in this forward pass together
+        elif not self._border.call("repair", command.request_id, compute, False):
+            self._report.repair_faults[command.number] = self._faults.pop(command.request_id, "unknown")
             return
-        for layer in keys:
-            yield rotate_keys(layer, shift, self._rotation)
+        self._report.repaired[command.number] = len(part)
+        self._report.repair_ms += (time.perf_counter() - started) * 1e3
 
     def _capture(self, command: CaptureCommand) -> bool:
         if command.donor_id in self._failed_prefills:
             raise ClaimNotKeptError("its passages were not computed completely")
-        if command.start == 0:
-            self._store.begin(command.donor_id, command.donor_tokens)
-        blocks = torch.tensor(command.block_ids, dtype=torch.int64)
-        for layer in range(len(self._cache.names)):
-            keys, values = self._cache.read(layer, blocks)
-            self._store.write(command.donor_id, layer, command.start, keys[: command.tokens], values[: command.tokens])
-        if command.is_last:
-            self._store.commit(command.donor_id)
-            self._report.stored[command.donor_id] = 1
+        self._transfers.capture(command)
         return True
 
 
 def open_for_recompute(
-    cache: AttentionCache, sparse_forward: SparseForward, command: LoadCommand
+    cache: AttentionCache, sparse_forward: SparseForward, command: LoadCommand, ranks: RankGroup = ALONE
 ) -> tuple[PagedRequest, Fill]:
     """The request of a command with recomputation, and what to fill in it."""
     recompute = command.recompute
     assert recompute is not None, "only commands with recomputation are opened"
-    ids = np.concatenate([recompute.claim_ids, recompute.question_ids])
-    blocks = torch.tensor(recompute.block_ids, dtype=torch.int64)
-    opened = PagedRequest(cache, sparse_forward, blocks, ids, command.start)
+    ids = np.concatenate([command.claim_ids, recompute.question_ids])
+    blocks = torch.tensor(recompute.block_ids, dtype=torch.int64, device=cache.device)
+    opened = PagedRequest(cache, sparse_forward, blocks, ids, command.start, ranks)
     asked = len(recompute.question_ids)
     question = TokenRange(command.end, command.end + asked) if asked else None
     return opened, Fill(

@@ -10,7 +10,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from scripts.engines.specs import SERVED_NAME
+from scripts.models.known import SMOLLM2, KnownModel
 
 TOP = 5
 TIMEOUT_S = 600.0
@@ -30,10 +30,10 @@ class Ask:
     request_id: str | None = None
     more: dict[str, Any] = field(default_factory=dict)
 
-    def body(self, *, stream: bool) -> dict[str, Any]:
+    def body(self, model: str, *, stream: bool) -> dict[str, Any]:
         hints = {name: value for name, value in (("reuse", self.reuse), ("capture", self.capture)) if value is not None}
         body: dict[str, Any] = {
-            "model": SERVED_NAME,
+            "model": model,
             "prompt": list(self.prompt),
             "max_tokens": self.max_tokens,
             "temperature": 0 if self.n == 1 else 0.7,  # the engine refuses several greedy choices
@@ -89,20 +89,21 @@ class RequestFailedError(Exception):
 
 
 class Client:
-    def __init__(self, base_url: str) -> None:
+    def __init__(self, base_url: str, model: KnownModel = SMOLLM2) -> None:
+        self.model = model
         parts = urllib.parse.urlsplit(base_url)
         self._host, self._port = str(parts.hostname), int(parts.port or 80)
 
     def ask(self, ask: Ask) -> Reply:
         started = time.monotonic()
-        body = json.loads(self._post("/v1/completions", ask.body(stream=False), ask.request_id))
+        body = json.loads(self._post("/v1/completions", ask.body(self.model.name, stream=False), ask.request_id))
         return read_reply(body, time.monotonic() - started)
 
     def stream(self, ask: Ask) -> Generator[dict[str, Any]]:
         """The chunks as they come; closing the iterator early disconnects, which aborts the request."""
         connection = self._connect()
         try:
-            answer = self._send(connection, "/v1/completions", ask.body(stream=True), ask.request_id)
+            answer = self._send(connection, "/v1/completions", ask.body(self.model.name, stream=True), ask.request_id)
             for line in answer:
                 if line.startswith(b"data: {"):
                     yield json.loads(line.removeprefix(b"data: "))
@@ -110,7 +111,7 @@ class Client:
             connection.close()
 
     def tokenize(self, text: str) -> list[int]:
-        body = {"model": SERVED_NAME, "prompt": text, "add_special_tokens": False}
+        body = {"model": self.model.name, "prompt": text, "add_special_tokens": False}
         return [int(token) for token in json.loads(self._post("/tokenize", body))["tokens"]]
 
     def reset(self, *, donors: bool = False) -> None:

@@ -15,10 +15,11 @@ from tests.engines.vllm.connector.prompts import Texts, read_texts
 @pytest.fixture(scope="session")
 def server(request: pytest.FixtureRequest) -> Iterator[ConnectorServer]:
     """The server of the kind that the test names by ``parametrize("server", [kind], indirect=True)``."""
-    missing = vllm_missing()
+    kind = KINDS[request.param]
+    missing = vllm_missing(kind.model)
     if missing:
         pytest.skip(missing)
-    running = start(KINDS[request.param])
+    running = start(kind)
     try:
         yield running
     finally:

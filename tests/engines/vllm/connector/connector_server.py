@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import tempfile
 from collections.abc import Mapping
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from scripts.engines.server import EngineServer, launch
 from scripts.engines.specs import EngineOptions, semblend_flags, vllm_spec
+from scripts.models.known import SMOLLM2, KnownModel
 from scripts.private_venv import ROOT
 from tests.engines.vllm.connector.client import Client, Reply
 from tests.waiting import wait_until
@@ -36,6 +36,7 @@ class Kind:
     faulty: bool = False
     kv_events: bool = False
     dtype: str = "float32"
+    model: KnownModel = SMOLLM2
 
 
 @dataclass(slots=True)
@@ -79,13 +80,6 @@ class ConnectorServer:
         """Which fault the faulty connector injects from now on; none without a name."""
         fault_path(self.folder).write_text(name, encoding="utf-8")
 
-    def processor_seconds(self) -> float:
-        """Spent by all processes of the server's group so far."""
-        stats = [
-            (Path("/proc") / pid / "stat").read_text().rpartition(")")[2].split() for pid in _members(self.server.pid)
-        ]
-        return sum(int(fields[11]) + int(fields[12]) for fields in stats) / os.sysconf("SC_CLK_TCK")
-
     def resident_bytes(self) -> int:
         """Memory of the largest process of the server's group: the one that holds model, cache and donors."""
         pages = [
@@ -98,6 +92,7 @@ def start(kind: Kind) -> ConnectorServer:
     folder = Path(tempfile.mkdtemp(prefix="connector-"))
     endpoint = f"ipc://{folder}/kv-events"  # the engine binds such an address, so no listener hears of the past
     options = EngineOptions(
+        model=kind.model,
         extra=(*COMMON, "--dtype", kind.dtype, *_flags(kind, folder, endpoint), *kind.extra),
         environment={
             "PYTHONPATH": f"{ROOT / 'src'}:{HERE}",  # this checkout, whichever one the engine was installed from
@@ -110,7 +105,7 @@ def start(kind: Kind) -> ConnectorServer:
         startup_timeout_s=600.0,
     )
     server = launch(vllm_spec(options))
-    return ConnectorServer(server, folder, endpoint, Client(server.base_url))
+    return ConnectorServer(server, folder, endpoint, Client(server.base_url, kind.model))
 
 
 def _flags(kind: Kind, folder: Path, endpoint: str) -> tuple[str, ...]:

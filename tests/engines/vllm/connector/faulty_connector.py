@@ -1,9 +1,10 @@
 """The connector with faults on demand, loaded by the server under test: a file names the one to inject.
 
 ``lookup`` raises before anything happened, ``lookup_late`` after the claim was made; likewise ``allocate`` and
-``allocate_late``, ``finish`` and ``finish_late``. ``store_missing`` and ``store_truncated`` harm the donor itself.
-``rope:N`` and ``rows_of_others`` raise nothing: keys are moved N positions further than the plan says, or the rows of a
-donor are those of its neighbours. Only the check of loads and the guard notice.
+``allocate_late``, ``finish`` and ``finish_late``. A message may follow (``lookup: broken on purpose``).
+``store_missing`` and ``store_truncated`` harm the donor itself. ``rope:N`` and ``rows_of_others`` raise nothing: keys
+are moved N positions further than the plan says, or the rows of a donor are those of its neighbours. Only the check of
+loads and the guard notice.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from semblend.integration.vllm.connector_v1 import SemBlendConnectorV1
 
@@ -24,7 +27,10 @@ class InjectedFault(RuntimeError):  # noqa: N818 - it is a fault, as the contrac
 
 
 def injected() -> str:
-    return FAULT_FILE.read_text(encoding="utf-8") if FAULT_FILE.exists() else ""
+    """The fault to inject here; ``fault@rank`` concerns one rank only."""
+    fault, _, rank = (FAULT_FILE.read_text(encoding="utf-8") if FAULT_FILE.exists() else "").partition("@")
+    is_here = not rank or (torch.distributed.is_initialized() and torch.distributed.get_rank() == int(rank))
+    return fault if is_here else ""
 
 
 class FaultyConnector(SemBlendConnectorV1):
@@ -47,10 +53,12 @@ class FaultyConnector(SemBlendConnectorV1):
         readiness = super().get_handshake_metadata()
         worker: Any = self._worker
         if worker is not None:
-            store, cache = worker._store, worker._cache
+            transfers, cache = worker._transfers, worker._cache
+            store, rotations = transfers._store, transfers._rotations
             store.read = harming_store(store, store.read)
+            worker._transfers.load = loading_from_store(worker._transfers.load)
             store.begin = breaking("capture_begin", store.begin)
-            worker._moved = moving_too_far(worker._moved)
+            rotations.move = moving_too_far(rotations.move)
             cache.read = breaking("capture", cache.read)
             cache.write = breaking_at_layer("write", cache.write)
             if worker._sparse_forward is not None:
@@ -58,11 +66,20 @@ class FaultyConnector(SemBlendConnectorV1):
         return readiness
 
 
+def loading_from_store(load: Callable[..., None]) -> Callable[..., None]:
+    """Faults concern the store: while one is injected, no donor is loaded out of the engine's cache instead."""
+
+    def call(runs: Any, block_ids: Any, cached: Any = ()) -> None:
+        load(runs, block_ids, () if injected() else cached)
+
+    return call
+
+
 def breaking(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
     def call(*arguments: Any, **named: Any) -> Any:
-        fault = injected()
+        fault, _, message = injected().partition(": ")
         if fault == name:
-            raise InjectedFault(name)
+            raise InjectedFault(message or name)
         result = method(*arguments, **named)
         if fault == f"{name}_late":
             raise InjectedFault(f"{name}_late")

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+import pytest
+from scripts.models import known
 from tests.engines.vllm.connector.connector_server import Kind
 
-BYTES_PER_TOKEN: Final = 46_080  # SmolLM2-135M in float32: 30 layers of 3 heads of 64, K and V
+BYTES_PER_TOKEN: Final = known.SMOLLM2.kv_bytes_per_token(element_bytes=4)
 
 MAIN: Final = "main"
 
@@ -18,7 +20,7 @@ CROWDED: Final = "crowded"
 CROWDED_HOST_BYTES: Final = 128 << 20
 CROWDED_BLOCKS: Final = 32  # fewer than the crowd's long answers need at once
 
-SMALL: Final = "small"  # a store for two donors, hinted only, and no worker class
+SMALL: Final = "small"  # a store for two donors, hinted only, nothing else holds donors, and no worker class
 SMALL_DONOR_TOKENS: Final = 400
 SMALL_HOST_BYTES: Final = 2 * SMALL_DONOR_TOKENS * BYTES_PER_TOKEN + (1 << 20)
 
@@ -31,6 +33,10 @@ FRAGMENTS: Final = "fragments"  # the semantic path may add short token-identica
 
 SEGMENTS: Final = "segments"
 
+QWEN: Final = "qwen"  # the main deployment with other models
+GEMMA: Final = "gemma"
+EVERY_MODEL: Final = (MAIN, *(pytest.param(name, marks=pytest.mark.more_models) for name in (QWEN, GEMMA)))
+
 SEMANTIC: Final = {
     "SEMBLEND_EMBEDDER": "jaccard",
     "SEMBLEND_MIN_SIMILARITY": "0.3",
@@ -40,6 +46,10 @@ SEMANTIC: Final = {
 KINDS: Final[Mapping[str, Kind]] = {
     # Gates open: these tests are about safety, which must not rest on what the default gates decline.
     MAIN: Kind({"max_context_share": 1.0}, kv_events=True),
+    **{
+        name: Kind({"max_context_share": 1.0}, extra=("--max-model-len", "8192"), kv_events=True, model=model)
+        for name, model in ((QWEN, known.QWEN_CODER), (GEMMA, known.GEMMA))
+    },
     FAULTY: Kind(
         {"max_context_share": 1.0},
         extra=("--max-model-len", "1024", "--num-gpu-blocks-override", str(FAULTY_BLOCKS)),
@@ -56,7 +66,7 @@ KINDS: Final[Mapping[str, Kind]] = {
             "256",
         ),
     ),
-    SMALL: Kind({"capture": "hinted", "host_bytes": SMALL_HOST_BYTES}, worker=False),
+    SMALL: Kind({"capture": "hinted", "host_bytes": SMALL_HOST_BYTES, "cached_donors": False}, worker=False),
     DISABLED: Kind(environment={"SEMBLEND_ENABLED": "0"}),
     SUGGESTING: Kind(
         {"capture": "sampled", "capture_fraction": SAMPLED_SHARE},

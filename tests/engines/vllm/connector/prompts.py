@@ -17,10 +17,11 @@ QUESTION = "\n\nQuestion: what does the text above say, in one sentence?\nAnswer
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """``tokens`` of all documents in a row, and a client to tokenize small pieces with."""
+    """``tokens`` of all documents in a row, a client to tokenize pieces with, and what every prompt begins with."""
 
     tokens: tuple[int, ...]
     client: Client
+    first: tuple[int, ...] = ()
 
     def passage(self, start: int, length: int) -> list[int]:
         """``length`` tokens of running text; stretches that do not overlap have nothing to do with each other."""
@@ -36,7 +37,8 @@ class Texts:
 
 
 def read_texts(client: Client) -> Texts:
-    return Texts(tuple(client.tokenize(RUNNING_TEXT.read_text(encoding="utf-8"))), client)
+    first = tuple(client.tokenize(client.model.first_token)) if client.model.first_token else ()
+    return Texts(tuple(client.tokenize(RUNNING_TEXT.read_text(encoding="utf-8"))), client, first)
 
 
 def opening(seed: int) -> str:

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 from tests.engines.vllm.connector.client import Ask, Reply, cached_tokens
 from tests.engines.vllm.connector.connector_server import ConnectorServer
-from tests.engines.vllm.connector.kinds import MAIN
+from tests.engines.vllm.connector.kinds import EVERY_MODEL
 from tests.engines.vllm.connector.prompts import Texts, opening
 from tests.waiting import wait_until
 
@@ -24,7 +24,7 @@ from semblend.contract import (
 pytestmark = [
     pytest.mark.engine,
     pytest.mark.slow,
-    pytest.mark.parametrize("server", [MAIN], indirect=True),
+    pytest.mark.parametrize("server", EVERY_MODEL, indirect=True),
 ]
 
 REUSED = "backend_materialized_reuse"

@@ -12,7 +12,7 @@ import pytest
 from tests.engines.vllm.connector.announcements import listening
 from tests.engines.vllm.connector.client import Ask, cached_tokens, first_difference, token_id
 from tests.engines.vllm.connector.connector_server import ConnectorServer
-from tests.engines.vllm.connector.kinds import MAIN
+from tests.engines.vllm.connector.kinds import EVERY_MODEL
 from tests.engines.vllm.connector.prompts import BLOCK_TOKENS, Texts, opening, shared_prefix
 from tests.waiting import wait_until
 
@@ -21,7 +21,7 @@ from semblend.plan.selection import SHORT_PROMPT_FRACTION
 pytestmark = [
     pytest.mark.engine,
     pytest.mark.slow,
-    pytest.mark.parametrize("server", [MAIN], indirect=True),
+    pytest.mark.parametrize("server", EVERY_MODEL, indirect=True),
 ]
 
 # Largest difference of a log probability between two computations of the same prompt that split it differently (a
@@ -46,8 +46,7 @@ def test_after_a_blend_the_prompt_has_no_exact_tokens_and_the_cold_answer(
     assert blended.outcome == REUSED
     assert blended.cached_tokens == blended.reused_tokens == blended.kept_tokens > 700
     assert blended.semblend["compute_share"] == SHORT_PROMPT_FRACTION, "by default, of so much in a short prompt"
-    # The workers' report of a step is read after the requests which that step ended.
-    assert blended.semblend["selected_by"] == ("question_or_deviation" if generated > 1 else None)
+    assert blended.semblend["selected_by"] == "question_or_deviation", "reported for one-token answers, too"
     # All of it as a prompt: had a block of the blend been cached under its public name, also one filled while
     # generating, it would be found here.
     whole = [*recipient, *blended.tokens, *texts.encode(" And then?")]

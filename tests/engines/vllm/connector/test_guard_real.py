@@ -19,7 +19,7 @@ from typing import Any
 import httpx
 import pytest
 from scripts.engines.specs import SERVED_NAME, vllm_missing
-from scripts.smollm2 import MODEL
+from scripts.models.known import SMOLLM2
 from tests.engines.vllm.connector.client import Ask, Reply, read_reply
 from tests.engines.vllm.connector.connector_server import (
     ConnectorServer,
@@ -84,7 +84,7 @@ def calibrated(guarded: ConnectorServer, folder: Path) -> tuple[Path, str]:
     texts, out = folder / "texts.txt", folder / "calibration.json"
     texts.write_text(RUNNING_TEXT.read_text(encoding="utf-8"), encoding="utf-8")  # not the guides: they change
     done = semblend(
-        *("calibrate", "--model", str(MODEL), "--server", guarded.server.base_url, "--texts", str(texts)),
+        *("calibrate", "--model", str(SMOLLM2.folder), "--server", guarded.server.base_url, "--texts", str(texts)),
         *("--items", "1", "--quantile", "0.5", "--keep-observations", str(folder / "seen.jsonl"), "--out", str(out)),
     )
     assert done.returncode == 0, done.stderr
@@ -125,7 +125,7 @@ class Traffic:
 
 async def asked(port: int, ask: Ask) -> Reply:
     async with httpx.AsyncClient(trust_env=False, timeout=120) as client:
-        answer = await client.post(f"http://127.0.0.1:{port}/v1/completions", json=ask.body(stream=False))
+        answer = await client.post(f"http://127.0.0.1:{port}/v1/completions", json=ask.body(SERVED_NAME, stream=False))
     assert answer.status_code == 200, answer.text
     return read_reply(answer.json())
 

@@ -111,14 +111,18 @@ def test_what_another_policy_chose_has_no_prediction() -> None:
         assert (reported["selected_by"], reported["predicted_kl"]) == (chose, predicted)
 
 
-@pytest.mark.parametrize("can", [replace(ABLE, ranks=2), replace(ABLE, sparse_forward=False)])
-def test_who_cannot_choose_plans_no_share_and_counts_on_none(can: Capabilities) -> None:
-    if can.sparse_forward:  # without it this prompt, which has a hole, is not served at all
-        assert (
-            answered(hints=Hints(recompute_fraction=0.2), can=can, recompute_fraction=0.3)[0].recompute_fraction == 0.0
-        )
+def test_without_a_sparse_forward_no_fraction_is_counted_on() -> None:
+    can = replace(ABLE, sparse_forward=False)
     assert isinstance(answered(FidelityGate(ceiling=Ceiling(CALIBRATION, 0.02)), can=can)[0], Decline)
     assert isinstance(answered(FidelityGate(ceiling=Ceiling(CALIBRATION, 0.02)))[0], ReusePlan)
+
+
+def test_several_ranks_recompute_what_one_rank_would() -> None:
+    for ranks in (1, 2):
+        can = replace(ABLE, ranks=ranks)
+        hinted = answered(hints=Hints(recompute_fraction=0.2), can=can, recompute_fraction=0.3)[0]
+        assert hinted.recompute_fraction == 0.2
+        assert isinstance(answered(FidelityGate(ceiling=Ceiling(CALIBRATION, 0.02)), can=can)[0], ReusePlan)
 
 
 def test_a_share_that_does_not_fit_into_a_step_is_declined() -> None:

@@ -16,6 +16,10 @@ class MLAAttentionSpec(FullAttentionSpec):
     pass
 
 
+class SlidingWindowSpec(SimpleNamespace):
+    pass
+
+
 class MambaSpec(SimpleNamespace):
     pass
 

@@ -8,7 +8,7 @@ pytest.importorskip("torch")
 
 import torch
 
-from semblend.kv.donor_store import KVShape, StoreError
+from semblend.kv.donor_store import KVShape, StoreError, keys_and_values
 from semblend.kv.host_store import HostStore
 
 pytestmark = pytest.mark.models
@@ -38,3 +38,19 @@ def test_a_truncated_donor_is_refused(store: HostStore) -> None:
         store.read("a", 0, 2)
     assert store.drop("a")
     assert store.bytes_held == 0
+
+
+def test_one_entry_per_token_takes_half_the_memory() -> None:
+    shape = KVShape(LAYERS, HEADS, DIM, torch.bfloat16, has_values=False)
+    store = HostStore(shape)
+    assert store.bytes_per_token == KVShape(LAYERS, HEADS, DIM, torch.bfloat16).bytes_per_token // 2
+    store.begin("a", 3)
+    entries = torch.arange(3 * DIM, dtype=torch.bfloat16).view(3, HEADS, DIM)
+    with pytest.raises(StoreError, match="V"):
+        store.write("a", 0, 0, entries, entries)
+    for layer in range(LAYERS):
+        store.write("a", layer, 0, entries, entries[..., :0])
+    store.commit("a")
+    keys, values = keys_and_values(store.read("a", 1, 2))
+    assert torch.equal(keys[1], entries[1:])
+    assert values.shape == (LAYERS, 2, HEADS, 0)

@@ -10,7 +10,7 @@ pytest.importorskip("torch")
 
 import torch
 
-from semblend.kv.rope import Rotation, half_split, rotate_keys
+from semblend.kv.rope import LayerRotations, Rotation, half_split, no_rotation, rotate_keys
 
 pytestmark = pytest.mark.models
 
@@ -111,7 +111,42 @@ def test_one_frequency_by_hand() -> None:
 def test_impossible_shapes_are_refused() -> None:
     with pytest.raises(ValueError, match="even and positive"):
         half_split(10_000.0, 7)
-    with pytest.raises(ValueError, match="exceeds head_dim"):
+    with pytest.raises(ValueError, match="head_dim is 8"):
         rotate_keys(torch.zeros(1, 1, 8), 1, half_split(10_000.0, 16))
     with pytest.raises(ValueError, match="must end in"):
         rotate_keys(torch.zeros(1, 8), 1, half_split(10_000.0, 8))
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 999), shift=SHIFTS, first_dim=st.sampled_from([0, 4]), rotary_dim=st.sampled_from([4, 8]))
+def test_interleaved_pairs_turn_as_half_split_ones_after_reordering(
+    seed: int, shift: int, first_dim: int, rotary_dim: int
+) -> None:
+    keys = random_keys(seed, 3, 2, 16)
+    plain = half_split(10_000.0, rotary_dim)
+    order = [*range(first_dim, first_dim + rotary_dim, 2), *range(first_dim + 1, first_dim + rotary_dim, 2)]
+    expected = keys.clone()
+    expected[..., order] = rotate_keys(keys[..., order], shift, plain)
+    moved = rotate_keys(keys, shift, Rotation(plain.inverse_frequencies, interleaved=True, first_dim=first_dim))
+    assert torch.equal(moved, expected)
+
+
+@settings(max_examples=25, deadline=None)
+@given(kinds=st.lists(st.integers(0, 2), min_size=1, max_size=6), shift=SHIFTS, tokens=st.sampled_from([3, 1200]))
+def test_each_layer_moves_by_its_own_rotation(kinds: list[int], shift: int, tokens: int) -> None:
+    known = (half_split(10_000.0, 8), half_split(1_000_000.0, 8), no_rotation())
+    rotations = LayerRotations([known[kind] for kind in kinds])
+    keys = random_keys(1, len(kinds), tokens, 1, 8)
+    moved = list(rotations.move(keys, shift))
+    assert len(moved) == len(kinds)
+    for layer, kind in enumerate(kinds):
+        assert torch.equal(moved[layer], rotate_keys(keys[layer], shift, known[kind]))
+        if kind == 2:
+            assert torch.equal(moved[layer], keys[layer])
+
+
+def test_keys_of_another_number_of_layers_are_refused() -> None:
+    with pytest.raises(ValueError, match="keys of 2 layers, rotations of 3"):
+        list(LayerRotations.same(half_split(10_000.0, 8), 3).move(torch.zeros(2, 4, 1, 8), 1))
+    with pytest.raises(ValueError, match="at least one layer"):
+        LayerRotations([])

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from sembase import winnowing
 from sembase.errors import ContractError
 from semblend import Decline, Gates, Namespace, Planner, ReusePlan, Settings
 from semblend.fingerprint import anchors
@@ -48,18 +49,18 @@ def crafted_passage(seed: int) -> NDArray[np.uint32]:
     rng = np.random.default_rng(seed)
     modulus = 1 << 64
     tokens = np.arange(1, 20_000, dtype=np.uint64)
-    mixed = (tokens + np.uint64(1)) * anchors._TOKEN_MIX
+    mixed = (tokens + np.uint64(1)) * winnowing._TOKEN_MIX
     mixed ^= mixed >> np.uint64(32)
     chosen = rng.integers(0, len(tokens), 31).tolist()
     value = 0
     for index in chosen:
-        value = (value * int(anchors._BASE) + int(mixed[index])) % modulus
+        value = (value * int(winnowing._BASE) + int(mixed[index])) % modulus
     below = np.uint64(modulus // 60)
     while len(chosen) < 64:
-        shifted = (value * int(anchors._BASE)) % modulus
+        shifted = (value * int(winnowing._BASE)) % modulus
         if len(chosen) >= 32:
-            shifted = (shifted - int(mixed[chosen[-32]]) * int(anchors._DROP)) % modulus
-        order = (np.uint64(shifted) + mixed) * anchors._ORDER_MIX
+            shifted = (shifted - int(mixed[chosen[-32]]) * pow(int(winnowing._BASE), anchors.GRAM, modulus)) % modulus
+        order = (np.uint64(shifted) + mixed) * winnowing._ORDER_MIX
         order ^= order >> np.uint64(32)
         best = int(np.argmax(np.where(order < below, order, np.uint64(0))))
         below = order[best]

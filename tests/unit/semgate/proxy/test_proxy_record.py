@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sembase.tokenizer import WordTokenizer
+from sembase.trace.digest_tokens import digest_tokens
 from sembase.trace.record import TraceRecord, parse_record, record_as_json
 from semgate.http.reply_scan import ReplyScan
 from semgate.prompt.digest import Digests
 from semgate.proxy.exchange import Exchange
-from semgate.proxy.record import KNOWN_BLOCKS, RecordMaker
+from semgate.proxy.record import RecordMaker
 
 SECRET = b"k" * 32
 MAKER = RecordMaker(Digests(SECRET), redact_text=True)
@@ -74,6 +77,14 @@ def test_a_chat_in_labelled_blocks_with_what_was_observed() -> None:
     assert made.metadata["prompt_tokens"] == 20
     assert made.timestamp_ms == 1_000.0
     assert parse_record(json.loads(json.dumps(record_as_json(made))), "here") == made
+
+
+def test_a_request_of_the_responses_api_is_recorded_like_the_same_chat() -> None:
+    asked = exchange({"model": "m", "instructions": "Be brief.", "input": [{"role": "user", "content": "sum it up"}]})
+    asked.path = "/v1/responses"
+    made = MAKER.record_of(asked)
+    assert made is not None
+    assert made.blocks == record(chat("Be brief.", "sum it up")).blocks
 
 
 def test_text_is_kept_only_where_the_operator_keeps_it() -> None:
@@ -163,10 +174,66 @@ def test_whatever_comes_the_record_is_valid_or_none(body: dict[str, Any]) -> Non
     assert made is None or parse_record(json.loads(json.dumps(record_as_json(made))), "here") == made
 
 
-def test_remembered_token_counts_are_bounded_and_right() -> None:
+LONG = " ".join(f"harbour{n} ledger" for n in range(60))
+
+
+def test_a_redacted_record_has_keyed_digests_of_its_tokens_and_no_text() -> None:
+    made = record(chat("Be brief.", LONG))
+    assert made.content_digests is not None
+    assert made.content_digests.token_count == made.prompt_tokens
+    assert made.tokenizer == "builtin"
+    assert made.shows == "any_position"
+    written = json.dumps(record_as_json(made))
+    assert "harbour" not in written
+    assert "ledger" not in written
+    ids = WordTokenizer().ids(LONG)
+    assert not any(str(number) in written for number in ids.tolist())
+    assert np.asarray(ids, "<u4").tobytes()[:8] not in made.content_digests.packed
+
+
+def test_the_same_prompt_repeats_within_a_tenant_and_under_one_secret_only() -> None:
+    other_secret = RecordMaker(Digests(bytes(32)), redact_text=True)
+    made = [record(chat("x", LONG), tenant=tenant) for tenant in ("a", "a", "b")]
+    made.append(record(chat("x", LONG), other_secret, tenant="a"))
+    first, again, *others = (each.content_digests for each in made)
+    assert first == again
+    assert first is not None
+    for other in others:
+        assert other is not None
+        assert 0.1 < (other.values() == first.values()).mean() < 0.4
+
+
+def test_a_record_with_all_its_text_needs_no_digests() -> None:
+    keeping = RecordMaker(Digests(SECRET), redact_text=False)
+    assert record(chat("a", LONG), keeping).content_digests is None
+    picture = {"type": "image_url", "image_url": {"url": "data:x"}}
+    body = {"model": "m", "messages": [{"role": "user", "content": [{"type": "text", "text": LONG}, picture]}]}
+    assert record(body, keeping).content_digests is not None
+
+
+def test_token_ids_of_a_client_are_the_tokens() -> None:
+    ids = list(range(1000, 1300))
+    made = record({"model": "m", "prompt": ids})
+    assert made.tokenizer is None
+    assert made.content_digests == digest_tokens(np.array(ids), Digests(SECRET).key_of_contents("t"))
+
+
+def test_remembered_tokens_are_right() -> None:
     maker = RecordMaker(Digests(SECRET), redact_text=True)
-    maker._known_tokens = {f"old {number}": 1 for number in range(KNOWN_BLOCKS)}
     first = record(chat("one two three", "four"), maker)
     again = record(chat("one two three", "four"), maker)
     assert [block.token_count for block in first.blocks] == [block.token_count for block in again.blocks] == [3, 1]
-    assert len(maker._known_tokens) == KNOWN_BLOCKS
+    assert first.content_digests == again.content_digests
+
+
+def test_digests_are_compiled_before_the_first_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The writer's thread has a limited time at shutdown, and compiling took most of it."""
+    sizes: list[int] = []
+
+    def counted(tokens: Any, key: bytes) -> Any:
+        sizes.append(len(tokens))
+        return digest_tokens(tokens, key)
+
+    monkeypatch.setattr("semgate.proxy.record.digest_tokens", counted)
+    RecordMaker(Digests(SECRET), redact_text=True)
+    assert sizes

@@ -2,6 +2,10 @@ from typing import Any
 
 class ModelRunner:
     model: Any
+    model_config: Any
+    device: Any
+    spec_algorithm: Any
+    forward_stream: Any
     req_to_token_pool: Any
     kv_index_translator: Any
     max_running_requests: int

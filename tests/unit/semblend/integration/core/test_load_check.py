@@ -24,9 +24,11 @@ BLOCKS = torch.tensor([5, 2, 7, 1])
 class Engine:
     """Keys and values of the first layer by token and position, cached in blocks of 16."""
 
-    def __init__(self, dtype: torch.dtype = torch.bfloat16) -> None:
+    def __init__(self, dtype: torch.dtype = torch.bfloat16, *, key_bias: float = 0.0) -> None:
+        """``key_bias`` is its norm, relative to the part of K that depends on the token; all of it in slow pairs."""
         random = torch.Generator().manual_seed(3)
         self.table = torch.randn(50, 2, HEADS, DIM, generator=random)
+        self.table[:, 0, :, DIM // 2 - 1] += key_bias * DIM**0.5
         self.layers = [torch.nn.Module(), torch.nn.Module()]
         self.layers[0].forward = lambda *_: pytest.fail("the forward continued beyond the first layer")
         self.kv = torch.full((2, 8 * BLOCK, HEADS, DIM), 9.0).to(dtype)
@@ -94,3 +96,48 @@ def test_what_is_no_number_is_refused() -> None:
     engine.put(IDS)
     engine.kv[1, int(BLOCKS[1]) * BLOCK + 1] = float("nan")
     assert find_mismatch(engine) is not None
+
+
+def test_a_large_key_bias_hides_neither_another_token_nor_another_position() -> None:
+    """As in the first layer of Qwen2.5, whose key bias is 50 times the part that depends on the token."""
+    engine = Engine(key_bias=50.0)
+    engine.put(IDS)
+    assert find_mismatch(engine) is None
+    engine.put(IDS, 1)
+    assert "first-layer K at position" in str(find_mismatch(engine))
+    engine.put([*IDS[:40], (IDS[40] + 1) % 50, *IDS[41:]])
+    assert "first-layer V at position 40 " in str(find_mismatch(engine))
+    engine.put(IDS[::-1])
+    assert "first-layer V at position" in str(find_mismatch(engine))
+
+
+def test_keys_alone_show_another_token_under_a_large_bias() -> None:
+    engine = Engine(key_bias=50.0)
+    engine.table[:, 1] = 1.0  # values that tell nothing
+    engine.put([*IDS[:40], (IDS[40] + 1) % 50, *IDS[41:]])
+    assert "first-layer K at position 40 " in str(find_mismatch(engine))
+
+
+class LatentEngine(Engine):
+    """One entry per token, as MLA keeps it: a vector that depends on the token alone, and a rotated part after it."""
+
+    def read(self, layer: int, part: TokenRange) -> tuple[torch.Tensor, torch.Tensor]:
+        keys, values = super().read(layer, part)
+        entries = torch.cat([values.flatten(1), keys.flatten(1)], dim=1)[:, None]
+        return entries, entries[..., :0]
+
+    def compute(self, ranges: Any) -> None:
+        positions = [at for part in ranges for at in range(part.start, part.end)]
+        pairs = [self.kv_of(IDS[at], at) for at in positions]
+        keys, latents = (torch.stack(part).reshape(len(positions), -1) for part in zip(*pairs, strict=True))
+        self.layers[0](keys, latents, keys[:, None])
+
+
+def test_latent_entries_are_compared_by_their_parts() -> None:
+    engine = LatentEngine()
+    engine.put(IDS)
+    assert find_mismatch(engine) is None
+    engine.put(IDS, 1)
+    assert "first-layer K at position" in str(find_mismatch(engine))
+    engine.put([*IDS[:40], (IDS[40] + 1) % 50, *IDS[41:]])
+    assert "first-layer V at position 40 " in str(find_mismatch(engine))

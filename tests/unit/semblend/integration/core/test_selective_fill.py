@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -9,10 +10,12 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
+from tests.ranks import RankThreads
 
 from semblend.contract import ContextRisk, Run, TokenRange
 from semblend.integration.core.open_request import in_passes
 from semblend.integration.core.probes import UnobservedError
+from semblend.integration.core.rank_group import ALONE, RankGroup
 from semblend.integration.core.selective_fill import Fill, Filled
 from semblend.integration.core.selective_fill import fill as fill_claim
 from semblend.plan.selection import MAX_QUESTION_TOKENS, Selection
@@ -26,12 +29,13 @@ RUNS = tuple(Run("d", start, start, length, ContextRisk(10, 5, 0.4)) for start, 
 class Engine:
     """A request whose layers only listen, whose keys say which position they are of; ``rows`` in one forward."""
 
-    def __init__(self, rows: int = 99) -> None:
+    def __init__(self, rows: int = 99, ranks: RankGroup = ALONE, heads: slice = slice(None)) -> None:
         self.rows = rows
+        self.ranks = ranks
         self.layers = [torch.nn.Module() for _ in range(LAYERS)]
         for layer in self.layers:
             layer.forward = lambda query, key, value: query
-        self.keys = torch.randn(2048, HEADS, DIM, generator=torch.Generator().manual_seed(1))
+        self.keys = torch.randn(2048, HEADS, DIM, generator=torch.Generator().manual_seed(1))[:, heads]
         self.computed: list[list[int]] = []
 
     def scale(self, _layer: int) -> float:
@@ -49,7 +53,11 @@ class Engine:
             positions = [at for part in portion for at in range(part.start, part.end)]
             rows = self.keys[positions].reshape(len(positions), -1)
             for layer in self.layers:
-                layer(rows, rows + 1, rows + 1)
+                layer(rows, rows + self.noise(positions), rows + self.noise(positions))
+
+    def noise(self, positions: list[int]) -> torch.Tensor:
+        """Deviation that differs by position."""
+        return 1 + torch.tensor(positions)[:, None] % 7 / 3
 
 
 def fill(policy: str, share: float, question_tokens: int = 9, rows: int = 99) -> tuple[Engine, Filled]:
@@ -103,3 +111,21 @@ def test_everything_is_computed_in_one_pass_and_in_its_order() -> None:
     engine, filled = fill("question_or_deviation", 1.0)
     assert engine.computed == [list(range(4, END))]
     assert filled.recomputed_tokens == 44
+
+
+@pytest.mark.parametrize("policy", ["first", "deviation", "question", "question_by_deviation", "question_or_deviation"])
+def test_two_ranks_with_half_of_the_heads_choose_what_one_rank_chooses(policy: str) -> None:
+    group = RankThreads(HEADS)
+    command = Fill(TokenRange(4, END), RUNS, GAPS, TokenRange(END, END + 9), Selection(policy, 0.25))
+    engines = [Engine(ranks=group.of(rank), heads=slice(rank, rank + 1)) for rank in range(HEADS)]
+    with ThreadPoolExecutor(HEADS) as pool:
+        filled = list(pool.map(lambda engine: fill_claim(engine, command), engines))
+    alone = fill_claim(Engine(), command)
+    assert [one.ranges for one in filled] == [alone.ranges] * HEADS
+    assert [one.recomputed_tokens for one in filled] == [alone.recomputed_tokens] * HEADS
+
+
+def test_ranks_that_decide_by_their_own_heads_would_choose_differently() -> None:
+    command = Fill(TokenRange(4, END), RUNS, GAPS, TokenRange(END, END + 9), Selection("question", 0.25))
+    own = [fill_claim(Engine(heads=slice(rank, rank + 1)), command).ranges for rank in range(HEADS)]
+    assert own[0] != own[1]

@@ -15,8 +15,16 @@ import torch
 
 from semblend.contract import ContextRisk, Event, Run, TokenRange
 from semblend.integration.border import Border
+from semblend.integration.core.probes import observing
 from semblend.integration.sglang import gaps
-from semblend.integration.sglang.gaps import FillCommand, GapFiller, Limits, attention_layers
+from semblend.integration.sglang.gaps import FillCommand, GapFiller, Limits
+from semblend.integration.sglang.kv_pool import (
+    attention_layers,
+    latent_dim_of,
+    observable,
+    read_slots,
+    reporting_entries,
+)
 from semblend.plan.selection import Selection
 
 pytestmark = pytest.mark.models
@@ -65,14 +73,14 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Engine:
     return Engine(monkeypatch)
 
 
-def filler_of(engine: Engine, events: list[Event] | None = None) -> tuple[GapFiller, list[Any]]:
+def filler_of(engine: Engine, events: list[Event] | None = None, rows: int = 4) -> tuple[GapFiller, list[Any]]:
     done: list[Any] = []
     log = logging.getLogger("semblend.tests")
     border = Border((events if events is not None else []).append, log)
-    layers = attention_layers(engine.layer, 1)
+    layers = attention_layers(engine.layer, engine.runner.token_to_kv_pool)
     assert layers == [engine.layer]
     return GapFiller(
-        border, lambda command, _ms, filled: done.append((command.rid, filled)), layers, Limits(100, 4)
+        border, lambda command, _ms, filled: done.append((command.rid, filled)), layers, Limits(100, rows)
     ), done
 
 
@@ -117,6 +125,20 @@ def test_a_sound_load_passes_the_check_and_a_wrong_one_is_computed_whole(engine:
     assert "first-layer V at position" in str(events[-1])
 
 
+def test_where_a_pass_takes_one_range_each_gap_is_a_pass_and_their_order_is_kept(engine: Engine) -> None:
+    filler, done = filler_of(engine, rows=1)
+    passes: list[list[tuple[int, int]]] = []
+
+    def forward(rows: Any) -> None:
+        passes.append([(row.part.start, row.part.end) for row in rows])
+
+    gaps_of_one = (TokenRange(0, 10), TokenRange(20, 25), TokenRange(40, 41))
+    filler.post(FillCommand("a", np.arange(PROMPT, dtype=np.uint32), gaps_of_one, CLAIM, 1.0))
+    filler.fill(engine.runner, engine.batch("a", ends=(PROMPT,)), forward)
+    assert passes == [[(0, 10)], [(20, 25)], [(40, 41)]]
+    assert done[0][1] is not None
+
+
 def test_a_step_is_full_by_what_waits_and_never_for_one_alone(engine: Engine) -> None:
     filler, _ = filler_of(engine)
     assert filler.has_room(1000)
@@ -128,5 +150,63 @@ def test_a_step_is_full_by_what_waits_and_never_for_one_alone(engine: Engine) ->
 
 
 def test_layers_that_are_not_one_for_each_of_the_pool_are_not_listened_to(engine: Engine) -> None:
-    assert attention_layers(engine.layer, 2) == []
-    assert attention_layers(torch.nn.Identity(), 1) == []
+    pool = engine.runner.token_to_kv_pool
+    assert attention_layers(torch.nn.Identity(), pool) == []
+    assert attention_layers(engine.layer, SimpleNamespace(k_buffer=pool.k_buffer * 2)) == []
+
+
+LATENT, ROTATED = 6, 2
+
+
+class LatentPool:
+    """As the engine's pool of MLA: one entry per token, written whole or in two parts."""
+
+    def __init__(self) -> None:
+        self.kv_lora_rank = LATENT
+        self.kv_buffer = [torch.zeros(8, 1, LATENT + ROTATED) for _ in range(2)]
+
+    def set_kv_buffer(self, layer: Any, loc: torch.Tensor, entry: torch.Tensor, _values: Any) -> None:
+        self.kv_buffer[layer.layer_id][loc] = entry
+
+    def set_mla_kv_buffer(self, layer: Any, loc: torch.Tensor, latent: torch.Tensor, rotated: torch.Tensor) -> None:
+        self.kv_buffer[layer.layer_id][loc] = torch.cat([latent, rotated], dim=-1)
+
+
+def test_an_entry_of_mla_is_reported_in_two_parts_however_it_is_written() -> None:
+    pool = LatentPool()
+    modules = [SimpleNamespace(layer_id=layer, scaling=0.5) for layer in range(2)]
+    layers = observable(modules, pool)
+    seen: list[tuple[int, torch.Tensor, torch.Tensor]] = []
+
+    def observe(layer: int, query: None, latent: torch.Tensor, rotated: torch.Tensor) -> None:
+        assert not pool.kv_buffer[layer][3].any(), "it is reported before it is written"
+        seen.append((layer, latent, rotated))
+
+    entry, at = torch.randn(1, 1, LATENT + ROTATED), torch.tensor([3])
+    with observing(layers, observe):
+        pool.set_kv_buffer(modules[0], torch.tensor([5]), entry, None)
+        assert seen == []
+        with reporting_entries(pool, layers):
+            pool.set_kv_buffer(modules[0], at, entry, None)
+            pool.set_mla_kv_buffer(modules[1], at, entry[..., :LATENT], entry[..., LATENT:])
+    assert [layer for layer, *_ in seen] == [0, 1]
+    for layer, latent, rotated in seen:
+        keys, values = read_slots(pool, layer, at)
+        assert torch.equal(torch.cat([latent, rotated], dim=-1), keys)
+        assert torch.equal(keys, entry)
+        assert not values.numel()
+    assert "set_kv_buffer" not in vars(pool)
+    assert "set_mla_kv_buffer" not in vars(pool)
+    assert latent_dim_of(pool) == layers[0].kv_lora_rank == LATENT
+
+
+def test_the_module_of_mla_that_attends_to_the_entries_is_the_layer() -> None:
+    """The other one, of the same number, attends to K and V of all heads, which are not kept."""
+    model = torch.nn.Module()
+    for name, heads, dim in (("attn_mqa", 1, LATENT + ROTATED), ("attn_mha", 4, 5)):
+        module = torch.nn.Module()
+        vars(module).update(layer_id=0, scaling=1.0, tp_k_head_num=heads, qk_head_dim=dim)
+        model.add_module(name, module)
+    pool = LatentPool()
+    pool.kv_buffer = pool.kv_buffer[:1]
+    assert attention_layers(model, pool) == [model.attn_mqa]

@@ -24,11 +24,16 @@ from tests.unit.semblend.integration.sglang.hicache_doubles import (
 )
 
 from sembase.errors import ConfigurationError
-from semblend.kv.rope import half_split
+from semblend.kv.rope import LayerRotations, half_split, no_rotation
 
 pytestmark = pytest.mark.models
 
 PAGE = HostPool.page_size
+
+
+def rotations(layers: int) -> LayerRotations:
+    """Every layer has its own, the last one none."""
+    return LayerRotations([half_split(10000.0 + layer, 8) for layer in range(layers - 1)] + [no_rotation()])
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +158,7 @@ def test_slots_and_pages_give_what_slots_alone_give(
         room = torch.zeros(2, pool.layer_num, 6 * PAGE, pool.head_num, pool.head_dim)
         buffers = torch.cat([pool.kv_buffer[:, :, : 6 * PAGE], room], dim=2)
         device = SimpleNamespace(k_buffer=list(buffers[0]), v_buffer=list(buffers[1]))
-        donor_kv.DonorCopier(device, half_split(10000.0, 8), PAGE).copy(held, start, own, shift)
+        donor_kv.DonorCopier(device, rotations(pool.layer_num), PAGE).copy(held, start, own, shift)
         results.append(buffers)
     assert torch.equal(*results)
 
@@ -161,7 +166,26 @@ def test_slots_and_pages_give_what_slots_alone_give(
 def test_pages_that_end_too_early_are_an_error(modules: tuple[Any, Any]) -> None:
     pool = filled_pool()
     device = SimpleNamespace(k_buffer=list(pool.kv_buffer[0]), v_buffer=list(pool.kv_buffer[1]))
-    copier = modules[1].DonorCopier(device, half_split(10000.0, 8), PAGE)
+    copier = modules[1].DonorCopier(device, rotations(pool.layer_num), PAGE)
     held = modules[1].DonorKV(torch.arange(PAGE), [pool.get_data_page(0)])
     with pytest.raises(ValueError, match="2 pages to read, 1 held"):
         copier.copy(held, PAGE, torch.arange(PAGE + 1), 3)
+
+
+def test_a_copy_waits_for_the_forward_pass_in_flight(modules: tuple[Any, Any]) -> None:
+    pool = filled_pool()
+    keys, values = list(pool.kv_buffer[0]), list(pool.kv_buffer[1])
+    donor, own = torch.arange(PAGE), torch.arange(PAGE, 2 * PAGE)
+    for side in (*keys, *values):
+        side[:PAGE] = 0.0
+
+    def end_pass() -> None:
+        """The pass that computes the donor ends only now."""
+        for side in values:
+            side[:PAGE] = 7.0
+
+    copier = modules[1].DonorCopier(
+        SimpleNamespace(k_buffer=keys, v_buffer=values), rotations(pool.layer_num), PAGE, end_pass
+    )
+    copier.copy(modules[1].DonorKV(donor, ()), 0, own, 3)
+    assert all(bool((side[own] == 7.0).all()) for side in values)

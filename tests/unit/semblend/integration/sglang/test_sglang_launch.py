@@ -14,6 +14,7 @@ from semblend.integration.core.missing_engine import EngineMissingError
 from semblend.integration.sglang import launch
 from semblend.integration.sglang.launch import EXAMPLE, engine_words, parse
 from semblend.integration.sglang.options import parse_options
+from semblend.integration.sglang.plugin import without_registry
 from semblend.integration.sglang.radix_patcher import patch_radix_cache
 from semblend.integration.sglang.support import VERIFIED_VERSION
 
@@ -71,6 +72,19 @@ def test_the_programmatic_door_says_what_to_install(monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "sglang", None)
     with pytest.raises(EngineMissingError, match="pip install sglang=="):
         patch_radix_cache()
+
+
+def test_a_package_the_engine_lacks_is_not_called_a_missing_registry() -> None:
+    """SGLang's own CPU platform without its compiled kernels."""
+    error = ImportError("No module named 'sgl_kernel'", name="sgl_kernel")
+    assert "SGLang needs the package sgl_kernel" in str(without_registry(error))
+
+
+def test_no_file_of_the_adapter_names_the_plugin_of_the_tests() -> None:
+    folder = Path(launch.__file__).parents[2]
+    files = list(folder.rglob("*.py"))
+    assert Path(launch.__file__) in files
+    assert [file for file in files if "semblend_sglang_testing" in file.read_text(encoding="utf-8")] == []
 
 
 @pytest.fixture

@@ -31,6 +31,15 @@ class MHATokenToKVPool:
         self.__dict__.update(facts | changed)
 
 
+class MLATokenToKVPool(MHATokenToKVPool):
+    def __init__(self, **changed: Any) -> None:
+        super().__init__(**({"use_dsa": False} | changed))
+
+
+def test_mla_is_left_to_the_self_test() -> None:
+    assert examine(deployment(pool=MLATokenToKVPool()), VERIFIED_VERSION).usable
+
+
 def deployment(*, args: dict[str, Any] | None = None, model: dict[str, Any] | None = None, **more: Any) -> Deployment:
     hf = SimpleNamespace(
         architectures=["LlamaForCausalLM"], rope_parameters={"rope_type": "default", "rope_theta": 1e4}
@@ -39,7 +48,8 @@ def deployment(*, args: dict[str, Any] | None = None, model: dict[str, Any] | No
         "server_args": SimpleNamespace(**(PLAIN | (args or {}))),
         "model_config": SimpleNamespace(**({"hf_config": hf, "is_generation": True} | (model or {}))),
         "pool": MHATokenToKVPool(),
-        "is_hybrid": False,
+        "has_window_pool": False,
+        "has_recurrent_state": False,
         "has_host_tier": False,
         "is_disabled": False,
         "shard_size": 1,
@@ -47,10 +57,25 @@ def deployment(*, args: dict[str, Any] | None = None, model: dict[str, Any] | No
     return Deployment(**(facts | more))
 
 
+def on_gpu(backend: str, graphs: str = "disabled") -> dict[str, Any]:
+    config = SimpleNamespace(prefill=SimpleNamespace(backend=graphs))
+    return {"device": "cuda", "attention_backend": backend, "cuda_graph_config": config}
+
+
+@pytest.mark.parametrize(("backend", "one_range"), [("triton", False), ("fa3", False), ("flashinfer", True)])
+def test_a_gpu_is_used_when_asked_for_and_called_experimental(backend: str, one_range: bool) -> None:
+    """FlashInfer writes a layer's KV after it attends: gaps of one pass would not see each other."""
+    support = examine(deployment(args=on_gpu(backend), experimental_gpu=True), VERIFIED_VERSION)
+    assert support.usable
+    assert "Not verified on a real cuda device" in support.experimental
+    assert backend in support.experimental
+    assert support.one_range_per_pass is one_range
+
+
 def test_the_deployment_that_was_verified_is_usable() -> None:
     support = examine(deployment(args={"tp_size": 1, "disaggregation_mode": "null"}), VERIFIED_VERSION)
     assert support.usable
-    assert (support.rope_theta, support.rotary_dim) == (1e4, 64)
+    assert (support.experimental, support.one_range_per_pass) == ("", False)
     assert examine(deployment(has_host_tier=True, args=dict(TIER)), VERIFIED_VERSION).usable
 
 
@@ -73,7 +98,8 @@ def test_a_setting_the_engine_no_longer_has_is_no_setting_that_is_off() -> None:
     ("facts", "sentence"),
     [
         ({"is_disabled": True}, "disabled"),
-        ({"is_hybrid": True}, "sliding windows"),
+        ({"has_window_pool": True}, "--disable-hybrid-swa-memory"),
+        ({"has_recurrent_state": True}, "recurrent"),
         ({"has_host_tier": True}, "host tier"),
         ({"has_host_tier": True, "args": TIER | {"hicache_mem_layout": "page_first"}}, "page_first"),
         ({"has_host_tier": True, "args": TIER | {"hicache_write_policy": "write_back"}}, "write_back"),
@@ -88,15 +114,22 @@ def test_a_setting_the_engine_no_longer_has_is_no_setting_that_is_off() -> None:
         ({"args": {"disaggregation_mode": "prefill"}}, "Disaggregated"),
         ({"args": {"enable_lora": True}}, "LoRA"),
         ({"args": {"tokenizer_worker_num": 2}}, "one id"),
-        ({"args": {"device": "cuda"}}, "platform"),
-        ({"args": {"attention_backend": "flashinfer"}}, "attention backend flashinfer"),
+        ({"args": {"device": "cuda"}}, "set experimental_gpu to true"),
+        ({"args": {"attention_backend": "intel_amx"}}, "--attention-backend torch_native"),
+        ({"args": {"prefill_attention_backend": "flashinfer"}}, "attention backend flashinfer"),
+        ({"args": on_gpu("trtllm_mha"), "experimental_gpu": True}, "when the attention backend trtllm_mha writes"),
+        ({"args": on_gpu("fa3", "breakable"), "experimental_gpu": True}, "--cuda-graph-backend-prefill=disabled"),
         ({"model": {"is_multimodal": True}}, "Multimodal"),
         ({"model": {"is_generation": False}}, "text generation"),
-        ({"model": {"hf_config": SimpleNamespace(architectures=["Strange"])}}, "Strange"),
+        ({"model": {"hf_config": SimpleNamespace(attention_chunk_size=64)}}, "chunked local attention"),
+        ({"model": {"hf_config": SimpleNamespace(num_kv_shared_layers=2)}}, "share KV"),
+        ({"model": {"hf_config": SimpleNamespace(is_causal=False)}}, "both directions"),
         ({"pool": SimpleNamespace()}, "SimpleNamespace"),
         ({"pool": MHATokenToKVPool(kv_cache_layout="hnd")}, "hnd"),
         ({"pool": MHATokenToKVPool(v_head_dim=32)}, "different sizes"),
         ({"pool": MHATokenToKVPool(store_dtype=None)}, "kept as"),
+        ({"pool": MLATokenToKVPool(use_dsa=True)}, "Sparse attention"),
+        ({"pool": MLATokenToKVPool(), "has_host_tier": True}, "not verified with MLA"),
     ],
 )
 def test_every_obstacle_has_its_sentence(facts: dict[str, Any], sentence: str) -> None:
@@ -105,9 +138,10 @@ def test_every_obstacle_has_its_sentence(facts: dict[str, Any], sentence: str) -
     assert sentence in support.reason
 
 
-def test_scaled_rotations_are_refused() -> None:
-    hf = SimpleNamespace(architectures=["LlamaForCausalLM"], rope_parameters={"rope_type": "yarn", "rope_theta": 1e4})
-    assert "yarn" in examine(deployment(model={"hf_config": hf}), VERIFIED_VERSION).reason
+@pytest.mark.parametrize("kind", ["yarn", "llama3", "linear", "longrope"])
+def test_how_a_model_rotates_is_left_to_the_self_test(kind: str) -> None:
+    hf = SimpleNamespace(architectures=["Unheard"], rope_parameters={"rope_type": kind, "rope_theta": 1e4})
+    assert examine(deployment(model={"hf_config": hf}), VERIFIED_VERSION).usable
 
 
 def test_a_plain_request_meets_no_obstacle_and_others_get_a_reason() -> None:

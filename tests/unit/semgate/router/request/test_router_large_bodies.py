@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sembase.segment import Message, Segment, segment_messages
+from sembase.segment import Message, Segment, pieces, segment_messages
 from semgate.http.request_body import MAX_VALUES, Asked, read_request
-from semgate.prompt import pieces
 from semgate.prompt.contents import (
     MAX_CONTENT_BYTES,
     MAX_CONTENTS,
@@ -99,5 +98,7 @@ def test_a_picture_has_a_fixed_size() -> None:
     asked, body = chat_of([{"type": "text", "text": "What is this?" * 4}, picture])
     assert estimate_tokens(asked) == 13 + MEDIA_TOKENS
     assert sum(each.tokens for each in contents_of(asked, body)) == 13 + MEDIA_TOKENS
-    unread = read_request("/v1/responses", (), json.dumps({"input": [picture]}).encode())
+    responses = read_request("/v1/responses", (), json.dumps({"input": [picture]}).encode())
+    assert estimate_tokens(responses) == MEDIA_TOKENS
+    unread = read_request("/v1/responses", (), json.dumps({"data": [picture]}).encode())
     assert estimate_tokens(unread) == MAX_ESTIMATED_TOKENS

@@ -40,6 +40,12 @@ class KVConnectorWorkerMetadata(ABC):
     @abstractmethod
     def aggregate(self, other: KVConnectorWorkerMetadata) -> KVConnectorWorkerMetadata: ...
 
+class SupportsHMA(ABC):
+    @abstractmethod
+    def request_finished_all_groups(
+        self, request: Request, block_ids: tuple[list[int], ...]
+    ) -> tuple[bool, dict[str, Any] | None]: ...
+
 class KVConnectorBase_V1(ABC):  # noqa: N801
     _cache_hit_source: CacheHitSource
     _connector_metadata: KVConnectorMetadata | None

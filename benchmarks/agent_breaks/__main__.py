@@ -1,0 +1,203 @@
+"""Agent sessions whose prefix breaks, on a real vLLM server: stock, our connector without repair, and with it.
+
+Recorded sessions with planted breaks (``sembench build --profile agent-breaks``) are replayed whole, turn by turn, with
+think times. Sessions go in batches; each batch visits every arm, so that an interrupted run has complete sessions. One
+server runs at a time. ``--resume`` continues an interrupted run.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from scripts.engines.specs import vllm_missing
+from scripts.models.known import MODELS, SMOLLM2, KnownModel
+
+from benchmarks.agent_breaks.figures import Figures, verdicts
+from benchmarks.agent_breaks.page import page_html
+from benchmarks.agent_breaks.readings import ARMS, Arm, Reading, ReadingFile
+from benchmarks.agent_breaks.replay import ANSWER_TOKENS, Server, SessionCodec, TokenSession, TokenTurn, block_tokens
+from benchmarks.agent_breaks.tables import shown
+from benchmarks.console import RESULTS, exit_code, progress, show_verdicts, write_results
+from benchmarks.discovery.codec import TokenizerCodec
+from benchmarks.documents import DEFAULT_TEXTS
+from benchmarks.vllm.client import Position
+from benchmarks.vllm.servers import OPEN_GATES, stock, with_connector
+from sembase.errors import ConfigurationError
+from sembench.sessions import SessionTurn, sessions_of
+from sembench.workload.agent_sessions import TURNS
+from sembench.workload.build import BuildCounts, iterate_items
+from sembench.workload.sources import SourceRequest
+from sembench.workload.sources.agent_breaks import read_agent_breaks
+from sembench.workload.transforms import TransformContext
+
+HEAD_TOKENS = 1_200  # of system prompt, memory and tools, and room for the marks around messages
+Distributions = dict[tuple[str, int], tuple[Position, ...]]
+
+
+def main() -> int:
+    arguments = _parse()
+    model = MODELS[arguments.model]
+    if (missing := vllm_missing(model)) is not None:
+        progress(f"nothing measured: {missing}")
+        return 3
+    try:
+        sessions = chosen_sessions(arguments, SessionCodec(TokenizerCodec(model.tokenizer)), model.positions)
+    except ConfigurationError as error:
+        progress(f"nothing measured: {error}")
+        return 3
+    file = ReadingFile(RESULTS / f"{arguments.name}-readings.jsonl", _settings(arguments))
+    readings, cold = file.read(resume=arguments.resume)
+    for start in range(0, len(sessions), arguments.batch):
+        for arm in arguments.arms:
+            _measure(arm, sessions[start : start + arguments.batch], readings, cold, file, arguments, model)
+        _report(readings, arguments)
+    return exit_code(_report(readings, arguments, final=True), arguments.enforce)
+
+
+def chosen_sessions(arguments: argparse.Namespace, codec: SessionCodec, positions: int) -> list[TokenSession]:
+    """Sessions within the chosen lengths, in the order of the manifest: kinds of breaks take turns.
+
+    Older steps between the task and a session's window are left out where the whole history would be too long.
+    """
+    low, high = arguments.tokens
+    high = min(high, positions - ANSWER_TOKENS)
+    request = SourceRequest((arguments.dataset,), arguments.texts, seed=arguments.seed)
+    records = read_agent_breaks(request, lambda session: session.within(high - HEAD_TOKENS, codec.size))
+    items = iterate_items(records, ("stream",), TransformContext((), seed=arguments.seed), BuildCounts())
+    found = []
+    for session in sessions_of(items):
+        encoded = codec.encode(session.around_break(arguments.turns))
+        sizes = [len(turn.prompt) for turn in encoded.turns]
+        if low <= sizes[0] and max(sizes) <= high:
+            found.append(encoded)
+    if not found:
+        raise ConfigurationError(f"no session has {low} to {high} tokens throughout; widen --tokens")
+    progress(f"{len(found)} sessions of {low} to {high} tokens, {min(len(found), arguments.sessions)} of them replayed")
+    return found[: arguments.sessions]
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.agent_breaks", description=__doc__)
+    parser.add_argument("--model", choices=list(MODELS), default=SMOLLM2.name, help="default: %(default)s")
+    parser.add_argument("--sessions", type=int, default=40, help="at most so many (default: %(default)s)")
+    parser.add_argument("--turns", type=int, default=TURNS, help="turns per session (default: %(default)s)")
+    parser.add_argument(
+        "--tokens",
+        type=int,
+        nargs=2,
+        default=(1_000, 8_192),
+        metavar=("LOW", "HIGH"),
+        help="shortest first and longest last prompt of a session (default: 1000 8192)",
+    )
+    parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS), help="default: all, stock first")
+    parser.add_argument("--batch", type=int, default=10, help="sessions per server start (default: %(default)s)")
+    parser.add_argument(
+        "--min-think-s", type=float, default=4.0, help="pauses are the recorded ones, at least so long (default: 4)"
+    )
+    parser.add_argument("--max-think-s", type=float, default=30.0, help="and at most so long (default: 30)")
+    parser.add_argument("--gates", choices=("default", "open"), default="default", help="open: serve all that is found")
+    parser.add_argument(
+        "--cold",
+        choices=("near", "all", "none"),
+        default="near",
+        help="turns read cold, for KL and "
+        "tool calls: the break and the two turns after it (near), all, or none (default: near)",
+    )
+    parser.add_argument("--dataset", default="agent_miniswe", help="agent trace in --texts (default: %(default)s)")
+    parser.add_argument("--texts", type=Path, default=DEFAULT_TEXTS, help="folder of the traces with text")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--resume", action="store_true", help="continue an interrupted run of the same settings")
+    parser.add_argument("--enforce", action="store_true", help="fail the run when a target is missed")
+    parser.add_argument("--name", default="agent-breaks", help="name of the files in results/")
+    return parser.parse_args()
+
+
+def _settings(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What a run must share with an earlier one to be continued; more sessions or arms may be added."""
+    names = ("model", "turns", "tokens", "min_think_s", "max_think_s", "gates", "cold", "dataset", "seed")
+    return {name: getattr(arguments, name) for name in names}
+
+
+def _measure(
+    arm: Arm,
+    sessions: Sequence[TokenSession],
+    readings: list[Reading],
+    cold: Distributions,
+    file: ReadingFile,
+    arguments: argparse.Namespace,
+    model: KnownModel,
+) -> None:
+    done = {reading.session for reading in readings if reading.arm == arm}
+    left = [session for session in sessions if session.session.session_id not in done]
+    if not left:
+        return
+
+    def think_s(turn: SessionTurn) -> float:
+        """The stock engine does nothing between requests, so its pauses would only take time."""
+        return 0.0 if arm == "stock" else min(max(turn.think_s, arguments.min_think_s), arguments.max_think_s)
+
+    with _server(arm, arguments, model) as server:
+        for number, session in enumerate(left, 1):
+            name = session.session.session_id
+            if arm == "stock" and arguments.cold != "none":
+                turns = [turn for turn in session.turns if _is_read_cold(turn, arguments.cold)]
+                own, distributions = server.read_cold(session, turns)
+                file.add(own, distributions)
+                readings += own
+                cold |= {(name, r.turn): tuple(d) for r, d in zip(own, distributions, strict=True)}
+            own = server.replay(session, think_s, cold)
+            file.add(own)
+            readings += own
+            progress(f"{arm}: {name} ({session.session.kind}), {number} of {len(left)}; {_line(own)}")
+        if server.happenings is not None and server.happenings.faults:
+            progress(f"{arm}: {server.happenings.faults} faults were contained; see the server's event stream")
+
+
+def _line(readings: Sequence[Reading]) -> str:
+    return " ".join(f"{'|' if r.since_break == 0 else ''}{r.ttft_ms:.0f}" for r in readings) + " ms"
+
+
+def _is_read_cold(turn: TokenTurn, which: str) -> bool:
+    since = turn.turn.since_break
+    return which == "all" or turn.fact is not None or (since is not None and since <= 2)
+
+
+@contextmanager
+def _server(arm: Arm, arguments: argparse.Namespace, model: KnownModel) -> Iterator[Server]:
+    if arm == "stock":
+        with stock(model) as subject:
+            yield Server(arm, subject.client, None, block_tokens=block_tokens(subject.client.metrics()))
+        return
+    options = {**(OPEN_GATES if arguments.gates == "open" else {}), "repair": arm}
+    with with_connector(options, RESULTS / f"{arguments.name}-{arm}-events.jsonl", model=model) as subject:
+        blocks = block_tokens(subject.client.metrics())
+        yield Server(arm, subject.client, subject.happenings, block_tokens=blocks)
+
+
+def _report(readings: Sequence[Reading], arguments: argparse.Namespace, *, final: bool = False) -> list[Any]:
+    figures = Figures.of(readings)
+    judged = verdicts(figures)
+    record = {
+        "settings": _settings(arguments) | {"texts": str(arguments.texts.name)},
+        "figures": figures.as_record(),
+        "verdicts": [verdict.as_record() for verdict in judged],
+        "readings": [asdict(reading) for reading in figures.readings],
+    }
+    path = write_results(arguments.name, record)
+    page = RESULTS / f"{arguments.name}.html"
+    title = f"{MODELS[arguments.model].title}, {len(figures.sessions)} sessions of {arguments.turns} turns"
+    page.write_text(page_html(figures, judged, title), encoding="utf-8")
+    if final:
+        print(shown(figures))
+        show_verdicts(judged)
+        progress(f"written: {path.name} and {page.name} in {path.parent.name}/")
+    return judged
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

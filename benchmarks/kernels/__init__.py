@@ -1,0 +1,1 @@
+"""Our GPU kernels on machines without a GPU: what their compilers say."""

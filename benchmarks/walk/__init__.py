@@ -1,0 +1,1 @@
+"""The whole walk on a real server: record, estimate, build, prove, report; predicted against measured saving."""

@@ -1,0 +1,1 @@
+"""Checks an installation before a server starts, and collects evidence on a GPU."""

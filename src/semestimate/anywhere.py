@@ -1,0 +1,137 @@
+"""What reuse at any position adds to the prefix: runs in, plans by class out, found at all and served by default gates.
+
+The runs come from ``sembase.trace.reuse_counter``; composition, context risk, gates and classes are the planner's own.
+Every earlier prompt of the tenant is a donor and no donor is evicted, so "served" is what the default gates pass, not
+what a small donor store still holds: ``curve`` says how much memory it takes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sembase.compiled import kernel
+from sembase.trace.reuse_counter import RequestReuse
+from semblend.contract import Decline, PlanShape, ReusePlan, shape_of
+from semblend.plan.compose import DONOR, LENGTH, compose
+from semblend.plan.gates import ADAPTER_GATES, Gates, Prompt, decide
+from semblend.plan.risk import context_risks
+from semestimate.work import Work
+
+ANY_RUN: Final = Gates(min_reuse_ratio=0.0)  # every run of at least 64 tokens, whatever its context
+_MAX_STEPS: Final = 4096
+
+
+@dataclass(slots=True)
+class Saved:
+    """Requests with a plan and the prefill that their reused tokens need without it."""
+
+    requests: int = 0
+    work: Work = field(default_factory=Work)
+
+    def add(self, work: Work) -> None:
+        self.requests += 1
+        self.work += work
+
+
+@dataclass(slots=True)
+class Anywhere:
+    """``found`` and ``served`` by class; ``declined`` counts requests of which runs were found but none is served."""
+
+    found: dict[PlanShape, Saved] = field(default_factory=dict)
+    served: dict[PlanShape, Saved] = field(default_factory=dict)
+    declined: dict[str, int] = field(default_factory=dict)
+
+    def found_work(self) -> Work:
+        return sum((each.work for each in self.found.values()), Work())
+
+    def served_work(self) -> Work:
+        return sum((each.work for each in self.served.values()), Work())
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """Tokens found and served in one request, and the donor with the most of them."""
+
+    found_tokens: int = 0
+    served_tokens: int = 0
+    donor: int | None = None
+
+
+class AnywhereCounter:
+    def __init__(self, gates: Gates = ADAPTER_GATES) -> None:
+        self.total = Anywhere()
+        self._gates = gates
+        self._parents = np.full(1 << 10, -1, np.int32)
+        self._shared = np.zeros(1 << 10, np.int32)
+
+    def add(self, reuse: RequestReuse) -> Planned:
+        self._remember_parent(reuse)
+        limit = reuse.prompt_tokens - 1  # an engine computes at least the last token
+        if not len(reuse.runs) or reuse.prefix_tokens >= limit:
+            return Planned()
+        named = reuse.runs[:, DONOR].tolist()
+        donors = sorted(set(named))
+        local = {donor: at for at, donor in enumerate(donors)}
+        rows = reuse.runs.copy()
+        rows[:, DONOR] = [local[donor] for donor in named]
+        pieces = compose(rows, reuse.prefix_tokens, limit, ANY_RUN.min_run_tokens)
+        if not len(pieces):
+            return Planned()
+        shared = [min(reuse.prefix_tokens, self._shared_prefix(reuse.number, each)) for each in donors]
+        risks = context_risks(pieces, shared)
+        prompt = Prompt(reuse.prompt_tokens, reuse.prefix_tokens)
+        names = list(map(str, donors))
+
+        def decided(gates: Gates) -> ReusePlan | Decline:
+            return decide(prompt, pieces, risks, names, gates, strict_prefix_boundary=True)
+
+        missed = Work.between(reuse.prefix_tokens, reuse.prompt_tokens)
+        found = _count(decided(ANY_RUN), self.total.found, missed)
+        answer = decided(self._gates) if reuse.prompt_tokens >= self._gates.min_prompt_tokens else None
+        served = 0 if answer is None else _count(answer, self.total.served, missed)
+        if isinstance(answer, Decline):
+            self.total.declined[answer.reason.value] = self.total.declined.get(answer.reason.value, 0) + 1
+        weights = np.bincount(pieces[:, DONOR], pieces[:, LENGTH])
+        return Planned(found, served, donors[int(weights.argmax())])
+
+    def _remember_parent(self, reuse: RequestReuse) -> None:
+        if reuse.number >= len(self._parents):
+            self._parents = np.concatenate([self._parents, np.full_like(self._parents, -1)])
+            self._shared = np.concatenate([self._shared, np.zeros_like(self._shared)])
+        self._parents[reuse.number] = -1 if reuse.prefix_donor is None else reuse.prefix_donor
+        self._shared[reuse.number] = reuse.prefix_tokens
+
+    def _shared_prefix(self, number: int, donor: int) -> int:
+        return int(_common_prefix(self._parents, self._shared, number, donor, _MAX_STEPS))
+
+
+def _count(answer: ReusePlan | Decline, by_shape: dict[PlanShape, Saved], missed: Work) -> int:
+    if isinstance(answer, Decline):
+        return 0
+    by_shape.setdefault(shape_of(answer.runs), Saved()).add(missed.part(answer.reused_tokens))
+    return answer.reused_tokens
+
+
+@kernel
+def _common_prefix(
+    parents: NDArray[np.int32], shared: NDArray[np.int32], first: int, second: int, max_steps: int
+) -> int:
+    """Tokens that two requests share from the start: the least prefix on their ways to a common ancestor.
+
+    A request's parent is an earlier one that shares the longest prefix with it.
+    """
+    tokens = 1 << 30
+    for _ in range(max_steps):
+        if first == second:
+            return tokens
+        if first < second:
+            first, second = second, first
+        tokens = min(tokens, int(shared[first]))
+        first = int(parents[first])
+        if first < 0 or tokens == 0:
+            return 0
+    return 0

@@ -1,0 +1,145 @@
+"""The default deployment starts vLLM with SemBlend: manifests, image and flags agree with each other and with our code.
+
+That vLLM's own parser accepts the flags is tested in its interpreter: tests/engines/vllm_inside/test_doctor.py.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from semblend.integration.vllm.flags import serve_flags, transfer_config
+from semblend.integration.vllm.options import parse_options
+from semblend.integration.vllm.support import VERIFIED_VERSION, WORKER_CLASS
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+ENGINE = DEPLOY / "kubernetes" / "engine"
+LABELS = {"app": "vllm"}
+
+
+def document(name: str) -> dict[str, Any]:
+    found = yaml.safe_load((ENGINE / name).read_text(encoding="utf-8"))
+    assert isinstance(found, dict)
+    return found
+
+
+def pod() -> dict[str, Any]:
+    found = document("vllm.yaml")["spec"]["template"]["spec"]
+    assert isinstance(found, dict)
+    return found
+
+
+def container() -> dict[str, Any]:
+    (found,) = pod()["containers"]
+    return dict(found)
+
+
+def compose() -> dict[str, Any]:
+    found = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))
+    assert isinstance(found, dict)
+    return found
+
+
+def compose_arguments() -> list[str]:
+    return list(compose()["services"]["vllm-a"]["command"])
+
+
+def transfer_of(arguments: list[str]) -> dict[str, Any]:
+    found = json.loads(arguments[arguments.index("--kv-transfer-config") + 1])
+    assert isinstance(found, dict)
+    return found
+
+
+BOTH = pytest.mark.parametrize(
+    "arguments", [compose_arguments(), list(container()["args"])], ids=["compose", "kubernetes"]
+)
+
+
+@BOTH
+def test_the_server_starts_with_the_connector(arguments: list[str]) -> None:
+    transfer = transfer_of(arguments)
+    options = transfer["kv_connector_extra_config"]
+    assert transfer == transfer_config(options), "as `semblend doctor` proposes it"
+    assert f"--worker-cls={WORKER_CLASS}" in arguments
+    assert {"--kv-transfer-config", "--worker-cls"} <= {word.partition("=")[0] for word in serve_flags(options)}
+    assert options["experimental_gpu"] is True
+    parse_options(options)
+
+
+def test_compose_and_kubernetes_start_the_same_server() -> None:
+    def without_name(words: list[str]) -> list[str]:
+        return [word for word in words if not word.startswith("--served-model-name")]
+
+    assert without_name(compose_arguments()) == without_name(list(container()["args"]))
+
+
+def test_the_image_holds_the_engines_versions_and_is_the_verified_one() -> None:
+    text = (DEPLOY / "vllm.Dockerfile").read_text(encoding="utf-8")
+    assert re.search(rf"^ARG VLLM_IMAGE=\S+:v{re.escape(VERIFIED_VERSION)}\d+$", text, re.MULTILINE)
+    assert "--constraint /source/held.txt" in text
+    assert 'ENTRYPOINT ["vllm", "serve"]' in text
+    default = compose()["services"]["vllm-a"]["build"]["args"]["VLLM_IMAGE"]
+    assert re.search(rf":v{re.escape(VERIFIED_VERSION)}\d+\}}$", default)
+
+
+def test_the_first_argument_is_the_mounted_model() -> None:
+    mounts = {each["mountPath"]: each for each in container()["volumeMounts"]}
+    assert container()["args"][0] == compose_arguments()[0] == "/model"
+    assert mounts["/model"]["readOnly"] is True
+    claim = next(each for each in pod()["volumes"] if each["name"] == mounts["/model"]["name"])
+    assert claim["persistentVolumeClaim"]["claimName"] == document("model.yaml")["metadata"]["name"]
+    assert {each["name"] for each in pod()["volumes"]} == {each["name"] for each in container()["volumeMounts"]}
+    assert any(each.endswith(":/model:ro") for each in compose()["services"]["vllm-a"]["volumes"])
+
+
+def test_each_pod_has_a_gpu_room_for_its_donors_and_no_privileges() -> None:
+    limits, requests = container()["resources"]["limits"], container()["resources"]["requests"]
+    assert limits["nvidia.com/gpu"] == requests["nvidia.com/gpu"] == "1"
+    host_bytes = transfer_of(list(container()["args"]))["kv_connector_extra_config"]["host_bytes"]
+    assert host_bytes < int(requests["memory"].removesuffix("Gi")) << 30
+    assert container()["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    user = pod()["securityContext"]["runAsUser"]
+    assert pod()["securityContext"]["runAsNonRoot"] is True
+    assert f"USER {user}" in (DEPLOY / "vllm.Dockerfile").read_text(encoding="utf-8").splitlines()
+    assert all("sizeLimit" in each["emptyDir"] for each in pod()["volumes"] if "emptyDir" in each)
+    assert pod()["enableServiceLinks"] is False
+
+
+def test_probes_ask_the_servers_health() -> None:
+    for name in ("startupProbe", "livenessProbe", "readinessProbe"):
+        assert container()[name]["httpGet"] == {"path": "/health", "port": "http"}
+    assert "--port=8000" in container()["args"]
+    ports = {each["name"]: each["containerPort"] for each in container()["ports"]}
+    events = json.loads(container()["args"][container()["args"].index("--kv-events-config") + 1])
+    assert ports["http"] == 8000
+    assert events["endpoint"].endswith(f":{ports['events']}")
+    assert events["replay_endpoint"].endswith(f":{ports['replay']}")
+
+
+def test_the_router_finds_and_reaches_the_engines() -> None:
+    router = yaml.safe_load((DEPLOY / "kubernetes" / "config.yaml").read_text(encoding="utf-8"))["data"]["semgate.toml"]
+    assert f'kubernetes_service = "{document("service.yaml")["metadata"]["name"]}"' in router
+    assert [each["targetPort"] for each in document("service.yaml")["spec"]["ports"]] == ["http"]
+    assert document("service.yaml")["spec"]["selector"] == LABELS
+    deployment = document("vllm.yaml")["spec"]
+    assert deployment["selector"]["matchLabels"] == deployment["template"]["metadata"]["labels"] == LABELS
+    allowed = document("network.yaml")["spec"]["ingress"][0]
+    assert {each["port"] for each in allowed["ports"]} == {each["containerPort"] for each in container()["ports"]}
+    outward = yaml.safe_load((DEPLOY / "kubernetes" / "network.yaml").read_text(encoding="utf-8"))["spec"]["egress"][0]
+    assert outward["to"][0]["podSelector"]["matchLabels"] == LABELS
+    assert {each["port"] for each in outward["ports"]} == {each["port"] for each in allowed["ports"]}
+
+
+def test_the_engines_are_part_of_what_is_applied() -> None:
+    whole = yaml.safe_load((DEPLOY / "kubernetes" / "kustomization.yaml").read_text(encoding="utf-8"))
+    assert "engine" in whole["resources"]
+    listed = yaml.safe_load((ENGINE / "kustomization.yaml").read_text(encoding="utf-8"))["resources"]
+    assert sorted([*listed, "kustomization.yaml"]) == sorted(path.name for path in ENGINE.glob("*.yaml"))

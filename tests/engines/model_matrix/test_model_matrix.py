@@ -1,0 +1,36 @@
+"""A few architectures of each kind in the real engine: served or refused as the table says, and blended rightly."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scripts.engines import vllm
+from scripts.engines.specs import vllm_missing
+from scripts.model_matrix import faults_of
+from scripts.private_venv import python_of
+from tests.engines.model_matrix.variants import VARIANTS
+
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
+IN_CI = [variant for variant in VARIANTS if variant.in_ci]
+RUN = Path(__file__).parent / "run.py"
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    if missing := vllm_missing():
+        pytest.skip(missing)
+    out = tmp_path_factory.mktemp("matrix") / "outcomes.jsonl"
+    command = [str(python_of(vllm.RECIPE)), "-P", str(RUN), "--out", str(out), *(variant.name for variant in IN_CI)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    return {row["name"]: row for row in rows}
+
+
+@pytest.mark.parametrize("variant", IN_CI, ids=lambda variant: variant.name)
+def test_the_model_is_served_or_refused_as_expected(variant: Any, outcomes: dict[str, dict[str, Any]]) -> None:
+    assert not faults_of(variant, outcomes[variant.name])

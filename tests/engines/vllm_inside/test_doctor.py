@@ -1,0 +1,73 @@
+"""``semblend doctor`` in the engine's own environment: its parser, its configuration, its layers, our verdict."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.engines.vllm_inside.tiny import LAYERS, write_config
+
+from semblend.doctor.serve_command import VLLM, ServeCommand
+from semblend.doctor.vllm_check import parse_flags
+from semblend.integration.vllm.flags import serve_flags
+
+pytestmark = pytest.mark.engine
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def doctor(model: Path, *words: str, start: bool = True) -> tuple[int, dict[str, Any]]:
+    command = [sys.executable, "-P", "-m", "semblend.cli", "doctor", "--json", *(["--start"] if start else [])]
+    done = subprocess.run(
+        [*command, "--", "vllm", "serve", str(model), "--dtype=float32", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
+    assert done.stdout.startswith("{"), done.stderr[-4000:]
+    record: dict[str, Any] = json.loads(done.stdout)
+    return done.returncode, record
+
+
+def test_flags_to_use_are_found_and_accepted(tmp_path: Path) -> None:
+    """One run: the command as given has no connector, the proposed one is judged by the engine's own layers."""
+    code, record = doctor(write_config(tmp_path), "--skip-tokenizer-init", "--max-model-len=1024", "--block-size=32")
+    assert code == 0
+    assert record["given"]["state"] == "disabled"
+    assert record["verdict"]["state"] == "ready"
+    assert record["proposed"]["facts"]["KV cache groups"] == f"from the engine's layers: {LAYERS} x FullAttentionSpec"
+    assert record["proposed"]["facts"]["block size"] == "32"
+    assert record["proposed"]["platform"].startswith("cpu")
+    assert record["proposed"]["flags"][-4:] == list(serve_flags())
+    assert record["model"]["architecture"] == "LlamaForCausalLM"
+    assert record["model"]["rope"].startswith("default, rope_theta 10000")
+    assert [each["name"] for each in record["installation"]["engines"]] == ["vllm"]
+
+
+def test_a_refusal_is_the_connectors_own_sentence(tmp_path: Path) -> None:
+    flags = (*serve_flags(), "--pipeline-parallel-size=2", "--skip-tokenizer-init")
+    code, record = doctor(write_config(tmp_path), *flags, start=False)
+    assert code == 1
+    assert (record["given"]["state"], record["given"]["reason"]) == (
+        "disabled",
+        "Pipeline parallelism of 2 is not supported.",
+    )
+
+
+def test_deployed_flags_are_accepted_by_the_servers_own_parser() -> None:
+    compose = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text(encoding="utf-8"))
+    pods = yaml.safe_load((ROOT / "deploy" / "kubernetes" / "engine" / "vllm.yaml").read_text(encoding="utf-8"))
+    deployed = [compose["services"][name]["command"] for name in ("vllm-a", "vllm-b")]
+    deployed.append(pods["spec"]["template"]["spec"]["containers"][0]["args"])
+    for model, *flags in deployed:
+        parsed = parse_flags(ServeCommand(VLLM, model, tuple(flags)))
+        assert parsed.kv_transfer_config.kv_connector_extra_config["experimental_gpu"] is True
+        assert parsed.kv_transfer_config.kv_load_failure_policy == "recompute"
+        assert parsed.worker_cls == "semblend.integration.vllm.worker.SemBlendWorker"
+        assert parsed.kv_events_config.publisher == "zmq"
+        assert parsed.model == "/model"

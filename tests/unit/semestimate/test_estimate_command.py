@@ -1,0 +1,148 @@
+"""``semblend estimate`` as a user runs it: figures, 80 columns, one page without requests, Ctrl-C and continue."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import random
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sembase.command_line import ExitCode
+from sembase.errors import ContractError
+from sembase.trace.save import save_records
+from semblend.cli.main import main
+from semestimate.analysis import Analysis
+from semestimate.checkpoint import read_checkpoint, save_checkpoint
+from semgate.prompt.digest import Digests
+from semgate.proxy.exchange import Exchange
+from semgate.proxy.record import RecordMaker
+
+SAMPLES = Path(__file__).parents[1] / "sembase" / "trace_samples"
+WORDS = ("harbour", "ledger", "signal", "bridge", "ferry", "archive", "garden", "letter", "engine", "licence")
+
+
+def chats(path: Path, requests: int = 40) -> Path:
+    """One-shot questions over the same passages in changing order."""
+    draws = random.Random(4)
+    passages = [" ".join(draws.choices(WORDS, k=120)) for _ in range(6)]
+    with path.open("w", encoding="utf-8") as stream:
+        for number in range(requests):
+            content = "\n\n".join([*draws.sample(passages, 3), f"Question {number}: what is carried?"])
+            messages = [
+                {"role": "system", "content": "Answer from the passages."},
+                {"role": "user", "content": content},
+            ]
+            stream.write(json.dumps({"model": "m", "messages": messages, "timestamp": 1.7e9 + number}) + "\n")
+    return path
+
+
+def estimate(trace: Path, folder: Path, *more: str) -> dict[str, Any]:
+    folder.mkdir(exist_ok=True)
+    files = ["--output", str(folder / "page.html"), "--json", str(folder / "figures.json")]
+    assert main(["estimate", str(trace), *files, "--quiet", *more]) == ExitCode.OK
+    found: dict[str, Any] = json.loads((folder / "figures.json").read_text(encoding="utf-8"))
+    return found
+
+
+def test_content_that_recurs_in_another_order_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = estimate(chats(tmp_path / "chats.jsonl"), tmp_path, "--price", "2.5")
+    figures = found["figures"]
+    total = figures["prompt"]["tokens"]
+    anywhere = sum(each["work"]["tokens"] for each in figures["anywhere"]["found"].values())
+    assert figures["requests"] == 40
+    assert figures["prefix_tokens"] / total < 0.5
+    assert anywhere / total > 0.4
+    assert figures["missed"]["tokens"] + figures["prefix_tokens"] == total
+    shown = capsys.readouterr().out
+    assert "VERDICT: " in shown
+    assert max(map(len, shown.splitlines()[:-1])) <= 80
+
+
+def test_the_page_loads_nothing(tmp_path: Path) -> None:
+    estimate(chats(tmp_path / "chats.jsonl"), tmp_path)
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "<script" not in page
+    assert not re.findall(r"(?:src|href)=\"(?!#)", page)
+    assert "prefers-color-scheme: dark" in page
+
+
+def test_an_interrupted_run_continues_with_the_same_figures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = chats(tmp_path / "chats.jsonl")
+    whole = estimate(trace, tmp_path / "whole")
+    added = Analysis.add
+
+    def add(self: Analysis, request: Any) -> None:
+        if self.requests == 17:
+            raise KeyboardInterrupt
+        added(self, request)
+
+    monkeypatch.setattr(Analysis, "add", add)
+    (tmp_path / "part").mkdir()
+    arguments = ["estimate", str(trace), "--output", str(tmp_path / "part" / "page.html"), "--quiet"]
+    assert main(arguments) == ExitCode.INTERRUPTED
+    assert "the same command continues" in capsys.readouterr().err
+    monkeypatch.setattr(Analysis, "add", lambda self, request: added(self, request))
+    assert (tmp_path / "part" / "page.html.checkpoint").is_file()
+    assert estimate(trace, tmp_path / "part") == whole
+    assert not (tmp_path / "part" / "page.html.checkpoint").exists()
+
+
+def test_a_checkpoint_runs_no_code_and_fits_only_its_traces(tmp_path: Path) -> None:
+    file = tmp_path / "x.checkpoint"
+    save_checkpoint(file, "these", Analysis())
+    assert read_checkpoint(file, "others") is None
+    assert isinstance(read_checkpoint(file, "these"), Analysis)
+    file.write_bytes(pickle.dumps(print))
+    with pytest.raises(ContractError, match="delete it"):
+        read_checkpoint(file, "these")
+
+
+@pytest.mark.parametrize("name", ["litellm.jsonl", "otel_sdk.jsonl"])
+def test_exports_of_other_tools_are_read(name: str, tmp_path: Path) -> None:
+    assert estimate(SAMPLES / name, tmp_path)["figures"]["requests"] > 0
+
+
+def test_ids_of_prefixes_give_no_verdict_about_other_positions(tmp_path: Path) -> None:
+    trace = tmp_path / "mooncake.jsonl"
+    lines = [
+        {"timestamp": n, "input_length": 1024, "output_length": 5, "hash_ids": [2 * n + 1, 2 * n + 2]}
+        for n in range(20)
+    ]
+    trace.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    assert estimate(trace, tmp_path)["verdict"]["decision"] == "this trace cannot tell"
+
+
+def test_a_trace_is_never_overwritten(tmp_path: Path) -> None:
+    trace = chats(tmp_path / "chats.jsonl")
+    assert main(["estimate", str(trace), "--output", str(trace)]) == ExitCode.USAGE
+    assert trace.read_text(encoding="utf-8").startswith("{")
+
+
+def test_redacted_records_give_the_figures_of_the_text(tmp_path: Path) -> None:
+    """What the proxy records by default, beside the same requests with text."""
+    bodies = [json.loads(line) for line in chats(tmp_path / "chats.jsonl").read_text(encoding="utf-8").splitlines()]
+    shares = []
+    for redact_text in (True, False):
+        maker = RecordMaker(Digests(b"k" * 32), redact_text=redact_text)
+        trace = tmp_path / f"redacted-{redact_text}.jsonl"
+        records = []
+        for number, body in enumerate(bodies):
+            exchange = Exchange("/v1/chat/completions", (), json.dumps(body).encode(), "t", 1.7e12 + number, 0.0)
+            exchange.outcome = "ok"
+            record = maker.record_of(exchange)
+            assert record is not None
+            records.append(record)
+        save_records(records, trace)
+        figures = estimate(trace, tmp_path / f"{redact_text}")["figures"]
+        total = figures["prompt"]["tokens"]
+        found = sum(each["work"]["tokens"] for each in figures["anywhere"]["found"].values())
+        shares.append((total, figures["prefix_tokens"] / total, found / total))
+    redacted, text = shares
+    assert redacted[0] == text[0]
+    assert redacted[1:] == pytest.approx(text[1:], abs=0.01)
