@@ -9,8 +9,8 @@ from sembench.gates.request_ids import item_of
 from sembench.metrics.rows import ArmRow, BackendRow, PairRow, PlanRow, RequestRow
 from semblend.contract import Outcome
 
-_SCORES: Final = ("token_recall", "f1", "rouge_l")
-_JUDGING: Final = ("token_recall", "rouge_l", "exact_match")
+_SCORES: Final = ("token_recall", "f1", "rouge_l", "answer_score")
+_JUDGING: Final = ("token_recall", "rouge_l", "exact_match", "answer_right")
 _ROUNDING: Final = 1 + 1e-9
 
 
@@ -40,7 +40,7 @@ def _quality_failures(row: RequestRow, threshold: float | None) -> Iterator[str]
         yield f"quality was judged although the request ended with status {judged.status!r}"
     elif threshold is not None:
         scores = {name: score for name in _JUDGING if (score := getattr(judged, name)) is not None}
-        opinions = {score if name == "exact_match" else score >= threshold for name, score in scores.items()}
+        opinions = {score if isinstance(score, bool) else score >= threshold for score in scores.values()}
         if row.quality_pass not in opinions:
             shown = ", ".join(f"{name} {score:g}" for name, score in scores.items()) or "no score"
             yield f"quality_pass is {row.quality_pass} with {shown}, at a threshold of {threshold:g}"
@@ -86,6 +86,8 @@ def _arm_failures(arm: ArmRow, request_id: str) -> Iterator[str]:
     for name in _SCORES:
         if (score := getattr(arm, name)) is not None and score > _ROUNDING:
             yield f"{name} is {score:g}, above 1"
+    if arm.answer_right is not None and arm.answer_score is None:
+        yield f"answer_right is {arm.answer_right} without an answer_score"
 
 
 def _contamination_failures(row: RequestRow, block_size: int | None) -> Iterator[str]:

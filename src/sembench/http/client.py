@@ -218,7 +218,10 @@ __all__ = ["Endpoint", "LiveClient", "LiveReply", "LiveRequest", "TokenLogprobs"
 
 @dataclass(slots=True)
 class Decoded:
-    """The payloads of a finished stream: text, usage, log-probabilities, backend report, or the server's error."""
+    """The payloads of a finished stream: text, usage, log-probabilities, backend report, or the server's error.
+
+    ``tool_calls`` are the calls that a server sends apart from the text, by index, joined from their pieces.
+    """
 
     text: str = ""
     prompt_tokens: int | None = None
@@ -227,6 +230,7 @@ class Decoded:
     logprobs: list[TokenLogprobs] = field(default_factory=list)
     backend: Mapping[str, Any] | None = None
     fault: str = ""
+    tool_calls: dict[int, dict[str, str]] = field(default_factory=dict)
 
 
 def decode(endpoint: Endpoint, payloads: Iterable[bytes]) -> Decoded:
@@ -247,8 +251,14 @@ def decode(endpoint: Endpoint, payloads: Iterable[bytes]) -> Decoded:
             _take_generated(decoded, event)
         else:
             pieces.append(_take_choice(decoded, event))
-    decoded.text = decoded.text or "".join(pieces)
+    decoded.text = decoded.text or "".join([*pieces, _tool_call_text(decoded.tool_calls)])
     return decoded
+
+
+def _tool_call_text(calls: Mapping[int, Mapping[str, str]]) -> str:
+    """The calls as one JSON value after the text: an object, or a list of several."""
+    ordered = [{"name": "", **calls[index]} for index in sorted(calls)]
+    return f"\n{json.dumps(ordered[0] if len(ordered) == 1 else ordered, ensure_ascii=False)}" if ordered else ""
 
 
 def _take_choice(decoded: Decoded, event: Mapping[str, Any]) -> str:
@@ -263,6 +273,11 @@ def _take_choice(decoded: Decoded, event: Mapping[str, Any]) -> str:
     logprobs = _object(choice.get("logprobs"))
     decoded.logprobs += _chat_logprobs(logprobs) if "content" in logprobs else _completion_logprobs(logprobs)
     delta = _object(choice.get("delta"))
+    for piece in map(_object, _list(delta.get("tool_calls"))):
+        call = decoded.tool_calls.setdefault(_count(piece.get("index")) or 0, {"arguments": ""})
+        for key, value in _object(piece.get("function")).items():
+            if key in ("name", "arguments") and isinstance(value, str):
+                call[key] = call.get(key, "") + value
     pieces = (delta.get("reasoning_content") or delta.get("reasoning"), delta.get("content"), choice.get("text"))
     return "".join(piece for piece in pieces if isinstance(piece, str))
 

@@ -7,12 +7,15 @@ from typing import Any, Final
 
 from sembase.tokenizer import Tokenizer, open_tokenizer
 from sembench.http.reply import CONNECTION, OK, LiveReply
-from sembench.live.answers import Scores, diverge, is_flipped, is_kept, is_right, score, usable
+from sembench.live.divergence import diverge
 from sembench.live.engine import Route, route_of
 from sembench.live.options import LiveOptions
 from sembench.manifest import WorkloadItem
 from sembench.metrics.rows import ArmRow, BackendRow, PairRow, RequestRow
 from sembench.replay.pool import DonorPool, ExactEvidence
+from sembench.scoring import Mark, mark
+from sembench.scoring.base import task_of
+from sembench.scoring.words import Scores, is_flipped, is_kept, score, usable
 
 RESET_FAILED: Final = "reset_failed"
 
@@ -45,7 +48,7 @@ def answered(reply: LiveReply, backend: BackendRow | None = None) -> ArmResult:
     return ArmResult(reply.request_id, reply.status, reply, backend, reply.status == CONNECTION)
 
 
-def arm_row(arm: ArmResult, scores: Scores | None, cold_block_size: int | None) -> ArmRow:
+def arm_row(arm: ArmResult, scores: Scores | None, cold_block_size: int | None, marked: Mark | None = None) -> ArmRow:
     """``cold_block_size`` is given for cold arms: one with more cached tokens than a block was not cold."""
     reply = arm.reply
     if reply is None:
@@ -67,6 +70,10 @@ def arm_row(arm: ArmResult, scores: Scores | None, cold_block_size: int | None) 
         f1=scores.f1 if scores is not None else None,
         rouge_l=scores.rouge_l if scores is not None else None,
         exact_match=scores.exact_match if scores is not None else None,
+        answer_read=_writable(marked.read) if marked is not None and marked.read is not None else None,
+        answer_score=marked.value if marked is not None else None,
+        answer_right=marked.right if marked is not None else None,
+        answer_stale=marked.stale if marked is not None else None,
     )
 
 
@@ -135,10 +142,15 @@ def item_row(
     size = sizes.of(item, _served_tokens(cold, warm))
     cold_scores = _scores(cold, item.answers)
     warm_scores = _scores(warm, usable(item.answers) or _references_from(cold))
+    cold_mark, warm_mark = (_mark(arm, item, options.quality_threshold) for arm in (cold, warm))
     judged = warm if warm is not None else cold
     route = route_of(judged.reply.headers) if judged is not None and judged.reply is not None else Route()
     backend = warm.backend if warm is not None else None
-    quality = _passes(item, warm_scores if warm is not None else cold_scores, options.quality_threshold)
+    quality = _passes(
+        warm_mark if warm is not None else cold_mark,
+        warm_scores if warm is not None else cold_scores,
+        options.quality_threshold,
+    )
     exact = size.exact
     return RequestRow(
         item_id=item.item_id,
@@ -159,9 +171,9 @@ def item_row(
         route_worker=route.worker,
         route_similarity=route.similarity,
         quality_pass=quality,
-        cold=arm_row(cold, cold_scores, options.block_size) if cold is not None else None,
-        warm=arm_row(warm, warm_scores, None) if warm is not None else None,
-        pair=_pair(item, cold, warm, cold_scores, quality, warm_first, options.quality_threshold),
+        cold=arm_row(cold, cold_scores, options.block_size, cold_mark) if cold is not None else None,
+        warm=arm_row(warm, warm_scores, None, warm_mark) if warm is not None else None,
+        pair=_pair(cold, warm, (cold_mark, warm_mark), warm_first, options.quality_threshold),
         backend=backend,
     )
 
@@ -186,18 +198,21 @@ def _scores(arm: ArmResult | None, references: tuple[str, ...]) -> Scores | None
     return score(arm.text, references) if arm is not None and arm.is_ok else None
 
 
-def _passes(item: WorkloadItem, scores: Scores | None, threshold: float) -> bool | None:
-    if scores is None:
-        return None
-    return is_right(scores, item.answers, threshold) if usable(item.answers) else is_kept(scores, threshold)
+def _mark(arm: ArmResult | None, item: WorkloadItem, threshold: float) -> Mark | None:
+    return mark(arm.text, task_of(item.answers, item.metadata, threshold)) if arm is not None and arm.is_ok else None
+
+
+def _passes(marked: Mark | None, scores: Scores | None, threshold: float) -> bool | None:
+    """By the item's own score; without known answers by the cold answer's words."""
+    if marked is not None and marked.right is not None:
+        return marked.right
+    return None if scores is None else is_kept(scores, threshold)
 
 
 def _pair(
-    item: WorkloadItem,
     cold: ArmResult | None,
     warm: ArmResult | None,
-    cold_scores: Scores | None,
-    warm_passes: bool | None,
+    marks: tuple[Mark | None, Mark | None],
     warm_first: bool,
     threshold: float,
 ) -> PairRow | None:
@@ -207,24 +222,12 @@ def _pair(
         return PairRow(warm_first=warm_first)
     found = diverge(cold.reply.logprobs, warm.reply.logprobs)
     kl = found.kl if found is not None else ()
+    cold_right, warm_right = (marked.right if marked is not None else None for marked in marks)
     return PairRow(
         warm_first=warm_first,
         mean_kl=sum(kl) / len(kl) if kl else None,
         worst_kl=max(kl) if kl else None,
         compared_positions=len(kl) if kl else None,
         agreed_tokens=found.agreed_tokens if found is not None else None,
-        answer_flip=_flipped(item, cold, warm, cold_scores, warm_passes, threshold),
+        answer_flip=is_flipped(cold.text, warm.text, cold_right, warm_right, threshold),
     )
-
-
-def _flipped(
-    item: WorkloadItem,
-    cold: ArmResult,
-    warm: ArmResult,
-    cold_scores: Scores | None,
-    warm_passes: bool | None,
-    threshold: float,
-) -> bool:
-    known = usable(item.answers)
-    cold_right = is_right(cold_scores, item.answers, threshold) if known and cold_scores is not None else None
-    return is_flipped(cold.text, warm.text, cold_right, warm_passes if known else None, threshold)

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from sembase.errors import ContractError
 from sembench.gates.integrity import LIVE
-from sembench.live.answers import is_flipped, is_kept, score
 from sembench.live.engine import engine_label
 from sembench.metrics.rows import ArmRow, PairRow, RequestRow
 from sembench.result import RunFacts, assemble, read_result
+from sembench.scoring.words import is_flipped, is_kept, score
 from semblend.contract import Evidence
 
 # Must be equal, so that the arms differ only in the cache.

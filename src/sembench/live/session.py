@@ -47,12 +47,15 @@ class RequestBuilder:
 
     def donor(self, item: WorkloadItem, donor: DonorPrompt) -> LiveRequest:
         tenant = item.tenant_of_donor(donor)
-        return self._request(donor_id(donor), donor.text, self.options.donor_max_tokens, item, tenant, "warm")
+        tools = donor.metadata.get("tools", item.metadata.get("tools"))
+        name, max_tokens = donor_id(donor), self.options.donor_max_tokens
+        return self._request(name, donor.text, max_tokens, item, tenant, "warm", tools=tools)
 
     def earlier(self, item: WorkloadItem) -> LiveRequest:
         """A recipient of a stream whose row is already known, sent again only as earlier traffic."""
         name = f"donor.{item.item_id}"
-        return self._request(name, item.recipient_prompt, self.options.donor_max_tokens, item, item.tenant, "warm")
+        tools, max_tokens = item.metadata.get("tools"), self.options.donor_max_tokens
+        return self._request(name, item.recipient_prompt, max_tokens, item, item.tenant, "warm", tools=tools)
 
     def recipient(self, item: WorkloadItem, arm: Arm) -> LiveRequest:
         """The warm request has the item's own id; ``again`` is a second cold one."""
@@ -65,12 +68,14 @@ class RequestBuilder:
             item.tenant,
             arm,
             top_logprobs=self.options.top_logprobs,
+            tools=item.metadata.get("tools"),
         )
 
     def probe(self, item: WorkloadItem) -> LiveRequest:
         """The warm recipient again with reuse off: its cached tokens show what the exact cache holds of it."""
         name = f"probe.{item.item_id}"
-        return self._request(name, item.recipient_prompt, 1, item, item.tenant, "warm", hints=_EXACT_ONLY)
+        tools = item.metadata.get("tools")
+        return self._request(name, item.recipient_prompt, 1, item, item.tenant, "warm", hints=_EXACT_ONLY, tools=tools)
 
     def poke(self) -> LiveRequest:
         """A minimal request that makes an idle engine take a step."""
@@ -97,7 +102,9 @@ class RequestBuilder:
         *,
         top_logprobs: int | None = None,
         hints: Mapping[str, Any] | None = None,
+        tools: object = None,
     ) -> LiveRequest:
+        """``tools`` are definitions as OpenAI has them; only chat requests can carry them."""
         template = item.metadata.get("template")
         return LiveRequest(
             name,
@@ -109,6 +116,7 @@ class RequestBuilder:
             template=str(template) if template is not None else self.options.template,
             top_logprobs=top_logprobs,
             hints=hints,
+            extra={"tools": tools} if tools and self.options.endpoint == "chat" else {},
         )
 
     def _tenant(self, item: WorkloadItem, tenant: str | None, arm: Arm) -> str | None:

@@ -39,7 +39,9 @@ class PlanRow:
 class ArmRow:
     """One live request as the client saw it. ``status`` is ``ok`` or the kind of failure; times are the client's.
 
-    ``contaminated`` is set for cold arms: the server had more than one block of the prompt cached.
+    ``contaminated`` is set for cold arms: the server had more than one block of the prompt cached. ``answer_*`` are by
+    the item's own score: what it read from the text, its value, whether it is right, and whether it is the answer of an
+    earlier revision of the document.
     """
 
     request_id: str
@@ -55,6 +57,10 @@ class ArmRow:
     f1: float | None = None
     rouge_l: float | None = None
     exact_match: bool | None = None
+    answer_read: str | None = None
+    answer_score: float | None = None
+    answer_right: bool | None = None
+    answer_stale: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from sembase.http.event_stream import EventScanner
 from sembench.http.client import decode
 from sembench.http.request import PATHS, Endpoint
+from sembench.scoring import Task, mark
 
 ENDPOINTS: tuple[Endpoint, ...] = tuple(PATHS)
 TEXTS = st.text(max_size=12)
@@ -130,3 +131,21 @@ def test_an_answer_that_is_only_its_end_has_a_first_token(endpoint: Endpoint, fi
     assert stream.arrivals == []
     stream.feed(f"data: {json.dumps({'choices': [last]})}\n\n".encode(), 2.0)
     assert stream.arrivals == [2.0]
+
+
+def tool_event(index: int, **function: str) -> bytes:
+    return json.dumps({"choices": [{"delta": {"tool_calls": [{"index": index, "function": function}]}}]}).encode()
+
+
+def test_calls_sent_apart_from_the_text_are_joined_and_follow_it() -> None:
+    pieces = [
+        tool_event(0, name="book", arguments=""),
+        tool_event(0, arguments='{"n"'),
+        tool_event(0, arguments=": 2}"),
+    ]
+    one = decode("chat", [chat_event("Booking.").encode(), *pieces]).text
+    assert one == 'Booking.\n{"name": "book", "arguments": "{\\"n\\": 2}"}'
+    two = decode("chat", [*pieces, tool_event(1, name="pay", arguments="{}")]).text
+    assert [call["name"] for call in json.loads(two)] == ["book", "pay"]
+    read = mark(two, Task(score="tool_call")).read
+    assert read == '{"arguments":{"n":2},"name":"book"}\n{"arguments":{},"name":"pay"}'

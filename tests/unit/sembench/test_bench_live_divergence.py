@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sembench.http.reply import TokenLogprobs
-from sembench.live.answers import diverge, kl_over_union
+from sembench.live.divergence import diverge, kl_over_union
 
 TOKENS = "abcdefgh"
 

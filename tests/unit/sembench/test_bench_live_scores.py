@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sembench.live.answers import Scores, is_kept, is_right, option_of_answer, option_of_reference, score, words_of
+from sembench.scoring.words import Scores, is_kept, is_right, option_of_answer, option_of_reference, score, words_of
 
 WORDS = st.lists(st.sampled_from(["ferry", "port", "storm", "pier", "fog"]), min_size=1, max_size=12)
 

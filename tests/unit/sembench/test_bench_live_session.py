@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from sembase.errors import ConfigurationError
+from sembench.gates.row_laws import row_failures
 from sembench.http.reply import LiveReply
 from sembench.http.request import LiveRequest
 from sembench.live import engine as engine_module
@@ -215,6 +216,36 @@ def test_a_wrong_answer_that_becomes_another_wrong_one_is_a_flip(cold: str, warm
     row = measured(Recorder(**{"i1": {"text": warm}, "cold.i1": {"text": cold}}))
     assert row.pair is not None
     assert row.pair.answer_flip is flipped
+
+
+def test_an_items_own_score_decides() -> None:
+    metadata = {"tenant": "own", "score": "digits", "stale_answer": "11"}
+    item = replace(ITEM, answers=("12",), metadata=metadata)
+    row = measured(Recorder(**{"i1": {"text": " 11, not 12"}, "cold.i1": {"text": "12 it is"}}), item)
+    assert row.cold is not None
+    assert row.warm is not None
+    assert row.warm.token_recall == 1.0, "words alone would call it right"
+    assert (row.cold.answer_read, row.cold.answer_right, row.cold.answer_stale) == ("12", True, False)
+    assert (row.warm.answer_read, row.warm.answer_score, row.warm.answer_stale) == ("11", 0.0, True)
+    assert row.quality_pass is False
+    assert row.pair is not None
+    assert row.pair.answer_flip is True
+    assert list(row_failures(row, 16, 0.6)) == []
+    assert list(row_failures(replace(row, quality_pass=True, warm=replace(row.warm, token_recall=0.1)), 16, 0.6))
+
+
+def test_tools_are_sent_with_chat_requests_only() -> None:
+    tools = [{"type": "function", "function": {"name": "book"}}]
+    others = [{"type": "function", "function": {"name": "pay"}}]
+    donors = (ITEM.donor_prompts[0], replace(ITEM.donor_prompts[1], metadata={"tools": others}))
+    item = replace(ITEM, donor_prompts=donors, metadata={"tools": tools})
+    server = Recorder()
+    measured(server, item)
+    sent = {request.request_id: request.extra.get("tools") for request in server.asked}
+    assert sent == {"cold.i1": tools, "i1": tools, "donor.d1": tools, "donor.d2": others}
+    plain = Recorder()
+    measured(plain, item, endpoint="completions")
+    assert [request.extra for request in plain.asked] == [{}] * 4
 
 
 def test_quality_without_answers_is_measured_by_the_cold_one() -> None:
