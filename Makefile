@@ -6,7 +6,7 @@ PY := $(BIN)/python
 # Engines and rivals import faster with byte code; some shells switch it off.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup pins models models-more engines engine-vllm fmt lint words types imports docs docs-check test test-starved test-uvicorn test-load test-models test-inside test-engines test-models-more gpusim-matrix doctor-gpusim check build smoke bench-planner bench-discovery bench-offline bench-vllm bench-models kernel-table bench-fidelity bench-guard e2e-vllm bench-clients bench-simulator bench-calibration bench clean engine-nats engine-sglang bench-sglang e2e-sglang engine-dynamo rival-routers e2e-router load-router bench-router demo-router model-matrix model-matrix-sglang nightly estimate-evidence estimate-planted walk bench-agent-breaks
+.PHONY: help setup pins models models-more engines engine-vllm fmt lint words types imports docs docs-check test test-starved test-uvicorn fronts attack-gate test-load test-models test-inside test-engines test-models-more gpusim-matrix doctor-gpusim check build smoke bench-planner bench-discovery bench-offline bench-vllm bench-models kernel-table bench-fidelity bench-guard e2e-vllm bench-clients bench-simulator bench-calibration bench clean engine-nats engine-sglang bench-sglang e2e-sglang engine-dynamo rival-routers e2e-router load-router bench-router demo-router model-matrix model-matrix-sglang nightly estimate-evidence estimate-planted walk bench-agent-breaks
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -75,6 +75,12 @@ test-uvicorn: setup  ## the gateway's HTTP and streaming tests with the lowest a
 	test -d $$folder/uvicorn || $(PY) -m scripts.install --no-deps --target $$folder uvicorn==$$version || exit 1; \
 	test "$$(PYTHONPATH=$$folder $(PY) -c 'import uvicorn; print(uvicorn.__version__)')" = $$version || exit 1; \
 	PYTHONPATH=$$folder$${PYTHONPATH:+:$$PYTHONPATH} $(BIN)/pytest -n 2 -q $(ALONE) $(UVICORN_TESTS) || exit 1; done
+
+fronts: setup  ## nginx, HAProxy and Envoy in .cache/fronts, for attack-gate; one that cannot be fetched is reported and skipped
+	$(PY) -m scripts.engines.fronts
+
+attack-gate: fronts  ## attacks on the router and the proxy, direct and behind fronts, as a table (ARGS=smuggling ...)
+	$(PY) -m tests.attacks $(ARGS)
 
 test-load: setup  ## load on loopback, alone and bounded
 	$(BIN)/pytest -n 0 -m load

@@ -33,13 +33,14 @@ BUSY: Final = Fault(503, "server_error", "overloaded", "Too many requests are in
 NOT_FOUND: Final = Fault(404, "invalid_request_error", "not_found", "This path does not exist.")
 NO_METHOD: Final = Fault(405, "invalid_request_error", "method_not_allowed", "This path does not support that method.")
 BAD_REQUEST: Final = Fault(400, "invalid_request_error", "bad_request", "The request is not valid HTTP.")
+NO_UPGRADE: Final = Fault(400, "invalid_request_error", "no_upgrade", "No other protocol is offered here.")
 TWO_TENANTS: Final = Fault(400, "invalid_request_error", "ambiguous_tenant", "Send X-Tenant-ID only once.")
 BODIES_FULL: Final = Fault(
     503, "server_error", "overloaded", "The gateway has no memory for another body; retry later.", 1
 )
 INTERNAL: Final = Fault(500, "server_error", "internal_error", "Internal error in the gateway.")
-# The server must not wait for the rest of the body.
-_BODY_UNREAD: Final = (TOO_LARGE, BODY_TIMEOUT, BODIES_FULL)
+# The server must not wait for the rest of the body, or must not read on after it.
+_BODY_UNREAD: Final = (TOO_LARGE, BODY_TIMEOUT, BODIES_FULL, NO_UPGRADE)
 _OF_UPSTREAM: Final = {
     "connect": Fault(502, "server_error", "upstream_unreachable", "The model server cannot be reached.", 1),
     "no_connection": Fault(503, "server_error", "overloaded", "All connections to the model server are busy.", 1),

@@ -15,6 +15,7 @@ __all__ = ["ADMIN_KEY", "CREDENTIALS", "HOP_BY_HOP", "Headers", "find", "find_te
 HOP_BY_HOP: Final = frozenset(
     {
         b"connection",
+        b"http2-settings",
         b"keep-alive",
         b"proxy-authenticate",
         b"proxy-authorization",

@@ -2,6 +2,9 @@
 
 Each limit is a timer per connection or a number; none costs anything per chunk. The time of a request counts from its
 first byte; that of the first one from the connection; that of a pipelined one from the end of the previous reply.
+
+No protocol is upgraded to. httptools ends a request that asks for one at its head, and would read its body as the next
+request; such a head is therefore parsed again without the request for an upgrade.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
+import httptools
 import uvicorn
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
@@ -27,6 +31,7 @@ from semgate.http.faults import BAD_REQUEST, BUSY, INTERNAL, Fault, send_fault
 UVICORN_LOWEST: Final = "0.45.0"
 UVICORN_HIGHEST: Final = "0.54.0"
 _LOGGER: Final = logging.getLogger("semgate")
+_UPGRADE: Final = frozenset({b"upgrade", b"http2-settings"})
 _REASONS: Final = {400: b"Bad Request", 503: b"Service Unavailable"}
 
 
@@ -64,6 +69,7 @@ class ServerProtocol(HttpToolsProtocol):
         self._limits = limits
         self._head_bytes = 0
         self._in_head = False
+        self._asks_upgrade = False
         self._running: _Cycle | None = None
         self._allowed_s: float | None = None  # for the request being received; None: there is none
         self._request_timer: asyncio.TimerHandle | None = None
@@ -88,14 +94,32 @@ class ServerProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         if self.parser is not None and not self.transport.is_closing():
-            super().data_received(data)
+            self._unset_keepalive_if_required()
+            try:
+                self._parse(data)
+            except httptools.HttpParserError:
+                self._refuse(BAD_REQUEST)
             # Any byte ends the wait for the next request, so bytes that begin no request need a limit of their own.
             if self._allowed_s is None and (self._in_head or not self._is_replying):
                 self._allow(self._limits.head_seconds)
 
+    def _parse(self, data: bytes) -> None:
+        rest = memoryview(data)
+        while rest:
+            try:
+                self.parser.feed_data(rest)
+                return
+            except httptools.HttpParserUpgrade as stopped:
+                rest = rest[stopped.args[0] :]
+                head = _without_upgrade(self.parser.get_method(), self.url, self.scope["http_version"], self.headers)
+                self.parser = httptools.HttpRequestParser(self)
+                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's own
+                self.parser.feed_data(head)
+
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._received()
+        self._asks_upgrade = False
         self._head_bytes, self._in_head = 0, True
 
     def on_url(self, url: bytes) -> None:
@@ -117,10 +141,19 @@ class ServerProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._in_head = False
+        if self.parser.should_upgrade():
+            if self.parser.get_method() == b"CONNECT":
+                raise ValueError("a tunnel is not offered")
+            self.scope["http_version"] = self.parser.get_http_version()
+            self._asks_upgrade = True
+            return
+        _check_host(self.headers, self.parser.get_http_version())
         super().on_headers_complete()
         self._allow(self._limits.body_seconds)
 
     def on_message_complete(self) -> None:
+        if self._asks_upgrade:
+            return
         self._received()
         super().on_message_complete()
         if self.cycle is self._running:  # uvicorn stopped reading for a large body, and would miss a disconnect
@@ -175,15 +208,31 @@ class ServerProtocol(HttpToolsProtocol):
             self._stall_timer.cancel()
             self._stall_timer = None
 
-    def send_400_response(self, msg: str) -> None:
-        self._refuse(BAD_REQUEST)
-
     def _refuse(self, fault: Fault) -> None:
         """Answers without the app: the request cannot be read, or must not be."""
         body = fault.body()
         head = b"HTTP/1.1 %d %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
         self.transport.write(head % (fault.status, _REASONS[fault.status], len(body)) + body)
         self.transport.close()
+
+
+def _without_upgrade(method: bytes, url: bytes, version: str, headers: list[tuple[bytes, bytes]]) -> bytes:
+    """The head again, as it was parsed, without the request for another protocol."""
+    lines = [b"%b %b HTTP/%b" % (method, url, version.encode())]
+    for name, value in headers:
+        kept = value
+        if name == b"connection":
+            kept = b", ".join(word for each in value.split(b",") if (word := each.strip()).lower() not in _UPGRADE)
+        if name not in _UPGRADE and (kept or not value):
+            lines.append(name + b": " + kept)
+    return b"\r\n".join(lines) + b"\r\n\r\n"
+
+
+def _check_host(headers: list[tuple[bytes, bytes]], version: str) -> None:
+    """RFC 9112, 3.2: exactly one Host. Two would let a front and this server see different ones."""
+    hosts = sum(name == b"host" for name, _ in headers)
+    if hosts > 1 or (hosts == 0 and version == "1.1"):
+        raise ValueError("the request must have one host header")
 
 
 class _Cycle(NotesDeparture, RequestResponseCycle):

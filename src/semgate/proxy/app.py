@@ -16,6 +16,7 @@ from semgate.http.faults import (
     BODIES_FULL,
     BUSY,
     NO_METHOD,
+    NO_UPGRADE,
     NOT_FOUND,
     TOO_LARGE,
     TWO_TENANTS,
@@ -85,6 +86,8 @@ class ProxyApp:
                 await self._refuse(send, NO_PATH, NOT_FOUND)
         elif method not in METHODS:
             await self._refuse(send, label, NO_METHOD)
+        elif find(scope["headers"], b"upgrade") is not None:  # our server never passes it; uvicorn's would read on
+            await self._refuse(send, label, NO_UPGRADE)
         elif self._telemetry.in_flight >= self._passing.max_in_flight:
             await self._refuse(send, label, BUSY)
         else:

@@ -15,6 +15,7 @@ from semgate.http.faults import (
     BODIES_FULL,
     BODY_TIMEOUT,
     NO_METHOD,
+    NO_UPGRADE,
     NOT_FOUND,
     TOO_LARGE,
     TWO_TENANTS,
@@ -22,7 +23,7 @@ from semgate.http.faults import (
     Send,
     send_fault,
 )
-from semgate.http.headers import Headers, for_upstream
+from semgate.http.headers import Headers, find, for_upstream
 from semgate.http.held_body import BodiesFull, BodyBudget, HeldBody
 from semgate.http.request_body import BodyTooLarge, ClientGone, Receive, read_body
 from semgate.http.served_paths import METHODS, ForwardedPaths, send_own_page
@@ -80,7 +81,7 @@ class RouterApp:
         request_id = request_id_of(headers)
         held = HeldBody(self.bodies)
         try:
-            fault = self._refusal(scope["method"], scope["path"]) or await self._read(receive, headers, held)
+            fault = self._refusal(scope["method"], scope["path"], headers) or await self._read(receive, headers, held)
             if fault is not None:
                 held.drop()
                 await self._refuse(send, fault, request_id)
@@ -103,7 +104,9 @@ class RouterApp:
             return BODY_TIMEOUT
         return None
 
-    def _refusal(self, method: str, path: str) -> Fault | None:
+    def _refusal(self, method: str, path: str, headers: Headers) -> Fault | None:
+        if find(headers, b"upgrade") is not None:  # our server never passes it; uvicorn's would read on in the body
+            return NO_UPGRADE
         if self._paths.pattern_of(path) is None:
             return NOT_FOUND
         if method not in METHODS:

@@ -1,0 +1,67 @@
+"""Runs the attacks on a router and a proxy on this machine and prints what happened, as a table. Exit 1: one worked.
+
+In: nothing but loopback. Bounded and self-ending; fronts that are not installed are listed as skipped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from tests.attacks.fronts import FRONTS, FrontAbsentError, in_front_of
+from tests.attacks.targets import TARGETS
+from tests.attacks.upgrade import SAFE, VARIANTS, jdk_request, send, verdict
+
+Row = tuple[str, str, str, bool | None]  # attack, where, what happened, whether it was stopped (None: skipped)
+
+
+async def smuggling(folder: Path) -> AsyncIterator[Row]:
+    for target, opened in TARGETS.items():
+        for number, front in enumerate(FRONTS):
+            where = f"{target}, {front}"
+            place = folder / target / str(number)
+            try:
+                async with opened(place) as gate, in_front_of(front, gate.port, place / "front") as port:
+                    for variant in VARIANTS:
+                        await send(port, variant)
+                        found = verdict(variant, gate.seen())
+                        yield f"upgrade: {variant.name}", where, found, found in SAFE
+                    status = (await send(port, jdk_request())).partition(b"\r\n")[0].decode("latin-1")
+                    yield "not an attack: Java's client", where, status, " 200 " in status and len(gate.seen()) == 1
+            except FrontAbsentError as absent:
+                yield "upgrade: all variants", where, f"skipped: {absent}", None
+
+
+ATTACKS: Final[Mapping[str, Callable[[Path], AsyncIterator[Row]]]] = {"smuggling": smuggling}
+
+
+async def _run(names: list[str]) -> int:
+    failed = 0
+    with tempfile.TemporaryDirectory() as folder:
+        for name in names:
+            print(f"\n{name}\n{'attack':<40}{'where':<34}{'':<10}what happened", flush=True)
+            async for attack, where, found, stopped in ATTACKS[name](Path(folder) / name):
+                word = "skipped" if stopped is None else "ok" if stopped else "WORKED"
+                failed += stopped is False
+                print(f"{attack:<40}{where:<34}{word:<10}{found}", flush=True)
+    print(f"\n{failed} attacks worked")
+    return 1 if failed else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.attacks", description=(__doc__ or "").partition("\n\n")[0])
+    parser.add_argument("names", nargs="*", metavar="ATTACK", help=f"default: all of {', '.join(ATTACKS)}")
+    names = parser.parse_args().names
+    if unknown := sorted(set(names) - set(ATTACKS)):
+        print(f"unknown attack {unknown[0]}; known: {', '.join(ATTACKS)}", file=sys.stderr)
+        return 2
+    return asyncio.run(_run(names or list(ATTACKS)))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
