@@ -6,7 +6,7 @@ PY := $(BIN)/python
 # Engines and rivals import faster with byte code; some shells switch it off.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup pins models models-more engines engine-vllm fmt lint words types imports docs docs-check test test-starved test-uvicorn fronts attack-gate test-load test-models test-inside test-engines test-models-more gpusim-matrix doctor-gpusim check build smoke bench-planner bench-discovery bench-offline bench-vllm bench-models kernel-table bench-fidelity bench-guard e2e-vllm bench-clients bench-simulator bench-calibration bench clean engine-nats engine-sglang bench-sglang e2e-sglang engine-dynamo rival-routers e2e-router load-router bench-router demo-router model-matrix model-matrix-sglang nightly estimate-evidence estimate-planted walk bench-agent-breaks
+.PHONY: $(shell grep -hoE "^[a-z-]+:" $(firstword $(MAKEFILE_LIST)) | tr -d :)
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -150,6 +150,9 @@ bench-vllm: engine-vllm models  ## time to first token and answer quality on a r
 
 bench-agent-breaks: engine-vllm models  ## agent sessions whose prefix breaks: stock vLLM, blended, blended and repaired (ARGS="--sessions 4 --tokens 1000 4000")
 	$(PY) -m benchmarks.agent_breaks $(ARGS)
+
+bench-neighbours: engine-vllm models  ## time between tokens of requests beside a repair: off, idle, likely
+	$(PY) -m benchmarks.agent_breaks.neighbours $(ARGS)
 
 kernel-table: engine-vllm  ## the move kernel compiled for NVIDIA and AMD devices: registers, spills, width of accesses (about a minute)
 	.engines/vllm/bin/python -m benchmarks.kernels $(ARGS)

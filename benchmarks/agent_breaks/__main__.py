@@ -11,31 +11,31 @@ import argparse
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from scripts.engines.specs import vllm_missing
-from scripts.models.known import MODELS, SMOLLM2, KnownModel
+from scripts.models.known import MODELS, KnownModel
 
+from benchmarks.agent_breaks.chosen import add_session_arguments, chosen_sessions
 from benchmarks.agent_breaks.figures import Figures, verdicts
 from benchmarks.agent_breaks.page import page_html
 from benchmarks.agent_breaks.readings import ARMS, Arm, Reading, ReadingFile
-from benchmarks.agent_breaks.replay import ANSWER_TOKENS, Server, SessionCodec, TokenSession, TokenTurn, block_tokens
+from benchmarks.agent_breaks.replay import (
+    Pause,
+    Server,
+    SessionCodec,
+    TokenSession,
+    TokenTurn,
+    block_tokens,
+)
 from benchmarks.agent_breaks.tables import shown
 from benchmarks.console import RESULTS, exit_code, progress, show_verdicts, write_results
 from benchmarks.discovery.codec import TokenizerCodec
-from benchmarks.documents import DEFAULT_TEXTS
 from benchmarks.vllm.client import Position
 from benchmarks.vllm.servers import OPEN_GATES, stock, with_connector
 from sembase.errors import ConfigurationError
-from sembench.sessions import SessionTurn, sessions_of
-from sembench.workload.agent_sessions import TURNS
-from sembench.workload.build import BuildCounts, iterate_items
-from sembench.workload.sources import SourceRequest
-from sembench.workload.sources.agent_breaks import read_agent_breaks
-from sembench.workload.transforms import TransformContext
+from sembench.sessions import SessionTurn
 
-HEAD_TOKENS = 1_200  # of system prompt, memory and tools, and room for the marks around messages
 Distributions = dict[tuple[str, int], tuple[Position, ...]]
 
 
@@ -59,47 +59,22 @@ def main() -> int:
     return exit_code(_report(readings, arguments, final=True), arguments.enforce)
 
 
-def chosen_sessions(arguments: argparse.Namespace, codec: SessionCodec, positions: int) -> list[TokenSession]:
-    """Sessions within the chosen lengths, in the order of the manifest: kinds of breaks take turns.
-
-    Older steps between the task and a session's window are left out where the whole history would be too long.
-    """
-    low, high = arguments.tokens
-    high = min(high, positions - ANSWER_TOKENS)
-    request = SourceRequest((arguments.dataset,), arguments.texts, seed=arguments.seed)
-    records = read_agent_breaks(request, lambda session: session.within(high - HEAD_TOKENS, codec.size))
-    items = iterate_items(records, ("stream",), TransformContext((), seed=arguments.seed), BuildCounts())
-    found = []
-    for session in sessions_of(items):
-        encoded = codec.encode(session.around_break(arguments.turns))
-        sizes = [len(turn.prompt) for turn in encoded.turns]
-        if low <= sizes[0] and max(sizes) <= high:
-            found.append(encoded)
-    if not found:
-        raise ConfigurationError(f"no session has {low} to {high} tokens throughout; widen --tokens")
-    progress(f"{len(found)} sessions of {low} to {high} tokens, {min(len(found), arguments.sessions)} of them replayed")
-    return found[: arguments.sessions]
-
-
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.agent_breaks", description=__doc__)
-    parser.add_argument("--model", choices=list(MODELS), default=SMOLLM2.name, help="default: %(default)s")
-    parser.add_argument("--sessions", type=int, default=40, help="at most so many (default: %(default)s)")
-    parser.add_argument("--turns", type=int, default=TURNS, help="turns per session (default: %(default)s)")
-    parser.add_argument(
-        "--tokens",
-        type=int,
-        nargs=2,
-        default=(1_000, 8_192),
-        metavar=("LOW", "HIGH"),
-        help="shortest first and longest last prompt of a session (default: 1000 8192)",
-    )
+    add_session_arguments(parser, sessions=40, tokens=(1_000, 8_192))
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS), help="default: all, stock first")
     parser.add_argument("--batch", type=int, default=10, help="sessions per server start (default: %(default)s)")
     parser.add_argument(
         "--min-think-s", type=float, default=4.0, help="pauses are the recorded ones, at least so long (default: 4)"
     )
     parser.add_argument("--max-think-s", type=float, default=30.0, help="and at most so long (default: 30)")
+    parser.add_argument(
+        "--think",
+        choices=("recorded", "repaired"),
+        default="recorded",
+        help="repaired: pauses take --min-think-s, after a blended turn until it is repaired or --max-think-s "
+        "(default: recorded)",
+    )
     parser.add_argument("--gates", choices=("default", "open"), default="default", help="open: serve all that is found")
     parser.add_argument(
         "--cold",
@@ -108,9 +83,6 @@ def _parse() -> argparse.Namespace:
         help="turns read cold, for KL and "
         "tool calls: the break and the two turns after it (near), all, or none (default: near)",
     )
-    parser.add_argument("--dataset", default="agent_miniswe", help="agent trace in --texts (default: %(default)s)")
-    parser.add_argument("--texts", type=Path, default=DEFAULT_TEXTS, help="folder of the traces with text")
-    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--resume", action="store_true", help="continue an interrupted run of the same settings")
     parser.add_argument("--enforce", action="store_true", help="fail the run when a target is missed")
     parser.add_argument("--name", default="agent-breaks", help="name of the files in results/")
@@ -119,7 +91,7 @@ def _parse() -> argparse.Namespace:
 
 def _settings(arguments: argparse.Namespace) -> dict[str, Any]:
     """What a run must share with an earlier one to be continued; more sessions or arms may be added."""
-    names = ("model", "turns", "tokens", "min_think_s", "max_think_s", "gates", "cold", "dataset", "seed")
+    names = ("model", "turns", "tokens", "min_think_s", "max_think_s", "think", "gates", "cold", "dataset", "seed")
     return {name: getattr(arguments, name) for name in names}
 
 
@@ -137,9 +109,15 @@ def _measure(
     if not left:
         return
 
-    def think_s(turn: SessionTurn) -> float:
+    def pause(turn: SessionTurn) -> Pause:
         """The stock engine does nothing between requests, so its pauses would only take time."""
-        return 0.0 if arm == "stock" else min(max(turn.think_s, arguments.min_think_s), arguments.max_think_s)
+        least, most = arguments.min_think_s, arguments.max_think_s
+        if arm == "stock":
+            return Pause(0.0, 0.0)
+        if arguments.think == "repaired":
+            return Pause(least, most if arm == "idle" else least)
+        recorded = min(max(turn.think_s, least), most)
+        return Pause(recorded, recorded)
 
     with _server(arm, arguments, model) as server:
         for number, session in enumerate(left, 1):
@@ -150,7 +128,7 @@ def _measure(
                 file.add(own, distributions)
                 readings += own
                 cold |= {(name, r.turn): tuple(d) for r, d in zip(own, distributions, strict=True)}
-            own = server.replay(session, think_s, cold)
+            own = server.replay(session, pause, cold)
             file.add(own)
             readings += own
             progress(f"{arm}: {name} ({session.session.kind}), {number} of {len(left)}; {_line(own)}")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import mean, median
 from typing import Any, Final
 
-from benchmarks.agent_breaks.readings import ARMS, Arm, Reading
+from benchmarks.agent_breaks.readings import ARMS, Arm, Reading, is_repaired
 from benchmarks.targets import Verdict
 from benchmarks.vllm.estimates import Quartiles
 from sembench.workload.sources.agent_breaks import FACTS, OTHER_TENANT
@@ -145,13 +145,6 @@ class Figures:
             "hits_after_repair": {arm: self.hits_after_repair(arm) for arm in self.arms},
             "other_tenant": self.tenants(),
         }
-
-
-def is_repaired(reading: Reading) -> bool:
-    """Whether all full blocks of prompt and answer were published before the next turn; the last token has no KV."""
-    size = reading.block_tokens
-    whole = (reading.prompt_tokens + reading.answer_tokens - 1) // size * size
-    return reading.exact_tokens + reading.published_tokens >= whole
 
 
 def verdicts(figures: Figures) -> list[Verdict]:

@@ -72,6 +72,13 @@ class Reading:
         return cls(**{**record, "kl": None if kl is None else tuple(kl)})
 
 
+def is_repaired(reading: Reading) -> bool:
+    """Whether all full blocks of prompt and answer were published before the next turn; the last token has no KV."""
+    size = reading.block_tokens
+    whole = (reading.prompt_tokens + reading.answer_tokens - 1) // size * size
+    return reading.exact_tokens + reading.published_tokens >= whole
+
+
 @dataclass(slots=True)
 class ReadingFile:
     """One JSON line per completed session and arm, after a first line with the settings of the run.

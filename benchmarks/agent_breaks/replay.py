@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from benchmarks.agent_breaks.readings import Arm, Fact, Reading
+from benchmarks.agent_breaks.readings import Arm, Fact, Reading, is_repaired
 from benchmarks.discovery.codec import Codec
 from benchmarks.vllm.client import Ask, Client, Position
 from benchmarks.vllm.happenings import Happenings
@@ -24,7 +24,17 @@ TOP_LOGPROBS = 50
 _MESSAGE = "<|im_start|>"
 _COUNTERS = ("repaired_tokens", "published_tokens", "studied_tokens")
 
+_POLL_S = 1.0
+
 Cold = Mapping[tuple[str, int], Sequence[Position]]
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Between an answer and the next turn: ``least_s``, and after a blended turn until it is repaired or ``most_s``."""
+
+    least_s: float
+    most_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,26 +93,35 @@ class Server:
     sleep: Callable[[float], None] = time.sleep
     block_tokens: int = 16
 
-    def replay(self, session: TokenSession, think_s: Callable[[SessionTurn], float], cold: Cold) -> list[Reading]:
+    def replay(self, session: TokenSession, pause: Callable[[SessionTurn], Pause], cold: Cold) -> list[Reading]:
         readings = []
         before = self._counters()
         for place, turn in enumerate(session.turns):
-            reading, request_id, positions = self._ask(
-                session, turn, f"{self.arm}-{session.session.tenant}", place == 0
-            )
-            pause_s = think_s(turn.turn)
-            self.sleep(pause_s)
+            salt = f"{self.arm}-{session.session.tenant}"
+            reading, request_id, positions = self._ask(session, turn, salt, place == 0)
+            reading = self._with_result(reading, request_id)
+            reading = _compared(reading, turn, positions, cold.get((reading.session, reading.turn)))
+            reading, before = self._thought(reading, pause(turn.turn), before)
+            readings.append(reading)
+        return readings
+
+    def _thought(self, reading: Reading, pause: Pause, before: Mapping[str, int]) -> tuple[Reading, dict[str, int]]:
+        """The reading with what was computed and published in the pause after it, and the counters at its end."""
+        self.sleep(pause.least_s)
+        waited_s = pause.least_s
+        while True:
             after = self._counters()
-            reading = replace(
-                _compared(reading, turn, positions, cold.get((reading.session, reading.turn))),
-                think_s=pause_s,
+            done = replace(
+                reading,
+                think_s=waited_s,
                 repaired_tokens=after["repaired_tokens"] - before["repaired_tokens"],
                 published_tokens=after["published_tokens"] - before["published_tokens"],
                 studied_tokens=after["studied_tokens"] - before["studied_tokens"],
             )
-            before = after
-            readings.append(self._with_result(reading, request_id))
-        return readings
+            if not reading.is_blended or is_repaired(done) or waited_s >= pause.most_s:
+                return done, after
+            self.sleep(_POLL_S)
+            waited_s += _POLL_S
 
     def read_cold(
         self, session: TokenSession, turns: Sequence[TokenTurn]

@@ -6,7 +6,7 @@ import http.client
 import itertools
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -89,6 +89,14 @@ class Client:
         tokens = tuple(_token_id(token) for part in parts for token in part["tokens"])
         positions = tuple(position for part in parts for position in _positions(part) if top_logprobs)
         return Reply(request_id, tokens, first_ms, total_ms, _cached(usage), positions=positions)
+
+    def token_times(self, ask: Ask) -> Generator[float]:
+        """Stream; the moment of each chunk with a token, by ``time.perf_counter``. Closing it ends the request."""
+        _, body = self._body(ask, stream=True, logprobs=0)
+        with self._send("/v1/completions", body) as answer:
+            for line in answer:
+                if line.startswith(b"data: {") and json.loads(line[len(b"data: ") :]).get("choices"):
+                    yield time.perf_counter()
 
     def whole(self, ask: Ask, *, scored: bool = False) -> Reply:
         """One body with the connector's provenance and, when ``scored``, the distribution at every position."""

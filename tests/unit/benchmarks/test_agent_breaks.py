@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks.agent_breaks.figures import Figures, is_repaired, verdicts
+from benchmarks.agent_breaks.figures import Figures, verdicts
 from benchmarks.agent_breaks.page import page_html
-from benchmarks.agent_breaks.readings import Reading, ReadingFile
-from benchmarks.agent_breaks.replay import Server, SessionCodec, block_tokens, counters
+from benchmarks.agent_breaks.readings import Reading, ReadingFile, is_repaired
+from benchmarks.agent_breaks.replay import Pause, Server, SessionCodec, block_tokens, counters
 from benchmarks.agent_breaks.tables import WIDTH, shown
 from benchmarks.discovery.codec import WordCodec
 from benchmarks.vllm.client import Ask, Client, Position, Reply
@@ -85,7 +85,7 @@ def test_a_replay_forces_answers_pauses_and_tells_reuse_from_hits() -> None:
     encoded = SessionCodec(WordCodec()).encode(SESSION)
     client, pauses = FakeClient(), list[float]()
     server = Server("idle", client, FakeHappenings(Path("none")), pauses.append)
-    readings = server.replay(encoded, lambda turn: turn.think_s + 1, {})
+    readings = server.replay(encoded, lambda turn: Pause(turn.think_s + 1, 0.0), {})
     assert pauses == [2.0, 2.0]
     assert [ask.forced for ask in client.asks] == [each.answer for each in encoded.turns]
     assert len({ask.salt for ask in client.asks}) == 1
@@ -95,18 +95,45 @@ def test_a_replay_forces_answers_pauses_and_tells_reuse_from_hits() -> None:
     assert [each.is_first for each in readings] == [True, False]
 
 
+def test_a_pause_after_a_blended_turn_ends_when_it_is_repaired() -> None:
+    encoded = SessionCodec(WordCodec()).encode(SESSION)
+
+    class Repairing(FakeClient):
+        published = 0
+
+        def metrics(self) -> str:
+            self.published += 16
+            return f'vllm:semblend_published_tokens_total{{engine="0"}} {self.published}.0'
+
+    def replayed(most_s: float) -> tuple[list[Reading], list[float]]:
+        pauses = list[float]()
+        server = Server("idle", Repairing(), FakeHappenings(Path("none")), pauses.append, block_tokens=3)
+        return server.replay(encoded, lambda _: Pause(0.5, most_s), {}), pauses
+
+    readings, pauses = replayed(60.0)
+    assert [each.is_blended for each in readings] == [False, True]
+    assert is_repaired(readings[1])
+    assert pauses == [0.5, 0.5], "what was published at the first look suffices"
+    server = Server("idle", FakeClient(), FakeHappenings(Path("none")), pauses.append, block_tokens=3)
+    pauses.clear()
+    assert not is_repaired(server.replay(encoded, lambda _: Pause(0.5, 3.0), {})[1])
+    assert pauses == [0.5, 0.5, 1.0, 1.0, 1.0], "nothing is published, so the pause takes its longest"
+
+
 def test_cold_readings_share_no_namespace_and_a_stale_answer_shows() -> None:
     encoded = SessionCodec(WordCodec()).encode(SESSION)
     client = FakeClient()
     cold, distributions = Server("stock", client, None).read_cold(encoded, encoded.turns)
     assert len({ask.salt for ask in client.asks}) == 2
     known = {(each.session, each.turn): own for each, own in zip(cold, distributions, strict=True)}
-    same = Server("stock", FakeClient(), None, lambda _: None).replay(encoded, lambda _: 0.0, known)
+    same = Server("stock", FakeClient(), None, lambda _: None).replay(encoded, lambda _: Pause(0.0, 0.0), known)
     assert [each.same_top for each in same] == [True, True]
     assert all(each.kl is not None and max(each.kl) < 1e-9 for each in same)
     assert encoded.turns[1].fact is not None
     stale = FakeClient(top=encoded.turns[1].fact[1])
-    other = Server("off", stale, FakeHappenings(Path("none")), lambda _: None).replay(encoded, lambda _: 0.0, known)
+    other = Server("off", stale, FakeHappenings(Path("none")), lambda _: None).replay(
+        encoded, lambda _: Pause(0.0, 0.0), known
+    )
     assert (other[1].fact, other[1].same_top) == ("stale", False)
     assert Figures((*cold, *other)).facts("off") == (1, 0, 1)
 
