@@ -154,6 +154,9 @@ bench-agent-breaks: engine-vllm models  ## agent sessions whose prefix breaks: s
 bench-neighbours: engine-vllm models  ## time between tokens of requests beside a repair: off, idle, likely
 	$(PY) -m benchmarks.agent_breaks.neighbours $(ARGS)
 
+bench-long: engine-vllm models  ## a broken prefix before 8K to 64K tokens: how look-up, load and gaps grow (random weights, times only)
+	$(PY) -m benchmarks.vllm.long_prompts $(ARGS)
+
 kernel-table: engine-vllm  ## the move kernel compiled for NVIDIA and AMD devices: registers, spills, width of accesses (about a minute)
 	.engines/vllm/bin/python -m benchmarks.kernels $(ARGS)
 
