@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from scripts.engines.chat import Answer, ask
 from scripts.engines.server import launch
-from scripts.engines.specs import SERVED_NAME, EngineOptions, semblend_flags, vllm_missing, vllm_spec
+from scripts.engines.specs import SERVED_NAME, EngineOptions, native_dtype, semblend_flags, vllm_missing, vllm_spec
 
 PLACES = ("the harbour", "the mill", "the glass works", "the locks", "the garden", "the clock tower")
 
@@ -35,7 +35,7 @@ def main() -> None:
         return
     print("starting vLLM on the CPU ...", flush=True)
     flags = ("--enable-prompt-tokens-details", *semblend_flags())
-    with launch(vllm_spec(EngineOptions(extra=flags))) as server:
+    with launch(vllm_spec(EngineOptions(extra=flags, dtype=native_dtype()))) as server:
         print(f"{server.base_url} is healthy after {server.startup_s:.0f} s", flush=True)
         ask(server.base_url, "Say hello.", model=SERVED_NAME, max_tokens=4)  # the first request of all pays for warm-up
         other = f"You are given a traveller's diary. Be brief.\n\n{DIARY}"

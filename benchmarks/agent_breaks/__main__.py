@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
-from scripts.engines.specs import vllm_missing
+from scripts.engines.specs import native_dtype, vllm_missing
 from scripts.models.known import MODELS, KnownModel
 
 from benchmarks.agent_breaks.chosen import add_session_arguments, chosen_sessions
@@ -92,7 +92,7 @@ def _parse() -> argparse.Namespace:
 def _settings(arguments: argparse.Namespace) -> dict[str, Any]:
     """What a run must share with an earlier one to be continued; more sessions or arms may be added."""
     names = ("model", "turns", "tokens", "min_think_s", "max_think_s", "think", "gates", "cold", "dataset", "seed")
-    return {name: getattr(arguments, name) for name in names}
+    return {name: getattr(arguments, name) for name in names} | {"dtype": native_dtype()}
 
 
 def _measure(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scripts.engines.server import EngineServer, launch
-from scripts.engines.specs import EngineOptions, semblend_flags, vllm_spec
+from scripts.engines.specs import EngineOptions, native_dtype, semblend_flags, vllm_spec
 
 from benchmarks.documents import ROOT
 
@@ -51,6 +51,8 @@ ARMS: Mapping[str, Arm] = {
 def serving(arm: Arm, events: Path) -> Iterator[EngineServer]:
     events.unlink(missing_ok=True)
     flags = ("--enable-prompt-tokens-details", "--max-logprobs", str(TOP_LOGPROBS), *arm.flags(events))
-    options = EngineOptions(cores="0-1", dev_mode=True, extra=flags, environment={"PYTHONPATH": str(ROOT)})
+    options = EngineOptions(
+        cores="0-1", dev_mode=True, extra=flags, environment={"PYTHONPATH": str(ROOT)}, dtype=native_dtype()
+    )
     with launch(vllm_spec(options)) as server:
         yield server

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from scripts.engines.specs import native_dtype
 from scripts.models.known import KnownModel
 
 from benchmarks.console import RESULTS, progress, write_results
@@ -44,7 +45,13 @@ class Run:
     @property
     def fingerprint(self) -> dict[str, Any]:
         chosen = {name: getattr(self.arguments, name) for name in ("seed", "quality", "stock")}
-        return {"model": self.model.name, "options": self.options, "texts": self.texts, **chosen}
+        return {
+            "model": self.model.name,
+            "dtype": native_dtype(),
+            "options": self.options,
+            "texts": self.texts,
+            **chosen,
+        }
 
     def write(self, record: dict[str, Any]) -> Path:
         return write_results(self.name, {"run": self.fingerprint, **record})

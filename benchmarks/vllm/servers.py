@@ -12,7 +12,7 @@ from typing import Any
 
 from scripts.engines import specs
 from scripts.engines.server import EngineServer, launch
-from scripts.engines.specs import EngineOptions, vllm_spec
+from scripts.engines.specs import EngineOptions, native_dtype, vllm_spec
 from scripts.models.known import SMOLLM2, KnownModel
 
 from benchmarks.console import RESULTS, progress
@@ -21,6 +21,7 @@ from benchmarks.vllm.client import TOP_LOGPROBS, Ask, Client
 from benchmarks.vllm.happenings import Happenings
 
 CORES = "0-1"
+_KV_CACHE_GIB = 4
 OPEN_GATES = {"max_context_share": 1.0}
 _FLAGS = (
     "--enable-prompt-tokens-details",
@@ -73,12 +74,14 @@ def _started(model: KnownModel, extra: tuple[str, ...]) -> Iterator[EngineServer
         cores=CORES,
         dev_mode=True,
         extra=(*_FLAGS, "--max-model-len", str(model.positions), *extra),
+        dtype=native_dtype(),
+        kv_cache_gib=_KV_CACHE_GIB,
         environment={"PYTHONPATH": str(ROOT)},
         startup_timeout_s=900.0,
     )
     with launch(vllm_spec(options)) as server:
         kind = "with the connector" if extra else "(stock)"
-        progress(f"{model.title}: server {kind} ready after {server.startup_s:.0f} s")
+        progress(f"{model.title}: server {kind} in {native_dtype()} ready after {server.startup_s:.0f} s")
         yield server
 
 

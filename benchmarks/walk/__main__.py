@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from scripts.engines.server import EngineServer, EngineStartError, launch
-from scripts.engines.specs import SERVED_NAME, EngineOptions, semblend_flags, vllm_missing, vllm_spec
+from scripts.engines.specs import SERVED_NAME, EngineOptions, native_dtype, semblend_flags, vllm_missing, vllm_spec
 
 from benchmarks.console import RESULTS, environment, progress, show_table
 from benchmarks.corpus import TOKENIZER
@@ -170,7 +170,12 @@ def _serving(flags: tuple[str, ...]) -> Iterator[EngineServer]:
     common = ("--enable-prompt-tokens-details", "--max-logprobs", str(TOP_LOGPROBS))
     extra = (*common, "--max-num-batched-tokens", str(PASS_TOKENS), *flags)
     options = EngineOptions(
-        cores=CORES, dev_mode=True, extra=extra, environment={"PYTHONPATH": str(ROOT)}, startup_timeout_s=900.0
+        cores=CORES,
+        dev_mode=True,
+        extra=extra,
+        environment={"PYTHONPATH": str(ROOT)},
+        startup_timeout_s=900.0,
+        dtype=native_dtype(),
     )
     progress(f"starting vLLM {'with the connector' if flags else 'without connector'}")
     with launch(vllm_spec(options)) as server:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from scripts.engines import sglang, vllm
 from scripts.engines.ports import free_port
@@ -24,7 +25,7 @@ semblend_flags = flags.serve_flags
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
     """What callers choose. ``cores`` (``"0"``, ``"0-1"``) binds the compute threads, for engines side by side;
-    ``threads`` is their number when they are to be bound to none."""
+    ``threads`` is their number when they are to be bound to none. ``dtype`` is vLLM's; "auto" is the checkpoint's."""
 
     model: KnownModel = SMOLLM2
     port: int | None = None
@@ -35,6 +36,16 @@ class EngineOptions:
     cores: str | None = None
     threads: int | None = None
     startup_timeout_s: float = 300.0
+    dtype: str = "auto"
+
+
+def native_dtype(processor: str | None = None) -> str:
+    """What this machine computes in without emulation; emulated bfloat16 takes about three times as long as float32.
+
+    ``processor``: the text of ``/proc/cpuinfo``.
+    """
+    known = Path("/proc/cpuinfo").read_text() if processor is None else processor
+    return "bfloat16" if {"avx512_bf16", "amx_bf16", "bf16"} & set(known.split()) else "float32"
 
 
 def vllm_spec(options: EngineOptions | None = None) -> ServerSpec:
@@ -58,7 +69,7 @@ def vllm_spec(options: EngineOptions | None = None) -> ServerSpec:
     command = (
         *(str(python_of(vllm.RECIPE)), "-P", "-m", "vllm.entrypoints.openai.api_server"),
         *("--model", str(chosen.model.folder), "--served-model-name", chosen.model.name, "--enforce-eager"),
-        *("--host", "127.0.0.1", "--port", PORT),
+        *("--host", "127.0.0.1", "--port", PORT, "--dtype", chosen.dtype),
         *chosen.extra,
     )
     return ServerSpec(

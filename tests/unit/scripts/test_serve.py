@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from scripts.engines import serve
 from scripts.engines.server import ServerSpec
-from scripts.engines.specs import EngineOptions, count_cores, vllm_spec
+from scripts.engines.specs import EngineOptions, count_cores, native_dtype, vllm_spec
 
 
 def test_options_after_two_dashes_reach_the_engine_untouched() -> None:
@@ -88,3 +88,11 @@ def test_a_failed_start_shows_the_log(
 ) -> None:
     assert serve.serve(fake_engine("dies")) == 1
     assert "out of memory, said the engine" in capsys.readouterr().err
+
+
+def test_benchmarks_serve_in_what_the_processor_computes_without_emulation() -> None:
+    assert native_dtype("flags : fpu avx512f avx512_bf16 amx_tile") == "bfloat16"
+    assert native_dtype("flags : fpu avx2 avx512f avx512vl") == "float32"
+    assert native_dtype("Features : fp asimd bf16 i8mm") == "bfloat16"
+    command = vllm_spec(EngineOptions(dtype="float32")).command
+    assert command[command.index("--dtype") + 1] == "float32"
