@@ -31,10 +31,10 @@ Cold = Mapping[tuple[str, int], Sequence[Position]]
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Between an answer and the next turn: ``least_s``, and after a blended turn until it is repaired or ``most_s``."""
+    """Between an answer and the next turn: ``min_s``, and after a blended turn until it is repaired or ``max_s``."""
 
-    least_s: float
-    most_s: float
+    min_s: float
+    max_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +107,8 @@ class Server:
 
     def _thought(self, reading: Reading, pause: Pause, before: Mapping[str, int]) -> tuple[Reading, dict[str, int]]:
         """The reading with what was computed and published in the pause after it, and the counters at its end."""
-        self.sleep(pause.least_s)
-        waited_s = pause.least_s
+        self.sleep(pause.min_s)
+        waited_s = pause.min_s
         while True:
             after = self._counters()
             done = replace(
@@ -118,7 +118,7 @@ class Server:
                 published_tokens=after["published_tokens"] - before["published_tokens"],
                 studied_tokens=after["studied_tokens"] - before["studied_tokens"],
             )
-            if not reading.is_blended or is_repaired(done) or waited_s >= pause.most_s:
+            if not reading.is_blended or is_repaired(done) or waited_s >= pause.max_s:
                 return done, after
             self.sleep(_POLL_S)
             waited_s += _POLL_S

@@ -105,10 +105,10 @@ def test_a_pause_after_a_blended_turn_ends_when_it_is_repaired() -> None:
             self.published += 16
             return f'vllm:semblend_published_tokens_total{{engine="0"}} {self.published}.0'
 
-    def replayed(most_s: float) -> tuple[list[Reading], list[float]]:
+    def replayed(max_s: float) -> tuple[list[Reading], list[float]]:
         pauses = list[float]()
         server = Server("idle", Repairing(), FakeHappenings(Path("none")), pauses.append, block_tokens=3)
-        return server.replay(encoded, lambda _: Pause(0.5, most_s), {}), pauses
+        return server.replay(encoded, lambda _: Pause(0.5, max_s), {}), pauses
 
     readings, pauses = replayed(60.0)
     assert [each.is_blended for each in readings] == [False, True]
