@@ -20,7 +20,7 @@ import numpy as np
 
 from benchmarks.planner.tokens import ZipfSource
 from semblend.contract import Namespace
-from semblend.integration.vllm import scheduler_half
+from semblend.integration.vllm import open_claims, scheduler_half
 from semblend.integration.vllm.look_up import Capabilities
 from semblend.integration.vllm.look_up_thread import MAX_INLINE_TOKENS
 from semblend.integration.vllm.options import parse_options
@@ -87,7 +87,7 @@ def _measure(planner: Planner, source: ZipfSource, donors: int, tokens: int, n: 
     half = SchedulerHalf(parse_options(_OPEN), planner, None, _namespace(), can, lambda _: None)
     calls = Calls()
     with (
-        mock.patch.object(scheduler_half, "MAX_INLINE_TOKENS", inline_tokens),
+        mock.patch.object(open_claims, "MAX_INLINE_TOKENS", inline_tokens),
         mock.patch.object(scheduler_half, "request_namespace", return_value=_namespace()),
     ):
         for number in range(n):
@@ -104,7 +104,7 @@ def _measure(planner: Planner, source: ZipfSource, donors: int, tokens: int, n: 
                     pending.ready.wait()  # an engine would carry out a step
             calls.claims += bool(claimed)
             half.finished(request, [])
-            half._budget.end_pass()
+            half._claims.end_pass()
     half.close()
     return calls
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import sys
 import time
 from collections.abc import Callable
@@ -14,104 +15,67 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
 from tests.engines.gpusim.configuration import Backend
+
+from semblend.doctor.gpu.driven_engine import (
+    COLD,
+    OPEN_GATES,
+    REUSE,
+    DrivenEngine,
+    distance,
+    random_tokens,
+    tiny_arguments,
+)
+from semblend.doctor.gpu.tiny_model import Piece, TinyModel
+from semblend.integration.vllm.flags import transfer_config
 
 SEQUENCES: Final = 3  # fewer than the rows of some sparse forwards: they are split
 ANSWER_TOKENS: Final = 6
+CROWD_TOKENS: Final = 12
 FAULTS: Final = {
     "donor gone": "store_missing",
     "failed verification": "rope:1",
     "store error": "store_truncated",
     "one rank of two": "store_missing@1",
 }
-Answer = tuple[dict[str, Any], list[float], list[int]]
 
 
 class Driver:
     """One engine in this process, two ranks in processes of their own, and the same model in torch."""
 
     def __init__(self, folder: Path, simulation: dict[str, Any]) -> None:
-        import torch
-        from tests.engines.vllm_inside.tiny import CONFIG, VOCABULARY, transfer_config
-        from transformers import LlamaConfig, LlamaForCausalLM
-
-        from vllm import LLM, SamplingParams  # type: ignore[attr-defined]
-
-        self._params: Any = SamplingParams
-        self._vocabulary = VOCABULARY
         self._fault_file = Path(os.environ["FAULT_FILE"])
         self._ranks = int(simulation["ranks"])
         # Interpreted attention takes a second per few hundred tokens.
         small = simulation["backend"] == Backend.TRITON.value
-        self._source = np.random.default_rng(0)
+        self._draws = random.Random(0)
         self.head, self.document, self.tail = (self.text(n) for n in ((20, 100, 8) if small else (40, 300, 20)))
-        torch.manual_seed(0)
-        settings = {
-            key: value for key, value in CONFIG.items() if key not in ("architectures", "model_type", "torch_dtype")
-        }
-        llama: Any = LlamaForCausalLM
-        config: Any = LlamaConfig
-        self.model = llama(config(**settings)).eval()
-        self.model.save_pretrained(folder)
-        options = {
-            "boundary_recompute_tokens": 0,
-            "recompute_fraction": 0.0,
-            "min_capture_tokens": 64,
-            "max_context_share": 1.0,
-            "refresh_on_repeat": False,
-            "prefill_passages": False,
-        }
-        transfer = {
-            **transfer_config(options),
-            "kv_connector": "FaultyConnector",
-            "kv_connector_module_path": "tests.engines.vllm.connector.faulty_connector",
-        }
-        self.engine: Any = LLM(
-            model=str(folder),
-            skip_tokenizer_init=True,
-            enforce_eager=not simulation["is_compiled"],
-            dtype="float32",
-            block_size=simulation["block_tokens"],
-            max_model_len=1024,
-            max_num_batched_tokens=256,
-            max_num_seqs=SEQUENCES,
-            tensor_parallel_size=self._ranks,
-            async_scheduling=simulation["is_async"],
-            max_logprobs=VOCABULARY,
-            num_gpu_blocks_override=12800 // simulation["block_tokens"],
-            worker_cls="semblend.integration.vllm.worker.SemBlendWorker",
-            kv_transfer_config=transfer,
+        self.model = TinyModel()
+        options = {**OPEN_GATES, "min_capture_tokens": 64}
+        connector = "tests.engines.vllm.connector.faulty_connector:FaultyConnector"
+        self.engine = DrivenEngine(
+            tiny_arguments(
+                self.model.save(folder),
+                options,
+                enforce_eager=not simulation["is_compiled"],
+                block_size=simulation["block_tokens"],
+                max_num_batched_tokens=256,
+                max_num_seqs=SEQUENCES,
+                tensor_parallel_size=self._ranks,
+                async_scheduling=simulation["is_async"],
+                num_gpu_blocks_override=12800 // simulation["block_tokens"],
+                kv_transfer_config=transfer_config(options, connector=connector),
+            )
         )
-        self.core: Any = self.engine.llm_engine.engine_core.engine_core
 
     def text(self, tokens: int) -> list[int]:
-        return [int(token) for token in self._source.integers(3, self._vocabulary, tokens)]
-
-    def serve(self, prompt: list[int], tokens: int = 1, *, reuse: bool = True) -> Answer:
-        """Provenance, log-probabilities of the first token and the answer, from an empty exact cache."""
-        self.engine.reset_prefix_cache()
-        params = self._params(
-            max_tokens=tokens,
-            temperature=0,
-            logprobs=self._vocabulary,
-            detokenize=False,
-            ignore_eos=True,
-            extra_args={"kv_transfer_params": {"semblend": {"reuse": reuse}}},
-        )
-        answer = self.engine.generate([{"prompt_token_ids": prompt}], params, use_tqdm=False)[0]
-        first = answer.outputs[0].logprobs[0]
-        logprobs = [float(first[token].logprob) for token in range(self._vocabulary)]
-        return answer.kv_transfer_params["semblend"], logprobs, list(answer.outputs[0].token_ids)
-
-    def cold(self, prompt: list[int], tokens: int = 1) -> Answer:
-        return self.serve(prompt, tokens, reuse=False)
+        return random_tokens(self._draws, tokens)
 
     def store_document(self) -> None:
-        """Forget all donors, then serve the document and one request more, with whose step its capture is reported."""
-        self.engine.reset_prefix_cache(reset_connector=True)
-        for prompt in (self.text(8), self.document, self.text(8)):
-            self.serve(prompt)
+        """Forget all donors, then serve the document until it is one."""
+        self.engine.forget(donors=True)
+        self.engine.ask(self.text(8), COLD)  # the workers drop their donors with its step
+        self.engine.capture(self.document)
 
     def inject(self, fault: str) -> None:
         self._fault_file.write_text(fault, encoding="utf-8")
@@ -120,70 +84,58 @@ class Driver:
 
     def blend(self) -> dict[str, Any]:
         """A moved document behind another head, against the same blend made by hand."""
-        from tests.engines.vllm_inside.blend_tiny import by_hand
-
         self.store_document()
         same = self.document + self.tail
         moved = self.head + self.document + self.tail
-        same_info, same_logprobs, _ = self.serve(same)
-        info, logprobs, _ = self.serve(moved)
+        same_info, same_logprobs, _ = self.engine.first_logprobs(same)
+        info, logprobs, _ = self.engine.first_logprobs(moved)
+        by_hand = self.model.blend([Piece(self.head), Piece(self.document, self.document), Piece(self.tail)])
         return {
             "reused": [same_info["reused_tokens"], info["reused_tokens"]],
             "computed": info["computed_tokens"],
             "outcome": info["outcome"],
-            "same_context_error": error(same_logprobs, self.cold(same)[1]),
-            "blend_error": error(logprobs, by_hand(self.model, self.head, self.document, self.tail)),
-            "blend_against_cold": error(logprobs, self.cold(moved)[1]),
+            "same_context_error": distance(same_logprobs, self.engine.first_logprobs(same, COLD)[1]),
+            "blend_error": distance(logprobs, by_hand),
+            "blend_against_cold": distance(logprobs, self.engine.first_logprobs(moved, COLD)[1]),
         }
 
     def everything(self) -> dict[str, Any]:
         """Gaps and runs computed as separate sequences of one pass, or of several: this is the cold prompt."""
         self.store_document()
-        half = self.core.scheduler.connector._half
-        options = half._options
+        loads = self.engine.scheduler_half._loads
+        options = loads._options
         parts = [self.document] if len(self.document) < 200 else [self.document[:130], self.document[150:]]
         prompt = [token for part in parts for token in (*self.text(30), *part)] + self.tail
-        half._options = replace(options, recompute_all=True)
-        info, logprobs, tokens = self.serve(prompt, ANSWER_TOKENS)
-        half._options = options
-        _, cold_logprobs, cold_tokens = self.cold(prompt, ANSWER_TOKENS)
+        loads._options = replace(options, recompute_all=True)
+        info, logprobs, tokens = self.engine.first_logprobs(prompt, answer=ANSWER_TOKENS)
+        loads._options = options
+        _, cold_logprobs, cold_tokens = self.engine.first_logprobs(prompt, COLD, answer=ANSWER_TOKENS)
         return {
             "outcome": info["outcome"],
             "computed": info["computed_tokens"],
             "claimed": len(prompt) - len(self.tail),
-            "error": error(logprobs, cold_logprobs),
+            "error": distance(logprobs, cold_logprobs),
             "same_tokens": tokens == cold_tokens,
         }
 
     def crowd(self) -> dict[str, Any]:
         """Requests that decode while a blended one is loaded and computed answer as they do alone."""
         self.store_document()
-        prompts = {"one": self.text(30), "two": self.text(50)}
-        prompts["blended"] = self.head + self.document + self.tail
-        alone = {name: self.serve(prompt, 12)[2] for name, prompt in prompts.items()}
-        self.engine.reset_prefix_cache()
-        params = self._params(max_tokens=12, temperature=0, detokenize=False, ignore_eos=True)
-        engine, together, infos, steps = self.engine.llm_engine, {}, {}, 0
-        names = {engine.add_request(name, {"prompt_token_ids": prompts[name]}, params): name for name in ("one", "two")}
-        while engine.has_unfinished_requests():
-            for output in engine.step():
-                if output.finished:
-                    name = names.get(output.request_id, output.request_id)
-                    together[name] = list(output.outputs[0].token_ids)
-                    infos[name] = output.kv_transfer_params["semblend"]["outcome"]
-            steps += 1
-            if steps == 4:
-                names[engine.add_request("blended", {"prompt_token_ids": prompts["blended"]}, params)] = "blended"
+        neighbours = [self.text(30), self.text(50)]
+        moved = self.head + self.document + self.tail
+        alone = [self.engine.first_logprobs(prompt, answer=CROWD_TOKENS)[2] for prompt in (*neighbours, moved)]
+        together = self.engine.together(neighbours, moved, REUSE, answer=CROWD_TOKENS)
+        answers = [list(completion.token_ids) for completion in (*together.completions, together.late)]
         return {
-            "unchanged": together == alone,
-            "blended": infos.get("blended"),
-            "joined_in_flight": steps < 24,
+            "unchanged": answers == alone,
+            "blended": together.provenance["outcome"],
+            "joined_in_flight": together.steps < 2 * CROWD_TOKENS,
         }
 
     def faults(self) -> dict[str, Any]:
         """Each fault, for an answer of one token and of several: the cold answer, and no reuse in the provenance."""
         prompt = self.head + self.document + self.tail
-        cold_logprobs, cold_tokens = self.cold(prompt, ANSWER_TOKENS)[1:]
+        _, cold_logprobs, cold_tokens = self.engine.first_logprobs(prompt, COLD, answer=ANSWER_TOKENS)
         found = {}
         for name, fault in FAULTS.items():
             if (self._ranks == 2) != ("@" in fault):
@@ -191,11 +143,11 @@ class Driver:
             for count in (1, ANSWER_TOKENS):
                 self.store_document()
                 self.inject(fault)
-                info, logprobs, tokens = self.serve(prompt, count)
+                info, logprobs, tokens = self.engine.first_logprobs(prompt, answer=count)
                 self.inject("")
                 found[f"{name}, {count}"] = {
                     **{key: info[key] for key in ("outcome", "reason", "detail", "reused_tokens", "computed_tokens")},
-                    "error": error(logprobs, cold_logprobs),
+                    "error": distance(logprobs, cold_logprobs),
                     "same_tokens": tokens == cold_tokens[:count],
                 }
         return found
@@ -206,14 +158,10 @@ class Driver:
         forward = sparse_forward_here()
         forward._groups = forward._runner.attn_groups[0]
         try:
-            self.serve(self.head + self.document + self.tail)
+            self.engine.first_logprobs(self.head + self.document + self.tail)
         except RuntimeError as broken:
             return {"kind": type(broken).__name__, "message": str(broken)}
         return {"kind": "", "message": "the engine did not notice"}
-
-
-def error(one: list[float], other: list[float]) -> float:
-    return float(np.abs(np.subtract(one, other)).max())
 
 
 def main(folder: str, simulation: str, *names: str) -> None:
@@ -234,14 +182,14 @@ def main(folder: str, simulation: str, *names: str) -> None:
 
 def describe(driver: Driver) -> dict[str, Any]:
     """What really ran, so that no test passes on another configuration than it names."""
-    config = driver.core.vllm_config
+    config = driver.engine.core.vllm_config
     found = {
-        "scheduler": type(driver.core.scheduler).__name__,
+        "scheduler": type(driver.engine.core.scheduler).__name__,
         "is_v2": bool(config.use_v2_model_runner),
         "block_tokens": config.cache_config.block_size,
         "layout": str(config.cache_config.get_resolved_kv_cache_layout()),
     }
-    worker = getattr(driver.core.model_executor, "driver_worker", None)
+    worker = getattr(driver.engine.core.model_executor, "driver_worker", None)
     runner = getattr(getattr(worker, "worker", None), "model_runner", None)
     if runner is not None:
         found["uses_graph"] = sparse_forward_here().uses_graph

@@ -17,10 +17,10 @@ import numpy as np
 import torch
 from tests.engines.model_matrix.variants import MAX_MODEL_LEN, VOCABULARY, Variant
 from tests.engines.model_matrix.weights import fill_randomly
-from tests.engines.vllm_inside.tiny import transfer_config
 
 from semblend.contract import TokenRange
 from semblend.integration.core.rotation_proof import Proof, SelfTestError, prove_rotations
+from semblend.integration.vllm.flags import transfer_config
 from semblend.kv.rope import Rotation
 
 HEAD, DOCUMENT, TAIL = 40, 160, 20

@@ -70,14 +70,14 @@ def check_requests(world: World) -> None:
 def check_donors(world: World) -> None:
     """Planner, books and stores agree, and every donor is exact."""
     half, planner = world.half, world.scheduler.connector._planner
-    book, captures = half.donors._book, half.donors._captures
+    book, captures = half.donors.held.book, half.donors._captures
     stored = list(book._stored)
     alone = half._cached.alone()
     assert len(planner) == len(stored) + len(alone), f"planner {len(planner)}, book {stored}, cache {alone}"
     assert not half._cached._pinned, "no pin outlives a scheduling pass"
     assert half._cached._only_tokens == sum(donor.tokens for donor in half._cached._only.values())
     assert set(half._cached._hashes) <= {*book.ids(), *alone}
-    allowed = {*book.ids(), *captures._dropped}
+    allowed = {*book.ids(), *half.donors.held._dropped, *captures._dropped}
     assert book.bytes_held == sum(d.kv_bytes for d in [*book._stored.values(), *book._reserved.values()])
     assert book.bytes_held <= book._budget
     for donor_id in stored:
@@ -114,8 +114,8 @@ def check_rest(world: World) -> None:
     """After the last request nothing is left but donors."""
     half = world.half
     assert not half._records
-    assert not half._claimed
-    assert not half._loads
+    assert not len(half._claims)
+    assert not len(half._loads)
     assert len(half._private) == 0
     assert not half._private._public
     assert not half._private._requests
@@ -125,13 +125,13 @@ def check_rest(world: World) -> None:
     assert not half.donors._ranks_stored
     assert not half.donors._captures._jobs
     assert not half.donors._captures._waiting
-    assert not len(half.donors._passages)
+    assert not len(half.donors.prefills._queue)
     assert not half.donors._unheld
-    assert not half.donors._copying
-    assert not half.donors._book._reserved
+    assert not half.donors.prefills._copying
+    assert not half.donors.held.book._reserved
     assert not world.scheduler.requests
     pool = world.scheduler.kv_cache_manager.block_pool
     assert pool.get_num_free_blocks() == pool.num_gpu_blocks - 1, "every block came back"
     for rank in world.ranks:
-        assert set(rank.store._entries) == set(half.donors._book._stored)
+        assert set(rank.store._entries) == set(half.donors.held.book._stored)
         assert all(entry.written is None for entry in rank.store._entries.values())

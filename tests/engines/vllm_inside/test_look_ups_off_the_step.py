@@ -11,7 +11,7 @@ from tests.engines.vllm_inside.checks import check_rest
 from tests.engines.vllm_inside.test_world import text
 from tests.engines.vllm_inside.world import World, make_world
 
-from semblend.integration.vllm import scheduler_half
+from semblend.integration.vllm import open_claims
 
 pytestmark = pytest.mark.engine
 LONG_S = 120.0  # only to fail instead of hanging
@@ -24,8 +24,8 @@ class Gate:
 
     def __init__(self, world: World) -> None:
         self.open = threading.Event()
-        self._answer = world.half._thread._answer
-        world.half._thread._answer = self
+        self._answer = world.half._claims._thread._answer
+        world.half._claims._thread._answer = self
 
     def __call__(self, record: Any, boundary: int) -> Any:
         assert self.open.wait(LONG_S)
@@ -36,7 +36,7 @@ class Gate:
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     made = make_world(tmp_path, blocks=80)
     made.serve("a", DOCUMENT)
-    monkeypatch.setattr(scheduler_half, "MAX_INLINE_TOKENS", 200)
+    monkeypatch.setattr(open_claims, "MAX_INLINE_TOKENS", 200)
     yield made
     made.scheduler.connector.shutdown()
     made.pool.shutdown()

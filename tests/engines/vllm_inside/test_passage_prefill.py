@@ -133,7 +133,7 @@ def test_no_donor_is_evicted_for_a_prefill_that_does_not_run(tmp_path: Path) -> 
     world.add("b", text(9, 40) + KNOWN + NOVEL, 1)
     for _ in range(40):
         world.step()
-    assert world.half.donors.is_lending
+    assert world.half.donors.prefills.is_lending
     assert len(world.half.donors) == 2, "the engine is busy: nothing was prefilled, nothing may be evicted for it"
     world.drain()
     check_rest(world)
@@ -158,9 +158,9 @@ def test_a_request_that_lacks_blocks_gets_those_that_are_lent(tmp_path: Path) ->
     world.add("b", text(9, 40) + KNOWN + NOVEL, 1)
     for _ in range(5):
         world.step()
-    assert world.half.donors.is_lending
+    assert world.half.donors.prefills.is_lending
     assert world.scheduler.connector.has_pending_block_frees(), "they come with the next step"
-    assert not world.half.donors.is_lending
+    assert not world.half.donors.prefills.is_lending
     for _ in range(3):
         world.step()
     assert "b" not in world.scheduler.requests
@@ -173,7 +173,7 @@ def test_nothing_is_prefilled_while_a_live_request_is_stalled(tmp_path: Path) ->
     world = blended(tmp_path)
     world.add("long", text(5, 100), 20)
     world.add("b", text(9, 40) + KNOWN + NOVEL, 1)
-    while "b" in world.scheduler.requests and not world.half.donors.is_lending:
+    while "b" in world.scheduler.requests and not world.half.donors.prefills.is_lending:
         world.step()
     world.scheduler.set_pause_state(PauseState.PAUSED_ALL)
     world.step()  # without tokens, although a request is alive

@@ -9,7 +9,7 @@ import pytest
 from tests.engines.vllm_inside.checks import PublicBlocks, check_exact_cache, check_requests
 from tests.engines.vllm_inside.world import make_world
 
-from semblend.integration.vllm import scheduler_half
+from semblend.integration.vllm import loads
 
 pytestmark = pytest.mark.engine
 
@@ -169,7 +169,7 @@ def test_a_fault_at_the_end_of_a_request_releases_its_blocks_once(
         raise RuntimeError("injected")
 
     if broken == "provenance":
-        monkeypatch.setattr(scheduler_half, "provenance", fail)
+        monkeypatch.setattr(loads, "provenance", fail)
     else:
         monkeypatch.setattr(target, "_emit", fail)
     world.add("a", text(1, 300), 1)

@@ -14,6 +14,9 @@ from tests.engines.vllm_inside.engine import (
     KVEventsConfig,
 )
 
+from semblend.integration.vllm.flags import transfer_config
+from semblend.integration.vllm.support import WORKER_CLASS
+
 LAYERS, HEADS, KV_HEADS, HEAD_DIM, VOCABULARY = 2, 4, 2, 32, 512
 BLOCK = 32
 
@@ -39,16 +42,6 @@ CONFIG = {
 }
 
 
-def transfer_config(options: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "kv_connector": "SemBlendConnectorV1",
-        "kv_connector_module_path": "semblend.integration.vllm.connector_v1",
-        "kv_role": "kv_both",
-        "kv_load_failure_policy": "recompute",
-        "kv_connector_extra_config": options,
-    }
-
-
 def write_config(directory: Path) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "config.json").write_text(json.dumps(CONFIG))
@@ -68,7 +61,7 @@ def engine_config(
         max_model_len=length,
         max_num_seqs=sequences,
         max_num_batched_tokens=batch_tokens,
-        worker_cls="semblend.integration.vllm.worker.SemBlendWorker",
+        worker_cls=WORKER_CLASS,
         kv_transfer_config=transfer_config(options),
         kv_events_config=KVEventsConfig(enable_kv_cache_events=True, publisher="null"),
     )

@@ -237,7 +237,7 @@ def make_world(
     if emit is not None:
         connector._report = emit
     connector.set_xfer_handshake_metadata({r: Readiness("", True, "layout", BYTES_PER_TOKEN) for r in range(ranks)})
-    connector._half.donors._book._budget = host_tokens * BYTES_PER_TOKEN  # also below what an option may say
+    connector._half.donors.held.book._budget = host_tokens * BYTES_PER_TOKEN  # also below what an option may say
     group = RankThreads(ranks)
     made = []
     for rank in range(ranks):

@@ -178,12 +178,9 @@ class CaptureQueue:
         self._frees_copied |= self._copied.pop(request_id, None) is not None
 
     def take_dropped(self) -> list[str]:
-        """Donors the workers must drop."""
+        """Donors the workers must drop: evicted for room, or given up."""
         dropped, self._dropped = self._dropped, []
         return dropped
-
-    def drop_donor(self, donor_id: str) -> None:
-        self._dropped.append(donor_id)
 
     def give_up(self, job: CaptureJob) -> None:
         """Free the room of a job and let the workers drop what they have of it."""

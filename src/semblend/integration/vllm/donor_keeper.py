@@ -1,4 +1,4 @@
-"""The life of a donor: selected after its prefill, copied by the workers, findable once complete, then evicted."""
+"""From a prefill to a donor: selected once it is computed, copied by the workers, findable when every rank has it."""
 
 from __future__ import annotations
 
@@ -10,35 +10,21 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sembase.errors import DonorError
-from semblend.contract import (
-    DeclineReason,
-    Event,
-    FaultContained,
-    Namespace,
-    ReusePlan,
-    TokenRange,
-)
+from semblend.contract import DeclineReason, Event, FaultContained, ReusePlan
 from semblend.integration.announce import SILENT, Announcer
-from semblend.integration.core.donor_book import Donor, DonorBook
-from semblend.integration.core.findable_donors import FindableDonors
 from semblend.integration.core.metrics import MetricsRecorder
 from semblend.integration.vllm.cached_donors import CachedDonors
 from semblend.integration.vllm.capture import CaptureJob, CaptureQueue
-from semblend.integration.vllm.commands import CaptureCommand, PrefillCommand, StepReport
+from semblend.integration.vllm.commands import CaptureCommand, StepReport
+from semblend.integration.vllm.held_donors import HeldDonors
+from semblend.integration.vllm.isolated_prefills import IsolatedPrefills
 from semblend.integration.vllm.options import ConnectorOptions
-from semblend.integration.vllm.passage_prefill import (
-    HEAD_TOKENS,
-    MAX_HELD_FRACTION,
-    PassageJob,
-    PassageQueue,
-    passage_text,
-)
+from semblend.integration.vllm.passage_prefill import PassageJob
 from semblend.integration.vllm.repair import RepairJob
 from semblend.integration.vllm.request_record import VllmRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from semblend.integration.texts import TextDecoder
     from semblend.pipeline.planner import Planner
@@ -54,18 +40,10 @@ class _Capture:
     record: VllmRequest
     tokens: NDArray[np.uint32]
 
-    @property
-    def request_id(self) -> str:
-        return self.record.request_id
-
-    @property
-    def namespace(self) -> Namespace:
-        return self.record.namespace
-
 
 class DonorKeeper:
-    """Keeps planner, book and copies consistent: every findable donor is stored on every rank or was computed into the
-    engine's cache and not copied, and nothing else is findable.
+    """Decides which prompts become donors and follows their copies. ``held`` has the donors, ``prefills`` their makers
+    besides requests: isolated prefills.
     """
 
     def __init__(
@@ -87,17 +65,13 @@ class DonorKeeper:
         self._decoder = decoder
         self._metrics = metrics
         self._emit = emit
-        self._announcer = announcer
-        self._cached = cached
-        self._block_tokens = block_tokens
         self._ranks = ranks
-        self._book = DonorBook(options.host_bytes)
-        self._findable = FindableDonors(planner, emit, announcer)
-        self._captures = CaptureQueue(options, self._book, block_tokens, bytes_per_token, self._evicted, self._given_up)
-        self._passages = PassageQueue()
-        self._copying: dict[str, PassageJob] = {}  # prefilled in isolation, and being copied into the store
-        self._passages_left: list[tuple[VllmRequest, list[TokenRange]]] = []
+        self.held = HeldDonors(options, planner, cached, block_tokens, emit, announcer)
+        self._captures = CaptureQueue(
+            options, self.held.book, block_tokens, bytes_per_token, self.held.evicted, self._given_up
+        )
         self._unheld: list[str] = []
+        self.prefills = IsolatedPrefills(options, self._captures, block_tokens, self._reserve_prefill, self._unhold)
         self._candidates: dict[str, tuple[VllmRequest, int]] = {}
         self._capturing: dict[str, _Capture] = {}
         self._ranks_stored: dict[str, int] = {}
@@ -106,41 +80,19 @@ class DonorKeeper:
         self._serial = 0
 
     def __len__(self) -> int:
-        return len(self._book)
+        return len(self.held.book)
 
     def __contains__(self, donor_id: str) -> bool:
-        return donor_id in self._book
-
-    @property
-    def version(self) -> int:
-        """Changes with the set of donors that can be found."""
-        return self._findable.version
-
-    @property
-    def bytes_held(self) -> int:
-        return self._book.bytes_held
+        return donor_id in self.held.book
 
     @property
     def has_waiting_blocks(self) -> bool:
-        return bool(self._captures.waiting_blocks or len(self._passages) or self._unheld)
+        return bool(self._captures.waiting_blocks or self.prefills.is_lending or self._unheld)
 
     @property
     def held_blocks(self) -> int:
         """Blocks of finished requests that wait for a copy or are lent to isolated prefills."""
-        return self._captures.waiting_blocks + self._passages.held_blocks
-
-    @property
-    def is_lending(self) -> bool:
-        """Whether isolated prefills hold blocks of finished requests."""
-        return bool(len(self._passages))
-
-    def can_find(self, plan: ReusePlan) -> bool:
-        """Whether no donor of the plan was evicted since it was made."""
-        return all(donor_id in self._planner for donor_id in plan.donor_ids)
-
-    def used(self, plan: ReusePlan) -> None:
-        for donor_id in plan.donor_ids:
-            self._book.touch(donor_id)
+        return self._captures.waiting_blocks + self.prefills.held_blocks
 
     def consider(self, record: VllmRequest, tokens: int) -> None:
         """The first ``tokens`` of this request will have exact KV; once it is computed, decide whether to keep it."""
@@ -162,8 +114,7 @@ class DonorKeeper:
         """Clean up after a fault at the end of a request: its blocks are freed, so nothing may be copied from them."""
         self._candidates.pop(request_id, None)
         self._captures.abandon(request_id)
-        if (prefill := self._passages.drop(request_id)) is not None and prefill.copy is not None:
-            self._captures.give_up(prefill.copy)
+        self.prefills.abandon(request_id)
 
     def lose(self, report: StepReport) -> None:
         """The report could not be processed: the donors it names are given up, on both sides."""
@@ -172,63 +123,13 @@ class DonorKeeper:
     def _give_up(self, donor_ids: list[str]) -> None:
         for donor_id in donor_ids:
             self._given_up(donor_id)
-            self._planner.forget(donor_id)
-            self._book.remove(donor_id)
-            self._announcer.withdrawn(donor_id, "given_up")
-            self._captures.drop_donor(donor_id)
+            self.held.give_up(donor_id)
             if (request_id := self._captures.stop_waiting(donor_id)) is not None:
-                self._unheld.append(request_id)
-            if (prefill := self._passages.drop_donor(donor_id)) is not None:
-                self._end_prefill(prefill)
+                self._unhold(request_id)
+            self.prefills.give_up(donor_id)
 
-    def offer_passages(
-        self, record: VllmRequest, novel: list[TokenRange], block_ids: list[int], total_blocks: int
-    ) -> bool:
-        """A blended request is finished. True when its blocks must wait for an isolated prefill of ``novel``."""
-        room = sum(len(part) for part in novel) + HEAD_TOKENS
-        held = self.held_blocks + len(block_ids)
-        may_lend = held <= MAX_HELD_FRACTION * total_blocks and self._passages.has_room(room)
-        if not self._options.prefill_passages or not may_lend or not self._captures.wants(record.hints.capture, room):
-            self._passages_left.append((record, novel))
-            return False
-        own_blocks = block_ids[-(-record.exact_prefix_tokens // self._block_tokens) :]
-        tokens = passage_text(record.tokens, novel, len(own_blocks) * self._block_tokens)
-        scratch = tuple(own_blocks[: -(-len(tokens) // self._block_tokens)])
-        self._passages.add(PassageJob(record, novel, tokens, scratch, len(block_ids)))
-        return True
-
-    def prefill(self, *, idle: bool, pressed: bool) -> PrefillCommand | None:
-        """This step's slice of an isolated prefill, if the engine is idle. A complete one is copied from this step on.
-
-        ``pressed``: a request waits for blocks, so none may be lent.
-        """
-        if self._passages.note(idle=idle) or pressed:
-            self.stop_lending()
-        job = self._passages.first() if idle else None
-        while job is not None and job.copy is None and not self._begin(job):
-            self._passages.drop(job.request_id)
-            self._end_prefill(job)
-            job = self._passages.first()
-        if job is None:
-            return None
-        command = self._passages.next_slice(job)
-        if job.is_done and job.copy is not None:
-            self._copying[job.copy.donor_id] = job
-            self._captures.await_copy(job.copy)
-        return command
-
-    def stop_lending(self) -> None:
-        """End all isolated prefills; the next commands return the blocks lent to them."""
-        for job in self._passages.take_all():
-            self._end_prefill(job)
-
-    def _begin(self, job: PassageJob) -> bool:
-        """Reserve late, so that no donor is evicted for a prefill that never runs and no passage is prefilled twice."""
-        record = job.record
-        if not self._is_new(record, job.tokens):
-            return False
-        job.copy = self._reserve(job, job.tokens)
-        return job.copy is not None
+    def _reserve_prefill(self, job: PassageJob) -> CaptureJob | None:
+        return self._reserve(job, job.tokens) if self._is_new(job.record, job.tokens) else None
 
     def _reserve(self, job: PassageJob | RepairJob, tokens: NDArray[np.uint32]) -> CaptureJob | None:
         """Room for a donor out of the held blocks of a finished request; ``None`` when the store is too small."""
@@ -239,17 +140,8 @@ class DonorKeeper:
             self._capturing[copy.donor_id] = _Capture(record, tokens)
         return copy
 
-    def _end_prefill(self, job: PassageJob) -> None:
-        """End without a donor: the blocks are returned, and the passages get another chance when they repeat."""
-        if job.copy is not None:
-            self._captures.give_up(job.copy)
-        self._unheld.append(job.request_id)
-        self._passages_left.append((job.record, job.novel))
-
-    def take_passages_left(self) -> list[tuple[VllmRequest, list[TokenRange]]]:
-        """Passages that were left without a donor."""
-        taken, self._passages_left = self._passages_left, []
-        return taken
+    def _unhold(self, request_id: str) -> None:
+        self._unheld.append(request_id)
 
     def take_unheld(self) -> list[str]:
         """Finished requests whose blocks can be released."""
@@ -258,7 +150,7 @@ class DonorKeeper:
 
     def _let_go(self) -> list[str]:
         """Give up every copy and isolated prefill; the finished requests whose blocks waited for one."""
-        self.stop_lending()
+        self.prefills.stop()
         return self.take_unheld() + self._captures.forget_all()
 
     def slices(self, block_ids_of: Callable[[str], list[int]]) -> list[CaptureCommand]:
@@ -279,13 +171,13 @@ class DonorKeeper:
             else:
                 del self._candidates[record.request_id]
         capture = self._capturing.get(record.donor_id or "")
-        holds = self._captures.finish(record.request, block_ids, total_blocks, self._passages.held_blocks)
+        holds = self._captures.finish(record.request, block_ids, total_blocks, self.prefills.held_blocks)
         if (
             capture is not None
             and record.donor_id is None
             and record.request.num_computed_tokens >= len(capture.tokens)
         ):
-            self._keep_in_cache(record, capture.tokens)
+            self.held.keep_in_cache(self._new_id(), record, capture.tokens)
         return holds
 
     def capture_repaired(self, job: RepairJob) -> bool:
@@ -302,7 +194,8 @@ class DonorKeeper:
         return self._captures.take_frees_copied()
 
     def take_dropped(self) -> list[str]:
-        return self._captures.take_dropped()
+        """Donors the workers must drop."""
+        return self.held.take_dropped() + self._captures.take_dropped()
 
     def on_report(self, report: StepReport) -> None:
         if report.prefilled_tokens:
@@ -323,7 +216,7 @@ class DonorKeeper:
         self._update_gauges()
 
     def _update_gauges(self) -> None:
-        size = (len(self._book), self._book.bytes_held)
+        size = (len(self.held.book), self.held.book.bytes_held)
         if size != self._last_gauges:
             self._last_gauges = size
             self._metrics.set_gauges(*size)
@@ -331,71 +224,26 @@ class DonorKeeper:
     def forget_all(self) -> list[str]:
         """Drop every donor; the finished requests whose blocks were waiting and must be released without a copy."""
         held = self._let_go()
-        self._passages_left.clear()
-        self._announcer.purged("reset")
-        for donor_id in [*self._book.ids(), *self._cached.alone()]:
-            self._drop(donor_id, "reset")
+        self.held.forget_all()
+        self.prefills.forget_all()
         self._candidates.clear()
         self._capturing.clear()
-        self._copying.clear()
         self._ranks_stored.clear()
         self._update_gauges()
         return held
 
     def _decide(self, record: VllmRequest, tokens: int) -> None:
         del self._candidates[record.request_id]
-        if not self._is_wanted(record, record.tokens[:tokens]):
+        prompt = record.tokens[:tokens]
+        if not self._is_wanted(record, prompt):
             return
         donor_id = self._new_id()
         if self._captures.open(record.request, donor_id, tokens, record.namespace):
             record.donor_id = donor_id
-            self._capturing[donor_id] = _Capture(record, record.tokens[:tokens])
-            if not record.is_accepted and self._options.cached_donors:
-                self._cached.add(donor_id, record.request, tokens)
+            self._capturing[donor_id] = _Capture(record, prompt)
+            self.held.copying(donor_id, record, tokens)
         else:
-            self._keep_in_cache(record, record.tokens[:tokens])
-
-    def _keep_in_cache(self, record: VllmRequest, tokens: NDArray[np.uint32]) -> None:
-        """No copy is made of this prompt: it is a donor until its blocks leave the engine's cache."""
-        if record.is_accepted or not self._options.cached_donors:
-            return  # hashes are private from its claim on
-        donor_id = self._new_id()
-        self._cached.add(donor_id, record.request, len(tokens))
-        if self._register_cached(donor_id, tokens, record.namespace):
-            record.donor_id = donor_id
-            self._findable.registered(
-                record.request_id, donor_id, self._cached.tokens_of(donor_id), record.namespace, None
-            )
-
-    def _register_cached(self, donor_id: str, tokens: NDArray[np.uint32], namespace: Namespace) -> bool:
-        """Make a donor findable that only the cache holds: its full blocks. False if they are too few."""
-        covered = self._cached.tokens_of(donor_id)
-        if covered < self._options.min_capture_tokens:
-            self._cached.remove(donor_id)
-            return False
-        try:
-            evicted = self._findable.index(donor_id, tokens[:covered], namespace)
-        except DonorError:
-            self._cached.remove(donor_id)
-            return False
-        for other in evicted:
-            self._drop(other, "index_full")
-        for oldest in self._cached.keep_alone(Donor(donor_id, covered, namespace, 0)):
-            self._forget_cached(oldest, "capacity")
-        if not self._cached.holds_alone(donor_id):
-            return False
-        self._findable.announce(donor_id, tokens[:covered], namespace, "device")
-        return True
-
-    def left_cache(self, donor_ids: Iterable[str]) -> None:
-        """Blocks of these donors were evicted, and nothing else holds them."""
-        for donor_id in donor_ids:
-            if self._cached.holds_alone(donor_id):
-                self._drop(donor_id, "left_cache")
-
-    def _forget_cached(self, donor: Donor, reason: str) -> None:
-        self._cached.remove(donor.donor_id)
-        self._gone(donor, reason)
+            self.held.keep_in_cache(donor_id, record, prompt)
 
     def _new_id(self) -> str:
         self._serial += 1
@@ -423,65 +271,22 @@ class DonorKeeper:
 
     def _complete(self, donor_id: str) -> None:
         capture = self._capturing.pop(donor_id)
-        self._copying.pop(donor_id, None)
-        donor = self._book.store(donor_id)
-        if donor is None:  # evicted or reset while it was copied
-            self._captures.drop_donor(donor_id)
-            return
-        known = self._findable.reusable(capture.tokens, capture.namespace)
-        superseded = self._findable.continued_by(known, self._book.tokens_of)
-        try:
-            evicted = self._findable.index(donor_id, capture.tokens, capture.namespace)
-        except DonorError as error:
-            self._drop(donor_id, f"not indexed: {error}")
-            return
-        if superseded is not None:
-            self._drop(superseded, "superseded")
-        for other in evicted:
-            self._drop(other, "index_full")
-        if donor_id in self._book:
-            self._describe(donor_id, capture)
-            blocks = -(-donor.tokens // self._block_tokens)
-            self._findable.registered(capture.request_id, donor_id, donor.tokens, capture.namespace, blocks)
-            self._findable.announce(donor_id, capture.tokens, capture.namespace, "host")
-
-    def _describe(self, donor_id: str, capture: _Capture) -> None:
-        if self._decoder is not None:
-            describe = partial(self._planner.describe, donor_id, capture.namespace)
-            self._decoder.decode(capture.request_id, capture.tokens, describe)
+        self.prefills.stored(donor_id)
+        if self.held.store(donor_id, capture.record, capture.tokens) and self._decoder is not None:
+            describe = partial(self._planner.describe, donor_id, capture.record.namespace)
+            self._decoder.decode(capture.record.request_id, capture.tokens, describe)
 
     def _lost(self, donor_id: str, stage: str, error: str) -> None:
         capture = self._capturing.get(donor_id)
         self._captures.cancel_donor(donor_id)
         self._give_up([donor_id])
         if capture is not None:
-            self._emit(FaultContained(capture.request_id, stage, error))
+            self._emit(FaultContained(capture.record.request_id, stage, error))
 
     def _given_up(self, donor_id: str) -> None:
         self._ranks_stored.pop(donor_id, None)
-        self._cached.remove(donor_id)
-        if (prefill := self._copying.pop(donor_id, None)) is not None:
-            self._passages_left.append((prefill.record, prefill.novel))
+        self.held.not_copied(donor_id)
+        self.prefills.not_copied(donor_id)
         capture = self._capturing.pop(donor_id, None)
         if capture is not None and capture.record.donor_id == donor_id:
             capture.record.donor_id = None  # clients must not be given a donor id that will never exist
-
-    def _evicted(self, donor: Donor) -> None:
-        """The book has removed it; the workers drop it with this step's commands. The cache may still hold it."""
-        tokens = self._planner.tokens_of(donor.donor_id) if self._cached.may_hold(donor.donor_id) else None
-        if tokens is None or not self._register_cached(donor.donor_id, tokens, donor.namespace):
-            self._cached.remove(donor.donor_id)
-            self._gone(donor, "capacity")
-
-    def _drop(self, donor_id: str, reason: str) -> None:
-        alone = self._cached.remove(donor_id)
-        if (donor := self._book.remove(donor_id)) is not None:
-            self._captures.drop_donor(donor_id)
-            self._gone(donor, reason)
-        elif alone is not None:
-            self._gone(alone, reason)
-        else:  # not in the book, but maybe in the index
-            self._planner.forget(donor_id)
-
-    def _gone(self, donor: Donor, reason: str) -> None:
-        self._findable.removed(donor.donor_id, donor.namespace, reason)

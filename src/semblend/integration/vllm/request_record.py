@@ -33,3 +33,9 @@ class VllmRequest(RequestRecord):
     def is_plain(self) -> bool:
         """Tokens and nothing else: no images, no embeddings."""
         return len(self.tokens) > 0 and not self.request.mm_features and self.request.prompt_embeds is None
+
+    def drop_look_up(self) -> None:
+        """The request no longer waits for the look-up on its way."""
+        if self.pending is not None:
+            self.pending.is_dropped = True
+            self.pending = None
