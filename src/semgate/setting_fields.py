@@ -76,6 +76,13 @@ class ServerSettings:
     environment_prefix: ClassVar[str] = "SEMGATE_"
     table: ClassVar[str] = ""
 
+    status_host: str = setting("127.0.0.1", text, "address of /healthz, /readyz and /metrics", metavar="ADDRESS")
+    status_port: int = setting(
+        0,
+        port,
+        "port of /healthz, /readyz and /metrics, which answers also when the clients' port is full (0: none; clients "
+        "never see /metrics)",
+    )
     host: str = setting("127.0.0.1", text, "address to listen on", metavar="ADDRESS")
     port: int = setting(8020, port, "port to listen on")
     tls_cert_file: Path | None = setting(None, optional(path), "certificate chain (PEM) to serve clients over TLS")
@@ -207,6 +214,9 @@ class RouterSettings(ServerSettings):
         False,
         flag,
         "add a secret cache_salt per tenant to requests, so that tenants never share KV (rewrites the body)",
+    )
+    routers: int = setting(
+        1, positive, "number of routers that serve the same clients; several need one digest_secret_file for salts"
     )
     pass_paths: tuple[str, ...] = setting(
         DEFAULT_PATHS, words, "paths that are forwarded to the replicas; all others get status 404"

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Final
 
+from tests.attacks import hostile, memory
 from tests.attacks.fronts import FRONTS, FrontAbsentError, in_front_of
 from tests.attacks.targets import TARGETS
 from tests.attacks.upgrade import SAFE, VARIANTS, jdk_request, send, verdict
@@ -37,7 +38,27 @@ async def smuggling(folder: Path) -> AsyncIterator[Row]:
                 yield "upgrade: all variants", where, f"skipped: {absent}", None
 
 
-ATTACKS: Final[Mapping[str, Callable[[Path], AsyncIterator[Row]]]] = {"smuggling": smuggling}
+async def http(folder: Path) -> AsyncIterator[Row]:
+    for target, opened in TARGETS.items():
+        async with opened(folder / target) as gate:
+            for each in hostile.REQUESTS:
+                status, closed = await hostile.send(gate.port, each)
+                reached = len(gate.seen())
+                right = status in each.statuses and reached == each.reaches and closed == each.closed
+                yield each.name, target, f"{status}, {'closed' if closed else 'open'}, {reached} at the engine", right
+
+
+async def parsed_bodies(folder: Path) -> AsyncIterator[Row]:
+    peak, answered = await memory.peak_mb(folder)
+    found = f"peak {peak} MB (below {memory.LIMIT_MB}), {answered} answered"
+    yield f"{memory.BODIES} x 4.7 MB of small objects", "router", found, peak < memory.LIMIT_MB
+
+
+ATTACKS: Final[Mapping[str, Callable[[Path], AsyncIterator[Row]]]] = {
+    "smuggling": smuggling,
+    "http": http,
+    "memory": parsed_bodies,
+}
 
 
 async def _run(names: list[str]) -> int:

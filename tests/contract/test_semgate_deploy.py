@@ -93,7 +93,8 @@ def test_mounts_have_volumes_and_paths_of_the_settings_are_mounted(tmp_path: Pat
     assert set(mounts.values()) == {each["name"] for each in pod["volumes"]}
     made = settings_of(of_kind("ConfigMap")["data"]["semgate.toml"], tmp_path)
     assert made.admin_api_key_file is not None
-    for path in (made.routing_output_dir, made.admin_api_key_file):
+    assert made.digest_secret_file is not None, "two routers must make the same salts"
+    for path in (made.routing_output_dir, made.admin_api_key_file, made.digest_secret_file):
         assert any(str(path).startswith(f"{mount}/") for mount in mounts)
     assert of_kind("ConfigMap")["metadata"]["name"] == pod["volumes"][0]["configMap"]["name"]
 
@@ -101,10 +102,16 @@ def test_mounts_have_volumes_and_paths_of_the_settings_are_mounted(tmp_path: Pat
 def test_settings_and_ports_agree(tmp_path: Path) -> None:
     made = settings_of(of_kind("ConfigMap")["data"]["semgate.toml"], tmp_path)
     ports = {each["name"]: each["containerPort"] for each in container()["ports"]}
-    assert ports == {"http": made.port, "admin": made.admin_port}
+    assert ports == {"http": made.port, "admin": made.admin_port, "status": made.status_port}
+    probes = [container()[name]["httpGet"]["port"] for name in ("startupProbe", "livenessProbe", "readinessProbe")]
+    assert probes == ["status"] * 3, "clients can fill the other port"
+    annotations = of_kind("Deployment")["spec"]["template"]["metadata"]["annotations"]
+    assert annotations["prometheus.io/port"] == str(made.status_port)
     assert [each["targetPort"] for each in of_kind("Service")["spec"]["ports"]] == ["http"], "admin is not for clients"
     policy = of_kind("NetworkPolicy")["spec"]
-    assert [each["port"] for rule in policy["ingress"] for each in rule["ports"]] == [made.port]
+    clients, prometheus = policy["ingress"]
+    assert ([each["port"] for each in clients["ports"]], "from" in clients) == ([made.port], False)
+    assert ([each["port"] for each in prometheus["ports"]], "from" in prometheus) == ([made.status_port], True)
     to_engines = {each["port"] for each in policy["egress"][0]["ports"]}
     assert {made.events_port, made.replay_port} <= to_engines
     assert made.discovery == "kubernetes"
@@ -149,6 +156,7 @@ def test_compose_agrees_with_its_settings() -> None:
         assert f"*:{each.replay.rpartition(':')[2]}" in events
         assert "ports" not in engine, "engines are reached through the router only"
     assert all("healthcheck" in each for each in compose["services"].values())
+    assert f"localhost:{made.status_port}/readyz" in router["healthcheck"]["test"][-1]
     assert (router["read_only"], router["cap_drop"]) == (True, ["ALL"])
     assert set(router["deploy"]["resources"]["limits"]) == {"cpus", "memory"}
     assert int(router["stop_grace_period"].removesuffix("s")) > made.shutdown_seconds

@@ -26,7 +26,7 @@ import numpy as np
 import zmq
 from numpy.typing import NDArray
 from scripts.engines.ports import free_port
-from scripts.engines.server import EngineServer, launch
+from scripts.engines.server import launch
 
 from benchmarks.console import progress, show_table
 from benchmarks.router.rivals import semgate
@@ -113,9 +113,11 @@ def measure_decisions(upstreams: Sequence[str], plan: IndexPlan) -> dict[str, An
             f"{upstreams[number % len(upstreams)]};name=r{number};events={publisher.endpoint}"
             for number, publisher in enumerate(publishers)
         ]
-        spec = semgate(replicas, plan.policy, Path(name), block_tokens=BLOCK_TOKENS)
+        status_port = free_port()
+        more = ("--status-port", str(status_port))
+        spec = semgate(replicas, plan.policy, Path(name), block_tokens=BLOCK_TOKENS, more=more)
         with launch(spec) as router:
-            filled_s, indexed = _fill(router, publishers, plan.blocks)
+            filled_s, indexed = _fill(status_port, publishers, plan.blocks)
             _ask(router.port, publishers, plan.requests)
         return {**_read_decisions(Path(name)), "indexed_blocks": indexed, "filled_s": filled_s, "policy": plan.policy}
 
@@ -132,22 +134,22 @@ def _publishers(count: int) -> Iterator[list[Publisher]]:
         context.term()
 
 
-def _fill(router: EngineServer, publishers: Sequence[Publisher], blocks: int) -> tuple[float, int]:
+def _fill(status_port: int, publishers: Sequence[Publisher], blocks: int) -> tuple[float, int]:
     for publisher in publishers:
         publisher.wait_for_subscriber()
     started = time.monotonic()
     for number in range(-(-blocks // CHAIN_BLOCKS)):
         publishers[number % len(publishers)].store_chain(CHAIN_BLOCKS, keep=True)
-    indexed = indexed_blocks(router.base_url)
+    indexed = indexed_blocks(status_port)
     while indexed < blocks and time.monotonic() - started < _INDEXED_S:
         time.sleep(0.25)
-        indexed = indexed_blocks(router.base_url)
+        indexed = indexed_blocks(status_port)
     progress(f"{indexed} of {blocks} blocks indexed after {time.monotonic() - started:.1f} s")
     return time.monotonic() - started, indexed
 
 
-def indexed_blocks(base_url: str) -> int:
-    with _direct.open(f"{base_url}/metrics", timeout=30) as answer:
+def indexed_blocks(status_port: int) -> int:
+    with _direct.open(f"http://127.0.0.1:{status_port}/metrics", timeout=30) as answer:
         return int(sum(float(value) for _, value in _GAUGE.findall(answer.read().decode())))
 
 

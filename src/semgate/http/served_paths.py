@@ -1,15 +1,24 @@
-"""The paths a gateway serves: patterns that it forwards, and its own pages /healthz, /readyz and /metrics."""
+"""The paths a gateway serves: patterns that it forwards, and its own pages /healthz, /readyz and /metrics.
+
+Clients get the first two. All three are on a listener of their own, so that clients cannot fill its connections and
+cannot read from the metrics what others send.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from fnmatch import fnmatchcase
-from typing import Final
+from typing import Any, Final
 
-from semgate.http.faults import Send, send_json
+from semgate.http.faults import NOT_FOUND, Send, send_fault, send_json
+from semgate.http.request_body import Receive
+from semgate.http.server import App, HttpServer
+from semgate.http.server_protocol import Limits
+from semgate.settings import ServerSettings
 
 METHODS: Final = frozenset({"GET", "HEAD", "POST", "OPTIONS"})
+_STATUS_CONNECTIONS: Final = 64
 _METRICS_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -30,18 +39,44 @@ class ForwardedPaths:
         return next((pattern for pattern in self._patterns if fnmatchcase(path, pattern)), None)
 
 
-async def send_own_page(
-    send: Send, path: str, readiness: Callable[[], Mapping[str, str]], metrics: Callable[[], bytes]
-) -> bool:
+Readiness = Callable[[], Mapping[str, str]]
+Metrics = Callable[[], bytes]
+
+
+async def send_own_page(send: Send, path: str, readiness: Readiness, metrics: Metrics | None = None) -> bool:
     """False if the path is none of our pages. Ready if ``readiness()["status"]`` is ``ready``, otherwise 503."""
     if path == "/healthz":
         await send_json(send, 200, b'{"status": "alive"}')
     elif path == "/readyz":
         found = readiness()
         await send_json(send, 200 if found["status"] == "ready" else 503, json.dumps(dict(found)).encode())
-    elif path == "/metrics":
+    elif path == "/metrics" and metrics is not None:
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", _METRICS_TYPE)]})
         await send({"type": "http.response.body", "body": metrics()})
     else:
         return False
     return True
+
+
+def status_app(readiness: Readiness, metrics: Metrics) -> App:
+    """Our own pages and nothing else, for probes and for Prometheus."""
+
+    async def app(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and not await send_own_page(send, scope["path"], readiness, metrics):
+            await send_fault(send, NOT_FOUND)
+
+    return app
+
+
+def status_server(settings: ServerSettings, readiness: Readiness, metrics: Metrics) -> HttpServer | None:
+    """None if ``status_port`` is 0. Its connections are not counted with those of clients."""
+    if settings.status_port == 0:
+        return None
+    return HttpServer(
+        status_app(readiness, metrics),
+        host=settings.status_host,
+        port=settings.status_port,
+        shutdown_seconds=1.0,
+        limits=Limits(max_connections=_STATUS_CONNECTIONS),
+        flags=("--status-host", "--status-port"),
+    )

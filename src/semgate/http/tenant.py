@@ -37,7 +37,17 @@ class TenantRule:
             raise AmbiguousTenant
         if self._trust_header and (named := find_text(headers, _HEADER)) is not None:
             return _BY_HEADER + named
-        credential = find(headers, b"authorization") or find(headers, b"x-api-key") or find(headers, b"api-key")
-        if not credential:
+        key = api_key_of(headers)
+        if key is None:
             return UNKNOWN_TENANT
-        return _BY_KEY + hmac.digest(self._key, credential, "sha256")[:_DIGEST_BYTES].hex()
+        return _BY_KEY + hmac.digest(self._key, key, "sha256")[:_DIGEST_BYTES].hex()
+
+
+def api_key_of(headers: Headers) -> bytes | None:
+    """The key alone, however it is written: ``Bearer k``, ``bearer  k`` and ``X-API-Key: k`` are one tenant. Another
+    scheme (``Basic``) stays part of the credential."""
+    given = (find(headers, b"authorization") or b"").strip()
+    scheme, _, rest = given.partition(b" ")
+    if scheme.lower() == b"bearer":
+        given = rest.strip()
+    return given or (find(headers, b"x-api-key") or find(headers, b"api-key") or b"").strip() or None

@@ -82,7 +82,7 @@ class ProxyApp:
         path, method = scope["path"], scope["method"]
         label = self._paths.pattern_of(path)
         if label is None:
-            if not await send_own_page(send, path, self._readiness, self._telemetry.text):
+            if not await send_own_page(send, path, self.readiness):
                 await self._refuse(send, NO_PATH, NOT_FOUND)
         elif method not in METHODS:
             await self._refuse(send, label, NO_METHOD)
@@ -191,7 +191,7 @@ class ProxyApp:
         self._telemetry.count(label, fault.status, "refused")
         await send_fault(send, fault)
 
-    def _readiness(self) -> dict[str, str]:
+    def readiness(self) -> dict[str, str]:
         return {"status": "ready" if self.is_ready else "stopping"}
 
 

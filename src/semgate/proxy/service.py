@@ -16,6 +16,7 @@ from sembase.jsonl import cut_torn_lines
 from sembase.tokenizer import open_tokenizer
 from semgate.http.faults import Send
 from semgate.http.request_body import Receive
+from semgate.http.served_paths import status_server
 from semgate.http.server import HttpServer
 from semgate.http.server_protocol import Limits
 from semgate.http.tenant import TenantRule
@@ -102,12 +103,17 @@ def open_server(service: ProxyService, settings: ProxySettings) -> HttpServer:
 async def serve(settings: ProxySettings, announce: Callable[[int], None]) -> None:
     """Until SIGTERM or Ctrl-C; ``announce`` is called with the port once it listens."""
     service = ProxyService(settings)
+    status = status_server(settings, service.app.readiness, service.telemetry.text)
     try:
         server = open_server(service, settings)
+        if status is not None:
+            await status.start()
         announce(await server.start())
         await server.serve_until_signal()
     finally:
         await service.stop()
+        if status is not None:
+            await status.stop()
 
 
 def _passing(settings: ProxySettings) -> Passing:

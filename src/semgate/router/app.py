@@ -1,4 +1,4 @@
-"""The router as an ASGI callable: clients' requests in, answers of replicas out; health and metrics on the same port.
+"""The router as an ASGI callable: clients' requests in, answers of replicas out; health on the same port.
 
 Served by ``semgate router`` or ``uvicorn apps.router.main:app``; the lifespan events start and stop it.
 """
@@ -58,9 +58,7 @@ class RouterApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._live(receive, send)
-        elif scope["type"] == "http" and not await send_own_page(
-            send, scope["path"], self.gateway.readiness, self.gateway.metrics.text
-        ):
+        elif scope["type"] == "http" and not await send_own_page(send, scope["path"], self.gateway.readiness):
             await self._serve(scope, receive, send)
 
     async def _live(self, receive: Receive, send: Send) -> None:
@@ -120,7 +118,7 @@ class RouterApp:
     ) -> None:
         gateway, trace = self.gateway, RequestTrace(request_id, self._paths.pattern_of(scope["path"]) or "")
         try:
-            inspected = await gateway.inspector.inspect_request(scope["path"], headers, held.data)
+            inspected = await gateway.inspector.inspect_request(scope["path"], headers, held)
         except AmbiguousTenant:
             await self._refuse(send, TWO_TENANTS, request_id)
             return
@@ -134,9 +132,10 @@ class RouterApp:
             with ClientWatch(receive) as watch:
                 trace.request = await gateway.evidence.collect(asked, held.data)
                 asked = asked.without_prompt()
+                held.drop_parsed()
                 place = gateway.placements(trace.request)
                 inbound = self._inbound(scope, headers, request_id, held)
-                await gateway.forwarder.run(ForwardJob(inbound, place, Client(send, watch), trace))
+                await gateway.forwarder.run(ForwardJob(inbound, place, Client(send, watch), trace, asked.stream))
         except ClientGone:
             trace.outcome = "client_left"
         except asyncio.CancelledError:  # the shutdown's limit

@@ -6,6 +6,7 @@ In: router settings and a function that reloads them; out: the parts the apps us
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
@@ -14,7 +15,8 @@ from typing import Any, Final
 
 from sembase.http.client import HttpClient, HttpFault
 from sembase.kept_task import KeptTask
-from semgate.fleet import HealthChecks, HealthOptions
+from semgate.fleet import HealthChecks, HealthOptions, Replica
+from semgate.fleet.confirmation import Confirmation
 from semgate.http.request_body import Asked
 from semgate.http.tenant import UNKNOWN_TENANT
 from semgate.logs import LOGGER, log
@@ -39,6 +41,7 @@ from semgate.router.state.roster import Roster
 from semgate.settings import RouterSettings
 
 PROBE_SECONDS: Final = 2.0
+_JSON: Final = ((b"content-type", b"application/json"),)
 _WARNED_OUTCOMES: Final = ("cut", "refused")
 
 
@@ -100,6 +103,7 @@ class Gateway:
             retry_fraction=settings.retry_fraction,
             min_first_byte_s=settings.min_first_byte_ms / 1e3,
         )
+        self._confirmation = Confirmation(self._answers)
         self.metrics.observe(self._samples)
         self._tasks: list[KeptTask] = []
 
@@ -127,6 +131,7 @@ class Gateway:
         self.is_stopping = True
         await asyncio.gather(*(task.stop() for task in self._tasks))
         self._tasks.clear()
+        await self._confirmation.close()
         await self._upstream.close()
         await self._probes.close()
         await self.evidence.close()
@@ -139,7 +144,7 @@ class Gateway:
             return "warming up"
         if not self._has_checked:
             return "the replicas are being checked for the first time"
-        if not any(view.state in ("ready", "half_open") for view in self.roster.fleet.views()):
+        if not any(_can_serve(replica) for replica in self.roster.fleet):
             return "no replica is ready"
         return None
 
@@ -148,7 +153,7 @@ class Gateway:
         return {"status": "ready"} if reason is None else {"status": "not ready", "reason": reason}
 
     def placements(self, request: PlacementRequest) -> PlaceRequest:
-        return placements_for(request, self.placer, self.roster, self.evidence)
+        return placements_for(request, self.placer, self.roster, self.evidence, self._confirmation)
 
     def finished(self, asked: Asked, trace: RequestTrace) -> None:
         """Called at the end of every request that reached placement, whatever its outcome."""
@@ -195,6 +200,18 @@ class Gateway:
             return False
         return reply.status < 500
 
+    async def _answers(self, origin: str) -> bool:
+        """One token of the replica's own model. Only an error of the replica counts; a slow one is busy."""
+        try:
+            status, found = await self._probes.fetch("GET", f"{origin}/v1/models")
+            if status < 400:
+                body = json.dumps({"model": _first_model(found), "prompt": "1", "max_tokens": 1}).encode()
+                url = f"{origin}/v1/completions"
+                status, _ = await self._probes.fetch("POST", url, headers=_JSON, body=body)
+        except HttpFault as fault:
+            return fault.kind in ("timeout", "no_connection")
+        return status < 500
+
     def _samples(self) -> Iterable[Sample]:
         for each in self.roster.fleet:
             labels = {"replica": each.name}
@@ -217,3 +234,15 @@ class Gateway:
         )
         yield "counter", "semgate_decision_log_failed", "Decisions lost to write errors.", {}, self._log.failed
         yield "gauge", "semgate_sessions", "Sessions with a known last replica.", {}, self.placer.sessions
+
+
+def _can_serve(replica: Replica) -> bool:
+    """By health checks, discovery and the operator. Breakers are left out: clients have a part in opening them."""
+    return replica.healthy and replica.endpoint.ready is not False and not replica.draining
+
+
+def _first_model(listed: bytes) -> str:
+    try:
+        return str(json.loads(listed)["data"][0]["id"])
+    except (ValueError, LookupError, TypeError):
+        return ""

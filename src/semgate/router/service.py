@@ -1,4 +1,4 @@
-"""Runs a router until a signal stops it: the clients' port, the admin port, the banner. Called by `semgate router`."""
+"""Runs a router until a signal stops it: the ports of clients, status and admin, the banner. For `semgate router`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sembase.streams import write_err
+from semgate.http.served_paths import status_server
 from semgate.http.server import HttpServer
 from semgate.http.server_protocol import Limits
 from semgate.logs import log
@@ -46,12 +47,14 @@ async def serve(
         limits=Limits(max_connections=settings.max_connections),
     )
     admin: HttpServer | None = None
+    status = status_server(settings, gateway.readiness, gateway.metrics.text)
     loop = asyncio.get_running_loop()
     try:
         admin = admin_server(gateway)
         server.bind()  # a port in use is reported before the warm-up; connections are accepted after it
         if admin is not None:
             admin.bind()
+        status_port = None if status is None else await status.start()  # alive from the first moment
         await gateway.start()
         admin_port = None if admin is None else await admin.start()
         port = await server.start()
@@ -62,6 +65,7 @@ async def serve(
             host=settings.host,
             port=port,
             admin_port=admin_port,
+            status_port=status_port,
             policy=gateway.placer.policy,
             replicas=[replica.name for replica in gateway.roster.fleet],
         )
@@ -74,6 +78,8 @@ async def serve(
         if admin is not None:
             await admin.stop()
         await gateway.stop()
+        if status is not None:
+            await status.stop()
 
 
 def admin_server(gateway: Gateway) -> HttpServer | None:

@@ -364,7 +364,8 @@ def test_health_readiness_and_metrics(tmp_path: Path) -> None:
             await ask(running.port, "POST", CHAT, chat_body("hello"))
             assert (await ask(running.port, "GET", "/healthz")).status == 200
             assert (await ask(running.port, "GET", "/readyz")).status == 200
-            text = (await ask(running.port, "GET", "/metrics")).body.decode()
+            assert (await ask(running.port, "GET", "/metrics")).status == 404, "clients could read what others send"
+            text = (await ask(running.status_port, "GET", "/metrics")).body.decode()
             assert f'semgate_proxy_requests_total{{outcome="ok",path="{CHAT}",status="200"}} 1.0' in text
             assert "semgate_proxy_ttft_seconds_count 1.0" in text
             running.service.app.is_ready = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import ssl
 import subprocess
 from collections.abc import AsyncIterator, Coroutine
@@ -85,6 +86,7 @@ def test_replicas_are_listed_drained_and_set(tmp_path: Path) -> None:
         ("POST", "/admin/replicas/a/explode", None, 404),
         ("DELETE", "/admin/replicas", None, 405),
         ("GET", "/admin/decisions?limit=-1", None, 400),
+        ("GET", "/admin/decisions?limit=" + "1" * 5_000, None, 400),
         ("GET", "/admin/decisions/unheard-of", None, 404),
         ("GET", "/elsewhere", None, 404),
         ("POST", "/admin/reload", None, 400),
@@ -98,6 +100,27 @@ def test_wrong_questions_change_nothing(method: str, path: str, body: Any, statu
             assert [replica.name for replica in rig.gateway.roster.fleet] == ["a", "b"]
 
     run(work())
+
+
+def test_changes_and_wrong_keys_leave_a_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def work() -> None:
+        async with with_admin(tmp_path) as (_, port):
+            await admin(port, "POST", "/admin/replicas/a/drain")
+            for _ in range(50):
+                await admin(port, "GET", "/admin/replicas", key="wrong")
+            await admin(port, "POST", "/admin/replicas/nobody/drain")
+
+    with caplog.at_level(logging.INFO, "semgate"):
+        run(work())
+    lines = [record.fields for record in caplog.records if record.getMessage() == "admin request"]  # type: ignore[attr-defined]
+    assert [(each["path"], each["status"]) for each in lines if each["method"] == "POST"] == [
+        ("/admin/replicas/a/drain", 200),
+        ("/admin/replicas/nobody/drain", 400),
+    ]
+    refused = [each for each in lines if each["status"] == 401]
+    assert len(refused) + sum(each["lines_left_out"] for each in lines) == 50
+    assert {each["client"] for each in lines} == {"127.0.0.1"}
+    assert KEY not in caplog.text
 
 
 def test_decisions_are_found_by_request_id(tmp_path: Path) -> None:

@@ -11,8 +11,10 @@ import pytest
 from tests.fakes.fault_replica import FaultReplica, _plain
 from tests.fakes.raw_client import ask, chat
 from tests.fakes.router_rig import Rig, router_rig
+from tests.waiting import until
 
 from sembase.http.client import HttpFault
+from semgate.http.held_body import BodyBudget, HeldBody
 from semgate.router.request.forward import _ending
 from semgate.router.request.placement import FleetPlacement, Placement
 
@@ -27,6 +29,19 @@ def says(replica: FaultReplica, status: int) -> None:
         return True
 
     replica._serve = serve  # type: ignore[method-assign]
+
+
+def fails_once(replica: FaultReplica, tried: set[bytes]) -> None:
+    serve = replica._serve
+
+    async def fail_first(path: str, body: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        if path != "/v1/chat/completions" or body in tried:
+            return await serve(path, body, reader, writer)
+        tried.add(body)
+        await _plain(writer, 500, b"{}")
+        return True
+
+    replica._serve = fail_first  # type: ignore[method-assign]
 
 
 def states(rig: Rig) -> dict[str, str]:
@@ -53,7 +68,55 @@ def test_a_replica_that_fails_what_another_answers_is_shut_off(status: int, tmp_
             says(rig.replica("a"), status)
             replies = [await ask(rig.port, body=chat()) for _ in range(8)]
             assert {reply.status for reply in replies} == {200}
-            assert states(rig) == {"a": "open", "b": "ready"}
+            await until(lambda: states(rig) == {"a": "open", "b": "ready"})
+
+    run(work())
+
+
+def test_a_request_that_fails_once_shuts_no_replica_off(tmp_path: Path) -> None:
+    """As with a picture whose server answers at the second try."""
+
+    async def work() -> None:
+        async with router_rig(tmp_path) as rig:
+            tried: set[bytes] = set()
+            for each in rig.replicas:
+                fails_once(each, tried)
+            for number in range(12):
+                assert (await ask(rig.port, body=chat(f"picture {number}"))).status == 200
+            await until(lambda: not rig.gateway._confirmation._running)
+            assert [each.breaker.opened for each in rig.gateway.roster.fleet] == [0, 0]
+            assert any(seen.path == "/v1/completions" for each in rig.replicas for seen in each.seen), "it was checked"
+
+    run(work())
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_slow_answers_shut_no_replica_off_and_leave_the_router_ready(stream: bool, tmp_path: Path) -> None:
+    async def work() -> None:
+        async with router_rig(tmp_path, first_byte_seconds=0.2) as rig:
+            for each in rig.replicas:
+                each.mode = "hang"
+            replies = await asyncio.gather(*(ask(rig.port, body=chat(stream=stream)) for _ in range(8)))
+            assert {reply.status for reply in replies} == {504}
+            assert [each.breaker.opened for each in rig.gateway.roster.fleet] == [0, 0]
+            assert rig.gateway.readiness() == {"status": "ready"}
+            if not stream:
+                assert sum(each.requests for each in rig.replicas) == 8, "computed once each"
+
+    run(work())
+
+
+def test_open_breakers_do_not_take_the_router_out_of_service(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with router_rig(tmp_path) as rig:
+            for each in rig.gateway.roster.fleet:
+                for _ in range(3):
+                    each.fault()
+            assert set(states(rig).values()) == {"open"}
+            assert rig.gateway.readiness() == {"status": "ready"}
+            for each in rig.gateway.roster.fleet:
+                each.healthy = False
+            assert rig.gateway.readiness()["reason"] == "no replica is ready"
 
     run(work())
 
@@ -84,6 +147,7 @@ def test_only_a_refused_connection_means_that_the_replica_is_gone() -> None:
     assert _ending(HttpFault("connect", sent=False, detail="timed out")) == "failed"
     assert _ending(HttpFault("connect", sent=False, detail="OSError")) == "failed"
     assert _ending(HttpFault("reset", sent=True)) == "failed"
+    assert _ending(HttpFault("timeout", sent=True)) == "unknown"
 
 
 def noted_losses(rig: Rig) -> list[int]:
@@ -93,7 +157,9 @@ def noted_losses(rig: Rig) -> list[int]:
 
 
 async def placement_on(rig: Rig, name: str) -> Placement:
-    asked = await rig.gateway.inspector.inspect_request("/v1/chat/completions", (), b"{}")
+    held = HeldBody(BodyBudget(1024))
+    held.data = b"{}"
+    asked = await rig.gateway.inspector.inspect_request("/v1/chat/completions", (), held)
     assert asked is not None
     place = rig.gateway.placements(await rig.gateway.evidence.collect(*asked))
     others = frozenset(each.name for each in rig.replicas if each.name != name)

@@ -80,8 +80,8 @@ def unkeyed_digests() -> list[str]:
 
 
 async def everything(rig: Rig, folder: Path, logged: io.StringIO, replies: list[Reply]) -> str:
-    metrics = await ask(rig.port, "/metrics", method="GET")
-    output = [json.dumps(reply.headers) for reply in replies] + [metrics.body.decode(), logged.getvalue()]
+    metrics = rig.gateway.metrics.text().decode()
+    output = [json.dumps(reply.headers) for reply in replies] + [metrics, logged.getvalue()]
     output += [json.dumps(record.as_record()) for record in rig.gateway.ring.latest(1_000)]
     output += [json.dumps(rig.gateway.roster.listed())]
     return "\n".join(output)

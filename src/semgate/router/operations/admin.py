@@ -10,6 +10,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import logging
+import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final, Protocol
 from urllib.parse import parse_qs, unquote
@@ -19,6 +21,7 @@ from semgate.http.faults import NO_METHOD, NOT_FOUND, TOO_LARGE, Fault, Send, se
 from semgate.http.headers import ADMIN_KEY, Headers, find
 from semgate.http.request_body import BodyTooLarge, ClientGone, Receive, read_body
 from semgate.http.served_paths import send_own_page
+from semgate.logs import log
 from semgate.placement.placer import Placer
 from semgate.router.operations.replicas import Reloader
 from semgate.router.state.decisions import DecisionRing
@@ -28,6 +31,8 @@ from semgate.router.state.roster import Roster
 UNAUTHORIZED: Final = Fault(401, "invalid_request_error", "unauthorized", "The admin key is missing or wrong.")
 MAX_BODY_BYTES: Final = 1 << 20
 MAX_LISTED: Final = 1_000
+_REFUSALS: Final = 5
+_PATH_CHARACTERS: Final = 200
 
 
 class Administered(Protocol):
@@ -47,12 +52,16 @@ class AdminApp:
     def __init__(self, router: Administered, key: str) -> None:
         self._router = router
         self._key_digest = hashlib.sha256(key.encode()).digest()
+        self._second_s = 0.0
+        self._refusals = 0
+        self._left_out = 0
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
         headers: Headers = tuple(scope["headers"])
         if scope["path"] != "/healthz" and not self._has_key(headers):
+            self._audit(scope, 401, logging.WARNING)
             await send_fault(send, UNAUTHORIZED, ((b"www-authenticate", b"Bearer"),))
             return
         if await send_own_page(send, scope["path"], self._router.readiness, self._router.metrics.text):
@@ -60,15 +69,41 @@ class AdminApp:
         try:
             body = await read_body(receive, headers, MAX_BODY_BYTES)
             found = await self._answer(scope, body)
+            self._audit(scope, 200, logging.INFO if scope["method"] != "GET" else logging.DEBUG)
             await send_json(send, 200, json.dumps(found, indent=1).encode() + b"\n")
         except _RefusedError as refused:
+            self._audit(scope, refused.fault.status, logging.INFO)
             await send_fault(send, refused.fault)
         except BodyTooLarge:
             await send_fault(send, TOO_LARGE)
         except ClientGone:
             return
         except SemBlendError as error:
+            self._audit(scope, 400, logging.INFO)
             await send_fault(send, Fault(400, "invalid_request_error", "refused", str(error)))
+
+    def _audit(self, scope: MutableMapping[str, Any], status: int, level: int) -> None:
+        """Who called what; at most ``_REFUSALS`` lines per second for wrong keys, and the number of those left out."""
+        if status == 401:
+            now_s = time.monotonic()
+            if now_s - self._second_s >= 1.0:
+                self._second_s, self._refusals = now_s, 0
+            self._refusals += 1
+            if self._refusals > _REFUSALS:
+                self._left_out += 1
+                return
+        left_out, self._left_out = self._left_out, 0
+        address = (scope.get("client") or ("unknown",))[0]
+        path = scope["path"][:_PATH_CHARACTERS]
+        log(
+            level,
+            "admin request",
+            method=scope["method"],
+            path=path,
+            status=status,
+            client=address,
+            lines_left_out=left_out,
+        )
 
     def _has_key(self, headers: Headers) -> bool:
         given = find(headers, ADMIN_KEY)
@@ -126,7 +161,8 @@ async def _reload(router: Administered, parts: tuple[str, ...], query: dict[str,
 
 async def _decisions(router: Administered, parts: tuple[str, ...], query: dict[str, list[str]], body: bytes) -> Any:
     limit = query.get("limit", ["100"])[0]
-    if not limit.isascii() or not limit.isdigit() or not 1 <= int(limit) <= MAX_LISTED:
+    is_number = limit.isascii() and limit.isdigit() and len(limit) <= len(str(MAX_LISTED))
+    if not is_number or not 1 <= int(limit) <= MAX_LISTED:
         raise ConfigurationError(f"limit must be an integer from 1 to {MAX_LISTED}")
     return {"decisions": [record.as_record() for record in router.ring.latest(int(limit))]}
 

@@ -22,6 +22,11 @@ def check_settings(settings: RouterSettings) -> None:
     """Raises ``ConfigurationError`` for the first invalid setting."""
     POLICIES.get(settings.routing_policy)
     _check_discovery(settings)
+    if settings.inject_cache_salt and settings.digest_secret_file is None and _may_be_several(settings):
+        raise ConfigurationError(
+            "--inject-cache-salt with several routers requires --digest-secret-file, the same on all of them: with a "
+            "secret each, one tenant would get two salts"
+        )
     if settings.donors_key_file is not None:
         donors_key(settings.donors_key_file)
     if settings.tokenizer is not None:
@@ -32,6 +37,10 @@ def check_settings(settings: RouterSettings) -> None:
         path: Path | None = getattr(settings, name)
         if path is not None:
             _check_file(path, f"--{name.replace('_', '-')}")
+
+
+def _may_be_several(settings: RouterSettings) -> bool:
+    return settings.routers > 1 or settings.discovery == "kubernetes"
 
 
 def replicas_of(settings: RouterSettings, texts: tuple[str, ...]) -> tuple[Endpoint, ...]:

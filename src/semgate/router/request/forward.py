@@ -18,9 +18,10 @@ from semgate.router.request.placement import Ending, Placement, PlaceRequest
 from semgate.router.request.trace import RequestTrace
 
 REPEATABLE_STATUS: Final = frozenset({500, 502, 503, 504})
-# The replica, or a proxy in front of it, reports that it cannot answer. The request itself may have caused a 500, and
-# any other status is an answer.
-FAULTY_STATUS: Final = frozenset({502, 503, 504})
+# The replica, or a proxy in front of it, reports that it cannot answer. Any other status is an answer.
+FAULTY_STATUS: Final = frozenset({502, 503})
+# The request itself may have caused it. If another replica answers, the router checks this one with its own request.
+SUSPECT_STATUS: Final = frozenset({500, 504})
 BURST: Final = 100.0
 NO_REPLICA: Final = Fault(503, "server_error", "no_replica", "No replica can take the request now; retry later.", 1)
 
@@ -31,7 +32,8 @@ class ForwardJob:
     place: PlaceRequest
     client: Client
     trace: RequestTrace
-    suspects: list[Placement] = field(default_factory=list)  # attempts that ended in a 500
+    streams: bool = True
+    suspects: list[Placement] = field(default_factory=list)  # attempts that ended in a suspect status
 
 
 class Forwarder:
@@ -67,7 +69,9 @@ class Forwarder:
         except HttpFault as fault:
             trace.note_attempt(placement.decision.replica, began_s, status=None, fault=fault.kind)
             placement.end(_ending(fault))
-            following = self._next(job, sent=fault.sent, costs_budget=fault.kind == "timeout")
+            # An answer that is not a stream has no first byte before its end: the next replica would be as slow.
+            is_slow = fault.kind == "timeout" and not job.streams
+            following = None if is_slow else self._next(job, sent=fault.sent, costs_budget=fault.kind == "timeout")
             if following is None:
                 await _refuse(job.client.send, fault_of(fault), trace)
             return following
@@ -79,10 +83,10 @@ class Forwarder:
         try:
             if status < 400:
                 for each in job.suspects:
-                    each.blame()
+                    each.suspect()
             elif status >= 500:
                 placement.end("failed" if status in FAULTY_STATUS else "unknown")
-                if status == 500:
+                if status in SUSPECT_STATUS:
                     job.suspects.append(placement)
                 if status in REPEATABLE_STATUS and (following := self._next(job, sent=True, costs_budget=True)):
                     return following
@@ -128,8 +132,9 @@ class RetryBudget:
 
 
 def _ending(fault: HttpFault) -> Ending:
-    """Only a refused connection means that the replica is gone; a full connection pool says nothing about it."""
-    if fault.kind == "no_connection":
+    """Only a refused connection means that the replica is gone. A full connection pool says nothing about it, nor does
+    silence, since a client decides how long its request takes: health checks find a replica that hangs."""
+    if fault.kind in ("no_connection", "timeout"):
         return "unknown"
     return "gone" if fault.refused else "failed"
 

@@ -17,7 +17,8 @@ from typing import Any, Final, ParamSpec, TypeVar
 import msgspec
 
 from semgate.http.headers import Headers
-from semgate.http.request_body import Asked, read_request
+from semgate.http.held_body import HeldBody
+from semgate.http.request_body import Asked, parsed_size, read_request
 from semgate.http.tenant import UNKNOWN_TENANT, TenantRule
 
 P = ParamSpec("P")
@@ -38,13 +39,17 @@ class RequestInspector:
         self._tenants = TenantRule(secret, trust_tenant_header=trust_tenant_header)
         self._inject_cache_salt = inject_cache_salt
 
-    async def inspect_request(self, path: str, headers: Headers, body: bytes) -> tuple[Asked, bytes] | None:
-        """The parsed request and the body to send; None if a salt is required and the body cannot carry one."""
-        return await run_off_loop(len(body), self._inspect, path, headers, body)
+    async def inspect_request(self, path: str, headers: Headers, held: HeldBody) -> tuple[Asked, bytes] | None:
+        """The parsed request and the body to send; None if a salt is required and the body cannot carry one.
 
-    def _inspect(self, path: str, headers: Headers, body: bytes) -> tuple[Asked, bytes] | None:
+        Without room for the parsed form the prompt is not read, and the request is placed by load."""
+        body = held.data
+        is_readable = held.count_parsed(await run_off_loop(len(body), parsed_size, body))
+        return await run_off_loop(len(body), self._inspect, path, headers, body, is_readable=is_readable)
+
+    def _inspect(self, path: str, headers: Headers, body: bytes, *, is_readable: bool) -> tuple[Asked, bytes] | None:
         """May run in another thread: reads the request only."""
-        asked = read_request(path, headers, body, self._tenants.tenant_of(headers))
+        asked = read_request(path, headers, body, self._tenants.tenant_of(headers), is_readable=is_readable)
         if not self._inject_cache_salt or path not in SALTED_PATHS or not body:
             return asked, body
         salt = tenant_salt(self._secret, asked.tenant or UNKNOWN_TENANT, asked.cache_salt)

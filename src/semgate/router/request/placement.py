@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Final, Literal, Protocol
 
 from semgate.fleet import Replica
+from semgate.fleet.confirmation import Confirmation
 from semgate.fleet.load import AttemptOutcome
 from semgate.http.reply_scan import ReplyFacts
 from semgate.placement.decision import Decision, NoUsableReplicaError
@@ -17,7 +18,7 @@ from semgate.router.state.roster import Roster
 
 # answered: the replica did its work. failed: counted by its breaker. gone: nothing listens on its port any more, so
 # its cache is lost too. unknown: the attempt says nothing about the replica (the client left, no connection was free,
-# or the request itself may be at fault).
+# or the request itself may be at fault, as one that takes longer than a time limit).
 Ending = Literal["answered", "failed", "gone", "unknown"]
 _OUTCOMES: Final[dict[Ending, AttemptOutcome]] = {
     "answered": "ok",
@@ -37,8 +38,8 @@ class Placement(Protocol):
     def first_byte(self, status: int) -> None:
         """The prefill is over, or the replica refused."""
 
-    def blame(self) -> None:
-        """Called after the end, when another replica answered the request: this replica was at fault."""
+    def suspect(self) -> None:
+        """Called after the end, when another replica answered the request: this replica may be at fault."""
 
     def end(self, ending: Ending, facts: ReplyFacts | None = None) -> None:
         """The request is no longer on the replica; later calls do nothing."""
@@ -66,6 +67,7 @@ class FleetPlacement:
         placer: Placer,
         roster: Roster,
         listener: PlacementListener,
+        confirmation: Confirmation,
     ) -> None:
         reused_tokens = max(decision.expected_tokens, decision.exact_blocks * request.block_tokens)
         self.decision = decision
@@ -75,6 +77,7 @@ class FleetPlacement:
         self._placer = placer
         self._roster = roster
         self._listener = listener
+        self._confirmation = confirmation
         self._ticket = replica.begin(max(request.prompt_tokens - reused_tokens, 1))
         self._began_s = time.perf_counter()
         self._is_over = False
@@ -86,8 +89,8 @@ class FleetPlacement:
         if self._roster.note_answer(self._replica) and status < 400:
             self._listener.answered(self._replica.slot, self._request)
 
-    def blame(self) -> None:
-        self._replica.fault()
+    def suspect(self) -> None:
+        self._confirmation.suspect(self._replica)
 
     def end(self, ending: Ending, facts: ReplyFacts | None = None) -> None:
         if self._is_over:
@@ -103,7 +106,11 @@ class FleetPlacement:
 
 
 def placements_for(
-    request: PlacementRequest, placer: Placer, roster: Roster, listener: PlacementListener
+    request: PlacementRequest,
+    placer: Placer,
+    roster: Roster,
+    listener: PlacementListener,
+    confirmation: Confirmation,
 ) -> PlaceRequest:
     def place(tried: frozenset[str]) -> Placement:
         untried = replace(request, tried=tried) if tried else request
@@ -112,6 +119,6 @@ def placements_for(
         if replica is None:
             raise NoUsableReplicaError(f"the policy chose '{decision.replica}', which is not in the fleet")
         listener.sent(replica.slot, request)
-        return FleetPlacement(decision, replica, request, placer, roster, listener)
+        return FleetPlacement(decision, replica, request, placer, roster, listener, confirmation)
 
     return place

@@ -18,6 +18,7 @@ from typing import Any
 
 import httpx
 import pytest
+from scripts.engines.ports import free_port
 from scripts.engines.specs import SERVED_NAME, vllm_missing
 from scripts.models.known import SMOLLM2
 from tests.engines.vllm.connector.client import Ask, Reply, read_reply
@@ -47,6 +48,7 @@ DOCUMENT_TOKENS = 500
 SANE_KL = 0.2  # of a sound blend's answer; broken ones have 0.1 to 1.3
 OFF = f"guard_off:{PlanShape.NEW_INSTRUCTION.value}"
 MAX_CHECKS = 16
+STATUS_PORT = free_port()
 COMMAND = ("-c", "import sys; from semblend.cli.main import main; sys.exit(main())")
 
 
@@ -130,25 +132,34 @@ async def asked(port: int, ask: Ask) -> Reply:
     return read_reply(answer.json())
 
 
-async def counts(port: int) -> dict[str, float]:
+async def counts() -> dict[str, float]:
     """What became of sampled requests, as the proxy's metrics say it."""
     async with httpx.AsyncClient(trust_env=False) as client:
-        page = (await client.get(f"http://127.0.0.1:{port}/metrics")).text
+        page = (await client.get(f"http://127.0.0.1:{STATUS_PORT}/metrics")).text
     prefix = 'semgate_guard_requests_total{as="'
     lines = [line.removeprefix(prefix) for line in page.splitlines() if line.startswith(prefix)]
     return {line.partition('"')[0]: float(line.rpartition(" ")[2]) for line in lines}
 
 
-async def counted(port: int, name: str, number: int) -> dict[str, float]:
+async def counted(name: str, number: int) -> dict[str, float]:
     async with asyncio.timeout(120):
-        while (found := await counts(port))[name] < number:
+        while (found := await counts())[name] < number:
             assert not found["failed"], found
             await asyncio.sleep(0.1)
     return found
 
 
 def guard_flags(path: Path) -> tuple[str, ...]:
-    return ("--guard-fraction", "1.0", "--guard-file", str(path), "--guard-pairs-per-minute", "600")
+    return (
+        "--guard-fraction",
+        "1.0",
+        "--guard-file",
+        str(path),
+        "--guard-pairs-per-minute",
+        "600",
+        "--status-port",
+        str(STATUS_PORT),
+    )
 
 
 def guard_events(path: Path, kind: str) -> list[dict[str, Any]]:
@@ -173,10 +184,10 @@ def test_a_blend_is_asked_again_twice_and_what_was_not_blended_once(
             for number in range(2):
                 reply = await asked(port, traffic.recipient(number))
                 assert reply.outcome == REUSED, reply.semblend
-            found = await counted(port, "checked", 2)
+            found = await counted("checked", 2)
             stranger = await asked(port, Ask(prose.passage(9_000, 300), salt="nobody", capture=False))
             assert stranger.outcome != REUSED
-            found = await counted(port, "not_blended", 1)
+            found = await counted("not_blended", 1)
         assert found == {"checked": 2, "not_blended": 1, "turned_off": 0, "dropped": 0, "failed": 0, "unwritten": 0}
 
     play(act)
@@ -200,7 +211,7 @@ def test_wrongly_moved_keys_turn_their_class_off_until_it_is_reset(
             guarded.set_fault("rope:64")
             for number in range(MAX_CHECKS):
                 assert (await asked(port, traffic.recipient(number))).outcome == REUSED
-                if (await counted(port, "checked", number + 1))["turned_off"]:
+                if (await counted("checked", number + 1))["turned_off"]:
                     break
             guarded.set_fault()
 

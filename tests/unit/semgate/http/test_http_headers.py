@@ -86,6 +86,20 @@ def test_a_header_cannot_name_another_kind_of_tenant(claim: bytes) -> None:
     )
 
 
+def test_a_key_is_one_tenant_however_it_is_written() -> None:
+    rule = TenantRule(SECRET, trust_tenant_header=False)
+    written = (
+        ((b"authorization", b"Bearer k1"),),
+        ((b"authorization", b"bearer k1"),),
+        ((b"authorization", b"  BEARER   k1 "),),
+        ((b"x-api-key", b"k1"),),
+        ((b"api-key", b" k1"),),
+    )
+    assert len({rule.tenant_of(headers) for headers in written}) == 1
+    assert rule.tenant_of(((b"authorization", b"Basic k1"),)) != rule.tenant_of(written[0])
+    assert rule.tenant_of(((b"authorization", b"Bearer "),)) == UNKNOWN_TENANT
+
+
 def test_tenants_of_keys_are_keyed_digests() -> None:
     rule, other = (TenantRule(secret, trust_tenant_header=False) for secret in (SECRET, b"t" * 32))
     key = ((b"authorization", b"Bearer k1"),)

@@ -51,3 +51,13 @@ def test_own_pages(path: str, readiness: dict[str, str], status: int | None, bod
     assert [message.get("body") for message in sent[1:]] == ([body] if body else [])
     if path == "/readyz":
         assert json.loads(sent[1]["body"]) == readiness
+
+
+def test_the_metrics_are_no_page_of_the_clients_port() -> None:
+    sent: list[MutableMapping[str, Any]] = []
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        sent.append(message)
+
+    assert asyncio.run(send_own_page(send, "/metrics", lambda: {"status": "ready"})) is False
+    assert sent == []

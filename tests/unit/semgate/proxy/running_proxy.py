@@ -15,6 +15,8 @@ from typing import Any
 
 from tests.fakes.scripted_upstream import EVENTS_HEAD, Call, Script, ScriptedUpstream, scripted
 
+from semgate.http.served_paths import status_app
+from semgate.http.server import HttpServer
 from semgate.proxy.service import ProxyService, open_server
 from semgate.settings import ProxySettings
 
@@ -26,6 +28,7 @@ CHAT = "/v1/chat/completions"
 @dataclass
 class Running:
     port: int
+    status_port: int
     upstream: ScriptedUpstream
     service: ProxyService
     folder: Path
@@ -48,10 +51,12 @@ async def proxying(script: Script, folder: Path, **changed: Any) -> AsyncIterato
         settings = ProxySettings(**(given | changed))
         service = ProxyService(settings)
         server = open_server(service, settings)
+        status = HttpServer(status_app(service.app.readiness, service.telemetry.text), host="127.0.0.1", port=0)
         try:
-            yield Running(await server.start(), upstream, service, folder)
+            yield Running(await server.start(), await status.start(), upstream, service, folder)
         finally:
             await server.stop()
+            await status.stop()
             await service.stop()
             while server.open_connections:
                 await asyncio.sleep(0)

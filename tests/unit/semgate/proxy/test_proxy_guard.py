@@ -44,7 +44,7 @@ def test_sampled_requests_are_asked_again_as_the_same_tenant_until_the_class_is_
             assert running.service.guard is not None
             while running.service.guard.checker.counts.checked < 12:
                 await asyncio.sleep(0.005)
-            page = (await client.get(f"{url}/metrics")).text
+            page = (await client.get(f"http://127.0.0.1:{running.status_port}/metrics")).text
         own = [call for call in running.upstream.calls if b"kv_transfer_params" in call.body]
         assert len(own) == 24
         assert {call.headers["authorization"] for call in own} == {"Bearer t"}

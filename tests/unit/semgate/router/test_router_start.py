@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import io
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from sembase.errors import ConfigurationError
 from semgate.router.gateway import Gateway
+from semgate.router.operations.settings_check import check_settings
 from semgate.router.service import StartupBanner
 from semgate.settings import RouterSettings
 
@@ -46,6 +49,16 @@ def test_it_is_not_ready_before_it_is_warm_and_has_looked_once(health_seconds: f
         assert gateway.not_ready_because() == "shutting down"
 
     asyncio.run(act())
+
+
+@pytest.mark.parametrize("several", [{"routers": 2}, {"discovery": "kubernetes", "kubernetes_service": "vllm"}])
+def test_several_routers_salt_with_one_secret_or_not_at_all(several: dict[str, Any], tmp_path: Path) -> None:
+    replicas = ("http://127.0.0.1:9",)
+    with pytest.raises(ConfigurationError, match="--digest-secret-file"):
+        check_settings(RouterSettings(replicas=replicas, inject_cache_salt=True, **several))
+    check_settings(RouterSettings(replicas=replicas, inject_cache_salt=True))
+    shared = tmp_path / "secret"
+    check_settings(RouterSettings(replicas=replicas, inject_cache_salt=True, digest_secret_file=shared, **several))
 
 
 @pytest.mark.parametrize("stream", [Terminal(), io.StringIO()])

@@ -48,7 +48,7 @@ class AnyPlacement:
     def first_byte(self, status: int) -> None:
         return None
 
-    def blame(self) -> None:
+    def suspect(self) -> None:
         return None
 
     def end(self, ending: Ending, facts: ReplyFacts | None = None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import threading
 
 import pytest
@@ -11,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sembase.segment import Message, Segment, pieces, segment_messages
-from semgate.http.request_body import MAX_VALUES, Asked, read_request
+from semgate.http.held_body import BodyBudget, HeldBody
+from semgate.http.request_body import MAX_VALUES, Asked, parsed_size, read_request
 from semgate.prompt.contents import (
     MAX_CONTENT_BYTES,
     MAX_CONTENTS,
@@ -21,7 +23,15 @@ from semgate.prompt.contents import (
     estimate_tokens,
 )
 from semgate.prompt.pieces import prompt_pieces
-from semgate.router.request.inspection import INLINE_BYTES, STRICT_BYTES, run_off_loop, with_cache_salt
+from semgate.router.request.inspection import (
+    INLINE_BYTES,
+    STRICT_BYTES,
+    RequestInspector,
+    run_off_loop,
+    with_cache_salt,
+)
+
+PARSED_BASE = 512  # of any value, however small
 
 
 def chat_of(content: object) -> tuple[Asked, bytes]:
@@ -66,6 +76,62 @@ def test_a_body_of_too_many_values_is_passed_on_unread() -> None:
     raw = b'{"model":"m","prompt":[' + b",".join([b"1"] * (MAX_VALUES + 2)) + b"]}"
     assert read_request("/v1/completions", (), raw).prompt_tokens is None
     assert len(read_request("/v1/completions", (), raw[: 2 * MAX_VALUES] + b"1]}").prompt_tokens or ()) > 1_000_000
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(0, 2**40) | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=4), inner, max_size=5),
+    max_leaves=30,
+)
+
+
+def size_of(value: object) -> int:
+    """Of all objects of a parsed value, each counted where it occurs."""
+    size = sys.getsizeof(value)
+    if isinstance(value, dict):
+        size += sum(size_of(key) + size_of(each) for key, each in value.items())
+    elif isinstance(value, list):
+        size += sum(map(size_of, value))
+    return size
+
+
+@given(JSON, st.booleans())
+def test_the_estimate_bounds_the_parsed_form(value: object, ascii_only: bool) -> None:
+    body = json.dumps({"messages": value}, ensure_ascii=ascii_only, separators=(",", ":")).encode(
+        errors="surrogatepass"
+    )
+    assert parsed_size(body) + PARSED_BASE >= size_of(json.loads(body))
+
+
+def test_bodies_of_many_small_objects_are_not_parsed_beyond_the_budget() -> None:
+    body = b'{"model":"m","messages":[' + b",".join([b'{"a":[]}'] * 520_000) + b"]}"
+    budget = BodyBudget(32 << 20)
+    assert parsed_size(body) > budget.max_parsed_bytes
+    inspector = RequestInspector(b"k" * 32, trust_tenant_header=False, inject_cache_salt=False)
+
+    async def work() -> None:
+        held = HeldBody(budget)
+        held.count(len(body))
+        held.data = body
+        inspected = await inspector.inspect_request("/v1/chat/completions", (), held)
+        assert inspected is not None
+        asked, sent = inspected
+        assert (asked.messages, sent is body) == (None, True)
+        held.drop()
+        assert (budget.held_bytes, budget.parsed_bytes) == (0, 0)
+
+    asyncio.run(work())
+
+
+def test_the_parsed_form_counts_until_the_request_is_placed() -> None:
+    budget = BodyBudget(1 << 20, 4 << 20)
+    first, second = HeldBody(budget), HeldBody(budget)
+    assert first.count_parsed(800_000)
+    assert not second.count_parsed(800_000), "a quarter of the budget is for parsed forms"
+    first.drop_parsed()
+    assert second.count_parsed(800_000)
+    second.drop()
+    assert (budget.held_bytes, budget.parsed_bytes) == (0, 0)
 
 
 @given(st.lists(st.one_of(st.integers(-2, 2**33), st.booleans(), st.floats(allow_nan=False)), max_size=5))
