@@ -22,8 +22,9 @@ from sembench.workload.build import BuildCounts, iterate_items
 from sembench.workload.readers.files import is_source
 from sembench.workload.record import SourceRecord
 from sembench.workload.sources import BUILT_IN, SOURCES, SourceRequest
+from sembench.workload.sources.base import CONTEXT_WORDS
 from sembench.workload.sources.trace import read_trace_records, with_donors
-from sembench.workload.transforms import PAIRED, TransformContext
+from sembench.workload.transforms import ANSWERED, PAIRED, TransformContext
 
 NAME: Final = "build"
 SUMMARY: Final = "Build a manifest of donors and recipients, or of a stream, from a corpus or from recorded traffic."
@@ -54,7 +55,8 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         nargs="*",
         default=[],
         metavar="NAME",
-        help=f"transforms applied to each record (default: {' '.join(PAIRED)}; for agent-*: stream; for "
+        help=f"transforms applied to each record (default: {' '.join(PAIRED)}; for answers: {' '.join(ANSWERED)}; for "
+        "agent-*: stream; for "
         "--from-trace: recorded, which pairs each request with the earlier ones that it repeats; stream keeps the "
         "order of the traffic instead)",
     )
@@ -67,6 +69,19 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         default=400,
         metavar="N",
         help="minimum characters per segment (default: 400)",
+    )
+    command.add_argument(
+        "--context-words",
+        type=positive,
+        default=CONTEXT_WORDS,
+        metavar="N",
+        help=f"length of the documents that the profile answers generates, in words (default: {CONTEXT_WORDS})",
+    )
+    command.add_argument(
+        "--max-context-chars",
+        type=positive,
+        metavar="N",
+        help="leave out records whose document is longer (default: none are left out)",
     )
     command.add_argument("--seed", type=count, default=0, metavar="N", help="seed of shuffles and edits (default: 0)")
 
@@ -84,13 +99,14 @@ def execute(options: argparse.Namespace) -> ExitCode:
         data_dir=options.data_dir,
         max_items_per_dataset=options.max_items_per_dataset,
         seed=options.seed,
+        context_words=options.context_words,
     )
     transforms = tuple(options.transforms) or _default_transforms(options)
     records = _records(options, request, transforms)
     # Paired transforms draw on the whole corpus; a stream is built record by record.
     corpus = () if transforms == _STREAM else (records := tuple(records))
     context = TransformContext(corpus, options.max_segments, options.min_segment_chars, options.seed)
-    counts = BuildCounts()
+    counts = BuildCounts(max_context_chars=options.max_context_chars)
     items = iterate_items(records, transforms, context, counts)
     first = next(items, None)
     if first is None:
@@ -116,6 +132,8 @@ def execute(options: argparse.Namespace) -> ExitCode:
 def _default_transforms(options: argparse.Namespace) -> tuple[str, ...]:
     if options.from_trace is not None:
         return _RECORDED
+    if options.profile == "answers":
+        return ANSWERED
     return _STREAM if options.profile in _STREAMED else PAIRED
 
 

@@ -14,8 +14,12 @@ from sembench.workload.transforms import TRANSFORMS, Skipped, TransformContext
 
 @dataclass(slots=True)
 class BuildCounts:
-    """``skipped`` counts, per transform and reason, the records a transform could not be applied to."""
+    """``skipped`` counts, per transform and reason, the records a transform could not be applied to.
 
+    Records with a document of more than ``max_context_chars`` are skipped as a whole.
+    """
+
+    max_context_chars: int | None = None
     records: int = 0
     items: int = 0
     negative_controls: int = 0
@@ -51,6 +55,9 @@ def iterate_items(
         counts.datasets[record.dataset] = None
         if not record.context.strip():
             counts.skip("(record)", "empty context")
+            continue
+        if counts.max_context_chars is not None and len(record.context) > counts.max_context_chars:
+            counts.skip("(record)", f"document of more than {counts.max_context_chars} characters")
             continue
         for name, transform in functions:
             outcome = transform(record, context)

@@ -28,26 +28,29 @@ def base_prompt(record: SourceRecord, context: str | None = None, question: str 
     body = record.context if context is None else context
     if record.verbatim:
         return body
-    asked = question_of(record) if question is None else question
-    return f"Answer the request from the source.\n\nSource:\n{body}\n\nRequest: {asked}\nAnswer:"
+    asked, opening = (question_of(record), record.opening) if question is None else (question, "")
+    return f"Answer the request from the source.\n\nSource:\n{body}\n\nRequest: {asked}\nAnswer:{opening}"
 
 
 def analyst_prompt(record: SourceRecord) -> str:
     """The same source after a different instruction."""
     return (
         "You are an analyst preparing a short internal note. Work only from the material that follows and keep to what "
-        f"it says.\n\nMaterial:\n{record.context}\n\nNote wanted: {question_of(record)}\nNote:"
+        f"it says.\n\nMaterial:\n{record.context}\n\nNote wanted: {question_of(record)}\nNote:{record.opening}"
     )
 
 
 def request_first_prompt(record: SourceRecord) -> str:
     """The request before the evidence: every token of the evidence moves."""
-    return f"Task: {question_of(record)}\n\nRead this evidence and answer the task.\n\n{record.context}\n\nAnswer:"
+    return (
+        f"Task: {question_of(record)}\n\nRead this evidence and answer the task.\n\n{record.context}\n\n"
+        f"Answer:{record.opening}"
+    )
 
 
 def evidence_first_prompt(record: SourceRecord) -> str:
     """The evidence at position 0."""
-    return f"{record.context}\n\nTask about the text above: {question_of(record)}\nAnswer:"
+    return f"{record.context}\n\nTask about the text above: {question_of(record)}\nAnswer:{record.opening}"
 
 
 def cache_entry_prompt(record: SourceRecord) -> str:
@@ -56,7 +59,7 @@ def cache_entry_prompt(record: SourceRecord) -> str:
 
 def numbered_prompt(record: SourceRecord, segments: Sequence[str], heading: str) -> str:
     body = "\n\n".join(f"{heading} {number}:\n{segment}" for number, segment in enumerate(segments, start=1))
-    return f"{body}\n\nRequest: {question_of(record)}\nAnswer:"
+    return f"{body}\n\nRequest: {question_of(record)}\nAnswer:{record.opening}"
 
 
 def segment_prompt(segment: str, number: int) -> str:

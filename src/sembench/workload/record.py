@@ -12,7 +12,9 @@ class SourceRecord:
     """``passages`` are the record's own sections, if it has any; joined they equal the context, up to white space.
 
     ``verbatim`` means that ``context`` is a complete prompt as it was sent (an agent's call) and must not be wrapped.
-    ``other_questions`` are real questions about the same document, used as new tasks.
+    ``other_questions`` are real questions about the same document, used as new tasks. ``opening`` is what the prompt
+    already writes of the answer. ``earlier_edits`` (start and end in ``context``, and the text there before) lead to an
+    earlier revision of the document, whose answer is ``earlier_answer``.
     """
 
     dataset: str
@@ -23,4 +25,7 @@ class SourceRecord:
     passages: tuple[str, ...] = ()
     other_questions: tuple[str, ...] = ()
     verbatim: bool = False
+    opening: str = ""
+    earlier_edits: tuple[tuple[int, int, str], ...] = ()
+    earlier_answer: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)

@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sembase.errors import ConfigurationError
+from sembench.scoring import mark
+from sembench.scoring.base import task_of
 from sembench.sessions import ReplaySession, sessions_of
 from sembench.workload import breaks
 from sembench.workload.agent_sessions import TURNS, agent_sessions, opening_and_call
@@ -202,3 +204,20 @@ def test_a_change_leaves_its_input_and_changes_one_part(body: breaks.Body, seed:
     assert breaks.with_line(body, "a line")["messages"][1:] == body["messages"][1:]
     assert breaks.compact_history(body, 2)["messages"][2:] == body["messages"][2:]
     assert json.dumps(body) == saved
+
+
+def test_every_turn_names_the_score_of_its_answer(tmp_path: Path) -> None:
+    with gzip.open(tmp_path / "agent_x.jsonl.gz", "wt") as stream:
+        stream.writelines(json.dumps(row) + "\n" for row in recorded())
+    turns = SOURCES.get("agent-breaks")(SourceRequest((), tmp_path, seed=3))
+    for turn in turns:
+        task = task_of(turn.answers, turn.metadata, 0.6)
+        asks = turn.metadata["stale_answer"] is not None
+        assert task.score == ("digits" if asks else "command")
+        assert mark(f"{turn.answers[0]}\n```\nand more", task).right is True
+        assert mark(f" {turn.answers[0]} 1", task).right is asks, "a port is read as a number, a command as a whole"
+    stale = [turn for turn in turns if turn.metadata["stale_answer"] is not None]
+    assert stale
+    assert all(
+        mark(str(turn.metadata["stale_answer"]), task_of(turn.answers, turn.metadata, 0.6)).stale for turn in stale
+    )

@@ -211,6 +211,15 @@ def test_synthetic_documents_follow_seed_and_count() -> None:
 
 
 def test_every_profile_is_there() -> None:
-    named = ["agent-breaks", "agent-trace", "fixture", "jsonl", "longbench-v1", "longbench-v2", "synthetic-v1"]
+    named = [
+        "agent-breaks",
+        "agent-trace",
+        "answers",
+        "fixture",
+        "jsonl",
+        "longbench-v1",
+        "longbench-v2",
+        "synthetic-v1",
+    ]
     assert sorted(BUILT_IN) == named
     assert set(BUILT_IN) <= set(SOURCES.names())

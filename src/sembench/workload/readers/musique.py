@@ -24,5 +24,5 @@ def read_musique(rows: Iterable[Mapping[str, Any]], dataset: str) -> Iterator[So
             question=text_of(row, "question", where),
             answers=texts_of(row, "answers", where),
             passages=tuple(passages),
-            metadata={"source_index": index},
+            metadata={"score": "short_answer", "source_index": index},
         )

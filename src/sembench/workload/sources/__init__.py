@@ -17,6 +17,7 @@ BUILT_IN: Final = {
     "agent-trace": "agent_trace:read_agent_traces",
     "agent-breaks": "agent_breaks:read_agent_breaks",
     "synthetic-v1": "synthetic:read_synthetic",
+    "answers": "answers:read_answers",
 }
 
 for _name, _home in BUILT_IN.items():

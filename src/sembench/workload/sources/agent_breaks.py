@@ -103,6 +103,11 @@ class _Turn:
     changed: bool
     stale: str | None = None  # what an answer from outdated KV would be
 
+    @property
+    def score(self) -> str:
+        """Ports are compared as numbers, commands as text, other answers by their words."""
+        return "digits" if self.stale is not None else "command" if self.opening else "words"
+
 
 Change = Callable[[Body], Body]
 
@@ -164,6 +169,7 @@ def _records_of(
                 "turns_since_break": since,
                 "is_tool_call": bool(turn.opening) and turn.stale is None,
                 "stale_answer": turn.stale,
+                "score": turn.score,
                 "think_s": session.steps[session.first + place].pause_s,
             },
         )

@@ -10,28 +10,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from sembase.errors import ConfigurationError
+from sembench.workload.prose import FRAMES, Subject, sentence_of
 from sembench.workload.record import SourceRecord
 from sembench.workload.seeded import Draws
 from sembench.workload.sources.base import SourceRequest
 
 DATASETS: Final = ("fixture_reports", "fixture_records")
 _PARAGRAPHS: Final = 9
-_MONTHS: Final = ("January", "March", "April", "June", "August", "October", "November")
-
-_FRAMES: Final = (
-    "In {month}, {person} inspected the {thing} at {place} and recorded {n} {unit}.",
-    "The {thing} was replaced after {n} {unit}, although {person} had asked for a later date.",
-    "Nobody at {place} could explain why the {thing} had lost {n} {unit} since {month}.",
-    "According to {person}, the {thing} must not be moved while {other} is under repair.",
-    "A second reading of the {thing} gave {n} {unit}; the first had been wrong by a tenth.",
-    "{person} wrote that {other} would need attention before the {thing} is used again.",
-    "Costs for the {thing} rose to {n} crowns, which {place} paid in {month}.",
-    "When {other} failed, the crew led by {person} switched to the {thing} within {n} minutes.",
-    "The register of {place} lists the {thing} under number {n}, next to {other}.",
-    "It is agreed that {person} keeps the key of the {thing} until {month}.",
-    "Between {place} and the depot, {n} {unit} were lost because the {thing} was not sealed.",
-    "Visitors are told about {other}, but the {thing} has never been shown to them.",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,16 +136,17 @@ def read_fixture(request: SourceRequest) -> list[SourceRecord]:
 def _record(document: _Document) -> SourceRecord:
     """The corpus is a constant: it does not depend on ``--seed``, which belongs to the transforms."""
     draws = Draws("sembench-fixture", document.name)
+    subject = Subject(document.places, document.people, document.things, document.units)
     paragraphs = [document.title + "."]
     used: set[str] = set()
     fact_at = _PARAGRAPHS - 2  # late in the text, so that a builder that drops the tail would lose it
     for number in range(_PARAGRAPHS):
-        frames = draws.shuffled(_FRAMES)[:4]
+        frames = draws.shuffled(FRAMES)[:4]
         sentences = [f"Section {number + 1} concerns the {draws.choose(document.things)}."]
         for frame in frames:
-            sentence = _sentence(frame, document, draws)
+            sentence = sentence_of(frame, subject, draws)
             while sentence in used:
-                sentence = _sentence(frame, document, draws)
+                sentence = sentence_of(frame, subject, draws)
             used.add(sentence)
             sentences.append(sentence)
         if number == fact_at:
@@ -175,17 +161,3 @@ def _record(document: _Document) -> SourceRecord:
         other_questions=(document.new_question,),
         metadata={"profile": "fixture"},
     )
-
-
-def _sentence(frame: str, document: _Document, draws: Draws) -> str:
-    thing, other = draws.shuffled(document.things)[:2]
-    sentence = frame.format(
-        month=draws.choose(_MONTHS),
-        person=draws.choose(document.people),
-        place=draws.choose(document.places),
-        thing=thing,
-        other=f"the {other}",
-        n=11 + draws.below(9800),
-        unit=draws.choose(document.units),
-    )
-    return sentence[0].upper() + sentence[1:]

@@ -27,9 +27,19 @@ PAIRED: Final = (
 )
 """The default order of ``build``: every transform that makes a donor and a recipient."""
 
+ANSWERED: Final = (
+    "instruction_variant",
+    "rag_reorder",
+    "multi_donor_composite",
+    "field_edit",
+    "unread_document",
+    "negative_control",
+)
+"""The default of the profile ``answers``: the ways in which a document is served again, and two controls."""
+
 _HOMES: Final = {"fuzzy_edit_1pct": "fuzzy_edit:one_percent", "fuzzy_edit_5pct": "fuzzy_edit:five_percent"}
 
-for _name in (*PAIRED, "recorded", "stream"):
+for _name in dict.fromkeys((*PAIRED, *ANSWERED, "recorded", "stream")):
     TRANSFORMS.register(_name, "sembench.workload.transforms." + _HOMES.get(_name, f"{_name}:{_name}"))
 
-__all__ = ["PAIRED", "TRANSFORMS", "Skipped", "Transform", "TransformContext"]
+__all__ = ["ANSWERED", "PAIRED", "TRANSFORMS", "Skipped", "Transform", "TransformContext"]

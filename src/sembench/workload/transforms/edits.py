@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -81,7 +81,12 @@ def apply_edits(text: str, edits: Sequence[Edit]) -> tuple[str, list[tuple[int, 
 
 
 def edited_donor_item(
-    record: SourceRecord, transform: str, edits: Sequence[Edit], *, hard_negative: bool
+    record: SourceRecord,
+    transform: str,
+    edits: Sequence[Edit],
+    *,
+    hard_negative: bool,
+    extra: Mapping[str, Any] | None = None,
 ) -> WorkloadItem:
     """The same prompt for both, with an edited document in the donor. Equal spans may be reused, changed tokens not."""
     document, spans = apply_edits(record.context, edits)
@@ -92,5 +97,5 @@ def edited_donor_item(
         {"donor": [a + offset, b + offset], "recipient": [edit.start + offset, edit.end + offset]}
         for edit, (a, b) in zip(edits, spans, strict=True)
     ]
-    extra: dict[str, Any] = {"edits": positions, "hard_negative": hard_negative}
-    return make_item(record, transform, recipient, [donor], exact=False, semantic=True, materialize=True, extra=extra)
+    known: dict[str, Any] = {"edits": positions, "hard_negative": hard_negative, **(extra or {})}
+    return make_item(record, transform, recipient, [donor], exact=False, semantic=True, materialize=True, extra=known)

@@ -1,0 +1,156 @@
+"""Python files with made-up functions, and tasks whose answer needs a function of another file.
+
+The earlier revision has the first two parameters of the function in the other order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from sembench.workload.seeded import Draws
+from sembench.workload.tasks.base import ADJECTIVES, ANIMALS, SECTIONS, Change, Draft
+
+_PARAMETERS: Final = ("ledger", "rate", "region", "limit", "batch", "owner", "weight", "offset", "stage", "volume")
+_VERBS: Final = (
+    "Settle",
+    "Audit",
+    "Merge",
+    "Price",
+    "Rank",
+    "Pack",
+    "Trim",
+    "Balance",
+    "Sort",
+    "Check",
+    "Close",
+    "Book",
+)
+_OBJECTS: Final = (
+    "invoice",
+    "shipment",
+    "refund",
+    "voucher",
+    "order",
+    "tariff",
+    "budget",
+    "contract",
+    "deposit",
+    "quote",
+)
+_WORDS_OF_A_FUNCTION: Final = 30
+
+
+@dataclass(frozen=True, slots=True)
+class _Function:
+    name: str
+    parameters: tuple[str, ...]
+    purpose: str
+    body: tuple[str, ...]
+
+    @property
+    def signature(self) -> str:
+        return f"def {self.name}({', '.join(self.parameters)}):"
+
+    def call(self, name: str | None = None, *, swapped: bool = False) -> str:
+        return f"{name or self.name}({', '.join(self.ordered(swapped))})"
+
+    def ordered(self, swapped: bool) -> tuple[str, ...]:
+        first, second, *rest = self.parameters
+        return (second, first, *rest) if swapped else self.parameters
+
+    @property
+    def text(self) -> str:
+        return "\n".join([self.signature, f'    """{self.purpose}"""', *(f"    {line}" for line in self.body)])
+
+    @property
+    def change(self) -> Change:
+        now = ", ".join(self.parameters)
+        return Change(self.signature, now, ", ".join(self.ordered(swapped=True)))
+
+
+def call(draws: Draws, words: int) -> Draft:
+    """The call of a named function with its parameters in their order."""
+    functions, passages = _files(draws, words)
+    asked = functions[0]
+    before = f"{asked.name}("
+    return Draft(
+        passages=passages,
+        question=(
+            f"Call the function {asked.name} of the source. Pass a variable for every parameter, in the order of the "
+            "definition; each variable has the name of its parameter. Answer with the line of code."
+        ),
+        other_question=f"What does the function {functions[1].name} do?",
+        opening=f"\n```python\n{before}",
+        before=before,
+        answers=_calls(asked),
+        score="call",
+        changes=(asked.change,),
+        earlier_answer=asked.call(swapped=True),
+    )
+
+
+def complete(draws: Draws, words: int) -> Draft:
+    """A function body that has to call the function with a described purpose; its name is not given."""
+    functions, passages = _files(draws, words)
+    asked = functions[0]
+    given = ", ".join(sorted(asked.parameters))
+    task = asked.purpose.rstrip(".").lower()
+    return Draft(
+        passages=passages,
+        question=(
+            f"Complete the function run. One function of the source has the purpose to {task}. Call it with its "
+            "parameters in the order of its definition, and return what it returns."
+        ),
+        other_question=f"What does the function {functions[1].name} do?",
+        opening=f"\n```python\ndef run({given}):\n    return",
+        answers=_calls(asked),
+        score="call",
+        changes=(asked.change,),
+        earlier_answer=asked.call(swapped=True),
+    )
+
+
+def rename(draws: Draws, words: int) -> Draft:
+    """The first line of a definition under a new name."""
+    functions, passages = _files(draws, words)
+    asked, unused = functions[0], functions[-1].name
+    new = f"{unused}_renamed"
+    before = f"def {new}("
+    return Draft(
+        passages=passages,
+        question=f"Rename the function {asked.name} to {new}. Answer with the first line of its new definition.",
+        other_question=f"What does the function {functions[1].name} do?",
+        opening=f"\n```python\n{before}",
+        before=before,
+        answers=(f"def {asked.call(new)}:",),
+        score="definition",
+        changes=(asked.change,),
+        earlier_answer=f"def {asked.call(new, swapped=True)}:",
+    )
+
+
+def _calls(asked: _Function) -> tuple[str, ...]:
+    """By position, or with every parameter by its name."""
+    return asked.call(), f"{asked.name}({', '.join(f'{name}={name}' for name in asked.parameters)})"
+
+
+def _files(draws: Draws, words: int) -> tuple[list[_Function], list[str]]:
+    """At least two functions per file, and the files. Names, purposes and parameters say nothing about each other."""
+    count = max(2 * SECTIONS, words // _WORDS_OF_A_FUNCTION)
+    names = draws.shuffled([f"{adjective}_{animal}" for adjective in ADJECTIVES for animal in ANIMALS])[:count]
+    purposes = draws.shuffled([f"{verb} the {thing} of a day." for verb in _VERBS for thing in _OBJECTS])[:count]
+    functions = [_function(draws, name, purpose) for name, purpose in zip(names, purposes, strict=True)]
+    order = draws.shuffled(range(len(functions)))
+    passages = []
+    for number in range(SECTIONS):
+        own = [functions[place].text for place in order[number::SECTIONS]]
+        passages.append("\n\n".join([f"# file: shop/part_{number + 1}.py", *own]))
+    return functions, passages
+
+
+def _function(draws: Draws, name: str, purpose: str) -> _Function:
+    parameters = tuple(draws.shuffled(_PARAMETERS)[: 3 + draws.below(2)])
+    body = [f"total = {parameters[-1]} * {2 + draws.below(90)}"]
+    body += [f"total += {parameter} - {2 + draws.below(900)}" for parameter in draws.shuffled(parameters[:-1])]
+    return _Function(name, parameters, purpose, (*body, f"return total // {2 + draws.below(90)}"))
