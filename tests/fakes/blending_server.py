@@ -79,6 +79,9 @@ class Engine:
                     self._register_pending()
         time.sleep(self.options.ms_per_token / 1000 * (len(words) - boundary - reused))
         answer = words[-max_tokens:]
+        for question, scripted in self.options.answers.items():
+            if question in text:
+                answer = scripted["blended" if reused else "cold"].split()[:max_tokens]
         if reused and self.options.garble:
             answer = [*answer[:1], *("garbled" for _ in answer[1:])]
         return Served(request_id, words, boundary + reused, reused, answer)
@@ -309,6 +312,10 @@ def running(*flags: str | Path) -> Iterator[str]:
             process.kill()
 
 
+def _read_json(path: str) -> Any:
+    return json.loads(Path(path).read_text(encoding="utf-8"))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--events", type=Path)
@@ -319,6 +326,7 @@ def main() -> None:
     parser.add_argument("--deaf", action="store_true", help="resets claim success and clear nothing")
     parser.add_argument("--lazy", action="store_true", help="donors are registered when the next request comes")
     parser.add_argument("--leak", action="store_true", help="blended blocks reach the exact cache")
+    parser.add_argument("--answers", type=_read_json, default={}, help="a file {question: {cold, blended}}")
     parser.add_argument("--garble", action="store_true", help="blended answers differ from cold ones")
     parser.add_argument("--silent-loads", action="store_true", help="loads are advertised and never confirmed")
     parser.add_argument("--no-details", action="store_true", help="usage does not say what was cached")

@@ -19,14 +19,14 @@ from sembase.command_line import ExitCode, existing_file
 from sembase.files import replace_atomically
 from sembase.streams import write_out
 from sembase.values import amount, count, fraction, positive
-from sembench.cli.output import require_other_file, require_writable
+from sembench.cli.output import add_floor_argument, require_other_file, require_writable
 from sembench.console.verdict import COLUMNS, MIN_COLUMNS, verdict_text
 from sembench.gates.calibration import read_noise_floor
 from sembench.gates.engine_summary import read_engine_summaries
 from sembench.gates.judge import judge
 from sembench.gates.manifest_match import match_manifest
+from sembench.gates.other_run import OtherRun
 from sembench.gates.request import MAX_LOST_PAIR_RATE, GateRequest
-from sembench.gates.stock_gate import StockRun
 from sembench.result import read_result
 
 NAME: Final = "assert-result-gates"
@@ -67,6 +67,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="a live result of the same manifest from a server without connector, for --max-cold-arm-overhead",
     )
+    add_floor_argument(command)
     at_least = command.add_argument_group("at least")
     at_least.add_argument(
         "--min-quality-pass-rate",
@@ -151,6 +152,24 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         help="answers that changed, over all and over reusing pairs",
     )
     at_most.add_argument(
+        "--max-answer-flips-beyond-floor",
+        type=count,
+        metavar="N",
+        help="right cold answers that are wrong with reuse and right in --floor-result; without one every flip counts",
+    )
+    at_most.add_argument(
+        "--max-stale-answers-beyond-floor",
+        type=count,
+        metavar="N",
+        help="of these, answers of an earlier revision of the document (field_edit)",
+    )
+    at_most.add_argument(
+        "--max-answer-score-loss",
+        type=fraction,
+        metavar="FRACTION",
+        help="mean score lost against cold by the worst class of dataset and transform",
+    )
+    at_most.add_argument(
         "--noise-floor-calibration",
         type=existing_file,
         metavar="FILE",
@@ -197,15 +216,20 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> ExitCode:
     if options.output is not None:
         require_writable(options.output)
-        for given in (options.result, options.manifest, options.stock_result, *options.engine_summary):
+        for given in (
+            *(options.result, options.manifest, options.stock_result, options.floor_result),
+            *options.engine_summary,
+        ):
             if given is not None:
                 require_other_file(options.output, given, "an input")
     result, rows = read_result(options.result)
     engine = read_engine_summaries(options.engine_summary) if options.engine_summary else None
     request = GateRequest(**{f.name: getattr(options, f.name) for f in fields(GateRequest)})
     floor = read_noise_floor(options.noise_floor_calibration) if options.noise_floor_calibration else None
-    stock = StockRun(*read_result(options.stock_result)) if options.stock_result else None
-    verdict = judge(result, rows, engine, request, floor, stock)
+    stock, again = (
+        OtherRun(*read_result(path)) if path else None for path in (options.stock_result, options.floor_result)
+    )
+    verdict = judge(result, rows, engine, request, floor, stock, again)
     checked = ["aggregates follow from rows"]
     if result["paired"] is not None:
         checked.append("pairs follow from rows")
@@ -219,6 +243,7 @@ def execute(options: argparse.Namespace) -> ExitCode:
         "result_sha256": _sha256(options.result),
         "engine_summaries": [str(path) for path in options.engine_summary],
         "stock_result": None if options.stock_result is None else str(options.stock_result),
+        "floor_result": None if options.floor_result is None else str(options.floor_result),
         "evidence": result["run"].get("evidence"),
         "passed": verdict.passed,
         "failures": verdict.failures,

@@ -1,11 +1,23 @@
-"""Checks ``--output`` before the run starts, not hours later when the result is to be written."""
+"""Checks ``--output`` before the run starts, not hours later when the result is to be written; a shared argument."""
 
 from __future__ import annotations
 
+import argparse
 import os
 from pathlib import Path
 
+from sembase.command_line import existing_file
 from sembase.errors import ConfigurationError
+
+
+def add_floor_argument(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--floor-result",
+        type=existing_file,
+        metavar="FILE",
+        help="a --cold-only result of the same manifest from a server with another chunk size (vLLM: "
+        "--max-num-batched-tokens): answers that two cold runs do not agree on are the floor",
+    )
 
 
 def require_writable(output: Path) -> None:

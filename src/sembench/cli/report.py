@@ -10,7 +10,7 @@ from sembase.command_line import ExitCode, existing_file
 from sembase.errors import ConfigurationError
 from sembase.files import replace_atomically
 from sembase.streams import write_out
-from sembench.cli.output import require_other_file, require_writable
+from sembench.cli.output import add_floor_argument, require_other_file, require_writable
 from sembench.report.build import Sources, build_page
 from sembench.report.png import write_pngs
 
@@ -42,6 +42,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--noise-floor", type=existing_file, metavar="FILE", help="a calibration of calibrate-noise-floor"
     )
+    add_floor_argument(command)
     command.add_argument(
         "--engine-summary",
         action="append",
@@ -67,6 +68,7 @@ def execute(options: argparse.Namespace) -> ExitCode:
         compared=(compared[0], compared[1]) if compared else None,
         verdicts=tuple(options.gates),
         noise_floor=options.noise_floor,
+        floor_result=options.floor_result,
         engine_summaries=tuple(options.engine_summary),
         load=options.load,
         roi=options.roi,

@@ -10,7 +10,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from sembench.console.answers import answers_table
 from sembench.console.table import NOT_MEASURED, Table, number, percent
+from sembench.flips import answer_classes
 from sembench.metrics.rows import ArmRow, RequestRow, row_from_json
 from sembench.report.cold import COLD_IS_A_MISS
 
@@ -22,6 +24,9 @@ def live_tables(result: Mapping[str, Any]) -> list[Table]:
     rows = [row_from_json(row, "requests") for row in result["requests"]]
     paired = result["paired"]
     tables = [_one_arm_table(result, rows)] if paired is None else [_pairs_table(result, rows), _summary_table(result)]
+    if paired is not None:
+        classes = answer_classes(rows, block_size=paired["block_size"], seed=paired["bootstrap_seed"])
+        tables += [answers_table(classes)] if classes else []
     if outcomes := _outcomes_table(rows):
         tables.append(outcomes)
     return tables

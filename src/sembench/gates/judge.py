@@ -7,13 +7,15 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
+from sembench.gates.answer_gates import judge_answers
 from sembench.gates.calibration import NoiseFloor
 from sembench.gates.engine_summary import EngineEvidence
 from sembench.gates.integrity import LIVE, integrity_failures, quality_threshold
+from sembench.gates.other_run import OtherRun
 from sembench.gates.paired_gates import judge_pairs
 from sembench.gates.request import GateRequest
 from sembench.gates.reuse_gates import judge_reuse
-from sembench.gates.stock_gate import StockRun, judge_stock
+from sembench.gates.stock_gate import judge_stock
 from sembench.gates.verdict import Measured, Verdict, measured_in
 from sembench.metrics.rows import RequestRow
 from sembench.must_be_zero import CONFIRMED_NEGATIVES, MUST_BE_ZERO, REUSING_NEGATIVES
@@ -36,7 +38,8 @@ def judge(
     engine: EngineEvidence | None,
     request: GateRequest,
     noise_floor: NoiseFloor | None = None,
-    stock: StockRun | None = None,
+    stock: OtherRun | None = None,
+    floor: OtherRun | None = None,
 ) -> Verdict:
     verdict = Verdict(request, failures=integrity_failures(result, rows))
     aggregate = result["aggregate"]
@@ -48,6 +51,7 @@ def judge(
     _judge_quality_of_reuse(verdict, result)
     _judge_noise_floor(verdict, result, noise_floor)
     judge_pairs(verdict, result, rows, noise_floor)
+    judge_answers(verdict, result, rows, floor)
     judge_stock(verdict, result, rows, stock)
     _judge_engine_errors(verdict, engine)
     judge_reuse(verdict, engine, result, rows)

@@ -40,6 +40,9 @@ class GateRequest:
     max_worst_kl: float | None = None
     max_answer_flip_rate: float | None = None
     min_identical_text_rate: float | None = None
+    max_answer_flips_beyond_floor: int | None = None
+    max_stale_answers_beyond_floor: int | None = None
+    max_answer_score_loss: float | None = None
     allow_missing: bool = False
     judge_interval: bool = False
     min_n: int = 1

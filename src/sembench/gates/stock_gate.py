@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
-from sembench.gates.integrity import LIVE, integrity_failures
+from sembench.gates.other_run import OtherRun, mismatches
 from sembench.gates.paired_figures import decide_ratio
 from sembench.gates.verdict import Measured, Verdict
 from sembench.metrics.rows import RequestRow, is_contaminated, is_reused, timed
@@ -18,16 +17,8 @@ METRIC: Final = "cold_arm_overhead_median"
 _SAME: Final = ("model", "endpoint", "block_size", "recipient_max_tokens", "top_logprobs", "concurrency")
 
 
-@dataclass(frozen=True, slots=True)
-class StockRun:
-    """A live result whose cold arms come from a server without connector."""
-
-    result: Mapping[str, Any]
-    rows: Sequence[RequestRow]
-
-
 def judge_stock(
-    verdict: Verdict, result: Mapping[str, Any], rows: Sequence[RequestRow], stock: StockRun | None
+    verdict: Verdict, result: Mapping[str, Any], rows: Sequence[RequestRow], stock: OtherRun | None
 ) -> None:
     """Median ratio of this server's cold TTFT to the stock server's, over the common items (``n`` of them)."""
     if stock is not None:
@@ -59,21 +50,7 @@ def _cold_ms(row: RequestRow) -> float | None:
     return None if is_contaminated(row) else timed(row.cold)
 
 
-def _mismatches(result: Mapping[str, Any], stock: StockRun) -> Iterator[str]:
-    if failures := integrity_failures(stock.result, stock.rows):
-        yield f"the stock result contradicts itself: {failures[0]}"
-    if stock.result["run"].get("evidence") not in LIVE:
-        yield f"the stock result's evidence is {stock.result['run'].get('evidence')!r}; only a live run has cold arms"
-    digests = [one["run"].get("manifest_digest") for one in (result, stock.result)]
-    if digests[0] != digests[1]:
-        yield f"the stock result is from a different manifest: {digests[1]!r}, not {digests[0]!r}"
-    for name in _SAME:
-        ours, theirs = result["config"].get(name), stock.result["config"].get(name)
-        if ours != theirs:
-            yield f"the stock result differs in {name}: {theirs!r}, not {ours!r}"
-    ours, theirs = (one["engine"] if isinstance(one["engine"], Mapping) else {} for one in (result, stock.result))
-    for name in ("name", "version"):
-        if ours.get(name) != theirs.get(name):
-            yield f"the stock result is from a different engine: {name} {theirs.get(name)!r}, not {ours.get(name)!r}"
+def _mismatches(result: Mapping[str, Any], stock: OtherRun) -> Iterator[str]:
+    yield from mismatches(result, stock, "stock", _SAME)
     if reported := [row.item_id for row in stock.rows if is_reused(row) is not None]:
         yield f"the stock server has a connector: it reports on {len(reported)} requests ({reported[0]} first)"

@@ -19,6 +19,7 @@ class Sources:
     compared: tuple[Path, Path] | None = None
     verdicts: tuple[Path, ...] = ()
     noise_floor: Path | None = None
+    floor_result: Path | None = None
     engine_summaries: tuple[Path, ...] = ()
     load: Path | None = None
     roi: Path | None = None
@@ -26,12 +27,12 @@ class Sources:
 
     def files(self) -> Iterator[Path]:
         yield from (*self.results, *(self.compared or ()), *self.verdicts, *self.engine_summaries)
-        yield from (path for path in (self.noise_floor, self.load, self.roi) if path is not None)
+        yield from (path for path in (self.noise_floor, self.floor_result, self.load, self.roi) if path is not None)
 
 
 def build_page(sources: Sources) -> Page:
     paths = list({path.resolve(): path for path in (*(sources.compared or ()), *sources.results)}.values())
-    subjects = read_subjects(paths, sources.verdicts, sources.noise_floor)
+    subjects = read_subjects(paths, sources.verdicts, sources.noise_floor, sources.floor_result)
     chapters = [chapter_of(subject) for subject in subjects]
     extra = _extra(sources, subjects)
     if len(subjects) == 1:

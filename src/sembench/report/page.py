@@ -12,7 +12,18 @@ from onepage.markup import Safe, join, tag
 from onepage.page import document, framed, style_of
 from onepage.section import Section, chip
 from sembench import __version__
-from sembench.report import controls, costs, latency, lengths, outcomes, provenance, quality, questions, verdict
+from sembench.report import (
+    answers,
+    controls,
+    costs,
+    latency,
+    lengths,
+    outcomes,
+    provenance,
+    quality,
+    questions,
+    verdict,
+)
 from sembench.report.funnel import FunnelRow
 from sembench.report.questions import FunnelSection
 from sembench.report.subject import Subject
@@ -46,7 +57,7 @@ class Chapter:
 
 
 def chapter_of(subject: Subject) -> Chapter:
-    makers = (verdict, questions, latency, lengths, quality, controls, outcomes, costs, provenance)
+    makers = (verdict, questions, latency, lengths, quality, answers, controls, outcomes, costs, provenance)
     return Chapter(_title(subject), subject.prefix, _facts(subject), tuple(maker.section(subject) for maker in makers))
 
 

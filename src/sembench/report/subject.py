@@ -10,16 +10,22 @@ from pathlib import Path
 from typing import Any
 
 from sembase.errors import ConfigurationError, ContractError
+from sembench.flips import floor_arms
+from sembench.gates.answer_gates import FLOOR_SETTINGS
 from sembench.gates.calibration import NoiseFloor, read_noise_floor
 from sembench.gates.integrity import integrity_failures
-from sembench.metrics.rows import RequestRow
+from sembench.gates.other_run import OtherRun, mismatches
+from sembench.metrics.rows import ArmRow, RequestRow
 from sembench.report.pairs import PairSet, pairs_of
 from sembench.result import read_result
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """``prefix`` makes HTML ids unique on a page of several results. ``integrity`` lists contradictions to the rows."""
+    """``prefix`` makes HTML ids unique on a page of several results. ``integrity`` lists contradictions to the rows.
+
+    ``floor`` has the arms of a second cold run by item.
+    """
 
     name: str
     prefix: str
@@ -29,6 +35,7 @@ class Subject:
     integrity: Sequence[str]
     verdict: Mapping[str, Any] | None = None
     noise_floor: NoiseFloor = field(default_factory=NoiseFloor)
+    floor: Mapping[str, ArmRow] | None = None
 
     @property
     def aggregate(self) -> Mapping[str, Any]:
@@ -52,13 +59,20 @@ def name_of(path: Path) -> str:
 
 
 def read_subjects(
-    paths: Sequence[Path], verdicts: Sequence[Path] = (), noise_floor: Path | None = None
+    paths: Sequence[Path],
+    verdicts: Sequence[Path] = (),
+    noise_floor: Path | None = None,
+    floor_result: Path | None = None,
 ) -> tuple[Subject, ...]:
+    """``floor_result`` is a second cold run of one manifest; it must match every result of the page."""
     floor = read_noise_floor(noise_floor) if noise_floor is not None else NoiseFloor()
+    again = OtherRun(*read_result(floor_result)) if floor_result is not None else None
     judged = _verdicts_by_result(verdicts, paths)
     subjects = []
     for number, path in enumerate(paths, start=1):
         result, rows = read_result(path)
+        if again is not None and (different := next(mismatches(result, again, "floor", FLOOR_SETTINGS), None)):
+            raise ContractError(f"--floor-result {floor_result}: {different} ({path})")
         prefix = f"r{number}-" if len(paths) > 1 else ""
         size = result["config"].get("block_size") if isinstance(result["config"], dict) else None
         block_size = size if isinstance(size, int) else None
@@ -73,6 +87,7 @@ def read_subjects(
                 failures,
                 judged.get(path.resolve()),
                 floor,
+                None if again is None else floor_arms(again.rows),
             )
         )
     return tuple(subjects)

@@ -13,9 +13,9 @@ from sembase.errors import ContractError
 from sembench.gates.calibration import NoiseFloor, read_noise_floor, read_noise_floor_kl
 from sembench.gates.engine_summary import EngineEvidence, Load, read_engine_summaries
 from sembench.gates.judge import judge
+from sembench.gates.other_run import OtherRun
 from sembench.gates.request import GateRequest
 from sembench.gates.request_ids import carries_nonce
-from sembench.gates.stock_gate import StockRun
 from sembench.gates.verdict import Measured, Verdict
 from sembench.metrics.rows import ArmRow, BackendRow, PairRow, PlanRow, RequestRow
 from sembench.paired import median_interval
@@ -927,7 +927,7 @@ def test_counts_are_of_this_results_requests_and_of_no_more_than_they_claim() ->
     assert verdict(GateRequest(min_materialized_tokens=0), replace(ENGINE, loads={}), rows=rows).passed
 
 
-def stock_run(*rows: RequestRow, ttft_ms: float = 140.0, **run: Any) -> StockRun:
+def stock_run(*rows: RequestRow, ttft_ms: float = 140.0, **run: Any) -> OtherRun:
     """The same requests on a server that has no connector: cold arms only."""
     alone = [
         replace(
@@ -945,7 +945,7 @@ def stock_run(*rows: RequestRow, ttft_ms: float = 140.0, **run: Any) -> StockRun
     ]
     result, _ = live_result(*alone)
     result["run"].update(run)
-    return StockRun(result, alone)
+    return OtherRun(result, alone)
 
 
 def test_a_connector_that_slows_its_misses_is_found() -> None:
@@ -969,7 +969,7 @@ def test_a_stock_run_is_of_the_same_requests_and_has_no_connector() -> None:
     other = verdict(GateRequest(), None, stock=stock_run(manifest_digest="1" * 64))
     assert "stock_result: the stock result is from a different manifest" in other.failures[0]
     result, rows = live_result()
-    assert "has a connector" in verdict(GateRequest(), None, stock=StockRun(result, rows)).failures[0]
+    assert "has a connector" in verdict(GateRequest(), None, stock=OtherRun(result, rows)).failures[0]
     unlike = stock_run()
     unlike.result["config"]["model"] = "b"
     assert verdict(GateRequest(), None, stock=unlike).failures == [
