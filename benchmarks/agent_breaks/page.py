@@ -14,7 +14,7 @@ from benchmarks.vllm.estimates import Quartiles
 from onepage.chart import Bar, Bars, Chart, Curve, DataTable, Dot, Dots, Layer, Whisker, Whiskers
 from onepage.formats import tick_ms
 from onepage.page import document, framed, style_of
-from onepage.section import Section, card, figure, table
+from onepage.section import Section, card, columns, figure, table
 from onepage.ticks import category_axis, linear_axis, log_axis
 from sembench.workload.sources.agent_breaks import EVERY_TURN, OTHER_TENANT
 
@@ -28,7 +28,7 @@ def page_html(figures: Figures, verdicts: Sequence[Verdict], title: str) -> str:
     body = framed(
         "agent-breaks",
         title,
-        [section.link(_PREFIX) for section in sections],
+        [[section.link(_PREFIX) for section in sections]],
         [section.render(_PREFIX) for section in sections],
         "Measured on a real server; every arm replays the same sessions. “-” is not measured.",
     )
@@ -141,7 +141,7 @@ def pairs_chart(figures: Figures) -> Chart | None:
 
 def _time(figures: Figures) -> Section:
     charts = [chart for chart in (ttft_chart(figures), pairs_chart(figures)) if chart is not None]
-    drawn = tuple(figure(chart, _PREFIX) for chart in charts)
+    drawn = (columns(*(figure(chart, _PREFIX) for chart in charts)),)
     lead = f"{len(figures.sessions)} recorded agent sessions, each replayed on every arm."
     return Section("time", "Time to first token", lead, drawn, tuple(charts))
 
@@ -179,7 +179,7 @@ def _work(figures: Figures) -> Section:
         ),
         "Think time: repairs and isolated prefills, while no request runs.",
     )
-    return Section("work", "Work", "", (figure(chart, _PREFIX),), (chart,))
+    return Section("work", "Work", "", (columns(figure(chart, _PREFIX)),), (chart,))
 
 
 def _figures(figures: Figures) -> Section:

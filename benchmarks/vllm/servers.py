@@ -20,7 +20,7 @@ from benchmarks.documents import ROOT
 from benchmarks.vllm.client import TOP_LOGPROBS, Ask, Client
 from benchmarks.vllm.happenings import Happenings
 
-CORES = "0-1"
+CORES = os.environ.get("BENCH_CORES", "0-1")  # processors of the servers under test
 _KV_CACHE_GIB = 4
 OPEN_GATES = {"max_context_share": 1.0}
 _FLAGS = (
@@ -76,7 +76,7 @@ def _started(model: KnownModel, extra: tuple[str, ...]) -> Iterator[EngineServer
         extra=(*_FLAGS, "--max-model-len", str(model.positions), *extra),
         dtype=native_dtype(),
         kv_cache_gib=_KV_CACHE_GIB,
-        environment={"PYTHONPATH": str(ROOT)},
+        environment={"PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"},
         startup_timeout_s=900.0,
     )
     with launch(vllm_spec(options)) as server:
