@@ -26,7 +26,8 @@ CONTROLS: Final = frozenset({"unread_document"})
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerClass:
     """``pairs`` are clean, ``served`` of them with reuse. ``cold`` and ``ours`` are mean scores of the served,
-    ``change`` is their mean difference. ``same`` answers read like cold's; ``f1_to_cold`` compares their words.
+    ``change`` is their mean difference, ``exact_*`` how many have a score of 1. ``same`` answers read like cold's;
+    ``f1_to_cold`` compares their words.
 
     Of ``answerable`` pairs ``flips`` are wrong when served, ``stale`` of them with the answer of an earlier revision.
     ``floor_*`` are the same figures of the second cold run over ``floor_n`` of the served pairs; None without one.
@@ -39,6 +40,8 @@ class AnswerClass:
     cold: float | None
     ours: float | None
     change: Estimate | None
+    exact_cold: int
+    exact_ours: int
     same: int
     f1_to_cold: float | None
     answerable: int
@@ -110,6 +113,8 @@ def _figures(
         cold=_mean(cold for cold, _ in scores),
         ours=_mean(ours for _, ours in scores),
         change=_mean_change([ours - cold for cold, ours in scores], seed),
+        exact_cold=sum(cold == 1.0 for cold, _ in scores),
+        exact_ours=sum(ours == 1.0 for _, ours in scores),
         same=sum(_is_same(cold, warm) for _, cold, warm in served),
         f1_to_cold=_mean(closeness),
         answerable=len(answerable),

@@ -13,6 +13,8 @@ from sembench.manifest import write_manifest
 from sembench.planner import PlannerConfig
 from sembench.replay.offline import OfflineRun, run_offline
 from sembench.replay.session import ReplayConfig
+from sembench.scoring import mark
+from sembench.scoring.base import task_of
 from sembench.workload.build import build_items
 from sembench.workload.sources import SOURCES, SourceRequest
 from sembench.workload.transforms import PAIRED, TransformContext
@@ -67,3 +69,14 @@ def test_real_manifests_pass_the_audit(dataset: str, most: int) -> None:
     assert audit_items(built.items, open_tokenizer(None)).violations == ()
     present = {item.transform for item in built.items}
     assert {"exact_repeat", "rag_reorder", "fuzzy_edit_1pct", "cross_tenant"} <= present
+
+
+@pytest.mark.parametrize(("dataset", "most"), [("musique_s", 40), ("multi_news", 40), ("multidoc_qa", 40), ("tpo", 20)])
+def test_gold_answers_of_questions_over_real_texts_are_right_and_exact(dataset: str, most: int) -> None:
+    records = SOURCES.get("jsonl")(SourceRequest((dataset,), TEXTS, most))
+    names = ("instruction_variant", "rag_reorder", "multi_donor_composite", "fuzzy_edit_5pct")
+    items = build_items(records, names, TransformContext(records)).items
+    assert {item.transform for item in items} == set(names)
+    for item in items:
+        found = mark(f"{item.answers[0]}\n", task_of(item.answers, item.metadata, 0.6))
+        assert (found.value, found.right) == (1.0, True)

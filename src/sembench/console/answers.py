@@ -10,7 +10,8 @@ from sembench.flips import AnswerClass
 from sembench.report.estimates import Estimate
 
 COLUMNS: Final = (
-    *("task", "reuse", "pairs", "served", "cold", "ours", "change [95 %]", "same as cold", "F1 to cold"),
+    *("task", "reuse", "pairs", "served", "cold", "ours", "change [95 %]", "exact cold", "exact ours"),
+    *("same as cold", "F1 to cold"),
     *("answerable", "flips", "beyond floor", "stale", "floor n", "floor same", "floor flips"),
 )
 _SHORT: Final = ("task", "reuse", "served", "cold", "ours", "answerable", "flips", "beyond floor")
@@ -42,6 +43,8 @@ def _line(each: AnswerClass) -> tuple[str, ...]:
         number(each.cold, 3),
         number(each.ours, 3),
         _change(each.change),
+        number(each.exact_cold),
+        number(each.exact_ours),
         _of(each.same, each.served),
         number(each.f1_to_cold, 3),
         number(each.answerable),

@@ -80,7 +80,7 @@ def test_flips_are_of_answerable_pairs_and_changes_of_all() -> None:
     rows = [pair(0, RIGHT, RIGHT), pair(1, RIGHT, WRONG), pair(2, WRONG, RIGHT), pair(3, WRONG, WRONG)]
     found = only(rows)
     assert (found.pairs, found.served, found.answerable, found.flips) == (4, 4, 2, 1)
-    assert (found.cold, found.ours) == (0.5, 0.5)
+    assert (found.cold, found.ours, found.exact_cold, found.exact_ours) == (0.5, 0.5, 2, 2)
     assert found.change is not None
     assert found.change.value == 0.0, "one lost, one gained"
     assert (found.same, found.f1_to_cold) == (2, 0.5)
@@ -318,3 +318,36 @@ def test_from_build_to_report_over_http(tmp_path: Path, capsys: pytest.CaptureFi
     assert "Answers by class" in text
     assert "4 flips of 6 answerable pairs, 2 of them beyond the floor." in text
     assert "derived_rule" in text
+
+
+def test_tool_calls_of_a_stream_are_joined_from_two_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The server garbles blended answers; how often calls equal cold's is held against two cold runs."""
+    prompt, calls = "<task>Repair the parser.</task>", []
+    for call in range(8):
+        answer = f"THOUGHT: look at file {call}.\n\n```bash\ncat part_{call}.py\n```\n"
+        calls.append({"timestamp": 1_000_000 * call, "session_id": "s1", "input": prompt, "output": answer})
+        lines = "\n".join(f"line {number} of part {call}" for number in range(12))
+        prompt += f"\n\n<output>\n{lines}\n</output>"
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "agent_x.jsonl").write_text("".join(json.dumps(each) + "\n" for each in calls))
+    names = ("m.jsonl", "warm.json", "cold.json", "floor.json", "merged.json")
+    manifest, warm, cold, floor, merged = (str(tmp_path / name) for name in names)
+    build = ["build", "--profile", "agent-breaks", "--data-dir", str(tmp_path / "data"), "--seed", "2"]
+    assert main([*build, "--output", manifest]) == 0
+    run = ["run-live-gateway", "--manifest", manifest, "--warm-up", "1", "--endpoint", "completions"]
+    events = tmp_path / "events.jsonl"
+    with running("--garble", "--events", events) as url:
+        common = [*run, "--gateway-url", url]
+        assert main([*common, "--connector-audit", str(events), "--output", warm]) == 0
+        assert main([*common, "--cold-only", "--output", cold]) == 0
+        assert main([*common, "--cold-only", "--output", floor]) == 0
+    assert main(["merge-results", "--cold", cold, "--warm", warm, "--output", merged]) == 0
+    capsys.readouterr()
+    main(["assert-result-gates", "--result", merged, "--floor-result", floor, "--json"])
+    (calls_of,) = json.loads(capsys.readouterr().out)["observed"]["answers"]
+    rows = json.loads(Path(merged).read_text())["requests"]
+    blended = [row for row in rows if row["backend"]["reused_tokens"]]
+    assert blended
+    assert calls_of["served"] == len(blended)
+    assert calls_of["same"] == sum(row["cold"]["answer_read"] == row["warm"]["answer_read"] for row in blended) == 0
+    assert calls_of["floor_same"] == calls_of["floor_n"] == len(blended)
