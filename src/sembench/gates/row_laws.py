@@ -10,7 +10,7 @@ from sembench.metrics.rows import ArmRow, BackendRow, PairRow, PlanRow, RequestR
 from semblend.contract import Outcome
 
 _SCORES: Final = ("token_recall", "f1", "rouge_l", "answer_score")
-_JUDGING: Final = ("token_recall", "rouge_l", "exact_match", "answer_right")
+_JUDGING: Final = ("token_recall", "rouge_l", "exact_match")
 _ROUNDING: Final = 1 + 1e-9
 
 
@@ -32,12 +32,15 @@ def row_failures(row: RequestRow, block_size: int | None, threshold: float | Non
 
 
 def _quality_failures(row: RequestRow, threshold: float | None) -> Iterator[str]:
-    """Which score decides depends on the references, which a row does not hold. At least one score must agree."""
+    """By the item's own score; without one (no known answer, or an old result) at least one score must agree."""
     judged = row.cold if row.warm is None else row.warm
     if row.quality_pass is None or judged is None:
         return
     if judged.status != "ok":
         yield f"quality was judged although the request ended with status {judged.status!r}"
+    elif judged.answer_right is not None:
+        if row.quality_pass is not judged.answer_right:
+            yield f"quality_pass is {row.quality_pass}, but answer_right is {judged.answer_right}"
     elif threshold is not None:
         scores = {name: score for name in _JUDGING if (score := getattr(judged, name)) is not None}
         opinions = {score if isinstance(score, bool) else score >= threshold for score in scores.values()}
@@ -88,6 +91,10 @@ def _arm_failures(arm: ArmRow, request_id: str) -> Iterator[str]:
             yield f"{name} is {score:g}, above 1"
     if arm.answer_right is not None and arm.answer_score is None:
         yield f"answer_right is {arm.answer_right} without an answer_score"
+    elif arm.answer_right and not arm.answer_score:
+        yield "answer_right with an answer_score of 0"
+    if arm.answer_right and arm.answer_stale:
+        yield "the answer is right and that of an earlier revision"
 
 
 def _contamination_failures(row: RequestRow, block_size: int | None) -> Iterator[str]:

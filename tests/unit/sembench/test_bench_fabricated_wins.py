@@ -52,6 +52,7 @@ GATES = GateRequest(
 )
 
 
+CHOICE = {"score": "choice", "choices": ["Paris", "Rome"], "stale_answer": "Rome"}
 CONFIG = {"block_size": BLOCK, "recipient_resets": 1, "quality_threshold": 0.6, "top_logprobs": 5}
 
 
@@ -86,6 +87,10 @@ def honest_row(number: int, transform: str, *, negative: bool, hit: bool, noise:
         f1=1.0,
         rouge_l=1.0,
         exact_match=True,
+        answer_read="Paris",
+        answer_score=1.0,
+        answer_right=True,
+        answer_stale=False,
     )
     warm = ArmRow(
         request_id=item,
@@ -101,6 +106,10 @@ def honest_row(number: int, transform: str, *, negative: bool, hit: bool, noise:
         f1=1.0,
         rouge_l=1.0,
         exact_match=True,
+        answer_read="Paris",
+        answer_score=1.0,
+        answer_right=True,
+        answer_stale=False,
     )
     backend = BackendRow(
         engine_request_id=f"chatcmpl-{item}-0a1b2c3d",
@@ -391,7 +400,16 @@ def plan_shifted_by_one_token(run: Run) -> None:
         run,
         HITS,
         pair={"mean_kl": 4.0, "worst_kl": 4.0, "compared_positions": 1, "agreed_tokens": 0, "answer_flip": True},
-        warm={"text": "the the the", "token_recall": 0.0, "f1": 0.0, "rouge_l": 0.0, "exact_match": False},
+        warm={
+            "text": "the the the",
+            "token_recall": 0.0,
+            "f1": 0.0,
+            "rouge_l": 0.0,
+            "exact_match": False,
+            "answer_read": None,
+            "answer_score": 0.0,
+            "answer_right": False,
+        },
         quality_pass=False,
     )
 
@@ -632,7 +650,24 @@ def any_answer_is_good(run: Run) -> None:
 
 @refused_because("quality_pass is True with token_recall 0, rouge_l 0, exact_match 0")
 def quality_against_the_scores(run: Run) -> None:
-    change(run, HITS, warm={"token_recall": 0.0, "f1": 0.0, "rouge_l": 0.0, "exact_match": False})
+    """In results of versions that did not mark answers by a score of their own."""
+    unmarked = dict.fromkeys(("answer_read", "answer_score", "answer_right", "answer_stale"))
+    change(run, HITS, warm={"token_recall": 0.0, "f1": 0.0, "rouge_l": 0.0, "exact_match": False, **unmarked})
+
+
+@refused_because("quality_pass is True, but answer_right is False")
+def quality_against_the_mark(run: Run) -> None:
+    change(run, HITS, warm={"answer_score": 0.0, "answer_right": False})
+
+
+@refused_because("answer_right with an answer_score of 0")
+def right_without_a_score(run: Run) -> None:
+    change(run, [1], warm={"answer_score": 0.0})
+
+
+@refused_because("the answer is right and that of an earlier revision")
+def right_and_stale(run: Run) -> None:
+    change(run, [1], warm={"answer_stale": True})
 
 
 @refused_because("materialized_tokens is 0, wanted at least 5000")
@@ -790,8 +825,9 @@ def test_a_row_lost_and_everything_computed_again_needs_the_manifest(tmp_path: P
                 source_id=row.source_id,
                 transform=row.transform,
                 recipient_prompt="prompt",
+                answers=("Paris",),
                 negative_control=row.negative_control,
-                metadata={"tenant": row.tenant},
+                metadata={"tenant": row.tenant, **CHOICE},
             )
             for row in run.rows
         ],
@@ -816,6 +852,10 @@ def test_a_row_lost_and_everything_computed_again_needs_the_manifest(tmp_path: P
     assert "rows are the manifest's items (3 of 28)" in json.loads(capsys.readouterr().out)["checked"]
     kept = [row for number, row in enumerate(run.rows) if number not in MISSES]
     assert code(kept) == (1, ["4 of the manifest's 28 items have no row (0000000000000000 first)"])
+    answered = run.rows[0].warm
+    assert answered is not None
+    flipped = [replace(run.rows[0], warm=replace(answered, text="Rome")), *run.rows[1:]]
+    assert "warm answer is marked Mark(read='Paris'" in code(flipped)[1][0], "the text says something else"
     relabelled = [replace(run.rows[20], negative_control=False), *run.rows[:20], *run.rows[21:]]
     assert "negative_control is False, in the manifest True" in code(relabelled)[1][0]
     stranger = replace(

@@ -300,7 +300,7 @@ def test_from_build_to_report_over_http(tmp_path: Path, capsys: pytest.CaptureFi
     with running("--answers", tmp_path / "second") as url:
         assert main([*run, "--gateway-url", url, "--cold-only", "--output", floor]) == 0
     capsys.readouterr()
-    gates = ["assert-result-gates", "--result", result, "--floor-result", floor, "--json"]
+    gates = ["assert-result-gates", "--result", result, "--manifest", manifest, "--floor-result", floor, "--json"]
     assert main([*gates, "--max-answer-flips-beyond-floor", "2", "--max-stale-answers-beyond-floor", "1"]) == 0
     verdict = json.loads(capsys.readouterr().out)
     classes = {(each["task"], each["transform"]): each for each in verdict["observed"]["answers"]}
