@@ -10,6 +10,7 @@ import asyncio
 import re
 import time
 from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -32,6 +33,7 @@ from sembase.ordered_stream import (
 
 REPLAY_MESSAGES: Final = 20_000  # of an answer, unread; vLLM buffers 10,000 batches by default
 MAX_SOCKETS: Final = 16_384  # three per publisher at most; ZeroMQ's own limit would be 1,023
+MAX_MESSAGE_BYTES: Final = 32 << 20  # of one frame; a larger one closes the connection and takes no memory
 HEARTBEAT_MS: Final = 5_000
 RECONNECT_MS: Final = 100
 MAX_RECONNECT_MS: Final = 2_000
@@ -80,6 +82,7 @@ async def request_replay(
     try:
         socket.setsockopt(zmq.LINGER, 0)
         socket.setsockopt(zmq.RCVHWM, REPLAY_MESSAGES)
+        socket.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
         socket.setsockopt(zmq.IPV6, "[" in endpoint)
         socket.connect(endpoint)
         await socket.send_multipart((b"", first_seq.to_bytes(SEQUENCE_BYTES, "big")))
@@ -164,6 +167,11 @@ class ZmqStream:
                         pass
                 elif self.connected or self._stream.is_holding:
                     await self._stream.on_silence()
+                elif self.counters.connects:
+                    # ZeroMQ connects again by itself after a lost connection, but not after a message that is too large.
+                    with suppress(zmq.ZMQError):  # the old connection may be gone already
+                        socket.disconnect(self._options.endpoint)
+                    socket.connect(self._options.endpoint)
         finally:
             socket.disable_monitor()
             monitor.close()
@@ -171,6 +179,7 @@ class ZmqStream:
     def _set_up(self, socket: zmq.asyncio.Socket) -> None:
         socket.setsockopt(zmq.LINGER, 0)
         socket.setsockopt(zmq.RCVHWM, self._options.receive_messages)
+        socket.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
         socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
         socket.setsockopt(zmq.RECONNECT_IVL_MAX, MAX_RECONNECT_MS)
         socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)

@@ -215,6 +215,18 @@ class RouterSettings(ServerSettings):
         flag,
         "add a secret cache_salt per tenant to requests, so that tenants never share KV (rewrites the body)",
     )
+    client_keys_file: Path | None = setting(
+        None,
+        optional(path),
+        "TOML file of tenants, digests of their API keys and limits; other clients get status 401 (none: no "
+        "authentication). Reread when it changes",
+    )
+    allow_engine_fields: bool = setting(
+        False,
+        flag,
+        "pass fields and headers that steer engines (kv_transfer_params, bootstrap_host, ranks, destinations); for a "
+        "router whose clients are a trusted platform",
+    )
     routers: int = setting(
         1, positive, "number of routers that serve the same clients; several need one digest_secret_file for salts"
     )

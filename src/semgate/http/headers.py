@@ -38,6 +38,26 @@ _NAMES_NOTHING: Final = (b"close", b"keep-alive", b"Keep-Alive", b"Close")
 _IDENTITY: Final = (b"accept-encoding", b"identity")
 
 
+# What only the platform may say to an engine or to a gateway behind this one.
+OF_THE_PLATFORM: Final = frozenset(
+    {
+        b"forwarded",
+        b"x-data-parallel-rank",
+        b"x-forwarded-for",
+        b"x-forwarded-host",
+        b"x-forwarded-port",
+        b"x-forwarded-prefix",
+        b"x-forwarded-proto",
+        b"x-gateway-destination-endpoint",
+        b"x-gateway-destination-endpoint-served",
+        b"x-gateway-destination-endpoint-subset",
+        b"x-original-forwarded-for",
+        b"x-prefiller-host-port",
+        b"x-real-ip",
+    }
+)
+
+
 def find(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> bytes | None:
     """The first value of ``name`` (lower case)."""
     for key, value in headers:

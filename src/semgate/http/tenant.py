@@ -17,6 +17,7 @@ _DIGEST_BYTES: Final = 16
 # A tenant named by header must not be able to pass for a key's digest or for the unknown tenant.
 _BY_HEADER: Final = "tenant:"
 _BY_KEY: Final = "key:"
+BY_CLIENT: Final = "client:"
 
 
 class AmbiguousTenant(Exception):  # noqa: N818  (a fault of the client, not an error of ours)

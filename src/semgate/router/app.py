@@ -10,6 +10,7 @@ from collections.abc import MutableMapping
 from typing import Any, Final
 
 from sembase.errors import SemBlendError
+from semgate.http.client_keys import UNAUTHORIZED, Tenant
 from semgate.http.departure import ClientWatch
 from semgate.http.faults import (
     BODIES_FULL,
@@ -23,15 +24,15 @@ from semgate.http.faults import (
     Send,
     send_fault,
 )
-from semgate.http.headers import Headers, find, for_upstream
+from semgate.http.headers import OF_THE_PLATFORM, Headers, find, for_upstream
 from semgate.http.held_body import BodiesFull, BodyBudget, HeldBody
 from semgate.http.request_body import BodyTooLarge, ClientGone, Receive, read_body
 from semgate.http.served_paths import METHODS, ForwardedPaths, send_own_page
-from semgate.http.tenant import AmbiguousTenant
+from semgate.http.tenant import BY_CLIENT, AmbiguousTenant
 from semgate.router.gateway import Gateway
 from semgate.router.request.answer import REQUEST_ID, Client, Inbound, request_id_of, routing_headers
 from semgate.router.request.forward import ForwardJob
-from semgate.router.request.inspection import isolates_tenants
+from semgate.router.request.inspection import EngineField, isolates_tenants
 from semgate.router.request.trace import RequestTrace
 
 Scope = MutableMapping[str, Any]
@@ -53,7 +54,8 @@ class RouterApp:
         self.bodies = BodyBudget(self._max_body_bytes)
         # An unverified tenant header must not reach the replicas, which might trust it.
         untrusted = () if gateway.settings.trust_tenant_header else (b"x-tenant-id",)
-        self._dropped = frozenset({REQUEST_ID, *untrusted})
+        platform = frozenset() if gateway.settings.allow_engine_fields else OF_THE_PLATFORM
+        self._dropped = frozenset({REQUEST_ID, *untrusted}) | platform
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -78,17 +80,35 @@ class RouterApp:
         headers: Headers = tuple(scope["headers"])
         request_id = request_id_of(headers)
         held = HeldBody(self.bodies)
+        tenant, fault = self._admitted(headers)
+        fault = fault or self._refusal(scope["method"], scope["path"], headers)
+        if tenant is not None and fault is None:
+            tenant.begin()
+        else:
+            tenant = None
         try:
-            fault = self._refusal(scope["method"], scope["path"], headers) or await self._read(receive, headers, held)
+            fault = fault or await self._read(receive, headers, held)
             if fault is not None:
                 held.drop()
                 await self._refuse(send, fault, request_id)
                 return
-            await self._route(scope, headers, request_id, held, receive, send)
+            await self._route(scope, headers, request_id, held, receive, send, tenant)
         except ClientGone:
             return
         finally:
             held.drop()
+            if tenant is not None:
+                tenant.end()
+
+    def _admitted(self, headers: Headers) -> tuple[Tenant | None, Fault | None]:
+        """The authenticated tenant, or why the request is refused; neither without a file of keys."""
+        clients = self.gateway.clients
+        if clients is None:
+            return None, None
+        tenant = clients.tenant_of(headers)
+        if tenant is None:
+            return None, UNAUTHORIZED
+        return tenant, tenant.refusal(clients.clock_s())
 
     async def _read(self, receive: Receive, headers: Headers, held: HeldBody) -> Fault | None:
         try:
@@ -114,11 +134,22 @@ class RouterApp:
         return None
 
     async def _route(
-        self, scope: Scope, headers: Headers, request_id: str, held: HeldBody, receive: Receive, send: Send
+        self,
+        scope: Scope,
+        headers: Headers,
+        request_id: str,
+        held: HeldBody,
+        receive: Receive,
+        send: Send,
+        tenant: Tenant | None,
     ) -> None:
         gateway, trace = self.gateway, RequestTrace(request_id, self._paths.pattern_of(scope["path"]) or "")
         try:
-            inspected = await gateway.inspector.inspect_request(scope["path"], headers, held)
+            name = None if tenant is None else BY_CLIENT + tenant.name
+            inspected = await gateway.inspector.inspect_request(scope["path"], headers, held, name)
+        except EngineField as found:
+            await self._refuse(send, _engine_field(str(found)), request_id)
+            return
         except AmbiguousTenant:
             await self._refuse(send, TWO_TENANTS, request_id)
             return
@@ -131,6 +162,8 @@ class RouterApp:
         try:
             with ClientWatch(receive) as watch:
                 trace.request = await gateway.evidence.collect(asked, held.data)
+                if tenant is not None:
+                    tenant.use_tokens(trace.request.prompt_tokens)
                 asked = asked.without_prompt()
                 held.drop_parsed()
                 place = gateway.placements(trace.request)
@@ -143,6 +176,8 @@ class RouterApp:
             raise
         finally:
             gateway.metrics.in_flight.dec()
+            if tenant is not None:
+                tenant.use_tokens(_more_tokens(trace))
             gateway.finished(asked, trace)
 
     def _inbound(self, scope: Scope, headers: Headers, request_id: str, held: HeldBody) -> Inbound:
@@ -156,3 +191,16 @@ class RouterApp:
     async def _refuse(self, send: Send, fault: Fault, request_id: str) -> None:
         self.gateway.metrics.requests.labels("refused", str(fault.status)).inc()
         await send_fault(send, fault, routing_headers(request_id, None))
+
+
+def _engine_field(name: str) -> Fault:
+    return Fault(400, "invalid_request_error", "field_not_allowed", f"The field '{name}' is not for clients.")
+
+
+def _more_tokens(trace: RequestTrace) -> int:
+    """What the engine reported beyond the estimate that was charged when the request was placed."""
+    facts = trace.facts
+    if trace.request is None or facts is None:
+        return 0
+    charged = trace.request.prompt_tokens
+    return (charged if facts.prompt_tokens is None else facts.prompt_tokens) - charged + (facts.output_tokens or 0)

@@ -17,6 +17,7 @@ from sembase.http.client import HttpClient, HttpFault
 from sembase.kept_task import KeptTask
 from semgate.fleet import HealthChecks, HealthOptions, Replica
 from semgate.fleet.confirmation import Confirmation
+from semgate.http.client_keys import ClientKeys
 from semgate.http.request_body import Asked
 from semgate.http.tenant import UNKNOWN_TENANT
 from semgate.logs import LOGGER, log
@@ -61,7 +62,9 @@ class Gateway:
             secret,
             trust_tenant_header=settings.trust_tenant_header,
             inject_cache_salt=settings.inject_cache_salt,
+            allow_engine_fields=settings.allow_engine_fields,
         )
+        self.clients = None if settings.client_keys_file is None else ClientKeys(settings.client_keys_file)
         self._upstream = HttpClient(
             connect_seconds=settings.connect_seconds,
             first_byte_seconds=settings.first_byte_seconds,

@@ -12,14 +12,14 @@ import hmac
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Final, ParamSpec, TypeVar
-
-import msgspec
+from typing import Final, ParamSpec, TypeVar
 
 from semgate.http.headers import Headers
 from semgate.http.held_body import HeldBody
 from semgate.http.request_body import Asked, parsed_size, read_request
 from semgate.http.tenant import UNKNOWN_TENANT, TenantRule
+from semgate.router.request.engine_fields import engine_field
+from semgate.router.request.members import members_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -29,27 +29,41 @@ INLINE_BYTES: Final = 256 * 1024
 SALTED_PATHS: Final = frozenset({"/v1/chat/completions", "/v1/completions"})
 # These paths compute no KV, so there is nothing to isolate.
 KV_FREE_PATHS: Final = ("/v1/models", "/v1/models/*", "/tokenize", "/detokenize")
-STRICT_BYTES: Final = 1 << 20
-_MEMBERS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+class EngineField(Exception):  # noqa: N818  (a fault of the client, not an error of ours)
+    """The body has a member that steers engines; its name is the argument."""
 
 
 class RequestInspector:
-    def __init__(self, secret: bytes, *, trust_tenant_header: bool, inject_cache_salt: bool) -> None:
+    """``tenant`` of a call is the authenticated one; without it the headers decide."""
+
+    def __init__(
+        self, secret: bytes, *, trust_tenant_header: bool, inject_cache_salt: bool, allow_engine_fields: bool = False
+    ) -> None:
+        self._allow_engine_fields = allow_engine_fields
         self._secret = secret
         self._tenants = TenantRule(secret, trust_tenant_header=trust_tenant_header)
         self._inject_cache_salt = inject_cache_salt
 
-    async def inspect_request(self, path: str, headers: Headers, held: HeldBody) -> tuple[Asked, bytes] | None:
+    async def inspect_request(
+        self, path: str, headers: Headers, held: HeldBody, tenant: str | None = None
+    ) -> tuple[Asked, bytes] | None:
         """The parsed request and the body to send; None if a salt is required and the body cannot carry one.
 
         Without room for the parsed form the prompt is not read, and the request is placed by load."""
         body = held.data
         is_readable = held.count_parsed(await run_off_loop(len(body), parsed_size, body))
-        return await run_off_loop(len(body), self._inspect, path, headers, body, is_readable=is_readable)
+        return await run_off_loop(len(body), self._inspect, path, headers, body, tenant, is_readable=is_readable)
 
-    def _inspect(self, path: str, headers: Headers, body: bytes, *, is_readable: bool) -> tuple[Asked, bytes] | None:
+    def _inspect(
+        self, path: str, headers: Headers, body: bytes, tenant: str | None, *, is_readable: bool
+    ) -> tuple[Asked, bytes] | None:
         """May run in another thread: reads the request only."""
-        asked = read_request(path, headers, body, self._tenants.tenant_of(headers), is_readable=is_readable)
+        named = self._tenants.tenant_of(headers) if tenant is None else tenant
+        if not self._allow_engine_fields and (found := engine_field(body)) is not None:
+            raise EngineField(found)
+        asked = read_request(path, headers, body, named, is_readable=is_readable)
         if not self._inject_cache_salt or path not in SALTED_PATHS or not body:
             return asked, body
         salt = tenant_salt(self._secret, asked.tenant or UNKNOWN_TENANT, asked.cache_salt)
@@ -79,18 +93,13 @@ def tenant_salt(secret: bytes, tenant: str, given: str | None) -> str:
 def with_cache_salt(body: bytes, salt: str) -> bytes | None:
     """None if the body is not a JSON object: it cannot carry a salt."""
     try:
-        given = _parse_object(body)
+        given = members_of(body)
     except (ValueError, RecursionError):
         return None
     if not isinstance(given, dict) or not body.rstrip().endswith(b"}"):  # UTF-16 and UTF-32 end differently
         return None
     comma = b"," if given else b""
     return body.rstrip()[:-1] + comma + b'"cache_salt":' + json.dumps(salt).encode() + b"}"
-
-
-def _parse_object(body: bytes) -> Any:
-    """A large body is only scanned, not decoded (1 ms per MB), so it must be plain JSON: no NaN, no UTF-16."""
-    return json.loads(body) if len(body) <= STRICT_BYTES else _MEMBERS.decode(body)
 
 
 def _bytes(text: str) -> bytes:

@@ -25,11 +25,11 @@ from semgate.prompt.contents import (
 from semgate.prompt.pieces import prompt_pieces
 from semgate.router.request.inspection import (
     INLINE_BYTES,
-    STRICT_BYTES,
     RequestInspector,
     run_off_loop,
     with_cache_salt,
 )
+from semgate.router.request.members import STRICT_BYTES
 
 PARSED_BASE = 512  # of any value, however small
 
