@@ -1,15 +1,17 @@
-"""Options that every adapter has: the planner's index and gates, the event file, and requests without a salt."""
+"""Options that adapters share: the planner's index and gates, the event file, requests without a salt, repair."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from sembase.settings import section, setting
-from sembase.values import Parser, count, flag, fraction, optional, path, positive, whole
+from sembase.values import Parser, count, flag, fraction, one_of, optional, path, positive, whole
 from semblend.plan.gates import Gates
+
+RepairPolicy = Literal["off", "idle", "likely"]
 
 _ROWS: Final[Mapping[str, tuple[Parser[Any], str]]] = {
     "min_run_tokens": (
@@ -56,3 +58,14 @@ class AdapterOptions:
 def gate_options(defaults: Gates, *names: str) -> Any:
     """The field ``gates`` of an adapter's options: ``names`` are the gates that a deployment may set."""
     return section(defaults, {name: _ROWS[name] for name in names})
+
+
+def repair_option() -> Any:
+    """The field ``repair`` of an adapter that can make blended requests exact."""
+    return setting(
+        "off",
+        one_of("off", "idle", "likely"),
+        "Compute the inexact KV of a blended request again after its answer, so that the session's next turn is an "
+        'exact prefix hit: `"off"`, `"idle"` (while no request runs) or `"likely"` (for sessions that are likely to '
+        "come back; while requests run, in one of 128 steps).",
+    )

@@ -18,26 +18,13 @@ import traceback
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-ROOT = Path(__file__).resolve().parents[3]
-sys.path[:0] = [str(ROOT), str(ROOT / "src"), str(ROOT / "tests" / "engines" / "sglang" / "plugins")]
-ENVIRONMENT: Final = {
-    "HF_HUB_OFFLINE": "1",
-    "SEMBLEND_EMBEDDER": "none",
-    "NUMBA_DISABLE_JIT": "1",
-    "TORCH_COMPILE_DISABLE": "1",
-    "OMP_NUM_THREADS": "1",
-    "SGLANG_CPU_OMP_THREADS_BIND": "0-1",
-}
-FLAGS: Final = (
-    *("--skip-tokenizer-init", "--load-format", "dummy", "--device", "cpu", "--attention-backend", "torch_native"),
-    *("--sampling-backend", "pytorch", "--mem-fraction-static", "0.5", "--chunked-prefill-size", "4096"),
-    *("--cuda-graph-backend-decode=disabled", "--cuda-graph-backend-prefill=disabled", "--page-size", "16"),
-    *("--max-total-tokens", "4096", "--max-running-requests", "4", "--radix-cache-backend", "semblend"),
-)
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+
+from tests.engines.sglang.inside import FLAGS, engine_module, import_engine, start_scheduler, write_model
+
 LIMIT_S: Final = 300
 HEAD, DOCUMENT, TAIL = 40, 160, 20
 FP32_ERROR: Final = 1e-3  # of a log-probability; in bf16 a fraction of what reuse itself changes
@@ -97,16 +84,10 @@ def main() -> int:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--out", type=Path, help="file to which outcomes are appended, one JSON object per line")
     arguments = parser.parse_args()
-    os.environ.update(ENVIRONMENT)
-    import torch
+    import_engine()
     from tests.engines.model_matrix.variants import VARIANTS
 
-    torch.set_num_threads(1)
-    _module("plugins").load_plugins()
-    import_module("semblend_sglang_testing.latent").register()
-    _module("plugins.hook_registry").HookRegistry.apply_hooks()
-    _module("managers.scheduler")  # the forks find it imported
-    _module("models.registry").ModelRegistry.get_supported_archs()
+    engine_module("models.registry").ModelRegistry.get_supported_archs()  # the forks find it imported
     outcomes = []
     for name in arguments.names or [variant.name for variant in VARIANTS]:
         outcomes.append(_forked(name))
@@ -117,10 +98,6 @@ def main() -> int:
     print(table(outcomes))
     print("RESULT " + json.dumps({"faults": faults, "outcomes": [asdict(outcome) for outcome in outcomes]}))
     return 1 if faults else 0
-
-
-def _module(name: str) -> Any:
-    return import_module(f"sglang.srt.{name}")
 
 
 def _forked(name: str) -> Outcome:
@@ -169,16 +146,13 @@ def _wait(child: int) -> str:
 def _examine(name: str, folder: Path, outcome: Outcome) -> None:
     from tests.engines.model_matrix.variants import by_name
     from tests.engines.model_matrix.weights import fill_randomly
-    from transformers import AutoConfig
 
     from semblend.integration.sglang import start
 
     variant = by_name(name)
     outcome.dtype = str(variant.engine.get("dtype", "float32"))
-    written = AutoConfig.for_model(variant.model_type, **variant.settings).to_dict()
-    written |= {"architectures": [variant.architecture], "model_type": variant.model_type, "dtype": outcome.dtype}
-    written |= PUBLISHED.get(name, {})
-    (folder / "config.json").write_text(json.dumps(written, default=str))
+    published = {"dtype": outcome.dtype, **PUBLISHED.get(name, {})}
+    write_model(folder, variant.model_type, variant.architecture, variant.settings, **published)
     kept = str(variant.engine.get("kv_cache_dtype", "auto")).replace("fp8", "fp8_e5m2")
     flags = ["--model-path", str(folder), *FLAGS, "--dtype", outcome.dtype, "--kv-cache-dtype", kept]
     proofs: list[Any] = []
@@ -194,7 +168,7 @@ def _examine(name: str, folder: Path, outcome: Outcome) -> None:
         log_disabled(log, reason)
 
     vars(start).update(prove=proving, log_disabled=refusing)
-    _start_scheduler(flags, fill_randomly)
+    start_scheduler(flags, fill_randomly)
     outcome.reason = "".join(refusals)
     if not refusals:
         (context, proof) = proofs[0]
@@ -203,25 +177,6 @@ def _examine(name: str, folder: Path, outcome: Outcome) -> None:
         inside.plant(outcome)
         inside.move(outcome)
         outcome.served = True
-
-
-def _start_scheduler(flags: Sequence[str], fill: Any) -> None:
-    """As the engine starts its scheduler's process, with other weights."""
-    scheduler, settings = _module("managers.scheduler"), _module("server_args")
-    arguments = settings.prepare_server_args(list(flags))
-    ranks = scheduler.SpawnRanks(
-        world_rank=scheduler.spawn_world_rank(arguments, tp_rank=0, pp_rank=0), dp_rank=None, gpu_id=0
-    )
-    scheduler.publish(arguments, role="scheduler", ranks=ranks)
-    scheduler.configure_scheduler_process(arguments, 0)
-    load = scheduler.Scheduler.init_model_worker
-
-    def loaded(own: Any) -> None:
-        load(own)
-        fill(own.tp_worker.model_runner.model)
-
-    scheduler.Scheduler.init_model_worker = loaded
-    scheduler.Scheduler(arguments, settings.PortArgs.init_new(arguments))
 
 
 def _layer(layer: Any) -> dict[str, Any]:
@@ -310,9 +265,10 @@ class _Inside:
 
         from semblend.contract import TokenRange
         from semblend.integration.sglang.gaps import FillCommand, Row, gap_batch
+        from semblend.integration.sglang.prefill import Prefill
 
         end = start + len(tokens)
-        base = self.scratch._batch(np.zeros(1, np.int64), slots[:1], 0)
+        base = Prefill(self.runner)._batch(np.zeros(1, np.int64), slots[:1], 0)
         base.req_pool_indices = torch.tensor([row])
         prompt = np.zeros(end, np.uint32)
         prompt[start:] = tokens

@@ -16,9 +16,10 @@ from tests.engines.vllm_inside.tiny import BLOCK
 from tests.engines.vllm_inside.world import World, make_world, sequence
 
 from semblend.contract import FaultContained
-from semblend.integration.vllm import repair
+from semblend.integration.core import repair_schedule
+from semblend.integration.core.repair_schedule import STEP_TOKENS
 from semblend.integration.vllm.private_blocks import PrivateBlocks
-from semblend.integration.vllm.repair import STEP_TOKENS, RepairJob, Repairs
+from semblend.integration.vllm.repair import RepairJob, Repairs
 
 pytestmark = pytest.mark.engine
 BLOCKS = 240
@@ -99,7 +100,7 @@ def test_slices_are_bounded_and_run_in_idle_steps(tmp_path: Path) -> None:
 
 
 def test_a_busy_engine_repairs_in_few_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(repair, "BUSY_STEPS_PER_SLICE", 10)
+    monkeypatch.setattr(repair_schedule, "BUSY_STEPS_PER_SLICE", 10)
     world = session(tmp_path)
     break_prefix(world, outputs=1)
     world.add("long", text(6, 60), 95)
@@ -175,7 +176,7 @@ def test_a_reset_ends_repairs(tmp_path: Path) -> None:
 
 def test_sessions_that_do_not_come_back_are_not_repaired(tmp_path: Path) -> None:
     world = session(tmp_path)
-    returns = world.half.repairs._returns
+    returns = world.half.repairs._schedule._returns
     now = [1e9]
     returns._clock = lambda: now[0]
     for n in range(200):

@@ -1,8 +1,9 @@
 """Functions of ours around the engine's own, installed when the first cache of ours is built and not before.
 
-Around the forward pass: gaps are computed before it, and each request's provenance is attached after it. After a
-request enters the queue: its text is decoded and embedded from then on, on other threads. A request that has to wait
-has its text when it is looked up; one that finds the engine idle is looked up at once, by its tokens alone.
+Around the forward pass: gaps are computed before it, and each request's provenance is attached after it. After a step,
+and while the engine is idle: a slice of a repair is computed. After a request enters the queue: its text is decoded and
+embedded from then on, on other threads. A request that has to wait has its text when it is looked up; one that finds
+the engine idle is looked up at once, by its tokens alone.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from semblend.integration.sglang.gaps import GapFiller
 
 FORWARD: Final = "sglang.srt.model_executor.model_runner.ModelRunner.forward"
 ARRIVAL: Final = "sglang.srt.managers.scheduler.Scheduler._add_request_to_queue"
+IDLE: Final = "sglang.srt.managers.scheduler.Scheduler.on_idle"
+STEP: Final = "sglang.srt.managers.scheduler.Scheduler.process_batch_result"
 
 ProvenanceOf = Callable[[str], Any]
 _registered: Final[set[str]] = set()
@@ -27,8 +30,7 @@ def install(target: str) -> bool:
     """Idempotent. Returns whether the engine's class really calls our hook: its registry only logs failures."""
     if target not in _registered:
         _registered.add(target)
-        hook, kind = (HOOK, HookType.AROUND) if target == FORWARD else (_arrived, HookType.AFTER)
-        HookRegistry.register(target, hook, kind)
+        HookRegistry.register(target, *_HOOKS[target])
         HookRegistry.apply_hooks()
     return target in HookRegistry._patched
 
@@ -39,6 +41,22 @@ def _arrived(result: None, scheduler: Any, req: Any, *_: Any, **__: Any) -> None
     waiting = scheduler.waiting_queue
     if expect is not None and waiting and waiting[-1] is req:
         expect(req)
+
+
+def _idle(original: Callable[..., Any], scheduler: Any, *given: Any, **named: Any) -> Any:
+    """One slice, then the engine looks for requests again. It sleeps (--sleep-on-idle) when nothing is left."""
+    cache = scheduler.tree_cache
+    if getattr(cache, "is_repairing", False) and scheduler.is_fully_idle():
+        cache.repair(idle=True)
+        if cache.is_repairing and scheduler.idle_sleeper is not None:
+            return None
+    return original(scheduler, *given, **named)
+
+
+def _stepped(result: None, scheduler: Any, *_: Any, **__: Any) -> None:
+    cache = scheduler.tree_cache
+    if getattr(cache, "is_repairing", False):
+        cache.repair(idle=False)
 
 
 class ForwardHook:
@@ -77,3 +95,9 @@ class ForwardHook:
 
 
 HOOK: Final = ForwardHook()
+_HOOKS: Final[dict[str, tuple[Callable[..., Any], HookType]]] = {
+    FORWARD: (HOOK, HookType.AROUND),
+    ARRIVAL: (_arrived, HookType.AFTER),
+    IDLE: (_idle, HookType.AROUND),
+    STEP: (_stepped, HookType.AFTER),
+}

@@ -13,7 +13,7 @@ from semblend.integration.core.metrics import MetricsRecorder, PrometheusFamilie
 
 
 class EngineMetrics:
-    """``record`` counts an event and exposes it at once; it does nothing unless the server exposes metrics."""
+    """What is recorded is exposed at once; nothing happens unless the server exposes metrics."""
 
     def __init__(self, server_args: Any) -> None:
         self.count_donors: Callable[[], int] | None = None
@@ -31,7 +31,17 @@ class EngineMetrics:
             self._recorder.add("captured_tokens", event.tokens)
         if isinstance(event, DonorRegistered | DonorEvicted) and self.count_donors is not None:
             self._recorder.set_gauges(donors=self.count_donors())
-        if (taken := self._recorder.take()) is not None:
+        self._expose()
+
+    def record_repair(self, tokens: int, seconds: float) -> None:
+        """A slice of a repair was computed and is in the tree."""
+        self._recorder.record_repair(tokens, seconds)
+        self._recorder.add("published_tokens", tokens)
+        self._expose()
+
+    def _expose(self) -> None:
+        taken = self._recorder.take()
+        if taken is not None and self._families is not None:
             self._families.observe(taken, self._values)
 
 

@@ -10,7 +10,7 @@ from sembase.values import positive, text
 from semblend.integration.gpu_evidence import GpuOptions
 from semblend.integration.settings import SGLANG_OPTIONS
 from semblend.integration.sglang.support import VERIFIED_VERSION
-from semblend.integration.shared_options import gate_options
+from semblend.integration.shared_options import RepairPolicy, gate_options, repair_option
 from semblend.plan.gates import ADAPTER_GATES, Gates
 
 WHERE: Final = SGLANG_OPTIONS
@@ -29,6 +29,7 @@ class SglangOptions(GpuOptions):
     max_holes: int = setting(
         64, positive, "Maximum number of gaps computed between reused runs; each is a row of one forward pass."
     )
+    repair: RepairPolicy = repair_option()
     provider: str = setting(
         "",
         text,

@@ -15,7 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sglang.srt.mem_cache.base_prefix_cache import InitLoadBackParams, MatchPrefixParams, MatchResult
+from sglang.srt.mem_cache.base_prefix_cache import (
+    InitLoadBackParams,
+    InsertParams,
+    MatchPrefixParams,
+    MatchResult,
+)
 from sglang.srt.mem_cache.common import evict_from_tree_cache
 from sglang.srt.mem_cache.radix_cache import RadixKey
 from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
@@ -26,7 +31,9 @@ from semblend.integration.hints import read_hints
 from semblend.integration.sglang.donor_kv import DonorCopier, DonorKV, store_of, stored_hashes
 from semblend.integration.sglang.gaps import FillCommand, GapFiller
 from semblend.integration.sglang.namespace import request_namespace
+from semblend.integration.sglang.prefill import Prefill
 from semblend.integration.sglang.provider import NoProvider
+from semblend.integration.sglang.repair import Extended, RepairJob, Repairs
 from semblend.integration.sglang.request_tracker import Reach, RequestTracker, SglangRequest, needed_tokens
 from semblend.integration.sglang.support import obstacle_of
 
@@ -41,7 +48,7 @@ if TYPE_CHECKING:
     from semblend.integration.sglang.provider import SemanticPrefixProvider
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
     """What the cache needs to serve more than the stock one."""
 
@@ -50,6 +57,8 @@ class Parts:
     tracker: RequestTracker
     filler: GapFiller
     copier: DonorCopier
+    prefill: Prefill
+    repairs: Repairs
     border: Border
     sink: EventSink
     announcer: Announcer
@@ -119,6 +128,7 @@ class SemBlendRadixCache(UnifiedRadixCache):
             hints = read_hints(req.sampling_params.custom_params)
             own, namespace = tokens.astype(np.uint32), self._namespace(parts, params.key)
             record = parts.tracker.open(req.rid, own, namespace, hints, req)
+            parts.repairs.arrived(own, namespace)
         if record is None:
             return result
         limit = min(len(params.key), len(tokens) - 1)
@@ -311,6 +321,8 @@ class SemBlendRadixCache(UnifiedRadixCache):
         super().checkpoint(req, up_to=allowed, **kwargs)
         published = self._parts.tracker.cached
         self._parts.border.call("donor", req.rid, partial(published, req.rid, len(req.origin_input_ids), allowed), None)
+        if self._parts.repairs.is_on and req.finished():
+            self._parts.border.call("repair", req.rid, partial(self._answered, self._parts, req, allowed, up_to), None)
 
     def on_release(self, req: Any, *, checkpointed: bool) -> None:
         super().on_release(req, checkpointed=checkpointed)
@@ -340,7 +352,62 @@ class SemBlendRadixCache(UnifiedRadixCache):
                 store.clear()  # the engine also resets after a weight update, when old pages must not be used again
             self._slots.clear()
             self._parts.filler.clear()
+            self._parts.repairs.clear()
             self._parts.border.call("reset", "", self._parts.tracker.reset, None)
+
+    # -- repair ---------------------------------------------------------------------------------------------
+
+    @property
+    def is_repairing(self) -> bool:
+        return self._parts is not None and len(self._parts.repairs) > 0
+
+    def repair(self, *, idle: bool) -> None:
+        """One engine step is over, or the engine is idle: compute a slice of a repair, if there is room for it."""
+        if self._parts is not None:
+            self._parts.repairs.step(partial(self._extend, self._parts), idle=idle)
+
+    def _answered(self, parts: Parts, req: Any, published: int, up_to: int) -> None:
+        """A request has ended, and the tree holds the first ``published`` of its tokens, whole pages of them."""
+        record = parts.tracker.of(req)
+        if record is None or not len(req.output_ids):
+            return
+        tokens = np.asarray(req.full_untruncated_fill_ids[:up_to], np.int64).astype(np.uint32)
+        end = str(req.finished_reason.to_json()["type"])
+        parts.repairs.answered(tokens, record.namespace, end)
+        if published >= up_to or record.skip_insert:
+            return
+        job = RepairJob(
+            rid=req.rid,
+            tokens=tokens,
+            prompt_tokens=len(req.origin_input_ids),
+            namespace=record.namespace,
+            extra_key=req.extra_key,
+            cache_salt=req.cache_salt,
+            is_donor=record.hints.capture is not False,
+            reached=published // self.page_size * self.page_size,
+        )
+        parts.repairs.add(job, end)
+
+    def _extend(self, parts: Parts, job: RepairJob, max_tokens: int) -> Extended:
+        """Compute what follows the part of a job that the tree holds, and insert it. Evicts nothing."""
+        like = RadixKey(array("q"), job.extra_key, cache_salt=job.cache_salt)
+        key = self._donor_key(like, job.tokens, len(job.tokens))
+        found = super()._match_tree(MatchPrefixParams(key=key))
+        start = found.device_prefix_len
+        end = min(start + max_tokens, len(job.tokens))
+        allocator = self.token_to_kv_pool_allocator
+        slots = allocator.alloc(end - start) if end > start else None
+        if slots is None:
+            return Extended(start, start)
+        path = self._path(found.last_device_node, job.extra_key)
+        values = torch.cat([path[:start], slots.to(path)])
+        try:
+            parts.prefill.compute(job.tokens[start:end].astype(np.int64), values)
+        except BaseException:
+            allocator.free(slots)
+            raise
+        self.insert(InsertParams(key=key[:end], value=values, prev_prefix_len=start, inserted_len=start))
+        return Extended(start, end)
 
     def release_host_resources(self) -> None:
         super().release_host_resources()

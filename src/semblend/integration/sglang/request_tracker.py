@@ -276,6 +276,16 @@ class RequestTracker:
             record.is_donor = True
             self.provider.on_request_cached(rid, record.tokens[:tokens])
 
+    def repaired(self, rid: str, tokens: NDArray[np.uint32], namespace: Namespace) -> None:
+        """The tree holds the exact KV of a prompt that was blended: it may become a donor.
+
+        ``rid`` may belong to another request by now, so the provider gets another name.
+        """
+        name = f"{rid}#repaired"
+        self.provider.on_request_staged(StagedRequest(name, tokens, namespace, 0))
+        self.provider.on_request_cached(name, tokens)
+        self.provider.on_request_released(name)
+
     def released(self, rid: str) -> None:
         """The request no longer holds KV."""
         record = self._records.pop(rid)

@@ -29,8 +29,10 @@ from semblend.integration.sglang.metrics import EngineMetrics
 from semblend.integration.sglang.namespace import deployment_namespace
 from semblend.integration.sglang.options import WHERE, parse_options
 from semblend.integration.sglang.planner_provider import PlannerProvider
+from semblend.integration.sglang.prefill import Prefill
 from semblend.integration.sglang.provider import SemanticPrefixProvider, load_provider
 from semblend.integration.sglang.radix_backend import Parts, SemBlendRadixCache
+from semblend.integration.sglang.repair import RepairJob, Repairs
 from semblend.integration.sglang.request_tracker import RequestTracker, meta_info
 from semblend.integration.sglang.self_test import prove_on_model
 from semblend.integration.sglang.support import Deployment, Support, contract_gap, examine
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from semblend.integration.core.rotation_proof import Proof
     from semblend.integration.core.selective_fill import Filled
     from semblend.integration.sglang.options import SglangOptions
+    from semblend.integration.shared_options import RepairPolicy
     from semblend.kv.rope import LayerRotations
     from semblend.plan.fidelity import FidelityGate
 
@@ -169,16 +172,42 @@ def _parts(
         kv_dtype=str(pool.dtype).removeprefix("torch."),
         page=page,
     )
+    after_forward = _after_forward(runner)
     return Parts(
-        options,
-        deployment,
-        tracker,
-        filler,
-        DonorCopier(pool, rotations, page, _after_forward(runner)),
-        border,
-        sink,
-        announcer,
+        options=options,
+        deployment=deployment,
+        tracker=tracker,
+        filler=filler,
+        copier=DonorCopier(pool, rotations, page, after_forward),
+        prefill=Prefill(runner, after_forward),
+        repairs=Repairs(
+            _repair_policy(context, options), page, border, metrics.record_repair, partial(_repaired, tracker, page)
+        ),
+        border=border,
+        sink=sink,
+        announcer=announcer,
     )
+
+
+def _repair_policy(context: TreeCacheBuildContext, options: SglangOptions) -> RepairPolicy:
+    """What was asked for, if the engine lets us compute between its steps."""
+    if options.repair == "off":
+        return "off"
+    if context.enable_hierarchical_cache:
+        logger.warning("Repair is off: it was not verified with the host tier (--enable-hierarchical-cache)")
+        return "off"
+    needed = (hooks.IDLE, hooks.STEP) if options.repair == "likely" else (hooks.IDLE,)
+    for target in needed:
+        if not hooks.install(target):
+            logger.warning("Repair is off: the engine did not accept the hook on %s", target)
+            return "off"
+    return options.repair
+
+
+def _repaired(tracker: RequestTracker, page: int, job: RepairJob) -> None:
+    """The whole pages of the prompt may become a donor; the answer is not part of one."""
+    if job.is_donor:
+        tracker.repaired(job.rid, job.tokens[: job.prompt_tokens // page * page], job.namespace)
 
 
 def _layout_name(pool: Any) -> str:

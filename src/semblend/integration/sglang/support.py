@@ -22,6 +22,7 @@ MLA_POOL: Final = "MLATokenToKVPool"
 CONTRACT: Final = (
     *("match_prefix", "_match_tree", "init_load_back", "load_back_is_cache_owned", "prefix_device_indices"),
     *("checkpoint", "on_release", "release_aborted_request", "release_host_resources", "reset", "lock", "unlock"),
+    "insert",
 )
 
 # The settings of --enable-hierarchical-cache the adapter was tested with.

@@ -12,11 +12,10 @@ from typing import Any, Literal
 from sembase.settings import read_options, setting
 from sembase.values import flag, fraction, one_of, positive, whole
 from semblend.integration.gpu_evidence import GpuOptions
-from semblend.integration.shared_options import gate_options
+from semblend.integration.shared_options import RepairPolicy, gate_options, repair_option
 from semblend.plan.gates import ADAPTER_GATES, Gates
 
 CapturePolicy = Literal["all", "sampled", "hinted"]
-RepairPolicy = Literal["off", "idle", "likely"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +46,7 @@ class ConnectorOptions(GpuOptions):
         "so that they become donors.",
         renamed_from=("study",),
     )
-    repair: RepairPolicy = setting(
-        "off",
-        one_of("off", "idle", "likely"),
-        "Compute the inexact KV of a blended request again after its answer, so that the session's next turn is an "
-        'exact prefix hit: `"off"`, `"idle"` (while no request runs) or `"likely"` (for sessions that are likely to '
-        "come back; while requests run, in one of 128 steps).",
-    )
+    repair: RepairPolicy = repair_option()
     gates: Gates = gate_options(
         ADAPTER_GATES,
         "min_run_tokens",

@@ -15,23 +15,16 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from semblend.integration.core.session_returns import SessionReturns
+from semblend.integration.core.repair_schedule import STEP_TOKENS, RepairSchedule, continues
+from semblend.integration.shared_options import RepairPolicy
 from semblend.integration.vllm.commands import RepairCommand
-from semblend.integration.vllm.options import RepairPolicy
 from semblend.integration.vllm.request_record import VllmRequest
 
 if TYPE_CHECKING:
     from vllm.v1.core.kv_cache_manager import KVCacheManager
     from vllm.v1.request import Request
 
-# Computed per step: the longest wait of a request that arrives in the meantime.
-STEP_TOKENS: Final = 128
-# While requests run, one slice in this many steps: the 99th percentile of the time between their tokens is unchanged.
-BUSY_STEPS_PER_SLICE: Final = 128
-# Least likelihood that the session returns, under the policy "likely".
-MIN_LIKELIHOOD: Final = 0.25
 MAX_HELD_FRACTION: Final = 0.5  # of the engine's blocks
-MAX_JOBS: Final = 64
 
 
 @dataclass(slots=True)
@@ -74,15 +67,13 @@ class Repairs:
         on_published: Callable[[int], None],
         on_repaired: Callable[[RepairJob], bool],
     ) -> None:
-        self._policy = policy
+        self._schedule = RepairSchedule(policy)
         self._block_tokens = block_tokens
         self._on_published = on_published
         self._on_repaired = on_repaired
         self._jobs: dict[int, RepairJob] = {}
-        self._returns = SessionReturns()
         self._unheld: list[str] = []
         self._serial = 0
-        self._busy_steps = 0
 
     def __len__(self) -> int:
         return len(self._jobs)
@@ -97,15 +88,13 @@ class Repairs:
 
     def arrived(self, request: Request) -> None:
         """A request arrived, whose hashes are still public."""
-        if self._policy != "off":
-            self._returns.arrived(request.block_hashes)
+        self._schedule.arrived(request.block_hashes)
 
     def accepts(self, record: VllmRequest, block_ids: list[int], total_blocks: int, other_held: int) -> bool:
         """A blended request has answered: whether to repair it. Its blocks must be held if so."""
         request = record.request
         end = str(request.get_finished_reason())
-        wanted = self._policy != "off" and len(self._jobs) < MAX_JOBS and record.namespace.is_known
-        if not wanted or (self._policy == "likely" and self._returns.likelihood(end) < MIN_LIKELIHOOD):
+        if not record.namespace.is_known or not self._schedule.is_worth_it(end, len(self._jobs)):
             return False
         if _whole_tokens(request, self._block_tokens) <= record.exact_prefix_tokens:
             return False
@@ -114,8 +103,8 @@ class Repairs:
     def answered(self, request: Request) -> None:
         """A request has ended, repaired or not; its hashes are public again. Its session may come back."""
         whole = _whole_tokens(request, self._block_tokens) // self._block_tokens
-        if self._policy != "off" and 0 < whole <= len(request.block_hashes):
-            self._returns.answered(request.block_hashes[whole - 1], str(request.get_finished_reason()))
+        if 0 < whole <= len(request.block_hashes):
+            self._schedule.answered(request.block_hashes[whole - 1], str(request.get_finished_reason()))
 
     def add(self, record: VllmRequest, block_ids: list[int], boundary: int, manager: KVCacheManager) -> None:
         """Begin to repair a request whose hashes are public again, and of whose blocks those before ``boundary`` are.
@@ -146,15 +135,13 @@ class Repairs:
 
     def next_slice(self, room_tokens: int, *, idle: bool) -> RepairCommand | None:
         """This step's slice, if the step has room for one."""
-        if not idle:
-            self._busy_steps += 1
-            if self._policy != "likely" or self._busy_steps < BUSY_STEPS_PER_SLICE:
-                return None
+        if not self._schedule.has_room(idle=idle):
+            return None
         job = next((job for job in self._jobs.values() if not job.is_sent), None)
         count = min(STEP_TOKENS, room_tokens)
         if job is None or count <= 0:
             return None
-        self._busy_steps = 0
+        self._schedule.ran()
         start, job.sent = job.sent, min(job.sent + count, len(job.tokens))
         job.slices.append(job.sent)
         return RepairCommand(job.number, job.request_id, job.block_ids, start, job.tokens[start : job.sent].astype(int))
@@ -225,6 +212,4 @@ def _whole_tokens(request: Request, block_tokens: int) -> int:
 
 def _continues(job: RepairJob, other: RepairJob) -> bool:
     """Whether ``job`` repairs everything that ``other`` does: a later turn of the same session."""
-    length = len(other.tokens)
-    same = job.record.namespace == other.record.namespace
-    return same and length <= len(job.tokens) and bool(np.array_equal(job.tokens[:length], other.tokens))
+    return job.record.namespace == other.record.namespace and continues(job.tokens, other.tokens)

@@ -1,6 +1,7 @@
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import torch
 from sglang.srt.mem_cache.radix_cache import RadixKey
 
 @dataclass
@@ -8,6 +9,13 @@ class MatchPrefixParams:
     key: RadixKey
     cow_mamba: bool = ...
     req: Any = ...
+
+@dataclass
+class InsertParams:
+    key: RadixKey | None = ...
+    value: torch.Tensor | None = ...
+    prev_prefix_len: int = ...
+    inserted_len: int = ...
 
 @dataclass
 class InitLoadBackParams:

@@ -4,6 +4,7 @@ import torch
 from sglang.srt.mem_cache.base_prefix_cache import (
     CacheRequestHandle,
     InitLoadBackParams,
+    InsertParams,
     MatchPrefixParams,
     MatchResult,
 )
@@ -20,6 +21,7 @@ class UnifiedRadixCache:
     def reset(self) -> None: ...
     def match_prefix(self, params: MatchPrefixParams) -> MatchResult: ...
     def _match_tree(self, params: MatchPrefixParams) -> MatchResult: ...
+    def insert(self, params: InsertParams) -> Any: ...
     def prefetch_from_storage(
         self,
         request: CacheRequestHandle,
