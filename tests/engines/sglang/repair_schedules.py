@@ -53,7 +53,7 @@ class Inside:
         flags = ["--model-path", str(folder), *FLAGS, "--dtype", "float32", "--disable-overlap-schedule"]
         self.scheduler = start_scheduler([*flags, "--max-total-tokens", str(POOL_TOKENS)], fill_randomly)
         channels = self.scheduler.ipc_channels
-        channels.send_to_tokenizer.socket = channels.send_to_detokenizer.socket = None  # nobody listens
+        channels.send_to_tokenizer.socket = channels.send_to_detokenizer.socket = None  # no process reads them
         self.cache = self.scheduler.tree_cache
         self.vocabulary = self.scheduler.model_config.vocab_size
         self.oracle = Oracle(self.scheduler.tp_worker.model_runner, self.cache)
