@@ -168,7 +168,7 @@ class ZmqStream:
                 elif self.connected or self._stream.is_holding:
                     await self._stream.on_silence()
                 elif self.counters.connects:
-                    # ZeroMQ connects again by itself after a lost connection, but not after a message that is too large.
+                    # ZeroMQ reconnects by itself after a lost connection, but not after a message that was too large.
                     with suppress(zmq.ZMQError):  # the old connection may be gone already
                         socket.disconnect(self._options.endpoint)
                     socket.connect(self._options.endpoint)
