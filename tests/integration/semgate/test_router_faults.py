@@ -131,6 +131,17 @@ def test_with_every_replica_dead_the_error_says_so(tmp_path: Path) -> None:
             assert codes == {(502, "upstream_unreachable")}
             attempts = [len(each.attempts) for each in rig.gateway.ring.latest(8)]
             assert (attempts[-1], attempts[0]) == (2, 1), "the breakers are open: one is tried, no second one"
+            assert (await ask(rig.port, "/readyz", method="GET")).status == 200, "open breakers do not count"
+
+    run(work())
+
+
+def test_the_router_is_not_ready_once_health_checks_find_every_replica_dead(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with router_rig(tmp_path, health_seconds=0.05) as rig:
+            for each in rig.replicas:
+                await each.die()
+            await until(lambda: rig.gateway.not_ready_because() == "no replica is ready")
             assert (await ask(rig.port, "/readyz", method="GET")).status == 503
 
     run(work())
