@@ -15,7 +15,7 @@ from tests.fakes.raw_client import ask
 
 BODIES: Final = 16
 LIMIT_MB: Final = 700
-START_SECONDS: Final = 180.0
+START_SECONDS: Final = 600.0
 SRC: Final = Path(__file__).parents[2] / "src"
 
 
