@@ -28,6 +28,7 @@ LIMITS: Final = ("requests_per_minute", "tokens_per_minute", "concurrent_request
 CHECK_SECONDS: Final = 1.0
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_ROUNDING: Final = 1e-7  # who waits as long as told is admitted
 
 
 class Bucket:
@@ -43,7 +44,7 @@ class Bucket:
     def has_any(self, now_s: float) -> bool:
         self._left = min(self._left + (now_s - self._at_s) * self.per_minute / 60.0, float(self.per_minute))
         self._at_s = now_s
-        return self._left >= 1.0
+        return self._left >= 1.0 - _ROUNDING
 
     def take(self, amount: float) -> None:
         self._left = min(self._left - amount, float(self.per_minute))

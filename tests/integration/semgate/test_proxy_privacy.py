@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
 
+from scripts.engines.ports import free_port
 from tests.fakes.scripted_upstream import EVENTS_HEAD, Call, ask, connected, scripted
 from tests.unit.semgate.proxy.running_proxy import CHAT, DONE, TOKEN, event, play, proxy_process
 
@@ -66,7 +68,7 @@ async def answer(call: Call) -> None:
         call.end()
 
 
-async def use(port: int) -> list[str]:
+async def use(port: int, status_port: int) -> list[str]:
     """Everything the process says of its own: the headers of its answers, its pages, its refusals."""
     outputs: list[str] = []
     named = (
@@ -79,8 +81,10 @@ async def use(port: int) -> list[str]:
         for path in (CHAT, "/v1/completions", f"{CHAT}?q={CANARY}"):
             got = await ask(port, "POST", path, body, named)
             outputs.append(str(got.headers))
-    for path in (f"/{CANARY}", f"/v1/models/{CANARY}", "/metrics", "/healthz"):
-        got = await ask(port, "GET", path, b"", named)
+    for asked, path in itertools.product(
+        (port, status_port), (f"/{CANARY}", f"/v1/models/{CANARY}", "/metrics", "/healthz")
+    ):
+        got = await ask(asked, "GET", path, b"", named)
         outputs += [str(got.headers), "" if path.startswith("/v1") else got.body.decode()]
     async with connected(port) as client:
         client.writer.write(CANARY.encode() + b"\r\n\r\n")
@@ -90,11 +94,13 @@ async def use(port: int) -> list[str]:
 
 def test_no_output_holds_text_or_unkeyed_digests(tmp_path: Path) -> None:
     async def act() -> None:
+        status_port = free_port()
+        flags = ("--trust-tenant-header", "true", "--status-port", str(status_port))
         async with (
             scripted(answer) as upstream,
-            proxy_process(upstream.origin, tmp_path / "work", "--trust-tenant-header", "true") as (port, _),
+            proxy_process(upstream.origin, tmp_path / "work", *flags) as (port, _),
         ):
-            outputs = await use(port)
+            outputs = await use(port, status_port)
         files = [path for path in (tmp_path / "work").rglob("*") if path.is_file()]
         everything = {str(path): path.read_bytes() for path in files} | {"outputs": "\n".join(outputs).encode()}
         records = [line for name, held in everything.items() if name.endswith(".jsonl") for line in held.splitlines()]

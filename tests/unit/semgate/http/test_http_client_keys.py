@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sembase.errors import ConfigurationError
@@ -124,6 +124,7 @@ def test_limits_of_a_tenant_bind_it_alone_and_survive_a_reload(tmp_path: Path) -
 
 
 @given(st.integers(1, 200), st.lists(st.tuples(st.floats(0, 5), st.integers(1, 5)), min_size=1, max_size=60))
+@example(1, [(4.9761188531891545, 1)])
 def test_a_bucket_never_admits_more_than_its_rate_and_one_minute(
     per_minute: int, steps: list[tuple[float, int]]
 ) -> None:
