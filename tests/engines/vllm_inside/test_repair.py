@@ -200,6 +200,11 @@ def test_random_schedules_publish_nothing_inexact() -> None:
     assert counted["blended"] >= 10
 
 
+def test_a_preempted_request_gets_the_blocks_that_a_repair_holds() -> None:
+    """In schedule 270 a request is preempted while a repair holds blocks that it needs to run again."""
+    assert play_all([270])["schedules"] == 1
+
+
 @pytest.mark.parametrize("mutation", ["slices that were only sent", "a slice that failed", "hashes before the end"])
 def test_the_schedules_find_a_law_that_is_broken(monkeypatch: pytest.MonkeyPatch, mutation: str) -> None:
     if mutation == "slices that were only sent":

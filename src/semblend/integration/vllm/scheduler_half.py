@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from vllm.v1.request import RequestStatus
 
 from semblend.contract import Declined, Event, FaultContained, Namespace
 from semblend.integration.announce import SILENT, Announcer
@@ -173,7 +174,7 @@ class SchedulerHalf:
         self.silence_private_blocks()
         prefills = self.donors.prefills
         is_idle = not scheduled_tokens and not self._records
-        is_pressed = prefills.is_lending and any(not record.is_allocated for record in self._records.values())
+        is_pressed = prefills.is_lending and any(map(_waits_for_blocks, self._records.values()))
         prefill = prefills.next_slice(idle=is_idle, pressed=is_pressed)
         repair = self._repair_slice(scheduled_tokens + claimed_tokens, idle=is_idle, is_taken=prefill is not None)
         for record, novel in prefills.take_left():
@@ -190,7 +191,8 @@ class SchedulerHalf:
         if not len(self.repairs):
             return None
         free = self._blocks.block_pool.get_num_free_blocks() * self._can.block_tokens
-        if any(not record.is_allocated and len(record.tokens) >= free for record in self._records.values()):
+        waiting = filter(_waits_for_blocks, self._records.values())
+        if any(record.request.num_tokens >= free for record in waiting):
             self.repairs.stop()
         if is_taken:
             return None
@@ -305,3 +307,8 @@ class SchedulerHalf:
         self.repairs.stop()
         self._releases += self.repairs.take_unheld() + self.donors.forget_all()
         self._look_up.forget_all()
+
+
+def _waits_for_blocks(record: VllmRequest) -> bool:
+    """New, or preempted: the engine takes a preempted request's blocks and calls no hook while it cannot place it."""
+    return not record.is_allocated or record.request.status == RequestStatus.PREEMPTED
