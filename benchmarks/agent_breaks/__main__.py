@@ -13,27 +13,24 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
-from scripts.engines.specs import native_dtype, vllm_missing
+from scripts.engines.specs import native_dtype
 from scripts.models.known import MODELS, KnownModel
 
-from benchmarks.agent_breaks.chosen import add_session_arguments, chosen_sessions
+from benchmarks.agent_breaks.chosen import add_session_arguments, sessions_to_replay
 from benchmarks.agent_breaks.figures import Figures, verdicts
 from benchmarks.agent_breaks.page import page_html
 from benchmarks.agent_breaks.readings import ARMS, Arm, Reading, ReadingFile
 from benchmarks.agent_breaks.replay import (
     Pause,
     Server,
-    SessionCodec,
     TokenSession,
     TokenTurn,
     block_tokens,
 )
 from benchmarks.agent_breaks.tables import shown
 from benchmarks.console import RESULTS, exit_code, progress, show_verdicts, write_results
-from benchmarks.discovery.codec import TokenizerCodec
 from benchmarks.vllm.client import Position
 from benchmarks.vllm.servers import OPEN_GATES, stock, with_connector
-from sembase.errors import ConfigurationError
 from sembench.sessions import SessionTurn
 
 Distributions = dict[tuple[str, int], tuple[Position, ...]]
@@ -41,15 +38,10 @@ Distributions = dict[tuple[str, int], tuple[Position, ...]]
 
 def main() -> int:
     arguments = _parse()
-    model = MODELS[arguments.model]
-    if (missing := vllm_missing(model)) is not None:
-        progress(f"nothing measured: {missing}")
+    found = sessions_to_replay(arguments)
+    if found is None:
         return 3
-    try:
-        sessions = chosen_sessions(arguments, SessionCodec(TokenizerCodec(model.tokenizer)), model.positions)
-    except ConfigurationError as error:
-        progress(f"nothing measured: {error}")
-        return 3
+    model, sessions = found
     file = ReadingFile(RESULTS / f"{arguments.name}-readings.jsonl", _settings(arguments))
     readings, cold = file.read(resume=arguments.resume)
     for start in range(0, len(sessions), arguments.batch):

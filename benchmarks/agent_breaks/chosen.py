@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from scripts.models.known import MODELS, SMOLLM2
+from scripts.engines.specs import vllm_missing
+from scripts.models.known import MODELS, SMOLLM2, KnownModel
 
 from benchmarks.agent_breaks.replay import ANSWER_TOKENS, SessionCodec, TokenSession
 from benchmarks.console import progress
+from benchmarks.discovery.codec import TokenizerCodec
 from benchmarks.documents import DEFAULT_TEXTS
 from sembase.errors import ConfigurationError
 from sembench.sessions import sessions_of
@@ -38,6 +40,19 @@ def add_session_arguments(parser: argparse.ArgumentParser, *, sessions: int, tok
     parser.add_argument("--dataset", default="agent_miniswe", help="agent trace in --texts (default: %(default)s)")
     parser.add_argument("--texts", type=Path, default=DEFAULT_TEXTS, help="folder of the traces with text")
     parser.add_argument("--seed", type=int, default=1)
+
+
+def sessions_to_replay(arguments: argparse.Namespace) -> tuple[KnownModel, list[TokenSession]] | None:
+    """The model and its sessions; None, with the reason printed, where nothing can be measured."""
+    model = MODELS[arguments.model]
+    missing = vllm_missing(model)
+    if missing is None:
+        try:
+            return model, chosen_sessions(arguments, SessionCodec(TokenizerCodec(model.tokenizer)), model.positions)
+        except ConfigurationError as error:
+            missing = str(error)
+    progress(f"nothing measured: {missing}")
+    return None
 
 
 def chosen_sessions(arguments: argparse.Namespace, codec: SessionCodec, positions: int) -> list[TokenSession]:

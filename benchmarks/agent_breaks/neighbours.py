@@ -13,21 +13,17 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scripts.engines.specs import vllm_missing
-from scripts.models.known import MODELS
 
-from benchmarks.agent_breaks.chosen import add_session_arguments, chosen_sessions
-from benchmarks.agent_breaks.replay import SessionCodec, TokenSession, counters
+from benchmarks.agent_breaks.chosen import add_session_arguments, sessions_to_replay
+from benchmarks.agent_breaks.replay import TokenSession, TokenTurn, counters
 from benchmarks.console import RESULTS, exit_code, progress, show_table, show_verdicts, write_results
-from benchmarks.discovery.codec import TokenizerCodec
 from benchmarks.targets import Verdict
 from benchmarks.vllm.client import Ask, Client
 from benchmarks.vllm.servers import OPEN_GATES, Subject, with_connector
-from sembase.errors import ConfigurationError
 
 POLICIES: Final = ("off", "idle", "likely")
 STREAM_TOKENS: Final = 512
@@ -105,7 +101,9 @@ def measure(
     assert happenings is not None
     with Neighbours(client, arguments.streams).running() as neighbours:
         for session in sessions:
-            before, broken = pair_of(session)
+            if (pair := pair_of(session)) is None:
+                continue
+            before, broken = pair
             salt = f"{policy}-{number}-{session.session.session_id}"
             client.timed(Ask(before.prompt, len(before.answer), salt, capture=None, forced=before.answer))
             time.sleep(2.0)  # the donor is captured
@@ -123,10 +121,12 @@ def measure(
             )
 
 
-def pair_of(session: TokenSession) -> tuple[Any, Any]:
-    """The turn before the break and the turn of the break."""
-    broken = next(place for place, turn in enumerate(session.turns) if turn.turn.since_break == 0)
-    return session.turns[broken - 1], session.turns[broken]
+def pair_of(session: TokenSession) -> tuple[TokenTurn, TokenTurn] | None:
+    """The turn before the break and the turn of the break, where the session has both."""
+    for before, turn in itertools.pairwise(session.turns):
+        if turn.turn.since_break == 0:
+            return before, turn
+    return None
 
 
 def ratio_interval(ours: Sequence[Window], off: Sequence[Window], quantile: float = 0.99) -> tuple[float, float, float]:
@@ -174,16 +174,10 @@ def report(windows: Sequence[Window]) -> list[Verdict]:
 
 def main() -> int:
     arguments = _parse()
-    model = MODELS[arguments.model]
-    if (missing := vllm_missing(model)) is not None:
-        progress(f"nothing measured: {missing}")
+    found = sessions_to_replay(arguments)
+    if found is None:
         return 3
-    try:
-        sessions = chosen_sessions(arguments, SessionCodec(TokenizerCodec(model.tokenizer)), model.positions)
-    except ConfigurationError as error:
-        progress(f"nothing measured: {error}")
-        return 3
-    sessions = [session for session in sessions if _has_pair(session)]
+    model, sessions = found
     windows: list[Window] = []
     for number in range(arguments.rounds):
         for policy in POLICIES if number % 2 == 0 else reversed(POLICIES):
@@ -197,10 +191,6 @@ def main() -> int:
                     )
             write_results(arguments.name, {"windows": [asdict(window) for window in windows]})
     return exit_code(report(windows), arguments.enforce)
-
-
-def _has_pair(session: TokenSession) -> bool:
-    return any(turn.turn.since_break == 0 and place for place, turn in enumerate(session.turns))
 
 
 def _quantile(windows: Sequence[Window], quantile: float) -> float:

@@ -52,7 +52,11 @@ def serving(arm: Arm, events: Path) -> Iterator[EngineServer]:
     events.unlink(missing_ok=True)
     flags = ("--enable-prompt-tokens-details", "--max-logprobs", str(TOP_LOGPROBS), *arm.flags(events))
     options = EngineOptions(
-        cores="0-1", dev_mode=True, extra=flags, environment={"PYTHONPATH": str(ROOT)}, dtype=native_dtype()
+        cores="0-1",
+        dev_mode=True,
+        extra=flags,
+        environment={"PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"},
+        dtype=native_dtype(),
     )
     with launch(vllm_spec(options)) as server:
         yield server

@@ -173,7 +173,7 @@ def _serving(flags: tuple[str, ...]) -> Iterator[EngineServer]:
         cores=CORES,
         dev_mode=True,
         extra=extra,
-        environment={"PYTHONPATH": str(ROOT)},
+        environment={"PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"},
         startup_timeout_s=900.0,
         dtype=native_dtype(),
     )

@@ -93,7 +93,8 @@ def start(kind: Kind) -> ConnectorServer:
     endpoint = f"ipc://{folder}/kv-events"  # the engine binds such an address, so no listener hears of the past
     options = EngineOptions(
         model=kind.model,
-        extra=(*COMMON, "--dtype", kind.dtype, *_flags(kind, folder, endpoint), *kind.extra),
+        extra=(*COMMON, *_flags(kind, folder, endpoint), *kind.extra),
+        dtype=kind.dtype,
         environment={
             "PYTHONPATH": f"{ROOT / 'src'}:{HERE}",  # this checkout, whichever one the engine was installed from
             "FAULT_FILE": str(fault_path(folder)),
