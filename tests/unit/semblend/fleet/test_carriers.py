@@ -1,0 +1,141 @@
+"""What every carrier promises: names to bytes, read by ranges, all or nothing, bounded."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sembase.errors import ConfigurationError
+from semblend.fleet.carrier.base import CARRIERS, CarrierError, KvCarrier, Piece, open_carrier
+from semblend.fleet.carrier.files import FOLDERS, FileCarrier
+
+NAMES = [f"{number:032x}" for number in (1, 2, 1 << 120)]
+MakeCarrier = Callable[[], KvCarrier]
+
+
+@pytest.fixture(params=CARRIERS.names())
+def carrier(request: pytest.FixtureRequest, tmp_path: Path) -> KvCarrier:
+    urls = {"file": f"file://{tmp_path}/kv"}
+    return open_carrier(urls[request.param], 1 << 30)
+
+
+def data_of(seed: int, size: int) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, size, dtype=np.uint8)
+
+
+@given(st.lists(st.tuples(st.sampled_from("prdc"), st.sampled_from(NAMES), st.integers(0, 9)), max_size=25))
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_it_behaves_like_a_dictionary_that_never_overwrites(
+    carrier: KvCarrier, operations: list[tuple[str, str, int]]
+) -> None:
+    for name in NAMES:
+        carrier.drop(name)
+    held: dict[str, np.ndarray] = {}
+    for kind, name, seed in operations:
+        if kind == "p":
+            data = data_of(seed, 100 + seed)
+            assert carrier.put(name, data) == (name not in held)
+            held.setdefault(name, data)
+        elif kind == "r":
+            into = [np.zeros(20 + seed, np.uint8), np.zeros(1, np.uint8)]
+            assert carrier.read(name, [Piece(seed, into[0]), Piece(50, into[1])]) == (name in held)
+            if name in held:
+                np.testing.assert_array_equal(into[0], held[name][seed : 20 + 2 * seed])
+                assert into[1][0] == held[name][50]
+        elif kind == "d":
+            assert carrier.drop(name) == (held.pop(name, None) is not None)
+        assert carrier.contains(NAMES) == [name in held for name in NAMES]
+
+
+def test_an_object_that_is_too_short_is_missing(carrier: KvCarrier) -> None:
+    carrier.put(NAMES[0], data_of(1, 100))
+    assert carrier.read(NAMES[0], [Piece(60, np.zeros(40, np.uint8))])
+    assert not carrier.read(NAMES[0], [Piece(61, np.zeros(40, np.uint8))])
+
+
+def test_of_many_writers_of_one_name_one_wins_whole(carrier: KvCarrier) -> None:
+    won: list[int] = []
+
+    def write(seed: int) -> None:
+        if carrier.put(NAMES[0], np.full(200_000, seed, np.uint8)):
+            won.append(seed)
+
+    threads = [threading.Thread(target=write, args=(seed,)) for seed in range(1, 7)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    into = np.zeros(200_000, np.uint8)
+    assert carrier.read(NAMES[0], [Piece(0, into)])
+    assert len(won) == 1
+    assert (into == won[0]).all()
+
+
+@pytest.mark.parametrize("name", ["", "../../etc/passwd", "AB" * 16, "ab/cd" * 4, "a" * 200])
+def test_other_names_are_refused(carrier: KvCarrier, name: str) -> None:
+    for call in (lambda: carrier.put(name, data_of(1, 9)), lambda: carrier.read(name, []), lambda: carrier.drop(name)):
+        with pytest.raises(CarrierError, match="not the name"):
+            call()
+
+
+@pytest.mark.parametrize("url", ["", "kv", "file://", "/mnt/kv"])
+def test_a_url_without_scheme_or_place_says_what_to_write(url: str) -> None:
+    with pytest.raises(ConfigurationError, match="file:///mnt/kv"):
+        open_carrier(url, 1)
+
+
+def test_a_folder_keeps_what_was_read_last_and_never_more_than_its_part(tmp_path: Path) -> None:
+    carrier = FileCarrier(str(tmp_path), max_bytes=FOLDERS * 300)
+    names = [f"aa{number:030x}" for number in range(4)]
+    for at, name in enumerate(names[:3]):
+        carrier.put(name, data_of(at, 100))
+        os.utime(tmp_path / "aa" / name, ns=(at, at))
+    carrier.read(names[0], [])  # the oldest file is read again
+    carrier.put(names[3], data_of(3, 100))
+    assert carrier.contains(names) == [True, False, True, True]
+    carrier.put(f"bb{0:030x}", data_of(4, 5000))
+    assert carrier.contains([f"bb{0:030x}"]) == [True], "the newest object of a folder stays, whatever its size"
+    assert carrier.contains(names) == [True, False, True, True], "one folder says nothing of another"
+
+
+def test_a_dead_writers_file_is_never_read_and_goes_with_the_rest(tmp_path: Path) -> None:
+    carrier = FileCarrier(str(tmp_path), max_bytes=FOLDERS * 300)
+    name = f"aa{0:030x}"
+    (tmp_path / "aa").mkdir()
+    (tmp_path / "aa" / f".{name}.0123").write_bytes(bytes(290))
+    os.utime(tmp_path / "aa" / f".{name}.0123", ns=(0, 0))
+    assert not carrier.read(name, [])
+    carrier.put(name, data_of(1, 100))
+    assert [entry.name for entry in (tmp_path / "aa").iterdir()] == [name]
+
+
+def test_a_pipe_or_a_link_under_a_name_does_not_block_and_is_not_read(tmp_path: Path) -> None:
+    carrier = FileCarrier(str(tmp_path), max_bytes=1 << 20)
+    (tmp_path / "aa").mkdir()
+    os.mkfifo(tmp_path / "aa" / f"aa{0:030x}")
+    assert not carrier.read(f"aa{0:030x}", [Piece(0, np.zeros(1, np.uint8))])
+    (tmp_path / "secret").write_bytes(b"not for readers")
+    (tmp_path / "aa" / f"aa{1:030x}").symlink_to(tmp_path / "secret")
+    with pytest.raises(CarrierError):
+        carrier.read(f"aa{1:030x}", [Piece(0, np.zeros(1, np.uint8))])
+
+
+def test_files_are_private(tmp_path: Path) -> None:
+    FileCarrier(str(tmp_path), 1 << 20).put(NAMES[0], data_of(1, 10))
+    assert (tmp_path / "00" / NAMES[0]).stat().st_mode & 0o777 == 0o600
+
+
+def test_a_full_file_system_is_a_carrier_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    carrier = FileCarrier(str(tmp_path), 1 << 20)
+    monkeypatch.setattr(os, "link", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    monkeypatch.setattr(os, "rename", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.raises(CarrierError, match="No space left"):
+        carrier.put(NAMES[0], data_of(1, 10))
+    assert not list((tmp_path / "00").iterdir())

