@@ -143,7 +143,7 @@ class VerifiedHead:
 
 
 def read_head(data: bytes, form: ObjectForm, keys: SpaceKeys, donor_id: str) -> VerifiedHead:
-    """Raises ``SealError`` for a head of another format, donor, form or space, or by nobody who holds the secret."""
+    """Raises ``SealError`` for a head of another format, donor, form or space, or written without the secret."""
     writer = writer_of(data)
     if len(data) != form.head_bytes or not data.startswith(_MAGIC):
         raise SealError(writer, "not the head of a donor object of this format")

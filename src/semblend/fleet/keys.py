@@ -1,15 +1,16 @@
 """Secret names and seals of one space: the donors of one tenant under one model. A secret and an identity in, keys out.
 
-Everything a replica writes for others carries a keyed BLAKE3 value. Without the secret nobody can compute a donor's id
-from its text, relate two tenants' entries, or make KV that a reader accepts. Every replica that shares donors holds the
-secret; stores and directories do not.
+Everything a replica writes for others carries a keyed BLAKE3 value. Without the secret a donor's id cannot be computed
+from its text, entries of two tenants cannot be related, and no KV can be made that a reader accepts. Every replica that
+shares donors holds the secret; stores and directories do not.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from hmac import compare_digest
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,7 @@ try:
 except ImportError:
     raise MissingDependencyError("blake3", "fleet", "sharing donors in a fleet") from None
 
+new_hash: Final[Callable[..., Any]] = blake3
 MIN_SECRET_BYTES: Final = 32
 ID_BYTES: Final = 16
 TAG_BYTES: Final = 16
@@ -42,18 +44,19 @@ class SpaceKeys:
         if len(secret) < MIN_SECRET_BYTES:
             raise ConfigurationError(f"the fleet's secret has {len(secret)} bytes; at least {MIN_SECRET_BYTES}")
         material = len(secret).to_bytes(4, "little") + secret + identity.encode()
-        stream = blake3(material, derive_key_context=_CONTEXT).digest(length=88)
+        stream: bytes = new_hash(material, derive_key_context=_CONTEXT).digest(length=88)
         low, high = (int.from_bytes(stream[at : at + 8], "little") for at in (8, 16))
         return cls(stream[:8], (low, high), stream[24:56], stream[56:88])
 
     def donor_id(self, tokens: NDArray[np.uint32]) -> str:
         """Equal tokens have equal ids on every replica. A record whose tokens give another id is forged."""
-        return blake3(tokens.astype("<u4").tobytes(), key=self._ids).hexdigest(length=ID_BYTES)
+        found: str = new_hash(tokens.astype("<u4").tobytes(), key=self._ids).hexdigest(length=ID_BYTES)
+        return found
 
     def seal(self, donor_id: str, writer: bytes, form: bytes) -> Seal:
         """The seal of one object: of this donor, by this writer, of this form."""
         about = b"".join(len(part).to_bytes(2, "little") + part for part in (bytes.fromhex(donor_id), writer, form))
-        return Seal(blake3(about, key=self._objects).digest())
+        return Seal(new_hash(about, key=self._objects).digest())
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,8 @@ class Seal:
     _key: bytes
 
     def tag(self, part: int, data: bytes | memoryview | NDArray[np.uint8]) -> bytes:
-        return blake3(part.to_bytes(8, "little"), key=self._key).update(data).digest(length=TAG_BYTES)
+        made: bytes = new_hash(part.to_bytes(8, "little"), key=self._key).update(data).digest(length=TAG_BYTES)
+        return made
 
     def fits(self, part: int, data: bytes | memoryview | NDArray[np.uint8], tag: bytes) -> bool:
         return compare_digest(self.tag(part, data), tag)

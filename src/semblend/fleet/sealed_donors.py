@@ -70,6 +70,7 @@ class SealedDonors:
         read_bytes = sum(len(piece.into) for piece in pieces)
         try:
             if not self._carrier.read(donor_id, pieces):
+                self._remove(donor_id)  # an object that is too short would keep its place for ever
                 return Fetched(FetchOutcome.MISSING)
             head = read_head(head_bytes.tobytes(), form, keys, donor_id)
             if self._strikes.is_barred(head.writer):

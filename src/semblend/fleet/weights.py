@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from semblend.fleet.keys import blake3
+from semblend.fleet.keys import new_hash
 
 
 def weights_digest(files: Sequence[Path]) -> str | None:
@@ -13,11 +13,12 @@ def weights_digest(files: Sequence[Path]) -> str | None:
 
     All bytes: a sample would not see a few rows that training has changed.
     """
-    whole = blake3()
+    whole = new_hash()
     try:
         for file in sorted(files, key=lambda file: file.name):
             name = file.name.encode()
-            whole.update(len(name).to_bytes(4, "little") + name + blake3().update_mmap(file).digest())
+            whole.update(len(name).to_bytes(4, "little") + name + new_hash().update_mmap(file).digest())
     except OSError:
         return None
-    return whole.hexdigest() if files else None
+    digest: str = whole.hexdigest()
+    return digest if files else None

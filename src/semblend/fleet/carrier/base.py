@@ -18,7 +18,7 @@ from sembase.registry import Registry
 
 
 class CarrierError(SemBlendError):
-    """The store cannot be reached or refuses; the caller goes on without it."""
+    """The store cannot be reached or refuses; the caller continues without it."""
 
 
 class Piece(NamedTuple):

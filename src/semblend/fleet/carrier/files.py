@@ -1,6 +1,6 @@
 """Donor bytes in files of a shared file system: one file per object, in 256 folders by the first digits of its name.
 
-Nobody keeps a list. A put looks at its own folder alone and removes the files read longest ago until the folder is
+There is no central list. A put looks at its own folder alone and removes the files read longest ago until the folder is
 within its part of ``max_bytes``; the newest file always stays, so the bound is ``max_bytes`` or 256 objects.
 """
 
@@ -47,7 +47,7 @@ class FileCarrier:
             try:
                 handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
                 with open(handle, "wb", buffering=0) as file:
-                    left = memoryview(np.ascontiguousarray(data)).cast("B")
+                    left = np.ascontiguousarray(data).data.cast("B")
                     while left:
                         left = left[file.write(left) :]
                 _publish(temporary, path)
@@ -124,7 +124,7 @@ def _publish(temporary: Path, path: Path) -> None:
 
 
 def _fill(handle: int, piece: Piece) -> bool:
-    left, offset = memoryview(piece.into).cast("B"), piece.offset
+    left, offset = piece.into.data.cast("B"), piece.offset
     while left:
         read = os.preadv(handle, [left], offset)
         if not read:

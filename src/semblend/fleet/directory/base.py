@@ -19,7 +19,7 @@ from sembase.registry import Registry
 
 
 class DirectoryError(SemBlendError):
-    """The directory cannot be reached or refuses; the caller goes on with its own donors."""
+    """The directory cannot be reached or refuses; the caller continues with its own donors."""
 
 
 class Directory(Protocol):
@@ -32,7 +32,7 @@ class Directory(Protocol):
         """What was announced with each donor."""
 
     def announce(self, space: bytes, donor_id: str, record: bytes, anchors: NDArray[np.uint64]) -> None:
-        """Add or renew a donor. Entries that nobody renews expire or are displaced by newer ones."""
+        """Add or renew a donor. Entries that are not renewed expire or are displaced by newer ones."""
 
     def withdraw(self, space: bytes, donor_id: str) -> None:
         """Remove the donor's record; its anchors lead nowhere from then on."""

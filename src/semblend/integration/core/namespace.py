@@ -15,6 +15,7 @@ from semblend.contract.donor_event import tenant_of_salt
 from semblend.contract.namespace import UNKNOWN, Component, Namespace
 from semblend.integration.rope_config import rope_parameters
 
+_CONFIG_SUFFIX: Final = "config.json"
 _WEIGHT_SUFFIXES: Final = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".index.json")
 
 
@@ -84,17 +85,22 @@ def text_of(value: object) -> str | None:
     return None if value is None else str(value)
 
 
+def model_files(path: Path) -> list[Path]:
+    """The configurations and weights of a model: of a folder, or one file. Raises ``OSError``."""
+    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    return [file for file in files if file.name.endswith((_CONFIG_SUFFIX, *_WEIGHT_SUFFIXES))]
+
+
 def files_digest(path: Path) -> str | None:
     """Of configuration bytes, and names, sizes and times of weight files; None if they are missing or unreadable."""
     hasher = hashlib.sha256()
     try:
         if not path.exists():
             return None
-        files = sorted(path.iterdir()) if path.is_dir() else [path]
-        for file in files:
-            if file.name.endswith("config.json"):
+        for file in model_files(path):
+            if file.name.endswith(_CONFIG_SUFFIX):
                 hasher.update(f"{file.name}\0".encode() + hashlib.sha256(file.read_bytes()).digest())
-            elif file.name.endswith(_WEIGHT_SUFFIXES):
+            else:
                 status = file.stat()
                 hasher.update(f"{file.name}\0{status.st_size}\0{status.st_mtime_ns}\0".encode())
     except OSError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +17,6 @@ from semblend.fleet.carrier.base import CARRIERS, CarrierError, KvCarrier, Piece
 from semblend.fleet.carrier.files import FOLDERS, FileCarrier
 
 NAMES = [f"{number:032x}" for number in (1, 2, 1 << 120)]
-MakeCarrier = Callable[[], KvCarrier]
 
 
 @pytest.fixture(params=CARRIERS.names())
@@ -80,7 +79,11 @@ def test_of_many_writers_of_one_name_one_wins_whole(carrier: KvCarrier) -> None:
 
 @pytest.mark.parametrize("name", ["", "../../etc/passwd", "AB" * 16, "ab/cd" * 4, "a" * 200])
 def test_other_names_are_refused(carrier: KvCarrier, name: str) -> None:
-    for call in (lambda: carrier.put(name, data_of(1, 9)), lambda: carrier.read(name, []), lambda: carrier.drop(name)):
+    for call in (
+        partial(carrier.put, name, data_of(1, 9)),
+        partial(carrier.read, name, []),
+        partial(carrier.drop, name),
+    ):
         with pytest.raises(CarrierError, match="not the name"):
             call()
 

@@ -82,7 +82,7 @@ def test_content_of_an_announced_donor_is_suggested_to_prompts_that_share_it(
     assert suggest(shared, space, prompt[:10], nothing_known) == []
 
 
-def test_another_tenant_is_told_nothing(shared: Directory) -> None:
+def test_another_tenant_gets_no_suggestion(shared: Directory) -> None:
     donor = tokens_of(1, 800)
     announce(shared, KEYS, KEYS.donor_id(donor), donor)
     assert suggest(shared, OTHER, donor, nothing_known) == []

@@ -1,4 +1,4 @@
-"""Donors through a carrier that anybody may write to: what is served was written by a holder of the secret."""
+"""Donors through a carrier that an attacker can write to: what is served was written by a holder of the secret."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOKENS = 200
 ID = KEYS.donor_id(tokens_of(1, TOKENS))
 TRUE_KV = kv_of(1, TOKENS)
 # All that an attacker without the secret can use: the format, and a secret of their own.
-PUBLIC = SpaceKeys.derive(b"whatever everybody may know, 32b", "tenant one")
+PUBLIC = SpaceKeys.derive(b"a secret that is published, 32b..", "tenant one")
 OTHER_TENANT = SpaceKeys.derive(SECRET, "tenant two")
 
 
@@ -149,6 +149,12 @@ def test_a_writer_with_too_many_strikes_is_not_read_until_its_bar_ends(carrier: 
     assert carrier.contains([ID]) == [True], "another reader may judge otherwise"
     now[0] = 601.0
     assert donors.fetch(KEYS, ID, TOKENS, empty()).outcome is FetchOutcome.FETCHED
+
+
+def test_an_object_that_is_too_short_makes_room_for_a_whole_one(donors: SealedDonors, carrier: FileCarrier) -> None:
+    carrier.put(ID, pack(TRUE_KV, KEYS, ID, WRITER)[:-1])
+    assert donors.fetch(KEYS, ID, TOKENS, empty()).outcome is FetchOutcome.MISSING
+    assert donors.publish(KEYS, ID, TRUE_KV)
 
 
 def test_a_carrier_that_fails_is_an_outcome(tmp_path: Path) -> None:
