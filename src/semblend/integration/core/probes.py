@@ -72,6 +72,21 @@ def attention_of(
     The heads of all ranks, in their order: every rank sees the same.
     """
     end = ranges[-1].end
+    queries = queries_of(request, ranges, asking)
+    later = torch.arange(end)[None, :] > torch.from_numpy(asking)[:, None]
+    shares = torch.from_numpy(weights).float()
+    seen = []
+    for index, asked in enumerate(queries):
+        keys = request.read(index, TokenRange(0, end))[0].float().cpu()
+        seen.append(weighted_attention(asked, keys, request.scale(index), later, shares))
+    attention: NDArray[np.float32] = torch.cat(list(request.ranks.gather(torch.stack(seen))), dim=1).numpy()
+    return attention
+
+
+def queries_of(
+    request: OpenRequest, ranges: Sequence[TokenRange], asking: NDArray[np.int64]
+) -> tuple[torch.Tensor, ...]:
+    """Compute ``ranges`` and keep the queries of the positions ``asking`` among them: [q, heads x dim] per layer."""
     computed = np.concatenate([np.arange(part.start, part.end) for part in ranges])
     rows = np.searchsorted(computed, asking)
     queries: list[list[torch.Tensor]] = [[] for _ in request.layers]
@@ -86,15 +101,7 @@ def attention_of(
         request.compute(ranges)
     if seen_rows != [len(computed)] * len(request.layers):
         raise UnobservedError(_UNOBSERVED)
-    later = torch.arange(end)[None, :] > torch.from_numpy(asking)[:, None]
-    shares = torch.from_numpy(weights).float()
-    seen = []
-    for index in range(len(request.layers)):
-        keys = request.read(index, TokenRange(0, end))[0].float().cpu()
-        asked = torch.cat(queries[index]).float().cpu()
-        seen.append(weighted_attention(asked, keys, request.scale(index), later, shares))
-    attention: NDArray[np.float32] = torch.cat(list(request.ranks.gather(torch.stack(seen))), dim=1).numpy()
-    return attention
+    return tuple(torch.cat(parts).float().cpu() for parts in queries)
 
 
 def weighted_attention(
@@ -104,12 +111,17 @@ def weighted_attention(
 
     ``later`` [q, positions] marks what a query may not see.
     """
+    return torch.einsum("hqt,q->ht", attention_weights(queries, keys, scale, later), weights)
+
+
+def attention_weights(queries: torch.Tensor, keys: torch.Tensor, scale: float, later: torch.Tensor) -> torch.Tensor:
+    """The same for each query by itself: [heads, q, positions]."""
     heads, dim = keys.shape[1], keys.shape[2]
     grouped = queries.view(queries.shape[0], heads, -1, dim).permute(1, 2, 0, 3)  # [KV heads, group, q, dim]
     group, count = grouped.shape[1], grouped.shape[2]
     scores = torch.bmm(grouped.reshape(heads, group * count, dim), keys.permute(1, 2, 0)) * scale
-    scores = scores.view(heads, group, count, -1).masked_fill(later, float("-inf"))
-    return torch.einsum("hgqt,q->hgt", scores.softmax(dim=-1), weights).reshape(heads * group, -1)
+    scores = scores.view(heads * group, count, -1).masked_fill(later, float("-inf"))
+    return scores.softmax(dim=-1)
 
 
 def first_layer(request: OpenRequest, ranges: Sequence[TokenRange]) -> tuple[torch.Tensor, torch.Tensor]:
