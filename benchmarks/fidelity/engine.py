@@ -9,6 +9,12 @@ from typing import Any
 STEP_TOKENS = 8192
 
 
-def start(model: Path) -> Any:
+def start(model: Path, dtype: str = "auto") -> Any:
     vllm: Any = import_module("vllm")  # its entry point is not part of the surface our stubs describe
-    return vllm.LLM(model=str(model), enforce_eager=True, max_num_batched_tokens=STEP_TOKENS, disable_log_stats=True)
+    return vllm.LLM(
+        model=str(model),
+        dtype=dtype,
+        enforce_eager=True,
+        max_num_batched_tokens=STEP_TOKENS,
+        disable_log_stats=True,
+    )

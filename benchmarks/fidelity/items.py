@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -92,14 +92,19 @@ class FidelitySet:
         self._size, self._seed = size, seed
         self.head, self._new_head = self.encode(DONOR_INSTRUCTION), self.encode(NEW_INSTRUCTION)
         self._tail = self.encode(DONOR_QUESTION)
-        self._agents = [
-            tuple(document.tokens.tolist())
-            for document in load_corpus(folder).documents
-            if document.source in ("agent_miniswe", "agent_magagent")
-            and document.tokens.size >= SIZES[size] + REFERENCE_TOKENS
-        ]
+        self._folder = folder
         with gzip.open(folder / NEEDLES, "rt", encoding="utf-8") as stream:
             self._needles = [json.loads(line) for _, line in zip(range(64), stream, strict=False)]
+
+    @cached_property
+    def _agents(self) -> list[TokenIds]:
+        """Agent traces that are long enough. Reading them takes minutes, so it waits for the first item of one."""
+        return [
+            tuple(document.tokens.tolist())
+            for document in load_corpus(self._folder).documents
+            if document.source in ("agent_miniswe", "agent_magagent")
+            and document.tokens.size >= SIZES[self._size] + REFERENCE_TOKENS
+        ]
 
     def filler(self, item: FidelityItem, tokens: int, random: np.random.Generator) -> TokenIds:
         """Text of the same source that is rarely part of the item (a passage drawn from about 3,000)."""

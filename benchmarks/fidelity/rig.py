@@ -93,10 +93,10 @@ class Rig:
         ids = np.asarray(item.recipient, np.int64)
         started = time.perf_counter()
         hidden = self.prefill(self.cold_blocks, ids, piece)
-        first = self._logprobs(hidden[-1:])
+        first = self.logprobs(hidden[-1:])
         spent = (time.perf_counter() - started) * 1e3
         return Timed(
-            self.along(item, item.reference, self.cold_blocks, first), spent, self._logprobs(hidden[-ASKED_POSITIONS:])
+            self.along(item, item.reference, self.cold_blocks, first), spent, self.logprobs(hidden[-ASKED_POSITIONS:])
         )
 
     # -- ours --------------------------------------------------------------------------------------------------------
@@ -104,15 +104,18 @@ class Rig:
     def store(self, item: FidelityItem) -> None:
         """Donors computed and captured, as the engine would."""
         for number, donor in enumerate(item.donors):
-            name = f"{item.name}/{number}"
-            ids = np.asarray(donor, np.int64)
-            self.prefill(self.donor_blocks, ids)
-            count = -(-len(ids) // self.cache.block_tokens)
-            command = CaptureCommand(name, name, len(ids), 0, len(ids), self.donor_blocks[:count])
-            self.half.save(StepCommands(captures=[command]))
+            self.prefill(self.donor_blocks, np.asarray(donor, np.int64))
+            self.keep(item, number)
+
+    def keep(self, item: FidelityItem, number: int) -> None:
+        """Capture a donor of the item whose tokens were computed at the start of ``donor_blocks``."""
+        name, tokens = f"{item.name}/{number}", len(item.donors[number])
+        count = -(-tokens // self.cache.block_tokens)
+        command = CaptureCommand(name, name, tokens, 0, tokens, self.donor_blocks[:count])
+        self.half.save(StepCommands(captures=[command]))
         report = self.half.take_report()
         if report is None or report.capture_faults:
-            raise RigError(f"donors were not stored: {report.capture_faults if report else 'no report'}")
+            raise RigError(f"a donor was not stored: {report.capture_faults if report else 'no report'}")
 
     def plan(self, item: FidelityItem, gates: Gates = OPEN_GATES) -> ReusePlan | Decline:
         """The real planner's answer for the item's donors."""
@@ -185,10 +188,10 @@ class Rig:
         ids = np.asarray(item.recipient, np.int64)
         rest = TokenRange(plan.claim_end, len(ids))
         hidden = self.forward.compute(torch.tensor(self.blocks), [rest], ids[rest.start :])
-        first = self._logprobs(hidden[-1:])
+        first = self.logprobs(hidden[-1:])
         spent = (time.perf_counter() - started) * 1e3
         return Timed(
-            self.along(item, item.reference, self.blocks, first), spent, self._logprobs(hidden[-ASKED_POSITIONS:])
+            self.along(item, item.reference, self.blocks, first), spent, self.logprobs(hidden[-ASKED_POSITIONS:])
         )
 
     # -- reading -----------------------------------------------------------------------------------------------------
@@ -199,15 +202,15 @@ class Rig:
         for at in range(len(item.recipient), len(item.recipient) + POSITIONS - 1):
             last = np.asarray(tokens[-1:], np.int64)
             hidden = self.forward.compute(torch.tensor(self.cold_blocks), [TokenRange(at, at + 1)], last)
-            tokens.append(int(self._logprobs(hidden).argmax()))
+            tokens.append(int(self.logprobs(hidden).argmax()))
         return tuple(tokens)
 
     def along(self, item: FidelityItem, text: TokenIds, blocks: tuple[int, ...], first: torch.Tensor) -> Reading:
         """The model's distribution at each position of a text after the prompt that ``blocks`` hold."""
         ids, at = np.asarray(text, np.int64), len(item.recipient)
         hidden = self.forward.compute(torch.tensor(blocks), [TokenRange(at, at + len(ids) - 1)], ids[:-1])
-        return reading_of(torch.cat([first, self._logprobs(hidden)]).numpy(), ids)
+        return reading_of(torch.cat([first, self.logprobs(hidden)]).numpy(), ids)
 
-    def _logprobs(self, hidden: torch.Tensor) -> torch.Tensor:
+    def logprobs(self, hidden: torch.Tensor) -> torch.Tensor:
         logits: torch.Tensor = self.runner.get_model().compute_logits(hidden)
         return logits.float().log_softmax(dim=-1)

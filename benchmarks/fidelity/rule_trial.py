@@ -1,0 +1,148 @@
+"""Runs selection rules over composition and reorder items in the engine's environment. One JSON line per item and rule.
+
+Called by ``benchmarks.fidelity.inside --rules``. The signals of all items are measured first, because an item's middle
+layers are ranked on the other items; then rules are tried in their order, each on all items. 140 MB of donors per item.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scripts.models.known import KnownModel
+
+from benchmarks.console import progress
+from benchmarks.discovery.codec import TokenizerCodec
+from benchmarks.documents import DEFAULT_TEXTS
+from benchmarks.fidelity.consensus import accounts
+from benchmarks.fidelity.figures import done_in
+from benchmarks.fidelity.items import COMPOSITION, REORDER, FidelityItem, FidelitySet
+from benchmarks.fidelity.laboratory import AS_LOADED
+from benchmarks.fidelity.measured_signals import load, measure
+from benchmarks.fidelity.readings import POSITIONS, Reading, gap, reading_of
+from benchmarks.fidelity.rig import Rig
+from benchmarks.fidelity.rules import RuleArm, parse_rule, ranked_layers
+from benchmarks.fidelity.signals import Signals
+from benchmarks.vllm.texts import TokenIds, read_texts
+from semblend.contract import Decline, ReusePlan, TokenRange
+from semblend.plan.selection import joined
+
+REPEAT = "\n\nRepeat the text above word for word:\n"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prepared:
+    """An item whose donors are stored: the cold model along the given text and along its own answer."""
+
+    item: FidelityItem
+    plan: ReusePlan
+    answer_tokens: TokenIds
+    text: Reading
+    answer: Reading
+    signals: Signals
+
+
+class RuleTrial:
+    def __init__(self, rig: Rig, repeat: TokenIds, out: Path) -> None:
+        self._rig, self._repeat, self._out = rig, repeat, out
+        self._done = done_in(out)
+
+    def run(self, items: Sequence[FidelityItem], arms: Sequence[RuleArm]) -> None:
+        prepared = []
+        for item in items:
+            if (made := self._prepare(item)) is not None:
+                prepared.append(made)
+            progress(f"measured: {item.name}")
+        ranked = {one.item.name: _ranked_without(one, prepared) for one in prepared}
+        for name, layers in ranked.items():
+            progress(f"layers for {name}: {' '.join(map(str, layers[:8]))}")
+        for arm in arms:
+            for one in prepared:
+                if (one.item.name, arm.name) not in self._done:
+                    chosen = arm.choose(replace(one.signals, middle=ranked[one.item.name]))
+                    self._try(one, arm.name, chosen)
+            progress(arm.name)
+
+    def _prepare(self, item: FidelityItem) -> Prepared | None:
+        rig = self._rig
+        item = replace(item, reference=item.reference[:POSITIONS])
+        plan = rig.plan(item)
+        if isinstance(plan, Decline):
+            progress(f"declined: {item.name}: {plan.detail}")
+            return None
+        cold = rig.cold(item)
+        tokens = rig.answer(item, cold)
+        answer = rig.along(item, tokens, rig.cold_blocks, cold.asked[-1:])
+        signals = measure(rig, item, plan, (item.reference, tokens), self._repeat)
+        return Prepared(item, plan, tokens, cold.reading, answer, signals)
+
+    def _try(self, one: Prepared, name: str, chosen: NDArray[np.int64]) -> None:
+        """Load, recompute the chosen positions with the gaps, and read both texts."""
+        rig, item, plan = self._rig, one.item, one.plan
+        load(rig, plan)
+        ranges = joined(plan.compute, chosen)
+        count = len(item.reference)
+        ids = np.asarray((*item.recipient, *item.reference[:-1]), np.int64)
+        whole = (*ranges, TokenRange(plan.claim_end, len(ids)))
+        positions = np.concatenate([np.arange(part.start, part.end) for part in whole])
+        hidden = rig.forward.compute(torch.tensor(rig.blocks), whole, ids[positions])
+        logprobs = rig.logprobs(hidden[-count:])
+        text = reading_of(logprobs.numpy(), np.asarray(item.reference, np.int64))
+        answer = rig.along(item, one.answer_tokens, rig.blocks, logprobs[:1])
+        more = accounts(rig.command(item, plan, AS_LOADED), len(chosen), len(ranges))
+        self._write(one, name, text, answer, more | {"claimed_tokens": plan.claimed_tokens})
+
+    def _write(self, one: Prepared, name: str, text: Reading, answer: Reading, more: dict[str, Any]) -> None:
+        item = one.item
+        found = gap(one.text, text, np.asarray(item.reference, np.int64), min(item.answer_tokens, POSITIONS))
+        tokens = np.asarray(one.answer_tokens, np.int64)
+        own = gap(one.answer, answer, tokens, len(tokens))
+        row = {
+            "item": item.name,
+            "case": item.case,
+            "source": item.source,
+            "arm": name,
+            "prompt_tokens": len(item.recipient),
+            "cold_ms": None,
+            **asdict(found),
+            "answer_kl": own.kl,
+            "answer_kept": own.right,
+            **more,
+        }
+        with self._out.open("a") as stream:
+            stream.write(json.dumps(row) + "\n")
+
+
+def _ranked_without(one: Prepared, prepared: Sequence[Prepared]) -> tuple[int, ...]:
+    """Layers ranked on the other items; on this one if it is the only one."""
+    return ranked_layers([other.signals for other in prepared if other is not one] or [one.signals])
+
+
+def run(engine: Any, model: KnownModel) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("rules", nargs="+")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--size", default="1K")
+    parser.add_argument("--cases", nargs="+", default=[COMPOSITION, REORDER])
+    parser.add_argument("--sources", nargs="+", default=["questions"])
+    parser.add_argument("--most", type=int, default=5, help="items per case and source")
+    parser.add_argument("--skip", type=int, default=0, help="leave out the first items per case and source")
+    parser.add_argument("--texts", type=Path, default=DEFAULT_TEXTS)
+    arguments = parser.parse_args()
+    arms = [parse_rule(text) for text in arguments.rules]
+    codec = TokenizerCodec(model.tokenizer)
+    items = FidelitySet(arguments.texts, read_texts(arguments.texts, codec), codec, arguments.size)
+    numbers = range(arguments.skip, arguments.skip + arguments.most)
+    kinds = [(case, source) for case in arguments.cases for source in arguments.sources]
+    made = [items.make(*kind, number) for number in numbers for kind in kinds]
+    progress(f"{len(made)} items, {len(arms)} rules")
+    with torch.inference_mode():
+        RuleTrial(Rig(engine), items.encode(REPEAT), arguments.out).run(made, arms)
+    return 0

@@ -1,0 +1,162 @@
+"""Selection rules on trial: signals of an item in, a score per position out. Published rules are among them.
+
+A rule is written ``rule@fraction`` or ``rule@fraction/block``: positions chosen one by one, or in whole blocks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.fidelity.signals import Signals
+from sembase.errors import ConfigurationError
+from semblend.plan.selection_policies import (
+    at_random,
+    deviation,
+    first,
+    question,
+    question_by_deviation,
+    question_or_deviation,
+)
+
+Scores = NDArray[np.float64]
+Rule = Callable[[Signals], Scores]
+MIDDLE_LAYERS = 5
+DIGEST_LAYERS = 3  # as published with the digest
+
+
+def ranks_of(scores: Scores) -> NDArray[np.int64]:
+    """0 for the best; equal scores in the order of positions."""
+    ranks: NDArray[np.int64] = np.argsort(np.argsort(-scores, kind="stable"), kind="stable")
+    return ranks
+
+
+def either(*rules: Rule) -> Rule:
+    """An equal part of the budget for each rule: the best of a position's ranks decides."""
+
+    def score(signals: Signals) -> Scores:
+        best: Scores = -np.min([ranks_of(rule(signals)) for rule in rules], axis=0).astype(np.float64)
+        return best
+
+    return score
+
+
+def product(*rules: Rule) -> Rule:
+    def score(signals: Signals) -> Scores:
+        whole: Scores = np.prod([rule(signals) for rule in rules], axis=0)
+        return whole
+
+    return score
+
+
+def signal(name: str) -> Rule:
+    return lambda signals: signals.of(name)
+
+
+def middle(signals: Signals) -> Scores:
+    return signals.of("question", signals.middle[:MIDDLE_LAYERS])
+
+
+def digest(signals: Signals) -> Scores:
+    return signals.of("digest", signals.middle[:DIGEST_LAYERS])
+
+
+def dependency(signals: Signals) -> Scores:
+    """How much a token leaned, when it was captured, on text that it no longer has before it."""
+    return signals.of("lean", signals.middle[:MIDDLE_LAYERS])
+
+
+RULES: dict[str, Rule] = {
+    "random": at_random,
+    "first": first,  # EPIC
+    "deviation": deviation,  # CacheBlend, at layer 1
+    "question": question,  # ProphetKV
+    "digest": digest,  # QCFuse
+    "norm": signal("norm"),  # InfoFlow
+    "question_by_deviation": question_by_deviation,
+    "question_or_deviation": question_or_deviation,
+    "middle": middle,
+    "middle_or_deviation": either(middle, deviation),
+    "middle_by_deviation": product(middle, deviation),
+    "repeat": signal("repeat"),
+    "question_or_repeat": either(question, signal("repeat")),
+    "question_or_repeat_by_deviation": either(question, product(signal("repeat"), deviation)),
+    "dependency": dependency,
+    "question_or_dependency": either(question, dependency),
+    "question_by_dependency": product(question, dependency),
+    "digest_or_dependency": either(digest, dependency),
+    "oracle_read": signal("read"),
+    "oracle_drift": signal("drift"),
+    "oracle_both": product(signal("read"), signal("drift")),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RuleArm:
+    name: str
+    rule: Rule
+    fraction: float
+    block_tokens: int = 0
+
+    def choose(self, signals: Signals) -> NDArray[np.int64]:
+        """The positions to recompute, ascending."""
+        budget = int(self.fraction * len(signals.positions))
+        seen = in_blocks(signals, self.block_tokens) if self.block_tokens else signals
+        order = np.argsort(-self.rule(seen), kind="stable")
+        chosen: NDArray[np.int64] = np.sort(signals.positions[order[:budget]])
+        return chosen
+
+
+def in_blocks(signals: Signals, tokens: int) -> Signals:
+    """Every position sees the mean of its block: a rule then takes whole blocks. Blocks do not cross runs."""
+    starts = (signals.distance == 0) | (signals.positions % tokens == 0)
+    block = np.cumsum(starts) - 1
+    sizes = np.bincount(block)
+
+    def mean(rows: NDArray[np.float32]) -> NDArray[np.float32]:
+        flat = rows.reshape(-1, rows.shape[-1])
+        means = np.stack([np.bincount(block, row) / sizes for row in flat])
+        spread: NDArray[np.float32] = means[:, block].reshape(rows.shape).astype(np.float32)
+        return spread
+
+    return replace(
+        signals,
+        distance=np.repeat(signals.distance[starts], sizes),
+        attention=None if signals.attention is None else mean(signals.attention),
+        deviation=None if signals.deviation is None else mean(signals.deviation),
+        layered={name: mean(rows) for name, rows in signals.layered.items()},
+    )
+
+
+def overlap(scores: Scores, wanted: Scores, fraction: float) -> float:
+    """The part of the positions that ``wanted`` would choose which ``scores`` chooses as well."""
+    budget = max(1, int(fraction * len(scores)))
+    ours, theirs = (set(np.argsort(-each, kind="stable")[:budget].tolist()) for each in (scores, wanted))
+    return len(ours & theirs) / budget
+
+
+def ranked_layers(items: Sequence[Signals], fraction: float = 0.15) -> tuple[int, ...]:
+    """Layers by how much of the oracle's choice their question attention finds, best first, mean over items."""
+    layers = items[0].layered["question"].shape[0]
+    oracles = [RULES["oracle_both"](signals) for signals in items]
+    found = [
+        np.mean([overlap(s.of("question", (layer,)), o, fraction) for s, o in zip(items, oracles, strict=True)])
+        for layer in range(layers)
+    ]
+    return tuple(np.argsort(-np.asarray(found), kind="stable").tolist())
+
+
+_FORM = re.compile(r"(?P<rule>\w+)@(?P<fraction>[0-9.]+)(?:/(?P<block>\d+))?")
+
+
+def parse_rule(text: str) -> RuleArm:
+    found = _FORM.fullmatch(text)
+    if found is None or found["rule"] not in RULES or float(found["fraction"]) > 1:
+        raise ConfigurationError(
+            f"invalid rule '{text}' (expected rule@fraction or rule@fraction/block; rules: {', '.join(RULES)})"
+        )
+    return RuleArm(text, RULES[found["rule"]], float(found["fraction"]), int(found["block"] or 0))

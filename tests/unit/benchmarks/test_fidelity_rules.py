@@ -1,0 +1,103 @@
+"""Selection rules on trial: chosen by hand, in blocks, ranked layers against their definition."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from benchmarks.fidelity.rules import RULES, either, in_blocks, overlap, parse_rule, ranked_layers, ranks_of, signal
+from benchmarks.fidelity.signals import SINKS, Signals, lost_context
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sembase.errors import ConfigurationError
+from semblend.contract import ContextRisk, Run
+
+LAYERS, LENGTH = 3, 40
+NAMES = ("question", "norm", "digest", "repeat", "lean", "read", "drift")
+
+
+def two_runs(seed: int = 0) -> Signals:
+    """Two runs with a gap of ten tokens between them, and random signals."""
+    random = np.random.default_rng(seed)
+    positions = np.concatenate([np.arange(5, 5 + LENGTH), np.arange(55, 55 + LENGTH)])
+    distance = np.tile(np.arange(LENGTH), 2)
+    shape = (LAYERS, 2 * LENGTH)
+    return Signals(
+        positions,
+        distance,
+        np.zeros(2 * LENGTH),
+        random.random((LAYERS, 2, 2 * LENGTH)).astype(np.float32),
+        random.random(2 * LENGTH).astype(np.float32),
+        layered={name: random.random(shape).astype(np.float32) for name in NAMES},
+        middle=(1, 0, 2),
+    )
+
+
+def run(donor_start: int, target_start: int, length: int = 10) -> Run:
+    return Run("donor", donor_start, target_start, length, ContextRisk(0, 0, 0.0))
+
+
+@given(st.sampled_from(sorted(RULES)), st.sampled_from([0.05, 0.1, 0.2, 0.5]), st.sampled_from([0, 16, 32]))
+def test_every_rule_spends_its_whole_budget_on_reused_positions(name: str, fraction: float, block: int) -> None:
+    signals = two_runs()
+    chosen = parse_rule(f"{name}@{fraction}/{block}" if block else f"{name}@{fraction}").choose(signals)
+    assert len(chosen) == int(fraction * len(signals.positions))
+    assert set(chosen.tolist()) <= set(signals.positions.tolist())
+    assert (np.diff(chosen) > 0).all()
+
+
+@given(st.integers(0, 50), st.sampled_from([8, 16]))
+def test_blocks_are_taken_whole_in_the_order_of_their_means(seed: int, tokens: int) -> None:
+    signals = two_runs(seed)
+    scores = signals.of("repeat")
+    blocks: dict[tuple[bool, int], list[int]] = {}
+    for index, position in enumerate(signals.positions.tolist()):
+        blocks.setdefault((index >= LENGTH, position // tokens), []).append(index)
+    best = max(blocks.values(), key=lambda each: scores[each].mean())
+    ranks = ranks_of(signal("repeat")(in_blocks(signals, tokens)))
+    assert sorted(ranks[best].tolist()) == list(range(len(best)))
+
+
+def test_blocks_do_not_cross_runs() -> None:
+    signals = replace(
+        two_runs(), positions=np.arange(5, 5 + 2 * LENGTH)
+    )  # no gap: run 2 begins in the middle of a block
+    rows = np.concatenate([np.zeros(LENGTH), np.ones(LENGTH)])[None].astype(np.float32)
+    mean = in_blocks(replace(signals, layered={"repeat": rows}), 32).of("repeat")
+    assert mean.tolist() == rows[0].tolist()
+
+
+def test_either_gives_each_rule_half_of_the_budget() -> None:
+    signals = two_runs(3)
+    parts = [signal("repeat"), signal("lean")]
+    best = np.argsort(-either(*parts)(signals), kind="stable")[:20]
+    for part in parts:
+        assert set(np.argsort(-part(signals), kind="stable")[:10].tolist()) <= set(best.tolist())
+
+
+def test_the_layer_that_asks_as_the_oracle_reads_is_ranked_first() -> None:
+    items = [two_runs(seed) for seed in (1, 2, 3)]
+    made = []
+    for signals in items:
+        question = signals.layered["question"].copy()
+        question[2] = RULES["oracle_both"](signals)
+        made.append(replace(signals, layered={**signals.layered, "question": question}))
+    assert ranked_layers(made)[0] == 2
+    assert overlap(np.arange(10.0), np.arange(10.0), 0.3) == 1.0
+    assert overlap(np.arange(10.0), -np.arange(10.0), 0.3) == 0.0
+
+
+def test_context_is_lost_unless_a_run_brings_it_along() -> None:
+    first, second = run(10, 30), run(20, 60)
+    lost = lost_context(second, [first, second])
+    assert np.flatnonzero(lost).tolist() == list(range(SINKS, 10))
+    # The same text, now after the run: what was read from it is not there any more.
+    assert np.flatnonzero(lost_context(second, [run(10, 80), second])).tolist() == list(range(SINKS, 20))
+
+
+@pytest.mark.parametrize("text", ["unknown@0.1", "first", "first@2", "first@0.1/x"])
+def test_a_rule_that_cannot_be_read_is_an_error(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="invalid rule"):
+        parse_rule(text)
