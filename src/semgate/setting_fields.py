@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
+from sembase.http.credentials import Credentials
 from sembase.settings import setting
 from sembase.values import (
     Parser,
@@ -105,6 +106,25 @@ class ServerSettings:
         optional(path),
         "secret (32 bytes or more) that keys every digest; created once in the output folder if not given",
     )
+    upstream_api_key_file: Path | None = setting(
+        None,
+        optional(path),
+        "file with the API key sent to upstreams, in place of the client's; reread when it changes",
+    )
+    upstream_ca_file: Path | None = setting(
+        None, optional(path), "certificate authorities (PEM) that https upstreams are checked with; none: the system's"
+    )
+    upstream_cert_file: Path | None = setting(
+        None, optional(path), "certificate chain (PEM) shown to https upstreams that ask for one; reread when it changes"
+    )
+    upstream_key_file: Path | None = setting(None, optional(path), "private key (PEM) of that certificate")
+    upstream_tls_name: str = setting(
+        "",
+        text,
+        "name that certificates of https upstreams must have, where upstreams are reached by address; none: the host "
+        "of the URL",
+        metavar="NAME",
+    )
     min_first_byte_ms: float = setting(
         0.0,
         amount,
@@ -112,6 +132,16 @@ class ServerSettings:
         "cached content (0: off)",
         metavar="MS",
     )
+
+    def upstream_credentials(self) -> Credentials:
+        """What upstreams are shown, and what they are checked with."""
+        return Credentials(
+            api_key_file=self.upstream_api_key_file,
+            ca_file=self.upstream_ca_file,
+            cert_file=self.upstream_cert_file,
+            key_file=self.upstream_key_file,
+            server_name=self.upstream_tls_name or None,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,6 +266,7 @@ class RouterSettings(ServerSettings):
     discovery: str = setting("static", name, "static or kubernetes")
     kubernetes_service: str = setting("", text, "service whose EndpointSlices are the replicas", metavar="NAME")
     kubernetes_namespace: str = setting("", text, "namespace of that service; empty: the router's own", metavar="NAME")
+    kubernetes_scheme: str = setting("http", name, "http or https: how discovered replicas are reached")
     events_port: int = setting(0, port, "KV-event port of discovered replicas (0: no events)")
     replay_port: int = setting(0, port, "KV-event replay port (0: no replay)")
     donors_port: int = setting(0, port, "port of donor announcements (0: none)")

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 import signal
+import ssl
 import sys
 from collections import deque
 from collections.abc import Iterator
@@ -56,6 +57,8 @@ class FaultReplica:
     health: int = 200
     seen: deque[Seen] = field(default_factory=lambda: deque(maxlen=2_000))
     extra_headers: bytes = b""
+    cached_tokens: int = 4
+    tls: ssl.SSLContext | None = None
 
     def __post_init__(self) -> None:
         self._server: asyncio.Server | None = None
@@ -69,10 +72,10 @@ class FaultReplica:
 
     @property
     def origin(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"{'http' if self.tls is None else 'https'}://127.0.0.1:{self.port}"
 
     async def start(self) -> None:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port, ssl=self.tls)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def die(self) -> None:
@@ -174,7 +177,7 @@ class FaultReplica:
             usage = {
                 "prompt_tokens": 8,
                 "completion_tokens": self.tokens,
-                "prompt_tokens_details": {"cached_tokens": 4},
+                "prompt_tokens_details": {"cached_tokens": self.cached_tokens},
             }
             _chunk(writer, b"data: " + json.dumps({"choices": [], "usage": usage}).encode() + b"\n\n")
             _chunk(writer, b"data: [DONE]\n\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -34,13 +35,14 @@ async def router_rig(
     *names: str,
     shutdown_seconds: float = 5.0,
     announced: Mapping[str, str] | None = None,
+    tls: ssl.SSLContext | None = None,
     **settings: Any,
 ) -> AsyncIterator[Rig]:
     """Health checks are off unless asked for: what a request meets must be what the test arranged.
 
     ``announced``: by replica, what follows its URL and name, such as ``;events=tcp://..``.
     """
-    replicas = tuple(FaultReplica(name=name) for name in names or ("a", "b"))
+    replicas = tuple(FaultReplica(name=name, tls=tls) for name in names or ("a", "b"))
     for each in replicas:
         await each.start()
     wanted: dict[str, Any] = {

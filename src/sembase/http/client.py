@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
 from sembase.errors import ConfigurationError, MissingDependencyError
+from sembase.http.credentials import Credentials, KeptCredentials
 from sembase.http.reply import Headers, HttpFault, OnBody, StreamedReply
 from sembase.registry import load_target
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from sembase.http.pool import ConnectionPool
 
 __all__ = [
+    "Credentials",
     "Headers",
     "HttpClient",
     "HttpFault",
@@ -39,7 +41,7 @@ _STORES_RESPONSES: Final = "/responses"
 class HttpClient:
     """``first_byte_seconds`` is from request to first byte of the body, ``idle_seconds`` between bytes.
 
-    ``ca_file`` replaces the system's certificate authorities for https origins.
+    ``credentials`` are shown to every origin, the certificates to https ones.
     """
 
     def __init__(
@@ -49,7 +51,7 @@ class HttpClient:
         first_byte_seconds: float,
         idle_seconds: float,
         max_connections_per_origin: int,
-        ca_file: Path | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
         try:
             self._pool_type: type[ConnectionPool] = load_target("sembase.http.pool:ConnectionPool")
@@ -59,7 +61,7 @@ class HttpClient:
         self._first_byte_seconds = first_byte_seconds
         self._idle_seconds = idle_seconds
         self._max_connections = max_connections_per_origin
-        self._ca_file = ca_file
+        self._credentials = KeptCredentials(credentials or Credentials())
         self._pools: dict[str, ConnectionPool] = {}
 
     async def send(
@@ -74,7 +76,7 @@ class HttpClient:
     ) -> StreamedReply:
         """Returns when the head of the reply is here. Cancelling closes the connection, so the server stops."""
         pool = self._pools.get(origin) or self._open_pool(origin)
-        head = _head(method, path_and_query, pool.host_header, headers, body)
+        head = _head(method, path_and_query, pool.host_header, self._credentials.headers(headers), body)
         reply, reused = await self._exchange(pool, head, body, method, on_body)
         try:
             await reply.started()
@@ -137,7 +139,7 @@ class HttpClient:
             origin,
             max_connections=self._max_connections,
             connect_seconds=self._connect_seconds,
-            ca_file=self._ca_file,
+            credentials=self._credentials,
         )
         self._pools[origin] = pool
         return pool
@@ -161,7 +163,7 @@ def fetch_once(
             first_byte_seconds=timeout_s,
             idle_seconds=timeout_s,
             max_connections_per_origin=1,
-            ca_file=ca_file,
+            credentials=Credentials(ca_file=ca_file),
         )
         try:
             async with asyncio.timeout(timeout_s):

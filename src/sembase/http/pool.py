@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import ssl
 from collections import deque
-from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
 from sembase.errors import ConfigurationError
 from sembase.http.connection import HttpConnection
+from sembase.http.credentials import KeptCredentials
 from sembase.http.reply import HttpFault
 
 # uvicorn, and so vLLM and SGLang, closes an idle connection after 5 s: an older one would fail with the request.
@@ -27,7 +26,7 @@ class ConnectionPool:
     """``lost`` and ``released`` are called by connections, the rest by `HttpClient`."""
 
     def __init__(
-        self, origin: str, *, max_connections: int, connect_seconds: float, ca_file: Path | None = None
+        self, origin: str, *, max_connections: int, connect_seconds: float, credentials: KeptCredentials
     ) -> None:
         parts = urlsplit(origin)
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -35,7 +34,9 @@ class ConnectionPool:
         self.host_header = parts.netloc.rpartition("@")[2].encode("ascii", "replace")
         self._host = parts.hostname
         self._port = parts.port or (443 if parts.scheme == "https" else 80)
-        self._tls = _tls_context(ca_file) if parts.scheme == "https" else None
+        self._credentials = credentials if parts.scheme == "https" else None
+        if self._credentials is not None:
+            self._credentials.tls()  # certificates that cannot be read are reported here
         self._max = max_connections
         self._connect_seconds = connect_seconds
         self._idle: dict[HttpConnection, float] = {}
@@ -110,12 +111,16 @@ class ConnectionPool:
         return None
 
     async def _connect(self) -> HttpConnection:
-        loop = asyncio.get_running_loop()
+        loop, tls = asyncio.get_running_loop(), self._credentials
         self._opening += 1
         opened = False
         try:
             _, connection = await loop.create_connection(
-                lambda: HttpConnection(self, loop), self._host, self._port, ssl=self._tls
+                lambda: HttpConnection(self, loop),
+                self._host,
+                self._port,
+                ssl=None if tls is None else tls.tls(),
+                server_hostname=None if tls is None else tls.server_name or self._host,
             )
             opened = True
         finally:
@@ -147,13 +152,6 @@ class ConnectionPool:
             if not waiter.done():
                 return waiter
         return None
-
-
-def _tls_context(ca_file: Path | None) -> ssl.SSLContext:
-    try:
-        return ssl.create_default_context(cafile=ca_file)
-    except OSError as error:
-        raise ConfigurationError(f"{ca_file}: cannot be read as certificates: {error}") from None
 
 
 def _fault_of(error: OSError | UnicodeError) -> HttpFault:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sembase.errors import ConfigurationError
+from sembase.watched_files import WatchedFiles
 from semgate.http.faults import Fault
 from semgate.http.headers import Headers
 from semgate.http.tenant import api_key_of
@@ -25,7 +26,6 @@ from semgate.logs import log
 
 UNAUTHORIZED: Final = Fault(401, "invalid_request_error", "invalid_api_key", "The API key is missing or unknown.")
 LIMITS: Final = ("requests_per_minute", "tokens_per_minute", "concurrent_requests")
-CHECK_SECONDS: Final = 1.0
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _ROUNDING: Final = 1e-7  # who waits as long as told is admitted
@@ -95,11 +95,10 @@ class ClientKeys:
     clock_s: Callable[[], float] = time.monotonic
     _by_digest: dict[str, Tenant] = field(default_factory=dict)
     _tenants: dict[str, Tenant] = field(default_factory=dict)
-    _stamp: tuple[int, int, int] | None = None
-    _checked_s: float = 0.0
+    _file: WatchedFiles = field(init=False)
 
     def __post_init__(self) -> None:
-        self._stamp, self._checked_s = _stamp_of(self.path), self.clock_s()
+        self._file = WatchedFiles((self.path,), self.clock_s)
         self._read()
 
     def tenant_of(self, headers: Headers) -> Tenant | None:
@@ -109,13 +108,8 @@ class ClientKeys:
         return None if key is None else self._by_digest.get(hashlib.sha256(key).hexdigest())
 
     def _reload(self) -> None:
-        now_s = self.clock_s()
-        if now_s - self._checked_s < CHECK_SECONDS:
+        if not self._file.have_changed():
             return
-        self._checked_s, stamp = now_s, _stamp_of(self.path)
-        if stamp == self._stamp or stamp is None:
-            return
-        self._stamp = stamp
         try:
             self._read()
         except ConfigurationError as error:
@@ -183,11 +177,3 @@ def _limited(bucket: Bucket | None, per_minute: int | None, now_s: float) -> Buc
 
 def _too_many(what: str, wait_s: int) -> Fault:
     return Fault(429, "rate_limit_error", "rate_limit_exceeded", f"Too many {what} for this API key.", wait_s)
-
-
-def _stamp_of(path: Path) -> tuple[int, int, int] | None:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ino

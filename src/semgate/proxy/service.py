@@ -56,6 +56,7 @@ class ProxyService:
             first_byte_seconds=settings.proxy_timeout_seconds,
             idle_seconds=settings.idle_seconds,
             max_connections_per_origin=settings.max_connections,
+            credentials=settings.upstream_credentials(),
         )
         tenants = TenantRule(secret, trust_tenant_header=settings.trust_tenant_header)
         options = guard_options(settings)

@@ -65,11 +65,13 @@ class Gateway:
             allow_engine_fields=settings.allow_engine_fields,
         )
         self.clients = None if settings.client_keys_file is None else ClientKeys(settings.client_keys_file)
+        credentials = settings.upstream_credentials()
         self._upstream = HttpClient(
             connect_seconds=settings.connect_seconds,
             first_byte_seconds=settings.first_byte_seconds,
             idle_seconds=settings.idle_seconds,
             max_connections_per_origin=settings.max_connections_per_replica,
+            credentials=credentials,
         )
         price = None if settings.latency_model is None else price_from_calibration(settings.latency_model)
         self.placer = Placer(settings.routing_policy, price=price)
@@ -99,6 +101,7 @@ class Gateway:
             first_byte_seconds=PROBE_SECONDS,
             idle_seconds=PROBE_SECONDS,
             max_connections_per_origin=4,
+            credentials=credentials,
         )
         self.forwarder = Forwarder(
             self._upstream,

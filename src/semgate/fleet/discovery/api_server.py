@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from sembase.http.client import Headers, HttpClient, HttpFault, describe_fault
+from sembase.http.client import Credentials, Headers, HttpClient, HttpFault, describe_fault
 
 _MAX_LINE_BYTES: Final = 8 << 20
 
@@ -38,7 +38,7 @@ class ApiServer:
             first_byte_seconds=self.quiet_s,
             idle_seconds=self.quiet_s,
             max_connections_per_origin=1,
-            ca_file=self.authority_file,
+            credentials=Credentials(ca_file=self.authority_file),
         )
         try:
             reply = await client.send(self.origin, "GET", path_and_query, self._headers(), b"")

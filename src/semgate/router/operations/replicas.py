@@ -75,7 +75,10 @@ class Reloader:
 
 def kubernetes_watch(settings: RouterSettings, roster: Roster) -> EndpointSliceWatch:
     ports = SliceOptions(
-        events_port=settings.events_port, replay_port=settings.replay_port, donors_port=settings.donors_port
+        scheme="https" if settings.kubernetes_scheme == "https" else "http",
+        events_port=settings.events_port,
+        replay_port=settings.replay_port,
+        donors_port=settings.donors_port,
     )
     namespace = settings.kubernetes_namespace or own_namespace()
 

@@ -89,6 +89,8 @@ def _check_discovery(settings: RouterSettings) -> None:
         replicas_of(settings, settings.replicas)
     elif not settings.kubernetes_service:
         raise ConfigurationError("--discovery kubernetes requires --kubernetes-service")
+    elif settings.kubernetes_scheme not in ("http", "https"):
+        raise ConfigurationError(f"--kubernetes-scheme '{settings.kubernetes_scheme}' must be http or https")
     elif settings.donors_port and settings.donors_key_file is None:
         raise ConfigurationError("--donors-port requires --donors-key-file (the engines' key)")
 
