@@ -30,6 +30,7 @@ from sembase.ordered_stream import (
     Sink,
     StreamCounters,
 )
+from sembase.zmq_curve import CurveClient
 
 REPLAY_MESSAGES: Final = 20_000  # of an answer, unread; vLLM buffers 10,000 batches by default
 MAX_SOCKETS: Final = 16_384  # three per publisher at most; ZeroMQ's own limit would be 1,023
@@ -51,7 +52,8 @@ class StreamOptions:
     """After ``check_seconds`` of silence a look at the replay buffer shows whether the last messages were lost.
 
     Without a replay endpoint, ``reorder_seconds`` and ``reorder_messages`` bound how long a gap may wait to be filled.
-    ``receive_messages`` bounds the unread messages; beyond it ZeroMQ drops, which shows as a gap.
+    ``receive_messages`` bounds the unread messages; beyond it ZeroMQ drops, which shows as a gap. With ``curve`` only
+    the publisher with that key is read.
     """
 
     endpoint: str
@@ -62,6 +64,7 @@ class StreamOptions:
     reorder_seconds: float = 0.2
     reorder_messages: int = 16
     receive_messages: int = 20_000
+    curve: CurveClient | None = None
 
     def __post_init__(self) -> None:
         for endpoint in (self.endpoint, self.replay_endpoint):
@@ -72,7 +75,7 @@ class StreamOptions:
 
 
 async def request_replay(
-    context: zmq.asyncio.Context, endpoint: str, timeout_seconds: float, first_seq: int
+    context: zmq.asyncio.Context, endpoint: str, timeout_seconds: float, curve: CurveClient | None, first_seq: int
 ) -> AsyncGenerator[Message, None]:
     """What the publisher has buffered from ``first_seq`` on. A slow reader may miss messages in between.
 
@@ -84,6 +87,8 @@ async def request_replay(
         socket.setsockopt(zmq.RCVHWM, REPLAY_MESSAGES)
         socket.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
         socket.setsockopt(zmq.IPV6, "[" in endpoint)
+        if curve is not None:
+            curve.apply(socket)
         socket.connect(endpoint)
         await socket.send_multipart((b"", first_seq.to_bytes(SEQUENCE_BYTES, "big")))
         while True:
@@ -116,7 +121,8 @@ class ZmqStream:
         self._options = options
         replay = None
         if options.replay_endpoint is not None:
-            replay = partial(request_replay, context, options.replay_endpoint, options.replay_timeout_seconds)
+            timeout_s = options.replay_timeout_seconds
+            replay = partial(request_replay, context, options.replay_endpoint, timeout_s, options.curve)
         self._stream = OrderedStream(
             sink,
             stamp=stamp,
@@ -186,6 +192,8 @@ class ZmqStream:
         socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 3 * HEARTBEAT_MS)
         socket.setsockopt(zmq.IPV6, "[" in self._options.endpoint)
         socket.setsockopt(zmq.SUBSCRIBE, self._options.topic.encode())
+        if self._options.curve is not None:
+            self._options.curve.apply(socket)
 
     async def _on_connection(self, event: int) -> None:
         self.connected = event == zmq.EVENT_HANDSHAKE_SUCCEEDED

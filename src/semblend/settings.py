@@ -90,6 +90,18 @@ class Settings:
         "File with the key (16 bytes or more) that engines and routers share. Tenants and content leave the engine "
         "only as digests under this key. Required if donors are announced.",
     )
+    donor_events_curve_key_file: Path | None = setting(
+        None,
+        optional(path),
+        "Secret CURVE certificate (`*.key_secret` of `zmq.auth.create_certificates`) of this engine: donors are "
+        "announced encrypted, to routers that know its public one.",
+    )
+    donor_events_curve_clients: Path | None = setting(
+        None,
+        optional(path),
+        "Folder of public CURVE certificates (`*.key`) of the routers that may subscribe. None admits every router "
+        "that knows this engine's public certificate.",
+    )
     donor_events_buffer: int = setting(
         10_000,
         positive,

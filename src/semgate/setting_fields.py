@@ -275,6 +275,19 @@ class RouterSettings(ServerSettings):
         optional(path),
         "key shared with the engines' connectors (SEMBLEND_DONOR_EVENTS_KEY_FILE), to read their announcements",
     )
+    events_server_key_file: Path | None = setting(
+        None,
+        optional(path),
+        "public CURVE certificate of the engines' KV-event publishers; others are not read (none: plain ZeroMQ)",
+    )
+    donors_server_key_file: Path | None = setting(
+        None, optional(path), "the same for donor announcements (SEMBLEND_DONOR_EVENTS_CURVE_KEY_FILE on the engines)"
+    )
+    curve_key_file: Path | None = setting(
+        None,
+        optional(path),
+        "secret CURVE certificate of this router, for publishers that list the routers they admit (none: a new one)",
+    )
     reload_seconds: float = setting(
         2.0, seconds, "interval at which the TOML file is checked for changed replicas (0: never)"
     )

@@ -22,6 +22,7 @@ try:
 except ImportError as error:
     raise MissingDependencyError(str(error.name), "dynamo", "donor events over ZeroMQ") from None
 
+from sembase.zmq_curve import CurveClient
 from sembase.zmq_stream import StreamOptions, ZmqStream, new_context
 
 S = TypeVar("S", bound=Sink)
@@ -38,6 +39,7 @@ class DonorFeed(Generic[S]):
     """``follow`` and ``leave`` may be called at any time on the running loop; ``close`` ends all tasks.
 
     Replicas are numbered by the caller. ``make_sink`` makes the sink of one, ``forget`` drops all that is known of it.
+    With ``curve`` only publishers with that key are read.
     """
 
     def __init__(
@@ -45,7 +47,9 @@ class DonorFeed(Generic[S]):
         make_sink: Callable[[int], S],
         forget: Callable[[int], None],
         context: zmq.asyncio.Context | None = None,
+        curve: CurveClient | None = None,
     ) -> None:
+        self._curve = curve
         self._make_sink = make_sink
         self._forget = forget
         self._context = context or new_context()
@@ -56,7 +60,7 @@ class DonorFeed(Generic[S]):
     def follow(self, replica: int, endpoint: str, replay: str | None = None) -> None:
         """Listen to a replica's connector; missed messages are requested at ``replay``, by default the port above."""
         self.leave(replica)
-        options = StreamOptions(endpoint, replay or replay_endpoint(endpoint), topic=TOPIC)
+        options = StreamOptions(endpoint, replay or replay_endpoint(endpoint), topic=TOPIC, curve=self._curve)
         sink = self._make_sink(replica)
         stream = ZmqStream(self._context, options, sink, stamp=published_s, is_snapshot=is_snapshot)
         task = KeptTask(f"donors of {replica}", stream.run, stream.forget)

@@ -77,7 +77,12 @@ def open_announcer(settings: Settings, border: Border, gates: Gates, rank: int =
     endpoint, replay = endpoint_of_rank(settings.donor_events, rank), replay_endpoint(settings.donor_events, rank)
     from semblend.integration.donor_socket import DonorSocket  # noqa: PLC0415 - its packages are optional
 
-    open_socket = partial(DonorSocket, endpoint, replay, settings.donor_events_buffer)
+    curve = None
+    if settings.donor_events_curve_key_file is not None:
+        from sembase.zmq_curve import open_curve_server  # noqa: PLC0415 - its packages are optional
+
+        curve = open_curve_server(settings.donor_events_curve_key_file, settings.donor_events_curve_clients)
+    open_socket = partial(DonorSocket, endpoint, replay, settings.donor_events_buffer, curve)
     return DonorAnnouncer(open_socket, key, border, rank, gates=gates)
 
 

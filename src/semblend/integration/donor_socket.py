@@ -19,18 +19,24 @@ try:
 except ImportError as error:
     raise MissingDependencyError(str(error.name), "vllm", "the announcement of donors") from None
 
+from sembase.zmq_curve import CurveServer
+
 _TOPIC: Final = TOPIC.encode()
 REQUESTS_PER_TURN: Final = 8  # announcing comes before repeating
 _LINGER_MS: Final = 500
 
 
 class DonorSocket:
-    """Binds at once and may raise ``zmq.ZMQError``."""
+    """Binds at once and may raise ``zmq.ZMQError``. With ``curve`` only subscribers that know its key can read."""
 
-    def __init__(self, endpoint: str, replay_endpoint: str, buffer_batches: int) -> None:
+    def __init__(
+        self, endpoint: str, replay_endpoint: str, buffer_batches: int, curve: CurveServer | None = None
+    ) -> None:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.buffer = ReplayBuffer(buffer_batches)
         self._sockets: list[zmq.Socket[bytes]] = []
+        self._curve = curve
+        self._authenticator = None if curve is None else curve.authenticator(self._context)
         try:
             self._publisher = self._open(zmq.PUB, endpoint)
             self._replay = self._open(zmq.ROUTER, replay_endpoint)
@@ -70,11 +76,15 @@ class DonorSocket:
     def close(self) -> None:
         for socket in self._sockets:
             socket.close(linger=_LINGER_MS)
+        if self._authenticator is not None:
+            self._authenticator.stop()
         self._context.term()
 
     def _open(self, kind: Any, endpoint: str) -> zmq.Socket[bytes]:
         socket = self._context.socket(kind)
         self._sockets.append(socket)
+        if self._curve is not None:
+            self._curve.apply(socket)
         socket.bind(endpoint)
         return socket
 

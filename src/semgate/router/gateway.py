@@ -26,7 +26,7 @@ from semgate.placement.placer import Placer
 from semgate.placement.view import PlacementRequest
 from semgate.prompt.digest import Digests
 from semgate.router.operations.replicas import ReadSettings, Reloader, kubernetes_watch
-from semgate.router.operations.settings_check import check_settings, donors_key
+from semgate.router.operations.settings_check import check_settings, donors_key, publisher_curve
 from semgate.router.operations.warm_up import warm_up
 from semgate.router.request.evidence import EvidenceCollector, EvidenceOptions
 from semgate.router.request.forward import Forwarder
@@ -78,8 +78,13 @@ class Gateway:
         self.evidence = EvidenceCollector(
             self.placer,
             open_tokens(settings, self._upstream, self.placer.needs, lambda: self.roster),
-            KnownBlocks(settings.index_blocks, settings.history_seconds),
-            KnownDonors(None if settings.donors_key_file is None else donors_key(settings.donors_key_file)),
+            KnownBlocks(
+                settings.index_blocks, settings.history_seconds, publisher_curve(settings, settings.events_server_key_file)
+            ),
+            KnownDonors(
+                None if settings.donors_key_file is None else donors_key(settings.donors_key_file),
+                publisher_curve(settings, settings.donors_server_key_file),
+            ),
             EvidenceOptions(
                 settings.block_tokens,
                 settings.model_tokens,

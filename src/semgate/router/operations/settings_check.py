@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from sembase.errors import ConfigurationError
+from sembase.zmq_curve import CurveClient, open_curve_client
 from semblend.contract.donor_event import read_key
 from semgate.fleet import Endpoint
 from semgate.fleet.discovery.static import parse_replicas
@@ -29,6 +30,8 @@ def check_settings(settings: RouterSettings) -> None:
         )
     if settings.donors_key_file is not None:
         donors_key(settings.donors_key_file)
+    for certificate in (settings.events_server_key_file, settings.donors_server_key_file):
+        publisher_curve(settings, certificate)
     if settings.tokenizer is not None:
         _check_file(settings.tokenizer / "tokenizer.json", f"--tokenizer {settings.tokenizer}")
     if settings.admin_port:
@@ -62,6 +65,11 @@ def donors_key(path: Path) -> bytes:
         return read_key(path)
     except ValueError as error:
         raise ConfigurationError(f"--donors-key-file: {error}") from None
+
+
+def publisher_curve(settings: RouterSettings, server_key_file: Path | None) -> CurveClient | None:
+    """How publishers with that public certificate are read; None for plain ZeroMQ."""
+    return None if server_key_file is None else open_curve_client(server_key_file, settings.curve_key_file)
 
 
 def read_admin_key(path: Path | None) -> str:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sembase.kept_task import KeptTask
+from sembase.zmq_curve import CurveClient
 from sembase.zmq_stream import StreamOptions
 from semgate.events.feed import EventFeed, StreamStatus
 from semgate.fleet import Replica
@@ -39,7 +40,8 @@ BETWEEN_STEPS_SECONDS: Final = 0.002
 class KnownBlocks:
     """Maps the slot numbers of each index to the fleet's slots. One loop, one thread."""
 
-    def __init__(self, blocks_per_replica: int, history_seconds: float) -> None:
+    def __init__(self, blocks_per_replica: int, history_seconds: float, curve: CurveClient | None = None) -> None:
+        self._curve = curve
         self._feed = EventFeed(BlockIndex(blocks_per_replica))
         self._announced = _Slots()
         self._history = _Sent(ApproximateIndex(blocks_per_replica, history_seconds))
@@ -59,7 +61,8 @@ class KnownBlocks:
             return
         self._added += 1
         name = self._names[slot] = f"{replica.name}#{self._added}"  # its old stream may still be closing
-        self._announced.add(slot, self._feed.add(name, StreamOptions(endpoint.events, endpoint.replay)))
+        options = StreamOptions(endpoint.events, endpoint.replay, curve=self._curve)
+        self._announced.add(slot, self._feed.add(name, options))
 
     def remove(self, replica: Replica) -> None:
         slot = replica.slot

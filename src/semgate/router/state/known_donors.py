@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from sembase.zmq_curve import CurveClient
 from semblend.donors.index import DonorIndex
 from semblend.donors.sink import DonorSink
 from semblend.donors.zmq_feed import DonorFeed
@@ -21,13 +22,13 @@ from semgate.placement.view import BySlot
 class KnownDonors:
     """Without a key no replica is followed: announcements could not be read."""
 
-    def __init__(self, key: bytes | None) -> None:
+    def __init__(self, key: bytes | None, curve: CurveClient | None = None) -> None:
         self._index: DonorIndex | None = None
         self._feed: DonorFeed[DonorSink] | None = None
         self._followed: set[int] = set()
         if key is not None:
             self._index = DonorIndex(key)
-            self._feed = DonorFeed(partial(DonorSink, self._index), self._index.forget)
+            self._feed = DonorFeed(partial(DonorSink, self._index), self._index.forget, curve=curve)
 
     def add(self, replica: Replica) -> None:
         address = replica.endpoint.donors
