@@ -1,7 +1,7 @@
 """ZeroMQ with CURVE: certificates in files (``zmq.auth.create_certificates``) in, sockets that authenticate out.
 
-A publisher has a key pair; subscribers know its public key, so that nobody else can publish in its place and nobody
-can read along. A publisher may also list the subscribers it admits.
+A publisher has a key pair; subscribers know its public key, so that another process cannot publish in its place, and
+messages are encrypted. A publisher may also list the subscribers it admits.
 """
 
 from __future__ import annotations

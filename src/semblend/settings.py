@@ -102,6 +102,16 @@ class Settings:
         "Folder of public CURVE certificates (`*.key`) of the routers that may subscribe. None admits every router "
         "that knows this engine's public certificate.",
     )
+    donor_events_nats_credentials: Path | None = setting(
+        None, optional(path), "Credentials (`.creds`) for the NATS server. Unused with ZeroMQ."
+    )
+    donor_events_nats_ca_file: Path | None = setting(
+        None, optional(path), "Certificate authorities (PEM) of the NATS server, which is then reached over TLS."
+    )
+    donor_events_nats_cert_file: Path | None = setting(
+        None, optional(path), "Certificate chain (PEM) for a NATS server that asks for one."
+    )
+    donor_events_nats_key_file: Path | None = setting(None, optional(path), "Private key (PEM) of that certificate.")
     donor_events_buffer: int = setting(
         10_000,
         positive,

@@ -115,7 +115,9 @@ class ServerSettings:
         None, optional(path), "certificate authorities (PEM) that https upstreams are checked with; none: the system's"
     )
     upstream_cert_file: Path | None = setting(
-        None, optional(path), "certificate chain (PEM) shown to https upstreams that ask for one; reread when it changes"
+        None,
+        optional(path),
+        "certificate chain (PEM) shown to https upstreams that ask for one; reread when it changes",
     )
     upstream_key_file: Path | None = setting(None, optional(path), "private key (PEM) of that certificate")
     upstream_tls_name: str = setting(

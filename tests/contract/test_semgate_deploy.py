@@ -208,3 +208,17 @@ def test_kubectl_renders_them(tmp_path: Path) -> None:
 def test_services_do_not_put_variables_into_the_pod() -> None:
     """A service named semgate-router would set SEMGATE_ROUTER_PORT=tcp://.. beside the settings."""
     assert of_kind("Deployment")["spec"]["template"]["spec"]["enableServiceLinks"] is False
+
+
+def test_only_the_router_reaches_the_engines_and_their_events() -> None:
+    """vLLM publishes the token ids of every prompt to whoever connects."""
+    folder = DEPLOY / "kubernetes" / "engine"
+    policy = yaml.safe_load((folder / "network.yaml").read_text(encoding="utf-8"))["spec"]
+    engine = yaml.safe_load((folder / "vllm.yaml").read_text(encoding="utf-8"))["spec"]["template"]
+    assert policy["podSelector"]["matchLabels"] == engine["metadata"]["labels"]
+    assert "Ingress" in policy["policyTypes"]
+    (rule,) = policy["ingress"]
+    (source,) = rule["from"]
+    assert source == {"podSelector": {"matchLabels": of_kind("Deployment")["spec"]["selector"]["matchLabels"]}}
+    (served,) = engine["spec"]["containers"]
+    assert {port["port"] for port in rule["ports"]} == {port["containerPort"] for port in served["ports"]}

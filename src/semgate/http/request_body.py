@@ -43,7 +43,8 @@ class Asked:
     """The fields of a request. ``None``: absent or unreadable.
 
     ``prompt_text`` and ``prompt_tokens`` are of the first prompt; ``prompts`` counts them all. ``tenant`` is what the
-    caller established (see ``tenant.py``), never what a client claims on its own.
+    caller established (see ``tenant.py``), never what a client claims on its own. ``reads_cache``: False if the request
+    wants log-probabilities of its prompt, for which engines compute it again.
     """
 
     path: str
@@ -61,6 +62,7 @@ class Asked:
     n: int = 1
     prompts: int = 1
     media_parts: int = 0
+    reads_cache: bool = True
 
     def without_prompt(self) -> Asked:
         """Without the prompt, which a placed request no longer needs and would hold while its answer streams."""
@@ -80,6 +82,9 @@ class _Body(msgspec.Struct):
     cache_salt: Any = None
     lora_path: Any = None
     n: Any = None
+    prompt_logprobs: Any = None
+    echo: Any = None
+    logprob_start_len: Any = None
 
 
 _DECODER: Final = msgspec.json.Decoder(_Body)
@@ -160,6 +165,7 @@ def read_request(
         n=given.n if type(given.n) is int and given.n > 0 else 1,
         prompts=prompts,
         media_parts=_media_parts(messages) if messages else 0,
+        reads_cache=given.prompt_logprobs is None and not given.echo and given.logprob_start_len is None,
     )
 
 

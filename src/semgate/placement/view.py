@@ -54,7 +54,9 @@ class Content:
 class PlacementRequest:
     """Evidence arrays are indexed by slot; a slot beyond their end has none, and None means not queried.
 
-    ``exact_blocks``: leading blocks the engines announced (``BlockIndex.longest``). ``expected_blocks``: leading
+    ``exact_blocks``: leading blocks the engines announced (``BlockIndex.longest``). ``claimed_blocks``: the same with
+    replicas that are not believed, to compare with what engines report; None if they may ignore their cache.
+    ``expected_blocks``: leading
     blocks by routing history (the approximate index). ``donor_tokens``: tokens donors cover beyond the exact prefix.
     ``keys``: chained block keys, their root already holding model, tenant salt and LoRA. ``tried``: replicas that have
     failed this request. ``collect_us``: time for keys and look-ups. ``evidence_error``: why evidence could not be
@@ -66,6 +68,7 @@ class PlacementRequest:
     _: KW_ONLY
     keys: Keys = field(default_factory=lambda: NO_KEYS)
     exact_blocks: BySlot | None = None
+    claimed_blocks: BySlot | None = None
     expected_blocks: BySlot | None = None
     donor_tokens: BySlot | None = None
     content: tuple[Content, ...] = ()

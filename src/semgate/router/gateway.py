@@ -79,7 +79,9 @@ class Gateway:
             self.placer,
             open_tokens(settings, self._upstream, self.placer.needs, lambda: self.roster),
             KnownBlocks(
-                settings.index_blocks, settings.history_seconds, publisher_curve(settings, settings.events_server_key_file)
+                settings.index_blocks,
+                settings.history_seconds,
+                publisher_curve(settings, settings.events_server_key_file),
             ),
             KnownDonors(
                 None if settings.donors_key_file is None else donors_key(settings.donors_key_file),

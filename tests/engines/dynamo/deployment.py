@@ -76,16 +76,19 @@ class Processes:
 
 
 class NatsServer(Processes):
-    def __init__(self, folder: Path) -> None:
+    """``more``: further options of the server, such as those of TLS."""
+
+    def __init__(self, folder: Path, more: tuple[str, ...] = ()) -> None:
         super().__init__()
         self.port = free_port()
         self.url = f"nats://127.0.0.1:{self.port}"
         self._folder = folder
+        self._more = more
         self._process: subprocess.Popen[Any] | None = None
 
     def __enter__(self) -> Self:
         log = self._folder / "nats.log"
-        command = (str(nats.server_of()), "--addr", "127.0.0.1", "--port", str(self.port))
+        command = (str(nats.server_of()), "--addr", "127.0.0.1", "--port", str(self.port), *self._more)
         process = self.start(command, log, clean_environment())
         wait_for(lambda: "Server is ready" in log.read_text(), process, log)
         return self

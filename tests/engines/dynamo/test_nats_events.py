@@ -13,6 +13,7 @@ import pytest
 from numpy.typing import NDArray
 from scripts.engines.ports import free_port
 from tests.engines.dynamo.deployment import KEY, NatsServer, missing
+from tests.fakes.certificates import authority, needs_openssl, signed
 from tests.waiting import until, wait_until
 
 from semblend.contract import FaultContained
@@ -20,6 +21,7 @@ from semblend.contract.donor_event import DonorBatch, DonorWithdrawn
 from semblend.donors.packing import frame, pack
 from semblend.integration.announce import DonorAnnouncer, open_announcer, open_nats_announcer
 from semblend.integration.border import Border
+from semblend.integration.dynamo.nats_access import NatsAccess, nats_access
 from semblend.integration.dynamo.nats_feed import REPLAY_S, NatsDonorFeed
 from semblend.integration.dynamo.nats_subjects import events_subject
 from semblend.integration.dynamo.provider import SemanticEvidenceProvider
@@ -154,3 +156,35 @@ def test_events_continue_after_the_server_restarts(tmp_path: Path) -> None:
                 await feed.close()
 
     asyncio.run(run())
+
+
+@needs_openssl
+@pytest.mark.skipif(missing() is not None, reason=str(missing()))
+def test_a_server_that_asks_for_a_password_and_a_certificate(tmp_path: Path) -> None:
+    ours = authority(tmp_path, "ours")
+    server, client = signed(tmp_path, "server", ours, "IP:127.0.0.1"), signed(tmp_path, "client", ours)
+    tls = ("--tls", "--tlsverify", "--tlscert", str(server.cert), "--tlskey", str(server.key))
+    options = (*tls, "--tlscacert", str(ours.cert), "--user", "engine", "--pass", "secret")
+    access = nats_access(None, ours.cert, client.cert, client.key)
+    faults: list[FaultContained] = []
+
+    async def run(url: str) -> None:
+        provider = SemanticEvidenceProvider(KEY.encode())
+        for refused in (NatsAccess(), nats_access(None, ours.cert, None, None)):
+            feed = NatsDonorFeed(url, provider, refused)
+            with pytest.raises((nats.errors.Error, OSError)):
+                await asyncio.wait_for(feed.start(), 20.0)
+            await feed.close()
+        feed = NatsDonorFeed(url, provider, access)
+        await feed.start()
+        announcer = open_nats_announcer(url, "9", KEY.encode(), Border(faults.append, LOG), access=access)
+        try:
+            announcer.loadable("d", words(1, 400), None, None)
+            await until(lambda: provider.donors((9, 0)) == ["d"])
+        finally:
+            await asyncio.to_thread(announcer.close)
+            await feed.close()
+
+    with NatsServer(tmp_path, options) as running:
+        asyncio.run(asyncio.wait_for(run(running.url.replace("//", "//engine:secret@")), 120.0))
+    assert faults == []

@@ -192,3 +192,29 @@ def test_a_request_is_placed_where_its_donors_are(tmp_path: Path) -> None:
         assert faults == []
 
     run(work())
+
+
+def test_a_publisher_that_lies_is_no_longer_believed(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with KvPublisher() as first, KvPublisher() as liar:
+            options: dict[str, Any] = {**REVEALED, "routing_policy": "precise_prefix", "block_tokens": BLOCK}
+            async with router_rig(tmp_path, announced={"a": at(first), "b": at(liar)}, **options) as rig:
+                for replica in rig.replicas:
+                    replica.cached_tokens = 0
+                await liar.subscribed()
+                pool = EnginePool()
+                prompts = [[n, *PROMPT] for n in range(40)]
+                for each in prompts:
+                    await liar.publish(pool.store(each))
+                await indexed(rig, "b", 40 * (len(prompts[0]) // BLOCK))
+                # Log-probabilities of the prompt make engines ignore their cache; the publisher has no part in it.
+                for prompt in prompts[:8]:
+                    assert placed(await complete(rig, prompt, prompt_logprobs=1))[0] == "b"
+                for prompt in prompts[8:12]:
+                    assert placed(await complete(rig, prompt)) == ("b", "exact_route")
+                assert b'semgate_events_believed{replica="b"} 0.0' in rig.gateway.metrics.text()
+                replies = [placed(await complete(rig, prompt)) for prompt in prompts[12:]]
+                assert {path for _, path in replies} == {"cold_route"}
+                assert {name for name, _ in replies} == {"a", "b"}, "placed by load"
+
+    run(work())

@@ -110,7 +110,9 @@ async def handshake(kind: int, endpoint: str, curve: CurveClient | None) -> bool
         (None, None, False, False),
     ],
 )
-def test_who_is_admitted(made: Made, server: str | None, own: str | None, lists_clients: bool, is_admitted: bool) -> None:
+def test_who_is_admitted(
+    made: Made, server: str | None, own: str | None, lists_clients: bool, is_admitted: bool
+) -> None:
     socket = donor_socket(made, made.admitted if lists_clients else None)
     curve = None
     if server is not None:

@@ -17,6 +17,7 @@ from sembase.errors import MissingDependencyError
 from sembase.ordered_stream import END, SEQUENCE_BYTES, Message, OrderedStream, ReplayError
 from semblend.contract.donor_event import DonorEventError
 from semblend.donors.packing import is_snapshot, published_s, unframe
+from semblend.integration.dynamo.nats_access import NatsAccess
 from semblend.integration.dynamo.nats_subjects import (
     ALL_EVENTS,
     PUBLISHER_HEADER,
@@ -128,7 +129,8 @@ class Publisher:
 class NatsDonorFeed:
     """``malformed`` messages were left out. ``dropped`` publishers made room; their next message brings them back."""
 
-    def __init__(self, url: str, provider: SemanticEvidenceProvider) -> None:
+    def __init__(self, url: str, provider: SemanticEvidenceProvider, access: NatsAccess | None = None) -> None:
+        self._access = access or NatsAccess()
         self.dropped = 0
         self._malformed_frames = 0
         self._url = url
@@ -148,7 +150,9 @@ class NatsDonorFeed:
 
     async def start(self) -> None:
         """Follow all publishers, and request what those that are silent now announced before."""
-        self._client = await nats.connect(self._url, connect_timeout=CONNECT_S, error_cb=_ignore)
+        self._client = await nats.connect(
+            self._url, connect_timeout=CONNECT_S, error_cb=_ignore, **self._access.options()
+        )
         await self._client.subscribe(ALL_EVENTS, cb=self._received)
         await self._client.flush()
         found = await self._discover()

@@ -16,6 +16,7 @@ from sembase.errors import MissingDependencyError
 from sembase.ordered_stream import END, SEQUENCE_BYTES
 from semblend.contract.donor_event import DonorBatch
 from semblend.donors.packing import frame, pack
+from semblend.integration.dynamo.nats_access import NatsAccess
 from semblend.integration.dynamo.nats_subjects import (
     PUBLISHER_HEADER,
     REPLAY_OF_ALL,
@@ -40,14 +41,14 @@ T = TypeVar("T")
 class NatsSocket:
     """Connects at once and may raise the client's errors. ``too_large`` counts donors that fit into no message."""
 
-    def __init__(self, url: str, publisher: str, buffer_batches: int) -> None:
+    def __init__(self, url: str, publisher: str, buffer_batches: int, access: NatsAccess | None = None) -> None:
         self.too_large = 0
         self._publisher = publisher
         self._buffer = ReplayBuffer(buffer_batches)
         self._requests: deque[Msg] = deque(maxlen=1024)
         self._loop = asyncio.new_event_loop()
         try:
-            self._client: Any = self._run(self._connect(url))
+            self._client: Any = self._run(self._connect(url, (access or NatsAccess()).options()))
         except BaseException:
             self._loop.close()
             raise
@@ -65,11 +66,11 @@ class NatsSocket:
         finally:
             self._loop.close()
 
-    async def _connect(self, url: str) -> Any:
+    async def _connect(self, url: str, options: dict[str, Any]) -> Any:
         client = Client()
         try:
             async with asyncio.timeout(CONNECT_S):  # the client itself would retry forever
-                await client.connect(url, max_reconnect_attempts=-1, error_cb=_ignore)
+                await client.connect(url, max_reconnect_attempts=-1, error_cb=_ignore, **options)
         except BaseException:
             await client.close()
             raise

@@ -84,7 +84,7 @@ class EvidenceCollector:
     def _with_tokens(self, asked: Asked, tokens: NDArray[np.uint32], bare: PlacementRequest) -> PlacementRequest:
         blocks, block_tokens = self._blocks, self._block_tokens
         leading = tokens[: self._model_tokens]
-        keys, exact = NO_KEYS, None
+        keys, claimed = NO_KEYS, None
         if asked.media_parts == 0:  # only the engine knows which tokens represent an image
             keys = request_keys(
                 leading, block_tokens, sent_root(bare.tenant, asked.model, asked.cache_salt, asked.lora)
@@ -92,13 +92,15 @@ class EvidenceCollector:
         named = blocks.resolved(asked)
         if blocks.are_announced:
             root = blocks.announced_root(named)
-            exact = blocks.announced(request_keys(leading, block_tokens, root) if keys.size else NO_KEYS)
-        donor_tokens = self._donors.look_up(named, leading, exact, block_tokens)
+            claimed = blocks.announced(request_keys(leading, block_tokens, root) if keys.size else NO_KEYS)
+        exact = blocks.trust.believed(claimed)
+        donor_tokens = blocks.trust.believed(self._donors.look_up(named, leading, exact, block_tokens))
         return replace(
             bare,
             prompt_tokens=len(tokens),
             keys=keys,
             exact_blocks=exact,
+            claimed_blocks=claimed if asked.reads_cache else None,
             expected_blocks=blocks.predicted(keys),
             donor_tokens=donor_tokens,
             own_evidence=self._reveals_announced or (exact is None and donor_tokens is None),
@@ -117,6 +119,17 @@ class EvidenceCollector:
 
     def answered(self, slot: int, request: PlacementRequest) -> None:
         self._blocks.answered(slot, request.keys)
+
+    def reported(self, slot: int, request: PlacementRequest, cached_tokens: int) -> None:
+        """What the engine found in its cache, against what was announced for it."""
+        claimed = request.claimed_blocks
+        if claimed is None or slot >= claimed.size or not claimed[slot]:
+            return
+        # An engine computes at least the last token, and whole blocks only.
+        whole = (request.prompt_tokens - 1) // request.block_tokens
+        announced_tokens = min(int(claimed[slot]), whole) * request.block_tokens
+        if announced_tokens > 0:
+            self._blocks.trust.compare(slot, request.tenant, announced_tokens, cached_tokens)
 
     def replica_added(self, replica: Replica) -> None:
         if self.reads_tokens:

@@ -57,6 +57,8 @@ class PlacementListener(Protocol):
 
     def answered(self, slot: int, request: PlacementRequest) -> None: ...
 
+    def reported(self, slot: int, request: PlacementRequest, cached_tokens: int) -> None: ...
+
 
 class FleetPlacement:
     def __init__(
@@ -97,6 +99,8 @@ class FleetPlacement:
             return
         self._is_over = True
         self._ticket.end(_OUTCOMES[ending])
+        if ending == "answered" and facts is not None and facts.cached_tokens is not None:
+            self._listener.reported(self._replica.slot, self._request, facts.cached_tokens)
         if ending == "gone":
             self._roster.cache_lost(self._replica)
         elif ending == "answered" and facts is not None and facts.first_token_s is not None:

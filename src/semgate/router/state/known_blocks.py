@@ -26,6 +26,7 @@ from semgate.index.approximate import ApproximateIndex
 from semgate.index.blocks import BlockIndex
 from semgate.index.keys import root_key
 from semgate.placement.view import BySlot, Keys
+from semgate.router.state.announcement_trust import AnnouncementTrust
 from semgate.router.state.metrics import Sample
 
 # An engine announces a prefix only after it has computed it.
@@ -44,6 +45,7 @@ class KnownBlocks:
         self._curve = curve
         self._feed = EventFeed(BlockIndex(blocks_per_replica))
         self._announced = _Slots()
+        self.trust = AnnouncementTrust()
         self._history = _Sent(ApproximateIndex(blocks_per_replica, history_seconds))
         self._recent = _Sent(ApproximateIndex(blocks_per_replica, ANNOUNCE_SECONDS))
         self._names: dict[int, str] = {}
@@ -66,6 +68,7 @@ class KnownBlocks:
 
     def remove(self, replica: Replica) -> None:
         slot = replica.slot
+        self.trust.forget(slot)
         self._history.remove(slot)
         self._recent.remove(slot)
         name = self._names.pop(slot, None)
@@ -77,6 +80,7 @@ class KnownBlocks:
 
     def lose(self, replica: Replica) -> None:
         """The replica's cache is gone. Announced blocks stay until its next event reports the restart."""
+        self.trust.forget(replica.slot)
         self._history.clear(replica.slot)
         self._recent.clear(replica.slot)
 
@@ -90,7 +94,8 @@ class KnownBlocks:
         return replace(asked, model=model, lora=lora)
 
     def announced(self, keys: Keys) -> BySlot | None:
-        """Leading blocks by slot as announced; keys from ``announced_root``. None if no engine announces."""
+        """Leading blocks by slot as announced, believed or not; keys from ``announced_root``. None if no engine
+        announces."""
         return self._announced.by_slot(self._feed.index.longest(keys)) if self._announced else None
 
     def predicted(self, keys: Keys) -> BySlot | None:
@@ -128,6 +133,13 @@ class KnownBlocks:
                 "1 while the replica's event stream is connected.",
                 labels,
                 float(each.connected),
+            )
+            yield (
+                "gauge",
+                "semgate_events_believed",
+                "0 while the engine reports fewer cached tokens than were announced for it.",
+                labels,
+                float(self.trust.is_believed(slot)),
             )
             counted = each.stream
             for name, about, value in (
