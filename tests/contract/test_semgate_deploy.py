@@ -211,7 +211,7 @@ def test_services_do_not_put_variables_into_the_pod() -> None:
 
 
 def test_only_the_router_reaches_the_engines_and_their_events() -> None:
-    """vLLM publishes the token ids of every prompt to whoever connects."""
+    """vLLM publishes the token ids of every prompt to all who connect."""
     folder = DEPLOY / "kubernetes" / "engine"
     policy = yaml.safe_load((folder / "network.yaml").read_text(encoding="utf-8"))["spec"]
     engine = yaml.safe_load((folder / "vllm.yaml").read_text(encoding="utf-8"))["spec"]["template"]

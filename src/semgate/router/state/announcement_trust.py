@@ -1,6 +1,6 @@
 """Whether a replica's announcements are believed: they are compared with the cached tokens its engine reports.
 
-Whoever can publish in an engine's place could draw requests to a replica that holds nothing, or away from one that
+A process that publishes in an engine's place could draw requests to a replica that holds nothing, or away from one that
 does. In: per answered request, the tokens announced and the tokens reported; out: the slots not to believe. A client
 can make an engine ignore its cache, so one tenant has at most ``PER_TENANT`` of the compared requests. Bounded.
 """

@@ -11,16 +11,16 @@ from semgate.router.state.announcement_trust import COMPARED, MIN_COMPARED, PER_
 KEPT, BROKEN = 64, 0
 
 
-def told(trust: AnnouncementTrust, *found: int, tenant: str = "t", slot: int = 1) -> AnnouncementTrust:
+def seen(trust: AnnouncementTrust, *found: int, tenant: str = "t", slot: int = 1) -> AnnouncementTrust:
     for each in found:
         trust.compare(slot, tenant, 64, each)
     return trust
 
 
 def test_a_replica_that_does_not_keep_its_announcements_is_no_longer_believed() -> None:
-    trust = told(AnnouncementTrust(), *[BROKEN] * (MIN_COMPARED - 1))
+    trust = seen(AnnouncementTrust(), *[BROKEN] * (MIN_COMPARED - 1))
     assert trust.is_believed(1)
-    told(trust, BROKEN)
+    seen(trust, BROKEN)
     assert not trust.is_believed(1)
     assert trust.is_believed(0)
     announced = np.array([3, 9, 4], np.int32)
@@ -32,11 +32,11 @@ def test_a_replica_that_does_not_keep_its_announcements_is_no_longer_believed() 
 
 
 def test_it_is_believed_again_when_it_keeps_them_and_when_its_slot_is_another_replicas() -> None:
-    trust = told(AnnouncementTrust(), *[BROKEN] * PER_TENANT, *[KEPT] * (PER_TENANT - 2))
+    trust = seen(AnnouncementTrust(), *[BROKEN] * PER_TENANT, *[KEPT] * (PER_TENANT - 2))
     assert not trust.is_believed(1), "half is not enough"
-    assert told(trust, KEPT).is_believed(1)
-    assert told(AnnouncementTrust(), *[BROKEN] * MIN_COMPARED).is_believed(2)
-    trust = told(AnnouncementTrust(), *[BROKEN] * MIN_COMPARED)
+    assert seen(trust, KEPT).is_believed(1)
+    assert seen(AnnouncementTrust(), *[BROKEN] * MIN_COMPARED).is_believed(2)
+    trust = seen(AnnouncementTrust(), *[BROKEN] * MIN_COMPARED)
     trust.forget(1)
     assert trust.is_believed(1)
 
@@ -46,8 +46,8 @@ def test_one_tenant_cannot_discredit_a_replica_that_serves_others(requests: int,
     """Whatever one tenant makes the engine report, two tenants with as many requests as it may count outweigh it."""
     trust = AnnouncementTrust()
     for other in range(others):
-        told(trust, *[KEPT] * PER_TENANT, tenant=f"honest {other}")
-    told(trust, *[BROKEN] * requests, tenant="hostile")
+        seen(trust, *[KEPT] * PER_TENANT, tenant=f"honest {other}")
+    seen(trust, *[BROKEN] * requests, tenant="hostile")
     assert trust.is_believed(1)
 
 
@@ -55,7 +55,7 @@ def test_one_tenant_cannot_discredit_a_replica_that_serves_others(requests: int,
 def test_what_is_kept_is_bounded(found: list[tuple[str, bool]]) -> None:
     trust = AnnouncementTrust()
     for tenant, is_kept in found:
-        told(trust, KEPT if is_kept else BROKEN, tenant=tenant)
+        seen(trust, KEPT if is_kept else BROKEN, tenant=tenant)
     compared = trust._compared.get(1, ())
     assert len(compared) <= COMPARED
     assert all([tenant for tenant, _ in compared].count(each) <= PER_TENANT for each in "abcdefghij")
