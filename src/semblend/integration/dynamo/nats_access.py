@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,8 @@ class NatsAccess:
         """Reads the files; raises ``ConfigurationError`` for one that cannot be used."""
         given: dict[str, Any] = {}
         if self.credentials_file is not None:
-            try:
-                import nkeys  # noqa: F401, PLC0415 - the client needs it for .creds files only
-            except ImportError:
-                raise ConfigurationError("NATS credentials need the package nkeys: pip install nkeys") from None
+            if find_spec("nkeys") is None:
+                raise ConfigurationError("NATS credentials need the package nkeys: pip install nkeys")
             if not self.credentials_file.is_file():
                 raise ConfigurationError(f"{self.credentials_file}: not a NATS .creds file")
             given["user_credentials"] = str(self.credentials_file)
