@@ -19,6 +19,7 @@ from unittest import mock
 import numpy as np
 
 from benchmarks.planner.tokens import ZipfSource
+from benchmarks.vllm.servers import OPEN_GATES
 from semblend.contract import Namespace
 from semblend.integration.vllm import open_claims, scheduler_half
 from semblend.integration.vllm.look_up import Capabilities
@@ -31,7 +32,7 @@ from semblend.settings import Settings
 BLOCK = 16
 LIMIT_MS = 0.5
 _BATCH = 500
-_OPEN = {"max_context_share": 1.0, "recompute_fraction": 0.0, "refresh_on_repeat": False}
+_OPEN = {**OPEN_GATES, "recompute_fraction": 0.0, "refresh_on_repeat": False}
 
 
 @dataclass

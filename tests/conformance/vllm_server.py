@@ -17,6 +17,7 @@ RISK = ContextRisk(0, 0, 0.0)
 # Everything that is found is loaded, and nothing else becomes a donor or is computed than what the suite asks for.
 OPTIONS = {
     "max_context_share": 1.0,
+    "min_inexact_tokens": 0,
     "recompute_fraction": 0.0,
     "refresh_on_repeat": False,
     "prefill_passages": False,

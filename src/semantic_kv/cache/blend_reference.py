@@ -105,7 +105,8 @@ class ReferenceBlend:
         taken = [run for run in runs if self.tokens(run) >= self.reuse.min_run_tokens and self.tokens(run) > boundary]
         reused = sum(self.tokens(run) - boundary for run in taken)
         self.loaded_blocks = sum(len(run) for run in taken)
-        return reused if reused and reused >= self.reuse.min_reuse_ratio * self.tokens(row[start:]) else 0
+        least = max(1, self.reuse.min_inexact_tokens, self.reuse.min_reuse_ratio * self.tokens(row[start:]))
+        return reused if reused >= least else 0
 
     def served(
         self,

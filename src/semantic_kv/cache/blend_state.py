@@ -27,7 +27,7 @@ from sembase.compiled import kernel_part
 from sembase.latency import PAIRS_PER_UNIT
 
 # positions in `Blend.limits`
-MODE, MIN_RUN, BOUNDARY, MAX_HELD = range(4)
+MODE, MIN_RUN, BOUNDARY, MAX_HELD, MIN_INEXACT = range(5)
 # positions in `Blend.price`
 RATIO, PER_TOKEN, PER_UNIT_OF_PAIRS, PER_CACHED, PER_LOADED, STEP, PER_DECODED = range(7)
 # columns of `Blend.jobs`; a job without a serial number is free
@@ -74,6 +74,7 @@ def make_blend(reuse: Reuse, capacity: int, content: NDArray[np.int32], longest:
                 reuse.min_run_tokens,
                 reuse.boundary_recompute_tokens,
                 int(MAX_HELD_FRACTION * capacity),
+                reuse.min_inexact_tokens,
             ],
             np.int64,
         ),
@@ -131,7 +132,7 @@ def plan_reuse(cache: Cache, blend: Blend, row: NDArray[np.int32], start: int) -
                 blend.is_reused[back] = 1
         run = 0
         run_tokens = 0
-    return reused if reused > 0 and reused >= blend.price[RATIO] * missed else 0
+    return reused if reused >= max(1, blend.limits[MIN_INEXACT], blend.price[RATIO] * missed) else 0
 
 
 @kernel_part

@@ -66,6 +66,11 @@ class Run:
         """By how many positions K must be rotated."""
         return self.target_start - self.donor_start
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether the donor's KV was computed after the same tokens at the same positions."""
+        return self.risk.differing_tokens == 0
+
 
 @dataclass(frozen=True, slots=True)
 class Discovery:

@@ -31,6 +31,7 @@ MULTIPLE: Final = 3
 MAX_SHARE: Final = 4
 MIN_RATIO: Final = 5
 MIN_PROMPT: Final = 6
+MIN_INEXACT: Final = 7  # of all expected tokens: anchors do not show that a context is the same from 0 on
 
 
 def limits_of(gates: Gates) -> tuple[float, ...]:
@@ -43,6 +44,7 @@ def limits_of(gates: Gates) -> tuple[float, ...]:
         gates.max_context_share,
         gates.min_reuse_ratio,
         gates.min_prompt_tokens,
+        gates.min_inexact_tokens,
     )
 
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from sembase.errors import ConfigurationError
 from semblend.contract.donor_event import DonorAnnounced, anchor_salts, namespace_digest, tenant_of_salt
 from semblend.donors.cover import (
+    MIN_INEXACT,
     MIN_PROMPT,
     MIN_RATIO,
     RUN_COLUMNS,
@@ -225,7 +226,7 @@ class DonorIndex:
             return nothing
         runs = self._runs[:count]
         total = covered(runs, exact_tokens)
-        is_refused = total < limits[:, MIN_RATIO] * (len(tokens) - exact_tokens)
+        is_refused = total < np.maximum(limits[:, MIN_RATIO] * (len(tokens) - exact_tokens), limits[:, MIN_INEXACT])
         total[is_refused | (len(tokens) < limits[:, MIN_PROMPT])] = 0
         return total, runs
 

@@ -10,10 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semblend.contract import Decline, DeclineReason, ReusePlan, Run, TokenRange, risk_of_runs, shape_of
+from semblend.plan.gates import too_few_inexact, worthwhile
 
 if TYPE_CHECKING:
     from semblend.integration.fidelity_options import FidelityOptions
     from semblend.plan.fidelity import FidelityGate
+    from semblend.plan.gates import Gates
 
 VERIFIED_PER_RUN: Final = 3
 MAX_VERIFIED: Final = 96
@@ -54,6 +56,7 @@ def with_recompute_fraction(
     model: str,
     requested_fraction: float | None,
     options: FidelityOptions,
+    gates: Gates,
     *,
     can_recompute: bool,
     max_computed_tokens: int,
@@ -65,6 +68,10 @@ def with_recompute_fraction(
     """
     blind = gate.without_budget()
     while True:
+        runs = worthwhile(plan.runs, gates)
+        if not runs:
+            return Decline(DeclineReason.CONTEXT_RISK, too_few_inexact(plan.runs, gates), plan.discoveries)
+        plan = plan if len(runs) == len(plan.runs) else _cut(plan, runs)
         judged = (gate if can_recompute and options.can_ask(plan) else blind).judge(plan, model, requested_fraction)
         if isinstance(judged, Decline):
             return judged

@@ -22,6 +22,11 @@ _ROWS: Final[Mapping[str, tuple[Parser[Any], str]]] = {
         fraction,
         "Minimum fraction of the tokens beyond the exact prefix that a plan must reuse; smaller plans are declined.",
     ),
+    "min_inexact_tokens": (
+        count,
+        "Fewest tokens to reuse after differing context. With fewer, only runs whose context is the same are "
+        "reused: a few inexact tokens save little and can change an answer that follows them closely.",
+    ),
     "boundary_recompute_tokens": (
         count,
         "Tokens recomputed at the start of each reused run. The number shrinks with the fraction of the run's context "

@@ -23,6 +23,8 @@ class Gates:
     ``min_run_tokens``          shortest run of equal tokens to reuse; runs below 64 tokens may not be found
     ``min_fragment_tokens``     shortest piece used from approximate alignment when exact-only is off
     ``min_reuse_ratio``         minimum of planned tokens over the tokens the exact prefix does not cover
+    ``min_inexact_tokens``      fewest tokens to reuse after differing context; with fewer, only runs whose context is
+                                the same are reused: a few inexact tokens save little and often stand near the answer
     ``boundary_recompute_tokens`` tokens recomputed at the head of a run whose whole context differs; with a partly
                                 shared context, times the square root of the differing fraction
     ``max_context_share``       maximum mean fraction of differing context; runs above it are not reused
@@ -34,6 +36,7 @@ class Gates:
     min_run_tokens: int = 64
     min_fragment_tokens: int = 16
     min_reuse_ratio: float = 0.10
+    min_inexact_tokens: int = 0
     boundary_recompute_tokens: int = 0
     max_context_share: float = 1.0
     min_prompt_tokens: int = 64
@@ -44,15 +47,15 @@ class Gates:
             raise ConfigurationError("min_run_tokens and min_fragment_tokens must be at least 1")
         if not 0.0 <= self.min_reuse_ratio <= 1.0 or not 0.0 <= self.max_context_share <= 1.0:
             raise ConfigurationError("min_reuse_ratio and max_context_share must be between 0 and 1")
-        if self.boundary_recompute_tokens < 0:
-            raise ConfigurationError("boundary_recompute_tokens must not be negative")
+        if self.boundary_recompute_tokens < 0 or self.min_inexact_tokens < 0:
+            raise ConfigurationError("boundary_recompute_tokens and min_inexact_tokens must not be negative")
         if self.boundary_multiple_tokens < 1:
             raise ConfigurationError("boundary_multiple_tokens must be at least 1 (1 disables rounding)")
 
 
 # What the vLLM and SGLang adapters apply unless configured, and what subscribers assume of a connector that announces
 # no gates. Measured on the CPU backend; see the results of the quality bench before changing them.
-ADAPTER_GATES: Final = Gates(boundary_recompute_tokens=64, max_context_share=0.35)
+ADAPTER_GATES: Final = Gates(min_inexact_tokens=256, boundary_recompute_tokens=64, max_context_share=0.35)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,10 @@ def decide(
         ceiling = f"max_context_share is {gates.max_context_share:.3f}"
         detail = f"lowest mean fraction of differing context {lowest:.3f}; {ceiling}"
         return Decline(DeclineReason.CONTEXT_RISK, detail, discoveries)
+    kept = worthwhile(runs, gates)
+    if runs and not kept:
+        return Decline(DeclineReason.CONTEXT_RISK, too_few_inexact(runs, gates), discoveries)
+    runs = kept
     reused = sum(run.length for run in runs)
     beyond = prompt.tokens - prompt.exact_prefix_tokens
     if not runs:
@@ -106,6 +113,19 @@ def decide(
         discoveries=discoveries,
         truncated=truncated,
     )
+
+
+def worthwhile(runs: tuple[Run, ...], gates: Gates) -> tuple[Run, ...]:
+    """All runs, or the leading exact ones if the others are too few tokens together."""
+    return runs if _inexact_tokens(runs) >= gates.min_inexact_tokens else tuple(run for run in runs if run.is_exact)
+
+
+def too_few_inexact(runs: Sequence[Run], gates: Gates) -> str:
+    return f"{_inexact_tokens(runs)} tokens after differing context; min_inexact_tokens is {gates.min_inexact_tokens}"
+
+
+def _inexact_tokens(runs: Sequence[Run]) -> int:
+    return sum(run.length for run in runs if not run.is_exact)
 
 
 def _run(row: list[int], risk: ContextRisk, donor_ids: Sequence[str], gates: Gates) -> Run | None:

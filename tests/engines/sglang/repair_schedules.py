@@ -28,6 +28,7 @@ ROUNDING: Final = 1e-3  # cold prefill in other pieces; KV of another context di
 OPTIONS: Final = {
     "min_reuse_ratio": 0.0,
     "max_context_share": 1.0,
+    "min_inexact_tokens": 0,
     "boundary_recompute_tokens": 0,
     "min_run_tokens": 32,
     "min_donor_tokens": 32,

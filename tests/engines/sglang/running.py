@@ -24,6 +24,7 @@ WRONG_KEYS: Final = "wrong-keys"  # beside the events of the shared server; see 
 OPEN: Final = {
     "min_reuse_ratio": 0.0,
     "max_context_share": 1.0,
+    "min_inexact_tokens": 0,
     "boundary_recompute_tokens": 16,
     "refresh_on_repeat": False,
 }

@@ -17,7 +17,7 @@ from semblend.integration.vllm.step_budget import StepBudget
 pytestmark = pytest.mark.engine
 MAX = 256
 DOCUMENT = text(1, 300)
-OPEN: dict[str, Any] = {"max_context_share": 1.0, "min_reuse_ratio": 0.0}
+OPEN: dict[str, Any] = {"max_context_share": 1.0, "min_reuse_ratio": 0.0, "min_inexact_tokens": 0}
 
 
 def added(load: Any) -> int:

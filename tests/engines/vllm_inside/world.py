@@ -222,7 +222,7 @@ def make_world(
 ) -> World:
     setattr(starting, "make_planner", make_planner)  # noqa: B010 - the engine makes the connector itself
     # Traces have no attention to ask and no first layer to compare with.
-    untold = {"verify_loads": False, "recompute_fraction": 0.0}
+    untold = {"verify_loads": False, "recompute_fraction": 0.0, "min_inexact_tokens": 0}
     host_bytes = max(1 << 20, host_tokens * BYTES_PER_TOKEN)
     options = {"host_bytes": host_bytes, "boundary_recompute_tokens": 8, **untold, **options}
     config = _config(directory, options, batch_tokens, ranks)

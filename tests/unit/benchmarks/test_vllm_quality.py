@@ -16,6 +16,7 @@ from benchmarks.vllm.overhead import percent
 from benchmarks.vllm.quality import Distance, agreement_length, distance, divergence
 from benchmarks.vllm.report import SPEEDUPS, cells_of, quality_verdicts, show_settings, speed_verdicts, worse_kl
 from benchmarks.vllm.run import Run
+from benchmarks.vllm.servers import OPEN_GATES
 from benchmarks.vllm.workload import SAME_DOCUMENT
 from scripts.models.known import SMOLLM2
 
@@ -182,7 +183,7 @@ def test_an_interrupted_run_is_continued_only_by_a_run_of_the_same_settings(
     assert Run(SMOLLM2, "default", Namespace(**chosen), "other texts").earlier_rows() == []
     assert Run(SMOLLM2, "default", Namespace(**chosen | {"option": ["host_bytes=1"]}), "texts").earlier_rows() == []
     assert Run(SMOLLM2, "default", Namespace(**chosen | {"resume": False}), "texts").earlier_rows() == []
-    assert Run(SMOLLM2, "open", Namespace(**chosen), "texts").options == {"max_context_share": 1.0}
+    assert Run(SMOLLM2, "open", Namespace(**chosen), "texts").options == OPEN_GATES
 
 
 def test_gates_are_shown_next_to_each_other(capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,6 +23,7 @@ OPEN_GATES: Final = {
     "boundary_recompute_tokens": 0,
     "recompute_fraction": 0.0,
     "max_context_share": 1.0,
+    "min_inexact_tokens": 0,
     "refresh_on_repeat": False,
     "prefill_passages": False,
 }

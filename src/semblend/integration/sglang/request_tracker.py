@@ -183,6 +183,7 @@ class RequestTracker:
             self._model,
             record.hints.recompute_fraction,
             self._options,
+            self._options.gates,
             can_recompute=self._can_recompute,
             max_computed_tokens=self._max_step_tokens,
         )

@@ -128,6 +128,7 @@ class LookUp:
             self._model_of(record),
             record.hints.recompute_fraction,
             self._options,
+            self._options.gates,
             can_recompute=self._can.sparse_forward,
             max_computed_tokens=max_computed_tokens,
         )

@@ -51,6 +51,7 @@ class ConnectorOptions(GpuOptions):
         ADAPTER_GATES,
         "min_run_tokens",
         "min_reuse_ratio",
+        "min_inexact_tokens",
         "boundary_recompute_tokens",
         "max_context_share",
         "min_prompt_tokens",

@@ -20,6 +20,9 @@ from semblend.contract import DonorRegistered, Event, EventLine, decode_line
 
 HERE = Path(__file__).parent
 COMMON = ("--enable-prompt-tokens-details",)
+# Gates open: tests are about safety, which must not rest on what the default gates decline.
+SHORT: Mapping[str, object] = {"min_inexact_tokens": 0}
+OPEN: Mapping[str, object] = {"max_context_share": 1.0, **SHORT}
 
 
 @dataclass(frozen=True, slots=True)

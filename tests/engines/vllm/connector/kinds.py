@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 from scripts.models import known
-from tests.engines.vllm.connector.connector_server import Kind
+from tests.engines.vllm.connector.connector_server import OPEN, SHORT, Kind
 
 BYTES_PER_TOKEN: Final = known.SMOLLM2.kv_bytes_per_token(element_bytes=4)
 
@@ -44,19 +44,18 @@ SEMANTIC: Final = {
 }
 
 KINDS: Final[Mapping[str, Kind]] = {
-    # Gates open: these tests are about safety, which must not rest on what the default gates decline.
-    MAIN: Kind({"max_context_share": 1.0}, kv_events=True),
+    MAIN: Kind(OPEN, kv_events=True),
     **{
-        name: Kind({"max_context_share": 1.0}, extra=("--max-model-len", "8192"), kv_events=True, model=model)
+        name: Kind(OPEN, extra=("--max-model-len", "8192"), kv_events=True, model=model)
         for name, model in ((QWEN, known.QWEN_CODER), (GEMMA, known.GEMMA))
     },
     FAULTY: Kind(
-        {"max_context_share": 1.0},
+        OPEN,
         extra=("--max-model-len", "1024", "--num-gpu-blocks-override", str(FAULTY_BLOCKS)),
         faulty=True,
     ),
     CROWDED: Kind(
-        {"host_bytes": CROWDED_HOST_BYTES},
+        {"host_bytes": CROWDED_HOST_BYTES, **SHORT},
         extra=(
             "--max-model-len",
             "2048",
@@ -66,15 +65,16 @@ KINDS: Final[Mapping[str, Kind]] = {
             "256",
         ),
     ),
-    SMALL: Kind({"capture": "hinted", "host_bytes": SMALL_HOST_BYTES, "cached_donors": False}, worker=False),
+    SMALL: Kind({"capture": "hinted", "host_bytes": SMALL_HOST_BYTES, "cached_donors": False, **SHORT}, worker=False),
     DISABLED: Kind(environment={"SEMBLEND_ENABLED": "0"}),
     SUGGESTING: Kind(
-        {"capture": "sampled", "capture_fraction": SAMPLED_SHARE},
+        {"capture": "sampled", "capture_fraction": SAMPLED_SHARE, **SHORT},
         environment={**SEMANTIC, "SEMBLEND_DISCOVERY_ONLY": "1"},
     ),
     # Without boundary recompute: most of a short fragment would be recomputed, and what is left not worth loading.
-    FRAGMENTS: Kind({"boundary_recompute_tokens": 0}, environment={**SEMANTIC, "SEMBLEND_FUZZY_CHUNKS": "1"}),
+    FRAGMENTS: Kind({"boundary_recompute_tokens": 0, **SHORT}, environment={**SEMANTIC, "SEMBLEND_FUZZY_CHUNKS": "1"}),
     SEGMENTS: Kind(
+        SHORT,
         environment={**SEMANTIC, "SEMBLEND_MIN_SIMILARITY": "1.0", "SEMBLEND_STRICT_PREFIX_BOUNDARY": "0"},
         dtype="auto",  # the model's own, bfloat16
     ),

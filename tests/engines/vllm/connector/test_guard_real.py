@@ -23,6 +23,7 @@ from scripts.engines.specs import SERVED_NAME, vllm_missing
 from scripts.models.known import SMOLLM2
 from tests.engines.vllm.connector.client import Ask, Reply, read_reply
 from tests.engines.vllm.connector.connector_server import (
+    OPEN,
     ConnectorServer,
     Kind,
     events_path,
@@ -61,7 +62,7 @@ def running(options: dict[str, object], *, faulty: bool) -> Iterator[ConnectorSe
     missing = vllm_missing()
     if missing:
         pytest.skip(missing)
-    server = start(Kind({"max_context_share": 1.0, **options}, faulty=faulty))
+    server = start(Kind({**OPEN, **options}, faulty=faulty))
     try:
         yield server
     finally:
@@ -305,7 +306,7 @@ def test_the_gate_spends_the_smallest_budget_or_declines(calibrated: tuple[Path,
 def risk_of(donor: list[int], prompt: list[int]) -> float:
     """The context risk of the plan that the engine will make, before it aligns the plan to blocks."""
     tenant = Namespace(tenant="t", model="m")
-    gates = replace(ADAPTER_GATES, max_context_share=1.0)
+    gates = replace(ADAPTER_GATES, max_context_share=1.0, min_inexact_tokens=0)
     with Planner(settings=Settings(embedder="none"), gates=gates, budget_bytes=1 << 22) as planner:
         planner.register("donor", donor, tenant)
         plan = planner.plan(prompt, tenant)

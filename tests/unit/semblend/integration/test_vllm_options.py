@@ -14,7 +14,11 @@ from semblend.plan.gates import ADAPTER_GATES, Gates
 def test_nothing_given_gives_the_documented_defaults() -> None:
     options = parse_options({})
     assert options == ConnectorOptions()
-    assert options.gates == ADAPTER_GATES == Gates(boundary_recompute_tokens=64, max_context_share=0.35)
+    assert (
+        options.gates
+        == ADAPTER_GATES
+        == Gates(min_inexact_tokens=256, boundary_recompute_tokens=64, max_context_share=0.35)
+    )
     assert {option.name: option.default for option in rows_of(ConnectorOptions)} == {
         "host_bytes": 2147483648,
         "index_bytes": 268435456,
@@ -43,6 +47,7 @@ def test_nothing_given_gives_the_documented_defaults() -> None:
         "min_reuse_ratio": 0.1,
         "boundary_recompute_tokens": 64,
         "max_context_share": 0.35,
+        "min_inexact_tokens": 256,
         "min_prompt_tokens": 64,
         "boundary_multiple_tokens": 1,
     }
@@ -75,6 +80,7 @@ def test_each_key_fills_its_option(name: str, value: Any, read: Any) -> None:
         ("min_reuse_ratio", 0.5),
         ("boundary_recompute_tokens", 0),
         ("max_context_share", 0.25),
+        ("min_inexact_tokens", 128),
         ("min_prompt_tokens", 1000),
     ],
 )

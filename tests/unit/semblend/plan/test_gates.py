@@ -98,6 +98,38 @@ def test_a_true_prefix_has_no_boundary_to_recompute() -> None:
     assert (plan.runs[0].target_start, plan.runs[0].length, plan.runs[0].risk.head_share) == (0, 1030, 0.0)
 
 
+def test_few_tokens_after_differing_context_are_computed() -> None:
+    """The exact part is kept: loading it changes no answer."""
+    edited = np.concatenate([noise(30, 1), DOCUMENT[:800], noise(8, 5), DOCUMENT[800:], noise(50)])
+    refused = planner(Gates(min_inexact_tokens=201)).plan(edited, NS)
+    assert isinstance(refused, ReusePlan)
+    assert [(run.target_start, run.length, run.is_exact) for run in refused.runs] == [(0, 830, True)]
+    reused = planner(Gates(min_inexact_tokens=200)).plan(edited, NS)
+    assert isinstance(reused, ReusePlan)
+    assert [(run.target_start, run.length, run.is_exact) for run in reused.runs] == [(0, 830, True), (838, 200, False)]
+    nothing = planner(Gates(min_inexact_tokens=201)).plan(edited, NS, exact_prefix_tokens=830)
+    assert reason(nothing) is DeclineReason.CONTEXT_RISK
+    assert isinstance(nothing, Decline)
+    assert nothing.detail == "200 tokens after differing context; min_inexact_tokens is 201"
+
+
+@given(st.data())
+def test_a_plan_has_no_or_enough_inexact_tokens(data: st.DataObject) -> None:
+    least = data.draw(st.integers(0, 700), "least")
+    cuts = sorted(data.draw(st.lists(st.integers(0, 1000), max_size=4), "edits"))
+    parts = [noise(30, data.draw(st.sampled_from([1, 2]), "head"))]
+    for start, end in zip([0, *cuts], [*cuts, 1000], strict=True):
+        parts += [DOCUMENT[start:end], noise(3, 200 + start)]
+    prompt = np.concatenate(parts)
+    prefix = data.draw(st.integers(0, len(prompt) - 2), "prefix")
+    closed = planner(Gates(min_inexact_tokens=least, min_reuse_ratio=0.0)).plan(prompt, NS, exact_prefix_tokens=prefix)
+    opened = planner(Gates(min_reuse_ratio=0.0)).plan(prompt, NS, exact_prefix_tokens=prefix)
+    found = opened.runs if isinstance(opened, ReusePlan) else ()
+    inexact = sum(run.length for run in found if not run.is_exact)
+    kept = closed.runs if isinstance(closed, ReusePlan) else ()
+    assert kept == (found if inexact >= least else tuple(run for run in found if run.is_exact))
+
+
 def test_without_the_strict_boundary_only_the_runs_are_claimed() -> None:
     two = np.concatenate([noise(100, 2), DOCUMENT[:400], noise(80, 4), DOCUMENT[500:], noise(20)])
     strict = planner().plan(two, NS)
@@ -173,6 +205,8 @@ def test_what_cannot_be_a_donor_is_refused() -> None:
         Planner(settings=Settings(embedder="none"), budget_bytes=1000)
     with pytest.raises(ConfigurationError):
         Gates(min_reuse_ratio=1.5)
+    with pytest.raises(ConfigurationError):
+        Gates(min_inexact_tokens=-1)
     with pytest.raises(ConfigurationError):
         Settings(min_similarity=3)
     with pytest.raises(ContractError, match="Namespace"):
