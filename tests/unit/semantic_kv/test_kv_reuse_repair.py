@@ -56,8 +56,8 @@ def session(turns: int, broken_at: int | None, head: int = 1) -> list[Keys]:
     return rows
 
 
-def reuse(name: ReuseName, latency: LatencyModel = FAST) -> Reuse:
-    return Reuse(name, latency, boundary_recompute_tokens=0)
+def reuse(name: ReuseName, latency: LatencyModel = FAST, min_inexact_tokens: int = 0) -> Reuse:
+    return Reuse(name, latency, min_inexact_tokens=min_inexact_tokens, boundary_recompute_tokens=0)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -148,7 +148,7 @@ def contents_shuffled(seed: int) -> BlockTrace:
 @pytest.mark.parametrize("evict", ["lru", "s3fifo", "return_time"])
 def test_compiled_reuse_decides_as_the_oracle(name: ReuseName, evict: str) -> None:
     latency = LatencyModel(0.0, 3.0, 50.0, 0.1, 1.0, 5.0, 1.0)
-    given_ = Reuse(name, latency, min_run_tokens=100, boundary_recompute_tokens=20)
+    given_ = Reuse(name, latency, min_run_tokens=100, min_inexact_tokens=150, boundary_recompute_tokens=20)
     for seed, capacity in ((0, 9), (1, 25), (2, 60)):
         trace = contents_shuffled(seed)
         ours = simulate(trace, capacity=capacity, evict=evict, reuse=given_)
@@ -165,7 +165,7 @@ def test_compiled_reuse_decides_as_the_oracle(name: ReuseName, evict: str) -> No
 def test_tokens_are_conserved_and_the_capacity_holds(seed: int, name: ReuseName, capacity: int) -> None:
     trace = contents_shuffled(seed)
     latency = LatencyModel(0.0, 1.0, 0.0, 0.0, 0.0, 2.0, 0.0)
-    arm = simulate(trace, capacity=capacity, reuse=Reuse(name, latency, 64, 0.1, 0), reference=True)
+    arm = simulate(trace, capacity=capacity, reuse=reuse(name, latency), reference=True)
     computed = trace.prompt_tokens() - arm.per_request_hit_tokens - arm.per_request_reused_tokens
     hits_all = arm.per_request_hit_blocks == np.diff(trace.offsets)
     assert (computed[~hits_all] > 0).all()
@@ -180,7 +180,7 @@ def test_tokens_are_conserved_and_the_capacity_holds(seed: int, name: ReuseName,
         assert arm.blended.repaired_tokens == 0
 
 
-def brute_force(rows: list[Keys], name: ReuseName) -> list[tuple[int, int]]:
+def brute_force(rows: list[Keys], name: ReuseName, least: int) -> list[tuple[int, int]]:
     """(hit blocks, reused blocks) by the definitions, with room for everything and time for every repair."""
     cached, ever_exact, donors = set[tuple[int, ...]](), set[tuple[int, ...]](), set[int]()
     found = []
@@ -192,7 +192,7 @@ def brute_force(rows: list[Keys], name: ReuseName) -> list[tuple[int, int]]:
             for at in range(hits, len(row) - 1)
             if name != "prefix" and prefixes[at] not in ever_exact and row[at] in donors
         ]
-        reused = len(usable) if len(usable) >= 0.1 * (len(row) - hits) else 0
+        reused = len(usable) if len(usable) >= max(least, 0.1 * (len(row) - hits)) else 0
         found.append((hits, reused))
         if not reused or name == "blend_idle":
             cached.update(prefixes)
@@ -205,11 +205,13 @@ def brute_force(rows: list[Keys], name: ReuseName) -> list[tuple[int, int]]:
 @given(
     rows=st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=6), min_size=1, max_size=14),
     name=st.sampled_from(["prefix", "blend", "blend_idle"]),
+    least=st.integers(0, 3),
 )
-def test_small_traces_follow_the_definitions(rows: list[Keys], name: ReuseName) -> None:
-    arm = simulate(trace_of(rows), capacity=10_000, reuse=reuse(name), reference=True)
+def test_small_traces_follow_the_definitions(rows: list[Keys], name: ReuseName, least: int) -> None:
+    given_ = reuse(name, min_inexact_tokens=least * TOKENS)
+    arm = simulate(trace_of(rows), capacity=10_000, reuse=given_, reference=True)
     found = zip(arm.per_request_hit_blocks.tolist(), (arm.per_request_reused_tokens // TOKENS).tolist(), strict=True)
-    assert list(found) == brute_force(rows, name)
+    assert list(found) == brute_force(rows, name, least)
 
 
 def test_a_break_is_a_prompt_that_replaces_one_of_its_session() -> None:
