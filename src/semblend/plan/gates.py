@@ -24,7 +24,7 @@ class Gates:
     ``min_fragment_tokens``     shortest piece used from approximate alignment when exact-only is off
     ``min_reuse_ratio``         minimum of planned tokens over the tokens the exact prefix does not cover
     ``min_inexact_tokens``      fewest tokens to reuse after differing context; with fewer, only runs whose context is
-                                the same are reused: a few inexact tokens save little and often stand near the answer
+                                the same are reused: a few inexact tokens save little and are often near the answer
     ``boundary_recompute_tokens`` tokens recomputed at the head of a run whose whole context differs; with a partly
                                 shared context, times the square root of the differing fraction
     ``max_context_share``       maximum mean fraction of differing context; runs above it are not reused
