@@ -63,15 +63,13 @@ class Forward:
 
 
 class Worker:
-    def __init__(
-        self, ranks: RankGroup = ALONE, ceiling: int | None = None, lends: bool = True, **options: Any
-    ) -> None:
+    def __init__(self, ranks: RankGroup = ALONE, ceiling: int | None = None, lends: bool = True) -> None:
         self.cache, self.forward = Cache(), Forward()
         self.store = HostStore(KVShape(LAYERS, HEADS, DIM, torch.float32), ceiling)
         log = logging.getLogger("semblend.tests")
         rotations, cache, forward = LayerRotations.same(ROTATION, LAYERS), self.cache, self.forward if lends else None
         transfers = HostTransfers(cache, self.store, rotations)  # type: ignore[arg-type]
-        self.half = WorkerHalf(cache, transfers, forward, ranks, log, **options)  # type: ignore[arg-type]
+        self.half = WorkerHalf(cache, transfers, forward, ranks, log)  # type: ignore[arg-type]
 
     def keep(self, donor_id: str, tokens: int) -> torch.Tensor:
         kv = torch.randn(LAYERS, 2, tokens, HEADS, DIM, generator=torch.Generator().manual_seed(tokens))
@@ -148,13 +146,6 @@ def test_a_claim_that_cannot_be_computed_either_reports_exactly_its_blocks(lends
     assert set(report.load_faults) == {"r"}
     assert not report.loaded
     assert worker.half.take_report() is None
-
-
-def test_without_the_engine_s_recovery_such_a_claim_ends_the_engine() -> None:
-    worker = Worker(engine_recovers=False)
-    worker.forward.fails = True
-    with pytest.raises(OSError, match="injected"):
-        worker.half.load(broken_load())
 
 
 def test_one_rank_s_fault_makes_all_ranks_compute_the_claim() -> None:

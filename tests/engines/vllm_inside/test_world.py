@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.engines.vllm_inside.checks import PublicBlocks, check_exact_cache, check_requests
+from tests.engines.vllm_inside.checks import PublicBlocks, check_exact_cache, check_requests, check_rest
+from tests.engines.vllm_inside.engine import RequestStatus
 from tests.engines.vllm_inside.world import make_world
 
 from semblend.integration.vllm import loads
@@ -114,6 +115,49 @@ def test_a_request_preempted_after_a_failed_load_does_not_find_its_unwritten_blo
         world.flush()
         check_requests(world)
     world.drain()
+
+
+@pytest.mark.parametrize("outputs", [1, 6])
+def test_with_steps_in_flight_a_claim_neither_loaded_nor_computed_fails_its_request_alone(
+    tmp_path: Path, outputs: int
+) -> None:
+    world = make_world(tmp_path, blocks=80, depth=2)
+    document = text(1, 300)
+    world.serve("a", document)
+    prompt = text(2, 50) + document + text(3, 20)
+    request, neighbour = world.add("b", prompt, outputs), world.add("n", text(4, 40), 20)
+    world.ranks[0].fail_loads = world.ranks[0].forward.fails = True
+    world.drain()
+    assert request.status == RequestStatus.FINISHED_ERROR
+    assert not request.num_output_tokens
+    assert neighbour.status == RequestStatus.FINISHED_LENGTH_CAPPED
+    public = PublicBlocks()
+    public.learn(request)
+    check_exact_cache(world, public)
+    check_rest(world)
+    assert world.serve("c", prompt, outputs)["outcome"] == "backend_materialized_reuse"
+
+
+def test_the_tokens_in_flight_of_such_a_request_that_is_preempted_are_dropped(tmp_path: Path) -> None:
+    world = make_world(tmp_path, blocks=80, depth=2)
+    document = text(1, 300)
+    world.serve("a", document)
+    request = world.add("b", text(2, 50) + document + text(3, 20), 20)
+    world.ranks[0].fail_loads = world.ranks[0].forward.fails = True
+    world.send()
+    scheduler = world.scheduler
+    scheduler.running.remove(request)
+    scheduler._preempt_request(request, 0.0, drop_stale_output=scheduler.requires_kv_delivery)
+    world.flush()
+    assert any("b" in report.load_faults for report in world.reports)
+    assert not request.num_output_tokens, "sampled from KV that was never written"
+    while not request.is_finished():
+        world.step()
+        world.flush()
+        check_requests(world)
+    assert request.num_output_tokens == 20
+    world.drain()
+    check_rest(world)
 
 
 @pytest.mark.parametrize("depth", [1, 2])

@@ -225,9 +225,8 @@ def make_world(
     untold = {"verify_loads": False, "recompute_fraction": 0.0, "min_inexact_tokens": 0}
     host_bytes = max(1 << 20, host_tokens * BYTES_PER_TOKEN)
     options = {"host_bytes": host_bytes, "boundary_recompute_tokens": 8, **untold, **options}
-    config = _config(directory, options, batch_tokens, ranks)
+    config = _config(directory, options, batch_tokens, ranks, depth)
     config.cache_config.num_gpu_blocks = blocks
-    config.scheduler_config.async_scheduling = depth > 1
     scheduler = (AsyncScheduler if depth > 1 else Scheduler)(
         config, cache_config(blocks), StructuredOutputManager(config), BLOCK, log_stats=True
     )
@@ -254,9 +253,10 @@ def make_world(
 _CONFIGS: dict[str, Any] = {}
 
 
-def _config(directory: Path, options: dict[str, Any], batch_tokens: int, ranks: int) -> Any:
+def _config(directory: Path, options: dict[str, Any], batch_tokens: int, ranks: int, depth: int) -> Any:
     """The engine's configuration takes a second to make and is made once per shape."""
-    key = repr((sorted(options.items()), batch_tokens, ranks))
+    key = repr((sorted(options.items()), batch_tokens, ranks, depth))
     if key not in _CONFIGS:
         _CONFIGS[key] = engine_config(directory, options, batch_tokens=batch_tokens, length=1024, ranks=ranks)
+        _CONFIGS[key].scheduler_config.async_scheduling = depth > 1
     return _CONFIGS[key]

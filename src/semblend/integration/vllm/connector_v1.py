@@ -78,6 +78,8 @@ class SemBlendConnectorV1(KVConnectorBase_V1, SupportsHMA):
         self._worker: WorkerHalf | None = None
         self._model_runner: Any = None
         if role is KVConnectorRole.SCHEDULER:
+            if self._fails_requests:  # the scheduler reads the policy when it has made its connector
+                self._kv_transfer_config.kv_load_failure_policy = "fail"
             self._fidelity = self._options.fidelity_gate(logger.warning)
             self._planner = start.make_planner(self._options)
             load = partial(start.load_tokenizer, vllm_config)
@@ -91,8 +93,13 @@ class SemBlendConnectorV1(KVConnectorBase_V1, SupportsHMA):
 
     @property
     def requires_kv_delivery(self) -> bool:
-        """False: a save that is dropped only costs a later miss."""
-        return False
+        """Whether a preempted request's tokens in flight are dropped: after a failed load they would be wrong."""
+        return self._fails_requests
+
+    @property
+    def _fails_requests(self) -> bool:
+        """Whether a request whose claim can be neither loaded nor computed ends with an error."""
+        return self._support.usable and not self._support.engine_recovers
 
     def _report(self, event: Event) -> None:
         self._sink.write(event)

@@ -158,7 +158,7 @@ def make_worker_half(
             log.info("SemBlend computes gaps with the %s model: the two differ by %.1g", name, error)
     shape = KVShape(support.layers, support.kv_heads, support.head_dim, cache.dtype, has_values=not cache.latent_dim)
     transfers = _make_transfers(cache, shape, rotations, options.host_bytes, log)
-    half = WorkerHalf(cache, transfers, sparse_forward, ranks, log, engine_recovers=support.engine_recovers)
+    half = WorkerHalf(cache, transfers, sparse_forward, ranks, log)
     digest = f"{cache.layout.digest()}-{rotations.digest()}"
     device, backend = border.call("self_test", "", partial(_served_on, cache), ("", ""))
     return Readiness("", sparse_forward is not None, digest, shape.bytes_per_token, device, backend), half

@@ -141,8 +141,9 @@ def _transfer_role(deployment: _Deployment) -> str | None:
 
 
 def _failure_policy(deployment: _Deployment) -> str | None:
+    """Where the engine does not recover, the connector sets the policy itself."""
     policy = getattr(deployment.transfer, "kv_load_failure_policy", None)
-    if policy == "recompute":
+    if policy == "recompute" or not deployment.engine_recovers:
         return None
     return f'kv_load_failure_policy is {policy!r}: set "recompute"; otherwise a failed load fails its request.'
 

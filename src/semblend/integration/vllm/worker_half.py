@@ -1,7 +1,7 @@
 """The half in a worker's process: fills claimed positions, copies finished prefills.
 
 Every claimed position is filled in the step of its command. What cannot be loaded is computed by the sparse forward;
-only where that is impossible are the blocks reported as invalid, for the engine's own recovery.
+only where that is impossible are the blocks reported as invalid: the engine computes them or fails their request.
 """
 
 from __future__ import annotations
@@ -43,11 +43,7 @@ class ClaimNotKeptError(Exception):
 
 
 class WorkerHalf:
-    """One per rank of ``ranks``. All ranks get the same commands and carry them out in the same order.
-
-    ``engine_recovers``: the engine computes blocks that are reported as invalid. Where it does not, a claim that can
-    neither be loaded nor computed ends the engine instead of giving a wrong answer.
-    """
+    """One per rank of ``ranks``. All ranks get the same commands and carry them out in the same order."""
 
     def __init__(
         self,
@@ -56,8 +52,6 @@ class WorkerHalf:
         sparse_forward: SparseForward | None,
         ranks: RankGroup,
         log: logging.Logger,
-        *,
-        engine_recovers: bool = True,
     ) -> None:
         self._cache = cache
         self._transfers = transfers
@@ -66,7 +60,6 @@ class WorkerHalf:
         self._faults: dict[str, str] = {}
         self._ranks = ranks
         self._is_alone = ranks.size == 1
-        self._engine_recovers = engine_recovers
         self._report = StepReport()
         self._invalid_blocks: set[int] = set()
         self._failed_prefills: set[str] = set()  # donor ids, until the scheduler half drops them
@@ -221,12 +214,11 @@ class WorkerHalf:
             return None
         started = time.perf_counter()
         claim = TokenRange(command.start, command.end)
-        if not (self._is_alone and self._engine_recovers):
-            self._compute_alone(command.block_ids, claim, command.claim_ids)
-        else:
-            compute = partial(self._compute_alone, command.block_ids, claim, command.claim_ids)
-            if not self._border.call("compute", command.request_id, compute, False):
-                return None
+        compute = partial(self._compute_alone, command.block_ids, claim, command.claim_ids)
+        if not self._is_alone:
+            compute()  # as in _load: all ranks are in this forward pass together
+        elif not self._border.call("compute", command.request_id, compute, False):
+            return None
         return LoadReport(
             donor_ids=(),
             runs=0,

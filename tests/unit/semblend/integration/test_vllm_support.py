@@ -162,6 +162,7 @@ def test_nothing_is_loaded_where_a_failed_load_would_stay_uncomputed(
     assert "recovery from a failed load" in found.reason
     assert verdict(**changes).usable
     assert not verdict(**changes).engine_recovers
+    assert verdict(**changes, transfer__kv_load_failure_policy="fail").usable, "the connector sets it itself"
 
 
 @pytest.mark.parametrize("kept", ["fp8", "fp8_e4m3", "fp8_e5m2"])
