@@ -110,6 +110,9 @@ test-engines: engines  ## tests with real serving engines
 fuzz-repair: engine-vllm  ## random schedules of broken agent sessions under the engine's own scheduler: nothing inexact is published (ARGS="--schedules 10000")
 	NUMBA_CACHE_DIR=$(CURDIR)/.cache/engines/compiled .engines/vllm/bin/python -m tests.engines.vllm_inside.repair_schedules $(ARGS)
 
+fuzz-repair-engine: engine-vllm  ## the same on the real engine with a tiny model: the KV under every public hash is that of a cold prefill (ARGS="--schedules 200")
+	NUMBA_CACHE_DIR=$(CURDIR)/.cache/engines/compiled .engines/vllm/bin/python -m tests.engines.vllm_inside.engine_schedules $(ARGS)
+
 gpusim-matrix: engine-vllm  ## vLLM's GPU code path without a GPU: runners, backends, scheduling, block sizes, ranks and faults as a table
 	$(PY) -m tests.engines.gpusim.matrix
 

@@ -1,4 +1,4 @@
-"""The sparse forward and the loads inside the real engine, on one and on two ranks, against a blend made by hand."""
+"""Loads, the sparse forward and repairs inside the real engine, against blends and prefills made by hand."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ pytestmark = [pytest.mark.engine, pytest.mark.slow]
 HERE = Path(__file__).parent
 
 
-def result_of(directory: Path, ranks: int, block: int) -> Any:
+def result_of(ranks: int, *program: str) -> Any:
+    """What a program in a process of its own found out, with a core for each rank."""
     environment = {
         **os.environ,
         "VLLM_CPU_KVCACHE_SPACE": "1",
@@ -23,7 +24,7 @@ def result_of(directory: Path, ranks: int, block: int) -> Any:
         "VLLM_CPU_OMP_THREADS_BIND": "|".join(map(str, sorted(os.sched_getaffinity(0))[:ranks])),
     }
     done = subprocess.run(
-        [sys.executable, "-P", str(HERE / "blend_tiny.py"), str(directory), str(ranks), str(block)],
+        [sys.executable, *program],
         env=environment,
         capture_output=True,
         text=True,
@@ -40,7 +41,9 @@ def result_of(directory: Path, ranks: int, block: int) -> Any:
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Any]:
     """The same requests on one rank and, where there are two cores, on two."""
     ranks = [(1, 32), (2, 64)][: len(os.sched_getaffinity(0))]
-    return {count: result_of(tmp_path_factory.mktemp(f"ranks{count}"), count, block) for count, block in ranks}
+    program = ("-P", str(HERE / "blend_tiny.py"))
+    folders = {count: str(tmp_path_factory.mktemp(f"ranks{count}")) for count, _ in ranks}
+    return {count: result_of(count, *program, folders[count], str(count), str(block)) for count, block in ranks}
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
@@ -70,3 +73,18 @@ def test_two_ranks_select_what_one_rank_selects(results: dict[int, Any]) -> None
     error = max(abs(a - b) for a, b in zip(*answers, strict=True))
     assert error < 1e-3, "other positions recomputed would give another answer"
     assert error < results[1]["blend_against_cold"] / 20, "the answer depends on what is recomputed"
+
+
+SCHEDULES = ("-m", "tests.engines.vllm_inside.engine_schedules")
+
+
+def test_random_schedules_on_the_engine_publish_nothing_inexact() -> None:
+    found = result_of(1, *SCHEDULES, "--schedules", "4")
+    assert not found["inexact"]
+    assert found["blended"] >= 3
+    assert found["repaired slices"] >= 6
+    assert found["blocks"] >= 100
+
+
+def test_these_schedules_notice_blocks_that_are_published_early() -> None:
+    assert "in block" in result_of(1, *SCHEDULES, "--schedules", "8", "--plant")["inexact"]

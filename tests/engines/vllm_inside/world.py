@@ -7,6 +7,7 @@ from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import torch
@@ -125,6 +126,13 @@ class World:
 
     def abort(self, request_id: str) -> None:
         self.scheduler.finish_requests(request_id, RequestStatus.FINISHED_ABORTED)
+
+    def fail_next(self, draws: Random) -> None:
+        """The next step cannot read donors, or cannot read the engine's cache, or cannot compute, on one rank."""
+        victim = draws.choice(self.ranks)
+        victim.fail_loads = draws.random() < 0.5
+        victim.cache.fail_reads = draws.random() < 0.3
+        victim.forward.fails = not victim.fail_loads and len(self.ranks) == 1
 
     def drain(self, limit: int = 400) -> None:
         while self.scheduler.has_requests():

@@ -78,12 +78,18 @@ class TinyModel:
                 position += len(piece.tokens)
         return [float(value) for value in logits.log_softmax(-1)]
 
+    def kv(self, tokens: Sequence[int]) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """K and V of a cold prefill, layer by layer: tokens x heads x head size."""
+        with torch.no_grad():
+            own = self._model(torch.tensor([list(tokens)]), past_key_values=self._cache_class(), use_cache=True)
+        return [
+            (layer.keys[0].transpose(0, 1), layer.values[0].transpose(0, 1)) for layer in own.past_key_values.layers
+        ]
+
     def _insert(self, past: Any, piece: Piece, position: int) -> None:
         assert piece.donor is not None
-        own = self._model(torch.tensor([list(piece.donor)]), past_key_values=self._cache_class(), use_cache=True)
         rotation = half_split(_THETA, HEAD_DIM)
         end = piece.start + len(piece.tokens)
-        for number, other in enumerate(own.past_key_values.layers):
-            keys = other.keys[0, :, piece.start : end].transpose(0, 1)
-            moved = rotate_keys(keys, position - piece.start, rotation).transpose(0, 1)[None]
-            past.update(moved, other.values[:, :, piece.start : end], number)
+        for number, (keys, values) in enumerate(self.kv(piece.donor)):
+            moved = rotate_keys(keys[piece.start : end], position - piece.start, rotation)
+            past.update(moved.transpose(0, 1)[None], values[piece.start : end].transpose(0, 1)[None], number)
