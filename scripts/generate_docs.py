@@ -19,7 +19,7 @@ from semblend.integration.sglang.options import SglangOptions
 from semblend.integration.trtllm.options import TrtllmOptions
 from semblend.integration.vllm.options import ConnectorOptions
 from semblend.settings import Settings
-from semgate.settings import ProxySettings, RouterSettings
+from semgate.settings import PickerSettings, ProxySettings, RouterSettings
 
 ROOT = Path(__file__).parent.parent
 VARIABLES = ("Variable", "Default", "Description")
@@ -35,6 +35,7 @@ REGIONS = {
     "docs/guides/sglang.md": ("sglang-options", lambda: reference_table(SglangOptions)),
     "docs/guides/tensorrt_llm.md": ("trtllm-options", lambda: reference_table(TrtllmOptions)),
     "docs/reference/semgate-proxy.md": ("proxy-settings", lambda: reference_table(ProxySettings, GATEWAY)),
+    "docs/reference/semgate-picker.md": ("picker-settings", lambda: reference_table(PickerSettings, GATEWAY)),
     "docs/reference/semgate-router.md": ("router-settings", lambda: reference_table(RouterSettings, GATEWAY)),
 }
 

@@ -320,4 +320,14 @@ class RouterSettings(ServerSettings):
     admin_tls_key_file: Path | None = setting(None, optional(path), "private key (PEM) of that certificate")
 
 
-KINDS: Final[tuple[type[ServerSettings], ...]] = (ProxySettings, RouterSettings)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PickerSettings(RouterSettings):
+    """The router's, since it places as the router does; the data plane forwards."""
+
+    table: ClassVar[str] = "picker"
+
+    unary_port: int = setting(0, port, "port of unary HTTP picks, for Envoy's ext_authz and other gateways (0: none)")
+    port: int = setting(9002, port, "port of the external processing service (gRPC)")
+
+
+KINDS: Final[tuple[type[ServerSettings], ...]] = (ProxySettings, RouterSettings, PickerSettings)

@@ -1,6 +1,6 @@
 """The only module of semgate that reads the environment: flags > environment > one TOML file > defaults.
 
-In: flags as text, the environment, ``[proxy]`` or ``[router]`` of the TOML file; out: an immutable settings value.
+In: flags as text, the environment, ``[proxy]``, ``[router]`` or ``[picker]`` of the TOML file; out: immutable settings.
 Unknown names are refused with the nearest known one. The reference pages and the flags are made from the same fields.
 """
 
@@ -15,12 +15,13 @@ from typing import Any, Final, TypeVar
 
 from sembase.errors import ConfigurationError
 from sembase.settings import nearest, read_settings, rows_of
-from semgate.setting_fields import DEFAULT_PATHS, KINDS, ProxySettings, RouterSettings, ServerSettings
+from semgate.setting_fields import DEFAULT_PATHS, KINDS, PickerSettings, ProxySettings, RouterSettings, ServerSettings
 
 __all__ = [
     "CONFIG_VARIABLE",
     "DEFAULT_PATHS",
     "KINDS",
+    "PickerSettings",
     "ProxySettings",
     "RouterSettings",
     "ServerSettings",
@@ -81,7 +82,7 @@ def _tables(path: Path) -> dict[str, dict[str, Any]]:
     rows = {kind.table: rows_of(kind) for kind in KINDS}
     for name, table in document.items():
         if name not in rows:
-            raise ConfigurationError(f"{path}: unknown table [{name}]; known: [proxy] and [router]")
+            raise ConfigurationError(f"{path}: unknown table [{name}]; known: [proxy], [router] and [picker]")
         if not isinstance(table, dict):
             raise ConfigurationError(f"{path}: '{name}' must be a table: write [{name}]")
         known = {key for row in rows[name] for key in row.names()}

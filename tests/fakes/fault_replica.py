@@ -112,7 +112,7 @@ class FaultReplica:
         method, path, _ = first.split(" ")
         pairs = (line.partition(":") for line in lines)
         headers = tuple((name.strip().lower(), value.strip()) for name, _, value in pairs)
-        body = await reader.readexactly(int(dict(headers).get("content-length", "0")))
+        body = await _body(reader, dict(headers))
         if path == "/health":
             await _plain(writer, self.health, b"")
             return True
@@ -226,6 +226,18 @@ def _event(number: int, name: str) -> bytes:
 
 def _chunk(writer: asyncio.StreamWriter, data: bytes) -> None:
     writer.write(b"%x\r\n%b\r\n" % (len(data), data))
+
+
+async def _body(reader: asyncio.StreamReader, headers: dict[str, str]) -> bytes:
+    if headers.get("transfer-encoding") != "chunked":
+        return await reader.readexactly(int(headers.get("content-length", "0")))
+    pieces = []
+    while size := int((await reader.readuntil(b"\r\n")).partition(b";")[0], 16):
+        pieces.append(await reader.readexactly(size))
+        await reader.readexactly(2)
+    while await reader.readuntil(b"\r\n") != b"\r\n":  # trailers
+        pass
+    return b"".join(pieces)
 
 
 async def _plain(writer: asyncio.StreamWriter, status: int, body: bytes) -> None:

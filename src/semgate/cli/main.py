@@ -20,17 +20,17 @@ _INTERRUPTED: Final = "interrupted before serving started"
 def command_modules() -> tuple[Any, ...]:
     """Imported here, so that a missing package is reported like any other error."""
     try:
-        from semgate.cli import explain, proxy, router  # noqa: PLC0415
+        from semgate.cli import explain, picker, proxy, router  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise MissingDependencyError(error.name or "uvicorn", "gateway", "semgate") from None
-    return router, proxy, explain
+    return router, picker, proxy, explain
 
 
 def parser() -> argparse.ArgumentParser:
     root = CommandParser(
         prog="semgate",
-        description="A proxy that records traffic without its text, and a KV-aware router, for vLLM, SGLang or any "
-        "server with an OpenAI-compatible API.",
+        description="A proxy that records traffic without its text, a KV-aware router, and an endpoint picker for "
+        "Envoy that places as the router does, for vLLM, SGLang or any server with an OpenAI-compatible API.",
         epilog=_CODES,
     )
     root.add_argument("--version", action="version", version=f"semgate {__version__}")

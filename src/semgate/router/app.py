@@ -10,46 +10,29 @@ from collections.abc import MutableMapping
 from typing import Any, Final
 
 from sembase.errors import SemBlendError
-from semgate.http.client_keys import UNAUTHORIZED, Tenant
+from semgate.http.client_keys import Tenant
 from semgate.http.departure import ClientWatch
-from semgate.http.faults import (
-    BODIES_FULL,
-    BODY_TIMEOUT,
-    NO_METHOD,
-    NO_UPGRADE,
-    NOT_FOUND,
-    TOO_LARGE,
-    TWO_TENANTS,
-    Fault,
-    Send,
-    send_fault,
-)
-from semgate.http.headers import OF_THE_PLATFORM, Headers, find, for_upstream
+from semgate.http.faults import BODIES_FULL, BODY_TIMEOUT, TOO_LARGE, TWO_TENANTS, Fault, Send, send_fault
+from semgate.http.headers import OF_THE_PLATFORM, Headers, for_upstream
 from semgate.http.held_body import BodiesFull, BodyBudget, HeldBody
 from semgate.http.request_body import BodyTooLarge, ClientGone, Receive, read_body
-from semgate.http.served_paths import METHODS, ForwardedPaths, send_own_page
+from semgate.http.served_paths import send_own_page
 from semgate.http.tenant import BY_CLIENT, AmbiguousTenant
 from semgate.router.gateway import Gateway
+from semgate.router.request.admission import NOT_JSON, Admission, field_not_allowed
 from semgate.router.request.answer import REQUEST_ID, Client, Inbound, request_id_of, routing_headers
 from semgate.router.request.forward import ForwardJob
-from semgate.router.request.inspection import EngineField, isolates_tenants
+from semgate.router.request.inspection import EngineField
 from semgate.router.request.trace import RequestTrace
 
 Scope = MutableMapping[str, Any]
 BODY_SECONDS: Final = 60.0
-NOT_JSON: Final = Fault(400, "invalid_request_error", "not_json", "The body must be a JSON object in UTF-8.")
-NOT_ISOLATED: Final = Fault(
-    400,
-    "invalid_request_error",
-    "path_not_isolated",
-    "Tenants cannot be isolated on this path; use /v1/chat/completions.",
-)
 
 
 class RouterApp:
     def __init__(self, gateway: Gateway) -> None:
         self.gateway = gateway
-        self._paths = ForwardedPaths(gateway.settings.pass_paths)
+        self._admission = Admission(gateway.settings, gateway.clients)
         self._max_body_bytes = gateway.settings.max_body_bytes
         self.bodies = BodyBudget(self._max_body_bytes)
         # An unverified tenant header must not reach the replicas, which might trust it.
@@ -80,8 +63,8 @@ class RouterApp:
         headers: Headers = tuple(scope["headers"])
         request_id = request_id_of(headers)
         held = HeldBody(self.bodies)
-        tenant, fault = self._admitted(headers)
-        fault = fault or self._refusal(scope["method"], scope["path"], headers)
+        tenant, fault = self._admission.tenant_of(headers)
+        fault = fault or self._admission.refusal(scope["method"], scope["path"], headers)
         if tenant is not None and fault is None:
             tenant.begin()
         else:
@@ -100,16 +83,6 @@ class RouterApp:
             if tenant is not None:
                 tenant.end()
 
-    def _admitted(self, headers: Headers) -> tuple[Tenant | None, Fault | None]:
-        """The authenticated tenant, or why the request is refused; neither without a file of keys."""
-        clients = self.gateway.clients
-        if clients is None:
-            return None, None
-        tenant = clients.tenant_of(headers)
-        if tenant is None:
-            return None, UNAUTHORIZED
-        return tenant, tenant.refusal(clients.clock_s())
-
     async def _read(self, receive: Receive, headers: Headers, held: HeldBody) -> Fault | None:
         try:
             async with asyncio.timeout(BODY_SECONDS):
@@ -122,17 +95,6 @@ class RouterApp:
             return BODY_TIMEOUT
         return None
 
-    def _refusal(self, method: str, path: str, headers: Headers) -> Fault | None:
-        if find(headers, b"upgrade") is not None:  # our server never passes it; uvicorn's would read on in the body
-            return NO_UPGRADE
-        if self._paths.pattern_of(path) is None:
-            return NOT_FOUND
-        if method not in METHODS:
-            return NO_METHOD
-        if self.gateway.settings.inject_cache_salt and not isolates_tenants(path):
-            return NOT_ISOLATED
-        return None
-
     async def _route(
         self,
         scope: Scope,
@@ -143,12 +105,12 @@ class RouterApp:
         send: Send,
         tenant: Tenant | None,
     ) -> None:
-        gateway, trace = self.gateway, RequestTrace(request_id, self._paths.pattern_of(scope["path"]) or "")
+        gateway, trace = self.gateway, RequestTrace(request_id, self._admission.pattern_of(scope["path"]))
         try:
             name = None if tenant is None else BY_CLIENT + tenant.name
             inspected = await gateway.inspector.inspect_request(scope["path"], headers, held, name)
         except EngineField as found:
-            await self._refuse(send, _engine_field(str(found)), request_id)
+            await self._refuse(send, field_not_allowed(str(found)), request_id)
             return
         except AmbiguousTenant:
             await self._refuse(send, TWO_TENANTS, request_id)
@@ -177,7 +139,7 @@ class RouterApp:
         finally:
             gateway.metrics.in_flight.dec()
             if tenant is not None:
-                tenant.use_tokens(_more_tokens(trace))
+                tenant.use_tokens(trace.uncharged_tokens())
             gateway.finished(asked, trace)
 
     def _inbound(self, scope: Scope, headers: Headers, request_id: str, held: HeldBody) -> Inbound:
@@ -191,16 +153,3 @@ class RouterApp:
     async def _refuse(self, send: Send, fault: Fault, request_id: str) -> None:
         self.gateway.metrics.requests.labels("refused", str(fault.status)).inc()
         await send_fault(send, fault, routing_headers(request_id, None))
-
-
-def _engine_field(name: str) -> Fault:
-    return Fault(400, "invalid_request_error", "field_not_allowed", f"The field '{name}' is not for clients.")
-
-
-def _more_tokens(trace: RequestTrace) -> int:
-    """What the engine reported beyond the estimate that was charged when the request was placed."""
-    facts = trace.facts
-    if trace.request is None or facts is None:
-        return 0
-    charged = trace.request.prompt_tokens
-    return (charged if facts.prompt_tokens is None else facts.prompt_tokens) - charged + (facts.output_tokens or 0)

@@ -165,8 +165,9 @@ class Gateway:
         reason = self.not_ready_because()
         return {"status": "ready"} if reason is None else {"status": "not ready", "reason": reason}
 
-    def placements(self, request: PlacementRequest) -> PlaceRequest:
-        return placements_for(request, self.placer, self.roster, self.evidence, self._confirmation)
+    def placements(self, request: PlacementRequest, allowed: frozenset[str] | None = None) -> PlaceRequest:
+        """``allowed``: names of the replicas to choose from; None: all."""
+        return placements_for(request, self.placer, self.roster, self.evidence, self._confirmation, allowed)
 
     def finished(self, asked: Asked, trace: RequestTrace) -> None:
         """Called at the end of every request that reached placement, whatever its outcome."""

@@ -83,7 +83,7 @@ def test_what_is_wrong_is_named(around: dict[str, str], message: str) -> None:
     ("text", "message"),
     [
         ("[router]\nprot = 1\n", "unknown key router.prot; the nearest is port"),
-        ("[rooter]\n", "unknown table [rooter]; known: [proxy] and [router]"),
+        ("[rooter]\n", "unknown table [rooter]; known: [proxy], [router] and [picker]"),
         ("router = 3\n", "'router' must be a table"),
         ("[router\n", "is not TOML"),
         ("[proxy]\nnonsense = 1\n", "unknown key proxy.nonsense"),

@@ -35,6 +35,10 @@ class Placement(Protocol):
     @property
     def origin(self) -> str: ...
 
+    @property
+    def predicted_first_byte_s(self) -> float:
+        """From now on: the prefill that was ahead of the request, and its own."""
+
     def first_byte(self, status: int) -> None:
         """The prefill is over, or the replica refused."""
 
@@ -80,9 +84,15 @@ class FleetPlacement:
         self._roster = roster
         self._listener = listener
         self._confirmation = confirmation
-        self._ticket = replica.begin(max(request.prompt_tokens - reused_tokens, 1))
+        self._prefill_tokens = max(request.prompt_tokens - reused_tokens, 1)
+        self._ticket = replica.begin(self._prefill_tokens)
         self._began_s = time.perf_counter()
         self._is_over = False
+
+    @property
+    def predicted_first_byte_s(self) -> float:
+        price, tokens = self._placer.price, self._ticket.tokens_ahead + self._prefill_tokens
+        return (price.base_ms + price.ms_per_token * tokens) / 1e3
 
     def first_byte(self, status: int) -> None:
         if self._is_over:
@@ -115,10 +125,14 @@ def placements_for(
     roster: Roster,
     listener: PlacementListener,
     confirmation: Confirmation,
+    allowed: frozenset[str] | None = None,
 ) -> PlaceRequest:
     def place(tried: frozenset[str]) -> Placement:
         untried = replace(request, tried=tried) if tried else request
-        decision = placer.decide(untried, roster.fleet.views())
+        views = roster.fleet.views()
+        if allowed is not None:
+            views = [each for each in views if each.name in allowed]
+        decision = placer.decide(untried, views)
         replica = roster.fleet.find(decision.replica)
         if replica is None:
             raise NoUsableReplicaError(f"the policy chose '{decision.replica}', which is not in the fleet")

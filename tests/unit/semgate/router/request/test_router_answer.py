@@ -44,6 +44,7 @@ class AnyPlacement:
         decide_us=1.0,
     )
     origin = "http://a"
+    predicted_first_byte_s = 0.0
 
     def first_byte(self, status: int) -> None:
         return None

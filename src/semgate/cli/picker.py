@@ -1,0 +1,41 @@
+"""``semgate picker``: picks endpoints for Envoy and gateways built on it until stopped."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Final
+
+from sembase.command_line import ExitCode
+from sembase.errors import MissingDependencyError
+from semgate.cli.arguments import add_settings, given_flags, settings_from
+from semgate.http.server import run
+from semgate.logs import start_logs
+from semgate.settings import PickerSettings, config_path, load
+
+NAME: Final = "picker"
+SUMMARY: Final = "Pick endpoints for Envoy, Istio and other gateways: Endpoint Picker Protocol v1 (extra: picker)."
+EXAMPLES: Final = """\
+  semgate picker --replicas http://10.0.0.7:8000,http://10.0.0.8:8000
+  semgate picker --discovery kubernetes --kubernetes-service vllm --port 9002 --status-port 9003
+  semgate picker --config semgate.toml --unary-port 9004
+
+Settings of forwarding (timeouts of answers, retries) belong to the data plane and have no effect here.
+signals: SIGTERM and Ctrl-C wait for open requests; SIGHUP reloads the replicas"""
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    add_settings(command, PickerSettings)
+
+
+def execute(options: argparse.Namespace) -> ExitCode:
+    settings = settings_from(options, PickerSettings)
+    try:
+        from semgate.picker.service import serve  # noqa: PLC0415  (its packages are optional)
+    except ModuleNotFoundError as error:
+        raise MissingDependencyError(error.name or "grpcio", "picker", "semgate picker") from None
+
+    flags, config = given_flags(options, PickerSettings), config_path(options.config)
+    start_logs(settings.log_level, sys.stderr)
+    run(serve(settings, reload_settings=lambda: load(PickerSettings, flags, config=config), config=config))
+    return ExitCode.OK

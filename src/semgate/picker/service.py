@@ -1,0 +1,118 @@
+"""Runs a picker until a signal stops it: gRPC, unary picks, status and admin. For `semgate picker`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import grpc.aio
+
+from sembase.errors import ConfigurationError
+from semgate.http.served_paths import status_server
+from semgate.http.server import HttpServer
+from semgate.http.server_protocol import Limits
+from semgate.logs import log
+from semgate.picker.ext_proc import ExternalProcessor
+from semgate.picker.health import Health
+from semgate.picker.pick import Picker
+from semgate.picker.unary import UnaryApp
+from semgate.router.operations.replicas import ReadSettings
+from semgate.router.operations.settings_check import replicas_of
+from semgate.router.service import admin_server, build_gateway
+from semgate.settings import PickerSettings, RouterSettings
+
+_MORE_BYTES: Final = 1 << 20  # of a message beyond the body it contains
+
+
+async def serve(
+    settings: PickerSettings, *, reload_settings: ReadSettings | None = None, config: Path | None = None
+) -> None:
+    check_addresses(settings)
+    if settings.unary_port and settings.inject_cache_salt:
+        raise ConfigurationError("--unary-port cannot change bodies: set it to 0, or --inject-cache-salt to false")
+    gateway = build_gateway(settings, reload_settings, config)
+    picker = Picker(gateway)
+    server, port = grpc_server(picker)
+    others = [each for each in (unary_server(picker), admin_server(gateway)) if each is not None]
+    status = status_server(settings, gateway.readiness, gateway.metrics.text)
+    loop, stopped = asyncio.get_running_loop(), asyncio.Event()
+    try:
+        for each in others:
+            each.bind()
+        if status is not None:
+            await status.start()
+        await gateway.start()
+        for each in others:
+            await each.start()
+        await server.start()
+        loop.add_signal_handler(signal.SIGHUP, gateway.reloader.try_reload, "SIGHUP")
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stopped.set)
+        names = [replica.name for replica in gateway.roster.fleet]
+        log(logging.INFO, "picker started", host=settings.host, port=port, policy=gateway.placer.policy, replicas=names)
+        await stopped.wait()
+        log(logging.INFO, "picker stopping")
+        gateway.is_stopping = True  # not ready any more: the data plane turns to another picker
+        await server.stop(settings.shutdown_seconds)
+    finally:
+        for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+        await server.stop(None)
+        for each in others:
+            await each.stop()
+        await gateway.stop()
+        if status is not None:
+            await status.stop()
+
+
+def grpc_server(picker: Picker) -> tuple[Any, int]:
+    """Bound, not started. With a certificate it speaks TLS."""
+    settings = picker.gateway.settings
+    options = [("grpc.max_receive_message_length", settings.max_body_bytes + _MORE_BYTES), ("grpc.so_reuseport", 0)]
+    server = grpc.aio.server(options=options, maximum_concurrent_rpcs=settings.max_connections)
+    server.add_generic_rpc_handlers((ExternalProcessor(picker).handler(), Health(picker.gateway).handler()))
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    where = f"{host}:{settings.port}"
+    try:
+        if settings.tls_cert_file is None or settings.tls_key_file is None:
+            return server, server.add_insecure_port(where)
+        pair = (settings.tls_key_file.read_bytes(), settings.tls_cert_file.read_bytes())
+        return server, server.add_secure_port(where, grpc.ssl_server_credentials([pair]))
+    except RuntimeError:
+        raise ConfigurationError(f"cannot listen on {where}: set --host and --port to a free address") from None
+
+
+def unary_server(picker: Picker) -> HttpServer | None:
+    """None if ``unary_port`` is 0."""
+    settings = picker.gateway.settings
+    if not isinstance(settings, PickerSettings) or settings.unary_port == 0:
+        return None
+    return HttpServer(
+        UnaryApp(picker),
+        host=settings.host,
+        port=settings.unary_port,
+        tls_cert_file=settings.tls_cert_file,
+        tls_key_file=settings.tls_key_file,
+        shutdown_seconds=1.0,
+        limits=Limits(max_connections=settings.max_connections),
+        flags=("--host", "--unary-port"),
+    )
+
+
+def check_addresses(settings: RouterSettings) -> None:
+    """Data planes take ``ip:port``, not names."""
+    if settings.discovery != "static":
+        return
+    for endpoint in replicas_of(settings, settings.replicas):
+        host = urlsplit(endpoint.origin).hostname or ""
+        try:
+            ip_address(host)
+        except ValueError:
+            raise ConfigurationError(
+                f"replica '{endpoint.origin}': the picker needs an IP address, not '{host}'"
+            ) from None
