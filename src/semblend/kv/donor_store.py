@@ -56,7 +56,9 @@ def keys_and_values(kv: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 class DonorStore(Protocol):
     """K and V of donors by donor id. A donor is readable once every position of every layer was written and it is
-    committed; from then on it never changes. A call that fails raises ``StoreError`` and changes nothing."""
+    committed; from then on it never changes. A call that fails raises ``StoreError`` and changes nothing.
+
+    One thread begins, commits, reads and drops donors; each donor may be written by a thread of its own."""
 
     @property
     def bytes_per_token(self) -> int: ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,9 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 
 from semblend.contract import Run, TokenRange
 from semblend.plan.selection import Selection
+
+if TYPE_CHECKING:
+    from semblend.fleet.donor_object import RowShape
 
 ANOTHER_RANK: Final = "write: another rank could not write the runs"
 
@@ -100,9 +103,32 @@ class RepairCommand:
     token_ids: NDArray[np.int64]
 
 
+@dataclass(frozen=True, slots=True)
+class FetchCommand:
+    """Fetch the donor ``fleet_id`` of another replica, of ``tokens`` tokens, and store it as ``donor_id``.
+
+    ``identity`` is that of its space.
+    """
+
+    donor_id: str
+    fleet_id: str
+    identity: str
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class PublishCommand:
+    """Hand the donor ``donor_id``, which this step's captures complete, to the fleet."""
+
+    donor_id: str
+    identity: str
+    token_ids: NDArray[np.uint32]
+
+
 @dataclass(slots=True)
 class StepCommands(KVConnectorMetadata):
-    """One step's work: loads, the isolated prefill and the repair, the engine's forward pass, drops, captures.
+    """One step's work: loads, the isolated prefill and the repair, the engine's forward pass, drops, captures, what is
+    exchanged with the fleet.
 
     So no load finds its donor gone, and what is copied was computed before. ``frees_captured``: blocks that a capture
     may still read were freed and can be overwritten from this step on.
@@ -115,6 +141,8 @@ class StepCommands(KVConnectorMetadata):
     prefill: PrefillCommand | None = None
     frees_captured: bool = False
     repair: RepairCommand | None = None
+    fetches: list[FetchCommand] = field(default_factory=list)
+    publications: list[PublishCommand] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +180,7 @@ class StepReport(KVConnectorWorkerMetadata):
     repaired: dict[int, int] = field(default_factory=dict)  # tokens of this step's slice, by the repair's number
     repair_ms: float = 0.0
     repair_faults: dict[int, str] = field(default_factory=dict)
+    fetched: dict[str, str] = field(default_factory=dict)  # fetches that are done: empty, or why there is no donor
 
     def aggregate(self, other: KVConnectorWorkerMetadata) -> StepReport:
         if not isinstance(other, StepReport):
@@ -176,13 +205,14 @@ class StepReport(KVConnectorWorkerMetadata):
             self.repaired | other.repaired,
             max(self.repair_ms, other.repair_ms),
             self.repair_faults | other.repair_faults,
+            self.fetched | other.fetched,
         )
 
     @property
     def is_empty(self) -> bool:
         copied = self.stored or self.capture_faults or self.captured_tokens
         computed = self.prefilled_tokens or self.prefill_faults or self.repaired or self.repair_faults
-        return not (self.loaded or self.load_faults or copied or computed)
+        return not (self.loaded or self.load_faults or copied or computed or self.fetched)
 
 
 def _slowest(one: LoadReport, other: LoadReport) -> LoadReport:
@@ -198,7 +228,8 @@ def _slowest(one: LoadReport, other: LoadReport) -> LoadReport:
 class Readiness(KVConnectorHandshakeMetadata):
     """The result of a worker's start-up self-test. An empty ``fault`` means that it can serve.
 
-    ``device`` and ``backend`` are the engine's names of the GPU and of its attention.
+    ``device`` and ``backend`` are the engine's names of the GPU and of its attention. ``fleet_shape``: the worker can
+    exchange donors of this shape with other replicas.
     """
 
     fault: str
@@ -207,3 +238,4 @@ class Readiness(KVConnectorHandshakeMetadata):
     bytes_per_token: int
     device: str = ""
     backend: str = ""
+    fleet_shape: RowShape | None = None

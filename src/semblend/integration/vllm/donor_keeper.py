@@ -190,6 +190,17 @@ class DonorKeeper:
             self._captures.await_copy(copy)
         return copy is not None
 
+    def reserve_fetched(self, record: VllmRequest, tokens: int) -> str | None:
+        """An id and room for a donor of another replica that the request would use; None if the store is too small."""
+        donor_id = self._new_id()
+        is_reserved = self._captures.reserve(record.request, donor_id, tokens, record.namespace) is not None
+        return donor_id if is_reserved else None
+
+    def being_captured(self, donor_id: str) -> tuple[VllmRequest, NDArray[np.uint32]] | None:
+        """The request and the tokens of a donor that is being copied."""
+        capture = self._capturing.get(donor_id)
+        return None if capture is None else (capture.record, capture.tokens)
+
     def take_frees_copied(self) -> bool:
         return self._captures.take_frees_copied()
 

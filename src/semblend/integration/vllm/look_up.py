@@ -13,6 +13,7 @@ from semblend.integration.core.refresh_on_repeat import RefreshOnRepeat, novel_s
 from semblend.plan.fidelity import OPEN, FidelityGate
 
 if TYPE_CHECKING:
+    from semblend.fleet.donor_object import RowShape
     from semblend.integration.texts import TextDecoder
     from semblend.integration.vllm.options import ConnectorOptions
     from semblend.integration.vllm.request_record import VllmRequest
@@ -34,6 +35,7 @@ class Capabilities:
     max_step_tokens: int
     bytes_per_token: int
     model: str = ""  # as the engine names it in its answers
+    fleet_shape: RowShape | None = None  # of donors exchanged with other replicas; None: none are
 
 
 class LookUp:

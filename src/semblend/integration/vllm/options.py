@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from sembase.settings import read_options, setting
 from sembase.values import flag, fraction, one_of, positive, whole
+from semblend.integration.fleet_options import FleetOptions, fleet_options
 from semblend.integration.gpu_evidence import GpuOptions
 from semblend.integration.shared_options import RepairPolicy, gate_options, repair_option
 from semblend.plan.gates import ADAPTER_GATES, Gates
@@ -20,7 +21,7 @@ CapturePolicy = Literal["all", "sampled", "hinted"]
 
 @dataclass(frozen=True, slots=True)
 class ConnectorOptions(GpuOptions):
-    """What a deployment may choose. Every field is a key, except ``gates``, whose own fields are."""
+    """What a deployment may choose. Every field is a key, except ``gates`` and ``fleet``, whose own fields are."""
 
     host_bytes: int = setting(2 << 30, whole(1 << 20), "Host memory for donor KV per worker, in bytes.")
     capture: CapturePolicy = setting(
@@ -47,6 +48,7 @@ class ConnectorOptions(GpuOptions):
         renamed_from=("study",),
     )
     repair: RepairPolicy = repair_option()
+    fleet: FleetOptions = fleet_options()
     gates: Gates = gate_options(
         ADAPTER_GATES,
         "min_run_tokens",

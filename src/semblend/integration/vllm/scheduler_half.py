@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from vllm.v1.request import Request
 
     from semblend.integration.texts import TextDecoder
+    from semblend.integration.vllm.remote_donors import RemoteDonors
     from semblend.pipeline.planner import Planner
 
 
@@ -96,6 +97,18 @@ class SchedulerHalf:
             partial(self.metrics.add, "published_tokens"),
             self.donors.capture_repaired,
         )
+        self._remote = self._share_donors(planner)
+
+    def _share_donors(self, planner: Planner) -> RemoteDonors | None:
+        """The fleet's packages are imported only where donors are shared."""
+        options, shape = self._options.fleet, self._can.fleet_shape
+        if shape is None or self._can.fault:
+            return None
+        from semblend.integration.core.fleet_access import FleetAccess  # noqa: PLC0415
+        from semblend.integration.vllm.remote_donors import RemoteDonors  # noqa: PLC0415
+
+        wait_s = options.fleet_wait_seconds
+        return RemoteDonors(FleetAccess(options), shape, self._deployment, planner, self.donors, wait_s, self._emit)
 
     @property
     def _pool(self) -> BlockPool | None:
@@ -125,10 +138,15 @@ class SchedulerHalf:
         )
         self.repairs.arrived(request)
         self._look_up.stage(record)
+        if self._remote is not None:
+            self._remote.arrived(record)
 
     def matched_tokens(self, request: Request, boundary: int) -> int | None:
         """How many tokens from ``boundary`` on this connector claims; ``None`` asks the engine to call again."""
-        return self._claims.tokens(self._records[request.request_id], boundary, self._pool)
+        record = self._records[request.request_id]
+        if self._remote is not None and self._remote.waits(record):
+            return None
+        return self._claims.tokens(record, boundary, self._pool)
 
     def withdraw(self, request_id: str) -> None:
         """Undo a look-up that failed."""
@@ -183,7 +201,11 @@ class SchedulerHalf:
         unheld = self.donors.take_unheld() + self.repairs.take_unheld()
         self._issued, self._releases = self._releases + unheld, []
         frees = self.donors.take_frees_copied()
-        return StepCommands(loads, captures, self.donors.take_dropped(), self._issued, prefill, frees, repair)
+        dropped = self.donors.take_dropped()
+        if self._remote is None:
+            return StepCommands(loads, captures, dropped, self._issued, prefill, frees, repair)
+        published, fetches = self._remote.publications(captures), self._remote.take_fetches()
+        return StepCommands(loads, captures, dropped, self._issued, prefill, frees, repair, fetches, published)
 
     def _repair_slice(self, step_tokens: int, *, idle: bool, is_taken: bool) -> RepairCommand | None:
         """This step's slice of a repair; none while a request waits for blocks that repairs hold."""
@@ -205,6 +227,8 @@ class SchedulerHalf:
 
     def on_report(self, report: StepReport) -> None:
         """What the workers report of a step, but for the donors they stored."""
+        if self._remote is not None:
+            self._remote.on_report(report)
         for request_id in report.load_faults:
             if (record := self._records.get(request_id)) is not None:
                 # A preempted request would find its unwritten blocks again under its private hashes.
@@ -238,7 +262,7 @@ class SchedulerHalf:
         if record is None:
             return False, None
         record.drop_look_up()
-        self._claims.leave(request.request_id)
+        self._leave(request.request_id)
         pool = self._pool
         answered = request.num_output_tokens > record.outputs_at_load
         total_blocks = pool.num_gpu_blocks if pool is not None else 0
@@ -275,6 +299,8 @@ class SchedulerHalf:
         """Commands could not be sent: the finished requests whose blocks must be released without a copy."""
         self._cached.unpin()
         self.repairs.stop()
+        if self._remote is not None:
+            self._remote.lose_commands()
         held = self._issued + self._releases + self.repairs.take_unheld() + self.donors.give_up_captures(self._cut)
         self._cut, self._issued, self._releases = [], [], []
         return held
@@ -283,10 +309,16 @@ class SchedulerHalf:
         """Clean up after a fault at the end of a request, whose blocks are freed now."""
         if (record := self._records.pop(request.request_id, None)) is not None:
             record.drop_look_up()
-        self._claims.leave(request.request_id)
+        self._leave(request.request_id)
         self._private.forget(request.request_id)
         self.donors.abandon(request.request_id)
         self.repairs.abandon(request.request_id)
+
+    def _leave(self, request_id: str) -> None:
+        """The request is over: nothing waits for it any more."""
+        self._claims.leave(request_id)
+        if self._remote is not None:
+            self._remote.left(request_id)
 
     def lacks_blocks(self) -> bool:
         """The engine lacks blocks: lent ones are returned. True when waiting will free some."""
@@ -301,12 +333,16 @@ class SchedulerHalf:
 
     def close(self) -> None:
         self._claims.shut_down()
+        if self._remote is not None:
+            self._remote.close()
 
     def reset(self) -> None:
         """Drop every donor. The workers drop theirs with the next step's commands."""
         self.repairs.stop()
         self._releases += self.repairs.take_unheld() + self.donors.forget_all()
         self._look_up.forget_all()
+        if self._remote is not None:
+            self._remote.forget_all()
 
 
 def _waits_for_blocks(record: VllmRequest) -> bool:

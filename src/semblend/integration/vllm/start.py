@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from semblend.contract import Event
     from semblend.integration.announce import Announcer
     from semblend.integration.texts import TextDecoder
+    from semblend.integration.vllm.fleet_worker import FleetWorker
     from semblend.integration.vllm.options import ConnectorOptions
     from semblend.integration.vllm.support import Support
 
@@ -83,6 +84,7 @@ def start_scheduler_half(
         max_step_tokens=vllm_config.scheduler_config.max_num_batched_tokens,
         bytes_per_token=readiness.bytes_per_token,
         model=vllm_config.model_config.served_model_name,
+        fleet_shape=readiness.fleet_shape,
     )
     deployment = deployment_namespace(vllm_config, readiness.layout_digest or None)
     return SchedulerHalf(options, planner, decoder, deployment, capabilities, emit, announcer, fidelity)
@@ -158,10 +160,36 @@ def make_worker_half(
             log.info("SemBlend computes gaps with the %s model: the two differ by %.1g", name, error)
     shape = KVShape(support.layers, support.kv_heads, support.head_dim, cache.dtype, has_values=not cache.latent_dim)
     transfers = _make_transfers(cache, shape, rotations, options.host_bytes, log)
-    half = WorkerHalf(cache, transfers, sparse_forward, ranks, log)
+    fleet = _share_donors(vllm_config, options, cache, transfers, shape, log) if options.fleet.is_on else None
+    half = WorkerHalf(cache, transfers, sparse_forward, ranks, log, fleet)
     digest = f"{cache.layout.digest()}-{rotations.digest()}"
     device, backend = border.call("self_test", "", partial(_served_on, cache), ("", ""))
-    return Readiness("", sparse_forward is not None, digest, shape.bytes_per_token, device, backend), half
+    shared = None if fleet is None else fleet.shape
+    return Readiness("", sparse_forward is not None, digest, shape.bytes_per_token, device, backend, shared), half
+
+
+def _share_donors(
+    vllm_config: VllmConfig,
+    options: ConnectorOptions,
+    cache: AttentionCache,
+    transfers: Transfers,
+    shape: KVShape,
+    log: logging.Logger,
+) -> FleetWorker | None:
+    """None, with a warning, where donors cannot be exchanged with other replicas yet."""
+    if vllm_config.parallel_config.world_size > 1:
+        reason = "a worker holds only a part of each donor"
+    elif not isinstance(transfers, HostTransfers):
+        reason = "donors are copied by a stream of the device"
+    elif cache.eight_bits is not None:
+        reason = "the cache has 8 bits and a scale"
+    else:
+        from semblend.integration.core.fleet_access import FleetAccess  # noqa: PLC0415
+        from semblend.integration.vllm.fleet_worker import FleetWorker  # noqa: PLC0415
+
+        return FleetWorker(transfers.store, shape, FleetAccess(options.fleet), log)
+    log.warning("SemBlend shares no donors with other replicas: %s", reason)
+    return None
 
 
 def _served_on(cache: AttentionCache) -> tuple[str, str]:

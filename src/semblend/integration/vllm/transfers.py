@@ -96,6 +96,10 @@ class HostTransfers:
         self._copied: list[Copied] = []
         self._released: set[str] = set()
 
+    @property
+    def store(self) -> DonorStore:
+        return self._store
+
     def load(self, runs: Sequence[Run], block_ids: Sequence[int], cached: CachedBlocks = ()) -> None:
         blocks = torch.tensor(block_ids, dtype=torch.int64).to(self._cache.device)
         for run, sources, reached in _parted(runs, cached, self._cache.block_tokens):

@@ -34,6 +34,7 @@ from semblend.integration.vllm.open_request import PagedRequest
 
 if TYPE_CHECKING:
     from semblend.integration.vllm.attention_cache import AttentionCache
+    from semblend.integration.vllm.fleet_worker import FleetWorker
     from semblend.integration.vllm.sparse_forward import SparseForward
     from semblend.integration.vllm.transfers import Transfers
 
@@ -52,8 +53,10 @@ class WorkerHalf:
         sparse_forward: SparseForward | None,
         ranks: RankGroup,
         log: logging.Logger,
+        fleet: FleetWorker | None = None,
     ) -> None:
         self._cache = cache
+        self._fleet = fleet
         self._transfers = transfers
         self._sparse_forward = sparse_forward
         self._border = Border(self._note, log)
@@ -109,6 +112,15 @@ class WorkerHalf:
         self._border.call("capture", "", self._transfers.end_step, None)
         self._collect()
         self._report.capture_ms += (time.perf_counter() - started) * 1e3 if commands.captures else 0.0
+        if self._fleet is not None:
+            self._border.call("fleet", "", partial(self._exchange, self._fleet, commands), None)
+
+    def _exchange(self, fleet: FleetWorker, commands: StepCommands) -> None:
+        """Start this step's fetches, for which drops have made room, and publications, which captures have stored."""
+        for fetch in commands.fetches:
+            fleet.fetch(fetch)
+        for publication in commands.publications:
+            fleet.publish(publication)
 
     def _collect(self) -> None:
         """Report the captures that are done; on a device that may be some steps later."""
@@ -130,6 +142,8 @@ class WorkerHalf:
         return self._transfers.take_released()
 
     def take_report(self) -> StepReport | None:
+        if self._fleet is not None:
+            self._report.fetched |= self._border.call("fleet", "", self._fleet.take_fetched, {})
         if self._report.is_empty:
             return None
         taken, self._report = self._report, StepReport()

@@ -31,6 +31,11 @@ def test_nothing_given_gives_the_documented_defaults() -> None:
         "prefill_passages": True,
         "cached_donors": True,
         "repair": "off",
+        "fleet_store": None,
+        "fleet_directory": None,
+        "fleet_key_file": None,
+        "fleet_store_bytes": 1099511627776,
+        "fleet_wait_seconds": 2.0,
         "experimental_gpu": False,
         "gpu_evidence": None,
         "gpu_evidence_key": None,
@@ -120,6 +125,15 @@ def test_gate_keys_fill_the_gates_and_leave_the_others(name: str, value: Any) ->
 def test_a_bad_value_names_the_key_and_says_what_to_write(name: str, value: Any, advice: str) -> None:
     with pytest.raises(ConfigurationError, match=f"{name}=.*{advice}"):
         parse_options({name: value})
+
+
+def test_the_fleet_is_off_by_default_and_its_places_belong_together() -> None:
+    assert not parse_options({}).fleet.is_on
+    places = {"fleet_store": "file:///mnt/kv", "fleet_directory": "valkey://here:6379", "fleet_key_file": "key"}
+    assert parse_options(places).fleet.is_on
+    for name in places:
+        with pytest.raises(ConfigurationError, match=f"belong together; set {name} as well"):
+            parse_options({key: value for key, value in places.items() if key != name})
 
 
 @pytest.mark.parametrize(

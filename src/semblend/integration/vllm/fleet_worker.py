@@ -1,0 +1,145 @@
+"""Donors of other replicas, on a worker's side: fetched into the store, and own ones handed to the fleet, by threads.
+
+A donor is published bytes first, then announced, by one thread: what can be found can be fetched.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import secrets
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import torch
+
+from semblend.contract import FaultContained
+from semblend.fleet.directory.base import DirectoryError
+from semblend.fleet.donor_object import WRITER_BYTES, KvBytes, RowShape
+from semblend.fleet.sealed_donors import FetchOutcome, SealedDonors
+from semblend.fleet.strikes import Strikes
+from semblend.fleet.suggestions import announce
+from semblend.integration.border import Border
+from semblend.integration.vllm.commands import FetchCommand, PublishCommand
+from semblend.kv.donor_store import KVShape, StoreError, keys_and_values
+
+if TYPE_CHECKING:
+    from semblend.integration.core.fleet_access import FleetAccess
+    from semblend.kv.donor_store import DonorStore
+
+READERS: Final = 2
+MAX_PUBLICATIONS: Final = 4  # waiting for the store; their KV stays in memory. Further ones are left out.
+
+
+def row_shape(shape: KVShape) -> RowShape:
+    return RowShape(shape.layers, shape.sides, shape.heads, shape.head_dim * int(shape.dtype.itemsize))
+
+
+class FleetWorker:
+    """Public methods are called on the worker's thread, which alone begins, commits and drops donors."""
+
+    def __init__(self, store: DonorStore, shape: KVShape, access: FleetAccess, log: logging.Logger) -> None:
+        self._store = store
+        self._shape = shape
+        self._access = access
+        self._log = log
+        self._sealed = SealedDonors(
+            access.open_carrier(), row_shape(shape), secrets.token_bytes(WRITER_BYTES), Strikes()
+        )
+        self._border = Border(self._note, log)
+        self._done: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
+        self._slots = threading.BoundedSemaphore(MAX_PUBLICATIONS)
+        self._readers = ThreadPoolExecutor(READERS, "semblend-fetch")
+        self._writer = ThreadPoolExecutor(1, "semblend-publish")
+
+    @property
+    def shape(self) -> RowShape:
+        return row_shape(self._shape)
+
+    def fetch(self, command: FetchCommand) -> None:
+        try:
+            self._store.begin(command.donor_id, command.tokens)
+        except StoreError as error:
+            self._done.put((command.donor_id, str(error)))
+            return
+        self._readers.submit(self._fetch, command)
+
+    def publish(self, command: PublishCommand) -> None:
+        """Hand a stored donor to the fleet. One that is not stored, or comes when too many wait, is left out."""
+        try:
+            kv = self._store.read(command.donor_id, 0, len(command.token_ids))
+        except StoreError:
+            return
+        if self._slots.acquire(blocking=False):
+            self._writer.submit(self._publish, command, kv)
+
+    def take_fetched(self) -> dict[str, str]:
+        """Fetches that are done, with an empty text or the reason why there is no donor."""
+        fetched: dict[str, str] = {}
+        with suppress(queue.Empty):
+            while True:
+                donor_id, error = self._done.get_nowait()
+                fetched[donor_id] = error or self._commit(donor_id)
+                if fetched[donor_id]:
+                    self._store.drop(donor_id)
+        return fetched
+
+    def _commit(self, donor_id: str) -> str:
+        try:
+            self._store.commit(donor_id)
+        except StoreError as error:  # dropped meanwhile
+            return str(error)
+        return ""
+
+    def _note(self, fault: FaultContained) -> None:
+        """The border has logged it."""
+
+    # -- on other threads ----------------------------------------------------------------------------------------------
+
+    def _fetch(self, command: FetchCommand) -> None:
+        error = self._border.call("fleet", "", partial(self._fetched, command), "fault")
+        self._done.put((command.donor_id, error))
+
+    def _fetched(self, command: FetchCommand) -> str:
+        keys, shape = self._access.keys(command.identity), self.shape
+        size = (shape.layers, shape.sides, command.tokens, shape.heads, shape.row_bytes)
+        kv: KvBytes = np.empty(size, np.uint8)
+        fetched = self._sealed.fetch(keys, command.fleet_id, command.tokens, kv)
+        if fetched.outcome is FetchOutcome.FETCHED:
+            return self._write(command.donor_id, torch.from_numpy(kv).view(self._shape.dtype))
+        if fetched.outcome in (FetchOutcome.MISSING, FetchOutcome.REFUSED):
+            with suppress(DirectoryError):
+                self._access.directory.withdraw(keys.space, command.fleet_id)
+        if fetched.outcome is FetchOutcome.REFUSED:
+            self._log.warning(
+                "SemBlend refused donor %s of the fleet, by writer %s: %s",
+                command.fleet_id,
+                fetched.writer.hex(),
+                fetched.detail,
+            )
+        return f"{fetched.outcome.value}: {fetched.detail}"
+
+    def _write(self, donor_id: str, kv: torch.Tensor) -> str:
+        keys, values = keys_and_values(kv)
+        try:
+            for layer in range(self._shape.layers):
+                self._store.write(donor_id, layer, 0, keys[layer], values[layer])
+        except StoreError as error:  # dropped meanwhile
+            return str(error)
+        return ""
+
+    def _publish(self, command: PublishCommand, kv: torch.Tensor) -> None:
+        try:
+            self._border.call("fleet", "", partial(self._published, command, kv), None)
+        finally:
+            self._slots.release()
+
+    def _published(self, command: PublishCommand, kv: torch.Tensor) -> None:
+        keys = self._access.keys(command.identity)
+        fleet_id = keys.donor_id(command.token_ids)
+        self._sealed.publish(keys, fleet_id, kv.view(torch.uint8).numpy())
+        announce(self._access.directory, keys, fleet_id, command.token_ids)

@@ -1,0 +1,248 @@
+"""Donors of other replicas, on the scheduler's side: looked up when a request arrives, fetched if it would use them.
+
+A search runs on a thread of its own: the directory suggests, and a planner that knows the suggested donors and the own
+ones judges whether fetching them would let the request reuse more. A request waits until its donors are stored here or
+its time is over; then the usual look-up serves it. From then on a fetched donor is like any other, even if it is late.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semblend.contract import FaultContained, ReusePlan
+from semblend.fleet.directory.base import DirectoryError
+from semblend.fleet.suggestions import RemoteDonor, suggest
+from semblend.integration.border import Border
+from semblend.integration.core.fleet_identity import model_content, space_identity
+from semblend.integration.vllm.commands import CaptureCommand, FetchCommand, PublishCommand, StepReport
+from semblend.pipeline.planner import Planner
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from semblend.contract import Namespace
+    from semblend.fleet.donor_object import RowShape
+    from semblend.integration.core.fleet_access import FleetAccess
+    from semblend.integration.vllm.donor_keeper import DonorKeeper
+    from semblend.integration.vllm.request_record import VllmRequest
+
+MAX_SEARCHES: Final = 64
+MAX_FETCHES: Final = 8  # donors on their way; a store that hangs costs this many and no more
+MIN_GAIN_TOKENS: Final = 128  # a fetch must let the request reuse so many tokens more than the own donors do
+MIN_USED_FRACTION: Final = 0.5  # of a fetched donor: whole donors are fetched
+PAUSE_SECONDS: Final = 5.0  # after a fault of the directory
+JUDGE_BYTES: Final = 32 << 20  # index of the planner that judges suggestions
+
+logger = logging.getLogger("vllm.semblend")
+
+
+@dataclass(slots=True, eq=False)
+class _Search:
+    """A request that waits for donors of the fleet. The search thread sets ``found``; the rest is the scheduler's."""
+
+    record: VllmRequest
+    identity: str
+    deadline: float
+    found: list[RemoteDonor] | None = None
+    is_dropped: bool = False
+    fetched: set[str] | None = None  # ids of the donors on their way; None until they are commanded
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Fetch:
+    donor_id: str  # in the fleet
+    record: VllmRequest
+    tokens: NDArray[np.uint32]
+
+
+class RemoteDonors:
+    """Public methods are called on the scheduler's thread."""
+
+    def __init__(
+        self,
+        access: FleetAccess,
+        shape: RowShape,
+        deployment: Namespace,
+        planner: Planner,
+        donors: DonorKeeper,
+        wait_s: float,
+        emit: Callable[[FaultContained], None],
+    ) -> None:
+        self._access = access
+        self._shape = shape
+        self._planner = planner
+        self._donors = donors
+        self._wait_s = wait_s
+        self._border = Border(emit, logger)
+        self._judge = Planner(
+            settings=replace(planner.settings, embedder="none"), gates=planner.gates, budget_bytes=JUDGE_BYTES
+        )
+        self._content: str | None = None
+        self._searches: dict[str, _Search] = {}
+        self._slots = threading.BoundedSemaphore(MAX_SEARCHES)
+        self._paused_until = 0.0
+        self._own: dict[str, str] = {}  # id in the fleet to the id here, of donors published or fetched
+        self._fetches: dict[str, _Fetch] = {}  # on their way, by their id here
+        self._commands: list[FetchCommand] = []
+        self._sent: list[FetchCommand] = []  # of this step
+        self._pool = ThreadPoolExecutor(1, "semblend-fleet")
+        self._pool.submit(self._border.call, "fleet", "", partial(self._identify, deployment), None)
+
+    def arrived(self, record: VllmRequest) -> None:
+        """Start the search for a new request."""
+        self.left(record.request_id)
+        identity = self._identity(record.namespace)
+        is_wanted = record.hints.reuse and record.is_plain and len(record.tokens) >= MIN_GAIN_TOKENS
+        if identity is None or not is_wanted or time.monotonic() < self._paused_until:
+            return
+        if self._slots.acquire(blocking=False):
+            search = _Search(record, identity, record.arrived_s + self._wait_s)
+            self._searches[record.request_id] = search
+            self._pool.submit(self._search, search)
+
+    def waits(self, record: VllmRequest) -> bool:
+        """Whether the request's donors may still come in time. Commands their fetches once they are known."""
+        search = self._searches.get(record.request_id)
+        if search is None:
+            return False
+        if time.monotonic() < search.deadline:
+            if search.found is None:
+                return True
+            if search.fetched is None:
+                search.fetched = self._fetch(search)
+            if any(fetch.donor_id in search.fetched for fetch in self._fetches.values()):
+                return True
+        self.left(record.request_id)
+        return False
+
+    def left(self, request_id: str) -> None:
+        """The request no longer waits. Its fetches continue: they may serve others."""
+        if (search := self._searches.pop(request_id, None)) is not None:
+            search.is_dropped = True
+
+    def take_fetches(self) -> list[FetchCommand]:
+        self._sent, self._commands = self._commands, []
+        return self._sent
+
+    def publications(self, captures: list[CaptureCommand]) -> list[PublishCommand]:
+        """Donors that this step's slices complete: the workers hand them to the fleet as soon as they are stored."""
+        made = []
+        for capture in captures:
+            found = self._donors.being_captured(capture.donor_id) if capture.is_last else None
+            if found is None or (identity := self._identity(found[0].namespace)) is None:
+                continue
+            made.append(PublishCommand(capture.donor_id, identity, found[1]))
+            self._remember(self._access.keys(identity).donor_id(found[1]), capture.donor_id)
+        return made
+
+    def on_report(self, report: StepReport) -> None:
+        for donor_id, error in report.fetched.items():
+            fetch = self._fetches.pop(donor_id, None)
+            if fetch is None:
+                continue
+            if error:
+                logger.debug("donor %s of the fleet was not fetched: %s", fetch.donor_id, error)
+                self._donors.held.give_up(donor_id)
+            elif self._donors.held.store(donor_id, fetch.record, fetch.tokens):
+                self._remember(fetch.donor_id, donor_id)
+
+    def lose_commands(self) -> None:
+        """This step's commands could not be sent."""
+        for command in self._sent + self.take_fetches():
+            if self._fetches.pop(command.donor_id, None) is not None:
+                self._donors.held.give_up(command.donor_id)
+        self._sent = []
+
+    def forget_all(self) -> None:
+        """Every donor was dropped here, also those on their way."""
+        for request_id in list(self._searches):
+            self.left(request_id)
+        self._fetches.clear()
+        self._commands, self._own = [], {}
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _identity(self, namespace: Namespace) -> str | None:
+        return None if self._content is None else space_identity(namespace, self._content, self._shape)
+
+    def _fetch(self, search: _Search) -> set[str]:
+        """Command the fetches of a search; the donors on their way, also for others."""
+        flying = {fetch.donor_id for fetch in self._fetches.values()}
+        for donor in search.found or ():
+            if donor.donor_id in flying or self._is_known(donor.donor_id) or len(self._fetches) >= MAX_FETCHES:
+                continue
+            own_id = self._donors.reserve_fetched(search.record, len(donor.tokens))
+            if own_id is not None:
+                self._fetches[own_id] = _Fetch(donor.donor_id, search.record, donor.tokens)
+                self._commands.append(FetchCommand(own_id, donor.donor_id, search.identity, len(donor.tokens)))
+                flying.add(donor.donor_id)
+        return flying & {donor.donor_id for donor in search.found or ()}
+
+    def _is_known(self, donor_id: str) -> bool:
+        """Whether this replica holds the KV; also called on the search thread."""
+        return self._own.get(donor_id, "") in self._donors
+
+    def _remember(self, donor_id: str, own_id: str) -> None:
+        if len(self._own) > 2 * len(self._donors) + 1024:
+            self._own = {known: own for known, own in self._own.items() if own in self._donors}
+        self._own[donor_id] = own_id
+
+    # -- on the search thread ------------------------------------------------------------------------------------------
+
+    def _identify(self, deployment: Namespace) -> None:
+        self._content = model_content(deployment)
+        if self._content is None:
+            logger.warning("SemBlend shares no donors: the model's files or its commit are not known")
+        else:
+            logger.info("SemBlend shares donors with other replicas")
+
+    def _search(self, search: _Search) -> None:
+        try:
+            if not search.is_dropped:
+                look = partial(self._found, search)
+                search.found = self._border.call("fleet", search.record.request_id, look, [])
+        finally:
+            self._slots.release()
+
+    def _found(self, search: _Search) -> list[RemoteDonor]:
+        keys = self._access.keys(search.identity)
+        try:
+            suggested = suggest(self._access.directory, keys, search.record.tokens, self._is_known)
+        except DirectoryError as error:
+            logger.debug("%s", error)
+            self._paused_until = time.monotonic() + PAUSE_SECONDS
+            return []
+        return self._useful(search.record, suggested) if suggested else []
+
+    def _useful(self, record: VllmRequest, suggested: list[RemoteDonor]) -> list[RemoteDonor]:
+        """The donors of which a plan over suggested and own donors would reuse enough."""
+        known = self._planner.plan(record.tokens, record.namespace)
+        reusable, own = (known.reused_tokens, known.donor_ids) if isinstance(known, ReusePlan) else (0, ())
+        candidates = {donor.donor_id: donor.tokens for donor in suggested}
+        for own_id in own:
+            if (tokens := self._planner.tokens_of(own_id)) is not None:
+                candidates[f"own {own_id}"] = tokens
+        try:
+            for donor_id, tokens in candidates.items():
+                self._judge.register(donor_id, tokens, record.namespace)
+            plan = self._judge.plan(record.tokens, record.namespace)
+        finally:
+            for donor_id in candidates:
+                self._judge.forget(donor_id)
+        if not isinstance(plan, ReusePlan) or plan.reused_tokens - reusable < MIN_GAIN_TOKENS:
+            return []
+        used: Counter[str] = Counter()
+        for run in plan.runs:
+            used[run.donor_id] += run.length
+        return [donor for donor in suggested if used[donor.donor_id] >= MIN_USED_FRACTION * len(donor.tokens)]
