@@ -222,6 +222,9 @@ e2e-router: engine-vllm models  ## two real vLLM servers behind the router, six 
 load-router: rival-routers  ## 2,000 streams through the router; requests/s and added latency beside other routers
 	$(PY) -m benchmarks.router.load $(ARGS)
 
+bench-doors: fronts  ## processor time per request: the router, Envoy alone, Envoy with the picker through each door (ARGS="--rounds 5")
+	$(PY) -m benchmarks.router.doors $(ARGS)
+
 bench-router: engine-dynamo  ## the router's index, its placement over 64 replicas, 16 mocker workers beside Dynamo's router
 	$(PY) -m benchmarks.router.index
 	$(PY) -m benchmarks.router.placement

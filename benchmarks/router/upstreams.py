@@ -25,6 +25,8 @@ _NUMBER = {
     "seed": re.compile(rb"\"seed\"\s*:\s*(\d+)"),
 }
 _LENGTH = re.compile(rb"\r\ncontent-length:\s*(\d+)", re.IGNORECASE)
+_CHUNKED = re.compile(rb"\r\ntransfer-encoding:\s*chunked", re.IGNORECASE)
+_LAST_CHUNK = b"\r\n0\r\n\r\n"  # a body of JSON contains no line break
 _EVENT_HEAD = (
     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\n"
     b"cache-control: no-cache\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -100,6 +102,9 @@ class Replica(asyncio.Protocol):
             return
         length = _LENGTH.search(self._held, 0, head_end + 2)
         end = head_end + 4 + (int(length.group(1)) if length else 0)
+        if length is None and _CHUNKED.search(self._held, 0, head_end + 2):
+            last = self._held.find(_LAST_CHUNK, head_end + 2)
+            end = last + len(_LAST_CHUNK) if last >= 0 else len(self._held) + 1
         if len(self._held) >= end:
             request, self._held = self._held[:end], self._held[end:]
             self._answer(request)

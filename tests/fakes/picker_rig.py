@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,18 +95,17 @@ async def picker_rig(folder: Path, *names: str, **settings: Any) -> AsyncIterato
             await each.die()
 
 
-def envoy_config(rig: PickerRig, door: Door) -> dict[str, Any]:
-    """The shipped file with addresses of the test."""
+def envoy_config(door: Door, *, listen: int, engines: Sequence[int], picker: int) -> dict[str, Any]:
+    """The shipped file with ports on loopback. ``picker`` is that of the door."""
     name = "unary" if door == "unary" else "picker"
     config: dict[str, Any] = yaml.safe_load((ROOT / "deploy" / "envoy" / f"{name}.yaml").read_text(encoding="utf-8"))
     resources = config["static_resources"]
-    engines, picker = resources["clusters"]
+    engines_cluster, picker_cluster = resources["clusters"]
     listener = resources["listeners"][0]
-    listener["address"]["socket_address"] = {"address": "127.0.0.1", "port_value": free_port()}
-    ports = [each.port for each in rig.replicas]
-    _set_endpoints(engines, ports)
-    _set_endpoints(picker, [rig.unary_port if door == "unary" else rig.picker_port])
-    picker.pop("health_checks", None)  # started here before Envoy
+    listener["address"]["socket_address"] = {"address": "127.0.0.1", "port_value": listen}
+    _set_endpoints(engines_cluster, engines)
+    _set_endpoints(picker_cluster, [picker])
+    picker_cluster.pop("health_checks", None)  # started before Envoy
     if door == "full duplex":
         modes = ext_proc_of(config)["processing_mode"]
         modes["request_body_mode"] = modes["response_body_mode"] = "FULL_DUPLEX_STREAMED"
@@ -125,7 +124,7 @@ def filters_of(config: Mapping[str, Any]) -> list[dict[str, Any]]:
     return found
 
 
-def _set_endpoints(cluster: dict[str, Any], ports: list[int]) -> None:
+def _set_endpoints(cluster: dict[str, Any], ports: Sequence[int]) -> None:
     cluster["type"] = "STATIC"
     cluster["load_assignment"]["endpoints"] = [
         {
@@ -144,7 +143,12 @@ async def envoy_before(
     """``change`` edits the configuration before Envoy reads it."""
     binary = binary_of("envoy")
     assert binary is not None
-    config = envoy_config(rig, door)
+    config = envoy_config(
+        door,
+        listen=free_port(),
+        engines=[each.port for each in rig.replicas],
+        picker=rig.unary_port if door == "unary" else rig.picker_port,
+    )
     if change is not None:
         change(config)
     folder.mkdir(parents=True, exist_ok=True)

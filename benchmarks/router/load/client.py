@@ -26,12 +26,15 @@ from benchmarks.router.upstreams import MODEL, runner, stream_body
 
 _GRACE_S = 60.0  # for what is still open when the time is over
 _PROMPTS = 256
+_LONG_PROMPTS = 16
 _SHARED = "You answer questions about one product. Be brief, name the page of the manual, never guess. " * 6
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """``streams`` in a closed loop, or, with ``rate_per_s``, arrivals at a fixed rate whatever the answers do."""
+    """``streams`` in a closed loop, or, with ``rate_per_s``, arrivals at a fixed rate whatever the answers do.
+
+    ``prompt_bytes``: of each prompt at least."""
 
     urls: tuple[str, ...]
     seconds: float
@@ -41,6 +44,7 @@ class Job:
     rate_per_s: float | None = None
     ramp_s: float = 0.0
     warmup_s: float = 0.0
+    prompt_bytes: int = 0
 
     @classmethod
     def from_json(cls, text: str) -> Job:
@@ -55,8 +59,9 @@ def requests_of(job: Job) -> list[bytes]:
     """The same prompts for every arm: one shared instruction, then a question that differs."""
     host = urlsplit(job.urls[0]).netloc.encode()
     made = []
-    for number in range(_PROMPTS):
+    for number in range(_LONG_PROMPTS if job.prompt_bytes else _PROMPTS):
         question = f"Question {number}: " + f"what does setting {number * 7919 % 1009} change? " * 4
+        question += f"Page {number} of the manual. " * (job.prompt_bytes // 20)
         messages = [{"role": "system", "content": _SHARED}, {"role": "user", "content": question}]
         fields = {"model": MODEL, "messages": messages, "max_tokens": job.tokens, "seed": job.pause_ms, "stream": True}
         body = json.dumps(fields, separators=(",", ":")).encode()

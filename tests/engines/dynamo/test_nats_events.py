@@ -21,7 +21,7 @@ from semblend.contract.donor_event import DonorBatch, DonorWithdrawn
 from semblend.donors.packing import frame, pack
 from semblend.integration.announce import DonorAnnouncer, open_announcer, open_nats_announcer
 from semblend.integration.border import Border
-from semblend.integration.dynamo.nats_access import NatsAccess, nats_access
+from semblend.integration.dynamo.nats_access import nats_access
 from semblend.integration.dynamo.nats_feed import REPLAY_S, NatsDonorFeed
 from semblend.integration.dynamo.nats_subjects import events_subject
 from semblend.integration.dynamo.provider import SemanticEvidenceProvider
@@ -167,14 +167,14 @@ def test_a_server_that_asks_for_a_password_and_a_certificate(tmp_path: Path) -> 
     options = (*tls, "--tlscacert", str(ours.cert), "--user", "engine", "--pass", "secret")
     access = nats_access(None, ours.cert, client.cert, client.key)
     faults: list[FaultContained] = []
+    refusals: list[FaultContained] = []
 
     async def run(url: str) -> None:
         provider = SemanticEvidenceProvider(KEY.encode())
-        for refused in (NatsAccess(), nats_access(None, ours.cert, None, None)):
-            feed = NatsDonorFeed(url, provider, refused)
-            with pytest.raises((nats.errors.Error, OSError)):
-                await asyncio.wait_for(feed.start(), 20.0)
-            await feed.close()
+        without = nats_access(None, ours.cert, None, None)
+        refused = open_nats_announcer(url, "8", KEY.encode(), Border(refusals.append, LOG), access=without)
+        await until(lambda: refusals)
+        await asyncio.to_thread(refused.close)
         feed = NatsDonorFeed(url, provider, access)
         await feed.start()
         announcer = open_nats_announcer(url, "9", KEY.encode(), Border(faults.append, LOG), access=access)

@@ -1,0 +1,1 @@
+"""Processor time per request of the router and of the picker's doors behind Envoy."""
