@@ -144,7 +144,7 @@ def _missed(estimate: Estimate) -> Section:
         "missed",
         "What the prefix misses, and why",
         message,
-        (columns(figure(chart, ""), card("In figures", table(data))),),
+        (columns(figure(chart, "")), card("In figures", table(data))),
     )
 
 
