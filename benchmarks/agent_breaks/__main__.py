@@ -129,7 +129,7 @@ def _measure(
 
 
 def _line(readings: Sequence[Reading]) -> str:
-    return " ".join(f"{'|' if r.since_break == 0 else ''}{r.ttft_ms:.0f}" for r in readings) + " ms"
+    return " ".join(f"{'|' if r.since_break == 0 else ''}{r.ttft_ms:.0f}" for r in readings if r.arm in ARMS) + " ms"
 
 
 def _is_read_cold(turn: TokenTurn, which: str) -> bool:

@@ -74,12 +74,10 @@ class Figures:
         return sum(map(count, own)) / len({reading.session for reading in own}) if own else 0.0
 
     def over_exact_hit(self, arm: Arm) -> list[float]:
-        """Blended break turns: TTFT over the median exact hit of the same session and arm."""
-        hits: dict[str, list[float]] = {}
-        for reading in self.at(arm, "before"):
-            hits.setdefault(reading.session, []).append(reading.ttft_ms)
+        """Blended break turns: TTFT over that of the same prompt as an exact hit with as many new tokens, on stock."""
+        hits = {reading.session: reading.ttft_ms for reading in self.at("hit", "break")}
         broken = [reading for reading in self.at(arm, "break") if reading.is_blended]
-        return [reading.ttft_ms / median(hits[reading.session]) for reading in broken if reading.session in hits]
+        return [reading.ttft_ms / hits[reading.session] for reading in broken if reading.session in hits]
 
     def faster_than_stock(self, arm: Arm, *, low: int = 0, high: int = 1 << 30) -> list[float]:
         """Blended break turns with prompts of ``low`` to ``high`` tokens: stock's TTFT of the same turn over ours."""
@@ -122,7 +120,7 @@ class Figures:
     def by_kind(self) -> dict[str, list[Reading]]:
         kinds: dict[str, list[Reading]] = {}
         for reading in self.readings:
-            if reading.arm != "cold" and place_of(reading) == "break":
+            if reading.arm in ARMS and place_of(reading) == "break":
                 kinds.setdefault(reading.kind, []).append(reading)
         return kinds
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from benchmarks.console import progress
 from benchmarks.vllm.client import Position
 
-Arm = Literal["cold", "stock", "off", "idle"]
+Arm = Literal["cold", "hit", "stock", "off", "idle"]
 ARMS: tuple[Arm, ...] = ("stock", "off", "idle")
 Fact = Literal["new", "stale", "other"]
 
@@ -23,7 +23,8 @@ class Reading:
     ``repaired_tokens``, ``published_tokens`` and ``studied_tokens`` were computed or published between this answer and
     the next turn. KL and ``same_top`` compare with the cold reading of the same prompt along the recorded answer:
     ``same_top`` means the same most likely token at every position, so a greedy answer would equal cold's as far as
-    both follow the recorded one. Turns without a cold reading have neither.
+    both follow the recorded one. Turns without a cold reading have neither. ``hit`` readings are the break turn as an
+    exact hit: on the stock server, everything before the new messages cached, as many new tokens as in the turn.
     """
 
     arm: Arm

@@ -103,7 +103,18 @@ class Server:
             reading = _compared(reading, turn, positions, cold.get((reading.session, reading.turn)))
             reading, before = self._thought(reading, pause(turn.turn), before)
             readings.append(reading)
+            if self.arm == "stock" and turn.turn.since_break == 0 and place > 0:
+                readings += self._exact_hit(session, turn, session.turns[place - 1], salt)
         return readings
+
+    def _exact_hit(self, session: TokenSession, turn: TokenTurn, before: TokenTurn, salt: str) -> list[Reading]:
+        """The break turn's prompt is cached now. Ask it with other tokens after the last answer, as many as it has."""
+        new_from = continued_at(turn.prompt, before.answer)
+        if new_from is None:
+            return []
+        prompt = turn.prompt[:new_from] + turn.prompt[new_from:][::-1]
+        reading, _, _ = self._ask(session, replace(turn, prompt=prompt), salt, False)
+        return [replace(reading, arm="hit")]
 
     def _thought(self, reading: Reading, pause: Pause, before: Mapping[str, int]) -> tuple[Reading, dict[str, int]]:
         """The reading with what was computed and published in the pause after it, and the counters at its end."""
@@ -179,6 +190,15 @@ class Server:
         if self.happenings is None:
             return dict.fromkeys(_COUNTERS, 0)
         return counters(self.client.metrics())
+
+
+def continued_at(prompt: Sequence[int], answer: Sequence[int]) -> int | None:
+    """Where a prompt goes on after the last answer it contains; None if its history no longer has that answer."""
+    size = len(answer)
+    for start in range(len(prompt) - size, -1, -1):
+        if tuple(prompt[start : start + size]) == tuple(answer):
+            return start + size
+    return None
 
 
 def block_tokens(text: str) -> int:

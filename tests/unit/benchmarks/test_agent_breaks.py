@@ -10,7 +10,7 @@ import pytest
 from benchmarks.agent_breaks.figures import Figures, verdicts
 from benchmarks.agent_breaks.page import page_html
 from benchmarks.agent_breaks.readings import Reading, ReadingFile, is_repaired
-from benchmarks.agent_breaks.replay import Pause, Server, SessionCodec, block_tokens, counters
+from benchmarks.agent_breaks.replay import Pause, Server, SessionCodec, block_tokens, continued_at, counters
 from benchmarks.agent_breaks.tables import WIDTH, shown
 from benchmarks.discovery.codec import WordCodec
 from benchmarks.vllm.client import Ask, Client, Position, Reply
@@ -93,6 +93,24 @@ def test_a_replay_forces_answers_pauses_and_tells_reuse_from_hits() -> None:
     assert [(each.exact_tokens, each.reused_tokens) for each in readings] == [(4, 0), (1, 3)]
     assert [each.fact for each in readings] == [None, "new"]
     assert [each.is_first for each in readings] == [True, False]
+
+
+def test_the_exact_hit_of_a_break_turn_has_as_many_new_tokens() -> None:
+    parts = ("<|im_start|>a b ", "<|im_start|>x ls now ", "<|im_start|>d e f ")
+    broken = turn(1, "".join((parts[0].replace("b", "z"), *parts[1:])), "rm it", since_break=0)
+    session = SessionCodec(WordCodec()).encode(replace(SESSION, turns=(turn(0, parts[0]), broken)))
+    client = FakeClient()
+    readings = Server("stock", client, None, lambda _: None).replay(session, lambda _: Pause(0.0, 0.0), {})
+    assert [each.arm for each in readings] == ["stock", "stock", "hit"]
+    cut = continued_at(session.turns[1].prompt, session.turns[0].answer)
+    assert cut is not None
+    asked, hit = client.asks[1], client.asks[2]
+    assert hit.salt == asked.salt
+    assert hit.prompt[:cut] == asked.prompt[:cut]
+    assert hit.prompt[cut:] == asked.prompt[cut:][::-1]
+    assert 0 < cut < len(asked.prompt)
+    assert continued_at((1, 2, 3, 2), (2,)) == 4
+    assert continued_at((1, 2), (3,)) is None
 
 
 def test_a_pause_after_a_blended_turn_ends_when_it_is_repaired() -> None:
@@ -180,6 +198,7 @@ def session_of(arm: str, name: str, ttft: float, after: int, **broken: Any) -> l
 
 RUN = [
     *session_of("stock", "x/0", 80.0, 112),
+    reading(arm="hit", session="x/0", turn=2, since_break=0, ttft_ms=8.0),
     *session_of("idle", "x/0", 20.0, 112, reused_tokens=64, published_tokens=96, repaired_tokens=90),
     *session_of("stock", "x/1", 80.0, 112),
     *session_of("idle", "x/1", 20.0, 48, reused_tokens=64, published_tokens=32, repaired_tokens=30),
@@ -190,7 +209,7 @@ RUN = [
 def test_figures_compare_sessions_that_every_arm_has_completed() -> None:
     figures = Figures.of(RUN)
     assert figures.sessions == ("x/0", "x/1")
-    assert figures.over_exact_hit("idle") == [2.0, 2.0]
+    assert figures.over_exact_hit("idle") == [2.5], "only of sessions with a hit to compare with"
     assert figures.faster_than_stock("idle") == [4.0, 4.0]
     assert figures.faster_than_stock("idle", low=101) == []
 
