@@ -193,7 +193,7 @@ class Server:
 
 
 def continued_at(prompt: Sequence[int], answer: Sequence[int]) -> int | None:
-    """Where a prompt goes on after the last answer it contains; None if its history no longer has that answer."""
+    """Where a prompt continues after the last answer it contains; None if its history no longer has that answer."""
     size = len(answer)
     for start in range(len(prompt) - size, -1, -1):
         if tuple(prompt[start : start + size]) == tuple(answer):
