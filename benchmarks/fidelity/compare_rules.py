@@ -1,4 +1,4 @@
-"""Selection rules side by side at equal shares, on composition and reorder items, in the real engine.
+"""Selection rules side by side at equal shares, on composition and reorder items or others, in the real engine.
 
 ``python -m benchmarks.fidelity.compare_rules [RULE@FRACTION[/BLOCK] ...]``. Every rule chooses from the same signals of
 an item; rows are appended as they come and a run of the same name continues where it stopped. Published rules, as
@@ -19,6 +19,7 @@ from benchmarks.console import show_table
 from benchmarks.documents import ROOT
 from benchmarks.fidelity.engine_process import run_inside
 from benchmarks.fidelity.figures import Row, mean_interval, read_rows
+from benchmarks.fidelity.items import CASES, COMPOSITION, REORDER
 
 FOLDER = ROOT / ".cache" / "fidelity"
 BASE = "question_or_deviation"  # the default of ``recompute_policy``
@@ -38,14 +39,17 @@ def main() -> int:
     parser.add_argument("--model", choices=MODELS, default=SMOLLM2.name)
     parser.add_argument("--dtype", default="float32", help="of the engine; bfloat16 has a noise floor of its own")
     parser.add_argument("--size", default="1K", help="prompt size: 1K, 2K, 4K")
-    parser.add_argument("--most", type=int, default=5, help="items per case")
+    parser.add_argument("--cases", nargs="+", default=[COMPOSITION, REORDER], choices=CASES)
+    parser.add_argument("--sources", nargs="+", default=["questions"], help="of the items")
+    parser.add_argument("--most", type=int, default=5, help="items per case and source")
     parser.add_argument("--threads", type=int, default=1, help="threads of the engine")
     arguments = parser.parse_args()
     path = FOLDER / f"{arguments.name}-{arguments.model}.jsonl"
     if not arguments.report:
         path.parent.mkdir(parents=True, exist_ok=True)
         passed = ["--rules", "--model", arguments.model, "--dtype", arguments.dtype, "--out", str(path)]
-        passed += ["--size", arguments.size, "--most", str(arguments.most), "--", *(arguments.rules or STANDARD)]
+        passed += ["--size", arguments.size, "--most", str(arguments.most), "--cases", *arguments.cases]
+        passed += ["--sources", *arguments.sources, "--", *(arguments.rules or STANDARD)]
         if (code := run_inside("benchmarks.fidelity.inside", passed, arguments.threads)) != 0:
             return code
     elif not path.is_file():
