@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from benchmarks.fidelity.compare_rules import BASE, COLUMNS, lines_of
 from benchmarks.fidelity.rules import RULES, either, in_blocks, overlap, parse_rule, ranked_layers, ranks_of, signal
 from benchmarks.fidelity.signals import SINKS, Signals, lost_context
 from hypothesis import given
@@ -101,3 +102,22 @@ def test_context_is_lost_unless_a_run_brings_it_along() -> None:
 def test_a_rule_that_cannot_be_read_is_an_error(text: str) -> None:
     with pytest.raises(ConfigurationError, match="invalid rule"):
         parse_rule(text)
+
+
+def test_rules_are_compared_item_by_item_with_the_default_at_the_same_fraction() -> None:
+    def row(arm: str, item: str, kl: float) -> dict[str, object]:
+        return {"arm": arm, "item": item, "kl": [kl], "answer_kl": [kl]} | {
+            "computed_tokens": 3,
+            "claimed_tokens": 10,
+            "groups": 2,
+        }
+
+    rows = [row(f"{BASE}@0.15", item, 0.4) for item in "abc"]
+    rows += [row(f"{BASE}@0.05", item, 0.9) for item in "abc"]
+    rows += [row("middle@0.15/16", "a", 0.1), row("middle@0.15/16", "b", 0.5), row("middle@0.1", "a", 0.1)]
+    lines = {str(line[0]): dict(zip(COLUMNS, line, strict=True)) for line in lines_of(rows)}
+    blocks = lines["middle@0.15/16"]
+    assert (blocks["items"], blocks["computed"], blocks["better"]) == (2, "30.0%", "1 of 2")
+    assert str(blocks["against the default"]).startswith("-0.1000")  # of items a and b: -0.3 and +0.1
+    assert lines["middle@0.1"]["better"] is None  # the default was not measured at that fraction
+    assert lines[f"{BASE}@0.05"]["against the default"] == "+0.0000 [+0.0000, +0.0000]"
