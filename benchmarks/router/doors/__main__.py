@@ -88,6 +88,7 @@ def measure(chosen: argparse.Namespace, name: str, engines: Sequence[EngineServe
                 "phase": phase.name,
                 "requests": served,
                 "failed": sum(client["failed"].values()),
+                "faults": client["failed"],
                 "peak_open": client["peak_open"],
                 "cpu_ms_per_request": 1e3 * sum(used) / served if served else None,
                 "ours_ms_per_request": 1e3 * (sum(used) - (used[0] if name != ROUTER else 0.0)) / served
