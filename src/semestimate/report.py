@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from semblend.contract import PlanShape
+from semblend.plan.gates import ADAPTER_GATES
 from semestimate.advice import Advice, advice_for
 from semestimate.analysis import Figures
 from semestimate.anywhere import Saved
@@ -142,9 +143,12 @@ def assumptions(estimate: Estimate) -> tuple[str, ...]:
         + f" Each load also costs {1000 * OVERHEAD_S:.0f} ms.",
     ]
     if figures.sees_any_position:
+        gates = ADAPTER_GATES
         lines.append(
-            "Every earlier prompt of a tenant is a donor, and no donor is evicted. Default gates: runs of 64 tokens "
-            "and more, at least 10 % of what the prefix leaves, mean fraction of differing context at most 0.35."
+            "Every earlier prompt of a tenant is a donor, and no donor is evicted. Default gates: runs of "
+            f"{gates.min_run_tokens} tokens and more, at least {100 * gates.min_reuse_ratio:g} % of what the prefix "
+            f"leaves and {gates.min_inexact_tokens} tokens where the context differs, mean fraction of differing "
+            f"context at most {gates.max_context_share:g}."
         )
     else:
         lines.append("The trace has ids of prefixes: reuse at other positions is not visible in it.")
