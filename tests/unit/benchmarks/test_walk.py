@@ -27,7 +27,7 @@ TEXTS = Path(__file__).resolve().parents[4] / "shared" / "data" / "text"
 needs_texts = pytest.mark.skipif(not TEXTS.is_dir(), reason="the real texts beside the repository are absent")
 
 
-def text(name: str, words: int = 150) -> str:
+def text(name: str, words: int = 400) -> str:
     """Words that the model of ``write_model_folder`` knows."""
     return " ".join(f"w{number}" for number in random.Random(name).choices(range(500), k=words))
 

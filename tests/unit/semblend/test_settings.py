@@ -24,6 +24,12 @@ def test_the_documented_variables_and_their_defaults() -> None:
         "SEMBLEND_DONOR_EVENTS": "none",
         "SEMBLEND_DONOR_EVENTS_WORKER": "none",
         "SEMBLEND_DONOR_EVENTS_KEY_FILE": "none",
+        "SEMBLEND_DONOR_EVENTS_CURVE_KEY_FILE": "none",
+        "SEMBLEND_DONOR_EVENTS_CURVE_CLIENTS": "none",
+        "SEMBLEND_DONOR_EVENTS_NATS_CREDENTIALS": "none",
+        "SEMBLEND_DONOR_EVENTS_NATS_CA_FILE": "none",
+        "SEMBLEND_DONOR_EVENTS_NATS_CERT_FILE": "none",
+        "SEMBLEND_DONOR_EVENTS_NATS_KEY_FILE": "none",
         "SEMBLEND_DONOR_EVENTS_BUFFER": "10000",
     }
     assert Settings.from_environment({}) == Settings()

@@ -38,6 +38,7 @@ from semblend.integration.announce import SILENT, DonorAnnouncer, open_announcer
 from semblend.integration.border import Border
 from semblend.integration.donor_socket import DonorSocket
 from semblend.integration.dynamo import nats_socket
+from semblend.integration.dynamo.nats_access import NatsAccess
 from semblend.plan.gates import Gates
 from semblend.settings import Settings
 
@@ -268,7 +269,7 @@ def test_a_nats_server_in_the_settings_is_announced_to(on_nats: Settings, monkey
     announcer = open_announcer(on_nats, Border(lambda _: None, LOG), Gates())
     announcer.loadable("a", tokens(1), None, None)
     announcer.close(patience_s=30)
-    assert opened == [("nats://127.0.0.1:4222", "7", 5)]
+    assert opened == [("nats://127.0.0.1:4222", "7", 5, NatsAccess())]
     assert [type(event) for event in socket.events] == [GenerationReset, GatesAnnounced, DonorAnnounced, DonorsPurged]
     assert socket.closed
 
