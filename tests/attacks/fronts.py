@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -114,9 +114,16 @@ async def in_front_of(name: str, upstream: int, folder: Path) -> AsyncIterator[i
         raise FrontAbsentError(f"{program} is not installed; run python -m scripts.engines.fronts")
     folder.mkdir(parents=True, exist_ok=True)
     listen = free_port()
+    async with running_front(program, (str(binary), *configure(listen, upstream, folder)), listen, folder):
+        yield listen
+
+
+@asynccontextmanager
+async def running_front(program: str, command: Sequence[str], listen: int, folder: Path) -> AsyncIterator[None]:
+    """The front's process, from when it listens until it is ended on leaving."""
     with (folder / "printed").open("wb") as printed:
         process = await asyncio.create_subprocess_exec(
-            *(str(binary), *configure(listen, upstream, folder)),
+            *command,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=printed,
             stderr=printed,
@@ -127,9 +134,9 @@ async def in_front_of(name: str, upstream: int, folder: Path) -> AsyncIterator[i
         async with asyncio.timeout(START_SECONDS):
             while not await _listens(listen):
                 if process.returncode is not None:
-                    raise AssertionError(f"{name} ended: {(folder / 'printed').read_text()}")
+                    raise AssertionError(f"{program} ended: {(folder / 'printed').read_text()[-4000:]}")
                 await asyncio.sleep(0.05)
-        yield listen
+        yield
     finally:
         if process.returncode is None:
             process.terminate()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from semantic_kv.policy.reuse import Reuse
 from semblend.donors import index
 from semblend.integration.sglang.options import SglangOptions
 from semblend.integration.vllm.options import ConnectorOptions
@@ -17,6 +18,12 @@ def test_the_adapters_and_the_donor_index_use_the_same_gates() -> None:
     assert ConnectorOptions().gates is ADAPTER_GATES
     assert SglangOptions().gates is ADAPTER_GATES
     assert vars(index)["ADAPTER_GATES"] is ADAPTER_GATES
+
+
+def test_the_simulator_assumes_the_adapters_gates() -> None:
+    """It cannot import them: semantic_kv does not depend on semblend."""
+    for name in ("min_run_tokens", "min_reuse_ratio", "min_inexact_tokens", "boundary_recompute_tokens"):
+        assert getattr(Reuse(), name) == getattr(ADAPTER_GATES, name), name
 
 
 def test_the_default_of_max_context_share_is_written_once() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -12,8 +11,9 @@ from typing import Any, Final, Literal
 
 import pytest
 import yaml
-from scripts.engines.fronts import binary_of, environment_of
+from scripts.engines.fronts import binary_of
 from scripts.engines.ports import free_port
+from tests.attacks.fronts import running_front
 from tests.fakes.fault_replica import FaultReplica
 from tests.fakes.router_rig import SECRET
 
@@ -25,7 +25,6 @@ from semgate.router.gateway import Gateway
 from semgate.settings import PickerSettings
 
 ROOT: Final = Path(__file__).parents[2]
-START_SECONDS: Final = 60.0
 Door = Literal["full duplex", "cheap", "unary"]
 Change = Callable[[dict[str, Any]], None]
 
@@ -155,36 +154,6 @@ async def envoy_before(
     (folder / "envoy.json").write_text(json.dumps(config))
     rig.port = config["static_resources"]["listeners"][0]["address"]["socket_address"]["port_value"]
     options = ("--use-dynamic-base-id", "--concurrency", "1", "--log-level", "warning")
-    with (folder / "printed").open("wb") as printed:
-        process = await asyncio.create_subprocess_exec(
-            *(str(binary), "-c", str(folder / "envoy.json"), *options),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=printed,
-            stderr=printed,
-            cwd=folder,
-            env=dict(environment_of("envoy")),
-        )
-    try:
-        async with asyncio.timeout(START_SECONDS):
-            while not await _listens(rig.port):
-                assert process.returncode is None, (folder / "printed").read_text()[-4000:]
-                await asyncio.sleep(0.05)
+    command = (str(binary), "-c", str(folder / "envoy.json"), *options)
+    async with running_front("envoy", command, rig.port, folder):
         yield rig
-    finally:
-        if process.returncode is None:
-            process.terminate()
-            try:
-                async with asyncio.timeout(10.0):
-                    await process.wait()
-            except TimeoutError:
-                process.kill()
-                await process.wait()
-
-
-async def _listens(port: int) -> bool:
-    try:
-        _, writer = await asyncio.open_connection("127.0.0.1", port)
-    except OSError:
-        return False
-    writer.transport.abort()
-    return True
