@@ -68,7 +68,7 @@ class Laboratory:
     def __init__(self, rig: Rig, contexts: Contexts, model: Path, out: Path, times: int) -> None:
         self._rig = rig
         self._contexts = contexts
-        self._model = _model_digest(model)
+        self._model = model_digest(model, str(rig.cache.dtype))
         self._out = out
         self._times = times
         self._timed: dict[str, int] = {}
@@ -196,8 +196,8 @@ def _shares(plan: ReusePlan) -> dict[str, Any]:
     }
 
 
-def _model_digest(model: Path) -> str:
-    total = hashlib.sha256(f"{FORMAT} {vllm.__version__} {torch.__version__}".encode())
+def model_digest(model: Path, dtype: str) -> str:
+    total = hashlib.sha256(f"{FORMAT} {dtype} {vllm.__version__} {torch.__version__}".encode())
     for path in sorted(model.iterdir()):
         total.update(f"{path.name} {path.stat().st_size}".encode())
         if path.name == "config.json":

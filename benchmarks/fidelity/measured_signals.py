@@ -37,19 +37,25 @@ class Measured:
         rows[layer, at] = values.float().numpy()
 
 
-def measure(rig: Rig, item: FidelityItem, plan: ReusePlan, texts: Sequence[TokenIds], repeat: TokenIds) -> Signals:
-    """Store the item's donors, load the plan's runs and measure everything. The cold blocks must hold the prompt."""
+def measure(
+    rig: Rig, item: FidelityItem, plan: ReusePlan, texts: Sequence[TokenIds], repeat: TokenIds
+) -> tuple[Signals, tuple[torch.Tensor, ...]]:
+    """Store the item's donors, load the plan's runs and measure everything. The cold blocks must hold the prompt.
+
+    Also gives the K and V of each run, as a load writes them.
+    """
     made = Measured(len(rig.cache.names), plan.claim_end)
     for number in range(len(item.donors)):
         _read_donor(rig, item, number, plan.runs, repeat, made)
         rig.keep(item, number)
-    load(rig, plan)
+    loaded = tuple(rig.loaded(run) for run in plan.runs)
+    load(rig, plan, loaded)
     _compare(rig, plan, made)
     ids = np.asarray(item.recipient, np.int64)
     request = PagedRequest(rig.cache, rig.forward, torch.tensor(rig.blocks), ids)
     question = TokenRange(plan.claim_end, len(ids))
     deviation = layer_deviation(request, TokenRange(plan.exact_prefix_tokens, plan.claim_end))
-    load(rig, plan)
+    load(rig, plan, loaded)
     attention = _ask(request, (*plan.compute, question), made)
     _ask_digest(request, question, _digest(plan, made), made)
     for text in texts:
@@ -57,7 +63,7 @@ def measure(rig: Rig, item: FidelityItem, plan: ReusePlan, texts: Sequence[Token
     made.found["read"] /= len(texts)
     plain = evidence_of(plan.runs)
     at = plain.positions
-    return Signals(
+    signals = Signals(
         plain.positions,
         plain.distance,
         plain.context_share,
@@ -65,11 +71,12 @@ def measure(rig: Rig, item: FidelityItem, plan: ReusePlan, texts: Sequence[Token
         deviation[at],
         layered={name: rows[:, at] for name, rows in made.found.items()},
     )
+    return signals, loaded
 
 
-def load(rig: Rig, plan: ReusePlan) -> None:
-    for run in plan.runs:
-        rig.write(run, rig.loaded(run))
+def load(rig: Rig, plan: ReusePlan, loaded: Sequence[torch.Tensor]) -> None:
+    for run, kv in zip(plan.runs, loaded, strict=True):
+        rig.write(run, kv)
 
 
 # -- donors ----------------------------------------------------------------------------------------------------------
