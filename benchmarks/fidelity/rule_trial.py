@@ -30,7 +30,7 @@ from benchmarks.fidelity.laboratory import AS_LOADED, CACHE, model_digest
 from benchmarks.fidelity.measured_signals import load, measure
 from benchmarks.fidelity.readings import POSITIONS, Reading, gap, reading_of
 from benchmarks.fidelity.rig import Rig
-from benchmarks.fidelity.rules import RuleArm, parse_rule, ranked_layers
+from benchmarks.fidelity.rules import MIDDLE_LAYERS, RuleArm, parse_rule, ranked_layers
 from benchmarks.fidelity.signals import Signals
 from benchmarks.vllm.texts import TokenIds, read_texts
 from semblend.contract import Decline, ReusePlan, TokenRange
@@ -63,14 +63,14 @@ class RuleTrial:
             if (made := self._kept(replace(item, reference=item.reference[:POSITIONS]))) is not None:
                 prepared.append(made)
             progress(f"measured: {item.name}")
-        ranked = {one.item.name: _ranked_without(one, prepared) for one in prepared}
-        for name, layers in ranked.items():
-            progress(f"layers for {name}: {' '.join(map(str, layers[:8]))}")
+        signals = {one.item.name: _calibrated(one, prepared) for one in prepared}
+        for name, seen in signals.items():
+            shown = (" ".join(map(str, layers[:MIDDLE_LAYERS])) for layers in (seen.middle, seen.leaning))
+            progress(f"layers for {name}: question {next(shown)}, lean {next(shown)}")
         for arm in arms:
             for one in prepared:
                 if (one.item.name, arm.name) not in self._done:
-                    chosen = arm.choose(replace(one.signals, middle=ranked[one.item.name]))
-                    self._try(one, arm.name, chosen)
+                    self._try(one, arm.name, arm.choose(signals[one.item.name]))
             progress(arm.name)
 
     def _kept(self, item: FidelityItem) -> Prepared | None:
@@ -141,9 +141,11 @@ def _donor_digest(item: FidelityItem) -> str:
     return hashlib.sha256(repr(item.donors).encode()).hexdigest()[:12]
 
 
-def _ranked_without(one: Prepared, prepared: Sequence[Prepared]) -> tuple[int, ...]:
-    """Layers ranked on the other items; on this one if it is the only one."""
-    return ranked_layers([other.signals for other in prepared if other is not one] or [one.signals])
+def _calibrated(one: Prepared, prepared: Sequence[Prepared]) -> Signals:
+    """Layers ranked on items with other recipients (items of one number share theirs); on this one if there are none."""
+    others = [other.signals for other in prepared if other.item.number != one.item.number] or [one.signals]
+    leaning = ranked_layers(others, "lean", "oracle_drift")
+    return replace(one.signals, middle=ranked_layers(others), leaning=leaning)
 
 
 def run(engine: Any, model: KnownModel) -> int:

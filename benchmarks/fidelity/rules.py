@@ -27,6 +27,7 @@ Scores = NDArray[np.float64]
 Rule = Callable[[Signals], Scores]
 MIDDLE_LAYERS = 5
 DIGEST_LAYERS = 3  # as published with the digest
+EARLY_LAYERS = 3
 
 
 def ranks_of(scores: Scores) -> NDArray[np.int64]:
@@ -70,6 +71,22 @@ def dependency(signals: Signals) -> Scores:
     return signals.of("lean", signals.middle[:MIDDLE_LAYERS])
 
 
+def leaning(signals: Signals) -> Scores:
+    """The same in the layers where leaning tells best how far a token drifted."""
+    return signals.of("lean", signals.leaning[:MIDDLE_LAYERS])
+
+
+def early_leaning(signals: Signals) -> Scores:
+    """The same in the first layers, whose queries a probe could compute when a request is served."""
+    return signals.of("lean", range(EARLY_LAYERS))
+
+
+def nearness(signals: Signals) -> Scores:
+    """Tokens drift less the farther they are from the head of their run: here with the root of the distance."""
+    near: Scores = (1.0 + signals.distance) ** -0.5
+    return near
+
+
 RULES: dict[str, Rule] = {
     "random": at_random,
     "first": first,  # EPIC
@@ -89,6 +106,13 @@ RULES: dict[str, Rule] = {
     "question_or_dependency": either(question, dependency),
     "question_by_dependency": product(question, dependency),
     "digest_or_dependency": either(digest, dependency),
+    "question_or_leaning": either(question, leaning),
+    "question_or_early_leaning": either(question, early_leaning),
+    "question_or_first": either(question, first),
+    "question_or_deviation_or_first": either(question, deviation, first),
+    "near_question": product(question, nearness),
+    "near_question_or_deviation": either(product(question, nearness), deviation),
+    "near_question_or_leaning": either(product(question, nearness), leaning),
     "oracle_read": signal("read"),
     "oracle_drift": signal("drift"),
     "oracle_both": product(signal("read"), signal("drift")),
@@ -139,13 +163,14 @@ def overlap(scores: Scores, wanted: Scores, fraction: float) -> float:
     return len(ours & theirs) / budget
 
 
-def ranked_layers(items: Sequence[Signals], fraction: float = 0.15) -> tuple[int, ...]:
-    """Layers by how much of the oracle's choice their question attention finds, best first, mean over items."""
-    layers = items[0].layered["question"].shape[0]
-    oracles = [RULES["oracle_both"](signals) for signals in items]
+def ranked_layers(
+    items: Sequence[Signals], name: str = "question", oracle: str = "oracle_both", fraction: float = 0.15
+) -> tuple[int, ...]:
+    """Layers by how much of the oracle's choice their signal finds, best first, mean over items."""
+    oracles = [RULES[oracle](signals) for signals in items]
     found = [
-        np.mean([overlap(s.of("question", (layer,)), o, fraction) for s, o in zip(items, oracles, strict=True)])
-        for layer in range(layers)
+        np.mean([overlap(s.of(name, (layer,)), o, fraction) for s, o in zip(items, oracles, strict=True)])
+        for layer in range(len(items[0].layered[name]))
     ]
     return tuple(np.argsort(-np.asarray(found), kind="stable").tolist())
 

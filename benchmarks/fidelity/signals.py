@@ -23,10 +23,13 @@ Array = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Signals(Evidence):
-    """``layered``: one row per layer for each signal's name. ``middle``: the layers a calibration ranks first."""
+    """``layered``: one row per layer for each signal's name. Layers as a calibration ranks them: ``middle`` by how much
+    of what the answer needs their question attention finds, ``leaning`` by how much of the drift their ``lean`` finds.
+    """
 
     layered: Mapping[str, Array] = field(kw_only=True)
     middle: tuple[int, ...] = field(default=(), kw_only=True)
+    leaning: tuple[int, ...] = field(default=(), kw_only=True)
 
     def of(self, name: str, layers: Sequence[int] = ()) -> NDArray[np.float64]:
         """The signal of each position, mean over these layers, or over all."""

@@ -33,6 +33,7 @@ def two_runs(seed: int = 0) -> Signals:
         random.random(2 * LENGTH).astype(np.float32),
         layered={name: random.random(shape).astype(np.float32) for name in NAMES},
         middle=(1, 0, 2),
+        leaning=(2, 1, 0),
     )
 
 
@@ -86,6 +87,9 @@ def test_the_layer_that_asks_as_the_oracle_reads_is_ranked_first() -> None:
         question[2] = RULES["oracle_both"](signals)
         made.append(replace(signals, layered={**signals.layered, "question": question}))
     assert ranked_layers(made)[0] == 2
+    assert ranked_layers(made, "drift", "oracle_drift")[0] == max(
+        range(LAYERS), key=lambda at: np.mean([overlap(s.of("drift", (at,)), s.of("drift"), 0.15) for s in made])
+    )
     assert overlap(np.arange(10.0), np.arange(10.0), 0.3) == 1.0
     assert overlap(np.arange(10.0), -np.arange(10.0), 0.3) == 0.0
 
