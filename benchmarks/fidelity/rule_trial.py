@@ -142,7 +142,7 @@ def _donor_digest(item: FidelityItem) -> str:
 
 
 def _calibrated(one: Prepared, prepared: Sequence[Prepared]) -> Signals:
-    """Layers ranked on items with other recipients (items of one number share theirs); on this one if there are none."""
+    """Layers ranked on items with other recipients; those of one number share theirs. Of a single item: on itself."""
     others = [other.signals for other in prepared if other.item.number != one.item.number] or [one.signals]
     leaning = ranked_layers(others, "lean", "oracle_drift")
     return replace(one.signals, middle=ranked_layers(others), leaning=leaning)
