@@ -83,8 +83,7 @@ def early_leaning(signals: Signals) -> Scores:
 
 def nearness(signals: Signals) -> Scores:
     """Tokens drift less the farther they are from the head of their run: here with the root of the distance."""
-    near: Scores = (1.0 + signals.distance) ** -0.5
-    return near
+    return 1.0 / np.sqrt(1.0 + signals.distance.astype(np.float64))
 
 
 RULES: dict[str, Rule] = {
