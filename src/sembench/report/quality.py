@@ -49,7 +49,7 @@ def _lead(subject: Subject) -> str:
         else ""
     )
     return (
-        f"{passed} Answers that flipped between arms: {flipped}. Noise floor (two cold runs, mean KL): {floor}.{other}"
+        f"{passed} Answers that changed between arms: {flipped}. Noise floor (two cold runs, mean KL): {floor}.{other}"
     )
 
 
@@ -132,9 +132,9 @@ def _flips(clean: Sequence[Pair]) -> Safe:
     known = [pair for pair in clean if pair.row.pair and pair.row.pair.answer_flip is not None]
     flipped = [pair for pair in known if pair.row.pair and pair.row.pair.answer_flip]
     if not known:
-        return missing("Answers that flipped", "Answers were not scored in both arms.")
+        return missing("Answers that changed", "Answers were not scored in both arms.")
     if not flipped:
-        return card("Answers that flipped", f"None of {plural(len(known), 'pair')}.")
+        return card("Answers that changed", f"None of {plural(len(known), 'pair')}.")
     rows = tuple(
         (
             pair.row.item_id,
@@ -151,7 +151,7 @@ def _flips(clean: Sequence[Pair]) -> Safe:
         text_columns=range(5),
         kind="texts",
     )
-    return card("Answers that flipped", f"{len(flipped):,} of {plural(len(known), 'pair')}.{more}", shown)
+    return card("Answers that changed", f"{len(flipped):,} of {plural(len(known), 'pair')}.{more}", shown)
 
 
 def _text(text: str | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from tests.fakes.blending_server import running
 
 from sembase.errors import ContractError
 from sembench.cli.main import main
-from sembench.console.answers import answers_table
+from sembench.console.answers import CLASS, FLIPS, SCORES, answers_table
 from sembench.console.table import plain_text
 from sembench.flips import ALL, AnswerClass, answer_classes, floor_arms
 from sembench.gates.judge import judge
@@ -316,6 +317,9 @@ def test_from_build_to_report_over_http(tmp_path: Path, capsys: pytest.CaptureFi
     assert main(["report", result, "--html", str(page), "--floor-result", floor]) == 0
     text = page.read_text()
     assert "Answers by class" in text
+    heads = [re.findall(r"<th[^>]*>([^<]*)</th>", part) for part in re.findall(r"<thead>.*?</thead>", text)]
+    assert [*CLASS, *FLIPS] in heads
+    assert [*CLASS, *SCORES] in heads
     assert "4 flips of 6 answerable pairs, 2 of them beyond the floor." in text
     assert "derived_rule" in text
 
