@@ -100,18 +100,23 @@ def _read_donor(
     asking = np.concatenate([own, repeated])
     whole = TokenRange(0, len(ids))
     later = _later(asking, len(ids))
-    lost = [torch.from_numpy(lost_context(run, mine)) for run in mine]
+    lost = [torch.from_numpy(lost_context(run, mine)).float() for run in mine]
     for layer, queries in enumerate(queries_of(request, [whole], asking)):
-        keys = request.read(layer, whole)[0].float()
-        weights = attention_weights(queries, keys, request.scale(layer), later)
-        peak = weights[:, len(own) :].amax(dim=(0, 1))
+        keys, scale = request.read(layer, whole)[0].float(), request.scale(layer)
+        peak = torch.zeros(len(ids))
         taken = 0
-        for run, gone in zip(mine, lost, strict=True):
-            at = slice(run.target_start, run.target_end)
-            leant = weights[:, taken : taken + run.length, : len(gone)]
-            made.put("lean", layer, at, leant[..., gone].sum(dim=-1).mean(dim=0))
-            made.put("repeat", layer, at, peak[run.donor_start : run.donor_start + run.length])
+        for run, gone in zip(mine, lost, strict=True):  # one run after the other: all at once takes hundreds of MB
+            part, end = slice(taken, taken + run.length), run.donor_start + run.length
+            weights = attention_weights(queries[part], keys[:end], scale, later[part, :end])
+            leant = (weights[..., : len(gone)] @ gone).mean(dim=0)
+            made.put("lean", layer, slice(run.target_start, run.target_end), leant)
+            again_part = slice(len(own) + part.start, len(own) + part.stop)
+            weights = attention_weights(queries[again_part], keys, scale, later[again_part])
+            peak = torch.maximum(peak, weights.amax(dim=(0, 1)))
             taken += run.length
+        for run in mine:
+            at = slice(run.target_start, run.target_end)
+            made.put("repeat", layer, at, peak[run.donor_start : run.donor_start + run.length])
 
 
 # -- the recipient ---------------------------------------------------------------------------------------------------

@@ -1,8 +1,9 @@
 """Runs selection rules over composition and reorder items in the engine's environment. One JSON line per item and rule.
 
-Called by ``benchmarks.fidelity.inside --rules``. The signals of all items are measured first, because an item's middle
-layers are ranked on the other items; then rules are tried in their order, each on all items. What was measured of an
-item is kept under ``.cache/fidelity``, by the digest of model, engine, donors and text: 60 MB at 1K.
+Called by ``benchmarks.fidelity.inside --rules``. Items are taken in batches: their signals are measured, then every
+rule is tried on them, so that an interrupted run has rows of every rule. An item's layers are ranked on the others
+measured so far. What was measured of an item is kept under ``.cache/fidelity``, by the digest of model, engine, donors
+and text: 60 MB at 1K.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from benchmarks.vllm.texts import TokenIds, read_texts
 from semblend.contract import Decline, ReusePlan, TokenRange
 from semblend.plan.selection import joined
 
+BATCH = 8  # items; of two cases, four of each
 REPEAT = "\n\nRepeat the text above word for word:\n"
 
 
@@ -58,19 +60,24 @@ class RuleTrial:
         self._done = done_in(out)
 
     def run(self, items: Sequence[FidelityItem], arms: Sequence[RuleArm]) -> None:
-        prepared = []
-        for item in items:
-            if (made := self._kept(replace(item, reference=item.reference[:POSITIONS]))) is not None:
-                prepared.append(made)
-            progress(f"measured: {item.name}")
+        prepared: list[Prepared] = []
+        for start in range(0, len(items), BATCH):
+            for item in items[start : start + BATCH]:
+                if (made := self._kept(replace(item, reference=item.reference[:POSITIONS]))) is not None:
+                    prepared.append(made)
+                progress(f"measured: {item.name}")
+            self._try_all(prepared, arms)
+
+    def _try_all(self, prepared: Sequence[Prepared], arms: Sequence[RuleArm]) -> None:
         signals = {one.item.name: _calibrated(one, prepared) for one in prepared}
         for name, seen in signals.items():
             shown = (" ".join(map(str, layers[:MIDDLE_LAYERS])) for layers in (seen.middle, seen.leaning))
             progress(f"layers for {name}: question {next(shown)}, lean {next(shown)}")
         for arm in arms:
             for one in prepared:
-                if (one.item.name, arm.name) not in self._done:
+                if (key := (one.item.name, arm.name)) not in self._done:
                     self._try(one, arm.name, arm.choose(signals[one.item.name]))
+                    self._done.add(key)
             progress(arm.name)
 
     def _kept(self, item: FidelityItem) -> Prepared | None:
