@@ -104,7 +104,7 @@ def measure(
             if (pair := pair_of(session)) is None:
                 continue
             before, broken = pair
-            salt = f"{policy}-{number}-{session.session.session_id}"
+            salt = f"{policy}-{number}-{session.session.tenant}"
             client.timed(Ask(before.prompt, len(before.answer), salt, capture=None, forced=before.answer))
             time.sleep(2.0)  # the donor is captured
             repaired = counters(client.metrics())["repaired_tokens"]

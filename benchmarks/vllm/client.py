@@ -17,13 +17,17 @@ _TOKEN = "token_id:"
 _numbers = itertools.count()
 
 
+MAX_SALT = 128
+REFUSED_IN_SALTS = frozenset("@/\\\0")
+
+
 class RequestFailedError(Exception):
     """The server rejected or aborted the request; the message has its error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One greedy request. ``salt`` keeps the donors of one item from serving another."""
+    """One greedy request. ``salt`` keeps the donors of one item from serving another; the engine refuses some marks."""
 
     prompt: Sequence[int]
     max_tokens: int
@@ -31,6 +35,10 @@ class Ask:
     reuse: bool = True
     capture: bool | None = False  # None leaves it to the server's policy
     forced: Sequence[int] = ()
+
+    def __post_init__(self) -> None:
+        if len(self.salt) > MAX_SALT or set(self.salt) & REFUSED_IN_SALTS:
+            raise ValueError(f"vLLM refuses the cache salt {self.salt!r}")
 
 
 @dataclass(frozen=True, slots=True)

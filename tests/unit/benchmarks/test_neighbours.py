@@ -67,3 +67,9 @@ def test_windows_in_which_nothing_was_reused_are_left_out() -> None:
     off = windows("off", (10.0,) * 100)
     cold = [replace(window, reused_tokens=0) for window in windows("likely", (90.0,) * 100)]
     assert report([*off, *cold]) == []
+
+
+@pytest.mark.parametrize("salt", ["a/0001", "a@b", "a\\b", "a\0b", "a" * 129])
+def test_a_salt_that_the_engine_refuses_is_refused_before_a_server_has_started(salt: str) -> None:
+    with pytest.raises(ValueError, match="cache salt"):
+        Ask((1, 2), 1, salt)
