@@ -40,6 +40,7 @@ _EVICTION_NAMES = (
     "priority_ttl",
     "workload_aware",
     "return_time",
+    "session_pace",
 )
 _ADMISSION_NAMES = ("always", "not_user_when_full", "second_use", "tinylfu", "score")
 

@@ -67,7 +67,7 @@ def _columns(rows: list[list[int]], parent: list[int], rng: np.random.Generator)
 
 def _assert_same_decisions(evict: str, admit: str, model: CacheModel, unit: Unit, capacity: int) -> None:
     trace = random_tree_trace(seed=11)
-    options = {"sample": 3.0} if evict in {"lhd", "workload_aware", "return_time"} else {}
+    options = {"sample": 3.0} if evict in {"lhd", "workload_aware", "return_time", "session_pace"} else {}
     if evict == "return_time":
         options["learn_first"] = 40.0
     if evict == "priority_ttl":
