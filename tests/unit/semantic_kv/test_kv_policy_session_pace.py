@@ -84,7 +84,7 @@ def test_a_prompt_that_replaces_the_history_makes_the_old_one_leave_first() -> N
 
 
 def test_a_prompt_with_another_head_supersedes_nothing() -> None:
-    """A sub-agent works under the session's id; the session goes on after it."""
+    """A sub-agent works under the session's id; the session continues after it."""
     calls = [Call(2, 0.0, grown(2, 4)), Call(1, 1.0, grown(1, 4)), Call(1, 2.0, grown(8, 4)), Call(3, 3.0, grown(3, 4))]
     assert last_hits([*calls, Call(1, 4.0, grown(1, 4))], 12) == 4
     assert last_hits([*calls, Call(2, 4.0, grown(2, 4))], 12) == 0
