@@ -54,7 +54,7 @@ def last_hits(calls: list[Call], capacity: int) -> int:
     return int(_hits(trace_of(calls), capacity)[-1])
 
 
-def _hits(trace: BlockTrace, capacity: int) -> NDArray[np.int64]:
+def _hits(trace: BlockTrace, capacity: int) -> NDArray[np.int32]:
     replay = CompiledReplay(spec_of(capacity))
     replay.feed(trace)
     hits = replay.result().per_request_hit_blocks
