@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,12 @@ from numpy.typing import NDArray
 # optimum: nothing does better and a cache under all rules (prefix, leaf-only, pins) can do as well.
 # bound: nothing does better, perhaps nothing as well. attained: what one clairvoyant rule did.
 BoundKind = Literal["optimum", "bound", "attained"]
+_FROM_STRONG_TO_WEAK: Final[tuple[BoundKind, ...]] = get_args(BoundKind)
+
+
+def weakest(kinds: Iterable[BoundKind]) -> BoundKind:
+    """How far a sum of several ceilings can be trusted: as far as the weakest of them."""
+    return max(kinds, key=_FROM_STRONG_TO_WEAK.index)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

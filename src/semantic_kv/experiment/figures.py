@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from semantic_kv.bound.result import BoundKind
 from semantic_kv.cache.result import Unit
 from sembase.errors import ContractError
 
@@ -83,10 +84,9 @@ class CellFigures:
 
 @dataclass(frozen=True, slots=True)
 class BoundFigures:
-    """What no policy exceeds. ``hit_blocks`` is None if only tokens are bounded. ``standing`` says how tight it is:
-    ``optimum`` of a cache that may drop a block while it serves it, or ``bound``: no policy does better."""
+    """A ceiling of one cell. ``hit_blocks`` is None if only tokens are bounded."""
 
-    standing: str
+    standing: BoundKind
     requests: int
     references: int
     hit_blocks: int | None

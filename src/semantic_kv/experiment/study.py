@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from semantic_kv.bound.result import weakest
 from semantic_kv.cache.result import CacheModel, Unit
 from semantic_kv.experiment.cells import BOUNDS, BoundName, Cell, seed_trace
 from semantic_kv.experiment.config import BASELINE, ExperimentConfig, PolicyChoice
@@ -184,7 +185,7 @@ def add_bounds(found: Sequence[BoundFigures]) -> BoundFigures:
     known = [count for count in blocks if count is not None]
     sums = [each.ttft_sum_ms for each in found if each.ttft_sum_ms is not None]
     return BoundFigures(
-        found[0].standing,
+        weakest(each.standing for each in found),
         sum(each.requests for each in found),
         sum(each.references for each in found),
         sum(known) if len(known) == len(blocks) else None,

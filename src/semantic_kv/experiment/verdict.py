@@ -112,7 +112,11 @@ def _sentence(study: Study, judged: SettingVerdict) -> str:
     where = _where(judged.setting)
     bound = study.bounds(judged.setting)
     unit = study.config.unit
-    attainable = f" No policy can hit more than {_hits(bound.clairvoyant.share(unit), unit)}." if bound else ""
+    attainable = ""
+    if bound:
+        is_limit = bound.clairvoyant.standing != "attained"
+        lead = "No policy can hit more than" if is_limit else "Knowing the future, one rule hits"
+        attainable = f" {lead} {_hits(bound.clairvoyant.share(unit), unit)}."
     if judged.lru_wins:
         empty = " Nothing can be learned at this capacity." if judged.is_empty else ""
         return f"{where}: LRU wins{_next(judged)}; it hits {_hits(judged.lru.share, unit)}.{attainable}{empty}"

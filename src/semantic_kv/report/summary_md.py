@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from onepage.formats import NOT_MEASURED, count, fraction, plural
+from semantic_kv.bound.result import BoundKind
 from semantic_kv.experiment.aggregate import original_adaptive
 from semantic_kv.experiment.curves import curves_of
 from semantic_kv.experiment.study import CacheSetting, RankedPolicy, Study
@@ -15,9 +16,10 @@ from semantic_kv.report.charts_curve import sampling_table
 from semantic_kv.report.charts_policy import MODEL_NAMES, shown
 from semantic_kv.report.formats import change, interval, milliseconds, percent
 
-_TIGHTNESS: Final = {
+_TIGHTNESS: Final[dict[BoundKind, str]] = {
     "optimum": "exact for a cache that may drop a block while serving it; no policy that pins blocks exceeds it",
     "bound": "an upper bound that counts every token as a block; it may not be reachable",
+    "attained": "what one rule that knows the future attains; not a bound, because requests repeat a block within them",
 }
 
 

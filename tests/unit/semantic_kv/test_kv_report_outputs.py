@@ -9,10 +9,12 @@ import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from onepage.chart import Curve, Dots
+from semantic_kv.bound.result import BoundKind
 from semantic_kv.experiment.aggregate import COLUMNS
 from semantic_kv.experiment.cells import cells_of, seed_trace
 from semantic_kv.experiment.config import (
@@ -32,10 +34,12 @@ from semantic_kv.experiment.figures import (
     TenantFigures,
     WeightSeries,
 )
-from semantic_kv.experiment.study import Study, TraceFacts
+from semantic_kv.experiment.study import Study, TraceFacts, add_bounds
+from semantic_kv.experiment.verdict import verdict_of
 from semantic_kv.report.charts_curve import sampling_chart
 from semantic_kv.report.outputs import write_aggregate, write_study
 from semantic_kv.report.page import page_html
+from semantic_kv.report.summary_md import summary_md
 
 HOSTILE = '<script>alert("x")</script>'
 SIX_PLOTS = (
@@ -61,12 +65,12 @@ def figures(name: str, trace: str) -> CellFigures:
     return CellFigures(total, 5, 6, 7, 80.0, 90.0, 95.0, (total,) * 6, labels, tenants, used, weights, 0.1)
 
 
-def bound(name: str) -> BoundFigures:
+def bound(name: str, standing: BoundKind = "bound") -> BoundFigures:
     hits = round(10_000 * HIT_RATIOS[name])
-    return BoundFigures("bound", 100, 1_000, None, 10_000, hits, 100 * 80.0 + 0.8 * (10_000 - hits), 0.1)
+    return BoundFigures(standing, 100, 1_000, None, 10_000, hits, 100 * 80.0 + 0.8 * (10_000 - hits), 0.1)
 
 
-def made_study(name: str = "made_up") -> Study:
+def made_study(name: str = "made_up", standing: BoundKind = "bound") -> Study:
     config = ExperimentConfig(
         experiment=name,
         description=f"made up {HOSTILE}",
@@ -80,7 +84,7 @@ def made_study(name: str = "made_up") -> Study:
         published=Published(96.47, 149.94, 0.6005, 0.3677),
     )
     cells = {
-        cell: bound(cell.task) if isinstance(cell.task, str) else figures(cell.name, cell.trace)
+        cell: bound(cell.task, standing) if isinstance(cell.task, str) else figures(cell.name, cell.trace)
         for cell in cells_of(config)
     }
     keys = [seed_trace(config, seed) for seed in config.seeds]
@@ -116,6 +120,21 @@ def test_the_promised_files_are_there(folder: Path) -> None:
     for picture in folder.glob("*.png"):
         assert picture.read_bytes().startswith(b"\x89PNG"), picture
         assert picture.stat().st_size > 5_000, picture
+
+
+@pytest.mark.parametrize("standing", get_args(BoundKind))
+def test_every_standing_of_a_bound_has_its_words(standing: BoundKind) -> None:
+    study = made_study(standing=standing)
+    judged = verdict_of(study)
+    assert "clairvoyant" in summary_md(study, judged)
+    # What one rule attained is not a limit: another policy may do better.
+    assert any("No policy can hit more" in each for each in judged.sentences) == (standing != "attained")
+
+
+def test_seeds_of_different_standing_have_the_weakest_together() -> None:
+    kinds: tuple[BoundKind, ...] = ("optimum", "attained", "bound")
+    assert add_bounds([bound("clairvoyant", kind) for kind in kinds]).standing == "attained"
+    assert add_bounds([bound("clairvoyant", kind) for kind in ("optimum", "bound")]).standing == "bound"
 
 
 def test_results_hold_figures_with_numerator_and_denominator(folder: Path) -> None:
