@@ -33,7 +33,7 @@ def serve(
     settings: ServiceSettings | None = None,
     *,
     host: str = "127.0.0.1",
-    port: int = 8000,
+    port: int = 8030,
     announce: Callable[[], None] | None = None,
 ) -> None:
     """``announce`` is called right before the server binds to the port."""

@@ -16,6 +16,7 @@ from semantic_kv.calibrate import (
     summarize,
     write_calibration,
 )
+from semantic_kv.shipped import EXAMPLE, trace_or_example
 from sembase.command_line import ExitCode
 from sembase.errors import ConfigurationError
 from sembase.latency import Engine
@@ -23,7 +24,7 @@ from sembase.streams import write_out
 from sembase.trace.formats import FORMATS
 from sembase.trace.load import load_trace, read_records, sniff_format
 from sembase.trace.locate import HELP as TRACE_HELP
-from sembase.trace.locate import existing_trace, trace_files
+from sembase.trace.locate import trace_files
 from sembase.values import positive, positive_fraction
 
 NAME: Final = "calibrate"
@@ -37,7 +38,11 @@ EXAMPLES: Final = """\
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "--trace", required=True, type=existing_trace, metavar="TRACE", help=f"{TRACE_HELP}, with observed_ttft_ms"
+        "--trace",
+        required=True,
+        type=trace_or_example,
+        metavar="TRACE",
+        help=f"{TRACE_HELP}, or {EXAMPLE!r}, with observed_ttft_ms",
     )
     command.add_argument("--format", metavar="NAME", help="trace format (default: detected from the first bytes)")
     command.add_argument(

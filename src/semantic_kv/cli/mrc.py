@@ -13,10 +13,10 @@ from semantic_kv.experiment.config import BASELINE, CurvePlan, ExperimentConfig,
 from semantic_kv.experiment.run import open_source, run_study_on
 from semantic_kv.report.outputs import curve_text, write_curves
 from semantic_kv.sampling import capacity_ladder
+from semantic_kv.shipped import EXAMPLE, trace_or_example
 from sembase.command_line import ExitCode
 from sembase.streams import write_out
 from sembase.trace.locate import HELP as TRACE_HELP
-from sembase.trace.locate import existing_trace
 from sembase.values import capacity, positive, positive_fraction
 
 NAME: Final = "mrc"
@@ -28,7 +28,11 @@ EXAMPLES: Final = """\
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "--trace", required=True, type=existing_trace, metavar="TRACE", help=f"{TRACE_HELP}, in any known format"
+        "--trace",
+        required=True,
+        type=trace_or_example,
+        metavar="TRACE",
+        help=f"{TRACE_HELP}, or {EXAMPLE!r}, in any known format",
     )
     command.add_argument("--format", metavar="NAME", help="trace format (default: detected from the first bytes)")
     add_renamed(command, "--max-requests", "--most-requests", type=positive, help="use the first N requests only")

@@ -15,19 +15,19 @@ from semantic_kv.experiment.observed import compare_observed
 from semantic_kv.experiment.run import open_source, run_study_on
 from semantic_kv.experiment.verdict import MODELLED, verdict_of
 from semantic_kv.report.outputs import write_replay
+from semantic_kv.shipped import EXAMPLE, trace_or_example
 from sembase.command_line import ExitCode, existing_file
 from sembase.errors import ConfigurationError
 from sembase.latency import LatencyModel
 from sembase.streams import write_out
 from sembase.trace.columns import BlockTrace
 from sembase.trace.locate import HELP as TRACE_HELP
-from sembase.trace.locate import existing_trace
 from sembase.values import amount, capacity, positive
 
 NAME: Final = "replay"
 SUMMARY: Final = "Replay a recorded trace under several policies, optionally with a latency model calibrated on it."
 EXAMPLES: Final = """\
-  semantic-kv replay --trace examples/traces/rag_serving_trace.jsonl --cache-token-budget 2k
+  semantic-kv replay --trace example --cache-token-budget 2k
   semantic-kv replay --trace trace.jsonl --cache-token-budget 50k --calibrate-from-trace
   semantic-kv replay --trace mooncake.jsonl.gz --cache-blocks 5k --policies lru s3fifo lru+second_use"""
 _DEFAULT_POLICIES: Final = ("lru", "adaptive_semantic", "static_semantic")
@@ -35,7 +35,11 @@ _DEFAULT_POLICIES: Final = ("lru", "adaptive_semantic", "static_semantic")
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "--trace", required=True, type=existing_trace, metavar="TRACE", help=f"{TRACE_HELP}, in any known format"
+        "--trace",
+        required=True,
+        type=trace_or_example,
+        metavar="TRACE",
+        help=f"{TRACE_HELP}, or {EXAMPLE!r}, in any known format",
     )
     command.add_argument("--format", metavar="NAME", help="trace format (default: detected from the first bytes)")
     add_renamed(command, "--max-requests", "--most-requests", type=positive, help="replay the first N requests only")

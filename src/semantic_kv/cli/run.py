@@ -12,18 +12,26 @@ from semantic_kv.experiment.config_file import load_config
 from semantic_kv.experiment.run import run_study
 from semantic_kv.experiment.verdict import MODELLED, verdict_of
 from semantic_kv.report.outputs import write_study
-from sembase.command_line import ExitCode, existing_file, existing_folder
+from semantic_kv.shipped import experiment_file, experiment_names
+from sembase.command_line import ExitCode, existing_folder
 from sembase.streams import write_out
 
 NAME: Final = "run"
 SUMMARY: Final = "Run one experiment: all its policies, cache models, capacities and seeds, with bounds and a report."
 EXAMPLES: Final = """\
-  semantic-kv run --config configs/experiments/low_memory_rag_stress.yaml
-  semantic-kv run --config configs/experiments/mooncake.yaml --traces ../traces --jobs 2"""
+  semantic-kv run --config low_memory_rag_stress
+  semantic-kv run --config mooncake --traces ../traces --jobs 2
+  semantic-kv run --config my_experiment.yaml"""
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--config", required=True, type=existing_file, metavar="FILE", help="an experiment (YAML)")
+    command.add_argument(
+        "--config",
+        required=True,
+        type=experiment_file,
+        metavar="FILE",
+        help=f"an experiment (YAML), or the name of a shipped one: {', '.join(experiment_names())}",
+    )
     command.add_argument(
         "--output-dir",
         type=Path,

@@ -14,6 +14,7 @@ from semantic_kv.experiment.run import run_study
 from semantic_kv.experiment.study import Study
 from semantic_kv.experiment.verdict import verdict_of
 from semantic_kv.report.outputs import write_aggregate, write_study
+from semantic_kv.shipped import EXPERIMENTS
 from sembase.command_line import ExitCode, existing_folder
 from sembase.errors import ConfigurationError
 from sembase.streams import write_err, write_out
@@ -28,13 +29,21 @@ EXAMPLES: Final = """\
   semantic-kv run-all --only low_memory_rag_stress legal_review_long_context"""
 
 
+_HERE: Final = Path("configs/experiments")
+
+
+def _default_folder() -> Path:
+    return _HERE if _HERE.is_dir() else EXPERIMENTS
+
+
 def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--config-dir",
         type=existing_folder,
-        default=Path("configs/experiments"),
+        default=_default_folder(),
         metavar="DIR",
-        help="folder of *.yaml experiments, run in order of name (default: %(default)s)",
+        help=f"folder of *.yaml experiments, run in order of name (default: {_HERE} where it exists, otherwise the "
+        "experiments of this package)",
     )
     command.add_argument(
         "--output-dir",
@@ -54,8 +63,6 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> ExitCode:
-    if not options.config_dir.is_dir():  # the default folder may not exist
-        raise ConfigurationError(f"folder '{options.config_dir}' does not exist; set --config-dir")
     traces = options.traces or options.config_dir
     configs = _chosen([load_config(path) for path in sorted(options.config_dir.glob("*.yaml"))], options.only)
     if not configs:

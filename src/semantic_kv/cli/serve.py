@@ -29,7 +29,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         "--host", default="127.0.0.1", metavar="ADDRESS", help="address to listen on (default: %(default)s)"
     )
     command.add_argument(
-        "--port", type=positive, default=8000, metavar="N", help="port to listen on (default: %(default)s)"
+        "--port", type=positive, default=8030, metavar="N", help="port to listen on (default: %(default)s)"
     )
     command.add_argument(
         "--capacity",

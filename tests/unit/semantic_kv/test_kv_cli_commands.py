@@ -14,6 +14,7 @@ import pytest
 
 from semantic_kv.cli.folders import new_folder
 from semantic_kv.cli.main import COMMAND_MODULES, main, parser
+from semantic_kv.shipped import EXAMPLE_TRACE, EXPERIMENTS, experiment_names
 from sembase.trace.load import load_trace
 from sembase.values import capacity
 
@@ -165,6 +166,28 @@ def test_replay_writes_the_promised_files(trace: Path, tmp_path: Path, capsys: p
     assert {f"{plot}.png" for plot in plots} <= names
     results = json.loads((folder / "replay_results.json").read_text())
     assert results["observed"] is None, "a trace without observed times is held against nothing"
+
+
+def test_a_trace_that_repeats_a_block_within_a_request_is_replayed(tmp_path: Path) -> None:
+    trace = tmp_path / "repeats.jsonl"
+    records = [json.loads(line) for line in EXAMPLE_TRACE.read_text().splitlines()]
+    for record in records:
+        record["blocks"].append({**record["blocks"][0], "position": len(record["blocks"])})
+    trace.write_text("".join(json.dumps(record) + "\n" for record in records))
+    words = [
+        "replay",
+        "--trace",
+        str(trace),
+        "--cache-token-budget",
+        "9k",
+        "--policies",
+        "lru",
+        "--models",
+        "block_set",
+    ]
+    assert main([*words, "--output-dir", str(tmp_path / "out"), "--quiet"]) == 0
+    (summary,) = (tmp_path / "out").glob("*_trace_replay/replay_summary.md")
+    assert "not a bound, because requests repeat a block" in summary.read_text()
 
 
 def test_mrc_prints_the_curve_and_the_error_of_its_samples(
@@ -327,3 +350,15 @@ def test_an_old_flag_name_still_works_and_warns(
     assert capsys.readouterr().err == ""
     assert getattr(parser().parse_args([command, *rest, old, "60"]), name) == 60
     assert f"{old} is deprecated and will be removed; use {new}" in capsys.readouterr().err
+
+
+def test_shipped_files_are_known_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user of the wheel has neither configs/ nor examples/."""
+    monkeypatch.chdir(tmp_path)
+    options = parser().parse_args(["run", "--config", "low_memory_rag_stress"])
+    assert options.config == EXPERIMENTS / "low_memory_rag_stress.yaml"
+    assert parser().parse_args(["run-all"]).config_dir == EXPERIMENTS
+    assert len(experiment_names()) == len(list(EXPERIMENTS.glob("*.yaml"))) > 0
+    assert parser().parse_args(["mrc", "--trace", "example"]).trace == EXAMPLE_TRACE
+    (tmp_path / "example").write_text("{}")
+    assert parser().parse_args(["mrc", "--trace", "example"]).trace == Path("example"), "a file here is meant first"
