@@ -13,10 +13,10 @@ from unittest import mock
 
 import pytest
 
-from semgate.cli.main import command_modules, main
+from semgate.cli.main import COMMAND_MODULES, main
 
 GOLDEN = Path(__file__).parent / "golden"
-COMMANDS = ("", *(module.NAME for module in command_modules()))
+COMMANDS = ("", *(module.NAME for module in COMMAND_MODULES))
 PROMISED = {
     "router": "--config --replicas --routing-policy --host --port --admin-port --admin-api-key-file "
     "--admin-tls-cert-file --admin-tls-key-file --discovery --kubernetes-service --forward-authorization "

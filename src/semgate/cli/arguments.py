@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
+from sembase.errors import MissingDependencyError
 from sembase.settings import rows_of
 from semgate.settings import CONFIG_VARIABLE, ServerSettings, load
 
 S = TypeVar("S", bound=ServerSettings)
+
+
+@contextmanager
+def extra_needed(extra: str, purpose: str) -> Iterator[None]:
+    """For imports that a base installation does not have: a missing package becomes an error that names the extra."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise MissingDependencyError(error.name or extra, extra, purpose) from None
 
 
 def add_settings(command: argparse.ArgumentParser, kind: type[ServerSettings]) -> None:

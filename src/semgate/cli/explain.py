@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from sembase.command_line import ExitCode
 from sembase.errors import ConfigurationError
 from sembase.streams import write_out
-from semgate.router.operations.explain import explain, fetch_decision
-from semgate.router.operations.settings_check import read_admin_key
-from semgate.router.state.decisions import DecisionRecord, find_decisions
+from semgate.cli.arguments import extra_needed
+
+if TYPE_CHECKING:
+    from semgate.router.state.decisions import DecisionRecord
 
 NAME: Final = "explain"
 SUMMARY: Final = "Explain why a request was placed on its replica: evidence, scores, attempts, outcome."
@@ -38,7 +39,10 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> ExitCode:
-    records = _found(options)
+    with extra_needed("gateway", "semgate explain"):
+        from semgate.router.operations.explain import explain  # noqa: PLC0415  (help needs no extra)
+
+        records = _found(options)
     if not records:
         where = options.admin_url or f"{options.log_dir} (--log-dir)"
         raise ConfigurationError(f"no decision for request '{options.request_id}' in {where}")
@@ -48,6 +52,10 @@ def execute(options: argparse.Namespace) -> ExitCode:
 
 
 def _found(options: argparse.Namespace) -> list[DecisionRecord]:
+    from semgate.router.operations.explain import fetch_decision  # noqa: PLC0415
+    from semgate.router.operations.settings_check import read_admin_key  # noqa: PLC0415
+    from semgate.router.state.decisions import find_decisions  # noqa: PLC0415
+
     if options.admin_url:
         key = read_admin_key(options.admin_api_key_file)
         found = fetch_decision(options.admin_url, options.request_id, key, options.ca_file)

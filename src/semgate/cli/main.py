@@ -4,26 +4,18 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from sembase.command_line import CommandParser, add_commands, run_program
-from sembase.errors import MissingDependencyError
 from semblend import __version__
+from semgate.cli import explain, picker, proxy, router
 
 _CODES: Final = (
     "exit codes: 0 ok (also a server stopped by SIGTERM or Ctrl-C), 2 wrong usage or setting, 3 environment (missing "
     "package, disk, port), 130 interrupted by Ctrl-C before it served"
 )
+COMMAND_MODULES: Final = (router, picker, proxy, explain)
 _INTERRUPTED: Final = "interrupted before serving started"
-
-
-def command_modules() -> tuple[Any, ...]:
-    """Imported here, so that a missing package is reported like any other error."""
-    try:
-        from semgate.cli import explain, picker, proxy, router  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        raise MissingDependencyError(error.name or "uvicorn", "gateway", "semgate") from None
-    return router, picker, proxy, explain
 
 
 def parser() -> argparse.ArgumentParser:
@@ -34,7 +26,7 @@ def parser() -> argparse.ArgumentParser:
         epilog=_CODES,
     )
     root.add_argument("--version", action="version", version=f"semgate {__version__}")
-    add_commands(root, command_modules(), _CODES)
+    add_commands(root, COMMAND_MODULES, _CODES)
     return root
 
 

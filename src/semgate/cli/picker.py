@@ -7,9 +7,7 @@ import sys
 from typing import Final
 
 from sembase.command_line import ExitCode
-from sembase.errors import MissingDependencyError
-from semgate.cli.arguments import add_settings, given_flags, settings_from
-from semgate.http.server import run
+from semgate.cli.arguments import add_settings, extra_needed, given_flags, settings_from
 from semgate.logs import start_logs
 from semgate.settings import PickerSettings, config_path, load
 
@@ -30,10 +28,9 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> ExitCode:
     settings = settings_from(options, PickerSettings)
-    try:
-        from semgate.picker.service import serve  # noqa: PLC0415  (its packages are optional)
-    except ModuleNotFoundError as error:
-        raise MissingDependencyError(error.name or "grpcio", "picker", "semgate picker") from None
+    with extra_needed("picker", "semgate picker"):
+        from semgate.http.server import run  # noqa: PLC0415  (help needs no extra)
+        from semgate.picker.service import serve  # noqa: PLC0415
 
     flags, config = given_flags(options, PickerSettings), config_path(options.config)
     start_logs(settings.log_level, sys.stderr)

@@ -8,10 +8,8 @@ from typing import Final
 
 from sembase.command_line import ExitCode
 from sembase.streams import write_err
-from semgate.cli.arguments import add_settings, settings_from
-from semgate.http.server import run
+from semgate.cli.arguments import add_settings, extra_needed, settings_from
 from semgate.logs import start_logs
-from semgate.proxy.service import serve
 from semgate.settings import ProxySettings
 
 NAME: Final = "proxy"
@@ -27,6 +25,9 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> ExitCode:
     settings = settings_from(options, ProxySettings)
+    with extra_needed("gateway", "semgate proxy"):
+        from semgate.http.server import run  # noqa: PLC0415  (help needs no extra)
+        from semgate.proxy.service import serve  # noqa: PLC0415
     start_logs(settings.log_level, sys.stderr)
 
     def announce(port: int) -> None:

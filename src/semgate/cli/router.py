@@ -7,8 +7,7 @@ import sys
 from typing import Final
 
 from sembase.command_line import ExitCode
-from semgate.cli.arguments import add_settings, given_flags, settings_from
-from semgate.http.server import run
+from semgate.cli.arguments import add_settings, extra_needed, given_flags, settings_from
 from semgate.logs import start_logs
 from semgate.settings import RouterSettings, config_path, load
 
@@ -29,7 +28,9 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> ExitCode:
     settings = settings_from(options, RouterSettings)
-    from semgate.router.service import serve  # noqa: PLC0415  (its compiled loops are 70 MB that the proxy does not need)
+    with extra_needed("gateway", "semgate router"):
+        from semgate.http.server import run  # noqa: PLC0415  (help needs no extra)
+        from semgate.router.service import serve  # noqa: PLC0415  (its compiled loops are 70 MB that the proxy does not need)
 
     flags, config = given_flags(options, RouterSettings), config_path(options.config)
     start_logs(settings.log_level, sys.stderr)
