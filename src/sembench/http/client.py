@@ -17,6 +17,7 @@ from sembase.errors import ConfigurationError
 from sembase.http.client import Headers, HttpClient, HttpFault, StreamedReply, describe_fault, split_url
 from sembase.http.event_stream import EventScanner
 from sembase.http.reply import OnBody
+from sembase.streams import write_err
 from sembench import __version__
 from sembench.http.reply import BROKEN_STREAM, CONNECTION, OK, TIMEOUT, LiveReply, TokenLogprobs
 from sembench.http.request import PATHS, Endpoint, LiveRequest, encode_body, encode_headers
@@ -94,8 +95,11 @@ class LiveClient:
         return await self._fetch("GET", self._absolute(url_or_path))
 
     async def wait_ready(self, seconds: float) -> str:
-        """Waits for the server and returns the name of its first model, or "" if it serves but names none."""
+        """Waits for the server and returns the name of its first model, or "" if it serves but names none.
+
+        Says on stderr, once, that it waits and why."""
         deadline = time.monotonic() + seconds
+        reported = False
         while True:
             try:
                 async with asyncio.timeout(_POLL_SECONDS):
@@ -109,6 +113,9 @@ class LiveClient:
                     f"{self.root_url} is not ready after {seconds:g} s ({state}); "
                     "start the server, or correct its address"
                 )
+            if not reported:
+                reported = True
+                write_err(f"waiting up to {seconds:g} s for {self.root_url} ({state})\n")
             await asyncio.sleep(_SECONDS_BETWEEN_POLLS)
 
     async def __aenter__(self) -> Self:

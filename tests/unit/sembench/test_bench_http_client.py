@@ -190,13 +190,16 @@ def test_more_requests_than_connections_all_end_well(server: str) -> None:
     assert asyncio.run(go()) == ["ok"] * 100
 
 
-def test_waiting_for_a_server_that_loads() -> None:
+def test_waiting_for_a_server_that_loads(capsys: pytest.CaptureFixture[str]) -> None:
     async def go(url: str, seconds: float) -> str:
         async with LiveClient(f"{url}/v1/", timeout_s=5, max_connections=1) as client:
             return await client.wait_ready(seconds)
 
     with running(not_ready=2) as url:
         assert asyncio.run(go(url, 30)) == "fake-model"
+        waited = capsys.readouterr().err
+        assert waited.startswith(f"waiting up to 30 s for {url} (")
+        assert waited.count("\n") == 1
     with pytest.raises(ConfigurationError, match=r"not ready after 0 s .*start the server"):
         asyncio.run(go(url, 0))
 
