@@ -43,10 +43,11 @@ class Settings:
         "suggests donors; it never authorises reuse.",
     )
     embedder: str = setting(
-        "minilm",
+        "auto",
         name,
-        "Embedder of the semantic path: `none`, `jaccard`, `minilm`, `onnx_gpu`. If its packages or weights are "
-        "missing, only the token path is used, and a warning says so once.",
+        "Embedder of the semantic path: `none`, `jaccard`, `minilm`, `onnx_gpu`; `auto` is `minilm` where its packages "
+        "and weights are installed and `none` elsewhere. If those of a named embedder are missing, only the token path "
+        "is used, and a warning says so once.",
     )
     fuzzy_chunks: bool = setting(
         False,

@@ -280,13 +280,15 @@ class SemanticFinder:
 def start_finder(embedder: str) -> SemanticFinder | None:
     """A finder with the embedder of that name, or ``None`` when it is ``none`` or cannot run here.
 
-    Warns once about a missing package or missing weights: the token path works without them. Loads the model before it
-    returns.
+    Warns once about a missing package or missing weights: the token path works without them. ``auto`` is MiniLM without
+    the warning, because it was not asked for. Loads the model before it returns.
     """
     try:
-        built = build_embedder(embedder)
+        built = build_embedder("minilm" if embedder == "auto" else embedder)
         return None if built is None else SemanticFinder(built)
     except (MissingDependencyError, WeightsNotFoundError) as error:
+        if embedder == "auto":
+            return None
         message = f"semantic search is off: {error} The token path works without it; embedder 'none' silences this."
         warnings.warn(message, stacklevel=3)
         return None

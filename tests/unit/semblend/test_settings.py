@@ -16,7 +16,7 @@ def test_the_documented_variables_and_their_defaults() -> None:
     assert {row.variable: row.default_text() for row in rows_of(Settings)} == {
         "SEMBLEND_ENABLED": "true",
         "SEMBLEND_MIN_SIMILARITY": "0.6",
-        "SEMBLEND_EMBEDDER": "minilm",
+        "SEMBLEND_EMBEDDER": "auto",
         "SEMBLEND_FUZZY_CHUNKS": "false",
         "SEMBLEND_DISCOVERY_ONLY": "false",
         "SEMBLEND_STRICT_PREFIX_BOUNDARY": "true",

@@ -137,6 +137,6 @@ def test_a_missing_package_warns_once_and_the_token_path_works(monkeypatch: pyte
 
     monkeypatch.delitem(EMBEDDERS._loaded, "minilm", raising=False)
     with pytest.warns(UserWarning, match=r"semblend\[embedder\]"):
-        planner = Planner(settings=Settings(), budget_bytes=1 << 22)
+        planner = Planner(settings=Settings(embedder="minilm"), budget_bytes=1 << 22)
     planner.register("donor", DOCUMENT, NS, text=text_of(DOCUMENT))
     assert isinstance(planner.plan(DOCUMENT, NS, text=text_of(DOCUMENT)), ReusePlan)

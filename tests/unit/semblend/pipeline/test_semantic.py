@@ -329,3 +329,4 @@ def test_start_finder_says_what_is_missing_and_goes_without(
     monkeypatch.setattr(semantic, "build_embedder", build)
     with pytest.warns(UserWarning, match="semantic search is off"):
         assert start_finder("minilm") is None
+    assert start_finder("auto") is None, "it was not asked for, so nothing is logged"
