@@ -6,10 +6,10 @@ PY := $(BIN)/python
 # Engines and rivals import faster with byte code; some shells switch it off.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: $(shell grep -hoE "^[a-z-]+:" $(firstword $(MAKEFILE_LIST)) | tr -d :)
+.PHONY: $(shell grep -hoE "^[a-z0-9-]+:" $(firstword $(MAKEFILE_LIST)) | tr -d :)
 
 help:  ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
 
 setup: $(VENV)/.ready  ## a virtual environment with the package (editable) and its development tools
 
@@ -127,7 +127,7 @@ check: lint types imports docs-check test  ## everything a commit must pass
 build: setup  ## wheel and source distribution
 	rm -rf dist && $(PY) -m build --quiet
 
-smoke: build  ## the wheel in a clean environment: three packages, the offline bench end to end
+smoke: build  ## the wheel in a clean environment: every command, the offline bench end to end
 	$(PY) scripts/smoke_wheel.py
 
 bench-planner: setup  ## planner beside its rivals: look-up time, registrations, memory

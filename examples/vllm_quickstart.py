@@ -3,13 +3,14 @@
 ``make engine-vllm`` installs the engine and a small real model; without them this says so and ends.
 """
 
+import argparse
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from scripts.engines.chat import Answer, ask
-from scripts.engines.server import launch
+from scripts.engines.server import EngineStartError, launch
 from scripts.engines.specs import SERVED_NAME, EngineOptions, native_dtype, semblend_flags, vllm_missing, vllm_spec
 
 PLACES = ("the harbour", "the mill", "the glass works", "the locks", "the garden", "the clock tower")
@@ -20,6 +21,7 @@ def note(n: int) -> str:
     return f"Note {n}: on day {n % 28 + 1} a party of {n % 5 + 2} walked {way} and paid {n * 13 % 90 + 5} euros."
 
 
+QUESTION = "How many euros were paid in note 17?"
 DIARY = "\n".join(note(n) for n in range(1, 61))
 
 
@@ -28,22 +30,32 @@ def show(label: str, answer: Answer) -> None:
     print(f"{label:<16} first token after {answer.first_token_s:.2f} s, {share}: {answer.text.strip()!r}", flush=True)
 
 
-def main() -> None:
+def main() -> int:
+    words = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    words.add_argument("--wait", type=float, default=900, help="seconds to wait for the server (default: %(default)s)")
+    wait = words.parse_args().wait
     missing = vllm_missing()
     if missing:
         print(f"skipped: {missing}")
-        return
-    print("starting vLLM on the CPU ...", flush=True)
+        return 0
+    print("starting vLLM on the CPU: one to three minutes, more on a busy machine", flush=True)
     flags = ("--enable-prompt-tokens-details", *semblend_flags())
-    with launch(vllm_spec(EngineOptions(extra=flags, dtype=native_dtype()))) as server:
+    options = EngineOptions(extra=flags, dtype=native_dtype(), startup_timeout_s=wait)
+    try:
+        server = launch(vllm_spec(options), tell=lambda line: print(f"  {line}", flush=True))
+    except EngineStartError as error:
+        print(f"{error}\n\nSet --wait SECONDS if it only needed more time.", file=sys.stderr)
+        return 3
+    with server:
         print(f"{server.base_url} is healthy after {server.startup_s:.0f} s", flush=True)
         ask(server.base_url, "Say hello.", model=SERVED_NAME, max_tokens=4)  # the first request of all pays for warm-up
         other = f"You are given a traveller's diary. Be brief.\n\n{DIARY}"
         asks = {"cold": DIARY, "again": DIARY, "new instruction": other}
         for label, system in asks.items():
-            show(label, ask(server.base_url, "What is the capital of France?", system=system, model=SERVED_NAME))
+            show(label, ask(server.base_url, QUESTION, system=system, model=SERVED_NAME))
     print("the server has ended")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

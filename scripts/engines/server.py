@@ -18,7 +18,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -31,6 +31,8 @@ LOGS = ROOT / ".cache" / "engines"
 PORT = "{port}"
 LOG_LINES_SHOWN = 40
 POLL_S = 0.25
+TELL_S = 15.0
+STARTUP_TIMEOUT_S = 900.0  # a crowded machine takes many times what an idle one does
 
 # A proxy in the environment is never the way to a server on this machine.
 _direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -49,7 +51,7 @@ class ServerSpec:
     environment: Mapping[str, str] = field(default_factory=dict)
     port: int | None = None
     health_path: str = "/health"
-    startup_timeout_s: float = 300.0
+    startup_timeout_s: float = STARTUP_TIMEOUT_S
     stop_timeout_s: float = 20.0
 
 
@@ -92,8 +94,12 @@ class EngineServer:
     def is_running(self) -> bool:
         return not self._stopped and not _has_exited(self.pid)
 
-    def wait_healthy(self) -> Self:
-        """Returns when the server answers; stops it and raises ``EngineStartError`` when it dies or takes too long."""
+    def wait_healthy(self, tell: Callable[[str], None] = lambda line: None) -> Self:
+        """Returns when the server answers; stops it and raises ``EngineStartError`` when it dies or takes too long.
+
+        ``tell`` gets a line every ``TELL_S`` seconds: the time so far and the server's last words.
+        """
+        reported = self._started
         deadline = self._started + self.spec.startup_timeout_s
         while not self.is_healthy():
             if not self.is_running:
@@ -102,6 +108,10 @@ class EngineServer:
             if time.monotonic() > deadline:
                 self.stop()
                 raise EngineStartError(self._report(f"not healthy after {self.spec.startup_timeout_s:.0f} s"))
+            if time.monotonic() > reported + TELL_S:
+                reported = time.monotonic()
+                seconds = reported - self._started
+                tell(f"{seconds:.0f} s of at most {self.spec.startup_timeout_s:.0f}: {self.log_tail(1)}")
             time.sleep(POLL_S)
         self.startup_s = time.monotonic() - self._started
         return self
@@ -148,17 +158,19 @@ class EngineServer:
         self.stop()
 
 
-def launch(spec: ServerSpec) -> EngineServer:
+def launch(spec: ServerSpec, tell: Callable[[str], None] = lambda line: None) -> EngineServer:
     """Start one server and wait until it is healthy."""
-    return launch_all([spec])[0]
+    return launch_all([spec], tell)[0]
 
 
-def launch_all(specs: Iterable[ServerSpec]) -> tuple[EngineServer, ...]:
+def launch_all(
+    specs: Iterable[ServerSpec], tell: Callable[[str], None] = lambda line: None
+) -> tuple[EngineServer, ...]:
     """Start all servers, then wait for all; when one fails, none is left."""
     with contextlib.ExitStack() as undo:
         servers = tuple(undo.enter_context(EngineServer(spec)) for spec in specs)
         for server in servers:
-            server.wait_healthy()
+            server.wait_healthy(tell)
         undo.pop_all()
     return servers
 

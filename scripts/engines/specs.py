@@ -9,7 +9,7 @@ from pathlib import Path
 
 from scripts.engines import sglang, vllm
 from scripts.engines.ports import free_port
-from scripts.engines.server import PORT, ServerSpec
+from scripts.engines.server import PORT, STARTUP_TIMEOUT_S, ServerSpec
 from scripts.models.known import SMOLLM2, KnownModel
 from scripts.private_venv import ROOT, python_of
 
@@ -35,7 +35,7 @@ class EngineOptions:
     dev_mode: bool = False
     cores: str | None = None
     threads: int | None = None
-    startup_timeout_s: float = 300.0
+    startup_timeout_s: float = STARTUP_TIMEOUT_S
     dtype: str = "auto"
 
 
