@@ -8,6 +8,7 @@ from semantic_kv.cache.reference import ReferenceReplay
 from semantic_kv.cache.replay import CompiledReplay
 from semantic_kv.cache.result import CacheModel, Replay, Unit
 from semantic_kv.cache.spec import Options, cache_spec
+from semantic_kv.policy.registry import AdmissionTarget, EvictionTarget
 from semantic_kv.policy.reuse import Reuse
 from sembase.trace.columns import BlockTrace
 
@@ -16,8 +17,8 @@ def simulate(
     trace: BlockTrace,
     *,
     capacity: int,
-    admit: str = "always",
-    evict: str = "lru",
+    admit: str | AdmissionTarget = "always",
+    evict: str | EvictionTarget = "lru",
     model: CacheModel = "prefix_tree",
     unit: Unit = "blocks",
     options: Options | None = None,
@@ -26,8 +27,9 @@ def simulate(
     reference: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> Replay:
-    """Serve the requests in order. `options` are those of the policies, as {"admit": {...}, "evict": {...}}.
+    """Serve the requests in order. `admit` and `evict` are names, or policies of your own (`examples/extending`).
 
+    `options` are those of the policies, as {"admit": {...}, "evict": {...}}.
     ``reuse`` is what requests may reuse beyond their prefix (`policy.reuse`); by default nothing.
     A policy without compiled hooks runs in the plain-Python simulator, as does any policy with `reference`.
     """

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from semantic_kv.cache.result import CACHE_MODELS, UNITS, CacheModel, Unit
 from semantic_kv.policy.interface import AdmissionPolicy, EvictionPolicy, Setting
-from semantic_kv.policy.registry import admission, eviction, merged_options
+from semantic_kv.policy.registry import AdmissionTarget, EvictionTarget, admission, eviction, merged_options
 from semantic_kv.policy.reuse import REUSE, Reuse
 from sembase.errors import ConfigurationError
 from sembase.trace.columns import BlockTrace
@@ -51,8 +51,8 @@ class CacheSpec:
 def cache_spec(
     *,
     capacity: int,
-    admit: str = "always",
-    evict: str = "lru",
+    admit: str | AdmissionTarget = "always",
+    evict: str | EvictionTarget = "lru",
     model: CacheModel = "prefix_tree",
     unit: Unit = "blocks",
     options: Options | None = None,

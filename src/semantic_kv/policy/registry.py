@@ -50,14 +50,20 @@ for _name in _ADMISSION_NAMES:
     ADMISSION.register(_name, f"semantic_kv.policy.admit.{_name}:POLICY")
 
 
-def eviction(name: str) -> EvictionPolicy:
-    target = EVICTION.get(name)
-    return target if isinstance(target, EvictionPolicy) else EvictionPolicy(name, target)
+def eviction(given: str | EvictionTarget) -> EvictionPolicy:
+    """By its registered name, or the policy itself: an ``EvictionPolicy`` or a plain-Python class."""
+    target = EVICTION.get(given) if isinstance(given, str) else given
+    return target if isinstance(target, EvictionPolicy) else EvictionPolicy(_name_of(given), target)
 
 
-def admission(name: str) -> AdmissionPolicy:
-    target = ADMISSION.get(name)
-    return target if isinstance(target, AdmissionPolicy) else AdmissionPolicy(name, target)
+def admission(given: str | AdmissionTarget) -> AdmissionPolicy:
+    """By its registered name, or the policy itself: an ``AdmissionPolicy`` or a plain-Python class."""
+    target = ADMISSION.get(given) if isinstance(given, str) else given
+    return target if isinstance(target, AdmissionPolicy) else AdmissionPolicy(_name_of(given), target)
+
+
+def _name_of(given: object) -> str:
+    return given if isinstance(given, str) else str(getattr(given, "__name__", type(given).__name__))
 
 
 def merged_options(policy: EvictionPolicy | AdmissionPolicy, given: Mapping[str, float] | None) -> Mapping[str, float]:
