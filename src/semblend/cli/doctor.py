@@ -148,7 +148,7 @@ def make_report(options: argparse.Namespace) -> Report:
     installation = read_installation()
     engine = options.engine or (installation.engines[0].name if len(installation.engines) == 1 else None)
     command = read_command(engine, options.model, options.words)
-    return examine_installation(installation, command, _check, start=options.start, device_type=_device_type)
+    return examine_installation(installation, command, check_command, start=options.start, device_type=_device_type)
 
 
 def exit_code(report: Report) -> ExitCode:
@@ -159,7 +159,8 @@ def exit_code(report: Report) -> ExitCode:
     return ExitCode.OK if report.verdict.state is State.READY else ExitCode.GATE_FAILED
 
 
-def _check(command: ServeCommand, is_connected: bool, start: bool) -> Checked:
+def check_command(command: ServeCommand, is_connected: bool, start: bool) -> Checked:
+    """The engine's own check of a command line; imports the engine."""
     name = "vllm_check:check_vllm" if command.engine == VLLM else "sglang_check:check_sglang"
     logging.getLogger(command.engine).setLevel(logging.ERROR)
     checked: Checked = load_target(f"semblend.doctor.{name}")(command, is_connected=is_connected, start=start)

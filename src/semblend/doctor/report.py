@@ -19,7 +19,7 @@ SELF_TEST: Final = (
 )
 _LABEL: Final = 20
 _WIDTH: Final = 118
-_SENTENCES: Final = {
+SENTENCES: Final = {
     State.READY: "SemBlend will be enabled, if its self-test passes.",
     State.PREFIX_ONLY: "SemBlend will load prefixes only.",
     State.DISABLED: "SemBlend will be disabled; the engine prefills every request.",
@@ -107,7 +107,7 @@ def _record(command: ServeCommand | None, checked: Checked | None) -> dict[str, 
 
 def _verdict(title: str, command: ServeCommand, checked: Checked) -> list[str]:
     verdict = checked.verdict
-    lines = [_row(title, _SENTENCES[verdict.state])]
+    lines = [_row(title, SENTENCES[verdict.state])]
     if verdict.reason:
         lines.append(_row("  reason", verdict.reason))
     lines += [_row("  note", note) for note in verdict.notes]

@@ -20,6 +20,7 @@ SGLANG: Final = "sglang"
 # How servers are started: the words of the program, and whether the model may follow without a flag.
 _PROGRAMS: Final = (
     (("vllm", "serve"), VLLM),
+    (("semblend-vllm", "serve"), VLLM),
     (("vllm.entrypoints.cli.main", "serve"), VLLM),
     (("vllm.entrypoints.openai.api_server",), VLLM),
     (("semblend-sglang",), SGLANG),

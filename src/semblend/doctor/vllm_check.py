@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from sembase.errors import ConfigurationError
 from sembase.registry import load_target
+from semblend.doctor.host_memory import in_tokens
 from semblend.doctor.model_facts import describe
 from semblend.doctor.serve_command import ServeCommand
 from semblend.doctor.verdict import Checked, State, Verdict
@@ -62,6 +63,7 @@ def check_vllm(command: ServeCommand, *, is_connected: bool, start: bool) -> Che
     except ConfigurationError as error:
         return Checked(Verdict(State.START_FAILS, str(error)), platform, model, facts)
     groups, facts["KV cache groups"] = _groups(config, start=start)
+    facts["donor memory"] = in_tokens(options.host_bytes, _bytes_per_token(groups))
     support = examine(config, groups, experimental_gpu=options.experimental_gpu)
     return Checked(verdict_of(support), platform, model, facts)
 
@@ -131,6 +133,16 @@ def _assumed(config: Any) -> Any:
     spec = load_target(f"vllm.v1.kv_cache_interface:{kind}")(**shape)
     names = [f"model.layers.{number}.self_attn.attn" for number in range(model.get_num_layers(parallel))]
     return _cache_config([load_target("vllm.v1.kv_cache_interface:KVCacheGroupSpec")(names, spec)])
+
+
+def _bytes_per_token(config: Any) -> int:
+    """Of one worker, in all layers. Some group specifications hold one for each of their layers."""
+    total = 0.0
+    for group in config.kv_cache_groups:
+        spec = group.kv_cache_spec
+        layers = 1 if hasattr(spec, "kv_cache_specs") else len(group.layer_names)
+        total += layers * spec.page_size_bytes / spec.block_size
+    return max(1, round(total))
 
 
 def _cache_config(groups: list[Any]) -> Any:

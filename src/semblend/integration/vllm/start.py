@@ -101,6 +101,8 @@ def announce(
         log.warning("SemBlend is restricted to prefix-shaped loads: %s", support.sparse_reason)
     else:
         log.info("SemBlend is ready: self-test passed, layout %s", readiness.layout_digest)
+        tokens = options.host_bytes // readiness.bytes_per_token
+        log.info("SemBlend keeps donors in %s bytes per worker: %s tokens", f"{options.host_bytes:,}", f"{tokens:,}")
         if support.experimental:
             kind = Kind(
                 device=readiness.device,

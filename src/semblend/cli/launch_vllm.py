@@ -1,0 +1,129 @@
+"""``semblend-vllm serve MODEL ...``: vLLM's server with our connector; every flag it does not know is vLLM's.
+
+Checks first, as ``semblend doctor`` does, says what will be refused, and sizes the donor memory by this machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import shlex
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from sembase.command_line import ExitCode, exit_code_of, launcher_parser
+from sembase.errors import ConfigurationError
+from sembase.registry import load_target
+from sembase.streams import write_err
+from semblend.cli.doctor import check_command
+from semblend.doctor.host_memory import available_bytes, default_host_bytes
+from semblend.doctor.installation import how_to_install, read_installation
+from semblend.doctor.report import SENTENCES
+from semblend.doctor.serve_command import VLLM, ServeCommand, read_command, transfer_of, with_semblend
+from semblend.doctor.verdict import Checked, State
+from semblend.integration.core.missing_engine import EngineMissingError
+from semblend.integration.vllm.flags import TRANSFER_FLAG
+from semblend.integration.vllm.options import parse_options
+from semblend.integration.vllm.support import VERIFIED_VERSION
+
+PROGRAM: Final = "semblend-vllm"
+EXAMPLE: Final = f"""{PROGRAM} serve Qwen/Qwen2.5-0.5B-Instruct --port 8000 --semblend-options '{{"capture": "all"}}'"""
+_SIZES: Final = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
+
+
+def parse(words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    """Our arguments, and the rest for the engine."""
+    parser = launcher_parser(
+        PROGRAM,
+        "Start vLLM with SemBlend's connector: fills in its flags, checks as `semblend doctor` does and says what will "
+        "be refused. Every other word is that of `vllm serve` and is passed on.",
+        f"Needs vLLM in the same environment (verified with {VERIFIED_VERSION}x); SemBlend never installs or upgrades "
+        "an engine.",
+        EXAMPLE,
+    )
+    parser.add_argument(
+        "--semblend-options",
+        default="{}",
+        metavar="JSON",
+        help="options of the connector as a JSON object; host_bytes defaults to a quarter of the free memory, divided "
+        "between the workers",
+    )
+    parser.add_argument("--semblend-off", action="store_true", help="start the stock server, for comparison")
+    parser.add_argument("--semblend-check", action="store_true", help="check and say what would be started, and stop")
+    return parser.parse_known_args(list(words))
+
+
+def start(words: Sequence[str], run: Callable[[Sequence[str]], int] | None = None) -> int:
+    """``run`` starts the server; by default it replaces this process."""
+    ours, rest = parse(words)
+    command = read_command(VLLM, None, ["vllm", "serve", *(rest[1:] if rest[:1] == ["serve"] else rest)])
+    if command is None:
+        raise ConfigurationError(f"name a model: {PROGRAM} serve MODEL")
+    if ours.semblend_off:
+        return (run or _replace_process)(server_words(command))
+    if transfer_of(command):
+        raise ConfigurationError(f"{TRANSFER_FLAG} is set by {PROGRAM}; leave it out, or use --semblend-off")
+    options = read_options(ours.semblend_options)
+    if read_installation().engine(VLLM) is None:
+        raise EngineMissingError("vLLM", "vllm", "it is not installed", how_to_install(VLLM))
+    with contextlib.redirect_stdout(sys.stderr):  # engines log to stdout
+        if "host_bytes" not in options and (free := available_bytes()) is not None:
+            options["host_bytes"] = default_host_bytes(free, _workers(command))
+        command = with_semblend(command, options)
+        checked = check_command(command, True, False)
+    write_err("".join(f"{PROGRAM}: {line}\n" for line in messages(checked, command)))
+    if checked.verdict.state is State.START_FAILS:
+        return int(ExitCode.USAGE)
+    if ours.semblend_check:
+        return int(ExitCode.OK if checked.verdict.state is State.READY else ExitCode.GATE_FAILED)
+    return (run or _replace_process)(server_words(command))
+
+
+def read_options(text: str) -> dict[str, Any]:
+    """The connector's options; a wrong one stops here, not in a process of the engine."""
+    try:
+        given = json.loads(text)
+    except ValueError as error:
+        raise ConfigurationError(f"--semblend-options is not JSON: {error}") from None
+    if not isinstance(given, Mapping):
+        raise ConfigurationError("--semblend-options is not a JSON object")
+    parse_options(given)
+    return dict(given)
+
+
+def messages(checked: Checked, command: ServeCommand) -> list[str]:
+    """What a person reads before the engine's own log."""
+    verdict = checked.verdict
+    lines = [" ".join(filter(None, (SENTENCES[verdict.state], verdict.reason))), *verdict.notes]
+    lines += [checked.facts["donor memory"]] if "donor memory" in checked.facts else []
+    return [*lines, f"starting: {command.text}"]
+
+
+def server_words(command: ServeCommand) -> list[str]:
+    """In this interpreter, which need not be the one of the ``vllm`` on the PATH."""
+    return [sys.executable, "-m", "vllm.entrypoints.cli.main", *shlex.split(command.text)[1:]]
+
+
+def _workers(command: ServeCommand) -> int:
+    parsed = load_target("semblend.doctor.vllm_check:parse_flags")(command)
+    workers = 1
+    for name in _SIZES:
+        workers *= int(getattr(parsed, name, None) or 1)
+    return workers
+
+
+def _replace_process(words: Sequence[str]) -> int:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execv(words[0], list(words))
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    return exit_code_of(PROGRAM, lambda: start(sys.argv[1:] if words is None else words), "start it again")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
