@@ -225,6 +225,9 @@ load-router: rival-routers  ## 2,000 streams through the router; requests/s and 
 bench-doors: fronts  ## processor time per request: the router, Envoy alone, Envoy with the picker through each door (ARGS="--rounds 5")
 	$(PY) -m benchmarks.router.doors $(ARGS)
 
+bench-reports: setup  ## processor time for reading the load of 256 replicas every 200 ms
+	$(PY) -m benchmarks.router.reports $(ARGS)
+
 bench-router: engine-dynamo  ## the router's index, its placement over 64 replicas, 16 mocker workers beside Dynamo's router
 	$(PY) -m benchmarks.router.index
 	$(PY) -m benchmarks.router.placement

@@ -224,7 +224,7 @@ class RouterSettings(ServerSettings):
     routing_policy: str = setting(
         "semantic_locality",
         name,
-        "round_robin, least_loaded, prefix_hash, semantic_locality, precise_prefix or semantic_placement",
+        "round_robin, least_loaded, prefix_hash, semantic_locality, precise_prefix, semantic_placement or lmetric",
         variable="SEMANTICKV_ROUTING_POLICY",
     )
     routing_output_dir: Path = setting(Path("outputs/routing"), path, "folder for decision files", metavar="FOLDER")
@@ -294,6 +294,9 @@ class RouterSettings(ServerSettings):
         2.0, seconds, "interval at which the TOML file is checked for changed replicas (0: never)"
     )
     health_seconds: float = setting(2.0, seconds, "interval of health checks")
+    load_seconds: float = setting(
+        0.2, seconds, "interval at which the load that engines report in /metrics is read (0: never)"
+    )
     tokenizer: Path | None = setting(
         None, optional(path), "folder with tokenizer.json and tokenizer_config.json of the model", metavar="FOLDER"
     )

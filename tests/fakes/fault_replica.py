@@ -45,7 +45,8 @@ class Seen:
 
 @dataclass
 class FaultReplica:
-    """``generated`` counts requests for which at least one token was sent."""
+    """``generated`` counts requests for which at least one token was sent. ``pages``: metrics by target; ``read`` the
+    targets that were asked for."""
 
     mode: Mode = "ok"
     tokens: int = 4
@@ -59,6 +60,9 @@ class FaultReplica:
     extra_headers: bytes = b""
     cached_tokens: int = 4
     tls: ssl.SSLContext | None = None
+    models: tuple[str, ...] = ("fake-model",)
+    pages: dict[str, bytes] = field(default_factory=dict)
+    read: deque[str] = field(default_factory=lambda: deque(maxlen=2_000))
 
     def __post_init__(self) -> None:
         self._server: asyncio.Server | None = None
@@ -73,6 +77,10 @@ class FaultReplica:
     @property
     def origin(self) -> str:
         return f"{'http' if self.tls is None else 'https'}://127.0.0.1:{self.port}"
+
+    @property
+    def connections(self) -> int:
+        return len(self._writers)
 
     async def start(self) -> None:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port, ssl=self.tls)
@@ -115,6 +123,10 @@ class FaultReplica:
         body = await _body(reader, dict(headers))
         if path == "/health":
             await _plain(writer, self.health, b"")
+            return True
+        if path.startswith("/metrics"):
+            self.read.append(path)
+            await _plain(writer, 200 if path in self.pages else 404, self.pages.get(path, b""))
             return True
         if path == "/tokenize" and self.mode == "ok":
             await _plain(writer, 200, json.dumps({"tokens": list(body), "count": len(body)}).encode())
@@ -192,7 +204,7 @@ class FaultReplica:
         await asyncio.sleep(self.itl_s)
 
     async def _json(self, path: str, writer: asyncio.StreamWriter) -> bool:
-        answer: dict[str, Any] = {"object": "list", "data": [{"id": "fake-model"}]}
+        answer: dict[str, Any] = {"object": "list", "data": [{"id": name} for name in self.models]}
         if path != "/v1/models":
             self.generated += 1
             answer = {"choices": [{"message": {"content": f"from {self.name}"}}], "usage": {"prompt_tokens": 8}}

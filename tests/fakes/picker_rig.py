@@ -75,6 +75,7 @@ async def picker_rig(folder: Path, *names: str, **settings: Any) -> AsyncIterato
         "routing_policy": "round_robin",
         "routing_output_dir": folder / "routing",
         "health_seconds": 0.0,
+        "load_seconds": 0.0,
         "port": free_port(),
         **settings,
     }

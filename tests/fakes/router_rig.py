@@ -38,7 +38,7 @@ async def router_rig(
     tls: ssl.SSLContext | None = None,
     **settings: Any,
 ) -> AsyncIterator[Rig]:
-    """Health checks are off unless asked for: what a request meets must be what the test arranged.
+    """Health checks and load reports are off unless asked for: what a request meets must be what the test arranged.
 
     ``announced``: by replica, what follows its URL and name, such as ``;events=tcp://..``.
     """
@@ -50,6 +50,7 @@ async def router_rig(
         "routing_policy": "round_robin",
         "routing_output_dir": folder / "routing",
         "health_seconds": 0.0,
+        "load_seconds": 0.0,
         "connect_seconds": 2.0,
         "first_byte_seconds": 5.0,
         "idle_seconds": 5.0,

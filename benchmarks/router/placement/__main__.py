@@ -22,7 +22,7 @@ from benchmarks.router.placement.time import decision_times
 from benchmarks.targets import Verdict
 
 MOONCAKE: Final = ROOT.parent / "shared" / "data" / "traces" / "mooncake_conversation_trace.jsonl.gz"
-POLICIES: Final = ("round_robin", "least_loaded", "prefix_hash", "precise_prefix")
+POLICIES: Final = ("round_robin", "least_loaded", "prefix_hash", "precise_prefix", "lmetric")
 
 
 def judge(results: Sequence[Result]) -> list[Verdict]:

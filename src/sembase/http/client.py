@@ -76,7 +76,7 @@ class HttpClient:
     ) -> StreamedReply:
         """Returns when the head of the reply is here. Cancelling closes the connection, so the server stops."""
         pool = self._pools.get(origin) or self._open_pool(origin)
-        head = _head(method, path_and_query, pool.host_header, self._credentials.headers(headers), body)
+        head = request_head(method, path_and_query, pool.host_header, self._credentials.headers(headers), body)
         reply, reused = await self._exchange(pool, head, body, method, on_body)
         try:
             await reply.started()
@@ -207,7 +207,8 @@ def describe_fault(fault: HttpFault) -> str:
     return f"{fault.kind}: {cause}" if isinstance(cause, OSError) and str(cause) else str(fault)
 
 
-def _head(method: str, path_and_query: str, host: bytes, headers: Headers, body: bytes) -> bytes:
+def request_head(method: str, path_and_query: str, host: bytes, headers: Headers, body: bytes) -> bytes:
+    """The head as it is sent; one that could be read as two requests is a fault."""
     lines = [f"{method} {path_and_query} HTTP/1.1".encode("latin-1"), b"host: " + host]
     lines += [name + b": " + value for name, value in headers]
     if body or method in ("POST", "PUT", "PATCH"):

@@ -9,11 +9,10 @@ import asyncio
 import errno
 from collections import deque
 from typing import Final
-from urllib.parse import urlsplit
 
-from sembase.errors import ConfigurationError
 from sembase.http.connection import HttpConnection
 from sembase.http.credentials import KeptCredentials
+from sembase.http.origin import Origin
 from sembase.http.reply import HttpFault
 
 # uvicorn, and so vLLM and SGLang, closes an idle connection after 5 s: an older one would fail with the request.
@@ -28,15 +27,8 @@ class ConnectionPool:
     def __init__(
         self, origin: str, *, max_connections: int, connect_seconds: float, credentials: KeptCredentials
     ) -> None:
-        parts = urlsplit(origin)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigurationError(f"invalid server URL '{origin}' (expected http://host:port)")
-        self.host_header = parts.netloc.rpartition("@")[2].encode("ascii", "replace")
-        self._host = parts.hostname
-        self._port = parts.port or (443 if parts.scheme == "https" else 80)
-        self._credentials = credentials if parts.scheme == "https" else None
-        if self._credentials is not None:
-            self._credentials.tls()  # certificates that cannot be read are reported here
+        self._origin = Origin(origin, credentials)
+        self.host_header = self._origin.host_header
         self._max = max_connections
         self._connect_seconds = connect_seconds
         self._idle: dict[HttpConnection, float] = {}
@@ -111,17 +103,10 @@ class ConnectionPool:
         return None
 
     async def _connect(self) -> HttpConnection:
-        loop, tls = asyncio.get_running_loop(), self._credentials
         self._opening += 1
         opened = False
         try:
-            _, connection = await loop.create_connection(
-                lambda: HttpConnection(self, loop),
-                self._host,
-                self._port,
-                ssl=None if tls is None else tls.tls(),
-                server_hostname=None if tls is None else tls.server_name or self._host,
-            )
+            connection = await self._origin.connect(self)
             opened = True
         finally:
             self._opening -= 1

@@ -1,10 +1,11 @@
-"""The load this router has put on a replica: requests in flight and prefill tokens not yet computed."""
+"""The load of a replica: requests in flight and prefill tokens not yet computed, of this router and of others."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Literal
 
+from semgate.fleet.engine_load import EngineLoad
 from semgate.placement.view import Observed
 
 AttemptOutcome = Literal["ok", "fault", "cancelled"]
@@ -20,6 +21,9 @@ class Load:
         self._changed = changed
         self._clock_s = clock_s
         self._waiting: dict[Ticket, int] = {}
+        self.reported: EngineLoad | None = None
+        self.foreign_requests = 0
+        self.foreign_prefill_tokens = 0
         self.in_flight = 0
         self.queued_prefill_tokens = 0
         self.head_since_s = 0.0
@@ -28,6 +32,20 @@ class Load:
     def head_prefill_tokens(self) -> int:
         """Prefill of the oldest request without a first token, which a first-in-first-out engine is computing now."""
         return next(iter(self._waiting.values()), 0)
+
+    def report(self, reported: EngineLoad | None) -> None:
+        """The engine's own count. What exceeds this router's requests was sent by others: a second router, a batch
+        job. A request of ours that the engine has not counted yet only makes the excess smaller."""
+        before = self.foreign_requests, self.foreign_prefill_tokens
+        self.reported = reported
+        if reported is None:
+            self.foreign_requests = self.foreign_prefill_tokens = 0
+        else:
+            self.foreign_requests = max(reported.running + reported.waiting - self.in_flight, 0)
+            waiting = min(max(reported.waiting - len(self._waiting), 0), self.foreign_requests)
+            self.foreign_prefill_tokens = round(waiting * reported.prefill_tokens)
+        if before != (self.foreign_requests, self.foreign_prefill_tokens):
+            self._changed()
 
     def head_age_ms(self) -> float:
         return (self._clock_s() - self.head_since_s) * 1e3
@@ -67,7 +85,7 @@ class Ticket:
         on_end: Callable[[AttemptOutcome], None],
         on_first: Callable[[], None] | None = None,
     ) -> None:
-        self._tokens_ahead = load.queued_prefill_tokens
+        self._tokens_ahead = load.queued_prefill_tokens + load.foreign_prefill_tokens
         self._head_tokens = load.head_prefill_tokens
         self._head_age_ms = load.head_age_ms() if self._head_tokens else 0.0
         self._load = load

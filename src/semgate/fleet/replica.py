@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from semgate.fleet.breaker import Breaker, BreakerOptions
 from semgate.fleet.endpoint import Endpoint
+from semgate.fleet.engine_load import EngineLoad
 from semgate.fleet.load import AttemptOutcome, Load, Ticket
 from semgate.placement.view import ReplicaState, ReplicaView
 
@@ -61,6 +62,20 @@ class Replica:
         self._draining = draining
         self._touch()
 
+    @property
+    def engine_load(self) -> EngineLoad | None:
+        """As the engine last reported it; None if it does not report."""
+        return self._load.reported
+
+    @engine_load.setter
+    def engine_load(self, reported: EngineLoad | None) -> None:
+        self._load.report(reported)
+
+    @property
+    def foreign_requests(self) -> int:
+        """Requests on the engine that this router did not send, as far as the engine reports them."""
+        return self._load.foreign_requests
+
     def update(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
         self._touch()
@@ -102,8 +117,8 @@ class Replica:
                 self.name,
                 self.slot,
                 state,
-                load.in_flight,
-                load.queued_prefill_tokens,
+                load.in_flight + load.foreign_requests,
+                load.queued_prefill_tokens + load.foreign_prefill_tokens,
                 trial_due=trial,
                 head_prefill_tokens=load.head_prefill_tokens,
                 head_since_s=load.head_since_s,

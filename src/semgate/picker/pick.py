@@ -168,7 +168,7 @@ class PickJob:
         try:
             if not picker.has_ready(allowed):
                 raise NoUsableReplicaError("no replica is ready")
-            self._placement = gateway.placements(trace.request, allowed)(frozenset())
+            self._placement = gateway.placements(trace.request, allowed, asked.model)(frozenset())
         except NoUsableReplicaError:
             trace.status = NO_REPLICA.status
             return NO_REPLICA

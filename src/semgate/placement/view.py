@@ -20,10 +20,11 @@ _ROW: Final = struct.Struct(f"={ROW_NUMBERS}d")
 
 @dataclass(frozen=True, slots=True)
 class ReplicaView:
-    """One replica now. ``slot`` is its number in the indexes; ``queued_prefill_tokens`` are routed there and have not
-    given a first token; of these ``head_prefill_tokens`` are the oldest request's, at the front since ``head_since_s``
-    (the Placer's clock), so that progress can be estimated without a report of the engine. ``trial_due``: its half-open
-    breaker needs one request to decide. ``row`` is its numbers packed once, since a view serves many decisions."""
+    """One replica now. ``slot`` is its number in the indexes; ``in_flight`` and ``queued_prefill_tokens`` include what
+    others sent there, where the engine reports its load. The latter have not given a first token; of these
+    ``head_prefill_tokens`` are our oldest request's, at the front since ``head_since_s`` (the Placer's clock), so that
+    progress can be estimated without a report of the engine. ``trial_due``: its half-open breaker needs one request to
+    decide. ``row`` is its numbers packed once, since a view serves many decisions."""
 
     name: str
     slot: int

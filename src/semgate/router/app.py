@@ -12,7 +12,7 @@ from typing import Any, Final
 from sembase.errors import SemBlendError
 from semgate.http.client_keys import Tenant
 from semgate.http.departure import ClientWatch
-from semgate.http.faults import BODIES_FULL, BODY_TIMEOUT, TOO_LARGE, TWO_TENANTS, Fault, Send, send_fault
+from semgate.http.faults import BODIES_FULL, BODY_TIMEOUT, TOO_LARGE, TWO_TENANTS, Fault, Send, send_fault, send_json
 from semgate.http.headers import OF_THE_PLATFORM, Headers, for_upstream
 from semgate.http.held_body import BodiesFull, BodyBudget, HeldBody
 from semgate.http.request_body import BodyTooLarge, ClientGone, Receive, read_body
@@ -27,6 +27,7 @@ from semgate.router.request.trace import RequestTrace
 
 Scope = MutableMapping[str, Any]
 BODY_SECONDS: Final = 60.0
+MODELS: Final = "/v1/models"
 
 
 class RouterApp:
@@ -74,6 +75,9 @@ class RouterApp:
             if fault is not None:
                 held.drop()
                 await self._refuse(send, fault, request_id)
+                return
+            if scope["path"] == MODELS and scope["method"] == "GET" and (page := self.gateway.models.merged()):
+                await send_json(send, 200, page, routing_headers(request_id, None))
                 return
             await self._route(scope, headers, request_id, held, receive, send, tenant)
         except ClientGone:
@@ -128,7 +132,7 @@ class RouterApp:
                     tenant.use_tokens(trace.request.prompt_tokens)
                 asked = asked.without_prompt()
                 held.drop_parsed()
-                place = gateway.placements(trace.request)
+                place = gateway.placements(trace.request, model=asked.model)
                 inbound = self._inbound(scope, headers, request_id, held)
                 await gateway.forwarder.run(ForwardJob(inbound, place, Client(send, watch), trace, asked.stream))
         except ClientGone:

@@ -17,6 +17,8 @@ from sembase.http.client import HttpClient, HttpFault
 from sembase.kept_task import KeptTask
 from semgate.fleet import HealthChecks, HealthOptions, Replica
 from semgate.fleet.confirmation import Confirmation
+from semgate.fleet.load_reports import LoadReports
+from semgate.fleet.models import ModelPools, models_of
 from semgate.http.client_keys import ClientKeys
 from semgate.http.request_body import Asked
 from semgate.http.tenant import UNKNOWN_TENANT
@@ -43,6 +45,7 @@ from semgate.settings import RouterSettings
 
 PROBE_SECONDS: Final = 2.0
 _JSON: Final = ((b"content-type", b"application/json"),)
+_MAX_MODELS_BYTES: Final = 1 << 20
 _WARNED_OUTCOMES: Final = ("cut", "refused")
 
 
@@ -117,6 +120,8 @@ class Gateway:
             min_first_byte_s=settings.min_first_byte_ms / 1e3,
         )
         self._confirmation = Confirmation(self._answers)
+        self.models = ModelPools(self.roster.fleet, self._list_models)
+        self._reports = LoadReports(lambda: self.roster.fleet, settings.load_seconds, credentials)
         self.metrics.observe(self._samples)
         self._tasks: list[KeptTask] = []
 
@@ -132,6 +137,9 @@ class Gateway:
         self._log.start()
         if settings.health_seconds > 0:
             self._keep("health checks", self._watch_health)
+            self._keep("models", self._watch_models)
+        if settings.load_seconds > 0:
+            self._keep("load reports", self._reports.run)
         if self._config is not None and settings.reload_seconds > 0:
             self._keep("settings file", partial(self.reloader.watch, self._config, settings.reload_seconds))
         self._is_warm = True
@@ -144,6 +152,7 @@ class Gateway:
         self.is_stopping = True
         await asyncio.gather(*(task.stop() for task in self._tasks))
         self._tasks.clear()
+        self._reports.close()
         await self._confirmation.close()
         await self._upstream.close()
         await self._probes.close()
@@ -165,8 +174,13 @@ class Gateway:
         reason = self.not_ready_because()
         return {"status": "ready"} if reason is None else {"status": "not ready", "reason": reason}
 
-    def placements(self, request: PlacementRequest, allowed: frozenset[str] | None = None) -> PlaceRequest:
-        """``allowed``: names of the replicas to choose from; None: all."""
+    def placements(
+        self, request: PlacementRequest, allowed: frozenset[str] | None = None, model: str | None = None
+    ) -> PlaceRequest:
+        """``allowed``: names of the replicas to choose from; None: all. Of these, the ones that serve ``model``."""
+        pool = self.models.serving(model)
+        if pool is not None:
+            allowed = pool if allowed is None else pool & allowed
         return placements_for(request, self.placer, self.roster, self.evidence, self._confirmation, allowed)
 
     def finished(self, asked: Asked, trace: RequestTrace) -> None:
@@ -204,6 +218,18 @@ class Gateway:
             self.evidence.note_block_size()
             await asyncio.sleep(self.settings.health_seconds)
 
+    async def _watch_models(self) -> None:
+        while True:
+            await self.models.read_all()
+            await asyncio.sleep(self.settings.health_seconds)
+
+    async def _list_models(self, origin: str) -> bytes | None:
+        try:
+            status, page = await self._probes.fetch("GET", f"{origin}/v1/models", max_bytes=_MAX_MODELS_BYTES)
+        except HttpFault:
+            return None
+        return page if status == 200 else None
+
     async def _probe(self, origin: str) -> bool:
         """vLLM and SGLang answer /health; a 404 of another server also shows that it is up."""
         try:
@@ -217,9 +243,10 @@ class Gateway:
     async def _answers(self, origin: str) -> bool:
         """One token of the replica's own model. Only an error of the replica counts; a slow one is busy."""
         try:
-            status, found = await self._probes.fetch("GET", f"{origin}/v1/models")
+            status, found = await self._probes.fetch("GET", f"{origin}/v1/models", max_bytes=_MAX_MODELS_BYTES)
             if status < 400:
-                body = json.dumps({"model": _first_model(found), "prompt": "1", "max_tokens": 1}).encode()
+                model = next(iter(models_of(found) or ()), "")
+                body = json.dumps({"model": model, "prompt": "1", "max_tokens": 1}).encode()
                 url = f"{origin}/v1/completions"
                 status, _ = await self._probes.fetch("POST", url, headers=_JSON, body=body)
         except HttpFault as fault:
@@ -237,6 +264,10 @@ class Gateway:
             up = float(each.state() == "ready")
             yield "gauge", "semgate_replica_ready", "1 if the replica accepts requests.", labels, up
             yield "counter", "semgate_breaker_opened", "Times the breaker opened.", labels, each.breaker.opened
+            yield from _load_samples(each, labels)
+        reports = self._reports
+        yield "counter", "semgate_load_reports_read", "Load reports read from engines.", {}, reports.read
+        yield "counter", "semgate_load_reports_failed", "Load reports that could not be read.", {}, reports.failed
         yield from self.evidence.samples(self.roster.fleet)
         yield "gauge", "semgate_decisions_kept", "Decisions kept in memory.", {}, len(self.ring)
         yield (
@@ -250,13 +281,20 @@ class Gateway:
         yield "gauge", "semgate_sessions", "Sessions with a known last replica.", {}, self.placer.sessions
 
 
+def _load_samples(replica: Replica, labels: dict[str, str]) -> Iterable[Sample]:
+    """What the engine reports of itself; nothing for one that does not."""
+    load = replica.engine_load
+    if load is None:
+        return
+    yield "gauge", "semgate_engine_running", "Requests running on the engine, as it reports.", labels, load.running
+    yield "gauge", "semgate_engine_waiting", "Requests waiting on the engine, as it reports.", labels, load.waiting
+    yield "gauge", "semgate_engine_kv_usage", "Used fraction of the engine's KV cache.", labels, load.kv_usage
+    yield (
+        *("gauge", "semgate_engine_foreign_requests", "Requests on the engine that this router did not send."),
+        *(labels, replica.foreign_requests),
+    )
+
+
 def _can_serve(replica: Replica) -> bool:
     """By health checks, discovery and the operator. Breakers are left out: clients have a part in opening them."""
     return replica.healthy and replica.endpoint.ready is not False and not replica.draining
-
-
-def _first_model(listed: bytes) -> str:
-    try:
-        return str(json.loads(listed)["data"][0]["id"])
-    except (ValueError, LookupError, TypeError):
-        return ""

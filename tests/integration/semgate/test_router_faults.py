@@ -159,8 +159,8 @@ def test_a_replica_that_returns_is_used_again(tmp_path: Path) -> None:
                 await flapping.start()
                 up = [await ask(rig.port, body=chat()) for _ in range(6)]
                 assert all(is_whole_answer(reply) for reply in [*down, *up])
-            seen = flapping.requests
-            while flapping.requests == seen:
+            seen = flapping.generated
+            while flapping.generated == seen:
                 assert is_whole_answer(await ask(rig.port, body=chat()))
                 await asyncio.sleep(0.02)
 

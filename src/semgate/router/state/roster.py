@@ -7,7 +7,7 @@ by name stays drained when the list is reloaded.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from sembase.errors import ConfigurationError
@@ -92,6 +92,7 @@ class Roster:
                 "state": replica.state(),
                 "in_flight": replica.in_flight,
                 "queued_prefill_tokens": replica.queued_prefill_tokens,
+                "engine_load": None if replica.engine_load is None else asdict(replica.engine_load),
                 "breaker_opened": replica.breaker.opened,
                 "events": replica.endpoint.events,
                 "donors": replica.endpoint.donors,

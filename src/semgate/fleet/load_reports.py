@@ -1,0 +1,94 @@
+"""Reads the load of every replica from the engine's own metrics, several times a second: a fleet in, views changed.
+
+One task for the whole fleet and one open connection per replica; nothing happens on the path of a request. A reply
+equal to the last one is not parsed again. A replica whose pages have no load metrics is asked again later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from sembase.http.credentials import Credentials, KeptCredentials
+from sembase.http.repeated import RepeatedRequest
+from semgate.fleet.engine_load import TARGETS, read_load
+from semgate.fleet.replica import Replica
+
+TIMEOUT_SECONDS: Final = 2.0
+ASK_AGAIN_SECONDS: Final = 5.0  # a replica that does not report is not asked five times a second
+
+
+class LoadReports:
+    """``run`` until cancelled, ``close`` after it."""
+
+    def __init__(
+        self, fleet: Callable[[], Iterable[Replica]], interval_s: float, credentials: Credentials | None = None
+    ) -> None:
+        self._fleet = fleet
+        self._interval_s = interval_s
+        self._credentials = KeptCredentials(credentials or Credentials())
+        self._readers: dict[Replica, _Reader] = {}
+        self.read = 0
+        self.failed = 0
+
+    async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            due_s = loop.time() + self._interval_s
+            self.ask_all(loop.time())
+            await asyncio.sleep(max(due_s - loop.time(), 0.0))
+
+    def ask_all(self, now_s: float) -> None:
+        """Sends one request to every replica that owes no answer."""
+        gone = self._readers.keys() - set(replicas := list(self._fleet()))
+        for replica in gone:
+            self._readers.pop(replica).close()
+        for replica in replicas:
+            reader = self._readers.get(replica)
+            if reader is None:
+                reader = self._readers[replica] = _Reader(self, replica, self._credentials)
+            reader.ask(now_s)
+
+    def close(self) -> None:
+        for reader in self._readers.values():
+            reader.close()
+        self._readers.clear()
+
+
+class _Reader:
+    def __init__(self, reports: LoadReports, replica: Replica, credentials: KeptCredentials) -> None:
+        self._reports = reports
+        self._replica = replica
+        self._request = RepeatedRequest(replica.endpoint.origin, credentials, self._take, timeout_s=TIMEOUT_SECONDS)
+        self._target = 0
+        self._not_before_s = 0.0
+        self._page = b""
+        self._failures = 0  # in a row
+
+    def ask(self, now_s: float) -> None:
+        if now_s >= self._not_before_s:
+            self._request.send(TARGETS[self._target])
+
+    def close(self) -> None:
+        self._request.close()
+
+    def _take(self, page: bytes | None) -> None:
+        reports, replica = self._reports, self._replica
+        if page is not None and page == self._page and replica.engine_load is not None:
+            reports.read += 1
+            replica.engine_load = replica.engine_load  # the same load, beside what this router has sent by now
+            return
+        load, had_load = None if page is None else read_load(page), replica.engine_load is not None
+        replica.engine_load = load
+        self._page = b"" if load is None or page is None else page
+        if load is not None:
+            reports.read += 1
+            self._failures = 0
+            return
+        reports.failed += 1
+        self._failures += 1
+        if not had_load or self._failures > 1:
+            self._target = (self._target + 1) % len(TARGETS)
+        if self._failures >= len(TARGETS):
+            self._not_before_s = asyncio.get_running_loop().time() + ASK_AGAIN_SECONDS
