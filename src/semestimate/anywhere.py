@@ -19,6 +19,7 @@ from semblend.contract import Decline, PlanShape, ReusePlan, shape_of
 from semblend.plan.compose import DONOR, LENGTH, compose
 from semblend.plan.gates import ADAPTER_GATES, Gates, Prompt, decide
 from semblend.plan.risk import context_risks
+from semblend.plan.selection import default_recompute_fraction, is_question
 from semestimate.work import Work
 
 ANY_RUN: Final = Gates(min_reuse_ratio=0.0)  # every run of at least 64 tokens, whatever its context
@@ -27,14 +28,20 @@ _MAX_STEPS: Final = 4096
 
 @dataclass(slots=True)
 class Saved:
-    """Requests with a plan and the prefill that their reused tokens need without it."""
+    """Requests with a plan and the prefill that their reused tokens need without it.
+
+    ``recomputed`` is the part of that work that default settings do again, to keep answers close in short prompts.
+    """
 
     requests: int = 0
     work: Work = field(default_factory=Work)
+    recomputed: Work = field(default_factory=Work)
 
-    def add(self, work: Work) -> None:
+    def add(self, work: Work, recomputed_share: float) -> None:
         self.requests += 1
         self.work += work
+        if recomputed_share:
+            self.recomputed += work.part(int(recomputed_share * work.tokens))
 
 
 @dataclass(slots=True)
@@ -112,7 +119,8 @@ class AnywhereCounter:
 def _count(answer: ReusePlan | Decline, by_shape: dict[PlanShape, Saved], missed: Work) -> int:
     if isinstance(answer, Decline):
         return 0
-    by_shape.setdefault(shape_of(answer.runs), Saved()).add(missed.part(answer.reused_tokens))
+    share = default_recompute_fraction(answer.runs) if is_question(answer.prompt_tokens - answer.claim_end) else 0.0
+    by_shape.setdefault(shape_of(answer.runs), Saved()).add(missed.part(answer.reused_tokens), share)
     return answer.reused_tokens
 
 

@@ -14,7 +14,7 @@ from sembase.errors import ContractError
 from sembase.files import replace_atomically
 from semestimate.analysis import Analysis
 
-_FORMAT: Final = "semestimate.checkpoint.v1"
+_FORMAT: Final = "semestimate.checkpoint.v2"
 _OURS: Final = ("semestimate.", "sembase.trace.", "semblend.contract.", "semblend.plan.gates")
 _OTHERS: Final = {
     ("collections", "OrderedDict"),

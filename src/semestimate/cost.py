@@ -2,6 +2,7 @@
 
 A load costs its bytes over the host link and a fixed overhead (look-up, plan, launches) for each request that loads;
 where the user's own server was calibrated, a loaded token costs what the calibration found for a cached one.
+Recomputed tokens are selected by probes and lie scattered, so each costs several prefilled ones.
 Money is seconds at ``--price``, computed here only: ``sembench roi`` has measured milliseconds and no prices.
 """
 
@@ -18,6 +19,9 @@ from semestimate.hardware import Device, Model, rank_bytes, work_s
 from semestimate.work import Work
 
 OVERHEAD_S: Final = 5e-3
+# A recomputed token over a prefilled one, probes included. Real servers at 1K tokens (a reused document beside an exact
+# hit and a cold prefill of the same prompt): SmolLM2-135M 3.9, Gemma-3-270M 3.5, Qwen2.5-Coder-0.5B 2.6.
+RECOMPUTED_COST: Final = 3.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +42,12 @@ class Price:
         return self.s_per_token * work.tokens + self.s_per_pair * work.pairs
 
     def net_seconds(self, saved: Mapping[PlanShape, Saved]) -> float:
-        """What plans save once loading and overhead are paid."""
+        """What plans save once loading, recomputing and overhead are paid."""
         requests = sum(each.requests for each in saved.values())
         work = sum((each.work for each in saved.values()), Work())
-        return self.seconds(work) - self.load_s_per_token * work.tokens - OVERHEAD_S * requests
+        recomputed = sum((each.recomputed for each in saved.values()), Work())
+        spent = self.load_s_per_token * work.tokens + RECOMPUTED_COST * self.seconds(recomputed)
+        return self.seconds(work) - spent - OVERHEAD_S * requests
 
     def break_even_tokens(self, context_tokens: int) -> float | None:
         """Reused tokens of a prompt of this length from which a load is faster than prefill; None if never."""

@@ -68,7 +68,8 @@ def _judge_reuse(figures: Figures, price: Price, prefill: float, back: float) ->
         f"Prefix caching can serve {_percent(figures.prefix_share)} of the prompt tokens. Runs of 64 tokens and more "
         f"that recur elsewhere are another {_percent(found.tokens / figures.prompt.tokens)}; default gates serve "
         f"{_percent(served.tokens / figures.prompt.tokens)}.",
-        f"After loading and overhead that saves {_percent(share)} of the prefill time that prefix caching leaves.",
+        f"After loading, recomputing and overhead that saves {_percent(share)} of the prefill time that prefix caching "
+        "leaves.",
     ]
     even = price.break_even_tokens(figures.prompt.tokens // max(1, figures.requests))
     requests = sum(each.requests for each in figures.anywhere.served.values())

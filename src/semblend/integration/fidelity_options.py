@@ -16,13 +16,13 @@ from semblend.integration.shared_options import AdapterOptions
 from semblend.plan.fidelity import Ceiling, FidelityGate
 from semblend.plan.prediction import decode_prediction
 from semblend.plan.selection import (
-    MAX_QUESTION_TOKENS,
     MIN_SELECTABLE_TOKENS,
     POLICIES,
     SHORT_PROMPT_FRACTION,
     SHORT_PROMPT_TOKENS,
     Selection,
     default_recompute_fraction,
+    is_question,
     needs_question,
 )
 
@@ -92,9 +92,7 @@ class FidelityOptions(AdapterOptions):
 
     def can_ask(self, plan: ReusePlan) -> bool:
         """Whether the policy has what it needs: some need a question after the claim, and not too long a one."""
-        return (
-            not needs_question(self.recompute_policy) or 0 < plan.prompt_tokens - plan.claim_end <= MAX_QUESTION_TOKENS
-        )
+        return not needs_question(self.recompute_policy) or is_question(plan.prompt_tokens - plan.claim_end)
 
     def fraction_of(self, plan: ReusePlan) -> float:
         """The fraction of a plan's tokens to recompute, where neither the gate nor the request sets it."""

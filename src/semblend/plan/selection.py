@@ -58,6 +58,11 @@ SHORT_PROMPT_TOKENS: Final = 1536
 SHORT_PROMPT_FRACTION: Final = 0.05
 
 
+def is_question(tokens: int) -> bool:
+    """Whether the end of a prompt, after what a plan claims, is short enough to select with."""
+    return 0 < tokens <= MAX_QUESTION_TOKENS
+
+
 def default_recompute_fraction(runs: Sequence[Run]) -> float:
     """The default fraction: 0 for few reused tokens, for long prompts, and where the donor's context was the same."""
     is_worth_it = sum(run.length for run in runs) >= MIN_SELECTABLE_TOKENS
