@@ -14,7 +14,7 @@ from semantic_kv.policy.registry import ADMISSION, EVICTION, admission, eviction
 from sembase.errors import SemBlendError
 
 CONFIGS: Final = Path(__file__).parent.parent / "configs" / "experiments"
-PACKAGES: Final = ("semblend", "onepage", "sembench", "semantic_kv")
+PACKAGES: Final = ("kvmend", "semblend", "sembench", "semantic_kv", "semestimate", "semgate")
 
 
 def packages() -> str:

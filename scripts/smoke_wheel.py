@@ -9,10 +9,15 @@ import venv
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
+PACKAGES = ["kvmend", "semantic_kv", "sembase", "sembench", "semblend", "semestimate", "semgate"]
+TOP_LEVEL = """
+from importlib.metadata import files
+print(*sorted({part.parts[0] for part in files("kvmend") if part.suffix == ".py"}))
+"""
 
 
 def main() -> int:
-    wheels = sorted((ROOT / "dist").glob("semblend-*.whl"))
+    wheels = sorted((ROOT / "dist").glob("kvmend-*.whl"))
     if not wheels:
         print("no wheel in dist/: run `make build` first", file=sys.stderr)
         return 3
@@ -24,14 +29,20 @@ def main() -> int:
         listed = run(home, python, "-m", "pip", "list", "--format=freeze", "--disable-pip-version-check")
         packages = sorted(line.partition("==")[0].lower() for line in listed.splitlines())
         installed = [name for name in packages if name not in {"pip", "setuptools", "wheel"}]
-        if installed != ["numpy", "rapidfuzz", "semblend"]:
+        if installed != ["kvmend", "numpy", "rapidfuzz"]:
             print(f"the base install brought {installed}", file=sys.stderr)
             return 1
         run(home, python, "-c", "from semblend import Planner, Namespace, ReusePlan, Decline")
-        bench = home / "venv" / "bin" / "sembench"
+        top_level = run(home, python, "-c", TOP_LEVEL).split()
+        if top_level != PACKAGES:
+            print(f"the wheel puts {top_level} into site-packages", file=sys.stderr)
+            return 1
+        command, bench = home / "venv" / "bin" / "kvmend", home / "venv" / "bin" / "sembench"
+        for area in ("", "estimate", "doctor", "serve", "bench", "simulate", "proxy", "route", "pick", "explain"):
+            run(home, command, *filter(None, [area]), "--help")
         run(home, bench, "build", "--profile", "fixture", "--output", "fixture.jsonl")
         run(home, bench, "run-offline", "--manifest", "fixture.jsonl", "--output", "result.json", "--block-size", "16")
-        run(home, bench, "assert-result-gates", "--result", "result.json")
+        run(home, command, "bench", "assert-result-gates", "--result", "result.json")
     print("smoke: the wheel works with three packages installed: " + ", ".join(installed))
     return 0
 

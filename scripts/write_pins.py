@@ -9,7 +9,7 @@ from pathlib import Path
 
 TARGET = Path(__file__).parent.parent / "requirements" / "dev.txt"
 HEADER = "# Written by `make pins`. Constraints, not requirements: listing a package here does not install it.\n"
-LEFT_OUT = {"pip", "setuptools", "wheel", "semblend"}
+LEFT_OUT = {"pip", "setuptools", "wheel", "kvmend"}
 
 
 def main() -> int:

@@ -11,11 +11,11 @@ from benchmarks.agent_breaks.readings import Arm, Reading
 from benchmarks.agent_breaks.tables import NAMES, tables
 from benchmarks.targets import Verdict
 from benchmarks.vllm.estimates import Quartiles
-from onepage.chart import Bar, Bars, Chart, Curve, DataTable, Dot, Dots, Layer, Whisker, Whiskers
-from onepage.formats import tick_ms
-from onepage.page import document, framed, style_of
-from onepage.section import Section, card, columns, figure, table
-from onepage.ticks import category_axis, linear_axis, log_axis
+from sembase.onepage.chart import Bar, Bars, Chart, Curve, DataTable, Dot, Dots, Layer, Whisker, Whiskers
+from sembase.onepage.formats import tick_ms
+from sembase.onepage.page import document, framed, style_of
+from sembase.onepage.section import Section, card, columns, figure, table
+from sembase.onepage.ticks import category_axis, linear_axis, log_axis
 from sembench.workload.sources.agent_breaks import EVERY_TURN, OTHER_TENANT
 
 TONES: Final[dict[Arm, str]] = {"stock": "cold", "off": "miss", "idle": "reuse"}

@@ -49,7 +49,7 @@ VENV = EngineVenv(
     RECIPE,
     held=("numpy", "numba", "llvmlite", "torch", "sglang", "transformers", "tokenizers"),
     verify=VERIFY,
-    shown=("sglang", "torch", "transformers", "numpy", "numba", "semblend"),
+    shown=("sglang", "torch", "transformers", "numpy", "numba", "kvmend"),
     test_tools=("pytest>=8.2", "hypothesis>=6.100", "usearch>=2.15"),  # the last for the semantic path
     extras=("sglang",),
     beside=(PLUGINS,),

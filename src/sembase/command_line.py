@@ -57,13 +57,18 @@ def existing_folder(text: str) -> Path:
         raise argparse.ArgumentTypeError(f"'{text}': {(error.strerror or str(error)).lower()}") from None
 
 
-def add_commands(root: argparse.ArgumentParser, modules: Iterable[Any], codes: str) -> None:
-    """A command per module: its NAME, SUMMARY, ``add_arguments``, ``execute``, and EXAMPLES where it has some."""
+def add_commands(
+    root: argparse.ArgumentParser, modules: Iterable[Any], codes: str, names: Mapping[str, str] | None = None
+) -> None:
+    """A command per module: its NAME, SUMMARY, ``add_arguments``, ``execute``, and EXAMPLES where it has some.
+
+    ``names`` replaces a module's NAME where the program calls the command otherwise.
+    """
     commands = root.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for module in modules:
         examples = getattr(module, "EXAMPLES", None)
         command = commands.add_parser(
-            module.NAME,
+            (names or {}).get(module.NAME, module.NAME),
             help=module.SUMMARY,
             description=module.SUMMARY,
             epilog=codes if examples is None else f"examples:\n{examples}\n\n{codes}",

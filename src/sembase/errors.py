@@ -9,6 +9,15 @@ SemBlendError
 
 from __future__ import annotations
 
+from typing import Final
+
+DISTRIBUTION: Final = "kvmend"  # what `pip install` gets; the import packages keep their names
+
+
+def install_command(extra: str = "") -> str:
+    """The command that installs this distribution, with an extra where one is named."""
+    return f"pip install '{DISTRIBUTION}[{extra}]'" if extra else f"pip install {DISTRIBUTION}"
+
 
 class SemBlendError(Exception):
     """Base of every error this library raises on purpose."""
@@ -20,7 +29,7 @@ class ConfigurationError(SemBlendError):
 
 class MissingDependencyError(SemBlendError):
     def __init__(self, package: str, extra: str, purpose: str) -> None:
-        super().__init__(f"{purpose} needs the package '{package}'. Install it with: pip install 'semblend[{extra}]'")
+        super().__init__(f"{purpose} needs the package '{package}'. Install it with: {install_command(extra)}")
         self.package = package
         self.extra = extra
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from onepage.chart import Bar, Bars, Chart, Curve, DataTable
-from onepage.markup import Safe, tag
-from onepage.page import document, framed, style_of
-from onepage.section import Section, card, chip, columns, figure, table, tile
-from onepage.ticks import category_axis, linear_axis, log_axis
+from sembase.onepage.chart import Bar, Bars, Chart, Curve, DataTable
+from sembase.onepage.markup import Safe, tag
+from sembase.onepage.page import document, framed, style_of
+from sembase.onepage.section import Section, card, chip, columns, figure, table, tile
+from sembase.onepage.ticks import category_axis, linear_axis, log_axis
 from semblend import __version__
 from semestimate.cost import price_on
 from semestimate.curve import CurvePoint

@@ -8,7 +8,7 @@ from importlib.metadata import packages_distributions
 
 import pytest
 
-PROGRAMS = ("semblend", "sembench", "semantic_kv", "semgate")
+PROGRAMS = ("kvmend", "semblend", "sembench", "semantic_kv", "semgate")
 BASE = {"numpy", "rapidfuzz"}
 # Run in a fresh interpreter: packages of extras cannot be imported there, as if they were not installed.
 PROGRAM = """
@@ -26,7 +26,7 @@ runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 def run(module: str, *words: str) -> subprocess.CompletedProcess[str]:
-    ours = {*PROGRAMS, "sembase", "onepage", "semestimate"}
+    ours = {*PROGRAMS, "sembase", "semestimate"}
     hidden = {top for top, owners in packages_distributions().items() if not BASE & {o.lower() for o in owners}} - ours
     command = [sys.executable, "-c", PROGRAM, ",".join(sorted(hidden)), module, *words]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)

@@ -187,5 +187,5 @@ def test_a_missing_package_is_3_and_names_its_extra(work: Path, arguments: list[
         files += ["--manifest", str(work / "m.jsonl")]
     done = sembench(*arguments, *files, prelude=WITHOUT_EXTRAS)
     assert done.returncode == 3, done.stderr
-    assert f"pip install 'semblend[{extra}]'" in done.stderr
+    assert f"pip install 'kvmend[{extra}]'" in done.stderr
     assert not (work / "never.json").exists()

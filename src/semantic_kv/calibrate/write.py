@@ -10,13 +10,13 @@ from typing import Final
 
 import numpy as np
 
-from onepage.png import GRID, INK, SOFT, figure_class, png_bytes
-from onepage.ticks import log_axis
 from semantic_kv.calibrate.fit import FitOptions, calibrate
 from semantic_kv.calibrate.observations import observations_from_records, observations_from_trace
 from semantic_kv.calibrate.result import Calibration, RungResult
 from semantic_kv.calibrate.rungs import RUNGS
 from sembase.errors import ConfigurationError, MissingDependencyError
+from sembase.onepage.png import GRID, INK, SOFT, figure_class, png_bytes
+from sembase.onepage.ticks import log_axis
 from sembase.trace.columns import BlockTrace
 from sembase.trace.record import TraceRecord
 

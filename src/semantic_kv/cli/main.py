@@ -37,6 +37,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 COMMAND_MODULES: Final = (run, run_all, replay, collect, calibrate, mrc, serve)
+PROGRAM: Final = "semantic-kv"
 _CODES: Final = (
     "exit codes: 0 ok, 2 wrong usage or input, 3 environment (missing package, disk, port), 130 interrupted "
     "(Ctrl-C, SIGTERM)"
@@ -44,18 +45,18 @@ _CODES: Final = (
 _INTERRUPTED: Final = "finished cells are kept; run the same command again to continue"
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(program: str = PROGRAM) -> argparse.ArgumentParser:
     root = CommandParser(
-        prog="semantic-kv",
+        prog=program,
         description="Simulate prefix and KV caches under memory pressure: which admission and eviction policy to use, "
         "how much memory helps, and how far a policy is from the optimum. TTFT is modelled, never measured.",
         epilog=_CODES,
     )
-    root.add_argument("--version", action="version", version=f"semantic-kv {__version__}")
+    root.add_argument("--version", action="version", version=f"{program} {__version__}")
     add_commands(root, COMMAND_MODULES, _CODES)
     return root
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None, program: str = PROGRAM) -> int:
     with interrupted_by_sigterm():
-        return run_program("semantic-kv", parser, arguments, _INTERRUPTED)
+        return run_program(program, lambda: parser(program), arguments, _INTERRUPTED)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from onepage.formats import NOT_MEASURED
-from onepage.markup import Safe, tag
-from onepage.section import scrolling
 from semantic_kv.experiment.config import PolicyChoice
 from semantic_kv.experiment.study import CacheSetting, RankedPolicy, Study
 from semantic_kv.experiment.verdict import TIE
 from semantic_kv.report.formats import change, milliseconds, percent
+from sembase.onepage.formats import NOT_MEASURED
+from sembase.onepage.markup import Safe, tag
+from sembase.onepage.section import scrolling
 
 _STEPS: Final = (TIE, 0.02, 0.10, 0.25)  # improvements at which the colour of a cell changes
 

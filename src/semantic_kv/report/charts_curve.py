@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from onepage.chart import Chart, Curve, DataTable, Dot, Dots, Layer, Mark
-from onepage.formats import count
-from onepage.ticks import linear_axis, log_axis
 from semantic_kv.experiment.curves import Curves, SampledCurve
 from semantic_kv.experiment.study import Study
 from semantic_kv.report.formats import percent, seconds, tick_count, tick_share
 from semantic_kv.report.tones import CYCLE, Tone
+from sembase.onepage.chart import Chart, Curve, DataTable, Dot, Dots, Layer, Mark
+from sembase.onepage.formats import count
+from sembase.onepage.ticks import linear_axis, log_axis
 
 _MARKS: Final[tuple[Mark, ...]] = ("ring", "disc", "diamond")
 _BOUND_TONES: Final[dict[str, Tone]] = {"ceiling": "muted", "clairvoyant": "bound"}

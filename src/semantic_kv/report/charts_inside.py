@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from onepage.chart import Bar, Bars, Chart, Curve, DataTable, Layer, Rule
-from onepage.formats import count
-from onepage.ticks import category_axis, linear_axis
 from semantic_kv.experiment.config import BASELINE, PolicyChoice
 from semantic_kv.experiment.figures import CellFigures, WeightSeries
 from semantic_kv.experiment.study import Study
@@ -14,6 +11,9 @@ from semantic_kv.report.charts_policy import primary_setting, shown
 from semantic_kv.report.formats import percent, tick_count, tick_share
 from semantic_kv.report.tones import CYCLE
 from sembase.labels import LABELS
+from sembase.onepage.chart import Bar, Bars, Chart, Curve, DataTable, Layer, Rule
+from sembase.onepage.formats import count
+from sembase.onepage.ticks import category_axis, linear_axis
 
 _MAX_CURVES: Final = 6
 

@@ -6,11 +6,11 @@ from typing import Final
 
 import numpy as np
 
-from onepage.chart import Chart, Curve, DataTable, Dot, Dots
-from onepage.formats import tick_ms
-from onepage.ticks import linear_axis, log_axis
 from semantic_kv.experiment.observed import ObservedComparison
 from semantic_kv.report.formats import milliseconds, percent
+from sembase.onepage.chart import Chart, Curve, DataTable, Dot, Dots
+from sembase.onepage.formats import tick_ms
+from sembase.onepage.ticks import linear_axis, log_axis
 
 _MAX_DOTS: Final = 2_000
 

@@ -9,14 +9,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from onepage.chart import Bar, Bars, Chart, DataTable, Rule
-from onepage.formats import NOT_MEASURED, tick_ms
-from onepage.ticks import category_axis, linear_axis
 from semantic_kv.cache.result import CacheModel, Unit
 from semantic_kv.experiment.config import BASELINE, PolicyChoice
 from semantic_kv.experiment.study import MIN_UNITS, CacheSetting, Interval, RankedPolicy, Study
 from semantic_kv.report.formats import milliseconds, percent, points, tick_share
 from semantic_kv.report.tones import Tone
+from sembase.onepage.chart import Bar, Bars, Chart, DataTable, Rule
+from sembase.onepage.formats import NOT_MEASURED, tick_ms
+from sembase.onepage.ticks import category_axis, linear_axis
 
 MODEL_NAMES: Final[dict[CacheModel, str]] = {"prefix_tree": "prefix tree", "block_set": "block set"}
 _TONES: Final[dict[CacheModel, Tone]] = {"prefix_tree": "c1", "block_set": "c6"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onepage.formats import MINUS, NOT_MEASURED, TO, signed
+from sembase.onepage.formats import MINUS, NOT_MEASURED, TO, signed
 
 
 def percent(value: float | None, digits: int = 1) -> str:

@@ -7,9 +7,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
 
-from onepage.chart import Chart
-from onepage.formats import count
-from onepage.png import drawn, figure_class, png_bytes
 from semantic_kv.experiment.aggregate import COLUMNS, aggregate_rows
 from semantic_kv.experiment.cells import Cell, cell_json
 from semantic_kv.experiment.curves import Curves, curves_of
@@ -26,6 +23,9 @@ from semantic_kv.report.metrics_csv import Value, metrics_csv, written
 from semantic_kv.report.page import page_html
 from semantic_kv.report.summary_md import markdown_table, summary_md
 from semantic_kv.report.tones import COLOURS
+from sembase.onepage.chart import Chart
+from sembase.onepage.formats import count
+from sembase.onepage.png import drawn, figure_class, png_bytes
 
 SCHEMA: Final = "semantic_kv.results.v1"
 

@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Final
 
-from onepage.chart import Chart, DataTable
-from onepage.formats import plural
-from onepage.markup import Safe, tag
-from onepage.page import document, framed, style_of
-from onepage.section import Section, card, chip, table
 from semantic_kv.experiment.aggregate import AggregateRow, aggregate_rows
 from semantic_kv.experiment.study import Study
 from semantic_kv.experiment.verdict import MODELLED, Verdict, verdict_of
 from semantic_kv.report import sections
 from semantic_kv.report.charts_policy import MODEL_NAMES
 from semantic_kv.report.formats import change, milliseconds, percent
+from sembase.onepage.chart import Chart, DataTable
+from sembase.onepage.formats import plural
+from sembase.onepage.markup import Safe, tag
+from sembase.onepage.page import document, framed, style_of
+from sembase.onepage.section import Section, card, chip, table
 from semblend import __version__
 
 

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onepage.chart import Chart, DataTable
-from onepage.formats import count, fraction
-from onepage.markup import Safe, tag
-from onepage.section import Section, card, columns, figure, missing, table, tile
 from semantic_kv.experiment.aggregate import original_adaptive
 from semantic_kv.experiment.config import BASELINE, PolicyChoice
 from semantic_kv.experiment.curves import curves_of
@@ -26,6 +22,10 @@ from semantic_kv.report.charts_policy import (
     ttft_chart,
 )
 from semantic_kv.report.formats import change, interval, milliseconds, percent
+from sembase.onepage.chart import Chart, DataTable
+from sembase.onepage.formats import count, fraction
+from sembase.onepage.markup import Safe, tag
+from sembase.onepage.section import Section, card, columns, figure, missing, table, tile
 
 
 def verdict_section(study: Study, verdict: Verdict) -> Section:

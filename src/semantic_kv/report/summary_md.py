@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from onepage.formats import NOT_MEASURED, count, fraction, plural
 from semantic_kv.bound.result import BoundKind
 from semantic_kv.experiment.aggregate import original_adaptive
 from semantic_kv.experiment.curves import curves_of
@@ -15,6 +14,7 @@ from semantic_kv.report.ablation import ablation_rows
 from semantic_kv.report.charts_curve import sampling_table
 from semantic_kv.report.charts_policy import MODEL_NAMES, shown
 from semantic_kv.report.formats import change, interval, milliseconds, percent
+from sembase.onepage.formats import NOT_MEASURED, count, fraction, plural
 
 _TIGHTNESS: Final[dict[BoundKind, str]] = {
     "optimum": "exact for a cache that may drop a block while serving it; no policy that pins blocks exceeds it",

@@ -39,6 +39,7 @@ COMMAND_MODULES: Final = (
     report,
     roi,
 )
+PROGRAM: Final = "sembench"
 _EPILOG: Final = (
     "exit codes: 0 ok, 1 gate or audit failed, 2 wrong usage or input, 3 environment (missing package, disk), "
     "130 interrupted (Ctrl-C)"
@@ -46,16 +47,16 @@ _EPILOG: Final = (
 _INTERRUPTED: Final = "to continue, run the same command with --resume if it has that option"
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(program: str = PROGRAM) -> argparse.ArgumentParser:
     root = CommandParser(
-        prog="sembench",
+        prog=program,
         description="Measures what a prefix cache covers, what a planner finds beyond it, and what a backend confirms.",
         epilog=_EPILOG,
     )
-    root.add_argument("--version", action="version", version=f"sembench {__version__}")
+    root.add_argument("--version", action="version", version=f"{program} {__version__}")
     add_commands(root, COMMAND_MODULES, _EPILOG)
     return root
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    return run_program("sembench", parser, arguments, _INTERRUPTED)
+def main(arguments: Sequence[str] | None = None, program: str = PROGRAM) -> int:
+    return run_program(program, lambda: parser(program), arguments, _INTERRUPTED)

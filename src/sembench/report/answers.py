@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from onepage.chart import DataTable
-from onepage.formats import NOT_MEASURED, plural
-from onepage.markup import Safe
-from onepage.section import Section, card, missing, table
+from sembase.onepage.chart import DataTable
+from sembase.onepage.formats import NOT_MEASURED, plural
+from sembase.onepage.markup import Safe
+from sembase.onepage.section import Section, card, missing, table
 from sembench.console.answers import CLASS, FLIPS, SCORES, answers_table
 from sembench.console.table import NOT_MEASURED as DASH
 from sembench.console.table import Table

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from onepage.section import Section
 from sembase.errors import ConfigurationError
+from sembase.onepage.section import Section
 from sembench.report import compare, engine, load, overview, saving
 from sembench.report.page import Chapter, Page, chapter_of, page_of
 from sembench.report.subject import Subject, read_object, read_subjects

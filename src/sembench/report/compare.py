@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from onepage.chart import Chart, Curve, DataTable, Dot, Dots, Mark, Rule, Whisker, Whiskers
-from onepage.formats import NOT_MEASURED, plural, tick_ms
-from onepage.markup import Safe, tag
-from onepage.section import Section, card, columns, figure, missing, table
-from onepage.ticks import category_axis, linear_axis, log_axis
+from sembase.onepage.chart import Chart, Curve, DataTable, Dot, Dots, Mark, Rule, Whisker, Whiskers
+from sembase.onepage.formats import NOT_MEASURED, plural, tick_ms
+from sembase.onepage.markup import Safe, tag
+from sembase.onepage.section import Section, card, columns, figure, missing, table
+from sembase.onepage.ticks import category_axis, linear_axis, log_axis
 from sembench.metrics.rows import is_reused, timed
 from sembench.report.differences import (
     RATES,

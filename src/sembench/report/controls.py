@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from onepage.chart import Chart, DataTable, Rule, Whisker, Whiskers
-from onepage.formats import NOT_MEASURED, count, fraction, plural
-from onepage.markup import Safe, tag
-from onepage.section import Section, chip, columns, figure, missing
-from onepage.ticks import category_axis, log_axis
+from sembase.onepage.chart import Chart, DataTable, Rule, Whisker, Whiskers
+from sembase.onepage.formats import NOT_MEASURED, count, fraction, plural
+from sembase.onepage.markup import Safe, tag
+from sembase.onepage.section import Section, chip, columns, figure, missing
+from sembase.onepage.ticks import category_axis, log_axis
 from sembench.must_be_zero import MUST_BE_ZERO
 from sembench.report.estimates import median_estimate
 from sembench.report.formats import percent, ratio, tick_ratio

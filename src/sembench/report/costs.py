@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from onepage.chart import Chart, DataTable, Dot, Dots, Rule, Whisker, Whiskers
-from onepage.formats import NOT_MEASURED, count
-from onepage.markup import Safe
-from onepage.section import Section, card, columns, figure, missing, table
-from onepage.ticks import category_axis, log_axis
+from sembase.onepage.chart import Chart, DataTable, Dot, Dots, Rule, Whisker, Whiskers
+from sembase.onepage.formats import NOT_MEASURED, count
+from sembase.onepage.markup import Safe
+from sembase.onepage.section import Section, card, columns, figure, missing, table
+from sembase.onepage.ticks import category_axis, log_axis
 from sembench.metrics.rows import BackendRow
 from sembench.report.estimates import median_estimate
 from sembench.report.formats import milliseconds, ratio, tick_ratio

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from onepage.chart import DataTable
-from onepage.formats import NOT_MEASURED, count, plural
-from onepage.markup import Safe, tag
-from onepage.section import Section, card, chip, columns, missing, table
+from sembase.onepage.chart import DataTable
+from sembase.onepage.formats import NOT_MEASURED, count, plural
+from sembase.onepage.markup import Safe, tag
+from sembase.onepage.section import Section, card, chip, columns, missing, table
 from sembench.gates.engine_summary import HIT, MATERIALIZED, EngineEvidence, read_engine_summaries
 from sembench.gates.request_ids import requests_of_result
 from sembench.report.subject import Subject, read_object

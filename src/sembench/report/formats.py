@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from onepage.formats import MINUS, NOT_MEASURED, signed
+from sembase.onepage.formats import MINUS, NOT_MEASURED, signed
 
 TIMES: Final = "\N{MULTIPLICATION SIGN}"
 

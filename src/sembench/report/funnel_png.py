@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from onepage.formats import NOT_MEASURED
-from onepage.png import GRID, INK, SOFT, FigureClass, literal
+from sembase.onepage.formats import NOT_MEASURED
+from sembase.onepage.png import GRID, INK, SOFT, FigureClass, literal
 from sembench.report.formats import percent
 from sembench.report.funnel import STAGES, FunnelRow
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from onepage.formats import NOT_MEASURED, count, fraction
+from sembase.onepage.formats import NOT_MEASURED, count, fraction
 from sembench.report.formats import nats, percent, plain, ratio
 
 State = Literal["pass", "fail", "missing"]

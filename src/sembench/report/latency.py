@@ -7,10 +7,10 @@ from typing import Final
 
 import numpy as np
 
-from onepage.chart import Chart, Curve, DataTable, Dot, Dots, Mark, Rule, Whisker, Whiskers
-from onepage.formats import NOT_MEASURED, count, plural, tick_ms
-from onepage.section import Section, card, columns, figure, missing, table
-from onepage.ticks import category_axis, linear_axis, log_axis
+from sembase.onepage.chart import Chart, Curve, DataTable, Dot, Dots, Mark, Rule, Whisker, Whiskers
+from sembase.onepage.formats import NOT_MEASURED, count, plural, tick_ms
+from sembase.onepage.section import Section, card, columns, figure, missing, table
+from sembase.onepage.ticks import category_axis, linear_axis, log_axis
 from sembench.report.estimates import Estimate, median_estimate
 from sembench.report.formats import milliseconds, ratio, tick_ratio, tick_share
 from sembench.report.headline import blended, reused_only

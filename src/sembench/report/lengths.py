@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from onepage.chart import Chart, DataTable, Rule, Whisker, Whiskers
-from onepage.formats import NOT_MEASURED, TO
-from onepage.section import Section, columns, figure, missing, table
-from onepage.section import card as text_card
-from onepage.ticks import doubling_axis, log_axis
+from sembase.onepage.chart import Chart, DataTable, Rule, Whisker, Whiskers
+from sembase.onepage.formats import NOT_MEASURED, TO
+from sembase.onepage.section import Section, columns, figure, missing, table
+from sembase.onepage.section import card as text_card
+from sembase.onepage.ticks import doubling_axis, log_axis
 from sembench.report.estimates import Estimate, median_estimate
 from sembench.report.formats import milliseconds, ratio, tick_ratio
 from sembench.report.latency import dots_by_kind

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from onepage.chart import Chart, DataTable, Whisker, Whiskers
-from onepage.formats import NOT_MEASURED, plural, tick_ms
-from onepage.markup import Safe
-from onepage.section import Section, card, columns, figure, missing, table
-from onepage.ticks import category_axis, log_axis
 from sembase.errors import ContractError
+from sembase.onepage.chart import Chart, DataTable, Whisker, Whiskers
+from sembase.onepage.formats import NOT_MEASURED, plural, tick_ms
+from sembase.onepage.markup import Safe
+from sembase.onepage.section import Section, card, columns, figure, missing, table
+from sembase.onepage.ticks import category_axis, log_axis
 from sembench.console.table import NOT_MEASURED as DASH
 from sembench.console.table import Table
 from sembench.load.result import LOAD_VERSION

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-from onepage.chart import Axis, Bar, Bars, Chart, DataTable
-from onepage.formats import plural
-from onepage.section import Section, columns, figure, missing
-from onepage.ticks import category_axis
+from sembase.onepage.chart import Axis, Bar, Bars, Chart, DataTable
+from sembase.onepage.formats import plural
+from sembase.onepage.section import Section, columns, figure, missing
+from sembase.onepage.ticks import category_axis
 from sembench.report.formats import percent
 from sembench.report.subject import Subject
 from sembench.report.tones import Tone

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from onepage.chart import DataTable
-from onepage.formats import NOT_MEASURED
-from onepage.section import Section, card, table
+from sembase.onepage.chart import DataTable
+from sembase.onepage.formats import NOT_MEASURED
+from sembase.onepage.section import Section, card, table
 from sembench.report.formats import percent, ratio
 from sembench.report.headline import blended, reused_only
 from sembench.report.subject import Subject

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from onepage.chart import Chart
-from onepage.formats import plural
-from onepage.markup import Safe, join, tag
-from onepage.page import document, framed, style_of
-from onepage.section import Section, chip
+from sembase.onepage.chart import Chart
+from sembase.onepage.formats import plural
+from sembase.onepage.markup import Safe, join, tag
+from sembase.onepage.page import document, framed, style_of
+from sembase.onepage.section import Section, chip
 from sembench import __version__
 from sembench.report import (
     answers,

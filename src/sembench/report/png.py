@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from onepage.chart import Chart
-from onepage.png import drawn, figure_class, png_bytes
 from sembase.files import replace_atomically
+from sembase.onepage.chart import Chart
+from sembase.onepage.png import drawn, figure_class, png_bytes
 from sembench.report.funnel import FunnelRow
 from sembench.report.funnel_png import drawn_funnel
 from sembench.report.tones import COLOURS

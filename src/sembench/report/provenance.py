@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from onepage.chart import DataTable
-from onepage.formats import NOT_MEASURED
-from onepage.markup import Safe, tag
-from onepage.section import Section, card, columns, table
+from sembase.onepage.chart import DataTable
+from sembase.onepage.formats import NOT_MEASURED
+from sembase.onepage.markup import Safe, tag
+from sembase.onepage.section import Section, card, columns, table
 from sembench.report.formats import plain
 from sembench.report.subject import Subject
 

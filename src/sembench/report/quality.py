@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from onepage.chart import Chart, Curve, DataTable, Rule
-from onepage.formats import NOT_MEASURED, count, fraction, plural
-from onepage.markup import Safe
-from onepage.section import Section, card, columns, figure, missing, table
-from onepage.ticks import linear_axis, log_axis
+from sembase.onepage.chart import Chart, Curve, DataTable, Rule
+from sembase.onepage.formats import NOT_MEASURED, count, fraction, plural
+from sembase.onepage.markup import Safe
+from sembase.onepage.section import Section, card, columns, figure, missing, table
+from sembase.onepage.ticks import linear_axis, log_axis
 from sembench.report.formats import nats, percent, score, shortened, tick_nats, tick_share
 from sembench.report.latency import MARKS, dots_by_kind
 from sembench.report.pairs import KIND_NAMES, Kind, Pair

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from onepage.formats import NOT_MEASURED, fraction, plural
-from onepage.markup import Safe, tag
-from onepage.section import Section, chip
+from sembase.onepage.formats import NOT_MEASURED, fraction, plural
+from sembase.onepage.markup import Safe, tag
+from sembase.onepage.section import Section, chip
 from sembench.report.formats import percent, ratio
 from sembench.report.funnel import STAGES, FunnelRow, Stage, StageFigure, funnel_of
 from sembench.report.headline import blended, reused_only

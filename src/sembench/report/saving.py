@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from onepage.chart import Chart, Curve, DataTable, Rule, Whisker, Whiskers
-from onepage.formats import NOT_MEASURED, tick_ms
-from onepage.markup import tag
-from onepage.section import Section, card, columns, figure, table
-from onepage.ticks import category_axis, linear_axis
 from sembase.errors import ContractError
+from sembase.onepage.chart import Chart, Curve, DataTable, Rule, Whisker, Whiskers
+from sembase.onepage.formats import NOT_MEASURED, tick_ms
+from sembase.onepage.markup import tag
+from sembase.onepage.section import Section, card, columns, figure, table
+from sembase.onepage.ticks import category_axis, linear_axis
 from sembench.report.formats import milliseconds, percent, tick_share
 from sembench.report.lengths import tokens
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from onepage.formats import NOT_MEASURED, fraction, plural
-from onepage.markup import Safe, tag
-from onepage.section import Section, chip, tile
+from sembase.onepage.formats import NOT_MEASURED, fraction, plural
+from sembase.onepage.markup import Safe, tag
+from sembase.onepage.section import Section, chip, tile
 from sembench.must_be_zero import MUST_BE_ZERO
 from sembench.report.cold import cold_in_words
 from sembench.report.formats import nats, percent, ratio

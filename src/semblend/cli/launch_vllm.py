@@ -1,6 +1,6 @@
-"""``semblend-vllm serve MODEL ...``: vLLM's server with our connector; every flag it does not know is vLLM's.
+"""``kvmend serve --engine vllm MODEL ...``: vLLM's server with our connector; every flag it does not know is vLLM's.
 
-Checks first, as ``semblend doctor`` does, says what will be refused, and sizes the donor memory by this machine.
+Checks first, as ``kvmend doctor`` does, says what will be refused, and sizes the donor memory by this machine.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from semblend.integration.vllm.flags import TRANSFER_FLAG
 from semblend.integration.vllm.options import parse_options
 from semblend.integration.vllm.support import VERIFIED_VERSION
 
-PROGRAM: Final = "semblend-vllm"
-EXAMPLE: Final = f"""{PROGRAM} serve Qwen/Qwen2.5-0.5B-Instruct --port 8000 --semblend-options '{{"capture": "all"}}'"""
+PROGRAM: Final = "kvmend serve --engine vllm"
+EXAMPLE: Final = f"""{PROGRAM} Qwen/Qwen2.5-0.5B-Instruct --port 8000 --semblend-options '{{"capture": "all"}}'"""
 _SIZES: Final = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
 
 
@@ -38,7 +38,7 @@ def parse(words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     """Our arguments, and the rest for the engine."""
     parser = launcher_parser(
         PROGRAM,
-        "Start vLLM with SemBlend's connector: fills in its flags, checks as `semblend doctor` does and says what will "
+        "Start vLLM with SemBlend's connector: fills in its flags, checks as `kvmend doctor` does and says what will "
         "be refused. Every other word is that of `vllm serve` and is passed on.",
         f"Needs vLLM in the same environment (verified with {VERIFIED_VERSION}x); SemBlend never installs or upgrades "
         "an engine.",
@@ -61,7 +61,7 @@ def start(words: Sequence[str], run: Callable[[Sequence[str]], int] | None = Non
     ours, rest = parse(words)
     command = read_command(VLLM, None, ["vllm", "serve", *(rest[1:] if rest[:1] == ["serve"] else rest)])
     if command is None:
-        raise ConfigurationError(f"name a model: {PROGRAM} serve MODEL")
+        raise ConfigurationError(f"name a model: {PROGRAM} MODEL")
     if ours.semblend_off:
         return (run or _replace_process)(server_words(command))
     if transfer_of(command):

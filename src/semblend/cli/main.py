@@ -6,11 +6,12 @@ import argparse
 from collections.abc import Sequence
 from typing import Any, Final
 
-from sembase.command_line import add_commands, exit_code_of
+from sembase.command_line import add_commands, run_program
 from sembase.registry import Registry
 from semblend import __version__
 from semblend.cli import calibrate, doctor, explain, guard
 
+PROGRAM: Final = "semblend"
 _CODES: Final = (
     "exit codes: 0 ok, 1 nothing found, 2 wrong usage or file, 3 environment (server, disk), 130 interrupted"
 )
@@ -19,23 +20,18 @@ COMMANDS: Final[Registry[Any]] = Registry("command", group="semblend.commands")
 COMMANDS.register("estimate", "semestimate.command:COMMAND")
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(program: str = PROGRAM) -> argparse.ArgumentParser:
     root = argparse.ArgumentParser(
-        prog="semblend",
+        prog=program,
         description="Estimate from traffic, check an installation; explain and guard blended answers.",
         epilog=_CODES,
     )
-    root.add_argument("--version", action="version", version=f"semblend {__version__}")
+    root.add_argument("--version", action="version", version=f"{program} {__version__}")
     own = {module.NAME: module for module in (calibrate, doctor, explain, guard)}
     modules = {**{name: COMMANDS.get(name) for name in COMMANDS}, **own}
     add_commands(root, [modules[name] for name in sorted(modules)], _CODES)
     return root
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    return exit_code_of("semblend", lambda: _execute(arguments), "nothing was written")
-
-
-def _execute(arguments: Sequence[str] | None) -> int:
-    options = parser().parse_args(arguments)
-    return int(options.execute(options))
+def main(arguments: Sequence[str] | None = None, program: str = PROGRAM) -> int:
+    return run_program(program, lambda: parser(program), arguments, "nothing was written")

@@ -21,6 +21,8 @@ SGLANG: Final = "sglang"
 _PROGRAMS: Final = (
     (("vllm", "serve"), VLLM),
     (("semblend-vllm", "serve"), VLLM),
+    (("kvmend", "serve", "--engine", VLLM), VLLM),
+    (("kvmend", "serve", "--engine", SGLANG), SGLANG),
     (("vllm.entrypoints.cli.main", "serve"), VLLM),
     (("vllm.entrypoints.openai.api_server",), VLLM),
     (("semblend-sglang",), SGLANG),
@@ -44,7 +46,7 @@ class ServeCommand:
         """To paste into a shell."""
         if self.engine == VLLM:
             return shlex.join(("vllm", "serve", self.model, *self.flags))
-        return shlex.join(("semblend-sglang", "--model-path", self.model, *self.flags))
+        return shlex.join(("kvmend", "serve", "--engine", SGLANG, self.model, *self.flags))
 
 
 def read_command(engine: str | None, model: str | None, words: Sequence[str]) -> ServeCommand | None:
@@ -55,7 +57,7 @@ def read_command(engine: str | None, model: str | None, words: Sequence[str]) ->
         raise ConfigurationError(f"--engine is {engine}, but the command line after -- starts {named}")
     chosen = engine or named
     found = _take_value(rest, _MODEL_FLAG[chosen]) if chosen is not None else None
-    if found is None and named == VLLM and rest and not rest[0].startswith("-"):
+    if found is None and named is not None and rest and not rest[0].startswith("-"):
         found = rest.pop(0)
     if model is not None and found is not None and model != found:
         raise ConfigurationError(f"--model is {model}, but the command line after -- serves {found}")
@@ -110,7 +112,7 @@ def _take_program(rest: list[str]) -> str | None:
             return engine
     raise ConfigurationError(
         f"'{shlex.join(rest[:3])}' does not start a server this command knows; write `vllm serve MODEL ...`, "
-        "`semblend-sglang --model-path MODEL ...`, or only flags"
+        "`kvmend serve --engine sglang MODEL ...`, or only flags"
     )
 
 

@@ -13,7 +13,6 @@ from typing import get_args
 
 import pytest
 
-from onepage.chart import Curve, Dots
 from semantic_kv.bound.result import BoundKind
 from semantic_kv.experiment.aggregate import COLUMNS
 from semantic_kv.experiment.cells import cells_of, seed_trace
@@ -40,6 +39,7 @@ from semantic_kv.report.charts_curve import sampling_chart
 from semantic_kv.report.outputs import write_aggregate, write_study
 from semantic_kv.report.page import page_html
 from semantic_kv.report.summary_md import summary_md
+from sembase.onepage.chart import Curve, Dots
 
 HOSTILE = '<script>alert("x")</script>'
 SIX_PLOTS = (

@@ -229,4 +229,4 @@ except MissingDependencyError as error:
     print(error)
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert "pip install 'semblend[live]'" in done.stdout
+    assert "pip install 'kvmend[live]'" in done.stdout

@@ -395,4 +395,4 @@ def test_without_httptools_the_extra_is_named(pairs_only: Path) -> None:
         check=False,
     )
     assert done.returncode == 3, done.stderr
-    assert "pip install 'semblend[live]'" in done.stderr
+    assert "pip install 'kvmend[live]'" in done.stderr

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from onepage.formats import MINUS
 from sembase.errors import ConfigurationError, ContractError, MissingDependencyError
+from sembase.onepage.formats import MINUS
 from sembench.cli.main import main
 from sembench.metrics.rows import ArmRow, BackendRow, PairRow, PlanRow, RequestRow
 from sembench.replay.offline import OfflineRun, run_offline
@@ -532,7 +532,7 @@ def test_pictures_without_matplotlib_name_the_extra(
     def absent(name: str) -> None:
         raise ModuleNotFoundError(name)
 
-    monkeypatch.setattr("onepage.png.load_target", absent)
+    monkeypatch.setattr("sembase.onepage.png.load_target", absent)
     with pytest.raises(MissingDependencyError, match=r"semblend\[benchmarks\]"):
         write_pngs(build_page(Sources((live,))).charts, tmp_path)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onepage.formats import MINUS, NOT_MEASURED, fraction, tick_ms
+from sembase.onepage.formats import MINUS, NOT_MEASURED, fraction, tick_ms
 from sembench.report.differences import RATES, rate_difference
 from sembench.report.estimates import Estimate, bootstrap, median_estimate, wilson
 from sembench.report.formats import TIMES, milliseconds, nats, percent, plain, points, ratio

@@ -1,4 +1,4 @@
-"""``semblend-sglang``: SGLang's server with our radix backend; every flag it does not know is passed on to SGLang.
+"""``kvmend serve --engine sglang MODEL``: SGLang's server with our radix backend; other flags are SGLang's own.
 
 Verifies before the start what the engine would only log: that the plug-in was found and the backend registered.
 """
@@ -12,18 +12,19 @@ from collections.abc import Sequence
 from typing import Final
 
 from sembase.command_line import exit_code_of, launcher_parser
-from sembase.errors import ConfigurationError
+from sembase.errors import DISTRIBUTION, ConfigurationError
 from semblend.integration.settings import hand_on
 from semblend.integration.sglang.options import WHERE, parse_options
 from semblend.integration.sglang.plugin import BACKEND, engine_missing, without_registry
 from semblend.integration.sglang.support import VERIFIED_VERSION
 
-PROGRAM: Final = "semblend-sglang"
+PROGRAM: Final = "kvmend serve --engine sglang"
 EXAMPLE: Final = (
-    "semblend-sglang --model-path Qwen/Qwen2.5-0.5B-Instruct --device cpu --attention-backend torch_native "
+    f"{PROGRAM} Qwen/Qwen2.5-0.5B-Instruct --device cpu --attention-backend torch_native "
     """--page-size 16 --port 30000 --semblend-options '{"events": "events.jsonl"}'"""
 )
 _FLAG: Final = "--radix-cache-backend"
+_MODEL_FLAG: Final = "--model-path"
 
 
 def parse(words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
@@ -47,7 +48,8 @@ def parse(words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
 
 
 def engine_words(ours: argparse.Namespace, rest: Sequence[str]) -> list[str]:
-    """The engine's command line. Naming another radix backend is an error."""
+    """The engine's command line: a model without its flag gets one. Naming another radix backend is an error."""
+    rest = [_MODEL_FLAG, *rest] if rest and not rest[0].startswith("-") else rest
     named = [word for word in rest if word == _FLAG or word.startswith(f"{_FLAG}=")]
     if named and not ours.semblend_off:
         raise ConfigurationError(f"{_FLAG} is set by {PROGRAM}; leave it out, or use --semblend-off")
@@ -87,12 +89,12 @@ def _verify_registration() -> None:
     if BACKEND not in registered_radix_cache_backends():
         raise ConfigurationError(
             f"the engine did not load SemBlend's plug-in '{BACKEND}' (entry points 'sglang.srt.plugins'); reinstall "
-            "semblend in this environment, or add it to SGLANG_PLUGINS if that is set"
+            f"{DISTRIBUTION} in this environment, or add '{BACKEND}' to SGLANG_PLUGINS if that is set"
         )
 
 
-def main() -> int:
-    return exit_code_of(PROGRAM, lambda: start(sys.argv[1:]), "start it again")
+def main(words: Sequence[str] | None = None) -> int:
+    return exit_code_of(PROGRAM, lambda: start(sys.argv[1:] if words is None else words), "start it again")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""``semblend-trtllm``: TensorRT-LLM's server with our connector; every flag it does not know is passed on to it.
+"""``kvmend serve --engine trtllm``: TensorRT-LLM's server with our connector; other flags are its own.
 
 Writes the engine's configuration, with ``kv_connector_config`` put in, to a temporary file and calls ``trtllm-serve``.
 """
@@ -14,17 +14,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from sembase.command_line import exit_code_of, launcher_parser
-from sembase.errors import ConfigurationError
+from sembase.errors import ConfigurationError, install_command
 from sembase.streams import write_out
 from semblend.integration.core.missing_engine import EngineMissingError
 from semblend.integration.settings import hand_on
 from semblend.integration.trtllm.options import EXAMPLE, WHERE, parse_options
 
-PROGRAM: Final = "semblend-trtllm"
+PROGRAM: Final = "kvmend serve --engine trtllm"
 READ_VERSION: Final = "1.2.1"  # the newest stable version whose published interface we follow; none could be run
 _INSTALL: Final = (
     f"on a machine with an NVIDIA GPU, install it in the same environment: pip install tensorrt_llm=={READ_VERSION} "
-    "from NVIDIA's package index, or install semblend[trtllm] in NVIDIA's container"
+    f"from NVIDIA's package index, or run `{install_command('trtllm')}` in NVIDIA's container"
 )
 CONNECTOR: Final = {
     "connector_module": "semblend.integration.trtllm.connector",
@@ -129,8 +129,8 @@ def _serve(serve: Any, words: list[str]) -> int:
     return 0
 
 
-def main() -> int:
-    return exit_code_of(PROGRAM, lambda: start(sys.argv[1:]), "start it again")
+def main(words: Sequence[str] | None = None) -> int:
+    return exit_code_of(PROGRAM, lambda: start(sys.argv[1:] if words is None else words), "start it again")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""``semblend-vllm``: flags filled in, checked before the start, memory sized by the machine; a stand-in engine."""
+"""``kvmend serve --engine vllm``: flags filled in, checked before the start, memory sized by the machine."""
 
 from __future__ import annotations
 
@@ -69,10 +69,10 @@ def test_it_starts_the_engine_of_this_interpreter_with_our_flags(
     assert transfer["kv_load_failure_policy"] == "recompute"
     assert transfer["kv_connector_extra_config"] == {"capture": "hinted", "host_bytes": 4 * GIB}
     messages = capsys.readouterr().err.splitlines()
-    assert all(line.startswith("semblend-vllm: ") for line in messages)
+    assert all(line.startswith("kvmend serve --engine vllm: ") for line in messages)
     assert "will be enabled" in messages[0]
     assert "hold 9 tokens" in messages[1]
-    assert messages[-1].startswith("semblend-vllm: starting: vllm serve M --port 1")
+    assert messages[-1].startswith("kvmend serve --engine vllm: starting: vllm serve M --port 1")
 
 
 def test_memory_that_the_user_chose_stays(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,7 +109,7 @@ def test_off_is_the_stock_server(monkeypatch: pytest.MonkeyPatch) -> None:
     ("words", "message"),
     [
         (["serve"], "names no model|name a model"),
-        (["M", "--kv-transfer-config", '{"kv_connector": "X"}'], "set by semblend-vllm"),
+        (["M", "--kv-transfer-config", '{"kv_connector": "X"}'], "set by kvmend serve --engine vllm"),
         (["M", "--semblend-options", "{"], "not JSON"),
         (["M", "--semblend-options", "[]"], "not a JSON object"),
         (["M", "--semblend-options", '{"hostbytes": 1}'], "host_bytes"),

@@ -211,7 +211,7 @@ def test_the_curve_is_measured_where_asked_for(
     assert "deviation by layer: measured" in capsys.readouterr().out
     monkeypatch.setitem(sys.modules, "semblend.integration.depth", None)
     assert main(flags) != 0
-    assert "semblend[embedder]" in capsys.readouterr().err
+    assert "kvmend[embedder]" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

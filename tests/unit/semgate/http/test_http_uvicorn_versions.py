@@ -39,7 +39,7 @@ def test_any_other_version_is_refused_before_the_server_listens(
     assert exit_code_of("semgate", start, "") == ExitCode.ENVIRONMENT
     assert capsys.readouterr().err == (
         f"semgate: the gateway cannot use uvicorn {version}: it needs the package "
-        f"'uvicorn>={UVICORN_LOWEST},<={UVICORN_HIGHEST}'. Install it with: pip install 'semblend[gateway]'\n"
+        f"'uvicorn>={UVICORN_LOWEST},<={UVICORN_HIGHEST}'. Install it with: pip install 'kvmend[gateway]'\n"
     )
 
 

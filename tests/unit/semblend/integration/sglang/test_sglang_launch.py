@@ -12,7 +12,7 @@ import pytest
 from sembase.errors import ConfigurationError
 from semblend.integration.core.missing_engine import EngineMissingError
 from semblend.integration.sglang import launch
-from semblend.integration.sglang.launch import EXAMPLE, engine_words, parse
+from semblend.integration.sglang.launch import EXAMPLE, PROGRAM, engine_words, parse
 from semblend.integration.sglang.options import parse_options
 from semblend.integration.sglang.plugin import without_registry
 from semblend.integration.sglang.radix_patcher import patch_radix_cache
@@ -36,7 +36,7 @@ def test_off_starts_the_stock_server_and_another_backend_is_a_contradiction() ->
     ours, rest = parse(["--semblend-off", "--radix-cache-backend", "flexkv"])
     assert engine_words(ours, rest) == ["--radix-cache-backend", "flexkv"]
     for words in (["--radix-cache-backend", "flexkv"], ["--radix-cache-backend=flexkv"]):
-        with pytest.raises(ConfigurationError, match="set by semblend-sglang"):
+        with pytest.raises(ConfigurationError, match="set by kvmend serve --engine sglang"):
             engine_words(*parse(words))
 
 
@@ -48,9 +48,7 @@ def test_help_works_without_the_engine() -> None:
 
 
 def test_the_example_of_the_help_is_a_command_line_it_takes() -> None:
-    program, *words = shlex.split(EXAMPLE)
-    ours, rest = parse(words)
-    assert program == "semblend-sglang"
+    ours, rest = parse(shlex.split(EXAMPLE.removeprefix(PROGRAM)))
     assert parse_options(ours.semblend_options).events == Path("events.jsonl")
     assert engine_words(ours, rest)[:2] == ["--model-path", "Qwen/Qwen2.5-0.5B-Instruct"]
 

@@ -31,9 +31,7 @@ def test_help_works_without_the_engine() -> None:
 
 
 def test_the_example_of_the_help_is_a_command_line_it_takes() -> None:
-    program, *words = shlex.split(launch.COMMAND_EXAMPLE)
-    ours, rest = launch.parse(words)
-    assert program == launch.PROGRAM
+    ours, rest = launch.parse(shlex.split(launch.COMMAND_EXAMPLE.removeprefix(launch.PROGRAM)))
     assert parse_options(ours.semblend_options).audit == Path("audit.jsonl")
     assert rest[0] == "Qwen/Qwen2.5-0.5B-Instruct"
 

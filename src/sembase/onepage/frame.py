@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from onepage.chart import Axis, Bars, Chart, Rule
+from sembase.onepage.chart import Axis, Bars, Chart, Rule
 
 Width = Literal["wide", "narrow"]
 _PIXELS: Final[dict[Width, int]] = {"wide": 540, "narrow": 344}

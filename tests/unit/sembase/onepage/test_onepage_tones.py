@@ -9,7 +9,7 @@ import pytest
 
 import semantic_kv.report.tones
 import sembench.report.tones
-from onepage.page import style_of
+from sembase.onepage.page import style_of
 
 NAMED = {
     "sembench.report": (get_args(sembench.report.tones.Tone), sembench.report.tones.COLOURS),

@@ -7,12 +7,12 @@ import hashlib
 from collections.abc import Iterable
 from importlib.resources import files
 
-from onepage.markup import Content, Safe, tag
+from sembase.onepage.markup import Content, Safe, tag
 
 
 def style_of(package: str) -> str:
     """The kit's style sheet, and after it the one of ``package``: ``page.css``, with the colours of its tones."""
-    sheets = (("onepage", "base.css"), (package, "page.css"))
+    sheets = (("sembase.onepage", "base.css"), (package, "page.css"))
     return "".join(files(place).joinpath(name).read_text(encoding="utf-8") for place, name in sheets)
 
 

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onepage.chart import Axis, Bar, Bars, Chart, Curve, DataTable, Dot, Dots, Rule, Whisker, Whiskers
-from onepage.formats import tick_ms
-from onepage.frame import Width, frame_of
-from onepage.png import drawn as picture_of
-from onepage.png import figure_class, legend_columns, png_bytes
-from onepage.svg import svg
-from onepage.ticks import category_axis, doubling_axis, linear_axis, log_axis
+from sembase.onepage.chart import Axis, Bar, Bars, Chart, Curve, DataTable, Dot, Dots, Rule, Whisker, Whiskers
+from sembase.onepage.formats import tick_ms
+from sembase.onepage.frame import Width, frame_of
+from sembase.onepage.png import drawn as picture_of
+from sembase.onepage.png import figure_class, legend_columns, png_bytes
+from sembase.onepage.svg import svg
+from sembase.onepage.ticks import category_axis, doubling_axis, linear_axis, log_axis
 
 POSITIVE = st.floats(1e-6, 1e7)
 TABLE = DataTable(("a",), (("1",),))

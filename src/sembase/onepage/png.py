@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
-from onepage.chart import Axis, Bars, Chart, Curve, Dots, Layer, Mark, Rule, Whiskers, named
 from sembase.errors import MissingDependencyError
+from sembase.onepage.chart import Axis, Bars, Chart, Curve, Dots, Layer, Mark, Rule, Whiskers, named
 from sembase.registry import load_target
 
 FigureClass = Callable[..., Any]

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from onepage.chart import Chart, DataTable, named
-from onepage.formats import NOT_MEASURED
-from onepage.frame import Width, frame_of
-from onepage.markup import Content, Safe, tag
-from onepage.svg import svg, swatch
+from sembase.onepage.chart import Chart, DataTable, named
+from sembase.onepage.formats import NOT_MEASURED
+from sembase.onepage.frame import Width, frame_of
+from sembase.onepage.markup import Content, Safe, tag
+from sembase.onepage.svg import svg, swatch
 
 _WIDTHS: Final[tuple[Width, ...]] = ("wide", "narrow")
 

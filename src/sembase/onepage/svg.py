@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from onepage.chart import Bars, Chart, Curve, Dots, Layer, Rule, Series, Whiskers
-from onepage.frame import Frame
-from onepage.markup import Safe, tag
+from sembase.onepage.chart import Bars, Chart, Curve, Dots, Layer, Rule, Series, Whiskers
+from sembase.onepage.frame import Frame
+from sembase.onepage.markup import Safe, tag
 
 _MAX_NAMED_DOTS: Final = 600  # more dots are one path: small, but without a name each
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from onepage.chart import Axis, Tick
+from sembase.onepage.chart import Axis, Tick
 
 _STEPS: Final = (1.0, 2.0, 2.5, 5.0, 10.0)
 _FINE: Final = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)

@@ -10,10 +10,10 @@ from html.parser import HTMLParser
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onepage.chart import DataTable
-from onepage.markup import Safe, escape, tag
-from onepage.page import document, framed
-from onepage.section import Section, card, missing, table, tile
+from sembase.onepage.chart import DataTable
+from sembase.onepage.markup import Safe, escape, tag
+from sembase.onepage.page import document, framed
+from sembase.onepage.section import Section, card, missing, table, tile
 
 
 class Texts(HTMLParser):
