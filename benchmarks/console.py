@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import platform
+import sys
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 from rich.table import Table
+from scripts.data.folder import BANNER, DATA, is_made_up
 
 from benchmarks.documents import ROOT
 from benchmarks.targets import Verdict
@@ -64,6 +66,7 @@ def environment() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "load_average": os.getloadavg(),
         "planner_digest": _planner_digest(),
+        "data": "made up" if is_made_up(DATA) else "real",
         "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
 
@@ -80,6 +83,8 @@ def write_results(name: str, record: dict[str, Any]) -> Path:
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
     path.write_text(json.dumps({"environment": environment(), **record}) + "\n")
+    if is_made_up(DATA):
+        print(BANNER, file=sys.stderr, flush=True)
     return path
 
 

@@ -52,7 +52,7 @@ class Corpus:
 def load_corpus(texts: Path, tokenizer: Path = TOKENIZER) -> Corpus:
     files = document_files(texts)
     if not files:
-        raise CorpusUnavailableError(f"no texts under {texts}; give their folder with --texts")
+        raise CorpusUnavailableError(f"no texts under {texts}; run: make data, or give their folder with --texts")
     if not tokenizer.is_file():
         raise CorpusUnavailableError("no tokenizer; run: make models")
     digest = _digest([tokenizer, *files])

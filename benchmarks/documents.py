@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from scripts.data.folder import TEXTS
+
 ROOT = Path(__file__).resolve().parent.parent
-DEFAULT_TEXTS = ROOT.parent / "shared" / "data" / "text"
+DEFAULT_TEXTS = TEXTS
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from scripts.data.folder import TEXTS
+
 from benchmarks.console import progress
-from benchmarks.documents import ROOT
 from benchmarks.targets import Verdict
 
-TEXTS = ROOT.parent / "shared" / "data" / "text"
 DATASETS = ("musique_s", "multi_news", "multidoc_qa")
 NOISE_ITEMS = 8
 GATES = (

@@ -15,8 +15,9 @@ import time
 from pathlib import Path
 from typing import Final
 
+from scripts.data.folder import DATA
+
 ROOT: Final = Path(__file__).parents[2]
-DATA: Final = ROOT.parent / "shared" / "data"
 TRACES: Final = (
     *(DATA / "text" / f"agent_{name}.jsonl.gz" for name in ("miniswe", "magagent", "taubench")),
     DATA / "traces" / "mooncake_conversation_trace.jsonl.gz",

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from scripts.data.folder import TEXTS
+
 from sembase.tokenizer import open_tokenizer
 from sembase.trace.formats.logged_request import RecordBuilder, Reply, pieces_of_body
 from sembase.trace.record import TraceRecord
@@ -29,7 +31,6 @@ from semestimate.breaks import BreakFinder
 from semestimate.causes import Cause
 from semestimate.request import RequestReader
 
-TEXTS: Final = Path(__file__).parents[3] / "shared" / "data" / "text"
 Pair = tuple[Body, Body]
 _TOOLS: Final = tuple(
     {

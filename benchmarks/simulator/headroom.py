@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from scripts.data.folder import DATA
+
 from benchmarks.console import exit_code, progress, show_table, show_verdicts, write_results
-from benchmarks.documents import ROOT
 from benchmarks.targets import Verdict
 from semantic_kv.bound import clairvoyant, greedy_clairvoyant, infinite
 from semantic_kv.cache.result import Replay
@@ -20,7 +21,6 @@ from semantic_kv.simulate import simulate
 from sembase.trace.columns import BlockTrace
 from sembase.trace.load import load_trace
 
-DATA = ROOT.parent / "shared" / "data"
 OURS = "return_time"
 SESSIONS = "session_pace"  # where the trace knows how answers ended
 RIVALS = ("lfu", "s3fifo", "sieve", "arc", "lru_k", "gdsf", "w_tinylfu", "lhd", "workload_aware")

@@ -11,15 +11,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from scripts.data.folder import DATA
 
 from benchmarks.console import exit_code, progress, show_table, show_verdicts, write_results
-from benchmarks.documents import ROOT
 from benchmarks.targets import Verdict
 from semantic_kv.simulate import simulate
 from sembase.trace.columns import BlockTrace
 from sembase.trace.load import load_trace
 
-DATA = ROOT.parent / "shared" / "data"
 POLICIES = ("lru", "fifo", "s3fifo", "sieve", "arc")
 CAPACITIES = (100, 1_000, 10_000)
 TRACES = {

@@ -14,9 +14,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
+from scripts.data.folder import DATA
 
 from benchmarks.console import RESULTS, exit_code, progress, show_table, show_verdicts, write_results
-from benchmarks.documents import ROOT
 from benchmarks.targets import Verdict
 from semantic_kv.cache.replay import CompiledReplay
 from semantic_kv.cache.result import CacheModel
@@ -24,7 +24,6 @@ from semantic_kv.cache.spec import cache_spec
 from sembase.trace.columns import BlockTrace
 from sembase.trace.load import load_trace
 
-DATA = ROOT.parent / "shared" / "data"
 POLICIES = ("lru", "s3fifo", "sieve")
 _CHUNK_REQUESTS = 2_500  # of the trace, flattened: about 5 M references at a time
 

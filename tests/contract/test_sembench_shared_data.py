@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scripts.data.folder import REAL_DATA
 
 from sembase.tokenizer import open_tokenizer
 from sembench.audit.manifest import audit_items
@@ -19,10 +20,10 @@ from sembench.workload.build import build_items
 from sembench.workload.sources import SOURCES, SourceRequest
 from sembench.workload.transforms import PAIRED, TransformContext
 
-TEXTS = Path(__file__).parents[3] / "shared" / "data" / "text"
+TEXTS = REAL_DATA / "text"
 pytestmark = [
     pytest.mark.shared_data,
-    pytest.mark.skipif(not TEXTS.is_dir(), reason="no real data at ../shared/data/text beside the repository"),
+    pytest.mark.skipif(not TEXTS.is_dir(), reason="no real texts; run: make data"),
 ]
 
 

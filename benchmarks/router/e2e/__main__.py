@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from scripts.data.folder import TEXTS
 from scripts.engines.specs import vllm_missing
 
 from benchmarks.console import RESULTS, exit_code, progress, show_table, show_verdicts, write_results
@@ -34,7 +35,6 @@ from benchmarks.router.e2e.figures import COLUMNS, POLICIES, Cell, cell_of, rows
 from benchmarks.router.e2e.load import free_items, rich_items
 from sembench.manifest import write_manifest
 
-TEXTS = ROOT.parent / "shared" / "data" / "text"
 FOLDER = RESULTS / "e2e-router"
 
 

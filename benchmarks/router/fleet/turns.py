@@ -16,9 +16,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scripts.private_venv import ROOT
+from scripts.data.folder import TRACES
 
-TRACES = ROOT.parent / "shared" / "data" / "traces"
 MOONCAKE, CLAUDE_CODE = "mooncake_conversation_trace.jsonl.gz", "weka_claude_code.jsonl.gz"
 MOONCAKE_BLOCK, CLAUDE_BLOCK = 512, 64
 _LOWEST, _KINDS = 10_000, 39_000  # five digits each, within the vocabulary of the tokenizer that is served
@@ -136,7 +135,7 @@ def best_hit_share(turns: list[Turn]) -> float:
 
 def missing() -> str | None:
     absent = [name for name in (MOONCAKE, CLAUDE_CODE) if not (TRACES / name).is_file()]
-    return f"no {' and no '.join(absent)} in ../shared/data/traces" if absent else None
+    return f"no {' and no '.join(absent)} in {TRACES}; run: make data" if absent else None
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:

@@ -13,15 +13,16 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict
 from typing import Any, Final
 
+from scripts.data.folder import TRACES
+
 from benchmarks.console import exit_code, progress, show_table, show_verdicts, write_results
-from benchmarks.documents import ROOT
 from benchmarks.router.placement.fleet import REPLICAS
 from benchmarks.router.placement.load import Load, mooncake, synthetic
 from benchmarks.router.placement.replay import PRICE, Result, bound, replay, sighted
 from benchmarks.router.placement.time import decision_times
 from benchmarks.targets import Verdict
 
-MOONCAKE: Final = ROOT.parent / "shared" / "data" / "traces" / "mooncake_conversation_trace.jsonl.gz"
+MOONCAKE: Final = TRACES / "mooncake_conversation_trace.jsonl.gz"
 POLICIES: Final = ("round_robin", "least_loaded", "prefix_hash", "precise_prefix", "lmetric")
 
 

@@ -13,6 +13,7 @@ from benchmarks.walk import compare, digests, redacted
 from benchmarks.walk.recording import ChatFailedError, ask, kinds_of, record
 from benchmarks.walk.steps import OtherWalkError, Steps
 from benchmarks.walk.traffic import CHANGED_HEAD, NEW_INSTRUCTION, REORDERED, UNRELATED, Chat, Conversation, chats
+from scripts.data.folder import REAL_DATA
 from tests.fakes.model_folder import write_model_folder
 from tests.fakes.openai_server import running
 
@@ -23,7 +24,7 @@ from sembench.workload.sources.trace import read_trace_records, with_donors
 from sembench.workload.transforms import TransformContext
 from semgate.prompt.digest import MIN_SECRET_BYTES
 
-TEXTS = Path(__file__).resolve().parents[4] / "shared" / "data" / "text"
+TEXTS = REAL_DATA / "text"
 needs_texts = pytest.mark.skipif(not TEXTS.is_dir(), reason="the real texts beside the repository are absent")
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scripts.data.folder import REAL_DATA
 
 from semantic_kv.simulate import simulate
 from sembase.trace.columns import BlockTrace, TreeInterner, block_trace
@@ -22,7 +22,7 @@ CACHES = {
     "sieve": libcachesim.Sieve,
     "arc": libcachesim.ARC,
 }
-CLOUDPHYSICS = Path(__file__).resolve().parents[4] / "shared" / "data" / "cache" / "cloudphysics_io.csv.gz"
+CLOUDPHYSICS = REAL_DATA / "cache" / "cloudphysics_io.csv.gz"
 
 
 def one_block_requests(keys: NDArray[np.int64]) -> BlockTrace:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
+from scripts.data.folder import REAL_DATA
 
 from semantic_kv.cache.replay import CompiledReplay
 from semantic_kv.cache.spec import cache_spec
@@ -13,7 +12,7 @@ from semantic_kv.simulate import simulate
 from sembase.trace.columns import BlockTrace, TreeInterner, block_trace
 from sembase.trace.load import load_trace
 
-MOONCAKE = Path(__file__).resolve().parents[4] / "shared" / "data" / "traces" / "mooncake_conversation_trace.jsonl.gz"
+MOONCAKE = REAL_DATA / "traces" / "mooncake_conversation_trace.jsonl.gz"
 # SIMULATOR.md, "Reference figures": capacity in blocks to hit blocks over all blocks
 FIGURES = {
     "fifo": {1_000: 0.0445, 5_000: 0.1116, 10_000: 0.2109, 50_000: 0.3544},

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
+from scripts.data.folder import REAL_DATA
 
 from semantic_kv.bound import clairvoyant
 from semantic_kv.cache.reference import ReferenceReplay
@@ -81,7 +81,7 @@ def test_ages_are_half_octaves(waited: int, bucket: int) -> None:
 
 @pytest.mark.shared_data
 def test_a_fifth_of_the_mooncake_headroom_is_taken() -> None:
-    path = Path(__file__).parents[4] / "shared" / "data" / "traces" / "mooncake_conversation_trace.jsonl.gz"
+    path = REAL_DATA / "traces" / "mooncake_conversation_trace.jsonl.gz"
     if not path.exists():
         pytest.skip("the traces are not beside this clone")
     trace = load_trace(path)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from scripts.data.folder import REAL_DATA
 
 from semantic_kv.bound import clairvoyant
 from semantic_kv.cache.reference import ReferenceReplay
@@ -123,9 +123,9 @@ def test_compiled_and_plain_evict_the_same_blocks(
 
 
 def test_on_recorded_agent_sessions_it_takes_at_least_a_quarter_of_the_headroom() -> None:
-    file = Path(__file__).parents[4] / "shared" / "data" / "traces" / "weka_claude_code.jsonl.gz"
+    file = REAL_DATA / "traces" / "weka_claude_code.jsonl.gz"
     if not file.exists():
-        pytest.skip(f"no {file.name} in ../shared/data/traces")
+        pytest.skip(f"no {file.name} in data/traces; run: make data")
     trace = load_trace(file, options={"max_sessions": 40, "sessions_at_once": 20})
     for capacity in (10_000, 20_000):
         lru, ours = simulate(trace, capacity=capacity), simulate(trace, capacity=capacity, evict="session_pace")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
+from scripts.data.folder import REAL_DATA
 
 from sembase.trace.any_position import what_if_any_position
 from sembase.trace.load import load_trace
 
-DATA = Path(__file__).parents[4] / "shared" / "data"
+DATA = REAL_DATA
 
 pytestmark = [
     pytest.mark.shared_data,

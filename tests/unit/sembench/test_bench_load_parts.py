@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scripts.data.folder import REAL_DATA
 
 from sembase.errors import ConfigurationError
 from sembase.tokenizer import open_tokenizer
@@ -125,7 +126,7 @@ def test_a_trace_that_is_none_says_where(tmp_path: Path, content: bytes, message
     ("name", "requests"), [("azure_2023_conv.csv.gz", 19_366), ("mooncake_conversation_trace.jsonl.gz", 12_031)]
 )
 def test_the_published_traces(name: str, requests: int) -> None:
-    path = Path(__file__).parents[4] / "shared" / "data" / "traces" / name
+    path = REAL_DATA / "traces" / name
     if not path.exists():
         pytest.skip("the traces are not beside this clone")
     entries = read_trace(path)

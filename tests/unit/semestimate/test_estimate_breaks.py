@@ -11,7 +11,7 @@ from semestimate.causes import Cause
 from semestimate.recent import PROMPT_BYTES
 from semestimate.request import Request, RequestReader
 
-real_texts = pytest.mark.skipif(not TEXTS.is_dir(), reason="no real data at ../shared/data/text beside the repository")
+real_texts = pytest.mark.skipif(not TEXTS.is_dir(), reason="no real texts; run: make data")
 
 
 @pytest.mark.shared_data
