@@ -18,10 +18,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from scripts.data.folder import DATA
 from scripts.private_venv import VenvRecipe, clean_environment, ensure_venv, folder_of
 
 from benchmarks.console import RESULTS, exit_code, progress, show_table, show_verdicts, write_results
-from benchmarks.simulator.speed import DATA, claude_code
+from benchmarks.simulator.speed import claude_code
 from benchmarks.targets import Verdict
 from semantic_kv.simulate import simulate
 from sembase.trace.columns import BlockTrace

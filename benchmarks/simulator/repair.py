@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from scripts.data.folder import DATA
 
 from benchmarks.console import progress, show_table, write_results
-from benchmarks.simulator.headroom import DATA
 from semantic_kv.breaks import PrefixBreak, find_breaks, keep_text
 from semantic_kv.cache.result import Replay
 from semantic_kv.policy.reuse import REUSE, Reuse, ReuseName

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from benchmarks.estimate.planted import TEXTS, confusion, read_texts, records_of, scores
+from benchmarks.estimate.planted import confusion, read_texts, records_of, scores
+from scripts.data.folder import REAL_DATA
 
 from sembase.tokenizer import open_tokenizer
 from semestimate.breaks import BreakFinder
@@ -11,7 +12,7 @@ from semestimate.causes import Cause
 from semestimate.recent import PROMPT_BYTES
 from semestimate.request import Request, RequestReader
 
-real_texts = pytest.mark.skipif(not TEXTS.is_dir(), reason="no real texts; run: make data")
+real_texts = pytest.mark.skipif(not REAL_DATA.is_dir(), reason="no real texts; run: make data")
 
 
 @pytest.mark.shared_data
