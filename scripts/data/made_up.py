@@ -42,7 +42,7 @@ def write_made_up(folder: Path, seed: int = SEED) -> None:
     texts, traces = folder / "text", folder / "traces"
     for name in _LEVAL:
         _json_lines(texts / "leval" / f"{name}.jsonl.gz", (_exam(draws, name) for _ in range(5)))
-    _json_lines(texts / "longbench" / "multi_news.jsonl.gz", (_news(draws, number) for number in range(30)))
+    _json_lines(texts / "longbench" / "multi_news.jsonl.gz", (_long_document(draws, number) for number in range(30)))
     pool = [_prose(draws, 110) for _ in range(240)]
     _json(texts / "musique_s.json.gz", [_retrieval(draws, pool) for _ in range(60)])
     for part in ("test", "val"):
@@ -86,7 +86,7 @@ def _exam(draws: Random, source: str) -> Record:
     return {"instructions": questions, "outputs": answers, "input": text, "source": source, "evaluation": "exam"}
 
 
-def _news(draws: Random, number: int) -> Record:
+def _long_document(draws: Random, number: int) -> Record:
     context = "\n".join(f"Passage {i + 1}:\n{_prose(draws, 350)}" for i in range(4))
     facts = {
         "length": 1_400,

@@ -1,4 +1,4 @@
-"""``python -m scripts.data``: fetch from a loopback server, verify, and the made-up files that stand in."""
+"""``python -m scripts.data``: fetch from a loopback server, verify, and the made-up files in place of absent ones."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def made_up(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_made_up_files_stand_in_for_all_but_the_chinese_ones(made_up: Path) -> None:
+def test_made_up_files_replace_all_but_the_chinese_ones(made_up: Path) -> None:
     written = {path.relative_to(made_up).as_posix() for path in made_up.rglob("*.gz")}
     assert {each.file for each in FILES} - written == {
         "text/longbench/multifieldqa_zh.jsonl.gz",
