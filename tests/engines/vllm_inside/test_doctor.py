@@ -61,9 +61,9 @@ def test_a_refusal_is_the_connectors_own_sentence(tmp_path: Path) -> None:
 
 def test_deployed_flags_are_accepted_by_the_servers_own_parser() -> None:
     compose = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text(encoding="utf-8"))
-    pods = yaml.safe_load((ROOT / "deploy" / "kubernetes" / "engine" / "vllm.yaml").read_text(encoding="utf-8"))
+    chart = yaml.safe_load((ROOT / "deploy" / "helm" / "semgate" / "values.yaml").read_text(encoding="utf-8"))
     deployed = [compose["services"][name]["command"] for name in ("vllm-a", "vllm-b")]
-    deployed.append(pods["spec"]["template"]["spec"]["containers"][0]["args"])
+    deployed.append(chart["engine"]["args"])
     for model, *flags in deployed:
         parsed = parse_flags(ServeCommand(VLLM, model, tuple(flags)))
         assert parsed.kv_transfer_config.kv_connector_extra_config["experimental_gpu"] is True
