@@ -8,6 +8,7 @@ restarted, the sink is reset and then receives everything the buffer has. Knows 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import time
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
@@ -70,14 +71,27 @@ class SequencePosition:
         self._stamp = stamp
         self._newest: bytes = b""
         self._remembered: list[tuple[int, int]] = [(-1, 0)] * REMEMBERED
+        self._resumed: tuple[int, bytes] | None = None  # number and digest of the last message before a restart of ours
 
     def forget(self) -> None:
         """Forget all messages; the next one is the first."""
         self.next_seq = None
+        self._resumed = None
         self._remembered = [(-1, 0)] * REMEMBERED
 
     def begin(self, seq: int) -> None:
         self.next_seq = seq
+
+    def resume(self, next_seq: int, newest: bytes) -> None:
+        """Continue after a message whose ``message_digest`` is known."""
+        self.next_seq = next_seq
+        self._resumed = (next_seq - 1, newest)
+
+    def newest_digest(self) -> bytes:
+        """Of message ``next_seq`` - 1."""
+        if self._resumed is not None and self.next_seq == self._resumed[0] + 1:
+            return self._resumed[1]
+        return message_digest(self._newest)
 
     def judge(self, seq: int, payload: bytes) -> Verdict:
         if self.next_seq is None:
@@ -92,6 +106,8 @@ class SequencePosition:
         """Whether this message was taken before, as far as fingerprints and times show."""
         if self.next_seq is None or seq >= self.next_seq:
             return False
+        if self._resumed is not None and seq == self._resumed[0]:
+            return self._resumed[1] == message_digest(payload)
         remembered_seq, fingerprint = self._remembered[seq % REMEMBERED]
         if remembered_seq == seq:
             return fingerprint == hash(payload)
@@ -102,6 +118,11 @@ class SequencePosition:
         self._remembered[seq % REMEMBERED] = (seq, hash(payload))
         self._newest = payload
         self.next_seq = seq + 1
+
+
+def message_digest(payload: bytes) -> bytes:
+    """The same in every process, unlike ``hash``."""
+    return hashlib.blake2b(payload, digest_size=16).digest()
 
 
 class OrderedStream:
@@ -146,6 +167,17 @@ class OrderedStream:
     @property
     def next_seq(self) -> int | None:
         return self._position.next_seq
+
+    def position(self) -> tuple[int, bytes] | None:
+        """The next number and the digest of the message before it. None before the first, or while some are missing."""
+        if not self.next_seq or self.is_incomplete or self._held_back:
+            return None
+        return self.next_seq, self._position.newest_digest()
+
+    def resume(self, next_seq: int, newest: bytes) -> None:
+        """Continue from a ``position``: the sink holds the state of that moment. Needs ``replay``, which shows whether
+        it is still the same publisher."""
+        self._position.resume(next_seq, newest)
 
     @property
     def is_holding(self) -> bool:

@@ -141,6 +141,14 @@ class ZmqStream:
     def next_seq(self) -> int | None:
         return self._stream.next_seq
 
+    def position(self) -> tuple[int, bytes] | None:
+        return self._stream.position()
+
+    def resume(self, next_seq: int, newest: bytes) -> None:
+        """Before ``run``. Needs a replay endpoint, which shows whether it is still the same publisher."""
+        if self._options.replay_endpoint is not None:
+            self._stream.resume(next_seq, newest)
+
     async def run(self) -> None:
         socket = self._context.socket(zmq.SUB)
         try:

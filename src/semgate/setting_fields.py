@@ -262,6 +262,19 @@ class RouterSettings(ServerSettings):
     routers: int = setting(
         1, positive, "number of routers that serve the same clients; several need one digest_secret_file for salts"
     )
+    shared_state_url: str = setting(
+        "",
+        text,
+        "Valkey or Redis that the routers of a fleet share (valkey://host:6379; valkeys:// for TLS): snapshots of what "
+        "replicas hold, drains, sessions, limits of tenants; empty: each router by itself",
+        metavar="URL",
+    )
+    shared_state_space: str = setting(
+        "default", name, "name of the fleet in the shared state, so that several fleets can use one server"
+    )
+    snapshot_seconds: float = setting(
+        10.0, seconds, "interval at which one of the routers writes a snapshot of each replica's blocks (0: never)"
+    )
     pass_paths: tuple[str, ...] = setting(
         DEFAULT_PATHS, words, "paths that are forwarded to the replicas; all others get status 404"
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -19,6 +19,7 @@ DEVICE_MEDIUMS: Final = frozenset({None, "GPU"})
 # Window and state layers keep other blocks than full attention; their blocks do not make a prefix reusable.
 WHOLE_PREFIX_KINDS: Final = frozenset({None, "full_attention", "sink_full_attention", "mla_attention"})
 
+MAX_ADAPTERS: Final = 4096
 _root = lru_cache(maxsize=4096)(root_key)
 
 
@@ -45,6 +46,24 @@ class ReplicaSink:
         self._model = model
         self._group: int | None = None
         self._on_adapter = on_adapter
+        self.adapters: set[str] = set()
+
+    @property
+    def group(self) -> int | None:
+        """The group of layers whose blocks are followed; None before the first."""
+        return self._group
+
+    def resume(self, group: int | None, block_tokens: int | None, adapters: Iterable[str]) -> None:
+        """The index holds what was announced before a restart of ours."""
+        self._group, self.block_tokens = group, block_tokens
+        for name in adapters:
+            self._note_adapter(name)
+
+    def _note_adapter(self, name: str) -> None:
+        if name not in self.adapters:
+            if len(self.adapters) < MAX_ADAPTERS:
+                self.adapters.add(name)
+            self._on_adapter(name)
 
     def deliver(self, payload: bytes) -> None:
         try:
@@ -78,7 +97,7 @@ class ReplicaSink:
             self.counters.passed_over += 1
             return
         if event.lora is not None:
-            self._on_adapter(event.lora)
+            self._note_adapter(event.lora)
         root = _root(self._model, event.salt, event.lora)
         try:
             self._index.stored(

@@ -5,22 +5,30 @@ Unread messages are bounded per replica by ZeroMQ's own queue (``StreamOptions.r
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from sembase.errors import ConfigurationError
 from sembase.kept_task import KeptTask
 from sembase.ordered_stream import StreamCounters
 from sembase.zmq_stream import StreamOptions, ZmqStream, new_context
-from semgate.events.apply import ApplyCounters, ReplicaSink
+from semgate.events.apply import MAX_ADAPTERS, ApplyCounters, ReplicaSink
+from semgate.events.resume import StreamState
 from semgate.events.wire import published_s
 from semgate.index.blocks import BlockIndex
+from semgate.index.held import entries
 from semgate.index.keys import root_key
 
 ANY_MODEL: Final = ""
-MAX_ADAPTERS: Final = 4096
+
+RESTORED_AT_ONCE: Final = 4_096  # blocks; a millisecond or two
+
+# What a stream had announced before a restart of ours; None: unknown.
+LoadState = Callable[[], Awaitable[StreamState | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +53,7 @@ class _Listener:
     stream: ZmqStream
     sink: ReplicaSink
     task: KeptTask
+    restored: asyncio.Event
 
 
 class EventFeed:
@@ -57,8 +66,11 @@ class EventFeed:
         self._adapters: dict[str, str] = {}
         self._served: Counter[str] = Counter()  # replicas by model; looked up by every request
 
-    def add(self, replica: str, options: StreamOptions, *, model: str = ANY_MODEL) -> int:
-        """Follow a replica; returns its slot. ``model`` only where replicas serve different ones."""
+    def add(
+        self, replica: str, options: StreamOptions, *, model: str = ANY_MODEL, load_state: LoadState | None = None
+    ) -> int:
+        """Follow a replica; returns its slot. ``model`` only where replicas serve different ones. ``load_state`` is
+        awaited before the stream is followed; it needs a replay endpoint."""
         if replica in self._listeners:
             raise ConfigurationError(f"replica {replica} is already followed; remove it first")
         slot = self.index.add_slot()
@@ -69,10 +81,52 @@ class EventFeed:
 
         sink = ReplicaSink(self.index, slot, model, on_adapter=on_adapter)
         stream = ZmqStream(self._context, options, sink, stamp=published_s)
-        task = KeptTask(f"kv-events {replica}", stream.run, stream.forget)
-        self._listeners[replica] = _Listener(slot, model, stream, sink, task)
+        restored = asyncio.Event()
+
+        async def run() -> None:
+            if load_state is not None and options.replay_endpoint is not None and not restored.is_set():
+                await self._restore(slot, stream, sink, await load_state())
+            restored.set()
+            await stream.run()
+
+        task = KeptTask(f"kv-events {replica}", run, stream.forget)
+        self._listeners[replica] = _Listener(slot, model, stream, sink, task, restored)
         self._served[model] += 1
         return slot
+
+    async def restored(self) -> None:
+        """Returns when no stream is still loading what it had announced."""
+        await asyncio.gather(*(each.restored.wait() for each in self._listeners.values()))
+
+    def state(self, replica: str) -> StreamState | None:
+        """A copy of what the replica announced so far; None while messages are missing. Takes milliseconds."""
+        listener = self._listeners.get(replica)
+        position = None if listener is None or not listener.restored.is_set() else listener.stream.position()
+        if listener is None or position is None:
+            return None
+        frozen = self.index.frozen(listener.slot)
+        return StreamState(
+            next_seq=position[0],
+            newest=position[1],
+            group=listener.sink.group,
+            block_tokens=listener.sink.block_tokens,
+            adapters=tuple(listener.sink.adapters),
+            hashes=frozen.hashes,
+            keys=frozen.keys,
+            copies=frozen.copies,
+            order=partial(entries, frozen),
+        )
+
+    async def _restore(self, slot: int, stream: ZmqStream, sink: ReplicaSink, state: StreamState | None) -> None:
+        if state is None:
+            return
+        hashes, keys, copies = state.ordered()
+        for first in range(0, len(hashes), RESTORED_AT_ONCE):
+            part = slice(first, first + RESTORED_AT_ONCE)
+            self.index.restore(slot, hashes[part], keys[part], copies[part])
+            await asyncio.sleep(0)
+        sink.resume(state.group, state.block_tokens, state.adapters)
+        stream.resume(state.next_seq, state.newest)
 
     async def remove(self, replica: str) -> None:
         """Stop following a replica and drop its blocks."""

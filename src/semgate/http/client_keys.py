@@ -12,7 +12,7 @@ import logging
 import re
 import time
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -63,9 +63,12 @@ class Tenant:
     tokens: Bucket | None = None
     max_concurrent: int | None = None
     concurrent: int = 0
+    concurrent_elsewhere: int = 0  # on other routers, as they last reported
+    used_requests: float = 0.0  # since the last report to other routers
+    used_tokens: float = 0.0
 
     def refusal(self, now_s: float) -> Fault | None:
-        if self.max_concurrent is not None and self.concurrent >= self.max_concurrent:
+        if self.max_concurrent is not None and self.concurrent + self.concurrent_elsewhere >= self.max_concurrent:
             return _too_many("requests at the same time", 1)
         if self.requests is not None and not self.requests.has_any(now_s):
             return _too_many("requests", self.requests.wait_s())
@@ -75,13 +78,31 @@ class Tenant:
 
     def begin(self) -> None:
         self.concurrent += 1
+        self.used_requests += 1.0
         if self.requests is not None:
             self.requests.take(1.0)
 
     def use_tokens(self, tokens: int) -> None:
         """May be negative, to correct an estimate by what the engine reported."""
+        self.used_tokens += tokens
         if self.tokens is not None:
             self.tokens.take(float(tokens))
+
+    def take_used(self) -> tuple[float, float]:
+        """Requests and tokens since the last call, for the other routers."""
+        used = self.used_requests, self.used_tokens
+        self.used_requests = self.used_tokens = 0.0
+        return used
+
+    def give_back_used(self, requests: float, tokens: float) -> None:
+        """They could not be reported."""
+        self.used_requests += requests
+        self.used_tokens += tokens
+
+    def note_used_elsewhere(self, requests: float, tokens: float) -> None:
+        for bucket, amount in ((self.requests, requests), (self.tokens, tokens)):
+            if bucket is not None and amount:
+                bucket.take(amount)
 
     def end(self) -> None:
         self.concurrent -= 1
@@ -106,6 +127,9 @@ class ClientKeys:
         self._reload()
         key = api_key_of(headers)
         return None if key is None else self._by_digest.get(hashlib.sha256(key).hexdigest())
+
+    def tenants(self) -> Mapping[str, Tenant]:
+        return self._tenants
 
     def _reload(self) -> None:
         if not self._file.have_changed():

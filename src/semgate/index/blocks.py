@@ -15,16 +15,18 @@ from numpy.typing import NDArray
 
 from sembase.errors import ContractError
 from semgate.index.held import (
-    COUNT,
     DROPPED,
     STORED,
     TWINS,
-    copy_entries,
+    Held,
+    entries,
     entries_of,
     forget,
+    frozen,
     hold_again,
     keep,
     key_of,
+    set_copies,
 )
 from semgate.index.keys import request_keys
 from semgate.index.slots import SlotTable
@@ -90,7 +92,27 @@ class BlockIndex:
         if origin == 0 and parent_hash is not None:
             self.counters.orphan_blocks += count
             return 0
-        keys = request_keys(tokens, block_tokens, origin, extras)
+        return self._keep(slot, engine_hashes, request_keys(tokens, block_tokens, origin, extras))
+
+    def restore(
+        self,
+        slot: int,
+        engine_hashes: NDArray[np.uint64],
+        keys: NDArray[np.uint64],
+        copies: NDArray[np.uint16],
+    ) -> None:
+        """Blocks as ``frozen`` gave them, oldest first, into an empty slot; may be called with a part at a time."""
+        self._keep(slot, engine_hashes, keys)
+        several = copies > 1
+        if several.any():
+            set_copies(self._table.held(slot), engine_hashes[several], copies[several])
+
+    def frozen(self, slot: int) -> Held:
+        """A copy of what a replica holds, for ``held.entries``; 30 bytes per block."""
+        return frozen(self._table.held(slot))
+
+    def _keep(self, slot: int, engine_hashes: NDArray[np.uint64], keys: NDArray[np.uint64]) -> int:
+        count = len(engine_hashes)
         self._make_scratch(count)
         held = self._table.make_room(slot, count)
         bound = self._table.max_blocks_per_replica
@@ -137,10 +159,7 @@ class BlockIndex:
 
     def dump(self, slot: int) -> set[tuple[int, int]]:
         """(engine hash, block key) of every block a replica holds, to compare with the engine's own list."""
-        held = self._table.held(slot)
-        hashes = np.empty(int(held.state[COUNT]), np.uint64)
-        keys = np.empty_like(hashes)
-        copy_entries(held, hashes, keys)
+        hashes, keys, _ = entries(self._table.held(slot))
         return set(zip(hashes.tolist(), keys.tolist(), strict=True))
 
     def _make_scratch(self, count: int) -> None:

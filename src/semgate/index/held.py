@@ -332,13 +332,38 @@ def entries_of(held: Held, key: np.uint64) -> int:
     return count
 
 
+def frozen(held: Held) -> Held:
+    """A copy of the entries, without the index; for ``entries``."""
+    used = int(held.state[USED])
+    columns = {name: getattr(held, name)[: used if len(getattr(held, name)) else 0].copy() for name in _COLUMNS}
+    none = np.zeros(1, np.int32)
+    return Held(**columns, places=none, old_places=none, state=held.state.copy())
+
+
+def entries(held: Held) -> tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint16]]:
+    """Engine hashes, block keys and copies, oldest first."""
+    count = int(held.state[COUNT])
+    hashes, keys, copies = np.empty(count, np.uint64), np.empty(count, np.uint64), np.empty(count, np.uint16)
+    copy_entries(held, hashes, keys, copies)
+    return hashes, keys, copies
+
+
 @kernel
-def copy_entries(held: Held, hashes: NDArray[np.uint64], keys: NDArray[np.uint64]) -> None:
-    """Hashes and keys, oldest first."""
+def set_copies(held: Held, hashes: NDArray[np.uint64], copies: NDArray[np.uint16]) -> None:
+    for i in range(len(hashes)):
+        entry = find_entry(held, hashes[i])
+        if entry >= 0:
+            held.copies[entry] = copies[i]
+
+
+@kernel
+def copy_entries(held: Held, hashes: NDArray[np.uint64], keys: NDArray[np.uint64], copies: NDArray[np.uint16]) -> None:
+    """Hashes, keys and copies, oldest first."""
     entry = held.state[OLDEST]
     count = 0
     while entry >= 0:
         hashes[count] = held.hashes[entry]
         keys[count] = held.keys[entry]
+        copies[count] = held.copies[entry]
         entry = held.newer[entry]
         count += 1

@@ -9,8 +9,11 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict
 from dataclasses import dataclass
+from typing import Final
 
 from sembase.errors import ConfigurationError
+
+MAX_CHANGES: Final = 10_000  # not yet reported to other routers; further sessions are not reported
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,7 @@ class SessionHomes:
         self._max_sessions = max_sessions
         self._keep_s = keep_s
         self._homes: OrderedDict[bytes, Home] = OrderedDict()
+        self._changes: dict[bytes, Home] | None = None
 
     def __len__(self) -> int:
         return len(self._homes)
@@ -41,7 +45,28 @@ class SessionHomes:
         if session is None:
             return
         key = _key(tenant, session)
-        self._homes[key] = Home(replica, prompt_tokens, now_s)
+        home = Home(replica, prompt_tokens, now_s)
+        self._set(key, home, now_s)
+        if self._changes is not None and (key in self._changes or len(self._changes) < MAX_CHANGES):
+            self._changes[key] = home
+
+    def share(self) -> None:
+        """From now on ``take_changes`` returns what was noted."""
+        self._changes = {}
+
+    def take_changes(self, now_s: float) -> list[tuple[bytes, str, int, float]]:
+        """(key, replica, prompt tokens, seconds ago) of the sessions noted since the last call."""
+        changes, self._changes = self._changes or {}, {}
+        return [(key, each.replica, each.prompt_tokens, now_s - each.at_s) for key, each in changes.items()]
+
+    def learn(self, key: bytes, replica: str, prompt_tokens: int, at_s: float, now_s: float) -> None:
+        """What another router noted; the later of the two counts."""
+        known = self._homes.get(key)
+        if (known is None or known.at_s < at_s) and now_s - at_s <= self._keep_s:
+            self._set(key, Home(replica, prompt_tokens, at_s), now_s)
+
+    def _set(self, key: bytes, home: Home, now_s: float) -> None:
+        self._homes[key] = home
         self._homes.move_to_end(key)
         while len(self._homes) > self._max_sessions or self._oldest_is_stale(now_s):
             self._homes.popitem(last=False)

@@ -45,7 +45,7 @@ class Placer:
         self._fallback = LeastLoaded(self._options)
         self._given = price or price_of(LatencyModel())
         self._learner = None if self._given.source == "calibrated" else PrefillLearner(self._given)
-        self._homes = SessionHomes() if homes is None else homes
+        self.homes = SessionHomes() if homes is None else homes
         self._scores_kept = scores_kept
         self._clock_s = clock_s
         self._turn = 0
@@ -66,7 +66,7 @@ class Placer:
 
     @property
     def sessions(self) -> int:
-        return len(self._homes)
+        return len(self.homes)
 
     def decide(self, request: PlacementRequest, fleet: Sequence[ReplicaView]) -> Decision:
         """Place the request and remember where it went. Raises only ``NoUsableReplicaError``."""
@@ -106,7 +106,7 @@ class Placer:
         self, request: PlacementRequest, candidates: Sequence[ReplicaView], turn: int, now_s: float
     ) -> tuple[Case, Choice]:
         case = build_case(request, candidates, self.price, turn, now_s)
-        home = self._homes.find(request.tenant, request.session, now_s)
+        home = self.homes.find(request.tenant, request.session, now_s)
         position = None if home is None else _position_of(home.replica, candidates)
         if home is not None and position is not None:
             case = replace(case, home=position, home_tokens=home.prompt_tokens, home_age_s=now_s - home.at_s)
@@ -121,7 +121,7 @@ class Placer:
         case, choice = self._choose(request, candidates, turn, now_s)
         self._policy.placed(case, choice.chosen)
         replica = candidates[choice.chosen].name
-        self._homes.note(request.tenant, request.session, replica, request.prompt_tokens, now_s)
+        self.homes.note(request.tenant, request.session, replica, request.prompt_tokens, now_s)
         return case, choice
 
     def _decision(

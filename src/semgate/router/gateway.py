@@ -41,6 +41,7 @@ from semgate.router.state.known_blocks import KnownBlocks
 from semgate.router.state.known_donors import KnownDonors
 from semgate.router.state.metrics import RouterMetrics, Sample
 from semgate.router.state.roster import Roster
+from semgate.router.state.shared import SharedState
 from semgate.settings import RouterSettings
 
 PROBE_SECONDS: Final = 2.0
@@ -122,6 +123,7 @@ class Gateway:
         self._confirmation = Confirmation(self._answers)
         self.models = ModelPools(self.roster.fleet, self._list_models)
         self._reports = LoadReports(lambda: self.roster.fleet, settings.load_seconds, credentials)
+        self._shared = SharedState(settings, secret, self.evidence.blocks, self.roster, self.placer.homes, self.clients)
         self.metrics.observe(self._samples)
         self._tasks: list[KeptTask] = []
 
@@ -134,6 +136,8 @@ class Gateway:
             self.reloader.set_replicas(settings.replicas, "start")
         else:
             self._keep("kubernetes discovery", kubernetes_watch(settings, self.roster).run)
+        for name, run in self._shared.tasks():
+            self._keep(name, run)
         self._log.start()
         if settings.health_seconds > 0:
             self._keep("health checks", self._watch_health)
@@ -142,6 +146,7 @@ class Gateway:
             self._keep("load reports", self._reports.run)
         if self._config is not None and settings.reload_seconds > 0:
             self._keep("settings file", partial(self.reloader.watch, self._config, settings.reload_seconds))
+        await self._shared.restored()
         self._is_warm = True
 
     def _keep(self, name: str, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -152,6 +157,7 @@ class Gateway:
         self.is_stopping = True
         await asyncio.gather(*(task.stop() for task in self._tasks))
         self._tasks.clear()
+        await self._shared.close()
         self._reports.close()
         await self._confirmation.close()
         await self._upstream.close()
@@ -268,6 +274,7 @@ class Gateway:
         reports = self._reports
         yield "counter", "semgate_load_reports_read", "Load reports read from engines.", {}, reports.read
         yield "counter", "semgate_load_reports_failed", "Load reports that could not be read.", {}, reports.failed
+        yield from self._shared.samples()
         yield from self.evidence.samples(self.roster.fleet)
         yield "gauge", "semgate_decisions_kept", "Decisions kept in memory.", {}, len(self.ring)
         yield (

@@ -201,8 +201,8 @@ def test_what_a_replica_refuses_is_not_believed_to_be_there(tmp_path: Path) -> N
         prompt = {"model": "m", "prompt": list(range(640))}
         async with router_rig(tmp_path, "a", routing_policy="precise_prefix") as rig:
             noted: list[int] = []
-            note = rig.gateway.evidence._blocks.answered
-            rig.gateway.evidence._blocks.answered = lambda slot, keys: (noted.append(keys.size), note(slot, keys))[1]  # type: ignore[method-assign,func-returns-value]
+            note = rig.gateway.evidence.blocks.answered
+            rig.gateway.evidence.blocks.answered = lambda slot, keys: (noted.append(keys.size), note(slot, keys))[1]  # type: ignore[method-assign,func-returns-value]
             says(rig.replica("a"), 400)
             assert (await ask(rig.port, "/v1/completions", prompt)).status == 400
             assert noted == []

@@ -253,3 +253,17 @@ def test_a_start_without_the_publishers_whole_state_is_requested_again_until_it_
         assert not follower.stream.is_incomplete
 
     asyncio.run(scenario())
+
+
+def test_a_position_is_resumed_in_another_process_with_the_same_publisher_only() -> None:
+    position = taken(10)
+    resumed = SequencePosition(stamp)
+    resumed.resume(10, position.newest_digest())
+    assert resumed.newest_digest() == position.newest_digest()
+    assert resumed.is_known(9, b"1009")
+    assert not resumed.is_known(9, b"of another publisher")
+    assert resumed.judge(10, b"1010") == "next"
+    resumed.take(10, b"1010")
+    assert resumed.newest_digest() != position.newest_digest()
+    resumed.forget()
+    assert not resumed.is_known(9, b"1009")

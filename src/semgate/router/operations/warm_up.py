@@ -14,6 +14,7 @@ from semblend.donors.index import DonorIndex
 from semgate.events.wire import BlockRemoved, BlockStored, decode_batch, encode_batch
 from semgate.index.approximate import TICK_SECONDS, ApproximateIndex
 from semgate.index.blocks import BlockIndex
+from semgate.index.held import entries
 from semgate.index.keys import request_keys, root_key
 
 _TOKENS: Final = 16_384  # more blocks than the initial tables hold, so that they grow
@@ -50,7 +51,8 @@ def _announced(tokens: NDArray[np.uint32], keys: NDArray[np.uint64], root: int) 
     index.stored(slot, twin[:1], None, tokens[1 : 1 + _BLOCK_TOKENS], _BLOCK_TOKENS, root)
     index.stored(slot, ~keys, None, tokens, _BLOCK_TOKENS, root)  # evicts everything, the twins included
     index.longest(keys)
-    index.dump(slot)
+    hashes, held_keys, copies = entries(index.frozen(slot))
+    index.restore(index.add_slot(), hashes, held_keys, copies + np.uint16(1))
     index.removed(slot, keys[:8])
     index.cleared(slot)
     index.remove_slot(slot)

@@ -46,7 +46,7 @@ class EvidenceCollector:
     ) -> None:
         self._placer = placer
         self._tokens = tokens
-        self._blocks = blocks
+        self.blocks = blocks
         self._donors = donors
         self._block_tokens = options.block_tokens
         self._model_tokens = options.model_tokens
@@ -82,7 +82,7 @@ class EvidenceCollector:
         return replace(bare, prompt_tokens=estimate_tokens(asked), content=content)
 
     def _with_tokens(self, asked: Asked, tokens: NDArray[np.uint32], bare: PlacementRequest) -> PlacementRequest:
-        blocks, block_tokens = self._blocks, self._block_tokens
+        blocks, block_tokens = self.blocks, self._block_tokens
         leading = tokens[: self._model_tokens]
         keys, claimed = NO_KEYS, None
         if asked.media_parts == 0:  # only the engine knows which tokens represent an image
@@ -108,17 +108,17 @@ class EvidenceCollector:
 
     def note_block_size(self) -> None:
         """Called periodically: keys of a block size other than the engines' would match nothing."""
-        self._block_tokens = self._blocks.announced_block_tokens() or self._block_tokens
+        self._block_tokens = self.blocks.announced_block_tokens() or self._block_tokens
 
     def samples(self, replicas: Iterable[Replica]) -> Iterable[Sample]:
-        yield from self._blocks.samples(replicas)
+        yield from self.blocks.samples(replicas)
         yield from token_samples(self._tokens)
 
     def sent(self, slot: int, request: PlacementRequest) -> None:
-        self._blocks.sent(slot, request.keys)
+        self.blocks.sent(slot, request.keys)
 
     def answered(self, slot: int, request: PlacementRequest) -> None:
-        self._blocks.answered(slot, request.keys)
+        self.blocks.answered(slot, request.keys)
 
     def reported(self, slot: int, request: PlacementRequest, cached_tokens: int) -> None:
         """What the engine found in its cache, against what was announced for it."""
@@ -129,23 +129,23 @@ class EvidenceCollector:
         whole = (request.prompt_tokens - 1) // request.block_tokens
         announced_tokens = min(int(claimed[slot]), whole) * request.block_tokens
         if announced_tokens > 0:
-            self._blocks.trust.compare(slot, request.tenant, announced_tokens, cached_tokens)
+            self.blocks.trust.compare(slot, request.tenant, announced_tokens, cached_tokens)
 
     def replica_added(self, replica: Replica) -> None:
         if self.reads_tokens:
-            self._blocks.add(replica)
+            self.blocks.add(replica)
             self._donors.add(replica)
 
     def replica_removed(self, replica: Replica) -> None:
-        self._blocks.remove(replica)
+        self.blocks.remove(replica)
         self._donors.remove(replica)
         self._placer.forget(replica.slot)
 
     def cache_lost(self, replica: Replica) -> None:
-        self._blocks.lose(replica)
+        self.blocks.lose(replica)
         self._placer.forget(replica.slot)
 
     async def close(self) -> None:
         await self._tokens.close()
-        await self._blocks.close()
+        await self.blocks.close()
         await self._donors.close()

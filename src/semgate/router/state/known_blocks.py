@@ -9,8 +9,9 @@ keyed as the engine keys them, sent ones by tenant too. About 30 bytes per block
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -20,6 +21,7 @@ from sembase.kept_task import KeptTask
 from sembase.zmq_curve import CurveClient
 from sembase.zmq_stream import StreamOptions
 from semgate.events.feed import EventFeed, StreamStatus
+from semgate.events.resume import StreamState
 from semgate.fleet import Replica
 from semgate.http.request_body import Asked
 from semgate.index.approximate import ApproximateIndex
@@ -43,6 +45,8 @@ class KnownBlocks:
 
     def __init__(self, blocks_per_replica: int, history_seconds: float, curve: CurveClient | None = None) -> None:
         self._curve = curve
+        self.load_state: Callable[[str], Awaitable[StreamState | None]] | None = None  # by the stream's endpoint
+        self._streams: dict[int, str] = {}  # by slot
         self._feed = EventFeed(BlockIndex(blocks_per_replica))
         self._announced = _Slots()
         self.trust = AnnouncementTrust()
@@ -64,7 +68,9 @@ class KnownBlocks:
         self._added += 1
         name = self._names[slot] = f"{replica.name}#{self._added}"  # its old stream may still be closing
         options = StreamOptions(endpoint.events, endpoint.replay, curve=self._curve)
-        self._announced.add(slot, self._feed.add(name, options))
+        load_state = None if self.load_state is None else partial(self.load_state, endpoint.events)
+        self._streams[slot] = endpoint.events
+        self._announced.add(slot, self._feed.add(name, options, load_state=load_state))
 
     def remove(self, replica: Replica) -> None:
         slot = replica.slot
@@ -72,6 +78,7 @@ class KnownBlocks:
         self._history.remove(slot)
         self._recent.remove(slot)
         name = self._names.pop(slot, None)
+        self._streams.pop(slot, None)
         if name is not None:
             self._announced.remove(slot)
             task = asyncio.get_running_loop().create_task(self._feed.remove(name))
@@ -83,6 +90,14 @@ class KnownBlocks:
         self.trust.forget(replica.slot)
         self._history.clear(replica.slot)
         self._recent.clear(replica.slot)
+
+    async def restored(self) -> None:
+        """Returns when all that was known before a restart is known again, as far as it was kept."""
+        await self._feed.restored()
+
+    def streams(self) -> Sequence[tuple[str, Callable[[], StreamState | None]]]:
+        """Each event stream's endpoint, and a function that copies what it announced."""
+        return [(self._streams[slot], partial(self._feed.state, name)) for slot, name in self._names.items()]
 
     @property
     def are_announced(self) -> bool:

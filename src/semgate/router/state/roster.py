@@ -43,13 +43,15 @@ class Roster:
     def __init__(self, listeners: Iterable[Listener] = (), max_replicas: int = 256) -> None:
         self._listeners = tuple(listeners)
         self._drained: set[str] = set()
+        self._drain_changes: dict[str, bool] = {}
         self._was_healthy: set[str] = set()
         self._lost: set[str] = set()  # has not answered since its cache was lost
         self.fleet = Fleet(max_replicas=max_replicas, on_add=self._added, on_remove=self._removed)
 
     def apply(self, endpoints: Iterable[Endpoint]) -> Change:
+        before = {replica.name for replica in self.fleet}
         added, removed = self.fleet.apply(endpoints)
-        self._drained &= {replica.name for replica in self.fleet}
+        self._drained -= before - {replica.name for replica in self.fleet}
         return Change(added, removed)
 
     def set_draining(self, name: str, *, draining: bool) -> None:
@@ -59,6 +61,18 @@ class Roster:
             raise ConfigurationError(f"unknown replica '{name}'; known: {known}")
         replica.draining = draining
         (self._drained.add if draining else self._drained.discard)(name)
+        self._drain_changes[name] = draining
+
+    def take_drain_changes(self) -> dict[str, bool]:
+        """Drained or not, by name, since the last call; for the other routers."""
+        changes, self._drain_changes = self._drain_changes, {}
+        return changes
+
+    def set_drained(self, names: Iterable[str]) -> None:
+        """What all routers agreed on. A name that is not in the fleet yet is drained when it comes."""
+        self._drained = set(names)
+        for replica in self.fleet:
+            replica.draining = replica.name in self._drained
 
     def note_health(self) -> None:
         """Called after each round of health checks: a replica that stopped answering has lost its cache."""

@@ -13,6 +13,7 @@ from tests.unit.semgate.index.plain_index import PlainIndex
 
 from sembase.errors import ConfigurationError, ContractError
 from semgate.index.blocks import BlockIndex
+from semgate.index.held import entries
 from semgate.index.keys import request_keys, root_key
 
 BLOCK = 2
@@ -194,3 +195,28 @@ def test_what_cannot_be_blocks_is_refused() -> None:
         index.blocks(7)
     with pytest.raises(ConfigurationError, match="max_blocks_per_replica"):
         BlockIndex(0)
+
+
+@settings(max_examples=150)
+@given(st.lists(operations(), max_size=40), st.lists(operations(), max_size=15))
+def test_a_restored_index_continues_as_the_frozen_one(before: list[Operation], after: list[Operation]) -> None:
+    """Blocks, copies, two hashes of one key and ages are all there: what comes later gives what dictionaries give."""
+    index, plain = BlockIndex(16), PlainIndex(16)
+    for _ in range(SLOTS):
+        assert index.add_slot() == plain.add_slot()
+    for operation in before:
+        apply(index, plain, operation)
+    restored = BlockIndex(16)
+    for slot in range(SLOTS):
+        hashes, keys, copies = entries(index.frozen(slot))
+        assert restored.add_slot() == slot
+        for first in range(0, len(hashes), 3):
+            part = slice(first, first + 3)
+            restored.restore(slot, hashes[part], keys[part], copies[part])
+    for operation in after:
+        apply(restored, plain, operation)
+    for slot in range(SLOTS):
+        assert restored.dump(slot) == plain.dump(slot)
+        for _, key in plain.dump(slot):
+            compare(restored, plain, np.array([key], np.uint64))
+    assert restored.distinct_blocks() == len({key for slot in range(SLOTS) for _, key in plain.dump(slot)})

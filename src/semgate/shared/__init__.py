@@ -1,0 +1,1 @@
+"""State that several routers share: snapshots of the index, drains, sessions, limits."""

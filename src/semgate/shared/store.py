@@ -1,0 +1,77 @@
+"""The store that several routers share: Valkey (or Redis). Calls in, answers out; a store that is gone is a value.
+
+Routers work without it, each by itself; nothing on the path of a request waits for it. It holds no text: block hashes,
+digests of sessions, names of replicas and tenants, counts. A process that writes to it could misplace requests, so
+blobs are sealed with the routers' common digest secret.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, TypeVar
+
+from sembase.errors import ConfigurationError, MissingDependencyError
+
+T = TypeVar("T")
+SEAL_BYTES: Final = 32
+TIMEOUT_S: Final = 5.0  # of one call; a snapshot of a million blocks is 18 MB
+
+
+class StoreError(Exception):
+    """The store did not answer, or refused."""
+
+
+class SharedStore:
+    """``space``: the fleet's name, so that several can share one server."""
+
+    def __init__(self, url: str, space: str, secret: bytes, timeout_s: float = TIMEOUT_S) -> None:
+        try:
+            from valkey import asyncio as valkey_asyncio  # noqa: PLC0415  (only where routers share state)
+            from valkey.exceptions import ValkeyError  # noqa: PLC0415
+        except ImportError:
+            raise MissingDependencyError("valkey", "shared", "state shared between routers") from None
+        try:
+            self.client: Any = valkey_asyncio.Valkey.from_url(
+                url, socket_timeout=timeout_s, socket_connect_timeout=timeout_s
+            )
+        except ValueError as error:
+            raise ConfigurationError(f"--shared-state-url: {error}") from None
+        self._faults = (ValkeyError, OSError, TimeoutError)
+        self._space = space
+        self._key = hashlib.blake2b(secret, digest_size=32, person=b"semgate.shared").digest()
+        self.failures = 0
+        self.is_up = False
+
+    def key(self, *parts: str) -> str:
+        return ":".join(("semgate", self._space, *parts))
+
+    async def call(self, work: Callable[[Any], Awaitable[T]]) -> T:
+        """``work`` with the client. Raises ``StoreError``."""
+        try:
+            found = await work(self.client)
+        except self._faults as error:
+            self.failures += 1
+            self.is_up = False
+            raise StoreError(type(error).__name__) from None
+        self.is_up = True
+        return found
+
+    def seal(self, blob: bytes) -> bytes:
+        return hashlib.blake2b(blob, key=self._key, digest_size=SEAL_BYTES).digest() + blob
+
+    def unseal(self, sealed: bytes) -> bytes | None:
+        """None if it was not sealed with our secret."""
+        seal, blob = sealed[:SEAL_BYTES], sealed[SEAL_BYTES:]
+        expected = hashlib.blake2b(blob, key=self._key, digest_size=SEAL_BYTES).digest()
+        return blob if hmac.compare_digest(seal, expected) else None
+
+    async def close(self) -> None:
+        try:
+            await self.client.aclose()
+        except self._faults:
+            return
+
+
+Table = Mapping[bytes, bytes]

