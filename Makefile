@@ -59,6 +59,12 @@ imports: setup  ## the architecture as import contracts
 docs: setup  ## regenerate the reference pages
 	$(PY) -m scripts.generate_docs
 
+site: setup  ## the documentation as a site in .cache/site; fails on a broken link or anchor and on a page outside the navigation
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
+
+site-serve: setup  ## the site on http://127.0.0.1:8008, rebuilt when a page changes
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs serve --dev-addr 127.0.0.1:8008
+
 docs-check: setup  ## generated pages are up to date
 	$(PY) -m scripts.generate_docs --check
 

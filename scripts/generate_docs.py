@@ -14,6 +14,7 @@ from scripts.chart_schema import values_schema
 from scripts.command_page import command_help
 from scripts.dashboard import dashboard
 from scripts.models.known import reference_table as models_table
+from scripts.sizing_page import reference_table as sizing_table
 
 from sembase.settings import reference_table
 from sembench.metrics import reference_table as metrics_table
@@ -31,6 +32,7 @@ REGIONS = {
     "docs/reference/settings.md": ("settings", lambda: reference_table(Settings, VARIABLES)),
     "docs/reference/api.md": ("api", api_table),
     "docs/reference/semblend.md": ("semblend-commands", command_help),
+    "docs/operate/sizing.md": ("kv-sizes", sizing_table),
     "docs/reference/break-even.md": ("break-even", break_even_table),
     "docs/reference/test-models.md": ("models", models_table),
     "docs/guides/vllm.md": ("vllm-options", lambda: reference_table(ConnectorOptions)),
