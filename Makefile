@@ -60,7 +60,7 @@ docs: setup  ## regenerate the reference pages
 	$(PY) -m scripts.generate_docs
 
 site: setup  ## the documentation as a site in .cache/site; fails on a broken link or anchor and on a page outside the navigation
-	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
 
 site-serve: setup  ## the site on http://127.0.0.1:8008, rebuilt when a page changes
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs serve --dev-addr 127.0.0.1:8008

@@ -1,7 +1,7 @@
 """Hooks of the documentation site.
 
 A link that leaves docs/ opens the file on GitHub; the site does not contain it and shows its path instead. The page of
-decisions lists the pages of its folder.
+decisions lists the pages of its folder; a search shows decisions last.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(((?:\.\./)+[^)\s]+)\)")
 
 def on_page_markdown(markdown: str, page: Any, **_: object) -> str:
     path: str = page.file.src_uri
+    if path.startswith("adr/"):
+        page.meta["search"] = {"boost": 0.3}  # after pages that say what to do
     if path == "adr/index.md":
         markdown += "".join(f"\n- [{title}]({name})" for name, title in decisions())
     return _LINK.sub(lambda found: _on_the_site(found, posixpath.dirname(path)), markdown)
