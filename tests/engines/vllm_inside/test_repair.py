@@ -18,6 +18,7 @@ from tests.engines.vllm_inside.world import World, make_world, sequence
 from semblend.contract import FaultContained
 from semblend.integration.core import repair_schedule
 from semblend.integration.core.repair_schedule import STEP_TOKENS
+from semblend.integration.vllm import repair
 from semblend.integration.vllm.private_blocks import PrivateBlocks
 from semblend.integration.vllm.repair import RepairJob, Repairs
 
@@ -52,6 +53,10 @@ def step_until(world: World, holds: Callable[[], bool]) -> None:
 
 def has_begun(world: World) -> bool:
     return any(commands.repair is not None for commands in world.commands)
+
+
+def being_repaired(world: World) -> list[str]:
+    return [job.request_id for job in world.half.repairs._jobs.values()]
 
 
 def break_prefix(world: World, outputs: int = 20) -> tuple[Any, PublicBlocks]:
@@ -108,6 +113,41 @@ def test_a_busy_engine_repairs_in_few_steps(tmp_path: Path, monkeypatch: pytest.
     slices = [n for n, commands in enumerate(world.commands) if commands.repair is not None]
     assert len(slices) >= 3
     assert all(later - earlier >= 10 for earlier, later in pairwise(slices))
+
+
+def test_the_newest_answer_is_repaired_first(tmp_path: Path) -> None:
+    """Two sessions break one after the other; the later one is the likelier to return soon."""
+    world = session(tmp_path)
+    world.add("broken", NEW_HEAD + HISTORY + text(4, 30), 5)
+    step_until(world, lambda: has_begun(world))
+    world.add("newer", text(8, 40) + HISTORY + text(9, 30), 5)
+    step_until(world, lambda: "newer" in being_repaired(world))
+    seen = len(world.commands)
+    world.drain()
+    order = [c.repair.request_id for c in world.commands[seen:] if c.repair is not None]
+    assert {"broken", "newer"} == set(order)
+    assert order.index("broken") > len(order) - 1 - order[::-1].index("newer"), "all slices of the newer come first"
+    check_rest(world)
+
+
+@pytest.mark.parametrize("full", ["jobs", "blocks"])
+def test_an_older_repair_makes_room_for_a_newer_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: str) -> None:
+    world = session(tmp_path)
+    _, public = break_prefix(world, outputs=5)
+    step_until(world, lambda: bool(len(world.half.repairs)))
+    if full == "jobs":
+        monkeypatch.setattr(repair, "MAX_JOBS", 1)
+    else:
+        monkeypatch.setattr(repair, "MAX_HELD_FRACTION", 1.5 * world.half.repairs.held_blocks / BLOCKS)
+    newer = world.add("newer", text(8, 40) + HISTORY + text(9, 30), 5)
+    public.learn(newer)
+    step_until(world, lambda: "newer" in being_repaired(world))
+    assert being_repaired(world) == ["newer"]
+    world.drain()
+    check_exact_cache(world, public)
+    reply = world.serve("next", sequence(newer, 575) + text(5, 40))
+    assert reply["exact_prefix_tokens"] == 574 // BLOCK * BLOCK
+    check_rest(world)
 
 
 def test_partial_repair_counts(tmp_path: Path) -> None:

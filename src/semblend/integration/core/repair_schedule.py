@@ -17,6 +17,8 @@ STEP_TOKENS: Final = 128
 BUSY_STEPS_PER_SLICE: Final = 128
 # Least likelihood that the session returns, under the policy "likely".
 MIN_LIKELIHOOD: Final = 0.25
+# Waiting repairs. The newest is computed first, because its session is the likeliest to return soon; beyond this many
+# the oldest is given up.
 MAX_JOBS: Final = 64
 
 
@@ -42,11 +44,9 @@ class RepairSchedule:
         if self.is_on:
             self._returns.answered(last_block, end)
 
-    def is_worth_it(self, end: str, waiting_jobs: int) -> bool:
+    def is_worth_it(self, end: str) -> bool:
         """Whether to repair a blended request whose answer ended like this."""
-        if not self.is_on or waiting_jobs >= MAX_JOBS:
-            return False
-        return self._policy != "likely" or self._returns.likelihood(end) >= MIN_LIKELIHOOD
+        return self.is_on and (self._policy != "likely" or self._returns.likelihood(end) >= MIN_LIKELIHOOD)
 
     def has_room(self, *, idle: bool) -> bool:
         """Whether this step may compute a slice. Called once per step while there is something to repair."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from semblend.integration.core.repair_schedule import STEP_TOKENS, RepairSchedule, continues
+from semblend.integration.core.repair_schedule import MAX_JOBS, STEP_TOKENS, RepairSchedule, continues
 from semblend.integration.core.session_returns import block_hashes
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ Extend = Callable[[RepairJob, int], Extended]  # at most so many tokens
 
 
 class Repairs:
-    """The answered requests to repair, oldest first. Called on the scheduler's thread.
+    """The answered requests to repair, the newest first. Called on the scheduler's thread.
 
     ``on_slice`` gets the tokens and seconds of each slice, ``on_repaired`` a job that the tree holds to its end.
     """
@@ -92,20 +92,22 @@ class Repairs:
         """A blended request has answered: repair it, if that is worth it."""
         job.tokens = job.tokens[: len(job.tokens) // self._page * self._page]
         is_short = len(job.tokens) <= job.reached
-        if is_short or not job.namespace.is_known or not self._schedule.is_worth_it(end, len(self._jobs)):
+        if is_short or not job.namespace.is_known or not self._schedule.is_worth_it(end):
             return
         for number, other in list(self._jobs.items()):
             if job.namespace == other.namespace and continues(job.tokens, other.tokens):
                 del self._jobs[number]
+        if len(self._jobs) >= MAX_JOBS:
+            del self._jobs[next(iter(self._jobs))]
         self._serial += 1
         self._jobs[self._serial] = job
 
     def step(self, extend: Extend, *, idle: bool) -> None:
-        """One engine step: compute a slice of the oldest job, if this step has room for it."""
+        """One engine step: compute a slice of the newest job, if this step has room for it."""
         if not self._jobs or not self._schedule.has_room(idle=idle):
             return
         self._schedule.ran()
-        number, job = next(iter(self._jobs.items()))
+        number, job = next(reversed(self._jobs.items()))
         started = time.perf_counter()
         extended = self._border.call("repair", job.rid, partial(extend, job, self._slice_tokens), None)
         if number not in self._jobs:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from semblend.integration.core.repair_schedule import STEP_TOKENS, RepairSchedule, continues
+from semblend.integration.core.repair_schedule import MAX_JOBS, STEP_TOKENS, RepairSchedule, continues
 from semblend.integration.shared_options import RepairPolicy
 from semblend.integration.vllm.commands import RepairCommand
 from semblend.integration.vllm.request_record import VllmRequest
@@ -55,7 +55,7 @@ class RepairJob:
 
 
 class Repairs:
-    """The finished requests being repaired, oldest first. Every method is called on the scheduler's thread.
+    """The finished requests being repaired, the newest first. Every method is called on the scheduler's thread.
 
     ``on_repaired`` gets a job that is exact to its end; it returns whether it takes over the release of the blocks.
     """
@@ -91,14 +91,22 @@ class Repairs:
         self._schedule.arrived(request.block_hashes)
 
     def accepts(self, record: VllmRequest, block_ids: list[int], total_blocks: int, other_held: int) -> bool:
-        """A blended request has answered: whether to repair it. Its blocks must be held if so."""
+        """A blended request has answered: whether to repair it. Its blocks must be held if so.
+
+        Older repairs are given up where it has no room beside them.
+        """
         request = record.request
         end = str(request.get_finished_reason())
-        if not record.namespace.is_known or not self._schedule.is_worth_it(end, len(self._jobs)):
+        if not record.namespace.is_known or not self._schedule.is_worth_it(end):
             return False
         if _whole_tokens(request, self._block_tokens) <= record.exact_prefix_tokens:
             return False
-        return other_held + self.held_blocks + len(block_ids) <= MAX_HELD_FRACTION * total_blocks
+        room = MAX_HELD_FRACTION * total_blocks - other_held - len(block_ids)
+        if room < 0:
+            return False
+        while self._jobs and (len(self._jobs) >= MAX_JOBS or self.held_blocks > room):
+            self._end(next(iter(self._jobs.values())))
+        return True
 
     def answered(self, request: Request) -> None:
         """A request has ended, repaired or not; its hashes are public again. Its session may come back."""
@@ -137,7 +145,7 @@ class Repairs:
         """This step's slice, if the step has room for one."""
         if not self._schedule.has_room(idle=idle):
             return None
-        job = next((job for job in self._jobs.values() if not job.is_sent), None)
+        job = next((job for job in reversed(self._jobs.values()) if not job.is_sent), None)
         count = min(STEP_TOKENS, room_tokens)
         if job is None or count <= 0:
             return None

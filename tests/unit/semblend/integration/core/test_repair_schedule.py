@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from semblend.integration.core.repair_schedule import (
     BUSY_STEPS_PER_SLICE,
-    MAX_JOBS,
     RepairSchedule,
     continues,
 )
@@ -23,7 +22,7 @@ def test_off_repairs_nothing() -> None:
     schedule = RepairSchedule("off")
     schedule.answered(b"a", "stop")
     assert not schedule.is_on
-    assert not schedule.is_worth_it("stop", 0)
+    assert not schedule.is_worth_it("stop")
 
 
 @pytest.mark.parametrize(
@@ -31,8 +30,7 @@ def test_off_repairs_nothing() -> None:
 )
 def test_likely_asks_whether_the_session_returns(policy: RepairPolicy, end: str, wanted: bool) -> None:
     schedule = RepairSchedule(policy)
-    assert schedule.is_worth_it(end, 0) is wanted
-    assert not schedule.is_worth_it(end, MAX_JOBS), "the queue is bounded"
+    assert schedule.is_worth_it(end) is wanted
 
 
 def test_busy_steps_have_room_under_likely_only_and_rarely() -> None:

@@ -83,11 +83,29 @@ def test_a_slice_that_fails_ends_its_job_and_no_other() -> None:
     tree.repairs.add(job(320, rid="second", namespace=Namespace(tenant="b", model="m")), "stop")
     tree.fails = True
     tree.step()
-    assert [event.request_id for event in tree.events if isinstance(event, FaultContained)] == ["first"]
+    assert [event.request_id for event in tree.events if isinstance(event, FaultContained)] == ["second"]
     tree.fails = False
     for _ in range(5):
         tree.step()
-    assert [repaired.rid for repaired in tree.repaired] == ["second"]
+    assert [repaired.rid for repaired in tree.repaired] == ["first"]
+
+
+def test_the_newest_answer_is_repaired_first() -> None:
+    """Its session is the likeliest to return soon; the older repair continues afterwards."""
+    tree = Tree()
+    begun: list[str] = []
+
+    def extend(job: RepairJob, max_tokens: int) -> Extended:
+        begun.append(job.rid)
+        return Extended(job.reached, min(job.reached + max_tokens, len(job.tokens)))
+
+    tree.repairs.add(job(3 * STEP_TOKENS, rid="older"), "stop")
+    tree.repairs.step(extend, idle=True)
+    tree.repairs.add(job(2 * STEP_TOKENS, rid="newer", namespace=Namespace(tenant="b", model="m")), "stop")
+    for _ in range(4):
+        tree.repairs.step(extend, idle=True)
+    assert begun == ["older", "newer", "newer", "older", "older"]
+    assert [repaired.rid for repaired in tree.repaired] == ["newer", "older"]
 
 
 def test_without_free_slots_every_repair_ends() -> None:
@@ -118,7 +136,7 @@ def test_a_later_turn_replaces_the_earlier_one_of_its_tenant() -> None:
     assert len(tree.repairs) == 2
 
 
-def test_unknown_tenants_short_rests_and_too_many_jobs_are_refused() -> None:
+def test_unknown_tenants_and_short_rests_are_refused_and_the_oldest_job_makes_room() -> None:
     tree = Tree()
     tree.repairs.add(job(320, namespace=Namespace(tenant=UNKNOWN, model="m")), "stop")
     tree.repairs.add(job(330, 320), "stop")
@@ -126,6 +144,10 @@ def test_unknown_tenants_short_rests_and_too_many_jobs_are_refused() -> None:
     for number in range(MAX_JOBS + 5):
         tree.repairs.add(job(320, namespace=Namespace(tenant=str(number), model="m")), "stop")
     assert len(tree.repairs) == MAX_JOBS
+    tree.held = 320
+    for _ in range(MAX_JOBS):
+        tree.step()
+    assert {repaired.namespace.tenant for repaired in tree.repaired} == {str(n) for n in range(5, MAX_JOBS + 5)}
 
 
 def test_a_flush_during_a_slice_leaves_nothing() -> None:
