@@ -262,6 +262,12 @@ class RouterSettings(ServerSettings):
     routers: int = setting(
         1, positive, "number of routers that serve the same clients; several need one digest_secret_file for salts"
     )
+    workers: int = setting(
+        1,
+        positive,
+        "processes that serve the port; each has its own status port, counted up from --status-port, and the first has "
+        "the admin port",
+    )
     shared_state_url: str = setting(
         "",
         text,

@@ -33,6 +33,10 @@ async def serve(
     settings: PickerSettings, *, reload_settings: ReadSettings | None = None, config: Path | None = None
 ) -> None:
     check_addresses(settings)
+    if settings.workers > 1:
+        raise ConfigurationError(
+            "--workers: a picker is one process; start several, for example as replicas of its pod"
+        )
     if settings.unary_port and settings.inject_cache_salt:
         raise ConfigurationError("--unary-port cannot change bodies: set it to 0, or --inject-cache-salt to false")
     gateway = build_gateway(settings, reload_settings, config)
