@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from sembase import former_modules
 from sembase.registry import load_target
 
 if TYPE_CHECKING:
@@ -54,6 +55,9 @@ _MODULES: Final = {
     "sample_trace": "sampling",
     "verdict_of": "experiment.verdict",
 }
+
+
+former_modules.install()
 
 
 def __getattr__(name: str) -> Any:

@@ -6,6 +6,7 @@ import difflib
 import importlib
 from collections.abc import Iterator
 from importlib.metadata import entry_points
+from types import ModuleType
 from typing import Any, Generic, TypeVar, cast
 
 from sembase.errors import ConfigurationError
@@ -13,10 +14,15 @@ from sembase.errors import ConfigurationError
 T = TypeVar("T")
 
 
+def load_module(name: str) -> ModuleType:
+    """The module, imported now."""
+    return importlib.import_module(name)
+
+
 def load_target(target: str) -> Any:
     """The attribute that ``"package.module:attribute"`` names; its module is imported now, on first use."""
     module, _, attribute = target.partition(":")
-    return getattr(importlib.import_module(module), attribute)
+    return getattr(load_module(module), attribute)
 
 
 class Registry(Generic[T]):

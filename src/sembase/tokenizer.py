@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sembase.errors import ConfigurationError, MissingDependencyError
+from sembase.registry import load_target
 
 BUILT_IN: Final = "builtin"
 NOT_A_MODEL: Final = (
@@ -19,6 +20,7 @@ NOT_A_MODEL: Final = (
     "Pass --tokenizer PATH with the tokenizer.json of the model you serve"
 )
 _FILE_NAME: Final = "tokenizer.json"
+_HUB_NAME: Final = re.compile(r"[\w.-]+/[\w.-]+")
 
 # Words with their leading space, digits by threes, single signs, white space as it is: case and white space count, as
 # they do for a model's tokenizer. Ideographs and kana are tokens of their own: a sentence of them has no spaces.
@@ -115,15 +117,17 @@ class FileTokenizer:
 
     def __init__(self, path: Path) -> None:
         _import_tokenizers(path, "tokenizer")
-        file = path / _FILE_NAME if path.is_dir() else path
+        cached = None if path.exists() else _in_hub_cache(str(path))
+        file = cached or (path / _FILE_NAME if path.is_dir() else path)
         if not file.is_file():
             raise ConfigurationError(
-                f"--tokenizer {path}: no such tokenizer.json file, nor a directory that holds one. "
-                "Names on a hub are not fetched: download the model's tokenizer.json and pass its path"
+                f"--tokenizer {path}: no such tokenizer.json file, nor a directory that holds one"
+                + _hub_advice(str(path))
             )
         content = file.read_bytes()
         self._tokenizer = read_tokenizer(content, file, "tokenizer")
-        self.name = f"{file.parent.name}/{file.name}" if file.name == _FILE_NAME else file.name
+        own = f"{file.parent.name}/{file.name}" if file.name == _FILE_NAME else file.name
+        self.name = own if cached is None else str(path)
         self.digest = hashlib.sha256(content).hexdigest()
 
     def encode(self, text: str) -> Tokenized:
@@ -166,6 +170,27 @@ def read_tokenizer(content: bytes, file: Path, extra: str) -> Any:
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer
+
+
+def _in_hub_cache(name: str) -> Path | None:
+    """The tokenizer of a model by its hub name, where it was downloaded before. Never goes to the network."""
+    if not _HUB_NAME.fullmatch(name):
+        return None
+    try:
+        find = load_target("huggingface_hub:try_to_load_from_cache")  # comes with tokenizers
+    except ImportError:
+        return None
+    found = find(name, _FILE_NAME)
+    return Path(found) if isinstance(found, str) else None
+
+
+def _hub_advice(name: str) -> str:
+    if not _HUB_NAME.fullmatch(name):
+        return ""
+    return (
+        ", nor a model in the local hub cache. Nothing is downloaded here: "
+        f"run `hf download {name} {_FILE_NAME}` once, then this command again"
+    )
 
 
 def _import_tokenizers(path: Path, extra: str) -> Any:

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from sembase import former_modules
 from semblend._version import __version__
 from semblend.contract import UNKNOWN, Decline, DeclineReason, Discovery, Namespace, ReusePlan, Run, TokenRange
 from semblend.settings import Settings
@@ -24,6 +25,9 @@ __all__ = [
     "TokenRange",
     "__version__",
 ]
+
+
+former_modules.install()
 
 
 def __getattr__(name: str) -> Any:

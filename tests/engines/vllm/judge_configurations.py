@@ -61,7 +61,6 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     **{f"rope {kind}": rope(rope_type=kind, **parameters) for kind, parameters in SCALED.items()},
 }
 TRANSFER: dict[str, dict[str, Any]] = {
-    "failure policy": {"kv_load_failure_policy": "fail"},
     "producer only": {"kv_role": "kv_producer"},
 }
 

@@ -68,7 +68,6 @@ def test_usable(judged: Any, case: str, differing: dict[str, Any]) -> None:
         ("speculation", "Speculative decoding"),
         ("pooling", "only text generation"),
         ("quantised cache", "quantised KV cache"),
-        ("failure policy", "kv_load_failure_policy"),
         ("producer only", "kv_role"),
         ("two groups", "2 KV cache groups"),
     ],

@@ -13,6 +13,8 @@ from typing import Final
 
 from sembase.command_line import exit_code_of, launcher_parser
 from sembase.errors import DISTRIBUTION, ConfigurationError
+from sembase.registry import load_target
+from sembase.streams import write_err
 from semblend.integration.settings import hand_on
 from semblend.integration.sglang.options import WHERE, parse_options
 from semblend.integration.sglang.plugin import BACKEND, engine_missing, without_registry
@@ -56,6 +58,22 @@ def engine_words(ours: argparse.Namespace, rest: Sequence[str]) -> list[str]:
     return list(rest) if ours.semblend_off else [*rest, _FLAG, BACKEND]
 
 
+def cpu_flags(rest: Sequence[str], has_accelerator: bool) -> list[str]:
+    """What a server on a CPU needs and the command line does not name; empty on other devices."""
+    named = {word.partition("=")[0] for word in rest}
+    on_cpu = _value_of("--device", rest) == "cpu" if "--device" in named else not has_accelerator
+    wanted = (("--device", "cpu"), ("--attention-backend", "torch_native")) if on_cpu else ()
+    return [word for flag, value in wanted if flag not in named for word in (flag, value)]
+
+
+def _value_of(flag: str, words: Sequence[str]) -> str:
+    for word, following in zip(words, (*words[1:], ""), strict=True):
+        name, equals, value = word.partition("=")
+        if name == flag:
+            return value if equals else following
+    return ""
+
+
 def start(words: Sequence[str]) -> int:
     ours, rest = parse(words)
     parse_options(ours.semblend_options)  # fail here, not in a process of the engine
@@ -67,6 +85,9 @@ def start(words: Sequence[str]) -> int:
         from sglang.srt.utils import kill_process_tree  # noqa: PLC0415
     except ImportError as error:
         raise engine_missing(error) from None
+    if not ours.semblend_off and (added := cpu_flags(command, _has_accelerator())):
+        command += added
+        write_err(f"{PROGRAM}: added for a server on the CPU: {' '.join(added)}\n")
     if ours.semblend_options:
         hand_on(WHERE, ours.semblend_options)
     load_plugins()
@@ -78,6 +99,10 @@ def start(words: Sequence[str]) -> int:
     finally:
         kill_process_tree(os.getpid(), include_parent=False)
     return 0
+
+
+def _has_accelerator() -> bool:
+    return bool(load_target("torch:accelerator").is_available())
 
 
 def _verify_registration() -> None:

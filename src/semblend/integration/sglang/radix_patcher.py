@@ -8,10 +8,14 @@ older ones load no plug-in in the scheduler's process.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
+from typing import Final
 
 from semblend.integration.sglang.plugin import BACKEND, engine_missing, register, without_registry
 from semblend.integration.sglang.support import VERIFIED_VERSION
+
+_log: Final = logging.getLogger("semblend.sglang")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,4 +38,5 @@ def patch_radix_cache() -> Registration:
         register()
     except ImportError as error:
         raise without_registry(error) from None
+    _log.warning('SemBlend is registered; SGLang uses it when it starts with radix_cache_backend="%s"', BACKEND)
     return Registration(BACKEND, version, version == VERIFIED_VERSION)

@@ -78,8 +78,8 @@ class SemBlendConnectorV1(KVConnectorBase_V1, SupportsHMA):
         self._worker: WorkerHalf | None = None
         self._model_runner: Any = None
         if role is KVConnectorRole.SCHEDULER:
-            if self._fails_requests:  # the scheduler reads the policy when it has made its connector
-                self._kv_transfer_config.kv_load_failure_policy = "fail"
+            if self._support.usable:  # the scheduler reads the policy when it has made its connector
+                self._kv_transfer_config.kv_load_failure_policy = "fail" if self._fails_requests else "recompute"
             self._fidelity = self._options.fidelity_gate(logger.warning)
             self._planner = start.make_planner(self._options)
             load = partial(start.load_tokenizer, vllm_config)

@@ -140,14 +140,6 @@ def _transfer_role(deployment: _Deployment) -> str | None:
     )
 
 
-def _failure_policy(deployment: _Deployment) -> str | None:
-    """Where the engine does not recover, the connector sets the policy itself."""
-    policy = getattr(deployment.transfer, "kv_load_failure_policy", None)
-    if policy == "recompute" or not deployment.engine_recovers:
-        return None
-    return f'kv_load_failure_policy is {policy!r}: set "recompute"; otherwise a failed load fails its request.'
-
-
 def _recovery(deployment: _Deployment) -> str | None:
     """A load can fail after the engine has accepted the claim. Then the claim is computed, by us or by the engine."""
     missing = _without_sparse_forward(deployment)
@@ -268,7 +260,6 @@ def _dtype_name(dtype: Any) -> str:
 
 _CHECKS: Final[tuple[Callable[[_Deployment], str | None], ...]] = (
     _transfer_role,
-    _failure_policy,
     _platform,
     _recovery,
     _task,

@@ -96,7 +96,6 @@ def test_what_is_not_an_obstacle(changes: dict[str, Any]) -> None:
         ({"speculative_config": object()}, "Speculative decoding"),
         ({"hf__num_kv_shared_layers": 10}, "share KV"),
         ({"cache__kv_sharing_fast_prefill": True}, "share KV"),
-        ({"transfer__kv_load_failure_policy": "fail"}, "kv_load_failure_policy"),
         ({"transfer__kv_role": "kv_consumer"}, "kv_role"),
         ({"kv_transfer_config": None}, "kv_role"),
         ({"device__device_type": "cuda"}, "real cuda device: set experimental_gpu to true"),
@@ -162,7 +161,8 @@ def test_nothing_is_loaded_where_a_failed_load_would_stay_uncomputed(
     assert "recovery from a failed load" in found.reason
     assert verdict(**changes).usable
     assert not verdict(**changes).engine_recovers
-    assert verdict(**changes, transfer__kv_load_failure_policy="fail").usable, "the connector sets it itself"
+    for given in ({}, changes):
+        assert verdict(**given, transfer__kv_load_failure_policy="fail").usable, "the connector sets it itself"
 
 
 @pytest.mark.parametrize("kept", ["fp8", "fp8_e4m3", "fp8_e5m2"])
