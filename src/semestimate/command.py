@@ -20,9 +20,9 @@ from semestimate.hardware import DEVICES, MODELS
 NAME: Final = "estimate"
 SUMMARY: Final = "Estimate from recorded traffic what KV reuse would save: no engine, no GPU, a summary and a page."
 EXAMPLES: Final = """\
-  semblend estimate traces/                                   (a folder written by semgate proxy)
-  semblend estimate litellm.jsonl otel.json --gpu L40S --model Qwen3-30B-A3B
-  semblend estimate traces/ --calibration calibration.json --price 2.50"""
+  kvmend estimate traces/                                     (a folder written by kvmend proxy)
+  kvmend estimate litellm.jsonl otel.json --gpu L40S --model Qwen3-30B-A3B
+  kvmend estimate traces/ --calibration calibration.json --price 2.50"""
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:

@@ -36,7 +36,7 @@ def page_html(estimate: Estimate) -> str:
     title = f"Estimate: {', '.join(estimate.figures.traces)}"
     sections = [section for section in _sections(estimate) if section is not None]
     links = [section.link("") for section in sections]
-    body = framed("semblend estimate", title, [links], [_facts(estimate), *(s.render("") for s in sections)], _FOOTER)
+    body = framed("kvmend estimate", title, [links], [_facts(estimate), *(s.render("") for s in sections)], _FOOTER)
     return document(title, body, style_of("semestimate"), f"semblend {__version__}")
 
 

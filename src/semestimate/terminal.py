@@ -164,7 +164,7 @@ def _verdict(estimate: Estimate) -> list[str]:
     for reason in verdict.reasons:
         lines += _wrapped(f"- {reason}", "", "  ")
     if verdict.decision in (Decision.TRY, Decision.PROMPTS_FIRST):
-        lines += ["Next, on your own server: sembench build --from-trace TRACE --output m.jsonl"]
+        lines += ["Next, on your own server: kvmend bench build --from-trace TRACE --output m.jsonl"]
     return [*lines, "=" * COLUMNS]
 
 
