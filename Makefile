@@ -137,6 +137,14 @@ doctor-gpusim: engine-vllm  ## `semblend doctor --gpu` end to end without a GPU:
 test-models-more: engine-vllm models-more  ## the vLLM tests that take a server, and the conformance suite, on Qwen2.5-Coder-0.5B and Gemma-3-270M
 	$(BIN)/pytest -n 1 --no-loadscope-reorder --durations=12 -m more_models tests/engines/vllm tests/conformance
 
+QUICK := tests/unit/kvmend tests/unit/semblend/contract tests/unit/semblend/align tests/unit/semblend/plan tests/unit/semblend/outcome tests/contract/test_public_names.py tests/contract/test_architecture_page.py
+quick: lint imports  ## under a minute: style, words, import contracts and the fastest unit tests
+	$(BIN)/pytest -q $(ALONE) $(QUICK)
+
+BASE ?= HEAD~1
+test-changed: setup  ## unit tests of the areas that changed since BASE
+	$(BIN)/pytest -n 2 -q $(ALONE) $$($(PY) -m scripts.changed_tests $(BASE))
+
 check: lint types imports docs-check test  ## everything a commit must pass
 
 build: setup  ## wheel and source distribution
@@ -144,6 +152,10 @@ build: setup  ## wheel and source distribution
 
 smoke: build  ## the wheel in a clean environment: every command, the offline bench end to end
 	$(PY) scripts/smoke_wheel.py
+
+release-files: smoke  ## what a release publishes, from one build: dist/, notes and bill of materials in .cache/release (TAG=v1.2.0)
+	$(PY) -m scripts.release notes $(TAG) .cache/release/notes.md
+	$(PY) -m scripts.release sbom .cache/release/sbom.cdx.json
 
 bench-planner: setup  ## planner beside its rivals: look-up time, registrations, memory
 	$(PY) -m benchmarks.planner $(ARGS)
