@@ -23,7 +23,7 @@ REUSE: Final[tuple[ReuseName, ...]] = ("prefix", "blend", "blend_idle", "blend_l
 PREFIX, BLEND, IDLE, LIKELY = range(len(REUSE))
 
 SLICE_TOKENS: Final = 128  # repaired in one step
-BUSY_STEPS_PER_SLICE: Final = 128
+BUSY_STEPS_PER_SLICE: Final = 256
 MAX_JOBS: Final = 64
 MAX_HELD_FRACTION: Final = 0.5  # of the capacity
 MIN_LIKELIHOOD: Final = 0.25
