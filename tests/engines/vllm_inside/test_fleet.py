@@ -133,6 +133,8 @@ def test_a_donor_of_another_engine_is_reused_like_an_own_one(fleet: Fleet, direc
     remote = serve(two, "remote", OTHER_PROMPT)
     assert remote["outcome"] == local["outcome"] == "backend_materialized_reuse"
     assert remote["reused_tokens"] == local["reused_tokens"] == 292
+    ((done,),) = [report.fetched.values() for report in two.reports if report.fetched]
+    assert (done.outcome, done.read_bytes) == ("fetched", ObjectForm(row_shape(SHAPE), 300).total_bytes)
     for world in (one, two):
         check_donors(world)
         check_faults(world)

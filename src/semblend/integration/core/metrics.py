@@ -26,11 +26,13 @@ COUNTERS: Final = {
     "repaired_tokens": "Tokens of blended requests computed again after the answer, so that their KV is exact.",
     "published_tokens": "Tokens of blended requests whose exact KV entered the engine's prefix cache.",
     "evicted_donors": "Donors dropped to stay within the budget.",
+    "fleet_read_bytes": "Bytes read from the fleet's store for donors of other replicas.",
     "lost_samples": "Timings dropped from the histograms because one interval had too many.",
 }
 LABELLED: Final = {
     "declined": ("reason", "Requests declined, by reason."),
     "faults": ("stage", "Contained faults, by stage; their requests were prefilled by the engine."),
+    "fleet_fetches": ("outcome", "Donors of other replicas that were fetched, or not, by outcome."),
 }
 _FAST: Final = (1e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 5e-2, 0.1, 0.5, 1.0)
 _SLOW: Final = (1e-4, 5e-4, 1e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -41,6 +43,7 @@ HISTOGRAMS: Final = {
     "capture_seconds": (_SLOW, "Time to copy donor KV in one step."),
     "study_seconds": (_SLOW, "Time of an isolated prefill in one idle step."),
     "repair_seconds": (_SLOW, "Time of a repair in one step."),
+    "fleet_read_seconds": (_SLOW, "Time to read and verify one donor of another replica."),
 }
 GAUGES: Final = {"donors": "Donors in the index.", "host_bytes": "Bytes of stored donor KV per worker."}
 
@@ -107,6 +110,13 @@ class MetricsRecorder:
     def record_repair(self, tokens: int, seconds: float) -> None:
         self.add("repaired_tokens", tokens)
         self.sample("repair_seconds", seconds)
+
+    def record_fetch(self, outcome: str, read_bytes: int, seconds: float) -> None:
+        """One donor of another replica; timed only if its bytes came."""
+        self.count("fleet_fetches", outcome)
+        self.add("fleet_read_bytes", read_bytes)
+        if read_bytes:
+            self.sample("fleet_read_seconds", seconds)
 
     def set_gauges(self, donors: int | None = None, host_bytes: int | None = None) -> None:
         """The latest state; None leaves a gauge as it is."""

@@ -117,6 +117,16 @@ class FetchCommand:
 
 
 @dataclass(frozen=True, slots=True)
+class FetchReport:
+    """A fetch that is done. ``outcome`` is ``fetched`` if the donor is stored; ``detail`` says why it is not."""
+
+    outcome: str
+    detail: str = ""
+    read_bytes: int = 0  # from the fleet's store
+    read_ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class PublishCommand:
     """Hand the donor ``donor_id``, which this step's captures complete, to the fleet."""
 
@@ -180,7 +190,7 @@ class StepReport(KVConnectorWorkerMetadata):
     repaired: dict[int, int] = field(default_factory=dict)  # tokens of this step's slice, by the repair's number
     repair_ms: float = 0.0
     repair_faults: dict[int, str] = field(default_factory=dict)
-    fetched: dict[str, str] = field(default_factory=dict)  # fetches that are done: empty, or why there is no donor
+    fetched: dict[str, FetchReport] = field(default_factory=dict)
 
     def aggregate(self, other: KVConnectorWorkerMetadata) -> StepReport:
         if not isinstance(other, StepReport):

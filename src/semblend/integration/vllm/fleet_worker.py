@@ -9,6 +9,7 @@ import logging
 import queue
 import secrets
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -24,7 +25,7 @@ from semblend.fleet.sealed_donors import FetchOutcome, SealedDonors
 from semblend.fleet.strikes import Strikes
 from semblend.fleet.suggestions import announce
 from semblend.integration.border import Border
-from semblend.integration.vllm.commands import FetchCommand, PublishCommand
+from semblend.integration.vllm.commands import FetchCommand, FetchReport, PublishCommand
 from semblend.kv.donor_store import KVShape, StoreError, keys_and_values
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class FleetWorker:
             access.open_carrier(), row_shape(shape), secrets.token_bytes(WRITER_BYTES), Strikes()
         )
         self._border = Border(self._note, log)
-        self._done: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[tuple[str, FetchReport]] = queue.SimpleQueue()
         self._slots = threading.BoundedSemaphore(MAX_PUBLICATIONS)
         self._readers = ThreadPoolExecutor(READERS, "semblend-fetch")
         self._writer = ThreadPoolExecutor(1, "semblend-publish")
@@ -64,7 +65,7 @@ class FleetWorker:
         try:
             self._store.begin(command.donor_id, command.tokens)
         except StoreError as error:
-            self._done.put((command.donor_id, str(error)))
+            self._done.put((command.donor_id, _not_stored(error)))
             return
         self._readers.submit(self._fetch, command)
 
@@ -77,23 +78,24 @@ class FleetWorker:
         if self._slots.acquire(blocking=False):
             self._writer.submit(self._publish, command, kv)
 
-    def take_fetched(self) -> dict[str, str]:
-        """Fetches that are done, with an empty text or the reason why there is no donor."""
-        fetched: dict[str, str] = {}
+    def take_fetched(self) -> dict[str, FetchReport]:
+        """Fetches that are done; only what is reported as fetched is in the store."""
+        done: dict[str, FetchReport] = {}
         with suppress(queue.Empty):
             while True:
-                donor_id, error = self._done.get_nowait()
-                fetched[donor_id] = error or self._commit(donor_id)
-                if fetched[donor_id]:
+                donor_id, report = self._done.get_nowait()
+                done[donor_id] = report = self._commit(donor_id, report)
+                if report.outcome != FetchOutcome.FETCHED.value:
                     self._store.drop(donor_id)
-        return fetched
+        return done
 
-    def _commit(self, donor_id: str) -> str:
-        try:
-            self._store.commit(donor_id)
-        except StoreError as error:  # dropped meanwhile
-            return str(error)
-        return ""
+    def _commit(self, donor_id: str, report: FetchReport) -> FetchReport:
+        if report.outcome == FetchOutcome.FETCHED.value:
+            try:
+                self._store.commit(donor_id)
+            except StoreError as error:
+                return _not_stored(error)
+        return report
 
     def _note(self, fault: FaultContained) -> None:
         """The border has logged it."""
@@ -101,16 +103,21 @@ class FleetWorker:
     # -- on other threads ----------------------------------------------------------------------------------------------
 
     def _fetch(self, command: FetchCommand) -> None:
-        error = self._border.call("fleet", "", partial(self._fetched, command), "fault")
-        self._done.put((command.donor_id, error))
+        report = self._border.call("fleet", "", partial(self._fetched, command), FetchReport("fault"))
+        self._done.put((command.donor_id, report))
 
-    def _fetched(self, command: FetchCommand) -> str:
+    def _fetched(self, command: FetchCommand) -> FetchReport:
         keys, shape = self._access.keys(command.identity), self.shape
         size = (shape.layers, shape.sides, command.tokens, shape.heads, shape.row_bytes)
         kv: KvBytes = np.empty(size, np.uint8)
+        started = time.perf_counter()
         fetched = self._sealed.fetch(keys, command.fleet_id, command.tokens, kv)
+        read_ms = (time.perf_counter() - started) * 1e3
         if fetched.outcome is FetchOutcome.FETCHED:
-            return self._write(command.donor_id, torch.from_numpy(kv).view(self._shape.dtype))
+            try:
+                self._write(command.donor_id, torch.from_numpy(kv).view(self._shape.dtype))
+            except StoreError as error:  # dropped meanwhile
+                return _not_stored(error)
         if fetched.outcome in (FetchOutcome.MISSING, FetchOutcome.REFUSED):
             with suppress(DirectoryError):
                 self._access.directory.withdraw(keys.space, command.fleet_id)
@@ -121,16 +128,12 @@ class FleetWorker:
                 fetched.writer.hex(),
                 fetched.detail,
             )
-        return f"{fetched.outcome.value}: {fetched.detail}"
+        return FetchReport(fetched.outcome.value, fetched.detail, fetched.read_bytes, read_ms)
 
-    def _write(self, donor_id: str, kv: torch.Tensor) -> str:
+    def _write(self, donor_id: str, kv: torch.Tensor) -> None:
         keys, values = keys_and_values(kv)
-        try:
-            for layer in range(self._shape.layers):
-                self._store.write(donor_id, layer, 0, keys[layer], values[layer])
-        except StoreError as error:  # dropped meanwhile
-            return str(error)
-        return ""
+        for layer in range(self._shape.layers):
+            self._store.write(donor_id, layer, 0, keys[layer], values[layer])
 
     def _publish(self, command: PublishCommand, kv: torch.Tensor) -> None:
         try:
@@ -143,3 +146,7 @@ class FleetWorker:
         fleet_id = keys.donor_id(command.token_ids)
         self._sealed.publish(keys, fleet_id, kv.view(torch.uint8).numpy())
         announce(self._access.directory, keys, fleet_id, command.token_ids)
+
+
+def _not_stored(error: StoreError) -> FetchReport:
+    return FetchReport("not_stored", str(error))

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from semblend.contract import FaultContained, ReusePlan
 from semblend.fleet.directory.base import DirectoryError
+from semblend.fleet.sealed_donors import FetchOutcome
 from semblend.fleet.suggestions import RemoteDonor, suggest
 from semblend.integration.border import Border
 from semblend.integration.core.fleet_identity import model_content, space_identity
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from semblend.contract import Namespace
     from semblend.fleet.donor_object import RowShape
     from semblend.integration.core.fleet_access import FleetAccess
+    from semblend.integration.core.metrics import MetricsRecorder
     from semblend.integration.vllm.donor_keeper import DonorKeeper
     from semblend.integration.vllm.request_record import VllmRequest
 
@@ -76,6 +78,7 @@ class RemoteDonors:
         planner: Planner,
         donors: DonorKeeper,
         wait_s: float,
+        metrics: MetricsRecorder,
         emit: Callable[[FaultContained], None],
     ) -> None:
         self._access = access
@@ -83,6 +86,7 @@ class RemoteDonors:
         self._planner = planner
         self._donors = donors
         self._wait_s = wait_s
+        self._metrics = metrics
         self._border = Border(emit, logger)
         self._judge = Planner(
             settings=replace(planner.settings, embedder="none"), gates=planner.gates, budget_bytes=JUDGE_BYTES
@@ -146,12 +150,13 @@ class RemoteDonors:
         return made
 
     def on_report(self, report: StepReport) -> None:
-        for donor_id, error in report.fetched.items():
+        for donor_id, done in report.fetched.items():
+            self._metrics.record_fetch(done.outcome, done.read_bytes, done.read_ms / 1e3)
             fetch = self._fetches.pop(donor_id, None)
             if fetch is None:
                 continue
-            if error:
-                logger.debug("donor %s of the fleet was not fetched: %s", fetch.donor_id, error)
+            if done.outcome != FetchOutcome.FETCHED.value:
+                logger.debug("donor %s of the fleet: %s %s", fetch.donor_id, done.outcome, done.detail)
                 self._donors.held.give_up(donor_id)
             elif self._donors.held.store(donor_id, fetch.record, fetch.tokens):
                 self._remember(fetch.donor_id, donor_id)

@@ -107,8 +107,16 @@ class SchedulerHalf:
         from semblend.integration.core.fleet_access import FleetAccess  # noqa: PLC0415
         from semblend.integration.vllm.remote_donors import RemoteDonors  # noqa: PLC0415
 
-        wait_s = options.fleet_wait_seconds
-        return RemoteDonors(FleetAccess(options), shape, self._deployment, planner, self.donors, wait_s, self._emit)
+        return RemoteDonors(
+            FleetAccess(options),
+            shape,
+            self._deployment,
+            planner,
+            self.donors,
+            options.fleet_wait_seconds,
+            self.metrics,
+            self._emit,
+        )
 
     @property
     def _pool(self) -> BlockPool | None:

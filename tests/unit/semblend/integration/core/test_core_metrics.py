@@ -65,6 +65,19 @@ def test_events_become_figures_under_the_common_names() -> None:
     assert recorder.data["labelled"] == {"declined": {"no_candidate": 2}, "faults": {"load": 2}}
 
 
+def test_fetches_of_the_fleet_are_counted_by_outcome_and_timed_if_bytes_came() -> None:
+    recorder = MetricsRecorder()
+    recorder.record_fetch("fetched", 1000, 0.5)
+    recorder.record_fetch("missing", 0, 0.1)
+    assert summary_line(recorder.data) == {
+        "fleet_read_bytes": 1000,
+        "fleet_fetches[fetched]": 1,
+        "fleet_fetches[missing]": 1,
+        "fleet_read_seconds_mean": 0.5,
+        "fleet_read_seconds_max": 0.5,
+    }
+
+
 def test_samples_and_labels_are_bounded_and_the_excess_is_counted() -> None:
     recorder = MetricsRecorder()
     for number in range(MAX_SAMPLES + 5):
@@ -104,7 +117,7 @@ def test_sglang_exposes_every_name_of_the_table_and_counts_from_its_events(prome
     assert exposed[f"sglang:semblend_donors{label}"] == 3
     assert exposed['sglang:semblend_declined_total{model_name="m",reason="no_candidate"}'] == 1
     assert exposed['sglang:semblend_faults_total{model_name="m",stage="load"}'] == 1
-    assert set(LABELLED) == {"declined", "faults"}
+    assert set(LABELLED) == {"declined", "faults", "fleet_fetches"}
 
 
 def test_a_server_without_metrics_registers_nothing() -> None:
