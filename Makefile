@@ -202,6 +202,9 @@ bench-guard: engine-vllm models data-or-made-up  ## predicted KL on held-out ite
 e2e-vllm: engine-vllm models data-or-made-up  ## real texts, real vLLM, cold beside warm, gates and a report: one command
 	$(PY) -m benchmarks.e2e $(ARGS)
 
+e2e-fleet: engine-vllm models  ## two real vLLM servers share donors; engine and directory die; continues an interrupted run
+	$(PY) -m benchmarks.fleet $(ARGS)
+
 bench-clients: engine-vllm models  ## run-load beside other load clients (ARGS=real or fast)
 	$(PY) -m benchmarks.clients $(or $(ARGS),real)
 

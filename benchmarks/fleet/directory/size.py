@@ -1,0 +1,84 @@
+"""Bytes and time of the directory as it grows: random anchors through the client that servers use.
+
+Keyed anchors are uniform 64-bit values, so drawn ones cost what real ones cost.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from benchmarks.targets import Spread
+from semblend.fleet.directory.valkey import ValkeyDirectory
+from semblend.fleet.keys import ID_BYTES
+
+DONOR_ANCHORS = 118  # of a donor of 2,048 tokens
+PROMPT_ANCHORS = 242  # of a prompt of 4,096 tokens
+SPACE = bytes(8)
+
+
+@dataclass(frozen=True, slots=True)
+class SizeReading:
+    anchors: int
+    bytes_per_anchor: float
+    announced_per_s: float
+    look_up_p50_ms: float
+    look_up_p99_ms: float
+    server_us: float  # of one MGET of a look-up, by the server's own count
+
+    def as_record(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def grow(directory: ValkeyDirectory, entries: Any, steps: list[int], look_ups: int, seed: int) -> list[SizeReading]:
+    """``steps`` are numbers of anchors, ascending. Records are left out: they are 4 bytes per token and counted so."""
+    random = np.random.default_rng(seed)
+    empty = _used(entries)
+    held: list[np.ndarray] = []
+    readings, count = [], 0
+    for step in steps:
+        started, before = time.perf_counter(), count
+        while count < step:
+            anchors = random.integers(0, 1 << 64, min(DONOR_ANCHORS, step - count), dtype=np.uint64)
+            directory.announce(SPACE, random.bytes(ID_BYTES).hex(), b"", anchors)
+            count += len(anchors)
+            held.append(anchors[:2])
+        seconds = time.perf_counter() - started
+        # Empty records stay out of the figure as far as their keys and values go: one per 118 anchors remains.
+        entries.config_resetstat()
+        times = _look_up_times(directory, np.concatenate(held), look_ups, random)
+        spread = Spread.of(times)
+        assert spread is not None
+        calls = entries.info("commandstats")["cmdstat_mget"]
+        readings.append(
+            SizeReading(
+                anchors=count,
+                bytes_per_anchor=(_used(entries) - empty) / count,
+                announced_per_s=(count - before) / seconds,
+                look_up_p50_ms=spread.p50,
+                look_up_p99_ms=spread.p99,
+                server_us=float(calls["usec_per_call"]),
+            )
+        )
+    return readings
+
+
+def _look_up_times(
+    directory: ValkeyDirectory, known: np.ndarray, count: int, random: np.random.Generator
+) -> list[float]:
+    """Half of a prompt's anchors are known."""
+    times = []
+    for _ in range(count):
+        half = random.choice(known, PROMPT_ANCHORS // 2)
+        anchors = np.concatenate([half, random.integers(0, 1 << 64, PROMPT_ANCHORS - half.size, dtype=np.uint64)])
+        started = time.perf_counter()
+        directory.look_up(SPACE, anchors)
+        times.append((time.perf_counter() - started) * 1e3)
+    return times
+
+
+def _used(entries: Any) -> int:
+    return int(entries.info("memory")["used_memory"])

@@ -1,0 +1,140 @@
+"""Readings in, tables and verdicts out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from statistics import median
+from typing import Final
+
+from benchmarks.fleet.faults import AFTER_KILL, AFTER_RESTART, DIRECTORY_FAULTS
+from benchmarks.fleet.readings import PairReading, Readings
+from benchmarks.targets import Verdict
+
+MAX_REMOTE_OVER_LOCAL: Final = 1.5
+MIN_COLD_OVER_REMOTE: Final = 5.0  # at 2K
+MAX_READ_OVER_PLANNED: Final = 1.1
+MAX_KL_DIFFERENCE: Final = 1e-4
+PAIR_COLUMNS: Final = (
+    *("prompt", "n", "cold ms", "local donor ms", "remote donor ms", "cold / remote", "remote / local"),
+    *("reused remote, local", "of tokens", "bytes read / planned", "KL remote", "KL local"),
+)
+FAULT_COLUMNS: Final = (
+    *("event", "n", "failed", "wrong", "reused", "added TTFT ms, median", "max", "reuse again after s"),
+)
+
+
+def pair_rows(readings: Readings, sizes: Sequence[str]) -> list[tuple[object, ...]]:
+    rows = []
+    for size in sizes:
+        if not (found := readings.pairs(size)):
+            continue
+        rows.append(
+            (
+                size,
+                len(found),
+                *(_spread([getattr(each, name) for each in found], "{:.0f}") for name in _TIMES),
+                _spread([_cold_over_remote(each) for each in found], "{:.1f}"),
+                _spread([_remote_over_local(each) for each in found], "{:.2f}"),
+                ", ".join(f"{median(getattr(each, name) for each in found):.0f}" for name in _TOKENS),
+                found[0].prompt_tokens,
+                _spread([ratio for each in found if (ratio := _read_over_planned(each)) is not None], "{:.3f}"),
+                f"{median(each.remote_kl for each in found):.4f}",
+                f"{median(each.local_kl for each in found):.4f}",
+            )
+        )
+    return rows
+
+
+def fault_rows(readings: Readings) -> list[tuple[object, ...]]:
+    rows: list[tuple[object, ...]] = []
+    for event in (AFTER_KILL, AFTER_RESTART, *DIRECTORY_FAULTS):
+        if not (found := readings.faults(event)):
+            continue
+        added = [each.added_ms for each in found if not each.is_failed]
+        recovered = readings.recoveries(event)
+        rows.append(
+            (
+                event,
+                len(found),
+                sum(each.is_failed for each in found),
+                sum(each.is_wrong for each in found),
+                sum(each.reused_tokens > 0 for each in found),
+                f"{median(added):.0f}" if added else None,
+                f"{max(added):.0f}" if added else None,
+                f"{recovered[-1].seconds:.1f}" if recovered else None,
+            )
+        )
+    return rows
+
+
+def verdicts_of(readings: Readings, sizes: Sequence[str], wait_s: float) -> list[Verdict]:
+    verdicts = []
+    for size in sizes:
+        found = readings.pairs(size)
+
+        def middle(of: Callable[[PairReading], float | None], found: list[PairReading] = found) -> float | None:
+            values = [value for each in found if (value := of(each)) is not None]
+            return median(values) if values else None
+
+        verdicts += [
+            Verdict(f"{size}: remote over local TTFT, median", "<=", MAX_REMOTE_OVER_LOCAL, middle(_remote_over_local)),
+            Verdict(
+                f"{size}: bytes read over bytes loaded, worst",
+                "<=",
+                MAX_READ_OVER_PLANNED,
+                max((ratio for each in found if (ratio := _read_over_planned(each)) is not None), default=None),
+            ),
+            Verdict(
+                f"{size}: items whose remote donor was not reused as the local one",
+                "==",
+                0,
+                sum(each.remote_tokens != each.local_tokens for each in found) if found else None,
+            ),
+            Verdict(
+                f"{size}: KL of remote minus KL of local, worst",
+                "<=",
+                MAX_KL_DIFFERENCE,
+                max((each.remote_kl - each.local_kl for each in found), default=None),
+            ),
+        ]
+        if size == "2K":
+            floor = MIN_COLD_OVER_REMOTE
+            verdicts.append(Verdict("2K: cold over remote TTFT, median", ">=", floor, middle(_cold_over_remote)))
+    for event in (AFTER_KILL, AFTER_RESTART):
+        asked = readings.faults(event)
+        missed = sum(not each.reused_tokens for each in asked) if asked else None
+        verdicts.append(Verdict(f"{event}: requests without its donors", "==", 0, missed))
+    faults = [each for event in (AFTER_KILL, AFTER_RESTART, *DIRECTORY_FAULTS) for each in readings.faults(event)]
+    verdicts += [
+        Verdict("failed requests", "==", 0, sum(each.is_failed for each in faults) if faults else None, is_law=True),
+        Verdict("wrong answers", "==", 0, sum(each.is_wrong for each in faults) if faults else None, is_law=True),
+    ]
+    for event in DIRECTORY_FAULTS:
+        added = [each.added_ms for each in readings.faults(event) if not each.is_failed]
+        name = f"{event}: added TTFT, worst"
+        verdicts.append(Verdict(name, "<=", wait_s * 1e3, max(added, default=None), "ms"))
+    return verdicts
+
+
+def _cold_over_remote(reading: PairReading) -> float:
+    return reading.cold_ms / reading.remote_ms
+
+
+def _remote_over_local(reading: PairReading) -> float:
+    return reading.remote_ms / reading.local_ms
+
+
+def _read_over_planned(reading: PairReading) -> float | None:
+    return reading.read_bytes / reading.planned_bytes if reading.planned_bytes else None
+
+
+def _spread(values: Sequence[float], form: str) -> str | None:
+    """Median and range."""
+    if not values:
+        return None
+    low, middle, high = (form.format(value) for value in (min(values), median(values), max(values)))
+    return f"{middle} ({low}-{high})"
+
+
+_TIMES: Final = ("cold_ms", "local_ms", "remote_ms")
+_TOKENS: Final = ("remote_tokens", "local_tokens")

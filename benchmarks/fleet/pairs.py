@@ -1,0 +1,52 @@
+"""One recipient on replica ``b``: cold, with the donor that ``a`` captured, and with that donor in its own memory."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from scripts.engines.specs import native_dtype
+from scripts.models.known import SMOLLM2
+
+from benchmarks.fleet.readings import PairReading
+from benchmarks.fleet.replicas import Fleet, FleetError
+from benchmarks.vllm.client import Ask
+from benchmarks.vllm.quality import distance
+from benchmarks.vllm.workload import Item
+
+POSITIONS: Final = 8  # of the real continuation, read after every prompt
+TOP: Final = 50
+TOKEN_BYTES: Final = (
+    SMOLLM2.layers * 2 * SMOLLM2.kv_heads * SMOLLM2.head_dim * {"float32": 4, "bfloat16": 2}[native_dtype()]
+)
+
+
+def measure_pair(fleet: Fleet, item: Item, run: str) -> PairReading:
+    """The cold arm goes first on every other item. ``run`` makes this run's spaces its own."""
+    salt = f"{run}-{item.size}-{item.number}"
+    ask = Ask(item.recipient, POSITIONS, salt, forced=item.reference[:POSITIONS])
+    cold_ask = Ask(item.recipient, POSITIONS, salt, reuse=False, forced=item.reference[:POSITIONS])
+    fleet.publish(item, salt)
+    first = fleet.b.ask(cold_ask, top_logprobs=TOP) if item.number % 2 == 0 else None
+    before = fleet.b.read_bytes()
+    remote, remote_result = fleet.b.ask(ask, top_logprobs=TOP)
+    read_bytes = fleet.b.read_bytes() - before
+    local, local_result = fleet.b.ask(ask, top_logprobs=TOP)
+    cold, cold_result = first or fleet.b.ask(cold_ask, top_logprobs=TOP)
+    if cold.cached_tokens or cold_result.was_reused:
+        raise FleetError("the cold arm was not cold")
+    return PairReading(
+        size=item.size,
+        number=item.number,
+        prompt_tokens=len(item.recipient),
+        cold_ms=cold.first_token_ms,
+        remote_ms=remote.first_token_ms,
+        local_ms=local.first_token_ms,
+        remote_tokens=remote_result.reused_tokens,
+        local_tokens=local_result.reused_tokens,
+        read_bytes=read_bytes,
+        planned_bytes=remote_result.reused_tokens * TOKEN_BYTES,
+        remote_kl=distance(cold.positions, remote.positions).mean_kl,
+        local_kl=distance(cold.positions, local.positions).mean_kl,
+        load_average=os.getloadavg()[0],
+    )

@@ -1,0 +1,91 @@
+"""What was measured, one line each in a file: an interrupted run continues, and a report needs no servers."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairReading:
+    """One recipient on one server: cold, with a donor that another server captured, and with the same donor again.
+
+    ``planned_bytes`` is the KV of the reused tokens, ``read_bytes`` what the server read from the store for them. KL is
+    the mean over the first positions of the real continuation, against the cold reading.
+    """
+
+    size: str
+    number: int
+    prompt_tokens: int
+    cold_ms: float
+    remote_ms: float
+    local_ms: float
+    remote_tokens: int
+    local_tokens: int
+    read_bytes: int
+    planned_bytes: int
+    remote_kl: float
+    local_kl: float
+    load_average: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultReading:
+    """One request after or during an event. ``added_ms``: TTFT above the cold one of the same prompt.
+
+    ``is_wrong``: nothing was reused and the answer is not the cold one.
+    """
+
+    event: str
+    number: int
+    outcome: str
+    reused_tokens: int
+    prompt_tokens: int
+    added_ms: float
+    is_failed: bool = False
+    is_wrong: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoveryReading:
+    """Seconds from the end of a fault to the first request that reuses a donor of another server."""
+
+    event: str
+    seconds: float
+
+
+Reading = PairReading | FaultReading | RecoveryReading
+_KINDS: Final = {kind.__name__: kind for kind in (PairReading, FaultReading, RecoveryReading)}
+
+
+class Readings:
+    """``settings`` is what readings of another run must share to be continued."""
+
+    def __init__(self, path: Path, settings: dict[str, Any]) -> None:
+        self._path = path
+        self._settings = settings
+        self.all: list[Reading] = []
+        lines = path.read_text().splitlines() if path.is_file() else []
+        if lines and json.loads(lines[0]) == settings:
+            for line in lines[1:]:
+                record = json.loads(line)
+                self.all.append(_KINDS[record.pop("kind")](**record))
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(settings) + "\n")
+
+    def add(self, reading: Reading) -> None:
+        self.all.append(reading)
+        with self._path.open("a") as stream:
+            stream.write(json.dumps({"kind": type(reading).__name__, **asdict(reading)}) + "\n")
+
+    def pairs(self, size: str) -> list[PairReading]:
+        return [each for each in self.all if isinstance(each, PairReading) and each.size == size]
+
+    def faults(self, event: str) -> list[FaultReading]:
+        return [each for each in self.all if isinstance(each, FaultReading) and each.event == event]
+
+    def recoveries(self, event: str) -> list[RecoveryReading]:
+        return [each for each in self.all if isinstance(each, RecoveryReading) and each.event == event]

@@ -1,0 +1,163 @@
+"""Two vLLM servers that share donors: one store, one directory in Valkey, one secret. Every part can be ended alone."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import signal
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import numpy as np
+import valkey
+from scripts.engines.valkey import ValkeyServer, start_valkey
+
+from benchmarks.console import progress
+from benchmarks.vllm.client import Ask, Reply
+from benchmarks.vllm.happenings import RequestResult
+from benchmarks.vllm.servers import Subject, with_connector
+from benchmarks.vllm.workload import Item
+from semblend.fingerprint.anchors import select_anchors, thin_periodic
+
+PATIENCE_S: Final = 300.0
+POLL_S: Final = 0.1
+_SHARES: Final = "SemBlend shares donors with other replicas"
+_READ_BYTES: Final = re.compile(r"^vllm:semblend_fleet_read_bytes_total\{[^}]*\} (\S+)", re.MULTILINE)
+
+
+class FleetError(Exception):
+    """A part of the fleet did not do what the run needs."""
+
+
+class Replica:
+    """One server. ``kill`` ends it as a crash would; ``start`` gives it a new life without donors."""
+
+    def __init__(self, name: str, options: dict[str, Any], folder: Path) -> None:
+        self.name = name
+        self._options = options
+        self._events = folder / f"events-{name}.jsonl"
+        self._life = ExitStack()
+        self.subject = self._start()
+
+    def start(self) -> None:
+        self.subject = self._start()
+
+    def kill(self) -> None:
+        os.killpg(self.subject.server.pid, signal.SIGKILL)
+        self.stop()
+
+    def stop(self) -> None:
+        self._life.close()
+
+    def ask(self, ask: Ask, *, top_logprobs: int = 0) -> tuple[Reply, RequestResult]:
+        """One streamed request after the engine's own cache was emptied."""
+        self.subject.client.reset_exact_cache()
+        reply = self.subject.client.timed(ask, top_logprobs=top_logprobs)
+        assert self.subject.happenings is not None
+        return reply, self.subject.happenings.result(reply.request_id)
+
+    def read_bytes(self) -> int:
+        """Bytes it has read from the fleet's store, by its own metric."""
+        found = _READ_BYTES.search(self.subject.client.metrics())
+        return 0 if found is None else int(float(found[1]))
+
+    def _start(self) -> Subject:
+        subject = self._life.enter_context(with_connector(self._options, self._events))
+        _wait_until(
+            lambda: _SHARES in subject.server.log_path.read_text(errors="replace"), f"{self.name} shares no donors"
+        )
+        return subject
+
+
+class Fleet:
+    """Replicas ``a`` and ``b``; ``a`` captures, ``b`` asks."""
+
+    def __init__(self, folder: Path, wait_s: float) -> None:
+        self._stack = ExitStack()
+        self._folder = folder
+        self._directory: ValkeyServer | None = None
+        key = folder / "fleet.key"
+        key.write_bytes(secrets.token_bytes(32))
+        key.chmod(0o600)
+        self.start_directory()
+        assert self._directory is not None
+        self.options = {
+            "fleet_store": f"file://{folder / 'kv'}",
+            "fleet_directory": self._directory.url,
+            "fleet_key_file": str(key),
+            "fleet_wait_seconds": wait_s,
+        }
+        self._entries: Any = valkey.Valkey.from_url(self._directory.url, socket_timeout=5.0)
+        self._replicas: dict[str, Replica] = {}
+
+    @property
+    def a(self) -> Replica:
+        return self._replica("a")
+
+    @property
+    def b(self) -> Replica:
+        return self._replica("b")
+
+    def publish(self, item: Item, salt: str) -> None:
+        """``a`` serves the item's donor; returns when the fleet can find all of it."""
+        expected = self.entries() + sum(_entries_of(donor) for donor in item.donors)
+        for donor in item.donors:
+            client = self.a.subject.client
+            client.timed(Ask(donor, 1, salt, reuse=False, capture=True))
+            _wait_until(
+                lambda: self.entries() >= expected, "the donor was never announced", lambda: _poke(self.a.subject)
+            )
+
+    def entries(self) -> int:
+        return int(self._entries.dbsize())
+
+    def start_directory(self) -> None:
+        """On its old port, empty."""
+        self._directory = start_valkey(port=None if self._directory is None else self._directory.port)
+
+    def signal_directory(self, number: signal.Signals) -> None:
+        assert self._directory is not None
+        os.kill(self._directory.pid, number)
+        if number is signal.SIGKILL:
+            self._directory.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for replica in self._replicas.values():
+            replica.stop()
+        if self._directory is not None:
+            self._directory.stop()
+
+    def _replica(self, name: str) -> Replica:
+        if name not in self._replicas:
+            self._replicas[name] = Replica(name, self.options, self._folder)
+            progress(f"replica {name} shares donors")
+        return self._replicas[name]
+
+
+def _entries_of(donor: tuple[int, ...]) -> int:
+    """What announcing a donor adds to the directory: its record and its anchors."""
+    tokens = np.asarray(donor, np.uint32)
+    return 1 + len(np.unique(thin_periodic(select_anchors(tokens)).hashes))
+
+
+def _poke(subject: Subject) -> None:
+    """An idle engine takes no steps, and captures end in one."""
+    subject.client.whole(Ask(range(50, 58), 1, "poke", reuse=False))
+
+
+def _wait_until(condition: Any, otherwise: str, poke: Any = lambda: None) -> None:
+    started = time.monotonic()
+    while not condition():
+        if time.monotonic() - started > PATIENCE_S:
+            raise FleetError(f"{otherwise} within {PATIENCE_S:.0f} s")
+        time.sleep(POLL_S)
+        poke()
