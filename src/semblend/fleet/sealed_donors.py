@@ -70,7 +70,7 @@ class SealedDonors:
         read_bytes = sum(len(piece.into) for piece in pieces)
         try:
             if not self._carrier.read(donor_id, pieces):
-                self._remove(donor_id)  # an object that is too short would keep its place for ever
+                self.remove(donor_id)  # an object that is too short would keep its place for ever
                 return Fetched(FetchOutcome.MISSING)
             head = read_head(head_bytes.tobytes(), form, keys, donor_id)
             if self._strikes.is_barred(head.writer):
@@ -79,7 +79,7 @@ class SealedDonors:
                 head.unpack(piece.into, first, into, heads)
         except SealError as error:
             self._strikes.strike(error.writer)
-            self._remove(donor_id)
+            self.remove(donor_id)
             return Fetched(FetchOutcome.REFUSED, str(error), read_bytes, error.writer)
         except CarrierError as error:
             return Fetched(FetchOutcome.UNREACHABLE, str(error))
@@ -91,7 +91,8 @@ class SealedDonors:
             start, stop = form.offset(first, heads.start), form.offset(first, heads.stop)
         return Piece(start, np.empty(stop - start, np.uint8))
 
-    def _remove(self, donor_id: str) -> None:
+    def remove(self, donor_id: str) -> None:
+        """Take a donor out of the carrier, so that another can take its place."""
         try:
             self._carrier.drop(donor_id)
         except CarrierError:

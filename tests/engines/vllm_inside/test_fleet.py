@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from tests.engines.vllm_inside.checks import check_donors, check_faults
-from tests.engines.vllm_inside.traces import BYTES_PER_TOKEN, WIDTH
+from tests.engines.vllm_inside.traces import BYTES_PER_TOKEN, WIDTH, exact_traces
 from tests.engines.vllm_inside.world import LOG, World, make_world
 from tests.waiting import wait_until
 
@@ -20,7 +20,9 @@ from semblend.fleet.carrier.files import FileCarrier
 from semblend.fleet.directory.base import DirectoryError
 from semblend.fleet.directory.memory import MemoryDirectory
 from semblend.fleet.donor_object import ObjectForm, RowShape, pack
+from semblend.fleet.donor_parts import NO_TOKEN
 from semblend.fleet.keys import SpaceKeys
+from semblend.fleet.strikes import MAX_STRIKES
 from semblend.integration.core.fleet_access import FleetAccess
 from semblend.integration.vllm.commands import Readiness
 from semblend.integration.vllm.fleet_worker import FleetWorker, row_shape
@@ -37,6 +39,7 @@ def text(seed: int, tokens: int) -> list[int]:
 
 DOCUMENT = text(1, 300)
 OTHER_PROMPT = text(2, 50) + DOCUMENT + text(3, 20)
+ROOM = {"blocks": 200, "host_tokens": 8192}  # for longer documents
 
 
 class Switch(MemoryDirectory):
@@ -67,10 +70,10 @@ class Fleet:
         self.store = folder / "kv"
         shutil.rmtree(self.store, ignore_errors=True)
 
-    def engine(self) -> World:
+    def engine(self, **options: Any) -> World:
         places: dict[str, Any] = {"fleet_directory": "memory:", "fleet_key_file": str(self._folder / "key")}
         places |= {"fleet_store": f"file://{self.store}", "fleet_wait_seconds": 600.0}
-        world = make_world(self._folder / "model", **places)
+        world = make_world(self._folder / "model", **(places | options))
         connector, (rank,) = world.scheduler.connector, world.ranks
         rank.half._fleet = FleetWorker(rank.store, SHAPE, FleetAccess(connector._options.fleet), LOG)
         ready = Readiness("", True, "layout", BYTES_PER_TOKEN, fleet_shape=row_shape(SHAPE))
@@ -164,6 +167,98 @@ def test_equal_documents_of_two_engines_are_one_object(fleet: Fleet, directory: 
     assert len(fleet.objects()) == 1
 
 
+def test_only_content_that_comes_back_and_was_computed_again_is_written(
+    fleet: Fleet, directory: Switch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("semblend.fleet.admission.MIN_SEEN_TOKENS", 200)  # two marks: the documents here are short
+    one, two, three = (fleet.engine(fleet_writes="repeated", **ROOM) for _ in range(3))
+    document = text(11, 900)
+    serve(one, "first", document)
+    serve(one, "own", text(12, 40) + document + text(13, 20))  # reused from its own memory
+    one.drain()
+    assert not fleet.objects()
+    serve(two, "second", text(14, 40) + document + text(15, 20))
+    wait_until(lambda: fleet.objects() and directory._records, "repeated content was never published")
+    assert serve(three, "third", text(16, 40) + document + text(17, 20))["reused_tokens"] > 850
+    serve(two, "new", text(18, 900))
+    two.drain()
+    assert len(fleet.objects()) == 1
+
+
+def test_a_prompt_that_merely_continues_another_is_not_written(fleet: Fleet, directory: Switch) -> None:
+    one = fleet.engine(fleet_writes="computed", **ROOM)
+    serve(one, "first", DOCUMENT)
+    wait_until(lambda: fleet.objects() and directory._records, "a computed prompt was never published")
+    serve(one, "second", DOCUMENT + text(31, 100))
+    serve(one, "third", text(32, 300))
+    wait_until(lambda: len(fleet.objects()) == 2, "a computed prompt was never published")
+    assert len(directory._records) == 2
+
+
+def poison_from_inside(world: World, file: Path, writer: bytes) -> None:
+    """Wrong KV, sealed by a holder of the secret."""
+    (identity, *_) = {each.identity for commands in world.commands for each in commands.publications}
+    keys = SpaceKeys.derive(b"k" * 40, identity)
+    kv = np.full((1, 2, 300, 1, WIDTH * 8), 7, np.uint8)
+    file.chmod(0o600)
+    file.write_bytes(pack(kv, keys, file.name, writer).tobytes())
+
+
+def test_an_audit_finds_an_insider_and_leaves_true_donors_alone(fleet: Fleet, directory: Switch) -> None:
+    known = capture(fleet, fleet.engine(), directory)
+    two, three = fleet.engine(**ROOM), fleet.engine(**ROOM)
+    assert serve(two, "b", OTHER_PROMPT, capture=False)["reused_tokens"] == 292
+    (worst,) = [worst for report in two.reports for worst in report.audited.values()]
+    assert worst == 0.0
+    assert serve(two, "again", text(7, 40) + DOCUMENT + text(5, 20), capture=False)["reused_tokens"] == 292
+    check_donors(two)
+    insider = b"i" * 16
+    worker = three.ranks[0].half._fleet
+    assert worker is not None
+    strikes = worker._strikes
+    for number in range(MAX_STRIKES):
+        assert not strikes.is_barred(insider)
+        document = text(40 + number, 300)
+        serve(two, f"new {number}", document)
+        wait_until(lambda: len(fleet.objects()) == 2 and len(directory._records) == 2, "never published")
+        (file,) = [file for file in fleet.objects() if file.name != known]
+        poison_from_inside(two, file, insider)
+        serve(three, f"victim {number}", text(50 + number, 50) + document + text(60, 20), capture=False)
+        wait_until(lambda: len(fleet.objects()) == len(directory._records) == 1, "the wrong donor stays in the fleet")
+        assert len(three.half.donors) == 0, "nothing of its writer is used any more"
+    assert strikes.is_barred(insider), "after as many donors as there are strikes"
+    assert three.ranks[0].store.bytes_held == 0
+    check_faults(three)
+
+
+def test_a_part_of_a_donor_is_read_and_the_rest_is_never_served(fleet: Fleet, directory: Switch) -> None:
+    document = text(21, 800)
+    serve(fleet.engine(**ROOM), "first", document)
+    wait_until(lambda: fleet.objects() and directory._records, "the donor was never published")
+    two = fleet.engine(max_context_share=1.0, **ROOM)
+    prompt = text(22, 20) + document[192:448] + text(23, 20)
+    reused = serve(two, "part", prompt, capture=False)["reused_tokens"]
+    assert reused > 230
+    form = ObjectForm(row_shape(SHAPE), 800)
+    expected = form.head_bytes + 256 * form.shape.token_bytes
+    assert [done.read_bytes for report in two.reports for done in report.fetched.values()] == [expected]
+    again = text(24, 20) + document[192:448] + text(25, 20)
+    assert serve(two, "again", again, capture=False)["reused_tokens"] == reused
+    assert sum(len(commands.fetches) for commands in two.commands) == 1, "what is here is not read again"
+    other = text(26, 20) + document[512:768] + text(27, 20)
+    assert serve(two, "other", other, capture=False)["reused_tokens"] > 230
+    assert sum(len(commands.fetches) for commands in two.commands) == 2, "another part is read on its own"
+    exact = np.array(exact_traces(document))
+    for donor_id in two.half.donors.held.book.ids():
+        tokens = two.scheduler.connector._planner.tokens_of(donor_id)
+        here = tokens != NO_TOKEN
+        rows = two.ranks[0].store.read(donor_id, 0, 800)[0, 1, :, 0, 0].numpy()
+        assert here.sum() == 256
+        assert (rows[here] == exact[here]).all()
+    check_faults(two)
+    assert not any(report.load_faults for report in two.reports)
+
+
 def test_another_tenant_does_not_get_it(fleet: Fleet, directory: Switch) -> None:
     capture(fleet, fleet.engine(), directory)
     two = fleet.engine()
@@ -223,6 +318,43 @@ def test_a_request_does_not_wait_beyond_its_time_and_late_bytes_serve_the_next(
     step_until(two, lambda: not remote._fetches, "the bytes never arrived")
     directory.is_gone = True
     assert serve(two, "c", text(7, 40) + DOCUMENT + text(5, 20))["reused_tokens"] == 292
+
+
+def test_a_fetch_that_is_slower_than_prefill_is_refused(fleet: Fleet, directory: Switch) -> None:
+    capture(fleet, fleet.engine(), directory)
+    two = fleet.engine()
+    worth = two.half._remote._worth
+    for _ in range(20):
+        worth.was_prefilled(1_000, 1.0)
+        worth.was_read(1_000, 100.0)  # a throttled store
+    assert serve(two, "b", OTHER_PROMPT, capture=False)["outcome"] == "cold_fallback"
+    assert not any(commands.fetches for commands in two.commands)
+    for _ in range(20):
+        worth.was_prefilled(1, 100.0)
+    assert serve(two, "c", OTHER_PROMPT)["reused_tokens"] == 292, "where prefill is slower still, it is fetched"
+
+
+def test_reads_and_prefill_are_timed(fleet: Fleet, directory: Switch) -> None:
+    capture(fleet, fleet.engine(), directory)
+    two = fleet.engine()
+    serve(two, "b", OTHER_PROMPT)
+    serve(two, "long", text(9, 400))
+    worth = two.half._remote._worth
+    assert worth._reads.per_second is not None
+    assert worth._prefill.per_second is not None
+
+
+def test_a_store_that_hangs_counts_as_slow(fleet: Fleet, directory: Switch, arrival: threading.Event) -> None:
+    capture(fleet, fleet.engine(), directory)
+    two = fleet.engine()
+    remote = two.half._remote
+    two.add("b", OTHER_PROMPT, 1, capture=False)
+    step_until(two, lambda: remote._fetches, "no fetch was commanded")
+    remote._searches["b"].deadline = 0.0
+    two.drain()
+    assert remote._worth._reads.per_second is not None
+    arrival.set()
+    step_until(two, lambda: not remote._fetches, "the bytes never arrived")
 
 
 def test_a_reset_while_a_donor_is_on_its_way_leaves_nothing_behind(

@@ -1,4 +1,5 @@
 """A directory in Valkey (or Redis): one key per anchor with the donor that has it, one per donor with its record.
+One more per mark of content that was seen.
 
 Keys are raw bytes: a letter, the space, the anchor or the donor's id. Every key expires; announcing renews it.
 """
@@ -23,6 +24,7 @@ except ImportError:
 
 TIMEOUT_S: Final = 0.2  # of one call; a directory that takes longer is worth less than the wait
 LIFETIME_S: Final = 24 * 3600
+MARK_LIFETIME_S: Final = 3600
 MAX_KEYS: Final = 512  # per command: a long one would delay the server's other clients
 MAX_RECORD_BYTES: Final = 4 << 20
 
@@ -61,6 +63,16 @@ class ValkeyDirectory:
         with self._reported():
             self._client.delete(_record_key(space, donor_id))
 
+    def mark(self, space: bytes, anchors: NDArray[np.uint64]) -> list[bool]:
+        were: list[bool] = []
+        with self._reported():
+            for keys in _parts([_mark_key(space, anchor) for anchor in _wire(anchors)]):
+                pipeline = self._client.pipeline(transaction=False)
+                for key in keys:
+                    pipeline.set(key, b"", ex=MARK_LIFETIME_S, get=True)
+                were += [value is not None for value in pipeline.execute()]
+        return were
+
     def _get(self, keys: Sequence[bytes]) -> list[bytes | None]:
         with self._reported():
             return [value for part in _parts(keys) for value in self._client.mget(part)]
@@ -80,6 +92,10 @@ def _wire(anchors: NDArray[np.uint64]) -> list[bytes]:
 
 def _anchor_key(space: bytes, anchor: bytes) -> bytes:
     return b"a" + space + anchor
+
+
+def _mark_key(space: bytes, anchor: bytes) -> bytes:
+    return b"m" + space + anchor
 
 
 def _record_key(space: bytes, donor_id: str) -> bytes:

@@ -107,13 +107,14 @@ class RepairCommand:
 class FetchCommand:
     """Fetch the donor ``fleet_id`` of another replica, of ``tokens`` tokens, and store it as ``donor_id``.
 
-    ``identity`` is that of its space.
+    ``identity`` is that of its space. ``ranges``: of its tokens, in whole pages; empty: all of them.
     """
 
     donor_id: str
     fleet_id: str
     identity: str
     tokens: int
+    ranges: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +125,22 @@ class FetchReport:
     detail: str = ""
     read_bytes: int = 0  # from the fleet's store
     read_ms: float = 0.0
+    writer: str = ""  # whom the donor names as its writer
+
+
+@dataclass(frozen=True, slots=True)
+class AuditCommand:
+    """Compute ``token_ids`` of the fetched donor ``donor_id``, from ``start`` on, in blocks of a finished request.
+
+    ``ranges``: with the last slice, the tokens whose rows are to be compared with the donor's.
+    """
+
+    request_id: str
+    donor_id: str
+    block_ids: tuple[int, ...]
+    start: int
+    token_ids: NDArray[np.int64]
+    ranges: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +170,8 @@ class StepCommands(KVConnectorMetadata):
     repair: RepairCommand | None = None
     fetches: list[FetchCommand] = field(default_factory=list)
     publications: list[PublishCommand] = field(default_factory=list)
+    timed_tokens: int = 0  # of the forward pass, if the workers are to time it
+    audit: AuditCommand | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +210,9 @@ class StepReport(KVConnectorWorkerMetadata):
     repair_ms: float = 0.0
     repair_faults: dict[int, str] = field(default_factory=dict)
     fetched: dict[str, FetchReport] = field(default_factory=dict)
+    timed_tokens: int = 0
+    timed_ms: float = 0.0  # of the forward pass of so many tokens
+    audited: dict[str, float | None] = field(default_factory=dict)  # how far donors are off; None: not computed
 
     def aggregate(self, other: KVConnectorWorkerMetadata) -> StepReport:
         if not isinstance(other, StepReport):
@@ -216,13 +238,17 @@ class StepReport(KVConnectorWorkerMetadata):
             max(self.repair_ms, other.repair_ms),
             self.repair_faults | other.repair_faults,
             self.fetched | other.fetched,
+            max(self.timed_tokens, other.timed_tokens),
+            max(self.timed_ms, other.timed_ms),
+            self.audited | other.audited,
         )
 
     @property
     def is_empty(self) -> bool:
         copied = self.stored or self.capture_faults or self.captured_tokens
         computed = self.prefilled_tokens or self.prefill_faults or self.repaired or self.repair_faults
-        return not (self.loaded or self.load_faults or copied or computed or self.fetched)
+        exchanged = self.fetched or self.timed_tokens or self.audited
+        return not (self.loaded or self.load_faults or copied or computed or exchanged)
 
 
 def _slowest(one: LoadReport, other: LoadReport) -> LoadReport:

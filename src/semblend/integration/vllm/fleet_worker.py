@@ -10,15 +10,18 @@ import queue
 import secrets
 import threading
 import time
+from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from semblend.contract import FaultContained
+from semblend.fleet.audit import MAX_DEVIATION, deviation
 from semblend.fleet.directory.base import DirectoryError
 from semblend.fleet.donor_object import WRITER_BYTES, KvBytes, RowShape
 from semblend.fleet.sealed_donors import FetchOutcome, SealedDonors
@@ -29,15 +32,26 @@ from semblend.integration.vllm.commands import FetchCommand, FetchReport, Publis
 from semblend.kv.donor_store import KVShape, StoreError, keys_and_values
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from semblend.integration.core.fleet_access import FleetAccess
     from semblend.kv.donor_store import DonorStore
 
 READERS: Final = 2
+MAX_ORIGINS: Final = 4096
 MAX_PUBLICATIONS: Final = 4  # waiting for the store; their KV stays in memory. Further ones are left out.
 
 
 def row_shape(shape: KVShape) -> RowShape:
     return RowShape(shape.layers, shape.sides, shape.heads, shape.head_dim * int(shape.dtype.itemsize))
+
+
+class _Origin(NamedTuple):
+    """Where a fetched donor comes from."""
+
+    identity: str
+    fleet_id: str
+    writer: bytes
 
 
 class FleetWorker:
@@ -48,9 +62,11 @@ class FleetWorker:
         self._shape = shape
         self._access = access
         self._log = log
+        self._strikes = Strikes()
         self._sealed = SealedDonors(
-            access.open_carrier(), row_shape(shape), secrets.token_bytes(WRITER_BYTES), Strikes()
+            access.open_carrier(), row_shape(shape), secrets.token_bytes(WRITER_BYTES), self._strikes
         )
+        self._origins: OrderedDict[str, _Origin] = OrderedDict()  # of fetched donors, by their id here
         self._border = Border(self._note, log)
         self._done: queue.SimpleQueue[tuple[str, FetchReport]] = queue.SimpleQueue()
         self._slots = threading.BoundedSemaphore(MAX_PUBLICATIONS)
@@ -77,6 +93,31 @@ class FleetWorker:
             return
         if self._slots.acquire(blocking=False):
             self._writer.submit(self._publish, command, kv)
+
+    def audit(
+        self, donor_id: str, computed: Sequence[tuple[torch.Tensor, torch.Tensor]], ranges: Sequence[tuple[int, int]]
+    ) -> float:
+        """How far a fetched donor is from what its tokens give. A wrong one leaves the fleet, its writer gets a strike.
+
+        ``computed``: keys and values per layer, from the first token on. Raises ``StoreError`` if it is not stored.
+        """
+        size = ranges[-1][1]
+        fetched = self._store.read(donor_id, 0, size)
+        own = torch.stack(
+            [torch.stack([side[:size].to(fetched) for side in sides[: self._shape.sides]]) for sides in computed]
+        )
+        worst = deviation(_numbers(fetched), _numbers(own), ranges)
+        origin = self._origins.get(donor_id)
+        if worst > MAX_DEVIATION and origin is not None:
+            self._strikes.strike(origin.writer)
+            self._log.warning(
+                "SemBlend found wrong KV in donor %s of the fleet, by writer %s: it is off by %.0f %%",
+                origin.fleet_id,
+                origin.writer.hex(),
+                100 * worst,
+            )
+            self._writer.submit(self._border.call, "fleet", "", partial(self._remove, origin), None)
+        return worst
 
     def take_fetched(self) -> dict[str, FetchReport]:
         """Fetches that are done; only what is reported as fetched is in the store."""
@@ -109,11 +150,15 @@ class FleetWorker:
     def _fetched(self, command: FetchCommand) -> FetchReport:
         keys, shape = self._access.keys(command.identity), self.shape
         size = (shape.layers, shape.sides, command.tokens, shape.heads, shape.row_bytes)
-        kv: KvBytes = np.empty(size, np.uint8)
+        kv: KvBytes = np.zeros(size, np.uint8) if command.ranges else np.empty(size, np.uint8)
         started = time.perf_counter()
-        fetched = self._sealed.fetch(keys, command.fleet_id, command.tokens, kv)
+        fetched = self._sealed.fetch(keys, command.fleet_id, command.tokens, kv, command.ranges or None)
         read_ms = (time.perf_counter() - started) * 1e3
+        writer = fetched.writer.hex()
         if fetched.outcome is FetchOutcome.FETCHED:
+            self._origins[command.donor_id] = _Origin(command.identity, command.fleet_id, fetched.writer)
+            if len(self._origins) > MAX_ORIGINS:
+                self._origins.popitem(last=False)
             try:
                 self._write(command.donor_id, torch.from_numpy(kv).view(self._shape.dtype))
             except StoreError as error:  # dropped meanwhile
@@ -123,17 +168,20 @@ class FleetWorker:
                 self._access.directory.withdraw(keys.space, command.fleet_id)
         if fetched.outcome is FetchOutcome.REFUSED:
             self._log.warning(
-                "SemBlend refused donor %s of the fleet, by writer %s: %s",
-                command.fleet_id,
-                fetched.writer.hex(),
-                fetched.detail,
+                "SemBlend refused donor %s of the fleet, by writer %s: %s", command.fleet_id, writer, fetched.detail
             )
-        return FetchReport(fetched.outcome.value, fetched.detail, fetched.read_bytes, read_ms)
+        return FetchReport(fetched.outcome.value, fetched.detail, fetched.read_bytes, read_ms, writer)
 
     def _write(self, donor_id: str, kv: torch.Tensor) -> None:
         keys, values = keys_and_values(kv)
         for layer in range(self._shape.layers):
             self._store.write(donor_id, layer, 0, keys[layer], values[layer])
+
+    def _remove(self, origin: _Origin) -> None:
+        """From store and directory."""
+        self._sealed.remove(origin.fleet_id)
+        with suppress(DirectoryError):
+            self._access.directory.withdraw(self._access.keys(origin.identity).space, origin.fleet_id)
 
     def _publish(self, command: PublishCommand, kv: torch.Tensor) -> None:
         try:
@@ -146,6 +194,11 @@ class FleetWorker:
         fleet_id = keys.donor_id(command.token_ids)
         self._sealed.publish(keys, fleet_id, kv.view(torch.uint8).numpy())
         announce(self._access.directory, keys, fleet_id, command.token_ids)
+
+
+def _numbers(kv: torch.Tensor) -> NDArray[np.floating[Any]]:
+    numbers: NDArray[np.floating[Any]] = kv.to("cpu", torch.float64).numpy()
+    return numbers
 
 
 def _not_stored(error: StoreError) -> FetchReport:

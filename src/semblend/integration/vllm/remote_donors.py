@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,11 +19,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semblend.contract import FaultContained, ReusePlan
+from semblend.fleet.admission import mark_content
+from semblend.fleet.audit import MAX_DEVIATION
 from semblend.fleet.directory.base import DirectoryError
+from semblend.fleet.donor_parts import DonorPart, used_parts
 from semblend.fleet.sealed_donors import FetchOutcome
 from semblend.fleet.suggestions import RemoteDonor, suggest
+from semblend.fleet.worth import FetchWorth
 from semblend.integration.border import Border
 from semblend.integration.core.fleet_identity import model_content, space_identity
+from semblend.integration.vllm.audits import Audits
 from semblend.integration.vllm.commands import CaptureCommand, FetchCommand, PublishCommand, StepReport
 from semblend.pipeline.planner import Planner
 
@@ -35,13 +39,14 @@ if TYPE_CHECKING:
     from semblend.fleet.donor_object import RowShape
     from semblend.integration.core.fleet_access import FleetAccess
     from semblend.integration.core.metrics import MetricsRecorder
+    from semblend.integration.fleet_options import FleetOptions
     from semblend.integration.vllm.donor_keeper import DonorKeeper
     from semblend.integration.vllm.request_record import VllmRequest
 
 MAX_SEARCHES: Final = 64
 MAX_FETCHES: Final = 8  # donors on their way; a store that hangs costs this many and no more
 MIN_GAIN_TOKENS: Final = 128  # a fetch must let the request reuse so many tokens more than the own donors do
-MIN_USED_FRACTION: Final = 0.5  # of a fetched donor: whole donors are fetched
+MIN_TIMED_TOKENS: Final = 256  # of a step: shorter ones say little about prefill
 PAUSE_SECONDS: Final = 5.0  # after a fault of the directory
 JUDGE_BYTES: Final = 32 << 20  # index of the planner that judges suggestions
 
@@ -55,16 +60,21 @@ class _Search:
     record: VllmRequest
     identity: str
     deadline: float
-    found: list[RemoteDonor] | None = None
+    found: list[DonorPart] | None = None
     is_dropped: bool = False
     fetched: set[str] | None = None  # ids of the donors on their way; None until they are commanded
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Fetch:
-    donor_id: str  # in the fleet
+    part: DonorPart
     record: VllmRequest
-    tokens: NDArray[np.uint32]
+    commanded_s: float
+
+    @property
+    def donor_id(self) -> str:
+        """In the fleet."""
+        return self.part.donor.donor_id
 
 
 class RemoteDonors:
@@ -77,7 +87,8 @@ class RemoteDonors:
         deployment: Namespace,
         planner: Planner,
         donors: DonorKeeper,
-        wait_s: float,
+        options: FleetOptions,
+        block_tokens: int,
         metrics: MetricsRecorder,
         emit: Callable[[FaultContained], None],
     ) -> None:
@@ -85,8 +96,12 @@ class RemoteDonors:
         self._shape = shape
         self._planner = planner
         self._donors = donors
-        self._wait_s = wait_s
+        self._wait_s = options.fleet_wait_seconds
+        self._writes = options.fleet_writes
         self._metrics = metrics
+        self._worth = FetchWorth()
+        self.audits = Audits(block_tokens)
+        self._writers: dict[str, str] = {}  # of fetched donors, by their id here
         self._border = Border(emit, logger)
         self._judge = Planner(
             settings=replace(planner.settings, embedder="none"), gates=planner.gates, budget_bytes=JUDGE_BYTES
@@ -126,6 +141,8 @@ class RemoteDonors:
                 search.fetched = self._fetch(search)
             if any(fetch.donor_id in search.fetched for fetch in self._fetches.values()):
                 return True
+        elif search.fetched:
+            self._note_slow(search.fetched)
         self.left(record.request_id)
         return False
 
@@ -133,6 +150,10 @@ class RemoteDonors:
         """The request no longer waits. Its fetches continue: they may serve others."""
         if (search := self._searches.pop(request_id, None)) is not None:
             search.is_dropped = True
+
+    def timed_tokens(self, scheduled: int) -> int:
+        """Of a step that says how fast prefill is."""
+        return scheduled if scheduled >= MIN_TIMED_TOKENS else 0
 
     def take_fetches(self) -> list[FetchCommand]:
         self._sent, self._commands = self._commands, []
@@ -145,12 +166,18 @@ class RemoteDonors:
             found = self._donors.being_captured(capture.donor_id) if capture.is_last else None
             if found is None or (identity := self._identity(found[0].namespace)) is None:
                 continue
+            if not self._is_admitted(found[0]):
+                continue
             made.append(PublishCommand(capture.donor_id, identity, found[1]))
             self._remember(self._access.keys(identity).donor_id(found[1]), capture.donor_id)
         return made
 
     def on_report(self, report: StepReport) -> None:
+        if report.timed_tokens:
+            self._worth.was_prefilled(report.timed_tokens, report.timed_ms / 1e3)
         for donor_id, done in report.fetched.items():
+            if done.read_bytes:
+                self._worth.was_read(done.read_bytes, done.read_ms / 1e3)
             self._metrics.record_fetch(done.outcome, done.read_bytes, done.read_ms / 1e3)
             fetch = self._fetches.pop(donor_id, None)
             if fetch is None:
@@ -158,8 +185,30 @@ class RemoteDonors:
             if done.outcome != FetchOutcome.FETCHED.value:
                 logger.debug("donor %s of the fleet: %s %s", fetch.donor_id, done.outcome, done.detail)
                 self._donors.held.give_up(donor_id)
-            elif self._donors.held.store(donor_id, fetch.record, fetch.tokens):
-                self._remember(fetch.donor_id, donor_id)
+            elif self._donors.held.store(donor_id, fetch.record, fetch.part.tokens):
+                self._stored(donor_id, fetch.part, done.writer)
+        for donor_id, worst in report.audited.items():
+            self._audited(donor_id, worst)
+
+    def _stored(self, donor_id: str, part: DonorPart, writer: str) -> None:
+        if not part.ranges:
+            self._remember(part.donor.donor_id, donor_id)
+        if len(self._writers) > 2 * len(self._donors) + 1024:
+            self._writers = {known: by for known, by in self._writers.items() if known in self._donors}
+        self._writers[donor_id] = writer
+        self.audits.fetched(donor_id, part)
+
+    def _audited(self, donor_id: str, worst: float | None) -> None:
+        """A donor was computed again. If it is wrong, nothing that its writer wrote is used any more."""
+        if not self.audits.is_done(donor_id) or worst is None:
+            return
+        is_wrong = worst > MAX_DEVIATION
+        self._metrics.count("fleet_audits", "wrong" if is_wrong else "right")
+        if is_wrong:
+            writer = self._writers.get(donor_id)
+            for known in [known for known, by in self._writers.items() if by == writer]:
+                self._donors.held.drop(known, "audit")
+                del self._writers[known]
 
     def lose_commands(self) -> None:
         """This step's commands could not be sent."""
@@ -173,7 +222,8 @@ class RemoteDonors:
         for request_id in list(self._searches):
             self.left(request_id)
         self._fetches.clear()
-        self._commands, self._own = [], {}
+        self._commands, self._own, self._writers = [], {}, {}
+        self.audits.forget_all()
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
@@ -181,18 +231,34 @@ class RemoteDonors:
     def _identity(self, namespace: Namespace) -> str | None:
         return None if self._content is None else space_identity(namespace, self._content, self._shape)
 
+    def _is_admitted(self, record: VllmRequest) -> bool:
+        """Whether its donor is worth writing to the fleet."""
+        if self._writes == "all":
+            return True
+        if self._writes == "computed":
+            return 2 * record.exact_prefix_tokens <= len(record.tokens)
+        return record.seen is not None and record.seen.is_worth_writing(record.exact_prefix_tokens)
+
     def _fetch(self, search: _Search) -> set[str]:
         """Command the fetches of a search; the donors on their way, also for others."""
         flying = {fetch.donor_id for fetch in self._fetches.values()}
-        for donor in search.found or ():
+        for part in search.found or ():
+            donor = part.donor
             if donor.donor_id in flying or self._is_known(donor.donor_id) or len(self._fetches) >= MAX_FETCHES:
                 continue
             own_id = self._donors.reserve_fetched(search.record, len(donor.tokens))
             if own_id is not None:
-                self._fetches[own_id] = _Fetch(donor.donor_id, search.record, donor.tokens)
-                self._commands.append(FetchCommand(own_id, donor.donor_id, search.identity, len(donor.tokens)))
+                self._fetches[own_id] = _Fetch(part, search.record, time.monotonic())
+                size = len(donor.tokens)
+                self._commands.append(FetchCommand(own_id, donor.donor_id, search.identity, size, part.ranges))
                 flying.add(donor.donor_id)
-        return flying & {donor.donor_id for donor in search.found or ()}
+        return flying & {part.donor.donor_id for part in search.found or ()}
+
+    def _note_slow(self, donor_ids: set[str]) -> None:
+        """A request waited for these in vain: their reads take at least as long as they have taken."""
+        for fetch in self._fetches.values():
+            if fetch.donor_id in donor_ids:
+                self._worth.was_read(fetch.part.read_bytes(self._shape), time.monotonic() - fetch.commanded_s)
 
     def _is_known(self, donor_id: str) -> bool:
         """Whether this replica holds the KV; also called on the search thread."""
@@ -220,9 +286,11 @@ class RemoteDonors:
         finally:
             self._slots.release()
 
-    def _found(self, search: _Search) -> list[RemoteDonor]:
+    def _found(self, search: _Search) -> list[DonorPart]:
         keys = self._access.keys(search.identity)
         try:
+            if self._writes == "repeated":
+                search.record.seen = mark_content(self._access.directory, keys, search.record.tokens)
             suggested = suggest(self._access.directory, keys, search.record.tokens, self._is_known)
         except DirectoryError as error:
             logger.debug("%s", error)
@@ -230,24 +298,33 @@ class RemoteDonors:
             return []
         return self._useful(search.record, suggested) if suggested else []
 
-    def _useful(self, record: VllmRequest, suggested: list[RemoteDonor]) -> list[RemoteDonor]:
-        """The donors of which a plan over suggested and own donors would reuse enough."""
+    def _useful(self, record: VllmRequest, suggested: list[RemoteDonor]) -> list[DonorPart]:
+        """The parts of donors that a plan over suggested and own donors would reuse, if fetching beats computing."""
         known = self._planner.plan(record.tokens, record.namespace)
-        reusable, own = (known.reused_tokens, known.donor_ids) if isinstance(known, ReusePlan) else (0, ())
-        candidates = {donor.donor_id: donor.tokens for donor in suggested}
-        for own_id in own:
-            if (tokens := self._planner.tokens_of(own_id)) is not None:
-                candidates[f"own {own_id}"] = tokens
+        reusable, own_ids = (known.reused_tokens, known.donor_ids) if isinstance(known, ReusePlan) else (0, ())
+        held = {own_id: self._planner.tokens_of(own_id) for own_id in own_ids}
+        own = {f"own {own_id}": tokens for own_id, tokens in held.items() if tokens is not None}
+        plan = self._judged(record, own | {donor.donor_id: donor.tokens for donor in suggested})
+        if plan is None or plan.reused_tokens - reusable < MIN_GAIN_TOKENS:
+            return []
+        parts = used_parts(suggested, plan.runs, self._shape)
+        if any(part.ranges for part in parts):  # what is left out may be context that the gates count
+            plan = self._judged(record, own | {part.donor.donor_id: part.tokens for part in parts})
+            if plan is None or plan.reused_tokens - reusable < MIN_GAIN_TOKENS:
+                return []
+        size = sum(part.read_bytes(self._shape) for part in parts)
+        if parts and not self._worth.is_worth(size, plan.reused_tokens - reusable):
+            self._metrics.count("fleet_fetches", "not_worth", len(parts))
+            return []
+        return parts
+
+    def _judged(self, record: VllmRequest, donors: dict[str, NDArray[np.uint32]]) -> ReusePlan | None:
+        """What would be reused if these were the donors."""
         try:
-            for donor_id, tokens in candidates.items():
+            for donor_id, tokens in donors.items():
                 self._judge.register(donor_id, tokens, record.namespace)
             plan = self._judge.plan(record.tokens, record.namespace)
         finally:
-            for donor_id in candidates:
+            for donor_id in donors:
                 self._judge.forget(donor_id)
-        if not isinstance(plan, ReusePlan) or plan.reused_tokens - reusable < MIN_GAIN_TOKENS:
-            return []
-        used: Counter[str] = Counter()
-        for run in plan.runs:
-            used[run.donor_id] += run.length
-        return [donor for donor in suggested if used[donor.donor_id] >= MIN_USED_FRACTION * len(donor.tokens)]
+        return plan if isinstance(plan, ReusePlan) else None

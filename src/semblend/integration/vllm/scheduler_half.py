@@ -113,7 +113,8 @@ class SchedulerHalf:
             self._deployment,
             planner,
             self.donors,
-            options.fleet_wait_seconds,
+            options,
+            self._can.block_tokens,
             self.metrics,
             self._emit,
         )
@@ -213,7 +214,13 @@ class SchedulerHalf:
         if self._remote is None:
             return StepCommands(loads, captures, dropped, self._issued, prefill, frees, repair)
         published, fetches = self._remote.publications(captures), self._remote.take_fetches()
-        return StepCommands(loads, captures, dropped, self._issued, prefill, frees, repair, fetches, published)
+        timed = self._remote.timed_tokens(scheduled_tokens)
+        audits = self._remote.audits
+        audit = audits.next_slice(idle=is_idle and prefill is None and repair is None)
+        self._issued += audits.take_unheld()
+        return StepCommands(
+            loads, captures, dropped, self._issued, prefill, frees, repair, fetches, published, timed, audit
+        )
 
     def _repair_slice(self, step_tokens: int, *, idle: bool, is_taken: bool) -> RepairCommand | None:
         """This step's slice of a repair; none while a request waits for blocks that repairs hold."""
@@ -295,6 +302,8 @@ class SchedulerHalf:
             holds = self.donors.prefills.offer(record, novel, block_ids, total_blocks)
         elif novel:
             self._look_up.remember(record, novel)
+        if self._remote is not None and answered and not holds and self._can.sparse_forward:
+            holds = self._remote.audits.offer(record, block_ids, total_blocks)
         return self._ended(record, answered, holds=holds)
 
     def _ended(self, record: VllmRequest, answered: bool, *, holds: bool) -> tuple[bool, dict[str, Any]]:
@@ -309,6 +318,8 @@ class SchedulerHalf:
         self.repairs.stop()
         if self._remote is not None:
             self._remote.lose_commands()
+            self._remote.audits.stop()
+            self._releases += self._remote.audits.take_unheld()
         held = self._issued + self._releases + self.repairs.take_unheld() + self.donors.give_up_captures(self._cut)
         self._cut, self._issued, self._releases = [], [], []
         return held
@@ -321,6 +332,8 @@ class SchedulerHalf:
         self._private.forget(request.request_id)
         self.donors.abandon(request.request_id)
         self.repairs.abandon(request.request_id)
+        if self._remote is not None:
+            self._remote.audits.abandon(request.request_id)
 
     def _leave(self, request_id: str) -> None:
         """The request is over: nothing waits for it any more."""
@@ -332,12 +345,16 @@ class SchedulerHalf:
         """The engine lacks blocks: lent ones are returned. True when waiting will free some."""
         self.donors.prefills.stop()
         self.repairs.stop()
+        if self._remote is not None:
+            self._remote.audits.stop()
         return self.has_waiting_blocks
 
     @property
     def has_waiting_blocks(self) -> bool:
         """Whether finished requests still hold blocks."""
-        return self.donors.has_waiting_blocks or self.repairs.has_waiting_blocks or bool(self._releases)
+        is_auditing = self._remote is not None and self._remote.audits.has_waiting_blocks
+        waiting = self.donors.has_waiting_blocks or self.repairs.has_waiting_blocks
+        return waiting or is_auditing or bool(self._releases)
 
     def close(self) -> None:
         self._claims.shut_down()
@@ -351,6 +368,7 @@ class SchedulerHalf:
         self._look_up.forget_all()
         if self._remote is not None:
             self._remote.forget_all()
+            self._releases += self._remote.audits.take_unheld()
 
 
 def _waits_for_blocks(record: VllmRequest) -> bool:

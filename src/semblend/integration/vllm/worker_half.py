@@ -22,6 +22,7 @@ from semblend.integration.core.rank_group import ALONE, RankGroup
 from semblend.integration.core.selective_fill import Fill, Filled, fill
 from semblend.integration.vllm.commands import (
     ANOTHER_RANK,
+    AuditCommand,
     CaptureCommand,
     LoadCommand,
     LoadReport,
@@ -65,6 +66,7 @@ class WorkerHalf:
         self._is_alone = ranks.size == 1
         self._report = StepReport()
         self._invalid_blocks: set[int] = set()
+        self._forward_started = 0.0
         self._failed_prefills: set[str] = set()  # donor ids, until the scheduler half drops them
         self._layer_numbers = {name: layer for layer, name in enumerate(cache.names)}
 
@@ -95,9 +97,16 @@ class WorkerHalf:
             self._prefill(commands.prefill)
         if commands.repair is not None:
             self._repair(commands.repair)
+        if commands.audit is not None and self._fleet is not None:
+            self._audit(commands.audit, self._fleet)
+        if commands.timed_tokens:
+            self._forward_started = time.perf_counter()
 
     def save(self, commands: StepCommands) -> None:
         """After the step's loads and forward pass: drop and copy donors as commanded."""
+        if commands.timed_tokens:
+            self._report.timed_tokens = commands.timed_tokens
+            self._report.timed_ms = (time.perf_counter() - self._forward_started) * 1e3
         for donor_id in commands.drops:
             self._transfers.drop(donor_id)
             self._failed_prefills.discard(donor_id)
@@ -292,6 +301,20 @@ class WorkerHalf:
             return
         self._report.repaired[command.number] = len(part)
         self._report.repair_ms += (time.perf_counter() - started) * 1e3
+
+    def _audit(self, command: AuditCommand, fleet: FleetWorker) -> None:
+        """Compute a slice of a fetched donor; after the last one compare. Donors are shared by single ranks only."""
+        if not self._border.call("audit", command.request_id, partial(self._audit_slice, command, fleet), False):
+            self._report.audited[command.donor_id] = None
+
+    def _audit_slice(self, command: AuditCommand, fleet: FleetWorker) -> bool:
+        part = TokenRange(command.start, command.start + len(command.token_ids))
+        self._compute_alone(command.block_ids, part, command.token_ids)
+        if command.ranges:
+            blocks = self._on_device(command.block_ids)
+            sides = [self._cache.read(layer, blocks) for layer in range(len(self._cache.names))]
+            self._report.audited[command.donor_id] = fleet.audit(command.donor_id, sides, command.ranges)
+        return True
 
     def _capture(self, command: CaptureCommand) -> bool:
         if command.donor_id in self._failed_prefills:

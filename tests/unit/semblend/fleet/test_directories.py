@@ -67,6 +67,15 @@ def test_it_behaves_like_two_dictionaries(shared: Directory, operations: list[tu
         assert shared.records(space, IDS) == [records.get(each) for each in IDS]
 
 
+def test_earlier_marks_are_recognised_and_kept_apart_by_space(shared: Directory, space: SpaceKeys) -> None:
+    other = SpaceKeys.derive(SECRET, f"space {next(_spaces)}")
+    first, second = np.array([1, 2, 3], np.uint64), np.array([3, 4, 1], np.uint64)
+    assert shared.mark(space.space, first) == [False] * 3
+    assert shared.mark(space.space, second) == [True, False, True]
+    assert shared.mark(other.space, first) == [False] * 3
+    assert shared.look_up(space.space, first) == [None] * 3, "a mark is not a donor"
+
+
 def test_content_of_an_announced_donor_is_suggested_to_prompts_that_share_it(
     shared: Directory, space: SpaceKeys
 ) -> None:
