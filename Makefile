@@ -205,6 +205,12 @@ e2e-vllm: engine-vllm models data-or-made-up  ## real texts, real vLLM, cold bes
 e2e-fleet: engine-vllm models  ## two real vLLM servers share donors; engine and directory die; continues an interrupted run
 	$(PY) -m benchmarks.fleet $(ARGS)
 
+bench-fleet-directory: models  ## the fleet's directory in a real Valkey: recall, bytes per anchor, look-ups, tenants (ARGS="recall size tenants stale")
+	$(PY) -m benchmarks.fleet.directory $(ARGS)
+
+bench-fleet-value: models  ## tokens reused and KV written with donors of a fleet, real streams over many planners
+	$(PY) -m benchmarks.fleet.replay $(ARGS)
+
 bench-clients: engine-vllm models  ## run-load beside other load clients (ARGS=real or fast)
 	$(PY) -m benchmarks.clients $(or $(ARGS),real)
 

@@ -22,7 +22,7 @@ from benchmarks.discovery.codec import TokenizerCodec
 from benchmarks.documents import DEFAULT_TEXTS, read_documents
 from benchmarks.fleet.faults import AFTER_RESTART, DIRECTORY_FAULTS, lose_directory, lose_engine
 from benchmarks.fleet.figures import FAULT_COLUMNS, PAIR_COLUMNS, fault_rows, pair_rows, verdicts_of
-from benchmarks.fleet.pairs import measure_pair
+from benchmarks.fleet.pairs import measure_pair, warm_up
 from benchmarks.fleet.readings import Readings
 from benchmarks.fleet.replicas import Fleet
 from benchmarks.vllm.texts import LONG_SOURCES, Texts
@@ -72,6 +72,7 @@ def _run(chosen: argparse.Namespace, readings: Readings) -> None:
     workload = Workload(_texts(chosen.texts, codec), codec, chosen.seed)
     run = secrets.token_hex(3)
     with tempfile.TemporaryDirectory(prefix="fleet-") as folder, Fleet(Path(folder), chosen.wait_seconds) as fleet:
+        warm_up(fleet, workload, run)
         for size in chosen.sizes:
             for number in range(len(readings.pairs(size)), chosen.items):
                 started = time.monotonic()

@@ -24,7 +24,7 @@ FAULT_COLUMNS: Final = (
 
 
 def pair_rows(readings: Readings, sizes: Sequence[str]) -> list[tuple[object, ...]]:
-    rows = []
+    rows: list[tuple[object, ...]] = []
     for size in sizes:
         if not (found := readings.pairs(size)):
             continue

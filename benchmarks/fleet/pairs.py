@@ -12,13 +12,22 @@ from benchmarks.fleet.readings import PairReading
 from benchmarks.fleet.replicas import Fleet, FleetError
 from benchmarks.vllm.client import Ask
 from benchmarks.vllm.quality import distance
-from benchmarks.vllm.workload import Item
+from benchmarks.vllm.workload import SAME_DOCUMENT, Item, Workload
 
 POSITIONS: Final = 8  # of the real continuation, read after every prompt
 TOP: Final = 50
+WARM_UP_NUMBER: Final = 60
 TOKEN_BYTES: Final = (
     SMOLLM2.layers * 2 * SMOLLM2.kv_heads * SMOLLM2.head_dim * {"float32": 4, "bfloat16": 2}[native_dtype()]
 )
+
+
+def warm_up(fleet: Fleet, workload: Workload, run: str) -> None:
+    """The first requests of a process pay for lazy imports and page faults: one donor, fetched and reused."""
+    item = workload.make("1K", SAME_DOCUMENT, WARM_UP_NUMBER)
+    fleet.publish(item, f"{run}-warm-up")
+    for _ in range(2):
+        fleet.b.ask(Ask(item.recipient, POSITIONS, f"{run}-warm-up"), top_logprobs=TOP)
 
 
 def measure_pair(fleet: Fleet, item: Item, run: str) -> PairReading:

@@ -14,7 +14,7 @@ from typing import Any, Final, Self
 
 import numpy as np
 import valkey
-from scripts.engines.valkey import ValkeyServer, start_valkey
+from scripts.engines.valkey import start_valkey
 
 from benchmarks.console import progress
 from benchmarks.vllm.client import Ask, Reply
@@ -66,7 +66,7 @@ class Replica:
         return 0 if found is None else int(float(found[1]))
 
     def _start(self) -> Subject:
-        subject = self._life.enter_context(with_connector(self._options, self._events))
+        subject = self._life.enter_context(with_connector(self._options, self._events, is_warmed=False))
         _wait_until(
             lambda: _SHARES in subject.server.log_path.read_text(errors="replace"), f"{self.name} shares no donors"
         )
@@ -77,22 +77,19 @@ class Fleet:
     """Replicas ``a`` and ``b``; ``a`` captures, ``b`` asks."""
 
     def __init__(self, folder: Path, wait_s: float) -> None:
-        self._stack = ExitStack()
         self._folder = folder
-        self._directory: ValkeyServer | None = None
+        self._directory = start_valkey()
+        self._replicas: dict[str, Replica] = {}
         key = folder / "fleet.key"
         key.write_bytes(secrets.token_bytes(32))
         key.chmod(0o600)
-        self.start_directory()
-        assert self._directory is not None
-        self.options = {
+        self._options: dict[str, Any] = {
             "fleet_store": f"file://{folder / 'kv'}",
             "fleet_directory": self._directory.url,
             "fleet_key_file": str(key),
             "fleet_wait_seconds": wait_s,
         }
         self._entries: Any = valkey.Valkey.from_url(self._directory.url, socket_timeout=5.0)
-        self._replicas: dict[str, Replica] = {}
 
     @property
     def a(self) -> Replica:
@@ -117,10 +114,9 @@ class Fleet:
 
     def start_directory(self) -> None:
         """On its old port, empty."""
-        self._directory = start_valkey(port=None if self._directory is None else self._directory.port)
+        self._directory = start_valkey(port=self._directory.port)
 
     def signal_directory(self, number: signal.Signals) -> None:
-        assert self._directory is not None
         os.kill(self._directory.pid, number)
         if number is signal.SIGKILL:
             self._directory.stop()
@@ -133,12 +129,11 @@ class Fleet:
     ) -> None:
         for replica in self._replicas.values():
             replica.stop()
-        if self._directory is not None:
-            self._directory.stop()
+        self._directory.stop()
 
     def _replica(self, name: str) -> Replica:
         if name not in self._replicas:
-            self._replicas[name] = Replica(name, self.options, self._folder)
+            self._replicas[name] = Replica(name, self._options, self._folder)
             progress(f"replica {name} shares donors")
         return self._replicas[name]
 

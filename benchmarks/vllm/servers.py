@@ -57,14 +57,20 @@ def stock(model: KnownModel = SMOLLM2) -> Iterator[Subject]:
 
 @contextmanager
 def with_connector(
-    options: dict[str, Any], events: Path, connector: str = specs.CONNECTOR, model: KnownModel = SMOLLM2
+    options: dict[str, Any],
+    events: Path,
+    connector: str = specs.CONNECTOR,
+    model: KnownModel = SMOLLM2,
+    *,
+    is_warmed: bool = True,
 ) -> Iterator[Subject]:
     """``options`` go into the connector's extra configuration; its event stream starts empty."""
     RESULTS.mkdir(exist_ok=True)
     events.unlink(missing_ok=True)
     with _started(model, specs.semblend_flags({**options, "events": str(events)}, connector=connector)) as server:
         client = Client(server.base_url, model.name, connector=True)
-        yield _warmed(Subject(client, server, Happenings(events)))
+        subject = Subject(client, server, Happenings(events))
+        yield _warmed(subject) if is_warmed else subject
 
 
 @contextmanager

@@ -73,9 +73,9 @@ def test_tenants_have_nothing_in_common(server: ValkeyServer) -> None:
 def test_a_directory_without_keys_of_its_own_per_tenant_is_noticed(
     server: ValkeyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The check bites: with one set of keys for everybody every law is broken."""
+    """The check bites: with one set of keys for all tenants the laws are broken."""
     derive = SpaceKeys.derive
-    monkeypatch.setattr(SpaceKeys, "derive", classmethod(lambda _, secret, __: derive(secret, "everybody")))
+    monkeypatch.setattr(SpaceKeys, "derive", classmethod(lambda _, secret, __: derive(secret, "all")))
     directory, entries = ValkeyDirectory(server.url, TIMEOUT_S), valkey.Valkey.from_url(server.url)
     verdicts = tenant_verdicts(directory, entries, 20, seed=1)
     assert verdicts[0].word == verdicts[2].word == "VIOLATED"
