@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 TOP_LOGPROBS = 1_000
 TIMEOUT_S = 300.0
+RESET_S = 120.0  # blocks may be held for a copy, an isolated prefill or an audit
 _TOKEN = "token_id:"
 _numbers = itertools.count()
 
@@ -121,7 +122,7 @@ class Client:
 
     def reset_exact_cache(self) -> None:
         """Clear the engine's own prefix cache; the connector's donors stay."""
-        deadline = time.monotonic() + 10.0
+        deadline = time.monotonic() + RESET_S
         while True:
             with self._send("/reset_prefix_cache", b"") as answer:
                 body = answer.read()

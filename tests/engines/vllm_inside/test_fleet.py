@@ -331,7 +331,8 @@ def test_a_fetch_that_is_slower_than_prefill_is_refused(fleet: Fleet, directory:
     assert not any(commands.fetches for commands in two.commands)
     for _ in range(20):
         worth.was_prefilled(1, 100.0)
-    assert serve(two, "c", OTHER_PROMPT)["reused_tokens"] == 292, "where prefill is slower still, it is fetched"
+    reply = serve(two, "c", text(7, 40) + DOCUMENT + text(5, 20))
+    assert reply["reused_tokens"] == 292, "where prefill is slower still, it is fetched"
 
 
 def test_reads_and_prefill_are_timed(fleet: Fleet, directory: Switch) -> None:
