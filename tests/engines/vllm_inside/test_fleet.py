@@ -330,7 +330,7 @@ def test_a_fetch_that_is_slower_than_prefill_is_refused(fleet: Fleet, directory:
     assert serve(two, "b", OTHER_PROMPT, capture=False)["outcome"] == "cold_fallback"
     assert not any(commands.fetches for commands in two.commands)
     for _ in range(20):
-        worth.was_prefilled(1, 100.0)
+        worth.was_prefilled(1, 1e6)
     reply = serve(two, "c", text(7, 40) + DOCUMENT + text(5, 20))
     assert reply["reused_tokens"] == 292, "where prefill is slower still, it is fetched"
 
