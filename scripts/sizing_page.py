@@ -47,10 +47,10 @@ def tokens_held(host_bytes: int, shape: KvShape, value_bytes: int = 2) -> int:
 
 
 def reference_table() -> str:
-    head = ["model", "bytes per token", *(f"{gib} GiB hold" for gib in HELD_GIB), "a prompt of 32K takes"]
+    head = ["model", "bytes per token", *(f"tokens in {gib} GiB" for gib in HELD_GIB), "a prompt of 32K takes"]
     rows = [head, ["---"] * len(head)]
     for shape in MODELS:
-        held = (f"{tokens_held(gib * GIB, shape):,} tokens" for gib in HELD_GIB)
+        held = (f"{tokens_held(gib * GIB, shape):,}" for gib in HELD_GIB)
         prompt = f"{32_768 * kv_bytes_per_token(shape) / GIB:.1f} GiB"
         rows.append([shape.name, f"{kv_bytes_per_token(shape):,}", *held, prompt])
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)

@@ -26,6 +26,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 RUN = [
     ROOT / "README.md",
     ROOT / "docs" / "index.md",
+    ROOT / "docs" / "guides" / "sembench.md",
     *(page for folder in ("start", "tutorials", "operate") for page in sorted((ROOT / "docs" / folder).glob("*.md"))),
 ]
 BLOCK = re.compile(r"(?:<!-- not run: ([^\n]*?) -->\n)?^ *```([\w-]*)[^\n]*\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
@@ -40,8 +41,21 @@ FORMER = {
     "semgate proxy": ["proxy"],
     "semgate explain": ["explain"],
 }
+MODULES = {"kvmend": "kvmend", "sembench": "sembench", "semantic_kv": "semantic-kv", "semblend.cli": "semblend"}
 SEVERAL = {"bench", "simulate"}  # areas with commands of their own
 LAUNCHERS = {"serve"}
+# Why commands of the guides are not run here. What needs none of this belongs on a page of RUN, or gets a mark.
+NOT_RUN = {
+    "an engine": "serve, doctor, vllm, semblend-sglang, semblend-trtllm, python -m vllm",
+    "running servers": "route, proxy, pick, bench run-live, bench run-load, bench calibrate-noise-floor, simulate collect, "
+    "simulate serve, ask, curl, envoy",
+    "files of such a run": "explain, guard, bench summarize, bench assert, bench report, bench roi, bench collect, "
+    "simulate calibrate",
+    "the reader's own data": "estimate, bench build, simulate replay, simulate mrc",
+    "the benchmarks' time and data": "make, python -m benchmarks, simulate run",
+    "the network or another program": "pip, git, python -m scripts.engines, docker, helm, openssl, export, head, pytest, "
+    "python -c",
+}
 
 
 def commands_of(page: Path) -> Iterator[tuple[list[str], str | None]]:
@@ -60,6 +74,8 @@ def commands_of(page: Path) -> Iterator[tuple[list[str], str | None]]:
 
 def area_of(words: list[str]) -> list[str] | None:
     """The command as an area of kvmend and what follows; None for a program that is not ours."""
+    if words[:2] == ["python", "-m"] and words[2] in MODULES:
+        words = [MODULES[words[2]], *words[3:]]
     if words[0] == "kvmend":
         return words[1:]
     for name, area in FORMER.items():
@@ -100,6 +116,16 @@ def _check_area(words: list[str]) -> None:
     text = help_of(tuple(ours[:depth]))
     for flag in (word.partition("=")[0] for word in ours[depth:] if word.startswith("--")):
         assert re.search(rf"(?<![\w-]){re.escape(flag)}(?![\w-])", text), f"{' '.join(words)}: no {flag}"
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page not in RUN], ids=lambda page: page.relative_to(ROOT).as_posix()
+)
+def test_commands_of_a_guide_are_not_run_for_a_known_reason(page: Path) -> None:
+    known = [command for commands in NOT_RUN.values() for command in commands.split(", ")]
+    for words, reason in commands_of(page):
+        command = " ".join(area_of(words) or words)
+        assert reason or any(command.startswith(each) for each in known), f"{command}: why is it not run?"
 
 
 @pytest.mark.parametrize("page", RUN, ids=lambda page: page.relative_to(ROOT).as_posix())
