@@ -47,14 +47,14 @@ LAUNCHERS = {"serve"}
 # Why commands of the guides are not run here. What needs none of this belongs on a page of RUN, or gets a mark.
 NOT_RUN = {
     "an engine": "serve, doctor, vllm, semblend-sglang, semblend-trtllm, python -m vllm",
-    "running servers": "route, proxy, pick, bench run-live, bench run-load, bench calibrate-noise-floor, simulate collect, "
-    "simulate serve, ask, curl, envoy",
+    "running servers": "route, proxy, pick, bench run-live, bench run-load, bench calibrate-noise-floor, "
+    "simulate collect, simulate serve, ask, curl, envoy",
     "files of such a run": "explain, guard, bench summarize, bench assert, bench report, bench roi, bench collect, "
     "simulate calibrate",
     "the reader's own data": "estimate, bench build, simulate replay, simulate mrc",
     "the benchmarks' time and data": "make, python -m benchmarks, simulate run",
-    "the network or another program": "pip, git, python -m scripts.engines, docker, helm, openssl, export, head, pytest, "
-    "python -c",
+    "the network or another program": "pip, git, python -m scripts.engines, docker, helm, openssl, export, head, "
+    "pytest, python -c",
 }
 
 
