@@ -264,6 +264,9 @@ bench-doors: fronts  ## processor time per request: the router, Envoy alone, Env
 bench-reports: setup  ## processor time for reading the load of 256 replicas every 200 ms
 	$(PY) -m benchmarks.router.reports $(ARGS)
 
+bench-several: setup  ## two routers beside one (hit rate), kill -9 of one of two under load, restart with a million known blocks
+	$(PY) -m benchmarks.router.several $(ARGS)
+
 bench-router: engine-dynamo data-or-made-up  ## the router's index, its placement over 64 replicas, 16 mocker workers beside Dynamo's router
 	$(PY) -m benchmarks.router.index
 	$(PY) -m benchmarks.router.placement

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Final
 
 from sembase.errors import ContractError
 from sembase.ordered_stream import ResetReason
 from semgate.events.wire import Removed, Stored, decode_batch
 from semgate.index.blocks import BlockIndex
-from semgate.index.keys import root_key
+from semgate.index.keys import known_root_key
 
 # Blocks on the accelerator. Copies in host memory or on disk are announced too, but take time to load.
 DEVICE_MEDIUMS: Final = frozenset({None, "GPU"})
@@ -20,7 +19,6 @@ DEVICE_MEDIUMS: Final = frozenset({None, "GPU"})
 WHOLE_PREFIX_KINDS: Final = frozenset({None, "full_attention", "sink_full_attention", "mla_attention"})
 
 MAX_ADAPTERS: Final = 4096
-_root = lru_cache(maxsize=4096)(root_key)
 
 
 @dataclass(slots=True)
@@ -98,7 +96,7 @@ class ReplicaSink:
             return
         if event.lora is not None:
             self._note_adapter(event.lora)
-        root = _root(self._model, event.salt, event.lora)
+        root = known_root_key(self._model, event.salt, event.lora)
         try:
             self._index.stored(
                 self._slot, event.hashes, event.parent, event.tokens, event.block_tokens, root, event.extras

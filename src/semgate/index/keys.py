@@ -1,15 +1,16 @@
 """Block keys of a request: token ids and a namespace in, one chained 64-bit key per full block out.
 
-A key is SipHash-1-3 of (key of the block before, tokens of the block) under a secret of this process, and the first
-block chains from the namespace: a client cannot construct a collision, and equal texts of two salts never share a key.
-A collision sends a request to a replica that holds less than expected; it never causes reuse. 256 blocks of 16
-tokens take about 10 us.
+A key is SipHash-1-3 of (key of the block before, tokens of the block) under a secret of this process, or the common
+one of routers that share snapshots (``use_secret``), and the first block chains from the namespace: a client cannot
+construct a collision, and equal texts of two salts never share a key. A collision sends a request to a replica that
+holds less than expected; it never causes reuse. 256 blocks of 16 tokens take about 10 us.
 """
 
 from __future__ import annotations
 
 import hashlib
 import secrets
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -18,9 +19,7 @@ from numpy.typing import NDArray
 from sembase.compiled import kernel, kernel_part
 
 SECRET_BYTES: Final = 16
-_secret: Final = secrets.token_bytes(SECRET_BYTES)
-LOW: Final = np.uint64(int.from_bytes(_secret[:8], "little"))
-HIGH: Final = np.uint64(int.from_bytes(_secret[8:], "little"))
+
 
 _INIT_0: Final = np.uint64(0x736F6D6570736575)
 _INIT_1: Final = np.uint64(0x646F72616E646F6D)
@@ -40,18 +39,42 @@ _48: Final = np.uint64(48)
 _51: Final = np.uint64(51)
 
 
+class _Secret:
+    """One per process: every index and every request must be keyed alike."""
+
+    def __init__(self, raw: bytes) -> None:
+        self.set(raw)
+
+    def set(self, raw: bytes) -> None:
+        self.raw = raw
+        self.low = np.uint64(int.from_bytes(raw[:8], "little"))
+        self.high = np.uint64(int.from_bytes(raw[8:], "little"))
+
+
+SECRET: Final = _Secret(secrets.token_bytes(SECRET_BYTES))
+
+
+def use_secret(secret: bytes) -> None:
+    """Keys as in other processes with the same secret. Before anything is keyed: what was, is not found any more."""
+    SECRET.set(hashlib.blake2b(secret, digest_size=SECRET_BYTES, person=b"semgate-blocks").digest())
+    known_root_key.cache_clear()
+
+
 def root_key(model: str, salt: str | None, lora: str | None) -> int:
     """The key that the first block of a namespace chains from. ``None`` and ``""`` are different salts."""
-    digest = hashlib.blake2b(key=_secret, digest_size=8, person=b"semgate-root")
+    digest = hashlib.blake2b(key=SECRET.raw, digest_size=8, person=b"semgate-root")
     for part in (model, salt, lora):
         raw = b"" if part is None else b"=" + part.encode("utf-8", "surrogatepass")
         digest.update(len(raw).to_bytes(8, "little") + raw)
     return int.from_bytes(digest.digest(), "little")
 
 
+known_root_key: Final = lru_cache(maxsize=4096)(root_key)  # for the few namespaces of an engine's events
+
+
 def extra_key(content: bytes) -> int:
     """What a block holds besides its tokens (an image, an adapter), as a number for ``extras``; never 0."""
-    digest = hashlib.blake2b(content, key=_secret, digest_size=8, person=b"semgate-extra").digest()
+    digest = hashlib.blake2b(content, key=SECRET.raw, digest_size=8, person=b"semgate-extra").digest()
     return int.from_bytes(digest, "little") or 1
 
 
@@ -63,7 +86,7 @@ def request_keys(
     mixed = np.zeros(count, np.uint64) if extras is None else extras
     keys = np.empty(count, np.uint64)
     with np.errstate(over="ignore"):  # without the compiler, wrapping on purpose would warn
-        chain_keys(tokens, block_tokens, np.uint64(root), mixed, LOW, HIGH, keys)
+        chain_keys(tokens, block_tokens, np.uint64(root), mixed, SECRET.low, SECRET.high, keys)
     return keys
 
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Coroutine, Iterator
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from scripts.engines.ports import free_port
 from scripts.engines.valkey import ValkeyServer, start_valkey
 from tests.fakes.kv_publisher import BLOCK, EnginePool, KvPublisher
 from tests.fakes.raw_client import ask, chat
+from tests.fakes.router_process import router_process
 from tests.fakes.router_rig import Rig, router_rig
 from tests.waiting import until
 
@@ -51,6 +55,10 @@ def sample(rig: Rig, name: str) -> float:
     return sum(float(line.rpartition(" ")[2]) for line in text.splitlines() if line.split("{")[0].split(" ")[0] == name)
 
 
+async def indexed(rig: Rig, blocks: int) -> None:
+    await until(lambda: sample(rig, "semgate_index_blocks") == blocks)
+
+
 def test_a_restarted_router_knows_the_blocks_that_no_replay_has_any_more(
     shared: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -59,11 +67,11 @@ def test_a_restarted_router_knows_the_blocks_that_no_replay_has_any_more(
             pool = EnginePool()
             async with router_rig(tmp_path, announced=at(publisher), **shared) as rig:
                 await publisher.subscribed()
-                for end in range(BLOCK, len(PROMPT) + 1, BLOCK):
-                    await publisher.publish(pool.store(PROMPT[:end]))
-                await until(lambda: sample(rig, "semgate_index_blocks") == BLOCKS)
-                saved = sample(rig, "semgate_snapshots_saved_total")
-                await until(lambda: sample(rig, "semgate_snapshots_saved_total") > saved)
+                for known in range(1, BLOCKS + 1):  # one by one: a burst would be longer than the replay buffer
+                    await publisher.publish(pool.store(PROMPT[: known * BLOCK]))
+                    await indexed(rig, known)
+                written = rig.gateway._shared._snapshots._written
+                await until(lambda: written.get(publisher.endpoint) == publisher.next_seq)
             await publisher.publish(pool.store([1] * BLOCK))  # while no router listens
             async with router_rig(tmp_path, announced=at(publisher), **shared) as rig:
                 assert sample(rig, "semgate_snapshot_blocks_restored_total") == BLOCKS
@@ -71,6 +79,56 @@ def test_a_restarted_router_knows_the_blocks_that_no_replay_has_any_more(
                 assert sample(rig, "semgate_events_resyncs_total") == sample(rig, "semgate_events_restarts_total") == 0
 
     run(work())
+
+
+def test_a_killed_router_process_finds_its_blocks_again(server: ValkeyServer, tmp_path: Path) -> None:
+    """Block keys depend on a secret: in another process they must be the same."""
+    secret = tmp_path / "secret"
+    secret.touch(0o600)
+    secret.write_text("a secret of thirty-two bytes at least", encoding="utf-8")
+
+    async def work() -> None:
+        async with KvPublisher(buffer_messages=2) as publisher:
+            flags = (
+                f"--replicas=http://127.0.0.1:9;name=a;events={publisher.endpoint};replay={publisher.replay_endpoint}",
+                f"--shared-state-url={server.url}",
+                "--shared-state-space=processes",
+                "--snapshot-seconds=0.05",
+                "--routing-policy=precise_prefix",
+                f"--block-tokens={BLOCK}",
+                f"--digest-secret-file={secret}",
+                "--health-seconds=0",
+            )
+            status = (free_port(), free_port())
+            with ExitStack() as stack:
+                start = partial(stack.enter_context, router_process(tmp_path, *flags, f"--status-port={status[0]}"))
+                router = await asyncio.to_thread(start)
+                await publisher.subscribed()
+                pool = EnginePool()
+                for number, prompt in enumerate((PROMPT, [1] * BLOCK)):
+                    await publisher.publish(pool.store(prompt))
+                    while await scraped(status[0], "semgate_index_blocks") < BLOCKS + number:
+                        await asyncio.sleep(0.05)
+                saved = await scraped(status[0], "semgate_snapshots_saved_total")
+                await publisher.publish(pool.store([2] * BLOCK))
+                while await scraped(status[0], "semgate_snapshots_saved_total") == saved:
+                    await asyncio.sleep(0.05)
+                router.process.kill()
+                start = partial(stack.enter_context, router_process(tmp_path, *flags, f"--status-port={status[1]}"))
+                await asyncio.to_thread(start)
+                assert await scraped(status[1], "semgate_snapshot_blocks_restored_total") >= BLOCKS
+                while await scraped(status[1], "semgate_index_blocks") < BLOCKS + 2:
+                    await asyncio.sleep(0.05)
+                assert await scraped(status[1], "semgate_events_resyncs_total") == 0
+
+    run(work())
+
+
+async def scraped(port: int, name: str) -> float:
+    text = (await ask(port, "/metrics", method="GET")).body.decode()
+    return sum(
+        float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith((f"{name} ", f"{name}{{"))
+    )
 
 
 def test_blocks_of_an_engine_that_restarted_meanwhile_are_dropped(shared: dict[str, Any], tmp_path: Path) -> None:

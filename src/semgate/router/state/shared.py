@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, Final
 
 from semgate.http.client_keys import ClientKeys
+from semgate.index.keys import use_secret
 from semgate.placement.affinity import SessionHomes
 from semgate.router.state.known_blocks import KnownBlocks
 from semgate.router.state.metrics import Sample
@@ -42,6 +43,7 @@ class SharedState:
         self._store: SharedStore | None = None
         if not settings.shared_state_url:
             return
+        use_secret(secret)  # a snapshot's block keys are those of every router
         router = secrets.token_hex(8)
         self._blocks = blocks
         self._interval_s = settings.snapshot_seconds

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semgate.index.keys import HIGH, LOW, extra_key, request_keys, root_key
+from semgate.index.keys import SECRET, extra_key, request_keys, root_key
 
 _64 = (1 << 64) - 1
 ROOT = root_key("model", None, None)
@@ -15,7 +15,7 @@ ROOT = root_key("model", None, None)
 
 def plain_siphash(words: list[int]) -> int:
     """SipHash-1-3 over 64-bit words, as in the paper, with unbounded integers."""
-    low, high = int(LOW), int(HIGH)
+    low, high = int(SECRET.low), int(SECRET.high)
     v = [
         low ^ 0x736F6D6570736575,
         high ^ 0x646F72616E646F6D,
