@@ -47,8 +47,9 @@ lint: words  ## style and words
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 
-words: setup  ## words we no longer use, with what to write instead
+words: setup  ## words we no longer use, with what to write instead; spelling of the documentation
 	$(PY) scripts/plain_words.py
+	$(BIN)/codespell --skip='*.svg,*.png' docs examples README.md CONTRIBUTING.md SECURITY.md CHANGELOG.md
 
 types: setup  ## strict types in source, tests, benchmarks
 	$(BIN)/mypy
