@@ -69,3 +69,11 @@ async def agreement(folder: Path, door: Door, policy: str, requests: int) -> flo
 def test_the_picker_chooses_as_the_router_does(tmp_path: Path, door: Door) -> None:
     work = agreement(tmp_path, door, "semantic_locality", REQUESTS)
     assert asyncio.run(asyncio.wait_for(work, 300.0)) >= 0.99
+
+
+@pytest.mark.load
+@pytest.mark.parametrize("door", ["full duplex", "cheap"])
+def test_the_picker_chooses_as_the_router_does_on_a_long_trace(tmp_path: Path, door: Door) -> None:
+    equal = asyncio.run(asyncio.wait_for(agreement(tmp_path, door, "semantic_locality", 2_000), 1_200.0))
+    print(f"{door}: {equal:.2%} of 2,000 choices are the router's")
+    assert equal >= 0.99

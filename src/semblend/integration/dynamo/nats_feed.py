@@ -29,6 +29,7 @@ from semblend.integration.dynamo.provider import SemanticEvidenceProvider, Worke
 
 try:
     import nats
+    from nats.aio.client import Client as NatsClient
     from nats.aio.msg import Msg
 except ImportError as error:
     raise MissingDependencyError(str(error.name), "dynamo", "donor events over NATS") from None
@@ -39,6 +40,7 @@ MAX_REPLAY_MESSAGES: Final = 20_000
 MAX_WAITING: Final = 256  # messages of one publisher
 MAX_WAITING_BYTES: Final = 64 << 20  # of all publishers
 CONNECT_S: Final = 5
+START_S: Final = 15.0
 REPLAY_S: Final = 5.0
 DISCOVERY_S: Final = 1.0
 NOTHING: Final = (1 << 64) - 1  # a replay from here on is empty: the publisher only shows that it exists
@@ -149,10 +151,18 @@ class NatsDonorFeed:
         return self._malformed_frames + sum(sink.malformed for sink in self._sinks.values())
 
     async def start(self) -> None:
-        """Follow all publishers, and request what those that are silent now announced before."""
-        self._client = await nats.connect(
-            self._url, connect_timeout=CONNECT_S, error_cb=_ignore, **self._access.options()
-        )
+        """Follow all publishers, and request what those that are silent now announced before. Raises
+        ``ConnectionError`` if no server answers within ``START_S``; one that is lost later is awaited for ever."""
+        client, options = NatsClient(), self._access.options()
+        try:
+            async with asyncio.timeout(START_S):
+                await client.connect(
+                    self._url, connect_timeout=CONNECT_S, max_reconnect_attempts=-1, error_cb=_ignore, **options
+                )
+        except TimeoutError:
+            await client.close()
+            raise ConnectionError(f"no NATS server answered within {START_S:g} s; check its URL") from None
+        self._client = client
         await self._client.subscribe(ALL_EVENTS, cb=self._received)
         await self._client.flush()
         found = await self._discover()

@@ -193,3 +193,15 @@ def test_all_messages_are_known_in_the_end_whatever_was_missed_or_waited(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(nats_feed, "MAX_WAITING", max_waiting)
         run(scene())
+
+
+def test_a_server_that_cannot_be_reached_ends_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nats_feed, "START_S", 0.2)
+
+    async def scene() -> None:
+        feed = NatsDonorFeed("nats://127.0.0.1:1", SemanticEvidenceProvider(KEY))
+        with pytest.raises(ConnectionError, match="no NATS server"):
+            await feed.start()
+        await feed.close()
+
+    run(scene())
