@@ -1,4 +1,4 @@
-"""The help of every ``semblend`` command as Markdown, for ``docs/reference/semblend.md``."""
+"""The help of ``kvmend`` and its areas as Markdown, for ``docs/reference/semblend.md``."""
 
 from __future__ import annotations
 
@@ -6,17 +6,28 @@ import argparse
 import os
 from unittest import mock
 
-from semblend.cli.main import parser
+from kvmend import front, serve
+from semantic_kv.cli.main import parser as simulator
+from sembench.cli.main import parser as bench
+from semblend.cli.main import parser as library
 
 COLUMNS = "100"
 
 
 def command_help() -> str:
-    """One section per command, wrapped alike on every terminal."""
+    """One section per area, wrapped alike on every terminal. Settings of the gateway have pages of their own."""
     with mock.patch.dict(os.environ, {"COLUMNS": COLUMNS}):
-        root = parser()
-        sections = [_section(root.prog, root)]
-        sections += [_section(f"{root.prog} {name}", each) for name, each in sorted(_commands(root).items())]
+        commands = _commands(library(front.PROGRAM))
+        roots = {
+            "serve": serve.parser(f"{front.PROGRAM} serve"),
+            "bench": bench(f"{front.PROGRAM} bench"),
+            "simulate": simulator(f"{front.PROGRAM} simulate"),
+        }
+        shown = {**commands, **roots}
+        sections = [_section(front.PROGRAM, front.parser())]
+        sections += [
+            _section(f"{front.PROGRAM} {each.name}", shown[each.name]) for each in front.AREAS if each.name in shown
+        ]
     return "\n".join(sections)
 
 

@@ -147,14 +147,16 @@ def read_latency_model(path: Path) -> tuple[LatencyModel, Engine | None]:
     except OSError as error:
         raise ConfigurationError(f"{path}: cannot be read: {error.strerror or error}") from None
     except ValueError:
-        raise ContractError(f"{path.name} is not JSON; pass the calibration.json of semantic-kv calibrate") from None
+        raise ContractError(
+            f"{path.name} is not JSON; pass the calibration.json of kvmend simulate calibrate"
+        ) from None
     if (
         not isinstance(record, dict)
         or record.get("schema") != CALIBRATION_SCHEMA
         or not isinstance(record.get("model"), dict)
     ):
         raise ContractError(
-            f"{path.name} is not a {CALIBRATION_SCHEMA} file; pass the calibration.json of semantic-kv calibrate"
+            f"{path.name} is not a {CALIBRATION_SCHEMA} file; pass the calibration.json of kvmend simulate calibrate"
         )
     engine = record.get("engine")
     if engine is None:

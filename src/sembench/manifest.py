@@ -130,7 +130,7 @@ def read_run_items(path: Path, max_items: int | None = None) -> list[WorkloadIte
         raise ConfigurationError(f"{path} holds no items")
     repeated = [item_id for item_id, count in Counter(item.item_id for item in items).items() if count > 1]
     if repeated:
-        raise ConfigurationError(f"{path}: item_id {repeated[0]} occurs twice; see sembench audit-manifest")
+        raise ConfigurationError(f"{path}: item_id {repeated[0]} occurs twice; see kvmend bench audit-manifest")
     return items
 
 

@@ -1,4 +1,4 @@
-"""``semblend estimate TRACE [TRACE ...]``: recorded traffic in, a summary and one page out; no engine, no GPU.
+"""``kvmend estimate TRACE [TRACE ...]``: recorded traffic in, a summary and one page out; no engine, no GPU.
 
 Only the arguments: other commands of ``semblend`` import this module too, so that the rest is loaded when it runs.
 """
@@ -45,7 +45,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         "--calibration",
         type=existing_file,
         metavar="FILE",
-        help="your server's calibration.json (semantic-kv calibrate)",
+        help="your server's calibration.json (kvmend simulate calibrate)",
     )
     command.add_argument("--price", type=number(0.0, above=True), metavar="AMOUNT", help="money per GPU and hour")
     command.add_argument("--tokenizer", metavar="PATH", help="tokenizer.json of your model (default: a built-in rule)")

@@ -43,7 +43,7 @@ def judge(figures: Figures, advice: tuple[Advice, ...], price: Price) -> Verdict
     back = price.seconds(recovered(advice))
     missed_share = 1.0 - figures.prefix_share
     if not figures.prompt.tokens or set(figures.shows) <= {"none", "text"}:
-        why = "The trace has lengths only. Record prompts, or their digests, with `semgate proxy`."
+        why = "The trace has lengths only. Record prompts, or their digests, with `kvmend proxy`."
         return Verdict(Decision.UNKNOWN, (why,), prefill, None, back)
     if missed_share < MIN_MISSED_SHARE:
         reasons = [
@@ -54,7 +54,7 @@ def judge(figures: Figures, advice: tuple[Advice, ...], price: Price) -> Verdict
     if not figures.sees_any_position:
         why = (
             f"Prefix caching can serve {_percent(figures.prefix_share)}. Whether the other {_percent(missed_share)} "
-            "recurs at other positions is not visible in ids of prefixes; record with `semgate proxy` (no text)."
+            "recurs at other positions is not visible in ids of prefixes; record with `kvmend proxy` (no text)."
         )
         return Verdict(Decision.UNKNOWN, (why,), prefill, None, back)
     return _judge_reuse(figures, price, prefill, back)

@@ -230,7 +230,7 @@ class RouterSettings(ServerSettings):
     routing_output_dir: Path = setting(Path("outputs/routing"), path, "folder for decision files", metavar="FOLDER")
     decision_files: int = setting(8, count, "number of decision files to keep; the oldest is removed (0: write none)")
     decision_file_bytes: int = setting(32 << 20, count, "start a new decision file beyond this size", metavar="BYTES")
-    decision_ring: int = setting(10_000, count, "number of latest decisions kept in memory for `semgate explain`")
+    decision_ring: int = setting(10_000, count, "number of latest decisions kept in memory for `kvmend explain`")
     first_byte_seconds: float = setting(300.0, seconds, "timeout for the first byte of a replica's response")
     max_attempts: int = setting(3, count, "maximum number of replicas tried for one request before its first byte")
     retry_fraction: float = setting(
@@ -334,7 +334,7 @@ class RouterSettings(ServerSettings):
     history_seconds: float = setting(
         600.0, seconds, "how long a replica without KV events is assumed to hold the prompts it received"
     )
-    latency_model: Path | None = setting(None, optional(path), "calibration.json of `semantic-kv calibrate`")
+    latency_model: Path | None = setting(None, optional(path), "calibration.json of `kvmend simulate calibrate`")
     admin_host: str = setting("127.0.0.1", text, "address of the admin API", metavar="ADDRESS")
     admin_port: int = setting(0, port, "port of the admin API (0: none)")
     admin_api_key_file: Path | None = setting(None, optional(path), "file with the key that the admin API requires")

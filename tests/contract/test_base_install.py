@@ -46,4 +46,4 @@ def test_the_router_names_its_extra() -> None:
     refused = run("semgate", "router", "--replicas", "http://127.0.0.1:1")
     assert refused.returncode == 3
     assert refused.stderr.count("\n") == 1
-    assert "semgate router needs the package" in refused.stderr
+    assert "kvmend route needs the package" in refused.stderr

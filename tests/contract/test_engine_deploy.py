@@ -64,7 +64,7 @@ BOTH = pytest.mark.parametrize(
 def test_the_server_starts_with_the_connector(arguments: list[str]) -> None:
     transfer = transfer_of(arguments)
     options = transfer["kv_connector_extra_config"]
-    assert transfer == transfer_config(options), "as `semblend doctor` proposes it"
+    assert transfer == transfer_config(options), "as `kvmend doctor` proposes it"
     assert f"--worker-cls={WORKER_CLASS}" in arguments
     assert {"--kv-transfer-config", "--worker-cls"} <= {word.partition("=")[0] for word in serve_flags(options)}
     assert options["experimental_gpu"] is True

@@ -1,4 +1,4 @@
-"""The simulator as an HTTP service (extra ``service``), which ``semantic-kv serve`` starts.
+"""The simulator as an HTTP service (extra ``service``), which ``kvmend simulate serve`` starts.
 
 - ``ServiceSettings``: the cache, the latency model (see ``semantic_kv.calibrate.read_latency_model``), the ``Limits``.
 - ``create_app(settings) -> FastAPI``: the application, for any ASGI server and for tests. Applications share no state.

@@ -48,7 +48,7 @@ class Jobs:
         if len(asked.requests) > limits.trace_requests or blocks > limits.trace_blocks:
             raise ContractError(
                 f"the trace has {len(asked.requests):,} requests and {blocks:,} blocks; the service simulates at most "
-                f"{limits.trace_requests:,} and {limits.trace_blocks:,}. Use semantic-kv replay"
+                f"{limits.trace_requests:,} and {limits.trace_blocks:,}. Use kvmend simulate replay"
             )
         with self._slot():
             records = (

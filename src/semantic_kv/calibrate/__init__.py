@@ -1,6 +1,6 @@
 """Fit the latency model to a collected trace, test it on later requests, and write the results.
 
-For the command line (``semantic-kv calibrate``) and notebooks:
+For the command line (``kvmend simulate calibrate``) and notebooks:
 
 - ``calibrate_records(records, name=..., options=FitOptions(...)) -> Calibration`` from ``semantic_kv.trace.v1``
   records, ``calibrate_trace(block_trace, options)`` from columns. Both raise ``ContractError`` (one line: what to

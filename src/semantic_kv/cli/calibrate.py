@@ -1,4 +1,4 @@
-"""``semantic-kv calibrate``: a trace with observed TTFT in, a latency model with its evidence out."""
+"""``kvmend simulate calibrate``: a trace with observed TTFT in, a latency model with its evidence out."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ SUMMARY: Final = (
     "Fit the latency model to a trace with observed TTFT and test it on the latest requests, held out of the fit."
 )
 EXAMPLES: Final = """\
-  semantic-kv calibrate --trace served.jsonl --output-dir calibration --pass-tokens 8192
-  semantic-kv replay --trace served.jsonl --cache-token-budget 50k --latency-model calibration/calibration.json"""
+  kvmend simulate calibrate --trace served.jsonl --output-dir calibration --pass-tokens 8192
+  kvmend simulate replay --trace served.jsonl --cache-token-budget 50k --latency-model calibration/calibration.json"""
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""``semantic-kv collect``: requests to a server (or the mock), a trace with observed times out."""
+"""``kvmend simulate collect``: requests to a server (or the mock), a trace with observed times out."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ SUMMARY: Final = (
     "Collect a trace with observed TTFT from an OpenAI-compatible server, or from a mock. It only observes."
 )
 EXAMPLES: Final = """\
-  semantic-kv collect --mock --output mock.jsonl
-  semantic-kv collect --base-url http://localhost:8001 --prompts texts.jsonl --requests 200 --output served.jsonl
-  semantic-kv calibrate --trace served.jsonl --output-dir calibration"""
+  kvmend simulate collect --mock --output mock.jsonl
+  kvmend simulate collect --base-url http://localhost:8001 --prompts texts.jsonl --requests 200 --output served.jsonl
+  kvmend simulate calibrate --trace served.jsonl --output-dir calibration"""
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""``semantic-kv mrc``: miss ratio over capacity, exact and from samples with their error."""
+"""``kvmend simulate mrc``: miss ratio over capacity, exact and from samples with their error."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from sembase.values import capacity, positive, positive_fraction
 NAME: Final = "mrc"
 SUMMARY: Final = "Miss-ratio curves of a trace: exact at many capacities, and from samples with their error."
 EXAMPLES: Final = """\
-  semantic-kv mrc --trace mooncake.jsonl.gz --policies lru s3fifo --sample-rates 0.1 0.05
-  semantic-kv mrc --trace trace.jsonl --unit tokens --capacities 10k 50k 200k --no-bounds"""
+  kvmend simulate mrc --trace mooncake.jsonl.gz --policies lru s3fifo --sample-rates 0.1 0.05
+  kvmend simulate mrc --trace trace.jsonl --unit tokens --capacities 10k 50k 200k --no-bounds"""
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""``semantic-kv replay``: one recorded trace through several policies at given capacities."""
+"""``kvmend simulate replay``: one recorded trace through several policies at given capacities."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from sembase.values import amount, capacity, positive
 NAME: Final = "replay"
 SUMMARY: Final = "Replay a recorded trace under several policies, optionally with a latency model calibrated on it."
 EXAMPLES: Final = """\
-  semantic-kv replay --trace example --cache-token-budget 2k
-  semantic-kv replay --trace trace.jsonl --cache-token-budget 50k --calibrate-from-trace
-  semantic-kv replay --trace mooncake.jsonl.gz --cache-blocks 5k --policies lru s3fifo lru+second_use"""
+  kvmend simulate replay --trace example --cache-token-budget 2k
+  kvmend simulate replay --trace trace.jsonl --cache-token-budget 50k --calibrate-from-trace
+  kvmend simulate replay --trace mooncake.jsonl.gz --cache-blocks 5k --policies lru s3fifo lru+second_use"""
 _DEFAULT_POLICIES: Final = ("lru", "adaptive_semantic", "static_semantic")
 
 
@@ -82,7 +82,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     source = latency.add_mutually_exclusive_group()
     source.add_argument("--calibrate-from-trace", action="store_true", help="fit it to the observed TTFT of the trace")
     source.add_argument(
-        "--latency-model", type=existing_file, metavar="FILE", help="calibration.json of semantic-kv calibrate"
+        "--latency-model", type=existing_file, metavar="FILE", help="calibration.json of kvmend simulate calibrate"
     )
     add_work(command)
 

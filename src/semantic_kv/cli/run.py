@@ -1,4 +1,4 @@
-"""``semantic-kv run``: one experiment file in, one folder of results out."""
+"""``kvmend simulate run``: one experiment file in, one folder of results out."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from sembase.streams import write_out
 NAME: Final = "run"
 SUMMARY: Final = "Run one experiment: all its policies, cache models, capacities and seeds, with bounds and a report."
 EXAMPLES: Final = """\
-  semantic-kv run --config low_memory_rag_stress
-  semantic-kv run --config mooncake --traces ../traces --jobs 2
-  semantic-kv run --config my_experiment.yaml"""
+  kvmend simulate run --config low_memory_rag_stress
+  kvmend simulate run --config mooncake --traces ../traces --jobs 2
+  kvmend simulate run --config my_experiment.yaml"""
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:

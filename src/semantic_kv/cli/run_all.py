@@ -1,4 +1,4 @@
-"""``semantic-kv run-all``: every experiment file of a folder, and the summary over all of them."""
+"""``kvmend simulate run-all``: every experiment file of a folder, and the summary over all of them."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ SUMMARY: Final = (
     "Run every experiment of a folder and write aggregate_summary.csv, aggregate_summary.md and report.html."
 )
 EXAMPLES: Final = """\
-  semantic-kv run-all
-  semantic-kv run-all --traces ../traces --jobs 2
-  semantic-kv run-all --only low_memory_rag_stress legal_review_long_context"""
+  kvmend simulate run-all
+  kvmend simulate run-all --traces ../traces --jobs 2
+  kvmend simulate run-all --only low_memory_rag_stress legal_review_long_context"""
 
 
 _HERE: Final = Path("configs/experiments")

@@ -1,4 +1,4 @@
-"""``semantic-kv serve``: the simulator as an HTTP service, until it is interrupted."""
+"""``kvmend simulate serve``: the simulator as an HTTP service, until it is interrupted."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ SUMMARY: Final = (
     "Serve the simulator over HTTP with OpenAPI (extra: service). No authentication; binds to localhost by default."
 )
 EXAMPLES: Final = """\
-  semantic-kv serve
-  semantic-kv serve --port 8010 --capacity 200k --policy s3fifo --latency-model calibration/calibration.json"""
+  kvmend simulate serve
+  kvmend simulate serve --port 8010 --capacity 200k --policy s3fifo --latency-model calibration/calibration.json"""
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -53,7 +53,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         "--latency-model",
         type=existing_file,
         metavar="FILE",
-        help="calibration.json of semantic-kv calibrate (default: built-in coefficients)",
+        help="calibration.json of kvmend simulate calibrate (default: built-in coefficients)",
     )
 
 

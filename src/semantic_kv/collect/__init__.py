@@ -1,6 +1,6 @@
 """Collect a trace for calibration from a server, real or mock. It only observes and never controls a cache.
 
-For the command line (``semantic-kv collect``) and notebooks:
+For the command line (``kvmend simulate collect``) and notebooks:
 
 - ``collect_from_server(CollectOptions(output=..., base_url=..., prompts=..., plan=PlanOptions(requests=...)),
   progress) -> CollectSummary``; ``progress`` is called with each ``Served``. Needs the extra ``live`` (httptools).

@@ -72,7 +72,7 @@ class TraceRecord:
         if len(texts) != len(self.blocks):
             raise ContractError(
                 f"request {self.request_id}: a block has no text; this needs the text of the prompts "
-                "(semgate proxy --redact-text false records it)"
+                "(kvmend proxy --redact-text false records it)"
             )
         return "".join(texts)
 

@@ -1,4 +1,4 @@
-"""``sembench assert-result-gates``: exit 0 only if every requested gate is measured and met.
+"""``kvmend bench assert-result-gates``: exit 0 only if every requested gate is measured and met.
 
 A terminal gets a verdict for people. A pipe or file gets JSON, as scripts expect; so does ``--json``.
 """

@@ -1,4 +1,4 @@
-"""``sembench audit-manifest``: find faults in a manifest that would make its figures wrong."""
+"""``kvmend bench audit-manifest``: find faults in a manifest that would make its figures wrong."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SUMMARY: Final = "Check a manifest: ids, donors, tenants, dropped text, negative
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "--manifest", required=True, type=existing_file, metavar="FILE", help="a manifest of sembench build"
+        "--manifest", required=True, type=existing_file, metavar="FILE", help="a manifest of kvmend bench build"
     )
     command.add_argument(
         "--tokenizer",

@@ -1,4 +1,4 @@
-"""``sembench build``: records of a profile, or recorded traffic -> transforms -> a manifest."""
+"""``kvmend bench build``: records of a profile, or recorded traffic -> transforms -> a manifest."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from sembench.workload.transforms import ANSWERED, PAIRED, TransformContext
 NAME: Final = "build"
 SUMMARY: Final = "Build a manifest of donors and recipients, or of a stream, from a corpus or from recorded traffic."
 EXAMPLES: Final = """\
-  sembench build --from-trace traces/ --output m.jsonl     (each request after those it repeats)
-  sembench build --profile longbench-v1 --data-dir longbench --datasets multi_news --output m.jsonl"""
+  kvmend bench build --from-trace traces/ --output m.jsonl     (each request after those it repeats)
+  kvmend bench build --profile longbench-v1 --data-dir longbench --datasets multi_news --output m.jsonl"""
 _STREAM: Final = ("stream",)
 _RECORDED: Final = ("recorded",)
 _STREAMED: Final = frozenset({"agent-trace", "agent-breaks"})

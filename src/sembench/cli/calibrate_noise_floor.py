@@ -1,4 +1,4 @@
-"""``sembench calibrate-noise-floor``: the same prompts cold twice, to measure how far equal requests differ."""
+"""``kvmend bench calibrate-noise-floor``: the same prompts cold twice, to measure how far equal requests differ."""
 
 from __future__ import annotations
 

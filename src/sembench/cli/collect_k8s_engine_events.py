@@ -1,4 +1,4 @@
-"""``sembench collect-k8s-engine-events``: a pod's log fetched by kubectl, kept, and summarized."""
+"""``kvmend bench collect-k8s-engine-events``: a pod's log fetched by kubectl, kept, and summarized."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ _MIN_LOGPROBS: Final = 5
 
 def add_workload_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "--manifest", required=True, type=existing_file, metavar="FILE", help="a manifest of sembench build"
+        "--manifest", required=True, type=existing_file, metavar="FILE", help="a manifest of kvmend bench build"
     )
     command.add_argument("--output", required=True, type=Path, metavar="FILE", help="the result to write (.json)")
     command.add_argument("--model", metavar="NAME", help="model to request (default: the first one the server lists)")

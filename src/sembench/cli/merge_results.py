@@ -1,4 +1,4 @@
-"""``sembench merge-results``: a cold-only and a warm-only run of one manifest become a paired result."""
+"""``kvmend bench merge-results``: a cold-only and a warm-only run of one manifest become a paired result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``sembench report``: results in, one self-contained HTML page out."""
+"""``kvmend bench report``: results in, one self-contained HTML page out."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         help="an engine summary; may be repeated",
     )
     command.add_argument("--load", type=existing_file, metavar="FILE", help="a result of run-load")
-    command.add_argument("--roi", type=existing_file, metavar="FILE", help="an estimate of sembench roi")
+    command.add_argument("--roi", type=existing_file, metavar="FILE", help="an estimate of kvmend bench roi")
     command.add_argument("--title", metavar="TEXT", help="the page's title (default: the name of the result)")
 
 

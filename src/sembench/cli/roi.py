@@ -1,4 +1,4 @@
-"""``sembench roi``: expected saving and break-even from prompt lengths, a reuse rate and measured costs."""
+"""``kvmend bench roi``: expected saving and break-even from prompt lengths, a reuse rate and measured costs."""
 
 from __future__ import annotations
 
@@ -69,7 +69,9 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--draws", type=positive, default=4000, metavar="N", help="samples (default: 4000)")
     command.add_argument("--seed", type=count, default=0, metavar="N", help="seed of the samples (default: 0)")
-    command.add_argument("--output", type=Path, metavar="FILE", help="the estimate as JSON, for sembench report --roi")
+    command.add_argument(
+        "--output", type=Path, metavar="FILE", help="the estimate as JSON, for kvmend bench report --roi"
+    )
 
 
 def execute(options: argparse.Namespace) -> ExitCode:

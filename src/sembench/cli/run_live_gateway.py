@@ -1,4 +1,4 @@
-"""``sembench run-live-gateway``: replay a manifest against any OpenAI-compatible server."""
+"""``kvmend bench run-live-gateway``: replay a manifest against any OpenAI-compatible server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``sembench run-live-sglang``: replay a manifest against SGLang's own ``/generate``, flushed before each arm."""
+"""``kvmend bench run-live-sglang``: replay a manifest against SGLang's own ``/generate``, flushed before each arm."""
 
 from __future__ import annotations
 

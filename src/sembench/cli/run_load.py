@@ -1,4 +1,4 @@
-"""``sembench run-load``: load a live server, open or closed loop; report latencies and the client's lateness."""
+"""``kvmend bench run-load``: load a live server, open or closed loop; report latencies and the client's lateness."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``sembench run-offline``: replay a manifest against the planner, without an engine."""
+"""``kvmend bench run-offline``: replay a manifest against the planner, without an engine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SUMMARY: Final = (
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "--manifest", required=True, type=existing_file, metavar="FILE", help="a manifest of sembench build"
+        "--manifest", required=True, type=existing_file, metavar="FILE", help="a manifest of kvmend bench build"
     )
     command.add_argument("--output", required=True, type=Path, metavar="FILE", help="the result to write (.json)")
     command.add_argument(

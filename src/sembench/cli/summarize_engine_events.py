@@ -1,4 +1,4 @@
-"""``sembench summarize-engine-events``: a log or event stream in, the summary that gates read out."""
+"""``kvmend bench summarize-engine-events``: a log or event stream in, the summary that gates read out."""
 
 from __future__ import annotations
 

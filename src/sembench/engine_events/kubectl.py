@@ -64,7 +64,7 @@ def fetch(log: PodLog, into: BinaryIO, *, timeout_seconds: float) -> None:
     if program is None:
         raise FileNotFoundError(
             "kubectl is not on the PATH. Install it, or copy the log to a file and read it with: "
-            "sembench summarize-engine-events --engine ENGINE --input FILE"
+            "kvmend bench summarize-engine-events --engine ENGINE --input FILE"
         )
     with tempfile.TemporaryFile() as stderr:
         try:

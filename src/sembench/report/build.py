@@ -59,7 +59,7 @@ def _extra(sources: Sources, subjects: Sequence[Subject]) -> tuple[Section, ...]
     sections = [engine.section(sources.engine_summaries, subjects)]
     sections.append(load.section(read_object(sources.load, "a load result") if sources.load else None))
     if sources.roi is not None:
-        sections.append(saving.section(read_object(sources.roi, "an estimate of sembench roi")))
+        sections.append(saving.section(read_object(sources.roi, "an estimate of kvmend bench roi")))
     return tuple(sections)
 
 

@@ -1,4 +1,4 @@
-"""Section: the estimate of ``sembench roi``: saving by reuse rate with the break-even, and by prompt length."""
+"""Section: the estimate of ``kvmend bench roi``: saving by reuse rate with the break-even, and by prompt length."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _VERSION: Final = "sembench.roi.v1"
 
 def section(record: Mapping[str, Any]) -> Section:
     if record.get("roi_version") != _VERSION:
-        raise ContractError(f"--roi: not an estimate of sembench roi ({_VERSION})")
+        raise ContractError(f"--roi: not an estimate of kvmend bench roi ({_VERSION})")
     try:
         return _section(record)
     except (KeyError, TypeError, AttributeError) as error:
-        raise ContractError(f"--roi: incomplete estimate of sembench roi: {error!r}") from None
+        raise ContractError(f"--roi: incomplete estimate of kvmend bench roi: {error!r}") from None
 
 
 def _section(record: Mapping[str, Any]) -> Section:

@@ -1,4 +1,4 @@
-"""``semblend calibrate``: pairs from a running server, or observations of an earlier run, to a calibration file."""
+"""``kvmend calibrate``: pairs from a running server, or observations of an earlier run, to a calibration file."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from semblend.plan.prediction import Calibration, encode_prediction
 NAME: Final = "calibrate"
 SUMMARY: Final = "Fit predicted KL to measured blends and write the calibration file the gates read."
 EXAMPLES: Final = """\
-  semblend calibrate --model DIR --server http://127.0.0.1:8000 --texts corpus.txt --out calibration.json
-  semblend calibrate --model DIR --server http://127.0.0.1:8000 --texts corpus.txt --measure-curve 8 --out c.json
-  semblend calibrate --model DIR --observations seen.jsonl --kl-floor 0.002 --out calibration.json"""
+  kvmend calibrate --model DIR --server http://127.0.0.1:8000 --texts corpus.txt --out calibration.json
+  kvmend calibrate --model DIR --server http://127.0.0.1:8000 --texts corpus.txt --measure-curve 8 --out c.json
+  kvmend calibrate --model DIR --observations seen.jsonl --kl-floor 0.002 --out calibration.json"""
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""``semblend doctor``: what SemBlend will do in this installation, before a server is started."""
+"""``kvmend doctor``: what SemBlend will do in this installation, before a server is started."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from semblend.doctor.verdict import Checked, State
 NAME: Final = "doctor"
 SUMMARY: Final = "Check an installation: versions, platform, model, flags, what is refused and why, the flags to use."
 EXAMPLES: Final = """\
-  semblend doctor                                        (which engines are installed, and are they verified)
-  semblend doctor --engine vllm --model DIR -- --enforce-eager --block-size 32
-  semblend doctor --start --json -- vllm serve DIR --tensor-parallel-size 2
-  semblend doctor --gpu --model DIR --out evidence.json  (an hour on one GPU; see docs/guides/gpu.md)
-  semblend doctor --read-evidence evidence.json
+  kvmend doctor                                        (which engines are installed, and are they verified)
+  kvmend doctor --engine vllm --model DIR -- --enforce-eager --block-size 32
+  kvmend doctor --start --json -- vllm serve DIR --tensor-parallel-size 2
+  kvmend doctor --gpu --model DIR --out evidence.json  (an hour on one GPU; see docs/guides/gpu.md)
+  kvmend doctor --read-evidence evidence.json
 
 exit codes of doctor: 0 SemBlend will be enabled if its self-test passes (--gpu: every step passed or was skipped with
 a reason), 1 it will be disabled or restricted (--gpu: a step failed), 2 wrong usage or flags that the engine rejects,
@@ -104,7 +104,7 @@ def _prove(options: argparse.Namespace) -> ExitCode:
         },
     )
     folder = options.steps or options.out.with_name(options.out.name + ".steps")
-    evidence = prove(request, folder, lambda line: write_err(f"semblend doctor: {line}\n"))
+    evidence = prove(request, folder, lambda line: write_err(f"kvmend doctor: {line}\n"))
     options.out.write_text(encode_evidence(evidence, _key(options)), encoding="utf-8")
     write_out(_summary(evidence) + f"written: {options.out}\n")
     return _proof_code(evidence)

@@ -1,4 +1,4 @@
-"""``semblend explain REQUEST_ID``: the outcome of a request, from the event stream that an adapter writes."""
+"""``kvmend explain REQUEST_ID``: the outcome of a request, from the event stream that an adapter writes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from semblend.contract import (
 
 NAME: Final = "explain"
 SUMMARY: Final = "Explain the outcome of a request: found, reused, declined, or turned off by the guard."
-EXAMPLES: Final = "  semblend explain cmpl-3f2a --events events.jsonl"
+EXAMPLES: Final = "  kvmend explain cmpl-3f2a --events events.jsonl"
 _GUARD_OFF: Final = "guard_off:"
 _APPENDED: Final = re.compile(r"(-\d+)?-[0-9a-f]{8}")  # by vLLM to the client's id: the choice and eight hex digits
 
@@ -56,7 +56,7 @@ def sentence(event: Event, request_id: str) -> str | None:
             return f"blended: {event.reused_tokens} tokens reused, {event.computed_tokens} computed"
         case Declined() if event.reason.startswith(_GUARD_OFF):
             shape = event.reason.removeprefix(_GUARD_OFF)
-            return f"declined: the guard turned off the class '{shape}' ({event.detail}); see `semblend guard`"
+            return f"declined: the guard turned off the class '{shape}' ({event.detail}); see `kvmend guard`"
         case Declined():
             return f"declined: {event.reason}" + (f" ({event.detail})" if event.detail else "")
         case FaultContained():

@@ -1,4 +1,4 @@
-"""``semblend guard FILE``: the state of every class; ``--reset`` turns one on again."""
+"""``kvmend guard FILE``: the state of every class; ``--reset`` turns one on again."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from semblend.guard.verdicts import decode_tracker, write_tracker
 NAME: Final = "guard"
 SUMMARY: Final = "Show which classes the guard watches or has turned off; --reset turns one on again."
 EXAMPLES: Final = """\
-  semblend guard outputs/guard.json
-  semblend guard outputs/guard.json --reset MODEL reorder     (stop the proxy first: it keeps the tests in memory)"""
+  kvmend guard outputs/guard.json
+  kvmend guard outputs/guard.json --reset MODEL reorder     (stop the proxy first: it keeps the tests in memory)"""
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
-    command.add_argument("file", type=Path, metavar="FILE", help="the guard's file (semgate proxy --guard-file)")
+    command.add_argument("file", type=Path, metavar="FILE", help="the guard's file (kvmend proxy --guard-file)")
     command.add_argument(
         "--reset", nargs=2, metavar=("MODEL", "CLASS"), help="turn a class on again and start a new test"
     )

@@ -1,7 +1,7 @@
 """How far each layer's KV deviates in another context, measured on the model: a folder and texts in, a curve out.
 
 A passage follows two contexts that share nothing. Its K and V in one context, with keys rotated to their positions in
-the other, are compared with those in the other. Runs with transformers in fp32, no engine. For ``semblend calibrate``.
+the other, are compared with those in the other. Runs with transformers in fp32, no engine. For ``kvmend calibrate``.
 """
 
 from __future__ import annotations

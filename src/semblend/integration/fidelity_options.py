@@ -61,7 +61,7 @@ class FidelityOptions(AdapterOptions):
     calibration: Path | None = setting(
         None,
         optional(path),
-        "File written by `semblend calibrate`. With `max_predicted_kl`, each plan recomputes the smallest fraction "
+        "File written by `kvmend calibrate`. With `max_predicted_kl`, each plan recomputes the smallest fraction "
         "that keeps its predicted KL under that ceiling, or declines as `quality_gate`.",
     )
     max_predicted_kl: float | None = setting(
@@ -73,7 +73,7 @@ class FidelityOptions(AdapterOptions):
     guard_verdicts: Path | None = setting(
         None,
         optional(path),
-        "File the guard writes (`semgate proxy --guard-file`). Classes it turned off decline as "
+        "File the guard writes (`kvmend proxy --guard-file`). Classes it turned off decline as "
         "`guard_off:<class>`. `null` reads none.",
     )
 
@@ -116,7 +116,7 @@ class FidelityOptions(AdapterOptions):
         if self.max_predicted_kl is not None:
             if self.calibration is None:
                 raise ConfigurationError(
-                    "max_predicted_kl needs a calibration: run `semblend calibrate` and set calibration to its file"
+                    "max_predicted_kl needs a calibration: run `kvmend calibrate` and set calibration to its file"
                 )
             try:
                 text = self.calibration.read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Whether evidence of ``semblend doctor --gpu`` covers what runs here: a kind in, a date or the reason why not out.
+"""Whether evidence of ``kvmend doctor --gpu`` covers what runs here: a kind in, a date or the reason why not out.
 
 Accepted files ship with the package; a deployment may name one of its own together with the key that signed it. A file
 counts for its kind only: GPU, attention backend, architecture, engine and engine version. Called once, at start-up.
@@ -35,7 +35,7 @@ class GpuOptions(FidelityOptions):
     gpu_evidence: Path | None = setting(
         None,
         optional(path),
-        "File of evidence that `semblend doctor --gpu --key-file KEY` wrote for this kind of server. `null` uses only "
+        "File of evidence that `kvmend doctor --gpu --key-file KEY` wrote for this kind of server. `null` uses only "
         "the files that ship with the package.",
     )
     gpu_evidence_key: Path | None = setting(

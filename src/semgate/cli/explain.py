@@ -1,4 +1,4 @@
-"""``semgate explain REQUEST_ID``: why a request was placed on its replica, from decision files or a running router."""
+"""``kvmend explain REQUEST_ID``: why a request was placed on its replica, from decision files or a running router."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 NAME: Final = "explain"
 SUMMARY: Final = "Explain why a request was placed on its replica: evidence, scores, attempts, outcome."
 EXAMPLES: Final = """\
-  semgate explain 3f2a0c...                       (the answer's x-request-id; reads outputs/routing)
-  semgate explain 3f2a0c... --log-dir /var/log/semgate/routing --json
-  semgate explain 3f2a0c... --admin-url https://127.0.0.1:8021 --admin-api-key-file admin.key --ca-file ca.pem"""
+  kvmend explain 3f2a0c...                       (the answer's x-request-id; reads outputs/routing)
+  kvmend explain 3f2a0c... --log-dir /var/log/semgate/routing --json
+  kvmend explain 3f2a0c... --admin-url https://127.0.0.1:8021 --admin-api-key-file admin.key --ca-file ca.pem"""
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -39,7 +39,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> ExitCode:
-    with extra_needed("gateway", "semgate explain"):
+    with extra_needed("gateway", "kvmend explain"):
         from semgate.router.operations.explain import explain  # noqa: PLC0415  (help needs no extra)
 
         records = _found(options)

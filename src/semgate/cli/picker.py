@@ -1,4 +1,4 @@
-"""``semgate picker``: picks endpoints for Envoy and gateways built on it until stopped."""
+"""``kvmend pick``: picks endpoints for Envoy and gateways built on it until stopped."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from semgate.settings import PickerSettings, config_path, load
 NAME: Final = "picker"
 SUMMARY: Final = "Pick endpoints for Envoy, Istio and other gateways: Endpoint Picker Protocol v1 (extra: picker)."
 EXAMPLES: Final = """\
-  semgate picker --replicas http://10.0.0.7:8000,http://10.0.0.8:8000
-  semgate picker --discovery kubernetes --kubernetes-service vllm --port 9002 --status-port 9003
-  semgate picker --config semgate.toml --unary-port 9004
+  kvmend pick --replicas http://10.0.0.7:8000,http://10.0.0.8:8000
+  kvmend pick --discovery kubernetes --kubernetes-service vllm --port 9002 --status-port 9003
+  kvmend pick --config semgate.toml --unary-port 9004
 
 Settings of forwarding (timeouts of answers, retries) belong to the data plane and have no effect here.
 signals: SIGTERM and Ctrl-C wait for open requests; SIGHUP reloads the replicas"""
@@ -28,7 +28,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> ExitCode:
     settings = settings_from(options, PickerSettings)
-    with extra_needed("picker", "semgate picker"):
+    with extra_needed("picker", "kvmend pick"):
         from semgate.http.server import run  # noqa: PLC0415  (help needs no extra)
         from semgate.picker.service import serve  # noqa: PLC0415
 

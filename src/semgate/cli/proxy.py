@@ -1,4 +1,4 @@
-"""``semgate proxy``: passes OpenAI traffic to one upstream and writes trace records until interrupted."""
+"""``kvmend proxy``: passes OpenAI traffic to one upstream and writes trace records until interrupted."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from semgate.settings import ProxySettings
 NAME: Final = "proxy"
 SUMMARY: Final = "Pass OpenAI traffic through to one server and write trace records without text (extra: gateway)."
 EXAMPLES: Final = """\
-  semgate proxy --upstream-base-url http://127.0.0.1:8001
-  SEMANTICKV_UPSTREAM_BASE_URL=http://127.0.0.1:8001 semgate proxy --port 8010 --trace-output-dir outputs/live_traces"""
+  kvmend proxy --upstream-base-url http://127.0.0.1:8001
+  SEMANTICKV_UPSTREAM_BASE_URL=http://127.0.0.1:8001 kvmend proxy --port 8010 --trace-output-dir outputs/live_traces"""
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -25,7 +25,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> ExitCode:
     settings = settings_from(options, ProxySettings)
-    with extra_needed("gateway", "semgate proxy"):
+    with extra_needed("gateway", "kvmend proxy"):
         from semgate.http.server import run  # noqa: PLC0415  (help needs no extra)
         from semgate.proxy.service import serve  # noqa: PLC0415
     start_logs(settings.log_level, sys.stderr)

@@ -1,4 +1,4 @@
-"""``semgate router``: routes requests to replicas until stopped."""
+"""``kvmend route``: routes requests to replicas until stopped."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from semgate.settings import RouterSettings, config_path, load
 NAME: Final = "router"
 SUMMARY: Final = "Route OpenAI-compatible requests to the replica that holds their KV, with health checks and retries."
 EXAMPLES: Final = """\
-  semgate router --replicas http://localhost:8101,http://localhost:8102
-  semgate router --routing-policy precise_prefix --tokenizer model/ \\
+  kvmend route --replicas http://localhost:8101,http://localhost:8102
+  kvmend route --routing-policy precise_prefix --tokenizer model/ \\
       --replicas 'http://localhost:8101;events=tcp://localhost:5557;replay=tcp://localhost:5558'
-  semgate router --config semgate.toml --admin-port 8021 --admin-api-key-file admin.key
+  kvmend route --config semgate.toml --admin-port 8021 --admin-api-key-file admin.key
 
 signals: SIGTERM and Ctrl-C wait for open streams (a second one does not wait); SIGHUP reloads the replicas"""
 
@@ -32,7 +32,7 @@ def execute(options: argparse.Namespace) -> ExitCode:
     settings = settings_from(options, RouterSettings)
     if settings.workers > 1 and options.worker is None:
         return _start_workers(settings)
-    with extra_needed("gateway", "semgate router"):
+    with extra_needed("gateway", "kvmend route"):
         from semgate.http.server import run  # noqa: PLC0415  (help needs no extra)
         from semgate.router.service import serve  # noqa: PLC0415  (its compiled loops are 70 MB that the proxy does not need)
         from semgate.router.workers import WorkerPlace  # noqa: PLC0415
@@ -46,7 +46,7 @@ def execute(options: argparse.Namespace) -> ExitCode:
 
 
 def _start_workers(settings: RouterSettings) -> ExitCode:
-    with extra_needed("gateway", "semgate router"):
+    with extra_needed("gateway", "kvmend route"):
         from semgate.http.server import run  # noqa: PLC0415
         from semgate.router.operations.settings_check import check_settings  # noqa: PLC0415
         from semgate.router.workers import Workers  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""Runs a picker until a signal stops it: gRPC, unary picks, status and admin. For `semgate picker`."""
+"""Runs a picker until a signal stops it: gRPC, unary picks, status and admin. For `kvmend pick`."""
 
 from __future__ import annotations
 

@@ -59,6 +59,6 @@ def price_of(model: LatencyModel) -> Price:
 
 
 def price_from_calibration(path: Path) -> Price:
-    """The price in a ``calibration.json`` of ``semantic-kv calibrate``."""
+    """The price in a ``calibration.json`` of ``kvmend simulate calibrate``."""
     model, _ = read_latency_model(path)
     return price_of(model)

@@ -1,6 +1,6 @@
 """The proxy as an ASGI callable: a client's request in, the upstream's reply out unchanged, an exchange to the writer.
 
-Served by ``semgate proxy`` or ``uvicorn apps.proxy.main:app``; opened and closed by `ProxyService`.
+Served by ``kvmend proxy`` or ``uvicorn apps.proxy.main:app``; opened and closed by `ProxyService`.
 """
 
 from __future__ import annotations

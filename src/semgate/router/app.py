@@ -1,6 +1,6 @@
 """The router as an ASGI callable: clients' requests in, answers of replicas out; health on the same port.
 
-Served by ``semgate router`` or ``uvicorn apps.router.main:app``; the lifespan events start and stop it.
+Served by ``kvmend route`` or ``uvicorn apps.router.main:app``; the lifespan events start and stop it.
 """
 
 from __future__ import annotations

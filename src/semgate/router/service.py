@@ -1,4 +1,4 @@
-"""Runs a router until a signal stops it: the ports of clients, status and admin, the banner. For `semgate router`."""
+"""Runs a router until a signal stops it: the ports of clients, status and admin, the banner. For `kvmend route`."""
 
 from __future__ import annotations
 

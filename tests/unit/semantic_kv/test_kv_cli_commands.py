@@ -75,15 +75,15 @@ def test_examples_of_the_help_are_accepted_by_the_parser(
     lines = [line.strip() for line in module.EXAMPLES.splitlines()]  # type: ignore[attr-defined]
     assert lines
     for line in lines:
-        words = line.split()
-        assert words[0] == "semantic-kv"
-        for word in words[2:]:
+        program, area, *words = line.split()
+        assert (program, area) == ("kvmend", "simulate")
+        for word in words[1:]:
             if word.endswith((".yaml", ".jsonl", ".gz", ".json", ".txt")):
                 Path(word).parent.mkdir(parents=True, exist_ok=True)
                 Path(word).touch()
             elif word.startswith("../"):
                 Path(word).mkdir(parents=True, exist_ok=True)
-        parser().parse_args(words[1:])
+        parser().parse_args(words)
 
 
 def test_run_writes_its_folder_and_says_who_won(

@@ -533,7 +533,7 @@ def test_pictures_without_matplotlib_name_the_extra(
         raise ModuleNotFoundError(name)
 
     monkeypatch.setattr("sembase.onepage.png.load_target", absent)
-    with pytest.raises(MissingDependencyError, match=r"semblend\[benchmarks\]"):
+    with pytest.raises(MissingDependencyError, match=r"kvmend\[benchmarks\]"):
         write_pngs(build_page(Sources((live,))).charts, tmp_path)
 
 

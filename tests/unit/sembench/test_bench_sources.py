@@ -69,7 +69,7 @@ def test_longbench_without_files_names_extra_and_hub() -> None:
     try:
         import datasets  # noqa: F401
     except ModuleNotFoundError:
-        with pytest.raises(MissingDependencyError, match=r"--data-dir DIR .*hub.*semblend\[longbench\]"):
+        with pytest.raises(MissingDependencyError, match=r"--data-dir DIR .*hub.*kvmend\[longbench\]"):
             read("longbench-v1", None, "qasper")
     else:
         pytest.skip("the datasets library is installed: its absence cannot be tested here")

@@ -1,7 +1,7 @@
 """Recorded traffic: the prompts of a trace with text, in time order, exactly as they were sent.
 
 ``read_trace_records`` gives them as a stream. ``with_donors`` adds which earlier requests of the same tenant each one
-repeats, found as ``semblend estimate`` finds them, so that the transform ``recorded`` can pair them.
+repeats, found as ``kvmend estimate`` finds them, so that the transform ``recorded`` can pair them.
 """
 
 from __future__ import annotations

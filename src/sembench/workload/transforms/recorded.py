@@ -20,7 +20,7 @@ def recorded(record: SourceRecord, context: TransformContext) -> WorkloadItem | 
     """``donors`` in the record's metadata are positions in the corpus, which is the trace in time order."""
     positions = record.metadata.get("donors")
     if positions is None:
-        return Skipped("not a request of a trace (sembench build --from-trace)")
+        return Skipped("not a request of a trace (kvmend bench build --from-trace)")
     if not positions:
         control = negative_control(record, context)
         return cross_tenant(record, context) if isinstance(control, Skipped) else control

@@ -1,4 +1,4 @@
-"""``semblend doctor --gpu``: runs the steps, each in a process of its own, and assembles the evidence.
+"""``kvmend doctor --gpu``: runs the steps, each in a process of its own, and assembles the evidence.
 
 Finished steps are kept in a folder; a run that was interrupted continues after them. A step is repeated if engine,
 SemBlend, model or flags changed since.

@@ -1,4 +1,4 @@
-"""The audit: what the connector did, in the lines ``sembench summarize-engine-events --engine trtllm`` reads.
+"""The audit: what the connector did, in the lines ``kvmend bench summarize-engine-events --engine trtllm`` reads.
 
 Events of the contract go in, JSON objects named by their key ``event`` come out. Only *materialized* means reuse.
 """

@@ -195,7 +195,7 @@ def _share_donors(
 
 
 def _served_on(cache: AttentionCache) -> tuple[str, str]:
-    """The engine's names of the device and of the attention backend; as ``semblend doctor --gpu`` records them."""
+    """The engine's names of the device and of the attention backend; as ``kvmend doctor --gpu`` records them."""
     if current_platform.is_cpu():
         return "", ""
     return current_platform.get_device_name(), str(cache.layers[0].get_attn_backend().get_name())

@@ -1,6 +1,6 @@
 """Why a request was placed where it was: its decision fetched from a running router, and as readable text.
 
-Called by `semgate explain`.
+Called by `kvmend explain`.
 """
 
 from __future__ import annotations

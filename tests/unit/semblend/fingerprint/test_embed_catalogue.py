@@ -45,7 +45,7 @@ def test_a_missing_package_names_the_extra(
     monkeypatch.setattr("semblend.fingerprint.embed.catalogue.EMBEDDERS", fresh)
     monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.delitem(sys.modules, f"semblend.fingerprint.embed.{module.partition(':')[0]}", raising=False)
-    with pytest.raises(MissingDependencyError, match=rf"{package}.*semblend\[{extra}\]"):
+    with pytest.raises(MissingDependencyError, match=rf"{package}.*kvmend\[{extra}\]"):
         build_embedder(name)
 
 

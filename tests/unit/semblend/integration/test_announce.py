@@ -277,7 +277,7 @@ def test_a_nats_server_in_the_settings_is_announced_to(on_nats: Settings, monkey
 def test_without_the_nats_client_the_error_names_the_extra(on_nats: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, nats_socket.__name__)
     monkeypatch.setitem(sys.modules, "nats.aio.client", None)
-    with pytest.raises(MissingDependencyError, match=r"pip install 'semblend\[dynamo\]'"):
+    with pytest.raises(MissingDependencyError, match=r"pip install 'kvmend\[dynamo\]'"):
         open_announcer(on_nats, Border(lambda _: None, LOG), Gates())
 
 

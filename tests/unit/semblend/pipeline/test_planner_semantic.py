@@ -136,7 +136,7 @@ def test_a_missing_package_warns_once_and_the_token_path_works(monkeypatch: pyte
     from semblend.fingerprint.embed.catalogue import EMBEDDERS
 
     monkeypatch.delitem(EMBEDDERS._loaded, "minilm", raising=False)
-    with pytest.warns(UserWarning, match=r"semblend\[embedder\]"):
+    with pytest.warns(UserWarning, match=r"kvmend\[embedder\]"):
         planner = Planner(settings=Settings(embedder="minilm"), budget_bytes=1 << 22)
     planner.register("donor", DOCUMENT, NS, text=text_of(DOCUMENT))
     assert isinstance(planner.plan(DOCUMENT, NS, text=text_of(DOCUMENT)), ReusePlan)

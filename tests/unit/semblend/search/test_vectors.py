@@ -149,7 +149,7 @@ def test_wrong_dimensions_are_refused() -> None:
 
 def test_a_missing_library_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vectors, "usearch_index", None)
-    with pytest.raises(MissingDependencyError, match=r"usearch.*semblend\[embedder\]"):
+    with pytest.raises(MissingDependencyError, match=r"usearch.*kvmend\[embedder\]"):
         WindowIndex(32)
 
 

@@ -45,5 +45,5 @@ def test_a_calibration_file_is_read_and_anything_else_refused(tmp_path: Path) ->
     price = price_from_calibration(path)
     assert (price.base_ms, price.ms_per_token, price.source) == (80.0, 0.08, "calibrated")
     path.write_text("{}")
-    with pytest.raises(ContractError, match="semantic-kv calibrate"):
+    with pytest.raises(ContractError, match="kvmend simulate calibrate"):
         price_from_calibration(path)
