@@ -31,6 +31,7 @@ OF_THE_CHART: Final = frozenset(
         "client_keys_file",
         "tls_cert_file",
         "tls_key_file",
+        "shared_state_url",
         "unary_port",
         "upstream_api_key_file",
     }
@@ -55,7 +56,7 @@ def values_schema() -> str:
     whole = _closed(
         image=_closed(repository=WORD, tag=WORD, pullPolicy=_pull()),
         imagePullSecrets=PEERS,
-        secrets=_closed(digest=WORD, admin=WORD, clientKeys=WORD, engineKey=WORD, tls=WORD),
+        secrets=_closed(digest=WORD, admin=WORD, clientKeys=WORD, engineKey=WORD, sharedState=WORD, tls=WORD),
         router=_component(RouterSettings, service=_service()),
         picker=_component(
             PickerSettings,

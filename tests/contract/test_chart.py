@@ -227,6 +227,17 @@ def test_monitoring_uses_the_shared_files_and_finds_the_status_services() -> Non
     assert [each["port"] for each in monitor["endpoints"]] == [each["name"] for each in service["spec"]["ports"]]
 
 
+def test_the_address_of_the_shared_state_comes_from_a_secret() -> None:
+    """It may contain a password, and a ConfigMap is readable by many."""
+    (container,) = of_kind(rendered(None, "secrets.sharedState=valkey"), "Deployment")["spec"]["template"]["spec"][
+        "containers"
+    ]
+    (variable,) = container["env"]
+    assert variable["name"] == f"{RouterSettings.environment_prefix}SHARED_STATE_URL"
+    assert variable["valueFrom"] == {"secretKeyRef": {"name": "valkey", "key": "url"}}
+    assert "env" not in of_kind(rendered(None), "Deployment")["spec"]["template"]["spec"]["containers"][0]
+
+
 def test_created_secrets_are_kept_and_named_ones_are_not_created() -> None:
     made = [each for each in rendered(None) if each["kind"] == "Secret"]
     assert {each["metadata"]["name"] for each in made} == {"gw-semgate-digest", "gw-semgate-admin"}

@@ -67,6 +67,11 @@ spec:
           image: "{{ .root.Values.image.repository }}:{{ .root.Values.image.tag | default .root.Chart.AppVersion }}"
           imagePullPolicy: {{ .root.Values.image.pullPolicy }}
           args: [{{ .component }}, --config, /etc/semgate/config/semgate.toml]
+          {{- if and $places $secrets.sharedState }}
+          env:
+            - name: SEMGATE_SHARED_STATE_URL
+              valueFrom: { secretKeyRef: { name: {{ $secrets.sharedState }}, key: url } }
+          {{- end }}
           ports:
             {{- range $port, $number := $ports }}
             - { name: {{ $port }}, containerPort: {{ $number }} }
