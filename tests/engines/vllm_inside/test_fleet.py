@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.engines.vllm_inside.checks import check_donors, check_faults
+from tests.engines.vllm_inside.checks import PublicBlocks, check_donors, check_exact_cache, check_faults
 from tests.engines.vllm_inside.traces import BYTES_PER_TOKEN, WIDTH, exact_traces
 from tests.engines.vllm_inside.world import LOG, World, make_world
 from tests.waiting import wait_until
@@ -229,6 +229,25 @@ def test_an_audit_finds_an_insider_and_leaves_true_donors_alone(fleet: Fleet, di
     assert strikes.is_barred(insider), "after as many donors as there are strikes"
     assert three.ranks[0].store.bytes_held == 0
     check_faults(three)
+
+
+def test_an_audit_leaves_public_blocks_alone(fleet: Fleet, directory: Switch, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine did not take the claim and computed the prompt: its blocks are in the exact cache."""
+    capture(fleet, fleet.engine(), directory)
+    two = fleet.engine(**ROOM)
+    matched = two.half.matched_tokens
+
+    def refused(request: Any, boundary: int) -> int | None:
+        return None if matched(request, boundary) is None else 0
+
+    monkeypatch.setattr(two.half, "matched_tokens", refused)
+    public = PublicBlocks()
+    public.learn(two.add("b", OTHER_PROMPT, 1, capture=False))
+    step_until(two, lambda: not two.scheduler.has_requests(), "the request was never answered")
+    assert any(report.fetched for report in two.reports), "the donor was there to be audited"
+    two.drain()
+    check_exact_cache(two, public)
+    assert not any(report.audited for report in two.reports)
 
 
 def test_a_part_of_a_donor_is_read_and_the_rest_is_never_served(fleet: Fleet, directory: Switch) -> None:

@@ -55,8 +55,11 @@ class Audits:
         if len(self._due) > MAX_DUE:
             self._due.popitem(last=False)
 
-    def offer(self, record: VllmRequest, block_ids: Sequence[int], total_blocks: int) -> bool:
-        """A request is finished. True when its blocks must wait for an audit of a donor that it used."""
+    def offer(self, record: VllmRequest, block_ids: Sequence[int], boundary: int, total_blocks: int) -> bool:
+        """A request is finished. True when its blocks must wait for an audit of a donor that it used.
+
+        An audit overwrites blocks: only those from ``boundary`` on, which had private hashes and have none now.
+        """
         if self._audit is not None or len(block_ids) > MAX_HELD_FRACTION * total_blocks:
             return False
         plan = record.plan
@@ -64,8 +67,7 @@ class Audits:
         donor_id = next((donor_id for donor_id in used if donor_id in self._due), None)
         if donor_id is None:
             return False
-        # Blocks of the exact prefix may be other requests'; the rest has private hashes.
-        own_blocks = tuple(block_ids[-(-record.exact_prefix_tokens // self._block_tokens) :])
+        own_blocks = tuple(block_ids[-(-boundary // self._block_tokens) :])
         part = self._due[donor_id]
         size = min(len(part.donor.tokens), len(own_blocks) * self._block_tokens)
         held = part.ranges or ((0, len(part.donor.tokens)),)

@@ -281,7 +281,8 @@ class SchedulerHalf:
         pool = self._pool
         answered = request.num_output_tokens > record.outputs_at_load
         total_blocks = pool.num_gpu_blocks if pool is not None else 0
-        boundary = self._private.boundary(request.request_id) if self._private.holds(request.request_id) else 0
+        is_private = self._private.holds(request.request_id)
+        boundary = self._private.boundary(request.request_id) if is_private else 0
         self._private.release(request, pool)
         self.repairs.answered(request)
         if (
@@ -302,8 +303,8 @@ class SchedulerHalf:
             holds = self.donors.prefills.offer(record, novel, block_ids, total_blocks)
         elif novel:
             self._look_up.remember(record, novel)
-        if self._remote is not None and answered and not holds and self._can.sparse_forward:
-            holds = self._remote.audits.offer(record, block_ids, total_blocks)
+        if self._remote is not None and answered and is_private and not holds and self._can.sparse_forward:
+            holds = self._remote.audits.offer(record, block_ids, boundary, total_blocks)
         return self._ended(record, answered, holds=holds)
 
     def _ended(self, record: VllmRequest, answered: bool, *, holds: bool) -> tuple[bool, dict[str, Any]]:
