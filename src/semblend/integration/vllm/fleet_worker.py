@@ -103,10 +103,10 @@ class FleetWorker:
         """
         size = ranges[-1][1]
         fetched = self._store.read(donor_id, 0, size)
-        own = torch.stack(
-            [torch.stack([side[:size].to(fetched) for side in sides[: self._shape.sides]]) for sides in computed]
-        )
-        worst = deviation(_numbers(fetched), _numbers(own), ranges)
+        worst = 0.0
+        for layer, sides in enumerate(computed):  # one at a time: a whole donor as 64-bit numbers may be gigabytes
+            own = torch.stack([side[:size].to(fetched) for side in sides[: self._shape.sides]])
+            worst = max(worst, deviation(_numbers(fetched[layer : layer + 1]), _numbers(own.unsqueeze(0)), ranges))
         origin = self._origins.get(donor_id)
         if worst > MAX_DEVIATION and origin is not None:
             self._strikes.strike(origin.writer)
