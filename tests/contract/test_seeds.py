@@ -140,9 +140,11 @@ def test_a_loading_script_is_answered_with_the_way_around_it(monkeypatch: pytest
     datasets = types.ModuleType("datasets")
     datasets.load_dataset = load_dataset  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "datasets", datasets)
-    monkeypatch.delitem(sys.modules, "sembench.workload.sources.hub", raising=False)
+    hub = "sembench.workload.sources.hub"
+    monkeypatch.setitem(sys.modules, hub, datasets)  # so that what is imported here is gone after the test
+    del sys.modules[hub]
     with pytest.raises(ConfigurationError) as answered:
-        load_module("sembench.workload.sources.hub").load_rows("THUDM/LongBench", "qasper")
+        load_module(hub).load_rows("THUDM/LongBench", "qasper")
     assert "hf download THUDM/LongBench --repo-type dataset" in str(answered.value)
     assert "--data-dir" in str(answered.value)
 
