@@ -57,6 +57,7 @@ async def watched(folder: Path) -> AsyncIterator[tuple[int, int]]:
     async with KvPublisher() as publisher:
         at = f";events={publisher.endpoint};replay={publisher.replay_endpoint}"
         options: dict[str, Any] = {"routing_policy": "precise_prefix", "block_tokens": BLOCK, "engine_tokenize": True}
+        options["shared_state_url"] = "valkey://127.0.0.1:1"  # answers nothing: the state of being down is exported
         async with router_rig(folder, announced={"a": at}, load_seconds=0.05, **options) as rig:
             await publisher.subscribed()
             await publisher.publish(EnginePool().store(list(range(64))))
