@@ -107,8 +107,8 @@ class Exchange:
             return (await pipeline.execute())[-1]
 
         drained = await self._store.call(work)
-        self._pending_drains.clear()
-        if not self._drains.take_drain_changes():  # changed meanwhile: the next round reports it
+        self._pending_drains = self._drains.take_drain_changes()  # changed meanwhile: the next round reports it
+        if not self._pending_drains:
             self._drains.set_drained(name.decode("utf-8", "replace") for name in drained)
 
     async def _share_sessions(self) -> None:
