@@ -116,7 +116,17 @@ class EngineServer:
         self.startup_s = time.monotonic() - self._started
         return self
 
+    def stays_healthy(self, patience_s: float = 300.0) -> bool:
+        """Whether a server that was healthy still is; asked again, as a busy machine may take long to answer."""
+        deadline = time.monotonic() + patience_s
+        while not self.is_healthy():
+            if not self.is_running or time.monotonic() > deadline:
+                return False
+            time.sleep(POLL_S)
+        return True
+
     def is_healthy(self) -> bool:
+        """Whether it answers now."""
         if not self.is_running:
             return False
         try:

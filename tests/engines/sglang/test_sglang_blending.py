@@ -161,4 +161,4 @@ def test_nothing_leaked_and_nothing_was_contained(blending: EngineServer, events
     lines = [json.loads(line) for line in events.read_text().splitlines()]
     faults = [line for line in lines if line["event"] == "fault_contained"]
     assert not [fault for fault in faults if not fault["request_id"].startswith("wrong-")], "but those made on purpose"
-    assert blending.is_healthy()
+    assert blending.stays_healthy()

@@ -162,7 +162,7 @@ def assert_sound(server: EngineServer, texts: Texts, passage: Sequence[int], see
     flush(server.base_url)  # refused while a request still holds something
     log = server.log_path.read_text(encoding="utf-8", errors="replace")
     assert "leak" not in log.lower()
-    assert server.is_healthy()
+    assert server.stays_healthy()
 
 
 def materialized(events: Path) -> set[str]:

@@ -225,4 +225,4 @@ def test_nothing_leaked_and_nothing_was_contained(server: EngineServer, tier_eve
     assert "leak" not in log.lower()
     assert "Traceback" not in log
     assert "fault_contained" not in {json.loads(line)["event"] for line in tier_events.read_text().splitlines()}
-    assert server.is_healthy()
+    assert server.stays_healthy()

@@ -21,7 +21,7 @@ NOTES = "\n".join(f"Note {n}: parcel {n * 37 % 101} went to locker {n * 17 % 53}
 
 
 def test_it_is_healthy_in_a_group_of_its_own(vllm_server: EngineServer) -> None:
-    assert vllm_server.is_healthy()
+    assert vllm_server.stays_healthy()
     assert os.getpgid(vllm_server.pid) == vllm_server.pid != os.getpgrp()
     assert "Starting vLLM server" in vllm_server.log_path.read_text(encoding="utf-8", errors="replace")
 

@@ -1,6 +1,7 @@
 """A process that behaves like an engine server: a child of its own, a health page, and the ways to go wrong.
 
-``fake_engine.py PORT MODE CHILD_FILE``; modes: ``healthy``, ``dies``, ``never_healthy``, ``stubborn`` (no SIGTERM).
+``fake_engine.py PORT MODE CHILD_FILE``; modes: ``healthy``, ``dies``, ``never_healthy``, ``stubborn`` (no SIGTERM),
+``busy`` (every second health request is refused).
 The child's id lands in CHILD_FILE, a file in the temporary folder is left behind, as engines do.
 """
 
@@ -16,8 +17,11 @@ from pathlib import Path
 
 class Health(BaseHTTPRequestHandler):
     healthy = True
+    is_busy = False
 
     def do_GET(self) -> None:
+        if self.is_busy:
+            Health.healthy = not self.healthy
         self.send_response(200 if self.healthy and self.path == "/health" else 503)
         self.end_headers()
 
@@ -34,6 +38,7 @@ def main() -> int:
         print("out of memory, said the engine", flush=True)
         return 7
     Health.healthy = mode != "never_healthy"
+    Health.is_busy = mode == "busy"
     HTTPServer(("127.0.0.1", port), Health).serve_forever()
     return 0
 

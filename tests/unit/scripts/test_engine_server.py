@@ -54,6 +54,13 @@ def test_a_healthy_engine_answers_and_is_gone_after_the_block(fake_engine: FakeE
     assert server.stop() == -signal.SIGTERM, "stopping again changes nothing"
 
 
+def test_a_busy_engine_stays_healthy_and_one_that_ended_does_not(fake_engine: FakeEngine) -> None:
+    with launch(fake_engine("busy")) as server:
+        assert server.is_healthy() != server.is_healthy(), "it refuses every second request"
+        assert all(server.stays_healthy() for _ in range(3))
+    assert not server.stays_healthy()
+
+
 def test_an_engine_that_dies_early_is_reported_with_its_last_lines(fake_engine: FakeEngine) -> None:
     spec = fake_engine("dies", 3_600.0)  # its death ends the wait, not the time limit
     with pytest.raises(EngineStartError, match="exited with code 7") as caught:
