@@ -6,18 +6,20 @@ import sys
 from pathlib import PurePath
 from typing import Final
 
+from kvmend.front import BENCH, GATEWAY, LIBRARY, SIMULATOR
+from kvmend.serve import ENGINES
 from sembase.registry import load_target
 from sembase.streams import write_err
 
 # Name to its main and to what a person types today.
 FORMER: Final = {
-    "semblend": ("semblend.cli.main:main", "kvmend"),
-    "semblend-vllm": ("semblend.cli.launch_vllm:main", "kvmend serve --engine vllm"),
-    "semblend-sglang": ("semblend.integration.sglang.launch:main", "kvmend serve --engine sglang"),
-    "semblend-trtllm": ("semblend.integration.trtllm.launch:main", "kvmend serve --engine trtllm"),
-    "sembench": ("sembench.cli.main:main", "kvmend bench"),
-    "semantic-kv": ("semantic_kv.cli.main:main", "kvmend simulate"),
-    "semgate": ("semgate.cli.main:main", "kvmend proxy, kvmend route, kvmend pick or kvmend explain"),
+    "semblend": (LIBRARY, "kvmend"),
+    "semblend-vllm": (ENGINES["vllm"][1], "kvmend serve --engine vllm"),
+    "semblend-sglang": (ENGINES["sglang"][1], "kvmend serve --engine sglang"),
+    "semblend-trtllm": (ENGINES["trtllm"][1], "kvmend serve --engine trtllm"),
+    "sembench": (BENCH, "kvmend bench"),
+    "semantic-kv": (SIMULATOR, "kvmend simulate"),
+    "semgate": (GATEWAY, "kvmend proxy, kvmend route, kvmend pick or kvmend explain"),
 }
 
 

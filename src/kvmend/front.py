@@ -20,10 +20,10 @@ _DESCRIPTION: Final = (
     "Reuse the KV cache of content that repeats anywhere in a prompt: estimate it from your traffic, serve it with "
     "vLLM or SGLang, measure it, route for it."
 )
-_GATEWAY: Final = "semgate.cli.main:main"
-_LIBRARY: Final = "semblend.cli.main:main"
-_BENCH: Final = "sembench.cli.main:main"
-_SIMULATOR: Final = "semantic_kv.cli.main:main"
+GATEWAY: Final = "semgate.cli.main:main"
+LIBRARY: Final = "semblend.cli.main:main"
+BENCH: Final = "sembench.cli.main:main"
+SIMULATOR: Final = "semantic_kv.cli.main:main"
 _RENAMED: Final = {"names": {"router": "route", "picker": "pick"}}
 
 
@@ -40,17 +40,17 @@ class Area:
 
 
 AREAS: Final = (
-    Area("estimate", "what reuse would save on your traffic, from a request log", _LIBRARY, ("estimate",)),
-    Area("doctor", "check engine, model and flags before a server starts", _LIBRARY, ("doctor",)),
+    Area("estimate", "what reuse would save on your traffic, from a request log", LIBRARY, ("estimate",)),
+    Area("doctor", "check engine, model and flags before a server starts", LIBRARY, ("doctor",)),
     Area("serve", "start vLLM, SGLang or TensorRT-LLM with KV reuse", "kvmend.serve:main", program=f"{PROGRAM} serve"),
-    Area("bench", "build workloads, measure a server, judge and report", _BENCH, program=f"{PROGRAM} bench"),
-    Area("simulate", "replay traces against cache sizes and policies", _SIMULATOR, program=f"{PROGRAM} simulate"),
-    Area("proxy", "record traffic without its text", _GATEWAY, ("proxy",), settings=_RENAMED),
-    Area("route", "send each request to the replica that holds its KV", _GATEWAY, ("route",), settings=_RENAMED),
-    Area("pick", "the same choice for Envoy and Kubernetes gateways", _GATEWAY, ("pick",), settings=_RENAMED),
+    Area("bench", "build workloads, measure a server, judge and report", BENCH, program=f"{PROGRAM} bench"),
+    Area("simulate", "replay traces against cache sizes and policies", SIMULATOR, program=f"{PROGRAM} simulate"),
+    Area("proxy", "record traffic without its text", GATEWAY, ("proxy",), settings=_RENAMED),
+    Area("route", "send each request to the replica that holds its KV", GATEWAY, ("route",), settings=_RENAMED),
+    Area("pick", "the same choice for Envoy and Kubernetes gateways", GATEWAY, ("pick",), settings=_RENAMED),
     Area("explain", "why a request was placed or reused as it was", "kvmend.explain:main"),
-    Area("calibrate", "measure what reuse costs in fidelity on your model", _LIBRARY, ("calibrate",)),
-    Area("guard", "show and reset the checks of blended answers", _LIBRARY, ("guard",)),
+    Area("calibrate", "measure what reuse costs in fidelity on your model", LIBRARY, ("calibrate",)),
+    Area("guard", "show and reset the checks of blended answers", LIBRARY, ("guard",)),
 )
 
 

@@ -12,13 +12,13 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from semblend.fingerprint.anchors import select_anchors
+from semblend.fingerprint.anchors import WINDOW, select_anchors
 from semblend.fingerprint.keyed import keyed_anchors
 from semblend.fleet.directory.base import Directory
 from semblend.fleet.keys import SpaceKeys
 
 SAMPLED: Final = 8  # one of so many anchors is marked
-ANCHOR_TOKENS: Final = 17  # tokens per anchor, on average
+ANCHOR_TOKENS: Final = (WINDOW + 1) // 2  # tokens per anchor, on average
 MIN_SEEN_TOKENS: Final = 512
 
 

@@ -77,10 +77,10 @@ class _Reader:
         reports, replica = self._reports, self._replica
         if page is not None and page == self._page and replica.engine_load is not None:
             reports.read += 1
-            replica.engine_load = replica.engine_load  # the same load, beside what this router has sent by now
+            replica.report_load(replica.engine_load)
             return
         load, had_load = None if page is None else read_load(page), replica.engine_load is not None
-        replica.engine_load = load
+        replica.report_load(load)
         self._page = b"" if load is None or page is None else page
         if load is not None:
             reports.read += 1

@@ -67,8 +67,8 @@ class Replica:
         """As the engine last reported it; None if it does not report."""
         return self._load.reported
 
-    @engine_load.setter
-    def engine_load(self, reported: EngineLoad | None) -> None:
+    def report_load(self, reported: EngineLoad | None) -> None:
+        """What the engine reports, beside what this router has sent by now."""
         self._load.report(reported)
 
     @property

@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from semgate.events.apply import MAX_ADAPTERS
 from semgate.events.resume import StreamState
 from semgate.index.keys import request_keys, root_key
 from semgate.logs import log
@@ -22,7 +23,6 @@ from semgate.shared.store import SharedStore, StoreError
 
 VERSION: Final = 1
 LIFETIME_S: Final = 3_600
-MAX_ADAPTERS: Final = 4_096
 
 
 class _Wire(msgspec.Struct, array_like=True):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
 from sembase.errors import ConfigurationError, MissingDependencyError
@@ -72,6 +72,3 @@ class SharedStore:
             await self.client.aclose()
         except self._faults:
             return
-
-
-Table = Mapping[bytes, bytes]

@@ -100,13 +100,13 @@ def test_only_what_exceeds_our_own_requests_is_foreign() -> None:
     replica = replica_at()
     first, _second = replica.begin(100), replica.begin(50)
     first.first_token()
-    replica.engine_load = EngineLoad(2, 1, 0.1, 400.0)
+    replica.report_load(EngineLoad(2, 1, 0.1, 400.0))
     assert replica.foreign_requests == 1
     assert (replica.view().in_flight, replica.view().queued_prefill_tokens) == (3, 50)  # the one that waits is ours
-    replica.engine_load = EngineLoad(1, 4, 0.1, 400.0)
+    replica.report_load(EngineLoad(1, 4, 0.1, 400.0))
     assert (replica.view().in_flight, replica.view().queued_prefill_tokens) == (5, 50 + 3 * 400)
     assert replica.begin(10).tokens_ahead == 50 + 3 * 400
-    replica.engine_load = None
+    replica.report_load(None)
     assert (replica.view().in_flight, replica.view().queued_prefill_tokens) == (3, 60)
 
 
@@ -123,7 +123,7 @@ def test_reports_never_hide_our_own_load_nor_count_it_twice(
         if is_computed:
             ticket.first_token()
     before = replica.view()
-    replica.engine_load = EngineLoad(*reported, 0.5, 100.0)
+    replica.report_load(EngineLoad(*reported, 0.5, 100.0))
     after = replica.view()
     assert after.in_flight == max(before.in_flight, sum(reported))
     added = after.queued_prefill_tokens - before.queued_prefill_tokens
