@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-PATIENCE_S: Final = 60.0
+PATIENCE_S: Final = 300.0
 _STEP_S: Final = 0.01
 
 

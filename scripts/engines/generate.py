@@ -89,7 +89,7 @@ def flush(base_url: str) -> None:
     while True:
         request = urllib.request.Request(f"{base_url}/flush_cache", method="POST")
         try:
-            with _direct.open(request, timeout=60) as answer:
+            with _direct.open(request, timeout=300) as answer:
                 if answer.status == 200:
                     return
         except urllib.error.HTTPError:

@@ -56,7 +56,7 @@ def test_a_thousand_streams_are_held_without_an_error(tmp_path: Path, capsys: py
 
 
 async def _peak_streams(url: str) -> int:
-    async with LiveClient(url, timeout_s=20, max_connections=1) as client:
+    async with LiveClient(url, timeout_s=120, max_connections=1) as client:
         return int(json.loads((await client.get("/seen"))[1])["peak_streams"])
 
 

@@ -23,7 +23,7 @@ BLOCK_TOKENS = 16
 MODEL = "mock"
 KEY = "a key for tests only"
 PLANES = ("--discovery-backend", "file", "--request-plane", "tcp", "--event-plane", "zmq")
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0
 _direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
@@ -148,7 +148,7 @@ class Deployment(Processes):
         request = urllib.request.Request(
             f"{self.url}/v1/completions", json.dumps(body).encode(), {"content-type": "application/json"}
         )
-        with _direct.open(request, timeout=60) as answer:
+        with _direct.open(request, timeout=300) as answer:
             reply: dict[str, Any] = json.loads(answer.read())
             return reply
 

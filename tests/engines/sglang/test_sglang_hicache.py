@@ -83,7 +83,7 @@ def press(server: EngineServer, texts: Texts) -> None:
 
 def clear_store(server: EngineServer) -> None:
     request = urllib.request.Request(f"{server.base_url}/hicache/storage-backend/clear", method="POST")
-    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=60) as answer:
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=300) as answer:
         assert answer.status == 200
 
 

@@ -49,5 +49,5 @@ def ask_about_notes(server: EngineServer) -> Answer:
 
 def reset_prefix_cache(server: EngineServer) -> None:
     request = urllib.request.Request(f"{server.base_url}/reset_prefix_cache", method="POST")
-    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=60) as answer:
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=300) as answer:
         assert answer.status == 200

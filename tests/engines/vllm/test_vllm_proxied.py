@@ -23,7 +23,7 @@ def test_it_passes_everything_and_records_what_the_engine_reported(vllm_server: 
 
 
 def running(server: EngineServer) -> float:
-    with urllib.request.urlopen(f"{server.base_url}/metrics", timeout=30) as answer:
+    with urllib.request.urlopen(f"{server.base_url}/metrics", timeout=300) as answer:
         lines = answer.read().decode().splitlines()
     return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith("vllm:num_requests_running{"))
 

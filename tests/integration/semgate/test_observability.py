@@ -156,7 +156,7 @@ def test_each_alert_fires_on_its_fault_and_none_on_a_healthy_fleet() -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=300,
     )
     assert run.returncode == 0, run.stdout + run.stderr
 

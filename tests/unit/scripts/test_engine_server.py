@@ -151,7 +151,7 @@ def test_the_engine_does_not_outlive_its_launcher(fake_engine: FakeEngine, tmp_p
         engine = int(launcher.stdout.readline())
         assert is_alive(engine)
         launcher.send_signal(how)
-        launcher.wait(timeout=30)
+        launcher.wait(timeout=300)
     assert wait_dead(engine)
     assert wait_dead(child_of(spec))
 

@@ -38,7 +38,7 @@ def ask(server: str, *, timeout_s: float = 20.0, **changes: Any) -> LiveReply:
 
 def last_seen(server: str) -> dict[str, Any]:
     async def go() -> tuple[int, bytes]:
-        async with LiveClient(server, timeout_s=20, max_connections=1) as client:
+        async with LiveClient(server, timeout_s=120, max_connections=1) as client:
             return await client.get("/seen")
 
     seen: dict[str, Any] = json.loads(asyncio.run(go())[1])["seen"][-1]
@@ -169,7 +169,7 @@ def test_a_missing_server_is_a_connection_fault_but_a_reset_says_so() -> None:
 
 def test_cancellation_passes_through_and_frees_the_connection(server: str) -> None:
     async def go() -> str:
-        async with LiveClient(server, timeout_s=20, max_connections=1) as client:
+        async with LiveClient(server, timeout_s=120, max_connections=1) as client:
             hanging = LiveRequest("a", "x", 1, "m", extra={"fake": {"fault": "hang"}})
             task = asyncio.create_task(client.ask(hanging))
             await asyncio.sleep(0.1)

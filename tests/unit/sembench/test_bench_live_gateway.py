@@ -281,7 +281,7 @@ def started(arguments: Sequence[str], rows: int) -> Iterator[subprocess.Popen[st
 def broken_off(arguments: Sequence[str], rows: int, how: signal.Signals) -> tuple[int, str]:
     with started(arguments, rows) as process:
         process.send_signal(how)
-        _, reported = process.communicate(timeout=30)
+        _, reported = process.communicate(timeout=300)
         return process.returncode, reported
 
 

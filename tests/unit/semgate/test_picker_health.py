@@ -21,7 +21,7 @@ async def status_of(rig: PickerRig, service: str) -> str:
             "/grpc.health.v1.Health/Check", HealthCheckRequest.SerializeToString, HealthCheckResponse.FromString
         )
         try:
-            answer = await check(HealthCheckRequest(service=service), timeout=20.0)
+            answer = await check(HealthCheckRequest(service=service), timeout=120.0)
         except grpc.aio.AioRpcError as error:
             return str(error.code().name)
         return str(HealthCheckResponse.ServingStatus.Name(answer.status))

@@ -116,7 +116,7 @@ class Client:
 
     def reset(self, *, donors: bool = False) -> None:
         """Empty the exact cache, and forget the donors too if asked. Retried while blocks wait for their copy."""
-        deadline = time.monotonic() + 60.0
+        deadline = time.monotonic() + 300.0
         path = "/reset_prefix_cache" + ("?reset_external=true" if donors else "")
         while not json.loads(self._post(path, {}))["success"]:
             if time.monotonic() > deadline:

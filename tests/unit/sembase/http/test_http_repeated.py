@@ -32,7 +32,7 @@ def replies_to(status: bytes) -> list[bytes | None]:
         opened: list[asyncio.StreamWriter] = []
         server = await serve_endlessly(status, opened)
         origin = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        request = RepeatedRequest(origin, KeptCredentials(Credentials()), replies.append, timeout_s=5.0)
+        request = RepeatedRequest(origin, KeptCredentials(Credentials()), replies.append, timeout_s=120.0)
         try:
 
             def asked() -> bool:
