@@ -13,7 +13,7 @@ from typing import Final
 
 from sembase.errors import ConfigurationError
 
-MAX_CHANGES: Final = 10_000  # not yet reported to other routers; further sessions are not reported
+MAX_CHANGES: Final = 10_000  # not yet reported to other routers; beyond that the oldest are not reported
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +47,25 @@ class SessionHomes:
         key = _key(tenant, session)
         home = Home(replica, prompt_tokens, now_s)
         self._set(key, home, now_s)
-        if self._changes is not None and (key in self._changes or len(self._changes) < MAX_CHANGES):
+        if self._changes is not None:
+            self._changes.pop(key, None)  # the newest comes last
             self._changes[key] = home
+            if len(self._changes) > MAX_CHANGES:
+                del self._changes[next(iter(self._changes))]
 
     def share(self) -> None:
         """From now on ``take_changes`` returns what was noted."""
         self._changes = {}
 
-    def take_changes(self, now_s: float) -> list[tuple[bytes, str, int, float]]:
-        """(key, replica, prompt tokens, seconds ago) of the sessions noted since the last call."""
+    def take_changes(self) -> dict[bytes, Home]:
+        """The sessions noted since the last call, by key."""
         changes, self._changes = self._changes or {}, {}
-        return [(key, each.replica, each.prompt_tokens, now_s - each.at_s) for key, each in changes.items()]
+        return changes
+
+    def give_back_changes(self, taken: dict[bytes, Home]) -> None:
+        """They could not be reported: the next ``take_changes`` returns them, or what was noted since."""
+        kept = list((taken | (self._changes or {})).items())
+        self._changes = dict(kept[-MAX_CHANGES:])
 
     def learn(self, key: bytes, replica: str, prompt_tokens: int, at_s: float, now_s: float) -> None:
         """What another router noted; the later of the two counts."""

@@ -113,7 +113,8 @@ class Exchange:
 
     async def _share_sessions(self) -> None:
         key, now_s = self._store.key("sessions"), self._clock_s()
-        notes = self._homes.take_changes(now_s)
+        changes = self._homes.take_changes()
+        notes = [(name, home.replica, home.prompt_tokens, now_s - home.at_s) for name, home in changes.items()]
 
         async def work(client: Any) -> Any:
             if notes:
@@ -121,7 +122,11 @@ class Exchange:
                 await client.xadd(key, {"b": batch}, maxlen=MAX_BATCHES, approximate=True)
             return await client.xread({key: self._read_to}, count=MAX_BATCHES)
 
-        found = await self._store.call(work)
+        try:
+            found = await self._store.call(work)
+        except StoreError:
+            self._homes.give_back_changes(changes)
+            raise
         for number, fields in found[0][1] if found else ():
             self._read_to = number.decode()
             self._learn(fields.get(b"b", b""), self._clock_s())

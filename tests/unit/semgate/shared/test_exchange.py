@@ -1,4 +1,4 @@
-"""What routers share: a drain that changes while a round is on its way is not lost."""
+"""What routers share survives a round that fails, and changes made while one is on its way."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from semgate.placement import affinity
 from semgate.placement.affinity import SessionHomes
 from semgate.shared.exchange import Exchange
 from semgate.shared.store import SharedStore, StoreError
@@ -52,11 +53,24 @@ class Store:
 
     def __init__(self) -> None:
         self.names: set[bytes] = set()
+        self.batches: list[tuple[bytes, dict[bytes, bytes]]] = []
         self.meanwhile: Callable[[], None] = lambda: None
         self.is_gone = False
 
     def key(self, name: str) -> str:
         return name
+
+    def seal(self, blob: bytes) -> bytes:
+        return blob
+
+    def unseal(self, blob: bytes) -> bytes:
+        return blob
+
+    async def xadd(self, _: str, fields: dict[str, bytes], **limits: object) -> None:
+        self.batches.append((b"%d-0" % len(self.batches), {name.encode(): value for name, value in fields.items()}))
+
+    async def xread(self, streams: dict[str, str], **limits: object) -> list[Any]:
+        return [(b"sessions", self.batches)]
 
     def pipeline(self, *, transaction: bool) -> Pipeline:
         assert transaction
@@ -69,11 +83,13 @@ class Store:
         return await work(self)
 
 
+def exchange_of(store: Store, router: str, roster: Roster, homes: SessionHomes) -> Exchange:
+    return Exchange(cast(SharedStore, store), router, drains=roster, homes=homes, tenants=dict, clock_s=lambda: 0.0)
+
+
 def sharing() -> tuple[Roster, Store, Callable[[], None]]:
     roster, store = Roster(), Store()
-    exchange = Exchange(
-        cast(SharedStore, store), "one", drains=roster, homes=SessionHomes(), tenants=dict, clock_s=lambda: 0.0
-    )
+    exchange = exchange_of(store, "one", roster, SessionHomes())
     return roster, store, lambda: asyncio.run(exchange._share_drains())
 
 
@@ -105,3 +121,40 @@ def test_a_drain_during_an_outage_is_shared_after_it() -> None:
     share()
     assert store.names == {b"a"}
     assert roster.drained == {"a"}
+
+
+def test_sessions_placed_during_an_outage_are_shared_after_it() -> None:
+    store, homes, others = Store(), SessionHomes(), SessionHomes()
+    one, two = (exchange_of(store, name, Roster(), of) for name, of in (("one", homes), ("two", others)))
+    homes.note("t", "moved", "a", 100, 0.0)
+    homes.note("t", "kept", "a", 200, 0.0)
+    store.is_gone = True
+    store.meanwhile = lambda: homes.note("t", "moved", "b", 300, 1.0)
+    with pytest.raises(StoreError):
+        asyncio.run(one._share_sessions())
+    store.is_gone, store.meanwhile = False, lambda: None
+    asyncio.run(one._share_sessions())
+    asyncio.run(two._share_sessions())
+    found = {session: others.find("t", session, 1.0) for session in ("moved", "kept")}
+    assert {session: home and (home.replica, home.prompt_tokens) for session, home in found.items()} == {
+        "moved": ("b", 300),
+        "kept": ("a", 200),
+    }
+
+
+def test_when_too_many_sessions_wait_the_newest_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(affinity, "MAX_CHANGES", 3)
+    homes = SessionHomes()
+    homes.share()
+
+    def replicas() -> list[str]:
+        return [home.replica for home in homes.take_changes().values()]
+
+    for number in (1, 2, 3, 1, 4):
+        homes.note("t", f"s{number}", f"r{number}", 1, 0.0)
+    taken = homes.take_changes()
+    assert [home.replica for home in taken.values()] == ["r3", "r1", "r4"]
+    homes.note("t", "s5", "r5", 1, 0.0)
+    homes.give_back_changes(taken)
+    assert replicas() == ["r1", "r4", "r5"]
+    assert replicas() == []
