@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Final
 
-from sembase.command_line import HELP_COLUMNS, CommandParser, exit_code_of
+from sembase.command_line import HELP_COLUMNS, CommandParser, exit_code_of, take_value
 from sembase.errors import ConfigurationError
 from sembase.registry import load_target
 from sembase.streams import write_out
@@ -27,7 +27,7 @@ _DESCRIPTION: Final = (
 
 
 def parser(program: str) -> argparse.ArgumentParser:
-    """For the help: engine and model are taken by ``engine_of``, the rest is parsed by the launcher."""
+    """For the help: ``main`` takes the engine, the rest is parsed by the launcher."""
     return CommandParser(
         prog=program,
         usage=f"{program} [{_FLAG} {{{','.join(ENGINES)}}}] MODEL [the engine's own flags]",
@@ -39,25 +39,17 @@ def parser(program: str) -> argparse.ArgumentParser:
 
 
 def main(words: Sequence[str], program: str = "kvmend serve") -> int:
-    engine, rest = engine_of(words)
+    rest = list(words)
+    try:
+        engine = take_value(rest, _FLAG)
+    except ConfigurationError as error:
+        parser(program).error(str(error))
     if engine is None and (not rest or {"-h", "--help"} & set(rest)):
         write_out(parser(program).format_help())
         return 0
     if engine is not None and engine not in ENGINES:
         parser(program).error(f"unknown engine '{engine}'; known: {', '.join(ENGINES)}")
     return exit_code_of(program, lambda: _launch(engine or only_installed(), rest), "start it again")
-
-
-def engine_of(words: Sequence[str]) -> tuple[str | None, list[str]]:
-    """The value of ``--engine``, and the words without it."""
-    engine, rest, pending = None, [], iter(words)
-    for word in pending:
-        flag, equals, value = word.partition("=")
-        if flag == _FLAG:
-            engine = value if equals else next(pending, "")
-        else:
-            rest.append(word)
-    return engine, rest
 
 
 def only_installed() -> str:

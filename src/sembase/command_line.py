@@ -10,7 +10,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from sembase.errors import MissingDependencyError, SemBlendError
+from sembase.errors import ConfigurationError, MissingDependencyError, SemBlendError
 from sembase.streams import write_err
 
 HELP_COLUMNS: Final = 80
@@ -29,6 +29,24 @@ class CommandParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.exit(int(ExitCode.USAGE), f"{self.prog}: error: {' '.join(message.split())} (see {self.prog} --help)\n")
+
+
+def take_value(words: list[str], flag: str) -> str | None:
+    """Removes every ``--flag value`` and ``--flag=value``; the last value, which is what engines take, or None.
+
+    Engines accept underscores for dashes.
+    """
+    found, rest, following = None, [], iter(words)
+    for word in following:
+        name, equals, value = word.partition("=")
+        if not name.startswith("--") or name.replace("_", "-") != flag:
+            rest.append(word)
+            continue
+        found = value if equals else next(following, None)
+        if found is None:
+            raise ConfigurationError(f"{flag} needs a value")
+    words[:] = rest
+    return found
 
 
 def existing_file(text: str) -> Path:

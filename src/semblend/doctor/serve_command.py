@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any, Final
 
+from sembase.command_line import take_value
 from sembase.errors import ConfigurationError
 from semblend.integration.vllm.flags import CONNECTOR, TRANSFER_FLAG, WORKER_FLAG, serve_flags
 
@@ -56,7 +57,7 @@ def read_command(engine: str | None, model: str | None, words: Sequence[str]) ->
     if engine is not None and named is not None and engine != named:
         raise ConfigurationError(f"--engine is {engine}, but the command line after -- starts {named}")
     chosen = engine or named
-    found = _take_value(rest, _MODEL_FLAG[chosen]) if chosen is not None else None
+    found = take_value(rest, _MODEL_FLAG[chosen]) if chosen is not None else None
     if found is None and named is not None and rest and not rest[0].startswith("-"):
         found = rest.pop(0)
     if model is not None and found is not None and model != found:
@@ -76,14 +77,14 @@ def with_semblend(command: ServeCommand, options: Mapping[str, Any]) -> ServeCom
     rest = list(command.flags)
     present = transfer_of(command)
     kept = present.get("kv_connector_extra_config") if is_ours(present) else None
-    _take_value(rest, TRANSFER_FLAG)
-    _take_value(rest, WORKER_FLAG)
+    take_value(rest, TRANSFER_FLAG)
+    take_value(rest, WORKER_FLAG)
     return replace(command, flags=(*rest, *serve_flags({**(kept if isinstance(kept, Mapping) else {}), **options})))
 
 
 def transfer_of(command: ServeCommand) -> dict[str, Any]:
     """The KV transfer configuration on the command line; empty without one."""
-    text = _take_value(list(command.flags), TRANSFER_FLAG)
+    text = take_value(list(command.flags), TRANSFER_FLAG)
     if text is None:
         return {}
     try:
@@ -114,19 +115,3 @@ def _take_program(rest: list[str]) -> str | None:
         f"'{shlex.join(rest[:3])}' does not start a server this command knows; write `vllm serve MODEL ...`, "
         "`kvmend serve --engine sglang MODEL ...`, or only flags"
     )
-
-
-def _take_value(rest: list[str], flag: str) -> str | None:
-    """Removes ``--flag value`` or ``--flag=value``; engines accept underscores for dashes."""
-    for number, word in enumerate(rest):
-        name, equals, value = word.partition("=")
-        if name.startswith("--") and name.replace("_", "-") == flag:
-            if equals:
-                del rest[number]
-                return value
-            if number + 1 < len(rest):
-                value = rest[number + 1]
-                del rest[number : number + 2]
-                return value
-            raise ConfigurationError(f"{flag} needs a value")
-    return None

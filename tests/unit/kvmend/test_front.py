@@ -7,7 +7,6 @@ import io
 import subprocess
 import sys
 import tomllib
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -71,18 +70,6 @@ def test_errors_name_the_present_command(capsys: pytest.CaptureFixture[str], tmp
     assert "set --log-dir" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("words", "engine", "rest"),
-    [
-        (["--engine", "vllm", "M", "--port", "1"], "vllm", ["M", "--port", "1"]),
-        (["M", "--engine=sglang", "--page-size", "16"], "sglang", ["M", "--page-size", "16"]),
-        (["M"], None, ["M"]),
-    ],
-)
-def test_serve_takes_only_its_own_flag(words: Sequence[str], engine: str | None, rest: list[str]) -> None:
-    assert serve.engine_of(words) == (engine, rest)
-
-
 def test_serve_takes_the_installed_engine_and_asks_when_it_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
     def installed(*names: str) -> None:
         monkeypatch.setattr(serve, "find_spec", lambda name: object() if name in names else None)
@@ -93,6 +80,12 @@ def test_serve_takes_the_installed_engine_and_asks_when_it_cannot(monkeypatch: p
         installed(*names)
         with pytest.raises(ConfigurationError, match=r"name one with --engine vllm\|sglang\|trtllm"):
             serve.only_installed()
+
+
+def test_an_engine_without_a_name_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        front.main(["serve", "M", "--engine"])
+    assert "--engine needs a value" in capsys.readouterr().err
 
 
 def test_an_unknown_engine_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:

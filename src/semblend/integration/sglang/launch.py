@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from sembase.command_line import exit_code_of, launcher_parser
+from sembase.command_line import exit_code_of, launcher_parser, take_value
 from sembase.errors import DISTRIBUTION, ConfigurationError
 from sembase.registry import load_target
 from sembase.streams import write_err
@@ -61,17 +61,10 @@ def engine_words(ours: argparse.Namespace, rest: Sequence[str]) -> list[str]:
 def cpu_flags(rest: Sequence[str], has_accelerator: bool) -> list[str]:
     """What a server on a CPU needs and the command line does not name; empty on other devices."""
     named = {word.partition("=")[0] for word in rest}
-    on_cpu = _value_of("--device", rest) == "cpu" if "--device" in named else not has_accelerator
+    device = take_value(list(rest), "--device")
+    on_cpu = not has_accelerator if device is None else device == "cpu"
     wanted = (("--device", "cpu"), ("--attention-backend", "torch_native")) if on_cpu else ()
     return [word for flag, value in wanted if flag not in named for word in (flag, value)]
-
-
-def _value_of(flag: str, words: Sequence[str]) -> str:
-    for word, following in zip(words, (*words[1:], ""), strict=True):
-        name, equals, value = word.partition("=")
-        if name == flag:
-            return value if equals else following
-    return ""
 
 
 def start(words: Sequence[str]) -> int:
