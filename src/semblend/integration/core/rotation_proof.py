@@ -10,8 +10,7 @@ judged afterwards: ranks compute together, and none may leave early. Cost: 6 to 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -19,6 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from semblend.integration.core.layer_replay import LayerReplay
 from semblend.kv.rope import LayerRotations, Rotation, half_split, no_rotation, rotate_keys
 
 TOKENS: Final = 48
@@ -120,7 +120,7 @@ def _measure(
     whole = sorted({far, *(at for at in boundaries if 0 < at < far)})
     near = [shift for shift in NEAR_SHIFTS if shift < far]
     token_ids = np.linspace(1, vocabulary - 1, tokens).astype(np.int64)
-    replay = _Replay(model.decoder_layers)
+    replay = LayerReplay(model.decoder_layers)
     with replay.recording():
         base = model.compute(token_ids, 0)
     backwards = model.compute(token_ids[::-1].copy(), 0)
@@ -316,88 +316,3 @@ def _whole_error(measured: _Measured, layer: int, rotation: Rotation) -> float:
 
 def _without_mean(side: torch.Tensor) -> torch.Tensor:
     return side.float() - side.float().mean(dim=0)
-
-
-class _Replay:
-    """Hooks on decoder layers: keeps their inputs and outputs of one pass and gives the inputs to later ones.
-
-    Inputs shaped like an output are replayed. Others are not: Transformers layers get cosines and sines of positions.
-    """
-
-    def __init__(self, layers: Sequence[Any]) -> None:
-        self._layers = layers
-        self._inputs: list[list[torch.Tensor]] = [[] for _ in layers]
-        self._outputs: list[list[torch.Tensor]] = [[] for _ in layers]
-        self._errors: list[float] = []
-
-    @contextmanager
-    def recording(self) -> Iterator[None]:
-        def before(at: int, inputs: list[torch.Tensor]) -> None:
-            self._inputs[at] = [tensor.clone() for tensor in inputs]
-
-        def after(at: int, outputs: list[torch.Tensor]) -> None:
-            self._outputs[at] = [tensor.clone() for tensor in outputs]
-
-        with self._hooked(before, after):
-            yield
-
-    @contextmanager
-    def replaying(self) -> Iterator[None]:
-        """Inputs are overwritten in place: kernels may write into them, so each pass gets them again."""
-        self._errors = [0.0] * len(self._layers)
-
-        def before(at: int, inputs: list[torch.Tensor]) -> None:
-            shapes = {kept.shape for kept in self._outputs[at]}
-            for tensor, kept in zip(inputs, self._inputs[at], strict=True):
-                if kept.shape in shapes:
-                    tensor.copy_(kept)
-
-        def after(at: int, outputs: list[torch.Tensor]) -> None:
-            pairs = zip(outputs, self._outputs[at], strict=True)
-            self._errors[at] = max((_row_error(tensor, kept) for tensor, kept in pairs), default=0.0)
-
-        with self._hooked(before, after):
-            yield
-
-    def output_errors(self) -> list[float]:
-        return self._errors
-
-    @contextmanager
-    def _hooked(
-        self, before: Callable[[int, list[torch.Tensor]], None], after: Callable[[int, list[torch.Tensor]], None]
-    ) -> Iterator[None]:
-        handles = []
-        for index, layer in enumerate(self._layers):
-
-            def enter(_module: Any, arguments: Any, named: dict[str, Any], at: int = index) -> None:
-                before(at, list(_floats((arguments, named))))
-
-            def leave(_module: Any, _arguments: Any, outputs: Any, at: int = index) -> None:
-                after(at, list(_floats(outputs)))
-
-            handles.append(layer.register_forward_pre_hook(enter, with_kwargs=True))
-            handles.append(layer.register_forward_hook(leave))
-        try:
-            yield
-        finally:
-            for handle in handles:
-                handle.remove()
-
-
-def _floats(nested: Any) -> Iterator[torch.Tensor]:
-    if isinstance(nested, torch.Tensor):
-        if nested.is_floating_point():
-            yield nested
-    elif isinstance(nested, dict):
-        for value in nested.values():
-            yield from _floats(value)
-    elif isinstance(nested, list | tuple):
-        for value in nested:
-            yield from _floats(value)
-
-
-def _row_error(found: torch.Tensor, kept: torch.Tensor) -> float:
-    """Median over the tokens of the relative error."""
-    rows = (found.float() - kept.float()).square().flatten(1).sum(dim=1)
-    size = kept.float().square().flatten(1).sum(dim=1)
-    return float((rows / size.clamp_min(torch.finfo(torch.float32).tiny)).sqrt().median())
