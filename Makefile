@@ -132,7 +132,7 @@ fuzz-repair-engine: engine-vllm  ## the same on the real engine with a tiny mode
 gpusim-matrix: engine-vllm  ## vLLM's GPU code path without a GPU: runners, backends, scheduling, block sizes, ranks and faults as a table
 	$(PY) -m tests.engines.gpusim.matrix
 
-doctor-gpusim: engine-vllm  ## `semblend doctor --gpu` end to end without a GPU: every step, one file of evidence
+doctor-gpusim: engine-vllm  ## `kvmend doctor --gpu` end to end without a GPU: every step, one file of evidence
 	$(PY) -m tests.engines.gpusim.prove $(ARGS)
 
 test-models-more: engine-vllm models-more  ## the vLLM tests that take a server, and the conformance suite, on Qwen2.5-Coder-0.5B and Gemma-3-270M
@@ -167,7 +167,7 @@ bench-discovery: models data-or-made-up  ## recall against a brute-force oracle 
 estimate-planted: setup data-or-made-up  ## 200 prefix breaks of every cause planted in real conversations: precision and recall of their causes
 	$(PY) -m benchmarks.estimate.planted $(ARGS)
 
-estimate-evidence: setup data-or-made-up  ## `semblend estimate` on real traces and a million generated requests: figures, requests/s, peak memory
+estimate-evidence: setup data-or-made-up  ## `kvmend estimate` on real traces and a million generated requests: figures, requests/s, peak memory
 	$(PY) -m benchmarks.estimate $(ARGS)
 
 walk: engine-vllm models data-or-made-up  ## record, estimate, build, prove on a real vLLM, report: predicted against measured saving (about 50 min)

@@ -1,1 +1,1 @@
-"""Applications for ``uvicorn apps.<name>.main:app``; the commands ``semgate proxy`` and ``semgate router`` do more."""
+"""Applications for ``uvicorn apps.<name>.main:app``; the commands ``kvmend proxy`` and ``kvmend route`` do more."""

@@ -1,4 +1,4 @@
-"""The help of ``kvmend`` and its areas as Markdown, for ``docs/reference/semblend.md``."""
+"""The help of ``kvmend`` and its areas as Markdown, for ``docs/reference/commands.md``."""
 
 from __future__ import annotations
 

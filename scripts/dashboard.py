@@ -214,7 +214,7 @@ ROWS: Final = (
         (
             Panel(
                 "Requests by outcome",
-                "Of `semgate proxy`.",
+                "Of `kvmend proxy`.",
                 {"{{outcome}} {{status}}": _rate("semgate_proxy_requests_total", "outcome, status")},
                 "reqps",
             ),

@@ -31,16 +31,16 @@ REGIONS = {
     "docs/METRICS.md": ("metrics", metrics_table),
     "docs/reference/settings.md": ("settings", lambda: reference_table(Settings, VARIABLES)),
     "docs/reference/api.md": ("api", api_table),
-    "docs/reference/semblend.md": ("semblend-commands", command_help),
+    "docs/reference/commands.md": ("commands", command_help),
     "docs/operate/sizing.md": ("kv-sizes", sizing_table),
     "docs/reference/break-even.md": ("break-even", break_even_table),
     "docs/reference/test-models.md": ("models", models_table),
     "docs/guides/vllm.md": ("vllm-options", lambda: reference_table(ConnectorOptions)),
     "docs/guides/sglang.md": ("sglang-options", lambda: reference_table(SglangOptions)),
     "docs/guides/tensorrt_llm.md": ("trtllm-options", lambda: reference_table(TrtllmOptions)),
-    "docs/reference/semgate-proxy.md": ("proxy-settings", lambda: reference_table(ProxySettings, GATEWAY)),
-    "docs/reference/semgate-picker.md": ("picker-settings", lambda: reference_table(PickerSettings, GATEWAY)),
-    "docs/reference/semgate-router.md": ("router-settings", lambda: reference_table(RouterSettings, GATEWAY)),
+    "docs/reference/proxy.md": ("proxy-settings", lambda: reference_table(ProxySettings, GATEWAY)),
+    "docs/reference/pick.md": ("picker-settings", lambda: reference_table(PickerSettings, GATEWAY)),
+    "docs/reference/route.md": ("router-settings", lambda: reference_table(RouterSettings, GATEWAY)),
 }
 
 # Whole files.

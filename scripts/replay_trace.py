@@ -1,4 +1,4 @@
-"""The promised name of ``semantic-kv replay``: ``replay_trace.py --trace FILE --cache-token-budget N``."""
+"""The promised name of ``kvmend simulate replay``: ``replay_trace.py --trace FILE --cache-token-budget N``."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The promised name of ``semantic-kv run-all``: ``python scripts/run_all_experiments.py``."""
+"""The promised name of ``kvmend simulate run-all``: ``python scripts/run_all_experiments.py``."""
 
 import sys
 

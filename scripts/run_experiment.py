@@ -1,4 +1,4 @@
-"""The promised name of ``semantic-kv run``: ``python scripts/run_experiment.py --config FILE``."""
+"""The promised name of ``kvmend simulate run``: ``python scripts/run_experiment.py --config FILE``."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""``uvicorn apps.api.main:app``: the simulator's service with its defaults; ``semantic-kv serve`` takes options."""
+"""``uvicorn apps.api.main:app``: the simulator's service with its defaults; ``kvmend simulate serve`` takes options."""
 
 from semantic_kv.api import create_app
 

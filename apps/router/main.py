@@ -1,6 +1,6 @@
 """``uvicorn apps.router.main:app``: the router, set up by SEMANTICKV_* and SEMGATE_* variables alone.
 
-One worker only: two would not know of each other's load. The admin surface is the business of ``semgate router``.
+One worker only: two would not know of each other's load. The admin surface is the business of ``kvmend route``.
 """
 
 from sembase.errors import SemBlendError

@@ -1,4 +1,4 @@
-"""``sembench run-load`` beside ``vllm bench serve`` and GuideLLM: the same load, sent by each in turn.
+"""``kvmend bench run-load`` beside ``vllm bench serve`` and GuideLLM: the same load, sent by each in turn.
 
 ``real`` loads a stock vLLM server and asks whether all read the same figures; ``fast`` loads a stand-in that answers
 at once and asks how many requests a client manages and how late its time stamps are.

@@ -1,4 +1,4 @@
-"""``sembench run-load``: the client under test."""
+"""``kvmend bench run-load``: the client under test."""
 
 from __future__ import annotations
 

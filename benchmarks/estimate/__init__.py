@@ -1,1 +1,1 @@
-"""``semblend estimate`` checked: planted prefix breaks, real traces, a million generated requests."""
+"""``kvmend estimate`` checked: planted prefix breaks, real traces, a million generated requests."""

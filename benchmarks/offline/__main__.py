@@ -1,6 +1,6 @@
 """What real traffic repeats: exact-prefix, exact-block, candidate, eligible and any-position rates, by SmolLM2 tokens.
 
-Runs ``sembench build`` and ``sembench run-offline`` on the texts next to the repository, as streams (every earlier
+Runs ``kvmend bench build`` and ``kvmend bench run-offline`` on the texts next to the repository, as streams (every earlier
 request is a donor) and once with every transform, then repeats the streams with an embedder to show what the semantic
 path adds to the token path.
 """

@@ -56,7 +56,7 @@ class Row:
         return self.result is not None and self.result.was_reused and not self.is_contaminated
 
     def as_record(self) -> dict[str, Any]:
-        """``fate`` and ``scored_fate`` are the names ``sembench roi`` reads."""
+        """``fate`` and ``scored_fate`` are the names ``kvmend bench roi`` reads."""
         record = asdict(self)
         return record | {"fate": record.pop("result"), "scored_fate": record.pop("scored_result")}
 

@@ -1,7 +1,7 @@
 """``make walk``: from recorded traffic to a verdict and its proof on a real vLLM server, by the commands a user has.
 
-Calibrate the server as it is (semantic-kv collect, calibrate); record chats through semgate proxy; semblend estimate;
-sembench build --from-trace; run-live-gateway --paired with the connector, and without it; report. Then what the
+Calibrate the server as it is (kvmend simulate collect, calibrate); record chats through kvmend proxy; kvmend estimate;
+kvmend bench build --from-trace; run-live-gateway --paired with the connector, and without it; report. Then what the
 estimate predicted beside what was measured, on the same requests. Finished steps are not repeated.
 """
 

@@ -1,4 +1,4 @@
-"""What ``semblend estimate`` predicted for each recorded request, beside what the server did when it was replayed.
+"""What ``kvmend estimate`` predicted for each recorded request, beside what the server did when it was replayed.
 
 Predicted: the command's own parts, one request at a time; their sums must equal the figures that the command wrote.
 Measured: the paired replay of the same requests on the server with the connector, and on the same server without it.
@@ -68,7 +68,7 @@ def predictions(traces: Path, tokenizer: Path, estimate: Mapping[str, Any]) -> l
     found = []
     for request in RequestReader(open_tokenizer(str(tokenizer))).requests([traces]):
         if request.digests is None:
-            raise ComparisonError("a record shows prefixes only; record with `semgate proxy`")
+            raise ComparisonError("a record shows prefixes only; record with `kvmend proxy`")
         reuse = counter.add(request.tenant, request.digests)
         planned = anywhere.add(reuse)
         missed = Work.between(reuse.prefix_tokens, reuse.prompt_tokens)

@@ -1,4 +1,4 @@
-"""Chats through ``semgate proxy`` to a server: trace files in a folder, and which chat each record is."""
+"""Chats through ``kvmend proxy`` to a server: trace files in a folder, and which chat each record is."""
 
 from __future__ import annotations
 

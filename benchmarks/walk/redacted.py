@@ -1,4 +1,4 @@
-"""``python -m benchmarks.walk.redacted``: 120 chats recorded redacted and with text; ``semblend estimate`` of both.
+"""``python -m benchmarks.walk.redacted``: 120 chats recorded redacted and with text; ``kvmend estimate`` of both.
 
 A stand-in answers: this is about records, not about engine figures. Fails if a figure differs by more than 1 %.
 """

@@ -1,6 +1,6 @@
 """A routing policy of your own: a session stays on its replica unless the queue there is long. Needs the extra gateway.
 
-``semgate router --routing-policy patient`` finds it by the entry point ``patient = "my_package:Patient"`` in the group
+``kvmend route --routing-policy patient`` finds it by the entry point ``patient = "my_package:Patient"`` in the group
 ``semgate.placement``; its constructor gets the ``PolicyOptions``.
 """
 

@@ -1,6 +1,6 @@
 """A transform of your own for SemBench: the document was seen before as a quoted mail.
 
-``sembench build --transforms quoted_mail`` needs the entry point ``quoted_mail = "my_package:quoted_mail"`` in the
+``kvmend bench build --transforms quoted_mail`` needs the entry point ``quoted_mail = "my_package:quoted_mail"`` in the
 group ``sembench.transforms``. Edits belong into the donor; the recipient keeps the whole source text.
 """
 

@@ -37,7 +37,7 @@ def page_html(estimate: Estimate) -> str:
     sections = [section for section in _sections(estimate) if section is not None]
     links = [section.link("") for section in sections]
     body = framed("kvmend estimate", title, [links], [_facts(estimate), *(s.render("") for s in sections)], _FOOTER)
-    return document(title, body, style_of("semestimate"), f"semblend {__version__}")
+    return document(title, body, style_of("semestimate"), f"kvmend {__version__}")
 
 
 def _sections(estimate: Estimate) -> tuple[Section | None, ...]:

@@ -32,6 +32,7 @@ SETTINGS: dict[str, type[ServerSettings]] = {
     "picker": PickerSettings,
     "proxy": ProxySettings,
 }
+AREA_OF = {"router": "route", "picker": "pick", "proxy": "proxy"}  # of the command `kvmend`
 COMPONENT = "app.kubernetes.io/component"
 
 
@@ -121,7 +122,7 @@ def test_probes_and_prometheus_use_the_port_that_clients_cannot_fill(
     (container,) = of_kind(manifests, "Deployment")["spec"]["template"]["spec"]["containers"]
     for probe, path in (("startupProbe", "/healthz"), ("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")):
         assert container[probe]["httpGet"] == {"path": path, "port": "status"}
-    assert container["args"][0] == component
+    assert container["args"][0] == AREA_OF[component]
     assert (made.status_port, made.status_host) == (ports["status"], "0.0.0.0")
     assert made.port == ports.get("http", ports.get("grpc"))
     scraped = of_kind(manifests, "Service", f"gw-semgate-{component}-status")["spec"]

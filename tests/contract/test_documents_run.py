@@ -108,6 +108,21 @@ def test_commands_and_flags_of_a_page_exist(page: Path) -> None:
             _check_area(area)
 
 
+FORMER_COMMAND = re.compile(
+    r"(?<![\w./-])(?:semgate (?:router|picker|proxy|explain)|semblend (?:estimate|doctor|explain|calibrate|guard)"
+    r"|sembench (?:build|run|report|roi|assert|summarize|collect|calibrate)|semantic-kv (?:run|replay|mrc|collect|serve))\b"
+)
+# Pages about the former names, and records of past decisions.
+MAY_NAME_FORMER = ("docs/adr/", "docs/reference/seeds.md")
+
+
+def test_pages_and_deployment_files_show_the_present_command() -> None:
+    deployed = [path for path in sorted((ROOT / "deploy").rglob("*")) if path.is_file()]
+    for path in (*PAGES, *deployed, ROOT / "Makefile"):
+        if not path.relative_to(ROOT).as_posix().startswith(MAY_NAME_FORMER):
+            assert (found := FORMER_COMMAND.search(path.read_text(encoding="utf-8"))) is None, f"{path}: {found}"
+
+
 def _check_area(words: list[str]) -> None:
     ours = words[: words.index("--")] if "--" in words else words
     if not ours or ours[0] in LAUNCHERS or ours[0].startswith("-"):

@@ -59,17 +59,17 @@ def test_a_started_image_compiles_nothing(tmp_path: Path) -> None:
     warm = re.search(r'python -c "(.*)"', lines)
     assert warm is not None
     shown = tmp_path / "arguments"
-    (bin_ / "semgate").write_text(
+    (bin_ / "kvmend").write_text(
         f'#!/bin/sh\necho "$@" > {shown}\n{sys.executable} -c "{warm[1]}"\n', encoding="utf-8"
     )
-    (bin_ / "semgate").chmod(0o755)
+    (bin_ / "kvmend").chmod(0o755)
     source = str(DEPLOY.parent / "src")
     environment = {"PATH": f"{bin_}:{os.environ['PATH']}", "PYTHONPATH": source, "NUMBA_CPU_NAME": "generic"}
     run = partial(subprocess.run, check=True, timeout=600)
     run([sys.executable, "-c", warm[1]], env={**environment, "NUMBA_CACHE_DIR": str(compiled)})
     made = {path.relative_to(compiled): path.stat().st_mtime_ns for path in compiled.rglob("*.nb*")}
     assert made
-    start = ["sh", str(DEPLOY / "start.sh"), "router", "--port", "8020"]
+    start = ["sh", str(DEPLOY / "start.sh"), "route", "--port", "8020"]
     run(start, env={**environment, "NUMBA_CACHE_DIR": str(copied), "COMPILED_DIR": str(compiled)})
     assert shown.read_text(encoding="utf-8").split() == start[2:]
     found = {path.relative_to(copied) for path in copied.rglob("*.nb*")}

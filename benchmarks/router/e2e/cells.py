@@ -1,4 +1,4 @@
-"""One policy under one load: caches emptied, a router started by its command, ``sembench run-live-gateway`` through it.
+"""One policy under one load: caches emptied, a router started by its command, ``kvmend bench run-live-gateway`` through it.
 
 In: two running engines and a manifest; out: the result of sembench, from which ``figures`` computes its figures.
 """
@@ -223,7 +223,7 @@ def measure(
     )
     if done.returncode:
         raise SystemExit(
-            f"sembench run-live-gateway ended with {done.returncode}:\n{done.stderr[-2000:]}\n"
+            f"kvmend bench run-live-gateway ended with {done.returncode}:\n{done.stderr[-2000:]}\n"
             f"the router's log: {router.log_path}; continue with --resume"
         )
     result: dict[str, Any] = json.loads(output.read_text())

@@ -166,7 +166,7 @@ def write_report(
     path: Path, cells: Mapping[tuple[str, str], Cell], verdicts: Sequence[Verdict], about: Sequence[str]
 ) -> None:
     """A self-contained Markdown page."""
-    lines = ["# Two vLLM servers behind `semgate router`", "", *about, ""]
+    lines = ["# Two vLLM servers behind `kvmend route`", "", *about, ""]
     for load in ("rich", "free"):
         lines += [f"## Locality-{load} load", "", "| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
         lines += ["| " + " | ".join(str(value) for value in row) + " |" for row in rows_of(cells, load)]

@@ -53,7 +53,7 @@ class _RenamedFlag(argparse.Action):
     ) -> None:
         new = self.option_strings[0]
         if option_string is not None and option_string != new:
-            write_err(f"semantic-kv: {option_string} is deprecated and will be removed; use {new}\n")
+            write_err(f"{parser.prog}: {option_string} is deprecated and will be removed; use {new}\n")
         setattr(namespace, self.dest, values)
 
 

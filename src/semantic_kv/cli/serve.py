@@ -68,6 +68,6 @@ def execute(options: argparse.Namespace) -> ExitCode:
         latency=latency,
         engine=engine,
     )
-    message = f"semantic-kv: serving on http://{options.host}:{options.port} (documentation at /docs)\n"
+    message = f"kvmend simulate: serving on http://{options.host}:{options.port} (documentation at /docs)\n"
     serve(settings, host=options.host, port=options.port, announce=lambda: write_err(message))
     return ExitCode.OK

@@ -29,7 +29,7 @@ from sembench.report.questions import FunnelSection
 from sembench.report.subject import Subject
 
 _FOOTER: Final = (
-    f"Written by sembench {__version__}. “Not measured” is not zero. Only what a backend "
+    f"Written by kvmend bench {__version__}. “Not measured” is not zero. Only what a backend "
     "confirmed is called reuse. Intervals are 95 %, by seeded bootstrap over items."
 )
 
@@ -43,7 +43,7 @@ class Page:
     funnels: tuple[tuple[str, tuple[FunnelRow, ...]], ...] = ()
 
     def html(self) -> str:
-        return document(self.title, self.body, style_of("sembench.report"), f"sembench {__version__}")
+        return document(self.title, self.body, style_of("sembench.report"), f"kvmend {__version__}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ def ruling_of(subject: Subject) -> Ruling:
     if subject.integrity:
         sentence = "The result reports figures that do not follow from its own rows."
         if any(" is missing," in failure for failure in subject.integrity):
-            sentence += " Figures are missing: if another version of sembench wrote it, run it again with this one."
+            sentence += " Figures are missing: if another version of kvmend wrote it, run it again with this one."
         return Ruling("Not credible", "bad", sentence, tuple(subject.integrity))
     nonzero = tuple(_nonzero(subject))
     verdict = subject.verdict

@@ -123,7 +123,7 @@ def _proof_code(evidence: GpuEvidence) -> ExitCode:
 def _summary(evidence: GpuEvidence) -> str:
     lines = [
         f"{evidence.device} ({evidence.device_type}), {evidence.backend}, {evidence.model} ({evidence.architecture}), "
-        f"{evidence.engine} {evidence.engine_version}, semblend {evidence.semblend_version}, {evidence.created}",
+        f"{evidence.engine} {evidence.engine_version}, kvmend {evidence.semblend_version}, {evidence.created}",
         *(f"  {each.name:<12}{each.status:<9}{each.seconds:7.1f} s  {each.detail}".rstrip() for each in evidence.steps),
     ]
     obstacles = evidence.obstacles

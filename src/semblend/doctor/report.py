@@ -64,7 +64,7 @@ def as_json(report: Report) -> str:
 
 def as_table(report: Report) -> str:
     installed = report.installation
-    lines = [_row("semblend", f"{installed.semblend}, Python {installed.python}")]
+    lines = [_row("kvmend", f"{installed.semblend}, Python {installed.python}")]
     for engine in installed.engines:
         lines.append(_row(engine.name, f"{engine.version}, {'verified' if engine.verified else 'not verified'}"))
     if installed.libraries:

@@ -66,7 +66,7 @@ spec:
         - name: {{ .component }}
           image: "{{ .root.Values.image.repository }}:{{ .root.Values.image.tag | default .root.Chart.AppVersion }}"
           imagePullPolicy: {{ .root.Values.image.pullPolicy }}
-          args: [{{ .component }}, --config, /etc/semgate/config/semgate.toml]
+          args: [{{ get (dict "router" "route" "picker" "pick" "proxy" "proxy") .component }}, --config, /etc/semgate/config/semgate.toml]
           {{- if and $places $secrets.sharedState }}
           env:
             - name: SEMGATE_SHARED_STATE_URL
