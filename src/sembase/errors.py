@@ -9,7 +9,11 @@ SemBlendError
 
 from __future__ import annotations
 
+import json
+import shlex
+from importlib.metadata import PackageNotFoundError, distribution
 from typing import Final
+from urllib.parse import unquote, urlsplit
 
 DISTRIBUTION: Final = "kvmend"  # what `pip install` gets; the import packages keep their names
 
@@ -17,6 +21,21 @@ DISTRIBUTION: Final = "kvmend"  # what `pip install` gets; the import packages k
 def install_command(extra: str = "") -> str:
     """The command that installs this distribution, with an extra where one is named."""
     return f"pip install '{DISTRIBUTION}[{extra}]'" if extra else f"pip install {DISTRIBUTION}"
+
+
+def install_elsewhere_command() -> str:
+    """The command for an environment that does not have this distribution yet: from the clone, if this is one."""
+    clone = _clone()
+    return f"pip install -e {shlex.quote(clone)}" if clone else install_command()
+
+
+def _clone() -> str | None:
+    try:
+        recorded = json.loads(distribution(DISTRIBUTION).read_text("direct_url.json") or "{}")
+    except (PackageNotFoundError, ValueError):
+        return None
+    is_editable = recorded.get("dir_info", {}).get("editable", False)
+    return unquote(urlsplit(recorded["url"]).path) if is_editable else None
 
 
 class SemBlendError(Exception):

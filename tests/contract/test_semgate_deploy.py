@@ -59,9 +59,7 @@ def test_a_started_image_compiles_nothing(tmp_path: Path) -> None:
     warm = re.search(r'python -c "(.*)"', lines)
     assert warm is not None
     shown = tmp_path / "arguments"
-    (bin_ / "kvmend").write_text(
-        f'#!/bin/sh\necho "$@" > {shown}\n{sys.executable} -c "{warm[1]}"\n', encoding="utf-8"
-    )
+    (bin_ / "kvmend").write_text(f'#!/bin/sh\necho "$@" > {shown}\n{sys.executable} -c "{warm[1]}"\n', encoding="utf-8")
     (bin_ / "kvmend").chmod(0o755)
     source = str(DEPLOY.parent / "src")
     environment = {"PATH": f"{bin_}:{os.environ['PATH']}", "PYTHONPATH": source, "NUMBA_CPU_NAME": "generic"}

@@ -9,9 +9,9 @@ import argparse
 import contextlib
 import json
 import os
-import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, distribution
 from typing import Any, Final
 
 from sembase.command_line import ExitCode, exit_code_of, launcher_parser
@@ -103,8 +103,22 @@ def messages(checked: Checked, command: ServeCommand) -> list[str]:
 
 
 def server_words(command: ServeCommand) -> list[str]:
-    """In this interpreter, which need not be the one of the ``vllm`` on the PATH."""
-    return [sys.executable, "-m", "vllm.entrypoints.cli.main", *shlex.split(command.text)[1:]]
+    """In this interpreter, which need not be the one of the ``vllm`` on the PATH.
+
+    ``vllm serve`` looks up the version of the distribution ``vllm``. The CPU build is published under another name, and
+    ``vllm serve`` ends with an error there; the module of the API server does not ask.
+    """
+    if _is_distributed_as("vllm"):
+        return [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", command.model, *command.flags]
+    return [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", command.model, *command.flags]
+
+
+def _is_distributed_as(name: str) -> bool:
+    try:
+        distribution(name)
+    except PackageNotFoundError:
+        return False
+    return True
 
 
 def _workers(command: ServeCommand) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
-from sembase.errors import install_command
+from sembase.errors import install_elsewhere_command
 from semblend import __version__
 from semblend.doctor.serve_command import SGLANG, VLLM
 from semblend.integration.sglang import support as sglang_support
@@ -67,8 +67,9 @@ def judged(name: str, found: str) -> InstalledEngine:
 
 def how_to_install(name: str) -> str:
     return (
-        f"{name} is not installed in this environment (verified version: {_VERIFIED[name]}). SemBlend installs no "
-        f"engine: run `kvmend doctor` with the interpreter that runs the server, after `{install_command()}` there."
+        f"{name} is not installed in this environment (verified version: {_VERIFIED[name]}). kvmend installs "
+        f"no engine: activate the environment that runs the server, run `{install_elsewhere_command()}` in it, and try "
+        "again there."
     )
 
 

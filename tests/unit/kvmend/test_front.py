@@ -14,7 +14,7 @@ import pytest
 from kvmend import former, front, serve
 from kvmend.former import FORMER
 from kvmend.front import AREAS
-from sembase.errors import ConfigurationError, MissingDependencyError, install_command
+from sembase.errors import ConfigurationError, MissingDependencyError, install_command, install_elsewhere_command
 
 ROOT = Path(__file__).parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -125,6 +125,26 @@ def test_a_former_name_works_and_tells_people_only(
     shown = capsys.readouterr()
     assert shown.out.startswith("sembench ")
     assert shown.err == "sembench is now `kvmend bench`; both names work\n" * noted
+
+
+@pytest.mark.parametrize(
+    ("record", "command"),
+    [
+        ('{"url": "file:///src/my%20clone", "dir_info": {"editable": true}}', "pip install -e '/src/my clone'"),
+        ('{"url": "file:///src/wheel.whl"}', "pip install kvmend"),
+        (None, "pip install kvmend"),
+    ],
+)
+def test_another_environment_gets_the_clone_or_the_published_package(
+    record: str | None, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Installed:
+        def read_text(self, name: str) -> str | None:
+            assert name == "direct_url.json"
+            return record
+
+    monkeypatch.setattr("sembase.errors.distribution", lambda _: Installed())
+    assert install_elsewhere_command() == command
 
 
 def test_hints_name_the_distribution_of_this_project() -> None:

