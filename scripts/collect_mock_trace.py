@@ -1,5 +1,5 @@
-"""``python scripts/collect_mock_trace.py --requests 50 --output-name mock_trace``: ``kvmend simulate collect --mock`` into
-``outputs/live_traces/<timestamp>_<name>.jsonl``."""
+"""``python scripts/collect_mock_trace.py --requests 50 --output-name mock_trace``: ``kvmend simulate collect --mock``
+into ``outputs/live_traces/<timestamp>_<name>.jsonl``."""
 
 from __future__ import annotations
 

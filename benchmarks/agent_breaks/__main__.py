@@ -1,8 +1,8 @@
 """Agent sessions whose prefix breaks, on a real vLLM server: stock, our connector without repair, and with it.
 
-Recorded sessions with planted breaks (``kvmend bench build --profile agent-breaks``) are replayed whole, turn by turn, with
-think times. Sessions go in batches; each batch visits every arm, so that an interrupted run has complete sessions. One
-server runs at a time. ``--resume`` continues an interrupted run.
+Recorded sessions with planted breaks (``kvmend bench build --profile agent-breaks``) are replayed whole, turn by
+turn, with think times. Sessions go in batches; each batch visits every arm, so that an interrupted run has complete
+sessions. One server runs at a time. ``--resume`` continues an interrupted run.
 """
 
 from __future__ import annotations

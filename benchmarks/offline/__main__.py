@@ -1,8 +1,8 @@
 """What real traffic repeats: exact-prefix, exact-block, candidate, eligible and any-position rates, by SmolLM2 tokens.
 
-Runs ``kvmend bench build`` and ``kvmend bench run-offline`` on the texts next to the repository, as streams (every earlier
-request is a donor) and once with every transform, then repeats the streams with an embedder to show what the semantic
-path adds to the token path.
+Runs ``kvmend bench build`` and ``kvmend bench run-offline`` on the texts next to the repository, as streams (every
+earlier request is a donor) and once with every transform, then repeats the streams with an embedder to show what the
+semantic path adds to the token path.
 """
 
 from __future__ import annotations

@@ -110,7 +110,8 @@ def test_commands_and_flags_of_a_page_exist(page: Path) -> None:
 
 FORMER_COMMAND = re.compile(
     r"(?<![\w./-])(?:semgate (?:router|picker|proxy|explain)|semblend (?:estimate|doctor|explain|calibrate|guard)"
-    r"|sembench (?:build|run|report|roi|assert|summarize|collect|calibrate)|semantic-kv (?:run|replay|mrc|collect|serve))\b"
+    r"|sembench (?:build|run|report|roi|assert|summarize|collect|calibrate)"
+    r"|semantic-kv (?:run|replay|mrc|collect|serve))\b"
 )
 # Pages about the former names, and records of past decisions.
 MAY_NAME_FORMER = ("docs/adr/", "docs/reference/seeds.md")

@@ -1,4 +1,4 @@
-"""One policy under one load: caches emptied, a router started by its command, ``kvmend bench run-live-gateway`` through it.
+"""One policy under one load: caches emptied, a router started, ``kvmend bench run-live-gateway`` through it.
 
 In: two running engines and a manifest; out: the result of sembench, from which ``figures`` computes its figures.
 """

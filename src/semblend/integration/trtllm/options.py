@@ -42,7 +42,7 @@ class TrtllmOptions(AdapterOptions):
     audit: Path | None = setting(
         None,
         optional(path),
-        "File of the audit, one JSON object per line (`kvmend bench summarize-engine-events --engine trtllm` reads it).",
+        "File of the audit, one JSON object per line. `kvmend bench summarize-engine-events --engine trtllm` reads it.",
     )
     gates: Gates = gate_options(Gates(), "min_run_tokens", "min_reuse_ratio", "min_prompt_tokens")
 
