@@ -149,14 +149,16 @@ class ReferenceBlend:
 
     def _begin(self, row: list[int], start: int, private: int | None, ending: int) -> Job | None:
         size = sum(self.blocks.size_of(node) for node in row)
-        held = sum(job.size for job in self.jobs)
+        room = int(MAX_HELD_FRACTION * self.blocks.capacity) - size
         is_on = self.reuse.name in ("blend_idle", "blend_likely")
-        if not is_on or private is None or held + size > int(MAX_HELD_FRACTION * self.blocks.capacity):
+        if not is_on or private is None or room < 0:
             return None
         answers, returns = self.returns.get(ending, (0, 0))
         chance = (returns + PRIORS[ending] * PRIOR_WEIGHT) / (answers + PRIOR_WEIGHT)
-        if len(self.jobs) == MAX_JOBS or (self.reuse.name == "blend_likely" and chance < MIN_LIKELIHOOD):
+        if self.reuse.name == "blend_likely" and chance < MIN_LIKELIHOOD:
             return None
+        while self.jobs and (len(self.jobs) >= MAX_JOBS or sum(job.size for job in self.jobs) > room):
+            self._end(self.jobs[0])
         for other in [job for job in self.jobs if job.row == row[: len(job.row)]]:
             self._end(other)
         for node in row[:start]:
@@ -183,7 +185,7 @@ class ReferenceBlend:
             elif not is_idle and (self.reuse.name != "blend_likely" or self._decode_ms() == 0.0):
                 at = until
             else:
-                at = self._repair(ready[0], at, until, is_idle=is_idle)
+                at = self._repair(ready[-1], at, until, is_idle=is_idle)
         self.now_ms = now_ms
 
     def _repair(self, job: Job, at: float, until: float, *, is_idle: bool) -> float:

@@ -222,14 +222,24 @@ def busy_wait_ms(blend: Blend, tokens: int) -> float:
 
 @kernel_part
 def next_job(blend: Blend, now_ms: float) -> int:
-    """The oldest job whose request has answered by now, or -1."""
+    """The newest job whose request has answered by now, or -1."""
     best = -1
     for job in range(blend.jobs.shape[0]):
         if blend.jobs[job, SERIAL] < 0 or blend.progress[job, READY_MS] > now_ms:
             continue
-        if best < 0 or blend.jobs[job, SERIAL] < blend.jobs[best, SERIAL]:
+        if best < 0 or blend.jobs[job, SERIAL] > blend.jobs[best, SERIAL]:
             best = job
     return best
+
+
+@kernel_part
+def oldest_job(blend: Blend) -> int:
+    """The job that makes room, or -1."""
+    oldest = -1
+    for job in range(blend.jobs.shape[0]):
+        if blend.jobs[job, SERIAL] >= 0 and (oldest < 0 or blend.jobs[job, SERIAL] < blend.jobs[oldest, SERIAL]):
+            oldest = job
+    return oldest
 
 
 @kernel_part

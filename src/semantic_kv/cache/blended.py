@@ -37,6 +37,7 @@ from semantic_kv.cache.blend_state import (
     next_ready_ms,
     note_answer,
     note_donor,
+    oldest_job,
     repair_cost_ms,
     row_size,
     serve_ms,
@@ -178,12 +179,13 @@ def _begin_job(cache: Cache, evict: Any, blend: Blend, row: NDArray[np.int32], s
     """Whether the blended request is repaired. Its private blocks then stay, and its exact ones are held."""
     size = row_size(cache, row)
     ending = int(cache.facts[FINISH]) + 1
-    if private < 0 or blend.limits[MODE] < IDLE or blend.counts[HELD] + size > blend.limits[MAX_HELD]:
-        return False
-    if blend.counts[RUNNING] == blend.jobs.shape[0]:
+    room = blend.limits[MAX_HELD] - size
+    if private < 0 or blend.limits[MODE] < IDLE or room < 0:
         return False
     if blend.limits[MODE] == LIKELY and likelihood(blend, ending) < MIN_LIKELIHOOD:
         return False
+    while blend.counts[RUNNING] > 0 and (blend.counts[RUNNING] == blend.jobs.shape[0] or blend.counts[HELD] > room):
+        _end_job(cache, evict, blend, oldest_job(blend))
     free = -1
     for job in range(blend.jobs.shape[0]):
         if blend.jobs[job, SERIAL] >= 0:

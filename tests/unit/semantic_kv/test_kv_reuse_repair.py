@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.unit.semantic_kv.test_kv_policy_parity import random_tree_trace
 
 from semantic_kv.breaks import find_breaks, keep_text
+from semantic_kv.cache import blend_reference
 from semantic_kv.cache.spec import cache_spec
 from semantic_kv.experiment.config_file import parse_config
 from semantic_kv.policy.reuse import MAX_HELD_FRACTION, REUSE, Reuse, ReuseName
@@ -136,6 +137,31 @@ def test_repairs_give_their_blocks_back_when_a_request_lacks_some() -> None:
     assert arm.blended.requests == 1
     assert arm.admitted >= len(rows[3])  # the newcomer got all of its blocks
     assert arm.used_over_time[-1, 1] == len(rows[3])
+
+
+def two_broken_sessions(think_ms: float) -> tuple[BlockTrace, list[Keys]]:
+    """Both break at the same time, the second one right after the first; both return after ``think_ms``."""
+    first, second = session(3, broken_at=1), session(3, broken_at=1, head=50_000)
+    rows = [first[0], second[0], first[1], second[1], first[2], second[2]]
+    trace = trace_of(rows, sessions=[0, 1, 0, 1, 0, 1])
+    back = 2e7 + 2 * 3 * TOKENS + think_ms  # each broken turn computes three blocks
+    return replace(trace, arrival_ms=np.array([0.0, 1e7, 2e7, 2e7, back, back])), rows
+
+
+def test_the_newest_repair_is_computed_first() -> None:
+    slow = LatencyModel(base_ms=0.0, ms_per_uncached_token=1.0)
+    trace, rows = two_broken_sessions(think_ms=10.0 * TOKENS)  # for one of the two
+    arm = simulate(trace, capacity=1_000, reuse=reuse("blend_idle", slow), reference=True)
+    assert arm.per_request_hit_tokens[4:].tolist() == [0, TOKENS * len(rows[3])]
+
+
+def test_the_oldest_repair_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    trace, rows = two_broken_sessions(think_ms=1e7)
+    both = simulate(trace, capacity=1_000, reuse=reuse("blend_idle"), reference=True)
+    assert both.per_request_hit_tokens[4:].tolist() == [TOKENS * len(rows[2]), TOKENS * len(rows[3])]
+    monkeypatch.setattr(blend_reference, "MAX_JOBS", 1)
+    one = simulate(trace, capacity=1_000, reuse=reuse("blend_idle"), reference=True)
+    assert one.per_request_hit_tokens[4:].tolist() == [0, TOKENS * len(rows[3])]
 
 
 def contents_shuffled(seed: int) -> BlockTrace:
