@@ -121,7 +121,7 @@ model-matrix: engine-vllm  ## every architecture variant in the real engine, wit
 
 # Two servers at a time, each on a thread of its own.
 test-engines: engines  ## tests with real serving engines
-	$(BIN)/pytest -n 2 --no-loadscope-reorder --durations=12 -m "engine and not more_models" tests/engines/vllm tests/engines/gpusim tests/engines/model_matrix tests/engines/sglang tests/engines/dynamo tests/conformance tests/contract/test_documents_run.py
+	$(BIN)/pytest -n 2 --no-loadscope-reorder --durations=12 -m "engine and not more_models" tests/engines/vllm tests/engines/gpusim tests/engines/model_matrix tests/engines/sglang tests/engines/dynamo tests/engines/fleet tests/unit/semblend/fleet/test_carriers.py tests/conformance tests/contract/test_documents_run.py
 
 fuzz-repair: engine-vllm  ## random schedules of broken agent sessions under the engine's own scheduler: nothing inexact is published (ARGS="--schedules 10000")
 	NUMBA_CACHE_DIR=$(CURDIR)/.cache/engines/compiled .engines/vllm/bin/python -m tests.engines.vllm_inside.repair_schedules $(ARGS)

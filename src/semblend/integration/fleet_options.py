@@ -44,8 +44,8 @@ class FleetOptions:
 _ROWS: Final[Mapping[str, tuple[Parser[Any], str]]] = {
     "fleet_store": (
         optional(filled_text),
-        "URL of the store through which replicas share donor KV, such as `file:///mnt/kv`: see [fleet](fleet.md). "
-        "`null` shares nothing.",
+        "URL of the store through which replicas share donor KV, such as `file:///mnt/kv` or "
+        "`mooncake://master:50051`: see [fleet](fleet.md). `null` shares nothing.",
     ),
     "fleet_directory": (
         optional(filled_text),
@@ -56,7 +56,10 @@ _ROWS: Final[Mapping[str, tuple[Parser[Any], str]]] = {
         "File with the fleet's secret, at least 32 bytes, the same on every replica. A process that has it can write "
         "donors that every replica accepts.",
     ),
-    "fleet_store_bytes": (whole(1 << 20), "Maximum bytes of all donors in `fleet_store`, of all replicas together."),
+    "fleet_store_bytes": (
+        whole(1 << 20),
+        "Maximum bytes of all donors in `fleet_store`, of all replicas together. Mooncake Store has bounds of its own.",
+    ),
     "fleet_wait_seconds": (
         seconds,
         "Maximum time a request waits for donors of other replicas. Donors that arrive later serve later requests.",

@@ -6,9 +6,9 @@ own bytes, never by what is stored. ``tests/unit/semblend/fleet/test_carriers.py
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
-from urllib.parse import urlsplit
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,11 +46,24 @@ class KvCarrier(Protocol):
 OpenCarrier = Callable[[str, int], KvCarrier]
 CARRIERS: Final[Registry[OpenCarrier]] = Registry("fleet store")
 CARRIERS.register("file", "semblend.fleet.carrier.files:FileCarrier")
+CARRIERS.register("mooncake", "semblend.fleet.carrier.mooncake:MooncakeCarrier")
+_NAME: Final = re.compile(r"[0-9a-f]{8,128}")
+
+
+def check_name(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise CarrierError(f"'{name[:80]}' is not the name of an object")
+    return name
 
 
 def open_carrier(url: str, max_bytes: int) -> KvCarrier:
-    """The carrier of ``url``, such as ``file:///mnt/kv``. ``max_bytes`` bounds what the whole fleet keeps there."""
-    parts = urlsplit(url)
-    if not parts.scheme or not (parts.netloc or parts.path):
-        raise ConfigurationError(f"invalid fleet store '{url}' (expected a URL such as file:///mnt/kv)")
-    return CARRIERS.get(parts.scheme)(parts.netloc + parts.path, max_bytes)
+    """The carrier of ``url``, such as ``file:///mnt/kv`` or ``mooncake://master:50051``.
+
+    ``max_bytes`` bounds what the whole fleet keeps there, where the store has no bound of its own.
+    """
+    scheme, _, place = url.partition("://")
+    if not scheme or not place:
+        raise ConfigurationError(
+            f"invalid fleet store '{url}' (expected a URL such as file:///mnt/kv or mooncake://master:50051)"
+        )
+    return CARRIERS.get(scheme)(place, max_bytes)

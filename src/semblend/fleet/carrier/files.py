@@ -7,7 +7,6 @@ within its part of ``max_bytes``; the newest file always stays, so the bound is 
 from __future__ import annotations
 
 import os
-import re
 import secrets
 import stat
 from collections.abc import Sequence
@@ -18,10 +17,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from semblend.fleet.carrier.base import CarrierError, Piece
+from semblend.fleet.carrier.base import CarrierError, Piece, check_name
 
 FOLDERS: Final = 256
-_NAME: Final = re.compile(r"[0-9a-f]{8,128}")
 # A named pipe or a device under an object's name must not block the reader.
 _READ_FLAGS: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -91,9 +89,7 @@ class FileCarrier:
         return [self._path(name).exists() for name in names]
 
     def _path(self, name: str) -> Path:
-        if not _NAME.fullmatch(name):
-            raise CarrierError(f"'{name[:80]}' is not the name of an object")
-        return self._root / name[:2] / name
+        return self._root / check_name(name)[:2] / name
 
     def _sweep(self, kept: Path) -> None:
         """Temporary files of writers that died count like any other."""

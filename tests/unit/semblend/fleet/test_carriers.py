@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -11,18 +13,35 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from scripts.engines.mooncake import mooncake_missing, start_mooncake
 
-from sembase.errors import ConfigurationError
+from sembase.errors import ConfigurationError, MissingDependencyError
 from semblend.fleet.carrier.base import CARRIERS, CarrierError, KvCarrier, Piece, open_carrier
 from semblend.fleet.carrier.files import FOLDERS, FileCarrier
 
 NAMES = [f"{number:032x}" for number in (1, 2, 1 << 120)]
 
 
-@pytest.fixture(params=CARRIERS.names())
-def carrier(request: pytest.FixtureRequest, tmp_path: Path) -> KvCarrier:
-    urls = {"file": f"file://{tmp_path}/kv"}
-    return open_carrier(urls[request.param], 1 << 30)
+KINDS = [pytest.param(name, marks=[pytest.mark.engine] if name == "mooncake" else []) for name in CARRIERS.names()]
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KvCarrier]:
+    if request.param == "file":
+        yield open_carrier(f"file://{tmp_path_factory.mktemp('store')}/kv", 1 << 30)
+        return
+    if (missing := mooncake_missing()) is not None:
+        pytest.skip(missing)
+    with start_mooncake(256 << 20) as store:
+        yield open_carrier(store.url, 1 << 30)
+
+
+@pytest.fixture
+def carrier(shared: KvCarrier) -> KvCarrier:
+    """Empty."""
+    for name in NAMES:
+        shared.drop(name)
+    return shared
 
 
 def data_of(seed: int, size: int) -> np.ndarray:
@@ -88,10 +107,41 @@ def test_other_names_are_refused(carrier: KvCarrier, name: str) -> None:
             call()
 
 
+def test_readers_and_writers_beside_each_other_get_their_own_bytes(carrier: KvCarrier) -> None:
+    names = [f"{number:032x}" for number in range(16)]
+    wrong: list[str] = []
+
+    def work(name: str, seed: int) -> None:
+        data, into = data_of(seed, 300_000), [np.zeros(size, np.uint8) for size in (7, 100_000, 1)]
+        carrier.put(name, data)
+        for at in range(0, 190_000, 19_000):
+            is_read = carrier.read(name, [Piece(at + part, buffer) for part, buffer in enumerate(into)])
+            if not is_read or any((b != data[at + p : at + p + len(b)]).any() for p, b in enumerate(into)):
+                wrong.append(name)
+        carrier.drop(name)
+
+    threads = [threading.Thread(target=work, args=(name, seed)) for seed, name in enumerate(names)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert not any(carrier.contains(names))
+
+
 @pytest.mark.parametrize("url", ["", "kv", "file://", "/mnt/kv"])
 def test_a_url_without_scheme_or_place_says_what_to_write(url: str) -> None:
     with pytest.raises(ConfigurationError, match="file:///mnt/kv"):
         open_carrier(url, 1)
+
+
+def test_a_missing_mooncake_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "mooncake" in CARRIERS.names(), "known without its package"
+    monkeypatch.delitem(sys.modules, "semblend.fleet.carrier.mooncake", raising=False)
+    monkeypatch.setitem(sys.modules, "mooncake", None)
+    monkeypatch.setitem(sys.modules, "mooncake.store", None)
+    with pytest.raises(MissingDependencyError, match=r"mooncake-transfer-engine.*kvmend\[mooncake\]"):
+        from semblend.fleet.carrier import mooncake  # noqa: F401
 
 
 def test_a_folder_keeps_what_was_read_last_and_never_more_than_its_part(tmp_path: Path) -> None:

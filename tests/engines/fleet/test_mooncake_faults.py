@@ -1,0 +1,131 @@
+"""Parts of a real Mooncake Store that die or stop during reads: an error or a miss, no hang, never other bytes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from scripts.engines.mooncake import MooncakeStore, mooncake_missing, start_mooncake
+
+from sembase.errors import ConfigurationError
+from semblend.fleet.carrier.base import CarrierError, KvCarrier, Piece, open_carrier
+
+pytestmark = pytest.mark.engine
+
+SIZE = 64 << 20
+NAME, OTHER = f"{1:032x}", f"{2:032x}"
+PATIENCE_S = 120.0  # what a hang is; the store's own limits are seconds
+
+
+@pytest.fixture
+def store() -> Iterator[MooncakeStore]:
+    if (missing := mooncake_missing()) is not None:
+        pytest.skip(missing)
+    with start_mooncake(512 << 20) as started:
+        yield started
+
+
+@pytest.fixture
+def carrier(store: MooncakeStore) -> KvCarrier:
+    opened = open_carrier(store.url, 1)
+    opened.put(NAME, data())
+    return opened
+
+
+def data() -> np.ndarray:
+    return np.random.default_rng(7).integers(0, 256, SIZE, dtype=np.uint8)
+
+
+def answer(call: Callable[[], bool]) -> bool | None:
+    """What it returns; None if the store cannot be reached. A call that hangs fails the test."""
+    pool = ThreadPoolExecutor(1)
+    try:
+        return pool.submit(call).result(PATIENCE_S)
+    except CarrierError:
+        return None
+    finally:
+        pool.shutdown(wait=False)
+
+
+def until(wanted: bool | None, call: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while answer(call) is not wanted:
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+def read(carrier: KvCarrier, into: np.ndarray, name: str = NAME) -> bool:
+    return carrier.read(name, [Piece(0, into)])
+
+
+@pytest.mark.parametrize("part", ["node", "master"])
+@pytest.mark.parametrize("fault", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_part_that_ends_during_reads_costs_them_and_nothing_else(
+    store: MooncakeStore, carrier: KvCarrier, part: str, fault: signal.Signals
+) -> None:
+    expected, into = data(), np.zeros(SIZE, np.uint8)
+    assert read(carrier, into)
+    server = getattr(store, part)
+    timer = threading.Timer(0.03, os.kill, [server.pid, fault])
+    timer.start()
+    answers = []
+    for _ in range(4):
+        into[:] = 0
+        answers.append(answer(lambda: read(carrier, into)))
+        if answers[-1]:
+            np.testing.assert_array_equal(into, expected)
+    timer.join()
+    assert answers[-1] is not True
+    assert answer(lambda: carrier.put(OTHER, expected[:1000])) is not True
+
+    into[:] = 77  # a read that was given up must not write when its node continues
+    if fault is signal.SIGSTOP:
+        os.kill(server.pid, signal.SIGCONT)
+    elif part == "node":
+        store.restart_node()
+    else:
+        store.restart_master()
+    name = f"{3:032x}"
+    until(True, lambda: carrier.contains([name])[0] or carrier.put(name, expected[:1000]))
+    back = np.zeros(1000, np.uint8)
+    until(True, lambda: read(carrier, back, name))
+    np.testing.assert_array_equal(back, expected[:1000])
+    assert (into == 77).all()
+
+
+def test_a_store_that_is_not_there_is_an_error_and_is_found_when_it_comes(store: MooncakeStore) -> None:
+    store.master.stop()
+    carrier = open_carrier(store.url, 1)
+    assert answer(lambda: read(carrier, np.zeros(9, np.uint8))) is None
+    assert answer(lambda: carrier.contains([NAME])[0]) is None
+    store.restart_master()
+    until(True, lambda: carrier.contains([NAME])[0] or carrier.put(NAME, data()[:1000]))
+
+
+def test_a_full_store_refuses_or_makes_room_and_keeps_bytes_right(store: MooncakeStore) -> None:
+    carrier, expected = open_carrier(store.url, 1), data()
+    names = [f"{number:032x}" for number in range(10, 24)]  # 896 MB into 512
+    for name in names:
+        answer(lambda name=name: carrier.put(name, expected))  # type: ignore[misc]
+    into = np.zeros(1000, np.uint8)
+    held = [name for name in names if answer(lambda name=name: read(carrier, into, name))]  # type: ignore[misc]
+    assert 0 < len(held) < len(names)
+    for name in held:
+        if answer(lambda name=name: carrier.read(name, [Piece(SIZE - 1000, into)])):  # type: ignore[misc]
+            np.testing.assert_array_equal(into, expected[-1000:])
+
+
+@pytest.mark.parametrize(
+    "url", ["mooncake://here", "mooncake://here:port", "mooncake:///here", "mooncake://here:1?prot=rdma"]
+)
+def test_a_url_without_a_masters_address_says_what_to_write(url: str) -> None:
+    if (missing := mooncake_missing()) is not None:
+        pytest.skip(missing)
+    with pytest.raises(ConfigurationError, match="mooncake://localhost:50051"):
+        open_carrier(url, 1)
