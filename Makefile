@@ -63,6 +63,11 @@ docs: setup  ## regenerate the reference pages
 site: setup  ## the documentation as a site in .cache/site; fails on a broken link or anchor and on a page outside the navigation
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
 
+site-version: setup  ## the site of this version beside earlier ones, as a commit on the branch gh-pages; pushes nothing (VERSION=0.1)
+	@test -n "$(VERSION)" || { echo "set VERSION=MAJOR.MINOR" >&2; exit 2; }
+	PATH="$(CURDIR)/$(BIN):$$PATH" NO_MKDOCS_2_WARNING=1 mike deploy --alias-type redirect --update-aliases $(VERSION) latest
+	$(BIN)/mike set-default latest
+
 site-serve: setup  ## the site on http://127.0.0.1:8008, rebuilt when a page changes
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs serve --dev-addr 127.0.0.1:8008
 
@@ -261,6 +266,9 @@ load-router: rival-routers  ## 2,000 streams through the router; requests/s and 
 
 bench-doors: fronts  ## processor time per request: the router, Envoy alone, Envoy with the picker through each door (ARGS="--rounds 5")
 	$(PY) -m benchmarks.router.doors $(ARGS)
+
+bench-chart: setup  ## from `helm template` to a validated set of manifests, in seconds (ARGS="--rounds 7")
+	$(PY) -m benchmarks.router.chart $(ARGS)
 
 bench-reports: setup  ## processor time for reading the load of 256 replicas every 200 ms
 	$(PY) -m benchmarks.router.reports $(ARGS)

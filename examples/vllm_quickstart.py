@@ -1,6 +1,7 @@
 """A real vLLM server with SemBlend on this machine's CPU: a text asked about cold, again, and under a new instruction.
 
-``make engine-vllm`` installs the engine and a small real model; without them this says so and ends.
+``make engine-vllm`` installs the engine and a small real model; without them this says so and ends. ``--url`` asks a
+server that is already running.
 """
 
 import argparse
@@ -9,7 +10,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from scripts.engines.chat import Answer, ask
+from scripts.engines.chat import Answer, ask, served_model
 from scripts.engines.server import EngineStartError, launch
 from scripts.engines.specs import SERVED_NAME, EngineOptions, native_dtype, semblend_flags, vllm_missing, vllm_spec
 
@@ -26,21 +27,34 @@ DIARY = "\n".join(note(n) for n in range(1, 61))
 
 
 def show(label: str, answer: Answer) -> None:
-    share = f"{answer.cached_tokens or 0} of {answer.prompt_tokens} prompt tokens from the cache"
-    print(f"{label:<16} first token after {answer.first_token_s:.2f} s, {share}: {answer.text.strip()!r}", flush=True)
+    known = "an unknown number" if answer.cached_tokens is None else answer.cached_tokens
+    cached = f"{known} of {answer.prompt_tokens} prompt tokens from the cache"
+    print(f"{label:<16} first token after {answer.first_token_s:.2f} s, {cached}: {answer.text.strip()!r}")
+    print(f"{'':<16} request {answer.request_id}", flush=True)
+
+
+def ask_three_times(base_url: str, model: str) -> None:
+    ask(base_url, "Say hello.", model=model, max_tokens=4)  # the first request of all pays for warm-up
+    other = f"You are given a traveller's diary. Be brief.\n\n{DIARY}"
+    for label, system in {"cold": DIARY, "again": DIARY, "new instruction": other}.items():
+        show(label, ask(base_url, QUESTION, system=system, model=model))
 
 
 def main() -> int:
     words = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     words.add_argument("--wait", type=float, default=900, help="seconds to wait for the server (default: %(default)s)")
-    wait = words.parse_args().wait
+    words.add_argument("--url", help="ask the server at this address instead of starting one")
+    given = words.parse_args()
+    if given.url:
+        ask_three_times(given.url, served_model(given.url))
+        return 0
     missing = vllm_missing()
     if missing:
         print(f"skipped: {missing}")
         return 0
     print("starting vLLM on the CPU: one to three minutes, more on a busy machine", flush=True)
     flags = ("--enable-prompt-tokens-details", *semblend_flags())
-    options = EngineOptions(extra=flags, dtype=native_dtype(), startup_timeout_s=wait)
+    options = EngineOptions(extra=flags, dtype=native_dtype(), startup_timeout_s=given.wait)
     try:
         server = launch(vllm_spec(options), tell=lambda line: print(f"  {line}", flush=True))
     except EngineStartError as error:
@@ -48,11 +62,7 @@ def main() -> int:
         return 3
     with server:
         print(f"{server.base_url} is healthy after {server.startup_s:.0f} s", flush=True)
-        ask(server.base_url, "Say hello.", model=SERVED_NAME, max_tokens=4)  # the first request of all pays for warm-up
-        other = f"You are given a traveller's diary. Be brief.\n\n{DIARY}"
-        asks = {"cold": DIARY, "again": DIARY, "new instruction": other}
-        for label, system in asks.items():
-            show(label, ask(server.base_url, QUESTION, system=system, model=SERVED_NAME))
+        ask_three_times(server.base_url, SERVED_NAME)
     print("the server has ended")
     return 0
 

@@ -20,6 +20,13 @@ class Answer:
     cached_tokens: int | None
     first_token_s: float
     total_s: float
+    request_id: str
+
+
+def served_model(base_url: str) -> str:
+    """The name of the first model that the server lists."""
+    with _direct.open(f"{base_url}/v1/models", timeout=30) as stream:
+        return str(json.load(stream)["data"][0]["id"])
 
 
 def ask(base_url: str, question: str, *, system: str = "", model: str, max_tokens: int = 32) -> Answer:
@@ -53,7 +60,9 @@ def _answer(lines: Sequence[str], first_token_s: float, total_s: float) -> Answe
     usage = next(chunk["usage"] for chunk in reversed(chunks) if chunk.get("usage"))
     details = usage.get("prompt_tokens_details") or {}
     text = "".join(_text_of(chunk) for chunk in chunks)
-    return Answer(text, usage["prompt_tokens"], details.get("cached_tokens"), first_token_s, total_s)
+    return Answer(
+        text, usage["prompt_tokens"], details.get("cached_tokens"), first_token_s, total_s, str(chunks[0]["id"])
+    )
 
 
 def _text_of(chunk: dict[str, list[dict[str, dict[str, str]]]]) -> str:
