@@ -10,10 +10,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from benchmarks.fidelity.signals import SINKS, Array, Signals, lost_context
+from benchmarks.fidelity.signals import Array, Signals
 from semblend.contract import ReusePlan, Run, TokenRange
 from semblend.integration.core.probes import QUERIES, attention_weights, layer_deviation, queries_of
 from semblend.integration.vllm.open_request import PagedRequest
+from semblend.plan.leaning import SINKS, lost_context
 from semblend.plan.selection import evidence_of
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ def measure(
         plain.context_share,
         attention[..., at],
         deviation[at],
+        rig.leaning(plan)[at],
         layered={name: rows[:, at] for name, rows in made.found.items()},
     )
     return signals, loaded

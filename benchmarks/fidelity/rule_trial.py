@@ -71,7 +71,7 @@ class RuleTrial:
     def _try_all(self, prepared: Sequence[Prepared], arms: Sequence[RuleArm]) -> None:
         signals = {one.item.name: _calibrated(one, prepared) for one in prepared}
         for name, seen in signals.items():
-            shown = (" ".join(map(str, layers[:MIDDLE_LAYERS])) for layers in (seen.middle, seen.leaning))
+            shown = (" ".join(map(str, layers[:MIDDLE_LAYERS])) for layers in (seen.middle, seen.leaning_layers))
             progress(f"layers for {name}: question {next(shown)}, lean {next(shown)}")
         for arm in arms:
             for one in prepared:
@@ -152,7 +152,7 @@ def _calibrated(one: Prepared, prepared: Sequence[Prepared]) -> Signals:
     """Layers ranked on items with other recipients; those of one number share theirs. Of a single item: on itself."""
     others = [other.signals for other in prepared if other.item.number != one.item.number] or [one.signals]
     leaning = ranked_layers(others, "lean", "oracle_drift")
-    return replace(one.signals, middle=ranked_layers(others), leaning=leaning)
+    return replace(one.signals, middle=ranked_layers(others), leaning_layers=leaning)
 
 
 def run(engine: Any, model: KnownModel) -> int:

@@ -17,7 +17,12 @@ from sembase.errors import ConfigurationError
 from semblend.plan.selection_policies import (
     at_random,
     deviation,
+    either,
     first,
+    leaning,
+    near_question_or_leaning,
+    nearness,
+    product,
     question,
     question_by_deviation,
     question_or_deviation,
@@ -28,30 +33,6 @@ Rule = Callable[[Signals], Scores]
 MIDDLE_LAYERS = 5
 DIGEST_LAYERS = 3  # as published with the digest
 EARLY_LAYERS = 3
-
-
-def ranks_of(scores: Scores) -> NDArray[np.int64]:
-    """0 for the best; equal scores in the order of positions."""
-    ranks: NDArray[np.int64] = np.argsort(np.argsort(-scores, kind="stable"), kind="stable")
-    return ranks
-
-
-def either(*rules: Rule) -> Rule:
-    """An equal part of the budget for each rule: the best of a position's ranks decides."""
-
-    def score(signals: Signals) -> Scores:
-        best: Scores = -np.min([ranks_of(rule(signals)) for rule in rules], axis=0).astype(np.float64)
-        return best
-
-    return score
-
-
-def product(*rules: Rule) -> Rule:
-    def score(signals: Signals) -> Scores:
-        whole: Scores = np.prod([rule(signals) for rule in rules], axis=0)
-        return whole
-
-    return score
 
 
 def signal(name: str) -> Rule:
@@ -71,19 +52,14 @@ def dependency(signals: Signals) -> Scores:
     return signals.of("lean", signals.middle[:MIDDLE_LAYERS])
 
 
-def leaning(signals: Signals) -> Scores:
+def calibrated_leaning(signals: Signals) -> Scores:
     """The same in the layers where leaning tells best how far a token drifted."""
-    return signals.of("lean", signals.leaning[:MIDDLE_LAYERS])
+    return signals.of("lean", signals.leaning_layers[:MIDDLE_LAYERS])
 
 
 def early_leaning(signals: Signals) -> Scores:
     """The same in the first layers, whose queries a probe could compute when a request is served."""
     return signals.of("lean", range(EARLY_LAYERS))
-
-
-def nearness(signals: Signals) -> Scores:
-    """Tokens drift less the farther they are from the head of their run: here with the root of the distance."""
-    return 1.0 / np.sqrt(1.0 + signals.distance.astype(np.float64))
 
 
 RULES: dict[str, Rule] = {
@@ -111,7 +87,8 @@ RULES: dict[str, Rule] = {
     "question_or_deviation_or_first": either(question, deviation, first),
     "near_question": product(question, nearness),
     "near_question_or_deviation": either(product(question, nearness), deviation),
-    "near_question_or_leaning": either(product(question, nearness), leaning),
+    "near_question_or_leaning": near_question_or_leaning,
+    "near_question_or_calibrated_leaning": either(product(question, nearness), calibrated_leaning),
     "oracle_read": signal("read"),
     "oracle_drift": signal("drift"),
     "oracle_both": product(signal("read"), signal("drift")),
@@ -151,6 +128,7 @@ def in_blocks(signals: Signals, tokens: int) -> Signals:
         distance=np.repeat(signals.distance[starts], sizes),
         attention=None if signals.attention is None else mean(signals.attention),
         deviation=None if signals.deviation is None else mean(signals.deviation),
+        leaning=None if signals.leaning is None else mean(signals.leaning),
         layered={name: mean(rows) for name, rows in signals.layered.items()},
     )
 

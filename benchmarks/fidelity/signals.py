@@ -14,35 +14,24 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from semblend.contract import Run
 from semblend.plan.selection import Evidence
 
-SINKS = 4  # the first tokens of any prompt are attended to by everything, whatever they say
 Array = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Signals(Evidence):
     """``layered``: one row per layer for each signal's name. Layers as a calibration ranks them: ``middle`` by how much
-    of what the answer needs their question attention finds, ``leaning`` by how much of the drift their ``lean`` finds.
+    of what the answer needs their question attention finds, ``leaning_layers`` by how much of the drift their ``lean``
+    finds. ``leaning`` itself is what a deployment keeps with its donors.
     """
 
     layered: Mapping[str, Array] = field(kw_only=True)
     middle: tuple[int, ...] = field(default=(), kw_only=True)
-    leaning: tuple[int, ...] = field(default=(), kw_only=True)
+    leaning_layers: tuple[int, ...] = field(default=(), kw_only=True)
 
     def of(self, name: str, layers: Sequence[int] = ()) -> NDArray[np.float64]:
         """The signal of each position, mean over these layers, or over all."""
         rows = self.layered[name]
         mean: NDArray[np.float64] = (rows[list(layers)] if layers else rows).mean(axis=0, dtype=np.float64)
         return mean
-
-
-def lost_context(run: Run, runs: Sequence[Run]) -> NDArray[np.bool_]:
-    """Which donor positions before the run it no longer has before it; the first ones matter to no token's meaning."""
-    lost = np.ones(run.donor_start, np.bool_)
-    lost[:SINKS] = False
-    for other in runs:
-        if other.target_end <= run.target_start:
-            lost[other.donor_start : other.donor_start + other.length] = False
-    return lost

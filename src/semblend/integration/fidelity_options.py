@@ -40,7 +40,9 @@ class FidelityOptions(AdapterOptions):
     recompute_policy: str = setting(
         "question_or_deviation",
         one_of(*POLICIES.names()),
-        "Policy that picks which reused tokens to recompute, within `recompute_fraction`: see [fidelity](fidelity.md).",
+        "Policy that picks which reused tokens to recompute, within `recompute_fraction`: see [fidelity](fidelity.md). "
+        "With `near_question_or_leaning`, vLLM measures every new donor once while the engine is idle; where a donor "
+        "was not measured, and in other engines, `question_or_deviation` picks.",
         renamed_from=("select",),
     )
     recompute_fraction: float | None = setting(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,31 @@ from semblend.plan.selection import Evidence, Policy, Probe
 
 Scores = NDArray[np.float64]
 _SEED: Final = 20_26
+Known = TypeVar("Known", bound=Evidence)
+
+
+def ranks_of(scores: Scores) -> NDArray[np.int64]:
+    """0 for the best; equal scores in the order of positions."""
+    ranks: NDArray[np.int64] = np.argsort(np.argsort(-scores, kind="stable"), kind="stable")
+    return ranks
+
+
+def either(*rules: Callable[[Known], Scores]) -> Callable[[Known], Scores]:
+    """An equal part of the budget for each rule: the best of a position's ranks decides."""
+
+    def score(evidence: Known) -> Scores:
+        best: Scores = -np.min([ranks_of(rule(evidence)) for rule in rules], axis=0).astype(np.float64)
+        return best
+
+    return score
+
+
+def product(*rules: Callable[[Known], Scores]) -> Callable[[Known], Scores]:
+    def score(evidence: Known) -> Scores:
+        whole: Scores = np.prod([rule(evidence) for rule in rules], axis=0)
+        return whole
+
+    return score
 
 
 def first(evidence: Evidence) -> Scores:
@@ -32,16 +58,21 @@ def question(evidence: Evidence) -> Scores:
     return mean
 
 
-def question_by_deviation(evidence: Evidence) -> Scores:
-    """Attention times deviation: a position that is not attended to, or does not deviate, needs no recomputation."""
-    return question(evidence) * deviation(evidence)
+def nearness(evidence: Evidence) -> Scores:
+    """Tokens drift less the farther they are from the head of their run: here with the root of the distance."""
+    return 1.0 / np.sqrt(1.0 + evidence.distance.astype(np.float64))
 
 
-def question_or_deviation(evidence: Evidence) -> Scores:
-    """Half of the budget by attention, half by deviation: the better of the two ranks decides."""
-    ranks = [np.argsort(np.argsort(-score, kind="stable")) for score in (question(evidence), deviation(evidence))]
-    return -np.minimum(*ranks).astype(np.float64)
+def leaning(evidence: Evidence) -> Scores:
+    """The positions that read most of what the recipient does not have before them."""
+    return evidence.seen(Probe.LEANING).astype(np.float64)
 
+
+# A position that is not attended to, or does not deviate, needs no recomputation.
+question_by_deviation: Final = product(question, deviation)
+# Half of the budget for each: the better of the two ranks decides.
+question_or_deviation: Final = either(question, deviation)
+near_question_or_leaning: Final = either(product(question, nearness), leaning)
 
 _ATTENTION: Final = frozenset({Probe.ATTENTION})
 _BOTH: Final = frozenset({Probe.ATTENTION, Probe.DEVIATION})
@@ -51,3 +82,4 @@ DEVIATION: Final = Policy(deviation, frozenset({Probe.DEVIATION}))
 QUESTION: Final = Policy(question, _ATTENTION)
 QUESTION_BY_DEVIATION: Final = Policy(question_by_deviation, _BOTH)
 QUESTION_OR_DEVIATION: Final = Policy(question_or_deviation, _BOTH)
+NEAR_QUESTION_OR_LEANING: Final = Policy(near_question_or_leaning, frozenset({Probe.ATTENTION, Probe.LEANING}))

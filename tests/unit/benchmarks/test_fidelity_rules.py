@@ -7,13 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from benchmarks.fidelity.compare_rules import BASE, COLUMNS, lines_of
-from benchmarks.fidelity.rules import RULES, either, in_blocks, overlap, parse_rule, ranked_layers, ranks_of, signal
-from benchmarks.fidelity.signals import SINKS, Signals, lost_context
+from benchmarks.fidelity.rules import RULES, in_blocks, overlap, parse_rule, ranked_layers, signal
+from benchmarks.fidelity.signals import Signals
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sembase.errors import ConfigurationError
-from semblend.contract import ContextRisk, Run
+from semblend.plan.selection import POLICIES, Evidence, Selection, choose
+from semblend.plan.selection_policies import either, ranks_of
 
 LAYERS, LENGTH = 3, 40
 NAMES = ("question", "norm", "digest", "repeat", "lean", "read", "drift")
@@ -31,14 +32,11 @@ def two_runs(seed: int = 0) -> Signals:
         np.zeros(2 * LENGTH),
         random.random((LAYERS, 2, 2 * LENGTH)).astype(np.float32),
         random.random(2 * LENGTH).astype(np.float32),
+        random.random(2 * LENGTH).astype(np.float32),
         layered={name: random.random(shape).astype(np.float32) for name in NAMES},
         middle=(1, 0, 2),
-        leaning=(2, 1, 0),
+        leaning_layers=(2, 1, 0),
     )
-
-
-def run(donor_start: int, target_start: int, length: int = 10) -> Run:
-    return Run("donor", donor_start, target_start, length, ContextRisk(0, 0, 0.0))
 
 
 @given(st.sampled_from(sorted(RULES)), st.sampled_from([0.05, 0.1, 0.2, 0.5]), st.sampled_from([0, 16, 32]))
@@ -94,12 +92,23 @@ def test_the_layer_that_asks_as_the_oracle_reads_is_ranked_first() -> None:
     assert overlap(np.arange(10.0), -np.arange(10.0), 0.3) == 0.0
 
 
-def test_context_is_lost_unless_a_run_brings_it_along() -> None:
-    first, second = run(10, 30), run(20, 60)
-    lost = lost_context(second, [first, second])
-    assert np.flatnonzero(lost).tolist() == list(range(SINKS, 10))
-    # The same text, now after the run: what was read from it is not there any more.
-    assert np.flatnonzero(lost_context(second, [run(10, 80), second])).tolist() == list(range(SINKS, 20))
+@given(st.sampled_from(sorted(set(RULES) & set(POLICIES.names()))), st.integers(0, 20))
+def test_a_rule_that_deployments_have_chooses_what_they_choose(name: str, seed: int) -> None:
+    signals = two_runs(seed)
+    chosen = parse_rule(f"{name}@0.15").choose(signals)
+    evidence = Evidence(
+        signals.positions,
+        signals.distance,
+        signals.context_share,
+        signals.attention,
+        signals.deviation,
+        signals.leaning,
+    )
+    assert chosen.tolist() == choose(Selection(name, 0.15), evidence).tolist()
+
+
+def test_every_policy_of_deployments_is_among_the_rules() -> None:
+    assert {"question_or_deviation", "near_question_or_leaning"} <= set(RULES) & set(POLICIES.names())
 
 
 @pytest.mark.parametrize("text", ["unknown@0.1", "first", "first@2", "first@0.1/x"])

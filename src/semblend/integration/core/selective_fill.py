@@ -18,11 +18,13 @@ from semblend.plan.selection import (
     FALLBACK,
     MAX_QUESTION_TOKENS,
     POLICIES,
+    WITHOUT_LEANING,
     Probe,
     Selection,
     choose,
     evidence_of,
     joined,
+    needs_leaning,
     needs_question,
     with_probes,
 )
@@ -34,13 +36,15 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Fill:
     """A claim whose ``runs`` are loaded and whose ``gaps`` are not. ``question`` is the rest of the prompt, None where
-    it cannot be computed yet."""
+    it cannot be computed yet. ``leaning`` is what is kept of the donors, by prompt position; None: not of all of them.
+    """
 
     claim: TokenRange
     runs: tuple[Run, ...]
     gaps: tuple[TokenRange, ...]
     question: TokenRange | None
     selection: Selection
+    leaning: NDArray[np.float32] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,8 @@ def fill(request: OpenRequest, command: Fill) -> Filled:
     """Compute the gaps and the tokens chosen for recomputation. The cache then holds every position of the claim."""
     started = time.perf_counter()
     selection = command.selection
+    if needs_leaning(selection.policy) and command.leaning is None:
+        selection = replace(selection, policy=WITHOUT_LEANING)
     has_question = (
         command.question is not None and len(command.question) <= MAX_QUESTION_TOKENS and can_ask(request.layers)
     )
@@ -94,4 +100,4 @@ def _choose(
     if Probe.ATTENTION in needs and command.question is not None:
         attention = question_attention(request, (*gaps, command.question))
         gaps = ()  # computed with the question; computing them again after the recomputed tokens gains little
-    return choose(selection, with_probes(evidence, attention, deviation)), gaps
+    return choose(selection, with_probes(evidence, attention, deviation, command.leaning)), gaps
