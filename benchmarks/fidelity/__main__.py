@@ -48,8 +48,8 @@ def main() -> int:
     show_table(f"at {DEFAULT} settings", ("case", "served", "declined", "mean KL of served"), served)
     answers = answers_of(rows)
     show_table("answers", ("arm", "case, source", "answers"), [(one.arm, one.group, one.shown()) for one in answers])
-    if draw(figures, RESULTS / f"{arguments.name}.png"):
-        progress(f"drawn: {arguments.name}.png in {RESULTS.name}/")
+    for path in draw(figures, RESULTS / f"{arguments.name}.png"):
+        progress(f"drawn: {path.name} in {RESULTS.name}/")
     verdicts = [*target_verdicts(figures), answer_verdict(answers)]
     show_verdicts(verdicts)
     shown = {"figures": [one.as_record() for one in figures], "answers": [asdict(one) for one in answers]}

@@ -183,17 +183,3 @@ def wilson(events: int, trials: int, deviations: float = 1.96) -> tuple[float, f
     centre = (rate + square / (2 * trials)) / (1 + square / trials)
     half = deviations * math.sqrt(rate * (1 - rate) / trials + square / (4 * trials**2)) / (1 + square / trials)
     return max(0.0, centre - half), min(1.0, centre + half)
-
-
-def front(
-    figures: Sequence[Figures], cost: Callable[[Figures], float | None], kl: Callable[[Figures], Interval]
-) -> list[Figures]:
-    """Those that no other beats in both mean KL and cost, cheapest first."""
-    known = [(value, kl(one).estimate, one) for one in figures if one.arm != FLOOR and (value := cost(one)) is not None]
-    best: list[Figures] = []
-    lowest = math.inf
-    for _, estimate, one in sorted(known, key=lambda each: each[:2]):
-        if estimate < lowest:
-            best.append(one)
-            lowest = estimate
-    return best

@@ -1,4 +1,4 @@
-"""Pareto fronts per case: KL along the model's answer and along a given text, against the computed fraction and TTFT.
+"""Mean KL per arm and case in the style of the reports: one row per arm, one colour per case, 95 % intervals.
 
 Nothing is drawn without matplotlib.
 """
@@ -8,80 +8,88 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from benchmarks.fidelity.arm import DEFAULT
-from benchmarks.fidelity.figures import FLOOR, Figures, front
+from benchmarks.fidelity.figures import FLOOR, Figures
 from benchmarks.vllm.estimates import Interval
+from sembase.errors import MissingDependencyError
+from sembase.onepage.chart import Axis, Chart, DataTable, Whisker, Whiskers
+from sembase.onepage.png import drawn, figure_class, png_bytes
+from sembase.onepage.ticks import category_axis, log_axis
+from sembench.report.tones import COLOURS
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+TONES = ("reuse", "miss", "negative", "accent", "bad", "cold", "unknown")
+LOWEST = 1e-5  # nats; a logarithmic axis has no zero
+_SPREAD = 0.6  # of a row, over which the cases are distributed
+_DPI = 120
 
 
 @dataclass(frozen=True, slots=True)
-class Panel:
-    """One row of the picture: what is drawn upwards, and what it costs."""
+class Reading:
+    """``low`` and ``high`` are the ends of the interval; None where there is none."""
 
-    kl: Callable[[Figures], Interval]
-    cost: Callable[[Figures], float | None]
-    kl_label: str
-    cost_label: str
-
-
-def _share(one: Figures) -> float | None:
-    return one.whole_share
+    arm: str
+    case: str
+    kl: float
+    low: float | None = None
+    high: float | None = None
 
 
-def _time(one: Figures) -> float | None:
-    return 1 / one.ttft_ratio.estimate if one.ttft_ratio else None
+def draw(figures: Sequence[Figures], path: Path) -> list[Path]:
+    """Pictures drawn: along the model's own answer in ``path``, along a given text in a file beside it."""
+    known = [one for one in figures if one.case != "all"]
+    given = path.with_stem(f"{path.stem}-given-text")
+    return [
+        *picture("KL along its answer", _readings(known, lambda one: one.answer_kl), path),
+        *picture("KL along a given text", _readings(known, lambda one: one.kl_mean), given),
+    ]
 
 
-PANELS = (
-    Panel(lambda one: one.answer_kl, _share, "KL along its answer", "computed over the claim, probes included"),
-    Panel(lambda one: one.kl_mean, _share, "KL along a given text", "computed over the claim, probes included"),
-    Panel(lambda one: one.answer_kl, _time, "KL along its answer", "TTFT over cold TTFT"),
-)
+def picture(title: str, readings: Sequence[Reading], path: Path) -> list[Path]:
+    return [path] if readings and write_chart(chart(title, readings), path) else []
 
 
-def draw(figures: Sequence[Figures], path: Path) -> bool:
-    """Whether a picture was drawn. Bars are 95 % intervals, the dotted line is the noise floor."""
+def write_chart(made: Chart, path: Path) -> bool:
+    """Whether it was written."""
     try:
-        from matplotlib.figure import Figure
-    except ImportError:
+        make = figure_class("benchmarks", "pictures")
+    except MissingDependencyError:
         return False
-    cases = list(dict.fromkeys(one.case for one in figures if one.case != "all"))
-    policies = list(dict.fromkeys(one.arm.partition("@")[0] for one in figures if one.arm != FLOOR))
-    panels = [panel for panel in PANELS if any(panel.cost(one) is not None for one in figures)]
-    picture = Figure(figsize=(3.6 * len(cases), 3.4 * len(panels)), layout="constrained")
-    grid = picture.subplots(len(panels), len(cases), sharey="row", squeeze=False)
-    for panel, row in zip(panels, grid, strict=True):
-        for case, axes in zip(cases, row, strict=True):
-            _fill(axes, panel, [one for one in figures if one.case == case], policies)
-            axes.set_title(case, fontsize=10)
-        row[0].set_ylabel(f"{panel.kl_label}, nats (log)")
-    handles, labels = grid[0][0].get_legend_handles_labels()
-    picture.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=8)
-    picture.savefig(path, dpi=120)
+    path.write_bytes(png_bytes(drawn(made, COLOURS, make), _DPI))
     return True
 
 
-def _fill(axes: Axes, panel: Panel, group: Sequence[Figures], policies: Sequence[str]) -> None:
-    for number, policy in enumerate(policies):
-        known = [(cost, panel.kl(one)) for one in group if (cost := _cost(panel, one, policy)) is not None]
-        known.sort(key=lambda pair: pair[0])
-        places, heights = [cost for cost, _ in known], [kl.estimate for _, kl in known]
-        bars = [[kl.estimate - kl.low for _, kl in known], [kl.high - kl.estimate for _, kl in known]]
-        colour = f"C{number % 10}"
-        axes.errorbar(places, heights, bars, fmt="o-", ms=4, lw=1, capsize=2, color=colour, label=policy)
-    # What the gates let through is other items, and an experiment no way to serve: neither beats anything.
-    best = front([one for one in group if one.arm != DEFAULT and "!" not in one.arm], panel.cost, panel.kl)
-    axes.plot([panel.cost(one) or 0.0 for one in best], [panel.kl(one).estimate for one in best], "k-", alpha=0.2, lw=5)
-    for one in group:
-        if one.arm == FLOOR:
-            axes.axhline(max(1e-6, panel.kl(one).estimate), ls=":", color="grey")
-    axes.set_yscale("log")
-    axes.set_xlabel(panel.cost_label, fontsize=8)
+def chart(title: str, readings: Sequence[Reading]) -> Chart:
+    arms = list(dict.fromkeys(one.arm for one in readings))
+    cases = list(dict.fromkeys(one.case for one in readings))
+    layers = tuple(
+        Whiskers(
+            case, TONES[place % len(TONES)], tuple(_whiskers(readings, case, arms, _offset(place, len(cases)))), True
+        )
+        for place, case in enumerate(cases)
+    )
+    message = (
+        f"Mean KL to a cold prefill by arm; lower is better. Bars: 95 % intervals. {FLOOR}: noise of a cold prefill."
+    )
+    return Chart("kl", title, message, _axis(readings), category_axis(arms), layers, DataTable((), ()))
 
 
-def _cost(panel: Panel, one: Figures, policy: str) -> float | None:
-    return panel.cost(one) if one.arm.partition("@")[0] == policy else None
+def _axis(readings: Sequence[Reading]) -> Axis:
+    ends = [max(LOWEST, end) for one in readings for end in (one.kl, one.low, one.high) if end is not None]
+    return log_axis("mean KL, nats (log)", ends, lambda value: f"{value:.4f}".rstrip("0").rstrip("."))
+
+
+def _offset(place: int, cases: int) -> float:
+    return _SPREAD * ((place + 0.5) / cases - 0.5)
+
+
+def _whiskers(readings: Sequence[Reading], case: str, arms: Sequence[str], offset: float) -> list[Whisker]:
+    return [
+        Whisker(max(LOWEST, one.kl), arms.index(one.arm) + offset, one.low and max(LOWEST, one.low), one.high, one.arm)
+        for one in readings
+        if one.case == case
+    ]
+
+
+def _readings(figures: Sequence[Figures], kl: Callable[[Figures], Interval]) -> list[Reading]:
+    found = [(one, kl(one)) for one in figures]
+    return [Reading(one.arm, one.case, each.estimate, each.low, each.high) for one, each in found]

@@ -1,4 +1,4 @@
-"""Arithmetic of the fidelity bench: divergences, rightness without decoding, intervals, the front."""
+"""Arithmetic of the fidelity bench: divergences, rightness without decoding, and intervals."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from benchmarks.fidelity.__main__ import answer_verdict, target_verdicts
 from benchmarks.fidelity.arm import Arm, parse_arm
-from benchmarks.fidelity.figures import Figures, Row, answers_of, declined_of, done_in, figures_of, front, wilson
+from benchmarks.fidelity.figures import Figures, Row, answers_of, declined_of, done_in, figures_of, wilson
 from benchmarks.fidelity.readings import gap, reading_of
 
 from sembase.errors import ConfigurationError
@@ -93,11 +93,6 @@ def test_a_target_is_judged_without_probes_and_with_them(probe_share: float, rea
     seen = [each.measured for each in target_verdicts(made) if each.name.startswith("reorder")]
     half = None if reached is None else reached / 2
     assert seen == pytest.approx([0.05, half, 0.1, reached])
-
-
-def test_the_front_holds_what_nothing_beats() -> None:
-    made = figures(row("a@1", 0.3, computed=5), row("b@1", 0.4, computed=10), row("c@1", 0.1, computed=20))
-    assert [one.arm for one in front(made, lambda one: one.computed_share, lambda one: one.kl_mean)] == ["a@1", "c@1"]
 
 
 def test_no_event_in_a_hundred_may_still_be_four_percent() -> None:

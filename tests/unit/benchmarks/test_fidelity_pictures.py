@@ -1,0 +1,52 @@
+"""Pictures of fidelity show what the tables state, in the style of the reports."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from benchmarks.fidelity.picture import Reading, chart, picture
+from benchmarks.fidelity.published import CASES, PAGE, readings
+from benchmarks.guard.picture import chart as prediction_chart
+from benchmarks.guard.picture import draw as draw_prediction
+
+from sembase.onepage.chart import Dots, Whiskers
+from semblend.contract import PlanShape
+
+
+def test_the_published_tables_are_read_with_floor_intervals_and_declined_cells() -> None:
+    found = readings(PAGE.read_text(encoding="utf-8"), "**Along its answer**")
+    assert [one.case for one in found[:3]] == list(CASES)
+    assert {one.arm for one in found} >= {"floor", "first@0.02", "question_or_deviation@0.15", "default"}
+    best = next(one for one in found if (one.arm, one.case) == ("question_or_deviation@0.15", "composition"))
+    assert best == Reading("question_or_deviation@0.15", "composition", 0.0087, 0.003, 0.019)
+    assert ("default", "reorder") not in {(one.arm, one.case) for one in found}, "declined: nothing was measured"
+
+
+def test_an_arm_is_a_row_and_a_case_a_colour() -> None:
+    made = chart("KL", [Reading("a", "x", 0.1, 0.05, 0.2), Reading("a", "y", 0.01), Reading("b", "x", 0.0)])
+    assert made.y.categories == ("a", "b")
+    first, second = (layer for layer in made.layers if isinstance(layer, Whiskers))
+    assert (first.name, second.name) == ("x", "y")
+    assert first.tone != second.tone
+    assert [round(each.y) for each in first.whiskers] == [0, 1]
+    assert first.whiskers[1].x > 0, "a logarithmic axis has no zero"
+    assert first.whiskers[0].y < second.whiskers[0].y, "cases of a row do not cover each other"
+
+
+def test_a_prediction_names_the_classes_it_has() -> None:
+    shape, other = list(PlanShape)[:2]
+    made = prediction_chart([(shape, 0.01, 0.03), (shape, 0.01, 0.002), (other, 0.03, 0.03)], 0.02)
+    assert [layer.name for layer in made.layers if isinstance(layer, Dots)] == [
+        f"{shape.value} (2)",
+        f"{other.value} (1)",
+    ]
+    assert "1 are above the ceiling of 0.02 although predicted under it" in made.message
+
+
+def test_pictures_are_written(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    assert picture("KL", [Reading("a", "x", 0.1, 0.05, 0.2)], tmp_path / "one.png") == [tmp_path / "one.png"]
+    assert draw_prediction([(next(iter(PlanShape)), 0.01, 0.03)], 0.02, tmp_path / "two.png")
+    assert picture("KL", [], tmp_path / "none.png") == []
+    assert {path.name for path in tmp_path.iterdir()} == {"one.png", "two.png"}
