@@ -1,11 +1,11 @@
-"""The simulator's benchmarks: ``python -m benchmarks.simulator speed|parity|kvcache|headroom|repair|stress``."""
+"""The simulator's benchmarks: ``python -m benchmarks.simulator speed|parity|kvcache|headroom|repair|fleet|stress``."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
 
-from benchmarks.simulator import headroom, kvcache, parity, repair, speed, stress
+from benchmarks.simulator import fleet, headroom, kvcache, parity, repair, speed, stress
 
 BENCHMARKS: dict[str, Callable[[Sequence[str] | None], int]] = {
     "speed": speed.main,
@@ -13,6 +13,7 @@ BENCHMARKS: dict[str, Callable[[Sequence[str] | None], int]] = {
     "kvcache": kvcache.main,
     "headroom": headroom.main,
     "repair": repair.main,
+    "fleet": fleet.main,
     "stress": stress.main,
 }
 

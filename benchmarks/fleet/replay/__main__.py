@@ -2,6 +2,7 @@
 
 Document questions of eight applications at random replicas, and agent sessions that stay at theirs: tokens reused with
 private caches, with a shared exact-prefix tier, and with donors of the fleet; and what each rule for writing writes.
+The simulator's figures for the same requests at the same replicas are beside those of the planners.
 """
 
 from __future__ import annotations
@@ -15,9 +16,12 @@ from benchmarks.console import exit_code, progress, show_table, show_verdicts, w
 from benchmarks.corpus import TOKENIZER
 from benchmarks.discovery.codec import TokenizerCodec
 from benchmarks.documents import DEFAULT_TEXTS
-from benchmarks.fleet.replay.replicas import ReplayFleet, Totals, Writes
-from benchmarks.fleet.replay.streams import StreamRequest, agent_sessions, document_questions
+from benchmarks.fleet.replay.replicas import BLOCK, ReplayFleet, Totals, Writes
+from benchmarks.fleet.replay.streams import StreamRequest, agent_sessions, as_trace, document_questions
 from benchmarks.targets import Verdict
+from semantic_kv.fleet import Carrier, simulate_fleet
+from semantic_kv.fleet import Sharing as SimulatedSharing
+from semantic_kv.fleet import Writes as SimulatedWrites
 
 ARMS: dict[str, tuple[Writes, bool]] = {
     "private caches and donors": ("nothing", False),
@@ -27,6 +31,13 @@ ARMS: dict[str, tuple[Writes, bool]] = {
     "fleet, computed donors written": ("computed", False),
     "fleet, repeated donors written": ("repeated", False),
     "shared exact prefixes and fleet, all": ("all", True),
+}
+SIMULATED: dict[str, tuple[SimulatedSharing, SimulatedWrites]] = {
+    "private caches and donors": ("nothing", "all"),
+    "shared exact prefixes, private donors": ("prefixes", "all"),
+    "fleet, donors written (all)": ("donors", "all"),
+    "fleet, computed donors written": ("donors", "computed"),
+    "shared exact prefixes and fleet, all": ("both", "all"),
 }
 EVERYTHING = "fleet, every prompt written"
 RULES = ("fleet, donors written (all)", "fleet, computed donors written", "fleet, repeated donors written")
@@ -49,9 +60,11 @@ def main() -> int:
         if not requests:
             continue
         found = {arm: replay(requests, chosen.replicas, *ARMS[arm], chosen.seed) for arm in ARMS}
-        _show(name, requests, chosen.replicas, found)
+        simulated = {arm: simulate_arm(name, requests, chosen.replicas, arm, chosen.seed) for arm in SIMULATED}
+        _show(name, requests, chosen.replicas, found, simulated)
         verdicts += verdicts_of(name, found)
         record[name] = {arm: {each: getattr(found[arm], each) for each in Totals.__slots__} for arm in ARMS}
+        record[f"{name}, simulated"] = simulated
     show_verdicts(verdicts)
     settings = {key: str(value) for key, value in vars(chosen).items()}
     path = write_results("fleet-value", {"settings": settings, **record})
@@ -69,6 +82,27 @@ def replay(
     return fleet.totals
 
 
+def simulate_arm(name: str, requests: Sequence[StreamRequest], replicas: int, arm: str, seed: int) -> float:
+    """Fraction of the tokens that the simulator finds cached. Caches have no bound, the carrier costs nothing.
+
+    As in ``ReplayFleet``, a blended request is taken to be repaired.
+    """
+    sharing, writes = SIMULATED[arm]
+    trace = as_trace(name, requests, BLOCK)
+    free = Carrier(bytes_per_token=0, ms_per_fetch=0.0)
+    found = simulate_fleet(
+        trace,
+        replicas=replicas,
+        capacity=len(trace.nodes),
+        sharing=sharing,
+        writes=writes,
+        is_repaired=True,
+        carrier=free,
+        seed=seed,
+    )
+    return found.cached_fraction
+
+
 def verdicts_of(name: str, found: dict[str, Totals]) -> list[Verdict]:
     """Each rule for writing against writing everything."""
     everything, verdicts = found[EVERYTHING], []
@@ -82,14 +116,21 @@ def verdicts_of(name: str, found: dict[str, Totals]) -> list[Verdict]:
     return verdicts
 
 
-def _show(name: str, requests: Sequence[StreamRequest], replicas: int, found: dict[str, Totals]) -> None:
+def _show(
+    name: str,
+    requests: Sequence[StreamRequest],
+    replicas: int,
+    found: dict[str, Totals],
+    simulated: dict[str, float],
+) -> None:
     rows = []
     for arm, totals in found.items():
         parts = (totals.exact, totals.reused, totals.exact + totals.reused, totals.written, totals.fetched)
-        rows.append((arm, *(f"{part / totals.prompt:.3f}" for part in parts)))
+        beside = f"{simulated[arm]:.3f}" if arm in simulated else "-"
+        rows.append((arm, *(f"{part / totals.prompt:.3f}" for part in parts), beside))
     mean = sum(request.tokens.size for request in requests) // len(requests)
     title = f"{name}: {len(requests)} requests of {mean:,} tokens over {replicas} replicas, fractions of all tokens"
-    show_table(title, ("arm", "exact", "donors", "both", "KV written", "KV fetched"), rows)
+    show_table(title, ("arm", "exact", "donors", "both", "KV written", "KV fetched", "both, simulated"), rows)
 
 
 def _parse() -> argparse.Namespace:

@@ -1,7 +1,8 @@
 """Replicas without an engine: a planner, the engine's prefix cache and, between them, a directory and a store.
 
 The rules are those of the vLLM adapter: the exact prefix first, a donor is fetched if the request reuses enough more
-with it, a request that reuses nothing becomes a donor, a blended one does not.
+with it, a request that reuses nothing becomes a donor, a blended one does not. A blended request is taken to be
+repaired before the next one: the prefix cache keeps it.
 """
 
 from __future__ import annotations

@@ -1,11 +1,14 @@
-"""Requests of real streams: document questions of several applications, and agent sessions. Tokens and a session."""
+"""Requests of real streams: document questions of several applications, and agent sessions. Tokens and a session.
+
+``as_trace`` is the same stream for the simulator.
+"""
 
 from __future__ import annotations
 
 import gzip
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.discovery.codec import Codec
+from sembase.trace.columns import BlockTrace, TreeInterner, block_trace
 
 # Made up; the documents and the questions are L-Eval's.
 APPLICATIONS = (
@@ -30,8 +34,14 @@ DOCUMENT_CHARACTERS = 24_000
 
 
 class StreamRequest(NamedTuple):
-    tokens: NDArray[np.uint32]
+    """Each part may repeat behind other parts."""
+
+    parts: tuple[NDArray[np.uint32], ...]
     session: str | None  # requests of one session go to one replica; None: to any
+
+    @property
+    def tokens(self) -> NDArray[np.uint32]:
+        return np.concatenate(self.parts)
 
 
 def document_questions(folder: Path, codec: Codec, count: int, seed: int) -> list[StreamRequest]:
@@ -48,7 +58,7 @@ def document_questions(folder: Path, codec: Codec, count: int, seed: int) -> lis
         for number, (place, manner) in enumerate(APPLICATIONS)
     ]
     return [
-        StreamRequest(np.concatenate([heads[app], document, codec.encode("\n\nQuestion: " + question)]), None)
+        StreamRequest((heads[app], document, codec.encode("\n\nQuestion: " + question)), None)
         for app, document, question in asked[:count]
     ]
 
@@ -59,9 +69,32 @@ def agent_sessions(folder: Path, codec: Codec, count: int, name: str = "magagent
     records = sorted(_lines(path), key=lambda record: record["timestamp"]) if path.is_file() else []
     texts = [record["input"] if isinstance(record["input"], str) else json.dumps(record["input"]) for record in records]
     return [
-        StreamRequest(codec.encode(text), str(record.get("session_id")))
+        StreamRequest((codec.encode(text),), str(record.get("session_id")))
         for text, record in zip(texts[:count], records[:count], strict=True)
     ]
+
+
+def as_trace(name: str, requests: Sequence[StreamRequest], block_tokens: int) -> BlockTrace:
+    """Each part begins a block of its own, so that equal parts have equal blocks wherever they are."""
+    interner, keys, sessions = TreeInterner(), dict[bytes, int](), dict[str, int]()
+    nodes, offsets = list[int](), [0]
+    for request in requests:
+        blocks = [
+            part[start : start + block_tokens] for part in request.parts for start in range(0, part.size, block_tokens)
+        ]
+        row = np.array([keys.setdefault(block.tobytes(), len(keys)) for block in blocks], np.int64)
+        nodes += interner.add(-1, row, np.array([block.size for block in blocks], np.int32)).tolist()
+        offsets.append(len(nodes))
+    session = [-1 if each.session is None else sessions.setdefault(each.session, len(sessions)) for each in requests]
+    return block_trace(
+        name,
+        np.array(offsets, np.int64),
+        np.array(nodes, np.int32),
+        interner,
+        block_tokens=block_tokens,
+        arrival_ms=np.arange(len(requests), dtype=np.float64),
+        session=np.array(session),
+    )
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:

@@ -16,7 +16,7 @@ def drawn(seed: int, length: int) -> np.ndarray:
 def asked(document: int, number: int, session: str | None = None) -> StreamRequest:
     """A question about a document, in a frame of its own."""
     head, tail = drawn(1_000 + number, 24), drawn(2_000 + number, 24)
-    return StreamRequest(np.concatenate([head, drawn(document, 1_500), tail]), session)
+    return StreamRequest((head, drawn(document, 1_500), tail), session)
 
 
 def replayed(writes: str, requests: list[StreamRequest], replicas: int = 64) -> Totals:
