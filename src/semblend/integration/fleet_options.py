@@ -22,7 +22,7 @@ class FleetOptions:
     fleet_key_file: Path | None = None
     fleet_store_bytes: int = 1 << 40
     fleet_wait_seconds: float = 2.0
-    fleet_writes: FleetWrites = "all"
+    fleet_writes: FleetWrites = "computed"
 
     def __post_init__(self) -> None:
         missing = [name for name in _TOGETHER if getattr(self, name) is None]

@@ -185,14 +185,17 @@ def test_only_content_that_comes_back_and_was_computed_again_is_written(
     assert len(fleet.objects()) == 1
 
 
-def test_a_prompt_that_merely_continues_another_is_not_written(fleet: Fleet, directory: Switch) -> None:
-    one = fleet.engine(fleet_writes="computed", **ROOM)
+@pytest.mark.parametrize(("options", "written"), [({}, 2), ({"fleet_writes": "all"}, 3)])
+def test_a_prompt_that_merely_continues_another_is_written_on_request_only(
+    fleet: Fleet, directory: Switch, options: dict[str, Any], written: int
+) -> None:
+    one = fleet.engine(**ROOM, **options)
     serve(one, "first", DOCUMENT)
     wait_until(lambda: fleet.objects() and directory._records, "a computed prompt was never published")
-    serve(one, "second", DOCUMENT + text(31, 100))
+    serve(one, "second", DOCUMENT + text(31, 200))
     serve(one, "third", text(32, 300))
-    wait_until(lambda: len(fleet.objects()) == 2, "a computed prompt was never published")
-    assert len(directory._records) == 2
+    wait_until(lambda: len(directory._records) >= written, "a prompt was never published")
+    assert len(fleet.objects()) == len(directory._records) == written
 
 
 def poison_from_inside(world: World, file: Path, writer: bytes) -> None:
