@@ -1,8 +1,8 @@
 """``make e2e-fleet``: two real vLLM servers share donors through a store and a directory in Valkey, in one run.
 
 Server a captures, server b asks: TTFT cold, with a's donor, and with the same donor in b's memory. Then a is killed and
-started again, and the directory is killed and stopped during requests. Readings are kept as they come: a run that is
-interrupted continues where it was, and ``--report`` prints what there is.
+started again, and the directory and Mooncake's node and master are killed and stopped during requests. Readings are
+kept as they come: a run that is interrupted continues where it was, and ``--report`` prints what there is.
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ import time
 from itertools import islice
 from pathlib import Path
 
+from scripts.engines.mooncake import mooncake_missing
 from scripts.engines.specs import native_dtype, vllm_missing
 
 from benchmarks.console import RESULTS, exit_code, progress, show_table, show_verdicts, write_results
 from benchmarks.corpus import TOKENIZER, CorpusUnavailableError
 from benchmarks.discovery.codec import TokenizerCodec
 from benchmarks.documents import DEFAULT_TEXTS, read_documents
-from benchmarks.fleet.faults import AFTER_RESTART, DIRECTORY_FAULTS, lose_directory, lose_engine
+from benchmarks.fleet.faults import AFTER_RESTART, DIRECTORY_FAULTS, STORE_FAULTS, lose_engine, lose_part
 from benchmarks.fleet.figures import FAULT_COLUMNS, PAIR_COLUMNS, fault_rows, pair_rows, verdicts_of
 from benchmarks.fleet.pairs import measure_pair, warm_up
 from benchmarks.fleet.readings import Readings
-from benchmarks.fleet.replicas import Fleet
+from benchmarks.fleet.replicas import CARRIERS, Fleet
 from benchmarks.vllm.texts import LONG_SOURCES, Texts
 from benchmarks.vllm.workload import SAME_DOCUMENT, SIZES, Workload
 
@@ -35,13 +36,14 @@ CHARACTERS = 48_000  # of a document: enough for the longest prompts
 
 def main() -> int:
     chosen = _parse()
-    if (missing := vllm_missing()) is not None:
+    missing = vllm_missing() or (mooncake_missing() if chosen.carrier == "mooncake" else None)
+    if missing is not None:
         progress(f"nothing measured: {missing}")
         return 3
-    path = RESULTS / f"{NAME}.jsonl"
+    path = RESULTS / f"{_name(chosen)}.jsonl"
     if chosen.fresh:
         path.unlink(missing_ok=True)
-    settings = {"seed": chosen.seed, "dtype": native_dtype(), "wait_s": chosen.wait_seconds}
+    settings = {"seed": chosen.seed, "dtype": native_dtype(), "wait_s": chosen.wait_seconds, "carrier": chosen.carrier}
     readings = Readings(path, settings)
     if not chosen.report:
         try:
@@ -56,8 +58,11 @@ def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.fleet", description=__doc__)
     parser.add_argument("--items", type=int, default=9, help="per size")
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=["2K"])
-    parser.add_argument("--requests", type=int, default=6, help="during each fault of the directory")
-    parser.add_argument("--lives", type=int, default=2, help="requests after a kill, and as many after a restart")
+    parser.add_argument("--carrier", choices=CARRIERS, default="file", help="where the servers keep shared donors")
+    parser.add_argument(
+        "--requests", type=int, default=6, help="during each fault of the directory and the store; 0: none"
+    )
+    parser.add_argument("--lives", type=int, default=2, help="requests after a kill, as many after a restart; 0: none")
     parser.add_argument("--wait-seconds", type=float, default=2.0, help="fleet_wait_seconds of the servers")
     parser.add_argument("--texts", type=Path, default=DEFAULT_TEXTS, help="folder of the real texts")
     parser.add_argument("--seed", type=int, default=0)
@@ -71,7 +76,10 @@ def _run(chosen: argparse.Namespace, readings: Readings) -> None:
     codec = TokenizerCodec(TOKENIZER)
     workload = Workload(_texts(chosen.texts, codec), codec, chosen.seed)
     run = secrets.token_hex(3)
-    with tempfile.TemporaryDirectory(prefix="fleet-") as folder, Fleet(Path(folder), chosen.wait_seconds) as fleet:
+    with (
+        tempfile.TemporaryDirectory(prefix="fleet-") as folder,
+        Fleet(Path(folder), chosen.wait_seconds, chosen.carrier) as fleet,
+    ):
         warm_up(fleet, workload, run)
         for size in chosen.sizes:
             for number in range(len(readings.pairs(size)), chosen.items):
@@ -83,13 +91,21 @@ def _run(chosen: argparse.Namespace, readings: Readings) -> None:
                     f"{reading.remote_ms:.0f}, local {reading.local_ms:.0f} ms; {reading.remote_tokens} and "
                     f"{reading.local_tokens} tokens reused; {time.monotonic() - started:.0f} s"
                 )
-        if not readings.faults(AFTER_RESTART):
+        for event in _faults(chosen):
+            if chosen.requests and not readings.recoveries(event):
+                lose_part(fleet, workload, readings, run, event, chosen.requests)
+                progress(f"{event}, and back")
+        if chosen.lives and not readings.faults(AFTER_RESTART):
             lose_engine(fleet, workload, readings, run, chosen.lives)
             progress("the capturing engine was killed and started again")
-        for event in DIRECTORY_FAULTS:
-            if not readings.recoveries(event):
-                lose_directory(fleet, workload, readings, run, event, chosen.requests)
-                progress(f"{event}, and back")
+
+
+def _name(chosen: argparse.Namespace) -> str:
+    return NAME if chosen.carrier == "file" else f"{NAME}-{chosen.carrier}"
+
+
+def _faults(chosen: argparse.Namespace) -> tuple[str, ...]:
+    return (*(STORE_FAULTS if chosen.carrier == "mooncake" else ()), *DIRECTORY_FAULTS)
 
 
 def _texts(folder: Path, codec: TokenizerCodec) -> Texts:
@@ -104,7 +120,7 @@ def _texts(folder: Path, codec: TokenizerCodec) -> Texts:
 def _report(chosen: argparse.Namespace, readings: Readings) -> int:
     show_table("Donors of a fleet: TTFT on server b, median (range)", PAIR_COLUMNS, pair_rows(readings, chosen.sizes))
     show_table("Parts that die, 1K prompts", FAULT_COLUMNS, fault_rows(readings))
-    verdicts = verdicts_of(readings, chosen.sizes, chosen.wait_seconds)
+    verdicts = verdicts_of(readings, chosen.sizes, chosen.wait_seconds, _faults(chosen))
     show_verdicts(verdicts)
     record = {
         "settings": {key: str(value) for key, value in vars(chosen).items()},
@@ -112,7 +128,7 @@ def _report(chosen: argparse.Namespace, readings: Readings) -> int:
         "faults": [dict(zip(FAULT_COLUMNS, row, strict=True)) for row in fault_rows(readings)],
         "verdicts": [verdict.as_record() for verdict in verdicts],
     }
-    path = write_results(NAME, record)
+    path = write_results(_name(chosen), record)
     progress(f"written: {path.name} in {path.parent.name}/")
     return exit_code(verdicts, chosen.enforce)
 

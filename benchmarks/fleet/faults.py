@@ -1,11 +1,11 @@
-"""Parts that die: the engine that captured, and the directory, killed or stopped in the middle of a request."""
+"""Parts that die: the engine that captured, the directory and the store, killed or stopped during a request."""
 
 from __future__ import annotations
 
 import signal
 import threading
 import time
-from typing import Final
+from typing import Final, NamedTuple
 
 from benchmarks.fleet.readings import FaultReading, Readings, RecoveryReading
 from benchmarks.fleet.replicas import Fleet, FleetError, Replica
@@ -18,8 +18,29 @@ DELAY_S: Final = 0.05  # from sending a request to the fault
 RECOVERY_S: Final = 120.0
 AFTER_KILL: Final = "capturing engine killed"
 AFTER_RESTART: Final = "capturing engine restarted"
-DIRECTORY_FAULTS: Final = {"directory killed": signal.SIGKILL, "directory stopped": signal.SIGSTOP}
-_FIRST_NUMBER: Final = {AFTER_KILL: 20, **{event: 30 + 10 * at for at, event in enumerate(DIRECTORY_FAULTS)}}
+
+
+class PartFault(NamedTuple):
+    part: str
+    signal: signal.Signals
+
+
+DIRECTORY_FAULTS: Final = {
+    "directory killed": PartFault("directory", signal.SIGKILL),
+    "directory stopped": PartFault("directory", signal.SIGSTOP),
+}
+STORE_FAULTS: Final = {  # of Mooncake Store
+    "store node killed": PartFault("store node", signal.SIGKILL),
+    "store node stopped": PartFault("store node", signal.SIGSTOP),
+    "store master killed": PartFault("store master", signal.SIGKILL),
+    "store master stopped": PartFault("store master", signal.SIGSTOP),
+}
+PART_FAULTS: Final = STORE_FAULTS | DIRECTORY_FAULTS
+_FIRST_NUMBER: Final = {
+    AFTER_KILL: 20,
+    **{event: 30 + 10 * at for at, event in enumerate(DIRECTORY_FAULTS)},
+    **{event: 70 + 10 * at for at, event in enumerate(STORE_FAULTS)},
+}
 
 
 def lose_engine(fleet: Fleet, workload: Workload, readings: Readings, run: str, count: int) -> None:
@@ -36,24 +57,24 @@ def lose_engine(fleet: Fleet, workload: Workload, readings: Readings, run: str, 
         readings.add(_asked(fleet.a, item, run, reply, AFTER_RESTART))
 
 
-def lose_directory(fleet: Fleet, workload: Workload, readings: Readings, run: str, event: str, count: int) -> None:
+def lose_part(fleet: Fleet, workload: Workload, readings: Readings, run: str, event: str, count: int) -> None:
     """The fault comes during the first request; the others follow while it lasts. Then it ends."""
     items = _items(workload, event, count + 1)
     cold = [_cold(fleet, item, run) for item in items]
     for item in items:
         fleet.publish(item, _salt(run, item))
-    fault = DIRECTORY_FAULTS[event]
-    timer = threading.Timer(DELAY_S, fleet.signal_directory, [fault])
+    part, fault = PART_FAULTS[event]
+    timer = threading.Timer(DELAY_S, fleet.send_signal, [part, fault])
     timer.start()
     for item, reply in list(zip(items, cold, strict=True))[:count]:
         readings.add(_asked(fleet.b, item, run, reply, event))
     timer.join()
     if fault is signal.SIGKILL:
-        fleet.start_directory()
+        fleet.restart(part)
         ended = time.monotonic()
         fleet.publish(items[-1], _salt(run, items[-1]) + "-again")
     else:
-        fleet.signal_directory(signal.SIGCONT)
+        fleet.send_signal(part, signal.SIGCONT)
         ended = time.monotonic()
     suffix = "-again" if fault is signal.SIGKILL else ""
     _wait_for_reuse(fleet.b, items[-1], _salt(run, items[-1]) + suffix, ended)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 from typing import Final
 
-from benchmarks.fleet.faults import AFTER_KILL, AFTER_RESTART, DIRECTORY_FAULTS
+from benchmarks.fleet.faults import AFTER_KILL, AFTER_RESTART, DIRECTORY_FAULTS, PART_FAULTS
 from benchmarks.fleet.readings import PairReading, Readings
 from benchmarks.targets import Verdict
 
@@ -47,7 +47,7 @@ def pair_rows(readings: Readings, sizes: Sequence[str]) -> list[tuple[object, ..
 
 def fault_rows(readings: Readings) -> list[tuple[object, ...]]:
     rows: list[tuple[object, ...]] = []
-    for event in (AFTER_KILL, AFTER_RESTART, *DIRECTORY_FAULTS):
+    for event in (AFTER_KILL, AFTER_RESTART, *PART_FAULTS):
         if not (found := readings.faults(event)):
             continue
         added = [each.added_ms for each in found if not each.is_failed]
@@ -67,7 +67,11 @@ def fault_rows(readings: Readings) -> list[tuple[object, ...]]:
     return rows
 
 
-def verdicts_of(readings: Readings, sizes: Sequence[str], wait_s: float) -> list[Verdict]:
+def verdicts_of(
+    readings: Readings, sizes: Sequence[str], wait_s: float, events: Iterable[str] = DIRECTORY_FAULTS
+) -> list[Verdict]:
+    """``events``: the faults that a run makes."""
+    events = tuple(events)
     verdicts = []
     for size in sizes:
         found = readings.pairs(size)
@@ -104,12 +108,12 @@ def verdicts_of(readings: Readings, sizes: Sequence[str], wait_s: float) -> list
         asked = readings.faults(event)
         missed = sum(not each.reused_tokens for each in asked) if asked else None
         verdicts.append(Verdict(f"{event}: requests without its donors", "==", 0, missed))
-    faults = [each for event in (AFTER_KILL, AFTER_RESTART, *DIRECTORY_FAULTS) for each in readings.faults(event)]
+    faults = [each for event in (AFTER_KILL, AFTER_RESTART, *events) for each in readings.faults(event)]
     verdicts += [
         Verdict("failed requests", "==", 0, sum(each.is_failed for each in faults) if faults else None, is_law=True),
         Verdict("wrong answers", "==", 0, sum(each.is_wrong for each in faults) if faults else None, is_law=True),
     ]
-    for event in DIRECTORY_FAULTS:
+    for event in events:
         added = [each.added_ms for each in readings.faults(event) if not each.is_failed]
         name = f"{event}: added TTFT, worst"
         verdicts.append(Verdict(name, "<=", wait_s * 1e3, max(added, default=None), "ms"))

@@ -14,6 +14,8 @@ from typing import Any, Final, Self
 
 import numpy as np
 import valkey
+from scripts.engines.mooncake import MooncakeStore, start_mooncake
+from scripts.engines.server import EngineServer
 from scripts.engines.valkey import start_valkey
 
 from benchmarks.console import progress
@@ -22,7 +24,12 @@ from benchmarks.vllm.happenings import RequestResult
 from benchmarks.vllm.servers import Subject, with_connector
 from benchmarks.vllm.workload import Item
 from semblend.fingerprint.anchors import select_anchors, thin_periodic
+from semblend.fleet.carrier.base import CarrierError, KvCarrier, open_carrier
 
+CARRIERS: Final = ("file", "mooncake")
+STORE_BYTES: Final = 512 << 20  # of a Mooncake node
+HOST_BYTES: Final = 256_000_000  # of donors in each server: they come back from the store
+KV_CACHE_GIB: Final = 1
 PATIENCE_S: Final = 300.0
 POLL_S: Final = 0.1
 _SHARES: Final = "SemBlend shares donors with other replicas"
@@ -66,7 +73,9 @@ class Replica:
         return 0 if found is None else int(float(found[1]))
 
     def _start(self) -> Subject:
-        subject = self._life.enter_context(with_connector(self._options, self._events, is_warmed=False))
+        subject = self._life.enter_context(
+            with_connector(self._options, self._events, is_warmed=False, kv_cache_gib=KV_CACHE_GIB)
+        )
         _wait_until(
             lambda: _SHARES in subject.server.log_path.read_text(errors="replace"), f"{self.name} shares no donors"
         )
@@ -76,18 +85,20 @@ class Replica:
 class Fleet:
     """Replicas ``a`` and ``b``; ``a`` captures, ``b`` asks."""
 
-    def __init__(self, folder: Path, wait_s: float) -> None:
+    def __init__(self, folder: Path, wait_s: float, carrier: str) -> None:
         self._folder = folder
+        self._store: MooncakeStore | None = start_mooncake(STORE_BYTES) if carrier == "mooncake" else None
         self._directory = start_valkey()
         self._replicas: dict[str, Replica] = {}
         key = folder / "fleet.key"
         key.write_bytes(secrets.token_bytes(32))
         key.chmod(0o600)
         self._options: dict[str, Any] = {
-            "fleet_store": f"file://{folder / 'kv'}",
+            "fleet_store": f"file://{folder / 'kv'}" if self._store is None else self._store.url,
             "fleet_directory": self._directory.url,
             "fleet_key_file": str(key),
             "fleet_wait_seconds": wait_s,
+            "host_bytes": HOST_BYTES,
         }
         self._entries: Any = valkey.Valkey.from_url(self._directory.url, socket_timeout=5.0)
 
@@ -112,14 +123,30 @@ class Fleet:
     def entries(self) -> int:
         return int(self._entries.dbsize())
 
-    def start_directory(self) -> None:
+    def restart(self, part: str) -> None:
         """On its old port, empty."""
-        self._directory = start_valkey(port=self._directory.port)
+        if part == "directory":
+            self._directory = start_valkey(port=self._directory.port)
+            return
+        assert self._store is not None
+        if part == "store node":
+            self._store.restart_node()
+        else:
+            self._store.restart_master()
+        store = open_carrier(self._store.url, STORE_BYTES)
+        _wait_until(lambda: _is_written(store, secrets.token_hex(16)), "the store takes no object again")
 
-    def signal_directory(self, number: signal.Signals) -> None:
-        os.kill(self._directory.pid, number)
+    def send_signal(self, part: str, number: signal.Signals) -> None:
+        server = self._server(part)
+        os.kill(server.pid, number)
         if number is signal.SIGKILL:
-            self._directory.stop()
+            server.stop()
+
+    def _server(self, part: str) -> EngineServer:
+        if part == "directory":
+            return self._directory
+        assert self._store is not None
+        return self._store.node if part == "store node" else self._store.master
 
     def __enter__(self) -> Self:
         return self
@@ -130,6 +157,8 @@ class Fleet:
         for replica in self._replicas.values():
             replica.stop()
         self._directory.stop()
+        if self._store is not None:
+            self._store.stop()
 
     def _replica(self, name: str) -> Replica:
         if name not in self._replicas:
@@ -142,6 +171,13 @@ def _entries_of(donor: tuple[int, ...]) -> int:
     """What announcing a donor adds to the directory: its record and its anchors."""
     tokens = np.asarray(donor, np.uint32)
     return 1 + len(np.unique(thin_periodic(select_anchors(tokens)).hashes))
+
+
+def _is_written(store: KvCarrier, name: str) -> bool:
+    try:
+        return store.put(name, np.zeros(1000, np.uint8))
+    except CarrierError:
+        return False
 
 
 def _poke(subject: Subject) -> None:

@@ -63,25 +63,27 @@ def with_connector(
     model: KnownModel = SMOLLM2,
     *,
     is_warmed: bool = True,
+    kv_cache_gib: int = _KV_CACHE_GIB,
 ) -> Iterator[Subject]:
     """``options`` go into the connector's extra configuration; its event stream starts empty."""
     RESULTS.mkdir(exist_ok=True)
     events.unlink(missing_ok=True)
-    with _started(model, specs.semblend_flags({**options, "events": str(events)}, connector=connector)) as server:
+    flags = specs.semblend_flags({**options, "events": str(events)}, connector=connector)
+    with _started(model, flags, kv_cache_gib) as server:
         client = Client(server.base_url, model.name, connector=True)
         subject = Subject(client, server, Happenings(events))
         yield _warmed(subject) if is_warmed else subject
 
 
 @contextmanager
-def _started(model: KnownModel, extra: tuple[str, ...]) -> Iterator[EngineServer]:
+def _started(model: KnownModel, extra: tuple[str, ...], kv_cache_gib: int = _KV_CACHE_GIB) -> Iterator[EngineServer]:
     options = EngineOptions(
         model=model,
         cores=CORES,
         dev_mode=True,
         extra=(*_FLAGS, "--max-model-len", str(model.positions), *extra),
         dtype=native_dtype(),
-        kv_cache_gib=_KV_CACHE_GIB,
+        kv_cache_gib=kv_cache_gib,
         environment={"PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"},
         startup_timeout_s=900.0,
     )
