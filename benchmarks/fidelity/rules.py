@@ -82,6 +82,7 @@ RULES: dict[str, Rule] = {
     "question_by_dependency": product(question, dependency),
     "digest_or_dependency": either(digest, dependency),
     "question_or_leaning": either(question, leaning),
+    "question_or_calibrated_leaning": either(question, calibrated_leaning),
     "question_or_early_leaning": either(question, early_leaning),
     "question_or_first": either(question, first),
     "question_or_deviation_or_first": either(question, deviation, first),

@@ -13,7 +13,8 @@ from tests.engines.vllm_inside.tiny import BLOCK
 from tests.engines.vllm_inside.traces import exact_traces
 from tests.engines.vllm_inside.world import World, make_world
 
-from semblend.integration.vllm.leaning_passes import SLICE_TOKENS
+from semblend.integration.core.donor_book import DonorBook
+from semblend.integration.vllm.leaning_passes import MAX_DUE_TOKENS, SLICE_TOKENS, LeaningPasses
 
 pytestmark = pytest.mark.engine
 HERE = Path(__file__).parent
@@ -116,6 +117,20 @@ def test_other_deployments_make_no_step_for_it(tmp_path: Path, ranks: int, optio
     world.serve("a", text(1, 300))
     assert not slices
     assert all(commands.leaning is None for commands in world.commands)
+
+
+def test_what_is_due_is_bounded_and_the_newest_donors_stay() -> None:
+    class Cached:
+        def tokens_of(self, donor_id: str) -> int:
+            return 10**9
+
+    passes = LeaningPasses(Cached(), DonorBook(0), is_on=True)  # type: ignore[arg-type]
+    third = np.zeros(MAX_DUE_TOKENS // 3, np.uint32)
+    for number in range(5):
+        passes.stored(str(number), third)
+    assert list(passes._due) == ["2", "3", "4"]
+    passes.stored("long", np.zeros(MAX_DUE_TOKENS + 1, np.uint32))
+    assert list(passes._due) == ["2", "3", "4"], "a donor that is too long displaces none"
 
 
 def test_a_fault_while_measuring_costs_nothing_but_the_leaning(tmp_path: Path) -> None:

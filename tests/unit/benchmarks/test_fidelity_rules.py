@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from benchmarks.fidelity.compare_rules import BASE, COLUMNS, lines_of
 from benchmarks.fidelity.rules import RULES, in_blocks, overlap, parse_rule, ranked_layers, signal
+from benchmarks.fidelity.served_rules import COLUMNS as SERVED_COLUMNS
+from benchmarks.fidelity.served_rules import lines_of as served_lines_of
 from benchmarks.fidelity.signals import Signals
 from hypothesis import given
 from hypothesis import strategies as st
@@ -134,3 +136,20 @@ def test_rules_are_compared_item_by_item_with_the_default_at_the_same_fraction()
     assert str(blocks["against the default"]).startswith("-0.1000")  # of items a and b: -0.3 and +0.1
     assert lines["middle@0.1"]["better"] is None  # the default was not measured at that fraction
     assert lines[f"{BASE}@0.05"]["against the default"] == "+0.0000 [+0.0000, +0.0000]"
+
+
+def test_served_policies_are_compared_item_by_item_with_the_first_one() -> None:
+    def row(policy: str, item: str, kl: float, spent: float, selected_by: str = "") -> dict[str, object]:
+        times = {"first_token_s": spent, "cold_s": 4.0}
+        tokens = {"prompt_tokens": 100, "reused_tokens": 40}
+        named = {"policy": policy, "item": item, "fraction": 0.15, "selected_by": selected_by or policy}
+        return {**named, **times, **tokens, "kl": kl}
+
+    rows = [row("old", item, 0.2, 2.0) for item in "abc"]
+    rows += [row("new", "a", 0.1, 1.0), row("new", "b", 0.3, 1.0, selected_by="old"), row("new", "z", 0.0, 4.0)]
+    old, new = (dict(zip(SERVED_COLUMNS, line, strict=True)) for line in served_lines_of(rows))
+    assert (old["items"], old["better"], old["TTFT x"]) == (3, None, "2.0")
+    assert (new["items"], new["better"], new["TTFT x"]) == (3, "1 of 2", "4.0")
+    assert new["selected by it"] == 2, "an item that fell back is not counted for the policy"
+    assert new["reused"] == "40%"
+    assert served_lines_of([]) == []

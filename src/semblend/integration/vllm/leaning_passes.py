@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from semblend.integration.core.donor_book import DonorBook
     from semblend.integration.vllm.cached_donors import CachedDonors
 
-MAX_DUE: Final = 256
+MAX_DUE_TOKENS: Final = 16_384  # the longest wait of a pause or a shutdown; the oldest donors are left out
 SLICE_TOKENS: Final = 256  # per idle step: the longest wait of a request that arrives in the meantime
 _NO_RISK: Final = ContextRisk(0, 0, 0.0)
 
@@ -48,11 +48,11 @@ class LeaningPasses:
 
     def stored(self, donor_id: str, tokens: NDArray[np.uint32]) -> None:
         """A donor is complete. Those that were never in the engine's cache under public hashes are not measured."""
-        known = self._cached.tokens_of(donor_id) if self._is_on else 0
-        if not known:
+        known = min(self._cached.tokens_of(donor_id), len(tokens)) if self._is_on else 0
+        if not 0 < known <= MAX_DUE_TOKENS:
             return
         self._due[donor_id] = _Due(tokens[:known])
-        if len(self._due) > MAX_DUE:
+        while sum(len(due.tokens) - due.at for due in self._due.values()) > MAX_DUE_TOKENS:
             self._due.popitem(last=False)
 
     def next_slice(self, *, idle: bool) -> LeaningCommand | None:
