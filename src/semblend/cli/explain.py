@@ -48,7 +48,7 @@ def sentence(event: Event, request_id: str) -> str | None:
         return None
     match event:
         case LookupFinished():
-            result = event.decline_reason or f"{event.reusable_tokens} tokens in {event.runs} runs planned"
+            result = event.decline_reason or f"{event.reusable_tokens} tokens planned (runs: {event.runs})"
             return f"look-up: {event.exact_prefix_tokens} of {event.prompt_tokens} tokens exact; {result}"
         case LoadAdvertised():
             return f"claimed: {event.tokens} tokens from position {event.boundary}"
