@@ -129,7 +129,7 @@ def _missed(estimate: Estimate) -> Section:
         "missed",
         "Missed tokens by reason",
         message,
-        linear_axis("share of missed tokens", 0.0, max((row.missed_share for row in rows), default=1.0), percent_tick),
+        linear_axis("fraction of missed tokens", 0.0, max((row.missed_share for row in rows), default=1.0), percent_tick),
         category_axis([row.name for row in rows], dense=True),
         (
             Bars(
@@ -143,7 +143,7 @@ def _missed(estimate: Estimate) -> Section:
     return Section(
         "missed",
         "What the prefix misses, and why",
-        message,
+        "Tokens that no prefix cache could serve, by the reason that an earlier prompt did not cover them.",
         (columns(figure(chart, "")), card("In figures", table(data))),
     )
 
