@@ -129,7 +129,9 @@ def _missed(estimate: Estimate) -> Section:
         "missed",
         "Missed tokens by reason",
         message,
-        linear_axis("fraction of missed tokens", 0.0, max((row.missed_share for row in rows), default=1.0), percent_tick),
+        linear_axis(
+            "fraction of missed tokens", 0.0, max((row.missed_share for row in rows), default=1.0), percent_tick
+        ),
         category_axis([row.name for row in rows], dense=True),
         (
             Bars(

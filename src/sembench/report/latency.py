@@ -77,6 +77,7 @@ def scatter(pairs: PairSet) -> Chart:
     x = log_axis("cold TTFT (log)", [pair.cold_ms for pair in clean], tick_ms)
     y = log_axis("warm TTFT (log)", [pair.warm_ms for pair in clean], tick_ms)
     equal = (max(x.low, y.low), min(x.high, y.high))
+    shows_equal = equal[0] < equal[1]
     cold = {pair.row.item_id: pair.cold_ms for pair in clean}
     warm = {pair.row.item_id: pair.warm_ms for pair in clean}
     faster = sum(pair.warm_ms < pair.cold_ms for pair in clean)
@@ -84,11 +85,12 @@ def scatter(pairs: PairSet) -> Chart:
     return Chart(
         "ttft-pairs",
         "Each pair: cold against warm",
-        f"{faster:,} of {plural(len(clean), 'clean pair')} were faster warm. Points below the line are faster.",
+        f"{faster:,} of {plural(len(clean), 'clean pair')} were faster warm."
+        + " Points below the line are faster." * shows_equal,
         x,
         y,
         (
-            *([Curve("", "muted", tuple((end, end) for end in equal), dashed=True)] if equal[0] < equal[1] else []),
+            *([Curve("", "muted", tuple((end, end) for end in equal), dashed=True)] if shows_equal else []),
             *dots_by_kind(clean, cold, warm),
         ),
         DataTable(("pairs", "n", "cold median", "warm median", "speedup median [95 %]"), rows),

@@ -64,7 +64,7 @@ def chapter_of(subject: Subject) -> Chapter:
 def page_of(chapters: Sequence[Chapter], title: str) -> Page:
     several = len(chapters) > 1
     links = (_links(chapter, several) for chapter in chapters)
-    body = framed("SemBench report", title, links, (_chapter(chapter, several) for chapter in chapters), _FOOTER)
+    body = framed("kvmend bench report", title, links, (_chapter(chapter, several) for chapter in chapters), _FOOTER)
     charts = tuple((chapter.prefix, chart) for chapter in chapters for s in chapter.sections for chart in s.charts)
     funnels = tuple(
         (chapter.prefix, s.funnel)

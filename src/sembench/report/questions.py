@@ -49,13 +49,13 @@ def _answers(subject: Subject) -> tuple[tuple[str, str, str, str], ...]:
         (
             "Did an exact cache already cover the request?",
             percent(_value(subject, "exact_prefix_block_rate")),
-            f"of all blocks are an exact prefix ({_rate(subject, 'exact_prefix_block_rate')} blocks)",
+            _of_blocks(_rate(subject, "exact_prefix_block_rate"), "are an exact prefix"),
             "offline",
         ),
         (
             "Did a planner find reusable donor spans?",
             percent(_value(subject, "semantic_eligible_block_rate")),
-            f"of all blocks are eligible ({_rate(subject, 'semantic_eligible_block_rate')} blocks): a plan, not reuse",
+            _of_blocks(_rate(subject, "semantic_eligible_block_rate"), "are eligible: a plan, not reuse"),
             "offline",
         ),
         (
@@ -68,12 +68,16 @@ def _answers(subject: Subject) -> tuple[tuple[str, str, str, str], ...]:
     )
 
 
+def _of_blocks(blocks: str, what: str) -> str:
+    return "No blocks were counted." if blocks == NOT_MEASURED else f"of all blocks ({blocks}) {what}"
+
+
 def _confirmed(blocks: str, per_request: str) -> str:
     return f"of the reported blocks ({blocks} blocks{', ' + per_request if per_request else ''})"
 
 
 def _fourth(subject: Subject) -> tuple[str, str, str, str]:
-    question = "Did the request keep its TTFT and its answer, while negative controls stayed cold?"
+    question = "Did TTFT improve and the answer hold, while negative controls stayed cold?"
     speed = blended(subject)
     if speed is None:
         return question, NOT_MEASURED, "No clean pairs of a cold and a warm request.", ""
