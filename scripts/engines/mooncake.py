@@ -13,7 +13,7 @@ from typing import Self
 from scripts.engines.ports import free_port
 from scripts.engines.server import PORT, EngineServer, ServerSpec, launch
 
-STARTUP_TIMEOUT_S = 60.0
+STARTUP_TIMEOUT_S = 300.0
 LEASE_MS = 500  # how long an object that was read cannot be evicted
 
 

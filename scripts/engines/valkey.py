@@ -31,7 +31,7 @@ def start_valkey(max_memory: str = "256mb", port: int | None = None) -> ValkeySe
 
     options = ("--bind", "127.0.0.1", "--port", PORT, "--save", "", "--appendonly", "no")
     limits = ("--maxmemory", max_memory, "--maxmemory-policy", "allkeys-lru")
-    spec = ServerSpec("valkey", (str(get_binary_path()), *options, *limits), port=port, startup_timeout_s=60.0)
+    spec = ServerSpec("valkey", (str(get_binary_path()), *options, *limits), port=port, startup_timeout_s=300.0)
     server = ValkeyServer(spec)
     server.wait_healthy()
     return server
