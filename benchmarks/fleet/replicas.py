@@ -91,7 +91,7 @@ class Fleet:
         self._directory = start_valkey()
         self._replicas: dict[str, Replica] = {}
         key = folder / "fleet.key"
-        key.write_bytes(secrets.token_bytes(32))
+        key.write_text(secrets.token_hex(32))
         key.chmod(0o600)
         self._options: dict[str, Any] = {
             "fleet_store": f"file://{folder / 'kv'}" if self._store is None else self._store.url,

@@ -29,6 +29,12 @@ class SemBlendWorker(StockWorker):
     def initialize_from_config(self, kv_cache_config: KVCacheConfig) -> None:
         super().initialize_from_config(kv_cache_config)
         if has_kv_transfer_group():
-            connector = get_kv_transfer_group()
-            if isinstance(connector, SemBlendConnectorV1):
+            for connector in own_connectors(get_kv_transfer_group()):
                 connector.lend_model(self.model_runner)
+
+
+def own_connectors(connector: object) -> list[SemBlendConnectorV1]:
+    """The connector itself, or ours among those inside vLLM's MultiConnector."""
+    if isinstance(connector, SemBlendConnectorV1):
+        return [connector]
+    return [own for child in getattr(connector, "sub_connectors", ()) for own in own_connectors(child)]
