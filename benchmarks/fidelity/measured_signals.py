@@ -70,7 +70,7 @@ def measure(
         plain.context_share,
         attention[..., at],
         deviation[at],
-        rig.leaning(plan)[at],
+        rig.leaning(item, plan)[at],
         layered={name: rows[:, at] for name, rows in made.found.items()},
     )
     return signals, loaded

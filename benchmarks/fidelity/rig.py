@@ -133,9 +133,10 @@ class Rig:
         if report is None or report.leaning_tokens != tokens:
             raise RigError("the leaning of a donor was not measured")
 
-    def leaning(self, plan: ReusePlan) -> NDArray[np.float32]:
+    def leaning(self, item: FidelityItem, plan: ReusePlan) -> NDArray[np.float32]:
         """What is kept of the plan's donors, by prompt position."""
-        found = self.half.leanings.of(plan.runs, plan.exact_prefix_tokens)
+        start = plan.exact_prefix_tokens
+        found = self.half.leanings.of(plan.runs, np.asarray(item.recipient[start : plan.claim_end], np.int64), start)
         if found is None:
             raise RigError("a donor of the plan has no leaning")
         return found
@@ -196,7 +197,7 @@ class Rig:
 
     def opened(self, command: LoadCommand) -> tuple[PagedRequest, Fill]:
         """The request of a load command, and what is to be filled in it."""
-        leaning = self.half.leanings.of(command.runs, command.start)
+        leaning = self.half.leanings.of(command.runs, command.claim_ids, command.start)
         return open_for_recompute(self.cache, self.forward, command, leaning=leaning)
 
     def load(self, command: LoadCommand) -> LoadReport:

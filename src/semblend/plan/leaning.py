@@ -49,10 +49,14 @@ def unpack(packed: NDArray[np.uint8]) -> NDArray[np.float32]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Leaning:
-    """``rows`` [tokens, parts]: the packed attention of each token of a donor to each part of its prompt."""
+    """``rows`` [tokens, parts]: the packed attention of each token of a donor to each part of its prompt.
+
+    ``token_ids`` are the donor's, 4 bytes each.
+    """
 
     part_tokens: int
     rows: NDArray[np.uint8]
+    token_ids: NDArray[np.uint32]
 
     def on(self, lost: NDArray[np.bool_], start: int, length: int) -> NDArray[np.float32]:
         """Attention of ``length`` tokens from ``start`` on to positions that are ``lost``. Unknown tokens have 0.
@@ -70,6 +74,19 @@ class Leaning:
         rows = self.rows[start : start + length, :parts]
         found[: len(rows)] = unpack(rows) @ share[: rows.shape[1]]
         return found
+
+
+def kept_before(run: Run, leaning: Leaning, ids: NDArray[np.int64], start: int) -> int:
+    """How many tokens right before the run are the donor's in the recipient as well, though they were not loaded.
+
+    They are recomputed at the heads of runs. ``ids`` are the recipient's from position ``start`` on.
+    """
+    count = min(run.donor_start, run.target_start - start)
+    if count <= 0 or run.donor_start > len(leaning.token_ids):
+        return 0
+    end = run.target_start - start
+    differ = np.flatnonzero(ids[end - count : end] != leaning.token_ids[run.donor_start - count : run.donor_start])
+    return count - 1 - int(differ[-1]) if len(differ) else count
 
 
 def lost_context(run: Run, runs: Sequence[Run], kept_prefix: int = 0) -> NDArray[np.bool_]:

@@ -231,7 +231,7 @@ class WorkerHalf:
     def _compute(self, command: LoadCommand) -> Filled:
         if command.recompute is not None and self._sparse_forward is not None:
             self.wait_for_layers()  # probes read layers outside of a forward pass
-            leaning = self.leanings.of(command.runs, command.start)
+            leaning = self.leanings.of(command.runs, command.claim_ids, command.start)
             return fill(*open_for_recompute(self._cache, self._sparse_forward, command, self._ranks, leaning))
         if command.compute and self._sparse_forward is not None:
             ids = command.ids_of(command.compute)
@@ -328,11 +328,10 @@ class WorkerHalf:
         if self._sparse_forward is None:
             raise ClaimNotKeptError("leaning to measure, but the model is not available")
         started = time.perf_counter()
-        part = TokenRange(command.start, command.start + len(command.token_ids))
         blocks = self._on_device(command.block_ids)
         opened = CachedRequest(self._cache, self._sparse_forward, blocks, command.token_ids, command.start)
-        self.leanings.measure(opened, command.donor_id, part, command.donor_tokens)
-        self._report.leaning_tokens += len(part)
+        self.leanings.measure(opened, command.donor_id, command.start, command.token_ids, command.donor_tokens)
+        self._report.leaning_tokens += len(command.token_ids)
         self._report.leaning_ms += (time.perf_counter() - started) * 1e3
 
     def _capture(self, command: CaptureCommand) -> bool:

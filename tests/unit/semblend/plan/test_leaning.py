@@ -13,6 +13,7 @@ from semblend.plan.leaning import (
     PART_TOKENS,
     SINKS,
     Leaning,
+    kept_before,
     leaning_layers,
     lost_context,
     pack,
@@ -55,7 +56,11 @@ def kept_of(attention: np.ndarray) -> Leaning:
     parts = -(-tokens // size)
     padded = np.zeros((tokens, parts * size), np.float32)
     padded[:, :tokens] = attention
-    return Leaning(size, pack(padded.reshape(tokens, parts, size).sum(axis=2)))
+    return Leaning(size, pack(padded.reshape(tokens, parts, size).sum(axis=2)), np.arange(tokens, dtype=np.uint32))
+
+
+def of_rows(rows: np.ndarray) -> Leaning:
+    return Leaning(PART_TOKENS, rows, np.arange(len(rows), dtype=np.uint32))
 
 
 @given(st.integers(0, 20), st.sets(st.integers(0, 11)), st.integers(0, 100))
@@ -72,15 +77,15 @@ def test_a_part_that_is_lost_by_half_counts_by_half() -> None:
     rows = pack(np.full((40, 3), 0.5, np.float32))
     lost = np.zeros(2 * PART_TOKENS, np.bool_)
     lost[-PART_TOKENS // 2 :] = True
-    assert Leaning(PART_TOKENS, rows).on(lost, 30, 4) == pytest.approx(0.25, abs=0.01)
+    assert of_rows(rows).on(lost, 30, 4) == pytest.approx(0.25, abs=0.01)
 
 
 def test_tokens_after_the_last_known_one_have_none() -> None:
     rows = pack(np.full((20, 2), 0.5, np.float32))
-    found = Leaning(PART_TOKENS, rows).on(np.ones(16, np.bool_), 16, 8)
+    found = of_rows(rows).on(np.ones(16, np.bool_), 16, 8)
     assert found[:4] == pytest.approx(0.5, abs=0.01)
     assert not found[4:].any()
-    assert not Leaning(PART_TOKENS, rows).on(np.ones(0, np.bool_), 0, 20).any(), "nothing is before the run"
+    assert not of_rows(rows).on(np.ones(0, np.bool_), 0, 20).any(), "nothing is before the run"
 
 
 def test_context_is_lost_unless_a_run_brings_it_along() -> None:
@@ -104,3 +109,13 @@ def test_the_layers_are_in_the_model(layers: int) -> None:
 
 def test_the_layers_of_the_measured_model() -> None:
     assert list(leaning_layers(30)) == [12, 13, 14, 15, 16]
+
+
+def test_equal_text_right_before_a_run_is_kept_though_it_was_not_loaded() -> None:
+    donor = Leaning(PART_TOKENS, np.zeros((60, 4), np.uint8), np.arange(60, dtype=np.uint32))
+    ids = np.concatenate([np.full(10, 99), np.arange(25, 50)])  # the donor's text from 25 on, after other text
+    assert kept_before(run(40, 5 + 10 + 15), donor, ids, 5) == 15
+    assert kept_before(run(25, 5 + 10), donor, ids, 5) == 0
+    assert kept_before(run(40, 30), donor, ids[10:], 15) == 15, "as far as the recipient is known"
+    assert kept_before(run(40, 0), donor, ids, 0) == 0
+    assert kept_before(run(80, 30), donor, ids, 5) == 0, "more of the donor than was measured"

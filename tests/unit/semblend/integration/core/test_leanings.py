@@ -19,6 +19,8 @@ from semblend.plan.leaning import SINKS, leaning_layers, lost_context
 
 pytestmark = pytest.mark.models
 LAYERS, HEADS, GROUP, DIM, TOKENS = 12, 2, 3, 8, 150
+IDS = np.arange(TOKENS)
+OTHER = np.full(TOKENS, 10**6)  # a recipient that has nothing of the donor before its runs
 
 
 class Donor:
@@ -72,7 +74,7 @@ def measured(donor: Donor, slices: list[int], donor_id: str = "d", leanings: Lea
     made = leanings or Leanings()
     tokens = donor.keys.shape[1]
     for start, end in zip([0, *slices], [*slices, tokens], strict=True):
-        made.measure(donor, donor_id, TokenRange(start, end), tokens)
+        made.measure(donor, donor_id, start, IDS[start:end], tokens)
     return made
 
 
@@ -84,7 +86,7 @@ def run(donor_start: int, target_start: int, length: int, donor_id: str = "d") -
 def test_leaning_is_the_dense_attention_to_lost_context(slices: list[int]) -> None:
     donor = Donor()
     runs = [run(64, 10, 32), run(112, 60, 30)]
-    found = measured(donor, slices).of(runs)
+    found = measured(donor, slices).of(runs, OTHER, 0)
     assert found is not None
     attention = donor.attention()
     for one in runs:
@@ -100,7 +102,7 @@ def test_the_first_tokens_count_nothing() -> None:
     donor.keys[:, :SINKS] = 0.0
     donor.queries.abs_()
     donor.keys[:, :SINKS] += 9.0  # everything attends to them
-    found = measured(donor, []).of([run(64, 0, 80)])
+    found = measured(donor, []).of([run(64, 0, 80)], OTHER, 0)
     assert found is not None
     assert found.max() < 0.01
 
@@ -115,31 +117,49 @@ def test_the_pass_stops_at_the_last_layer_it_needs() -> None:
 def test_a_donor_without_all_of_its_slices_has_none() -> None:
     donor, made = Donor(), Leanings()
     of_donor = [run(64, 0, 80)]
-    made.measure(donor, "d", TokenRange(0, 50), TOKENS)
-    assert made.of(of_donor) is None
-    made.measure(donor, "d", TokenRange(100, 150), TOKENS)
-    made.measure(donor, "d", TokenRange(50, 150), TOKENS)
-    assert made.of(of_donor) is None, "the slice between was lost"
+    made.measure(donor, "d", 0, IDS[0:50], TOKENS)
+    assert made.of(of_donor, OTHER, 0) is None
+    made.measure(donor, "d", 100, IDS[100:150], TOKENS)
+    made.measure(donor, "d", 50, IDS[50:150], TOKENS)
+    assert made.of(of_donor, OTHER, 0) is None, "the slice between was lost"
     measured(donor, [50], leanings=made)
-    assert made.of(of_donor) is not None
+    assert made.of(of_donor, OTHER, 0) is not None
     made.drop("d")
-    assert made.of(of_donor) is None
+    assert made.of(of_donor, OTHER, 0) is None
 
 
 def test_a_fault_in_a_slice_leaves_nothing_behind() -> None:
     donor, made = Donor(), Leanings()
-    made.measure(donor, "d", TokenRange(0, 50), TOKENS)
+    made.measure(donor, "d", 0, IDS[0:50], TOKENS)
     donor.compute = None  # type: ignore[assignment, method-assign]
     with pytest.raises(TypeError):
-        made.measure(donor, "d", TokenRange(50, 100), TOKENS)
-    made.measure(Donor(), "d", TokenRange(100, 150), TOKENS)
-    assert made.of([run(64, 0, 80)]) is None
+        made.measure(donor, "d", 50, IDS[50:100], TOKENS)
+    made.measure(Donor(), "d", 100, IDS[100:150], TOKENS)
+    assert made.of([run(64, 0, 80)], OTHER, 0) is None
 
 
 def test_one_donor_without_leaning_is_enough_to_have_none() -> None:
     made = measured(Donor(), [])
     runs = [run(64, 0, 40), run(64, 50, 40, "other")]
-    assert made.of(runs) is None
+    assert made.of(runs, OTHER, 0) is None
     measured(Donor(1), [], "other", made)
-    assert made.of(runs) is not None
-    assert made.of([]) is None
+    assert made.of(runs, OTHER, 0) is not None
+    assert made.of([], OTHER, 0) is None
+
+
+def test_what_is_recomputed_before_a_run_is_not_lost() -> None:
+    """The heads of both runs, 16 tokens each, are not loaded but are in the recipient."""
+    donor = Donor()
+    runs = [run(80, 26, 16), run(112, 90, 30)]
+    ids = OTHER.copy()
+    ids[10:42] = IDS[64:96]
+    ids[74:120] = IDS[96:142]
+    found = measured(donor, []).of(runs, ids, 0)
+    assert found is not None
+    attention = donor.attention()
+    for one, lost in zip(runs, (range(SINKS, 64), range(SINKS, 64)), strict=True):
+        exact = attention[one.donor_start : one.donor_start + one.length, list(lost)].sum(axis=1)
+        assert np.abs(found[one.target_start : one.target_end] - exact).max() < 0.012
+    plain = measured(donor, []).of(runs, OTHER, 0)
+    assert plain is not None
+    assert (plain[26:42] > found[26:42] + 0.05).all(), "recipients without that text have lost it"
