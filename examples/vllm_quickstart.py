@@ -46,7 +46,12 @@ def main() -> int:
     words.add_argument("--url", help="ask the server at this address instead of starting one")
     given = words.parse_args()
     if given.url:
-        ask_three_times(given.url, served_model(given.url))
+        try:
+            model = served_model(given.url)
+        except OSError as error:
+            print(f"no server answers at {given.url} ({error}); start one, or leave --url out", file=sys.stderr)
+            return 3
+        ask_three_times(given.url, model)
         return 0
     missing = vllm_missing()
     if missing:

@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from vllm.config import CUDAGraphMode
+from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorBase_V1,
     KVConnectorHandshakeMetadata,
@@ -321,3 +322,15 @@ class SemBlendConnectorV1(KVConnectorBase_V1, SupportsHMA):
         per_engine_labelvalues: dict[int, list[object]],
     ) -> KVConnectorPromMetrics:
         return SemBlendPromMetrics(vllm_config, metric_types, labelnames, per_engine_labelvalues)
+
+
+def _register() -> None:
+    """MultiConnector gives each child's statistics back to the class that is registered under the child's name."""
+    name = SemBlendConnectorV1.__name__
+    try:
+        KVConnectorFactory.get_connector_class_by_name(name)
+    except ValueError:
+        KVConnectorFactory.register_connector(name, __name__, name)
+
+
+_register()
