@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from scripts.engines.mooncake import MooncakeStore, mooncake_missing, start_mooncake
+from tests.waiting import wait_until
 
 from sembase.errors import ConfigurationError
 from semblend.fleet.carrier.base import CarrierError, KvCarrier, Piece, open_carrier
@@ -54,10 +54,7 @@ def answer(call: Callable[[], bool]) -> bool | None:
 
 
 def until(wanted: bool | None, call: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while answer(call) is not wanted:
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    wait_until(lambda: answer(call) is wanted)
 
 
 def read(carrier: KvCarrier, into: np.ndarray, name: str = NAME) -> bool:
