@@ -11,7 +11,7 @@ import hashlib
 import json
 import time
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -89,7 +89,7 @@ class EngineVenv:
         listed = f"for name in {self.held!r}:\n    print(f'{{name}}=={{metadata.version(name)}}')"
         held.write_text(run_python(self.recipe, f"import importlib.metadata as metadata\n{listed}"))
         wanted = [*tables["dependencies"], *self.test_tools]
-        wanted += [package for extra in self.extras for package in tables["optional-dependencies"][extra]]
+        wanted += packages_of(self.extras, tables["name"], tables["optional-dependencies"])
         install_into(self.recipe, ["--constraint", str(held), *wanted])
         install_into(
             self.recipe, ["--no-deps", *(word for place in (ROOT, *self.beside) for word in ("-e", str(place)))]
@@ -98,3 +98,16 @@ class EngineVenv:
 
     def _package_stamp(self) -> Path:
         return folder_of(self.recipe) / "package.sha256"
+
+
+def packages_of(extras: Iterable[str], project: str, table: Mapping[str, Sequence[str]]) -> list[str]:
+    """What the extras install. One may name others of the same project, which no registry has: ``project[other]``."""
+    found: dict[str, None] = {}
+    for extra in extras:
+        for package in table[extra]:
+            if package.startswith(f"{project}["):
+                others = package.removeprefix(f"{project}[").removesuffix("]").split(",")
+                found |= dict.fromkeys(packages_of((other.strip() for other in others), project, table))
+            else:
+                found[package] = None
+    return list(found)

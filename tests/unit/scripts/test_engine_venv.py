@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from scripts import private_venv
-from scripts.engines import engine_venv, sglang
-from scripts.engines.engine_venv import EngineVenv
+from scripts.engines import engine_venv, sglang, vllm
+from scripts.engines.engine_venv import EngineVenv, packages_of
 from scripts.private_venv import VenvRecipe, folder_of
 
 
@@ -50,3 +50,17 @@ def test_the_servers_see_the_plug_ins_that_are_installed() -> None:
     assert sglang.VENV.beside == (sglang.PLUGINS,)
     assert (sglang.PLUGINS / "pyproject.toml").is_file()
     assert str(sglang.PLUGINS) in sglang.CODE_PATH
+
+
+def test_extras_that_name_others_of_the_project_become_their_packages() -> None:
+    table = {"base": ["a>=1", "b"], "more": ["kvmend[base]", "c"], "most": ["kvmend[more, base]", "kvmendish"]}
+    assert packages_of(("most", "base"), "kvmend", table) == ["a>=1", "b", "c", "kvmendish"]
+
+
+def test_no_engine_asks_a_registry_for_this_project(installs: list[list[str]]) -> None:
+    for venv in (vllm.VENV, sglang.VENV):
+        folder_of(venv.recipe).mkdir(parents=True)
+        venv.build()
+    asked = [word for words in installs for word in words if word.startswith("kvmend")]
+    assert installs
+    assert not asked
