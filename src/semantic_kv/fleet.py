@@ -168,18 +168,18 @@ class _Fleet:
         """Tokens reused beyond the first ``start`` blocks, and the blocks to fetch for that."""
         if not self._reuse.mode:
             return 0, []
-        own, _ = self._runs(row, start, replica, replica.donors)
+        own, _ = self._runs(row, start, replica)
         if self._donors is None:
             return own, []
-        reused, loaded = self._runs(row, start, replica, replica.donors, self._donors)
+        reused, loaded = self._runs(row, start, replica, self._donors)
         fetched = [node for node in loaded if self._content[node] not in replica.donors]
-        if reused - own < MIN_GAIN_TOKENS:
-            return own, []
-        if not self._is_worth(self._sum(fetched), reused - own):
+        if reused - own < MIN_GAIN_TOKENS or not self._is_worth(self._sum(fetched), reused - own):
             return own, []
         return reused, fetched
 
-    def _runs(self, row: list[int], start: int, replica: _Replica, *donors: Collection[int]) -> tuple[int, list[int]]:
+    def _runs(
+        self, row: list[int], start: int, replica: _Replica, fleet: Collection[int] = ()
+    ) -> tuple[int, list[int]]:
         """As in one engine: tokens of long enough runs of known content, and their blocks. The last block is computed.
 
         A block that was exact here and was evicted is an ordinary miss, unless the fleet has it.
@@ -187,13 +187,13 @@ class _Fleet:
         reused, run_tokens, missed = 0, 0, 0
         run: list[int] = []
         loaded: list[int] = []
-        boundary, last, is_fleet = self._reuse.boundary_recompute_tokens, len(row) - 1, len(donors) > 1
+        boundary, last = self._reuse.boundary_recompute_tokens, len(row) - 1
         for position in range(start, len(row)):
             node = row[position]
             missed += self._tokens[node]
             content = self._content[node]
-            is_own = node not in replica.computed and content in donors[0]
-            if position < last and (is_own or (is_fleet and content in donors[1])):
+            is_own = node not in replica.computed and content in replica.donors
+            if position < last and (is_own or content in fleet):
                 run.append(node)
                 run_tokens += self._tokens[node]
                 continue

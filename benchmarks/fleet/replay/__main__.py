@@ -22,6 +22,7 @@ from benchmarks.targets import Verdict
 from semantic_kv.fleet import Carrier, simulate_fleet
 from semantic_kv.fleet import Sharing as SimulatedSharing
 from semantic_kv.fleet import Writes as SimulatedWrites
+from sembase.trace.columns import BlockTrace
 
 ARMS: dict[str, tuple[Writes, bool]] = {
     "private caches and donors": ("nothing", False),
@@ -60,7 +61,8 @@ def main() -> int:
         if not requests:
             continue
         found = {arm: replay(requests, chosen.replicas, *ARMS[arm], chosen.seed) for arm in ARMS}
-        simulated = {arm: simulate_arm(name, requests, chosen.replicas, arm, chosen.seed) for arm in SIMULATED}
+        trace = as_trace(name, requests, BLOCK)
+        simulated = {arm: simulate_arm(trace, chosen.replicas, arm, chosen.seed) for arm in SIMULATED}
         _show(name, requests, chosen.replicas, found, simulated)
         verdicts += verdicts_of(name, found)
         record[name] = {arm: {each: getattr(found[arm], each) for each in Totals.__slots__} for arm in ARMS}
@@ -82,13 +84,12 @@ def replay(
     return fleet.totals
 
 
-def simulate_arm(name: str, requests: Sequence[StreamRequest], replicas: int, arm: str, seed: int) -> float:
+def simulate_arm(trace: BlockTrace, replicas: int, arm: str, seed: int) -> float:
     """Fraction of the tokens that the simulator finds cached. Caches have no bound, the carrier costs nothing.
 
     As in ``ReplayFleet``, a blended request is taken to be repaired.
     """
     sharing, writes = SIMULATED[arm]
-    trace = as_trace(name, requests, BLOCK)
     free = Carrier(bytes_per_token=0, ms_per_fetch=0.0)
     found = simulate_fleet(
         trace,
