@@ -49,6 +49,16 @@ class Slices(list[Any]):
         return found
 
 
+def being_measured(folder: Path) -> tuple[World, Slices]:
+    """A donor of 600 tokens of which the first slice was measured."""
+    world = make_world(folder, blocks=120, host_tokens=4096, recompute_policy=POLICY)
+    slices = Slices().attach(world)
+    world.add("a", text(1, 600), 1)
+    while not slices:
+        world.step()
+    return world, slices
+
+
 @pytest.mark.parametrize("depth", [1, 2])
 def test_every_donor_is_measured_once_when_nothing_else_is_to_do(tmp_path: Path, depth: int) -> None:
     world = make_world(tmp_path, depth=depth, blocks=120, host_tokens=4096, recompute_policy=POLICY)
@@ -66,11 +76,7 @@ def test_every_donor_is_measured_once_when_nothing_else_is_to_do(tmp_path: Path,
 
 
 def test_a_request_that_arrives_comes_first(tmp_path: Path) -> None:
-    world = make_world(tmp_path, blocks=120, host_tokens=4096, recompute_policy=POLICY)
-    slices = Slices().attach(world)
-    world.add("a", text(1, 600), 1)
-    while not slices:
-        world.step()
+    world, slices = being_measured(tmp_path)
     before = len(slices)
     world.add("b", text(2, 200), 20)
     while "b" not in world.replies:
@@ -81,11 +87,7 @@ def test_a_request_that_arrives_comes_first(tmp_path: Path) -> None:
 
 
 def test_a_donor_that_left_the_cache_is_not_measured(tmp_path: Path) -> None:
-    world = make_world(tmp_path, blocks=120, host_tokens=4096, recompute_policy=POLICY)
-    slices = Slices().attach(world)
-    world.add("a", text(1, 600), 1)
-    while not slices:
-        world.step()
+    world, slices = being_measured(tmp_path)
     world.flush()
     assert world.scheduler.kv_cache_manager.reset_prefix_cache()
     before = len(slices)
@@ -96,11 +98,7 @@ def test_a_donor_that_left_the_cache_is_not_measured(tmp_path: Path) -> None:
 
 
 def test_a_reset_and_lost_commands_end_it(tmp_path: Path) -> None:
-    world = make_world(tmp_path, blocks=120, host_tokens=4096, recompute_policy=POLICY)
-    slices = Slices().attach(world)
-    world.add("a", text(1, 600), 1)
-    while not slices:
-        world.step()
+    world, slices = being_measured(tmp_path)
     world.half.reset()
     assert not world.scheduler.connector.has_pending_push_work()
     world.drain()
