@@ -134,6 +134,9 @@ def exit_code_of(
     except OSError as error:
         return _fail(program, _message_of(error, given or {}), ExitCode.ENVIRONMENT)
     except KeyboardInterrupt:
+        # CPython remembers an interrupt that left an `exec` of text (a dataclass, a named tuple being made); after
+        # `python -m` it ends the process with SIGINT, though the interrupt was handled. The next `exec` forgets it.
+        exec("")
         return _fail(program, f"interrupted; {interrupted}", ExitCode.INTERRUPTED)
 
 

@@ -302,7 +302,7 @@ def test_sigterm_leaves_nothing_half_done(jobs: str, config: Path, tmp_path: Pat
     finally:
         process.kill()
         process.wait()
-    assert process.returncode == 130
+    assert process.returncode == 130, stderr
     assert stderr.splitlines()[-1].startswith("semantic-kv: interrupted; finished cells are kept")
     assert not list(out.glob(".traces-*"))
 
