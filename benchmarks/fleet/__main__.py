@@ -21,7 +21,14 @@ from benchmarks.console import RESULTS, exit_code, progress, show_table, show_ve
 from benchmarks.corpus import TOKENIZER, CorpusUnavailableError
 from benchmarks.discovery.codec import TokenizerCodec
 from benchmarks.documents import DEFAULT_TEXTS, read_documents
-from benchmarks.fleet.faults import AFTER_RESTART, DIRECTORY_FAULTS, STORE_FAULTS, lose_engine, lose_part
+from benchmarks.fleet.faults import (
+    AFTER_RESTART,
+    DIRECTORY_FAULTS,
+    PART_FAULTS,
+    STORE_FAULTS,
+    lose_engine,
+    lose_part,
+)
 from benchmarks.fleet.figures import FAULT_COLUMNS, PAIR_COLUMNS, fault_rows, pair_rows, verdicts_of
 from benchmarks.fleet.pairs import measure_pair, warm_up
 from benchmarks.fleet.readings import Readings
@@ -59,9 +66,8 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--items", type=int, default=9, help="per size")
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=["2K"])
     parser.add_argument("--carrier", choices=CARRIERS, default="file", help="where the servers keep shared donors")
-    parser.add_argument(
-        "--requests", type=int, default=6, help="during each fault of the directory and the store; 0: none"
-    )
+    parser.add_argument("--faults", nargs="*", choices=PART_FAULTS, help="of directory and store (default: all)")
+    parser.add_argument("--requests", type=int, default=40, help="during each of these faults")
     parser.add_argument("--lives", type=int, default=2, help="requests after a kill, as many after a restart; 0: none")
     parser.add_argument("--wait-seconds", type=float, default=2.0, help="fleet_wait_seconds of the servers")
     parser.add_argument("--texts", type=Path, default=DEFAULT_TEXTS, help="folder of the real texts")
@@ -92,7 +98,7 @@ def _run(chosen: argparse.Namespace, readings: Readings) -> None:
                     f"{reading.local_tokens} tokens reused; {time.monotonic() - started:.0f} s"
                 )
         for event in _faults(chosen):
-            if chosen.requests and not readings.recoveries(event):
+            if not readings.recoveries(event):
                 lose_part(fleet, workload, readings, run, event, chosen.requests)
                 progress(f"{event}, and back")
         if chosen.lives and not readings.faults(AFTER_RESTART):
@@ -105,7 +111,8 @@ def _name(chosen: argparse.Namespace) -> str:
 
 
 def _faults(chosen: argparse.Namespace) -> tuple[str, ...]:
-    return (*(STORE_FAULTS if chosen.carrier == "mooncake" else ()), *DIRECTORY_FAULTS)
+    possible = (*(STORE_FAULTS if chosen.carrier == "mooncake" else ()), *DIRECTORY_FAULTS)
+    return possible if chosen.faults is None else tuple(event for event in possible if event in chosen.faults)
 
 
 def _texts(folder: Path, codec: TokenizerCodec) -> Texts:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from benchmarks.fleet.readings import FaultReading, Readings, RecoveryReading
@@ -13,11 +14,20 @@ from benchmarks.vllm.client import Ask, Reply, RequestFailedError
 from benchmarks.vllm.workload import SAME_DOCUMENT, Item, Workload
 
 SIZE: Final = "1K"
+ITEMS: Final = 4  # prompts of a fault; its requests take turns, and the server forgets its donors before each
 ANSWER_TOKENS: Final = 8
-DELAY_S: Final = 0.05  # from sending a request to the fault
+DELAY_S: Final = 0.2  # from preparing a request to the fault: it is looked up, fetched or computed by then
 RECOVERY_S: Final = 120.0
 AFTER_KILL: Final = "capturing engine killed"
 AFTER_RESTART: Final = "capturing engine restarted"
+
+
+class Healthy(NamedTuple):
+    """What an item's prompt gives without a fault: cold, and with the donor of the other server."""
+
+    item: Item
+    cold: Reply
+    reused: Reply
 
 
 class PartFault(NamedTuple):
@@ -45,39 +55,35 @@ _FIRST_NUMBER: Final = {
 
 def lose_engine(fleet: Fleet, workload: Workload, readings: Readings, run: str, count: int) -> None:
     """Donors of an engine that was killed are reused by the other one and by its own next life."""
-    items = _items(workload, AFTER_KILL, 2 * count)
-    cold = [_cold(fleet, item, run) for item in items]
-    for item in items:
-        fleet.publish(item, _salt(run, item))
+    healthy = [_healthy(fleet, item, run) for item in _items(workload, AFTER_KILL, count)]
     fleet.a.kill()
-    for item, reply in list(zip(items, cold, strict=True))[:count]:
-        readings.add(_asked(fleet.b, item, run, reply, AFTER_KILL))
+    for each in healthy:
+        readings.add(_asked(fleet.b, each, run, AFTER_KILL))
     fleet.a.start()
-    for item, reply in list(zip(items, cold, strict=True))[count:]:
-        readings.add(_asked(fleet.a, item, run, reply, AFTER_RESTART))
+    for each in healthy:
+        readings.add(_asked(fleet.a, each, run, AFTER_RESTART))
 
 
 def lose_part(fleet: Fleet, workload: Workload, readings: Readings, run: str, event: str, count: int) -> None:
     """The fault comes during the first request; the others follow while it lasts. Then it ends."""
-    items = _items(workload, event, count + 1)
-    cold = [_cold(fleet, item, run) for item in items]
-    for item in items:
-        fleet.publish(item, _salt(run, item))
+    items = _items(workload, event, ITEMS)
+    healthy = [_healthy(fleet, item, run) for item in items]
     part, fault = PART_FAULTS[event]
     timer = threading.Timer(DELAY_S, fleet.send_signal, [part, fault])
-    timer.start()
-    for item, reply in list(zip(items, cold, strict=True))[:count]:
-        readings.add(_asked(fleet.b, item, run, reply, event))
+    for number in range(len(readings.faults(event)), count):
+        before = None if timer.ident else timer.start
+        readings.add(_asked(fleet.b, healthy[number % ITEMS], run, event, before))
     timer.join()
-    if fault is signal.SIGKILL:
+    salt = _salt(run, items[0])
+    if fault is signal.SIGKILL:  # what it held is gone
+        salt += "-again"
         fleet.restart(part)
         ended = time.monotonic()
-        fleet.publish(items[-1], _salt(run, items[-1]) + "-again")
+        fleet.publish(items[0], salt)
     else:
         fleet.send_signal(part, signal.SIGCONT)
         ended = time.monotonic()
-    suffix = "-again" if fault is signal.SIGKILL else ""
-    _wait_for_reuse(fleet.b, items[-1], _salt(run, items[-1]) + suffix, ended)
+    _wait_for_reuse(fleet.b, items[0], salt, ended)
     readings.add(RecoveryReading(event=event, seconds=time.monotonic() - ended))
 
 
@@ -90,26 +96,44 @@ def _salt(run: str, item: Item) -> str:
     return f"{run}-fault-{item.number}"
 
 
-def _cold(fleet: Fleet, item: Item, run: str) -> Reply:
-    return fleet.b.ask(Ask(item.recipient, ANSWER_TOKENS, _salt(run, item), reuse=False))[0]
+def _healthy(fleet: Fleet, item: Item, run: str) -> Healthy:
+    salt = _salt(run, item)
+    cold, _ = fleet.b.ask(Ask(item.recipient, ANSWER_TOKENS, salt, reuse=False))
+    fleet.publish(item, salt)
+    reused = _wait_for_reuse(fleet.b, item, salt, time.monotonic())
+    return Healthy(item, cold, reused)
 
 
-def _asked(replica: Replica, item: Item, run: str, cold: Reply, event: str) -> FaultReading:
+def _asked(
+    replica: Replica, healthy: Healthy, run: str, event: str, before: Callable[[], None] | None = None
+) -> FaultReading:
+    """``before`` is called when the request is about to be sent."""
+    item, cold = healthy.item, healthy.cold
     about = {"event": event, "number": item.number, "prompt_tokens": len(item.recipient)}
     try:
-        reply, result = replica.ask(Ask(item.recipient, ANSWER_TOKENS, _salt(run, item)))
+        replica.forget_donors()
+        if before is not None:
+            before()
+        reply, result, queued_ms = replica.ask_queued(Ask(item.recipient, ANSWER_TOKENS, _salt(run, item)))
     except (RequestFailedError, OSError) as error:
         return FaultReading(**about, outcome=str(error), reused_tokens=0, added_ms=0.0, is_failed=True)  # type: ignore[arg-type]
+    right = healthy.reused if result.was_reused else cold
     return FaultReading(
         **about,  # type: ignore[arg-type]
         outcome=result.outcome,
         reused_tokens=result.reused_tokens,
         added_ms=reply.first_token_ms - cold.first_token_ms,
-        is_wrong=not result.was_reused and reply.tokens != cold.tokens,
+        queued_ms=queued_ms,
+        is_wrong=reply.tokens != right.tokens,
     )
 
 
-def _wait_for_reuse(replica: Replica, item: Item, salt: str, since: float) -> None:
-    while not replica.ask(Ask(item.recipient, 1, salt))[1].was_reused:
+def _wait_for_reuse(replica: Replica, item: Item, salt: str, since: float) -> Reply:
+    """The first answer with a donor of the fleet. A request that comes too early is computed."""
+    while True:
+        replica.forget_donors()
+        reply, result = replica.ask(Ask(item.recipient, ANSWER_TOKENS, salt))
+        if result.was_reused:
+            return reply
         if time.monotonic() - since > RECOVERY_S:
-            raise FleetError(f"no donor of the fleet was reused within {RECOVERY_S:.0f} s after the fault")
+            raise FleetError(f"no donor of the fleet was reused within {RECOVERY_S:.0f} s")

@@ -19,7 +19,8 @@ PAIR_COLUMNS: Final = (
     *("reused remote, local", "of tokens", "bytes read / planned", "KL remote", "KL local"),
 )
 FAULT_COLUMNS: Final = (
-    *("event", "n", "failed", "wrong", "reused", "added TTFT ms, median", "max", "reuse again after s"),
+    *("event", "n", "failed", "wrong", "reused", "added TTFT ms, median", "max"),
+    *("queued ms, median", "max", "reuse again after s"),
 )
 
 
@@ -51,6 +52,7 @@ def fault_rows(readings: Readings) -> list[tuple[object, ...]]:
         if not (found := readings.faults(event)):
             continue
         added = [each.added_ms for each in found if not each.is_failed]
+        queued = [each.queued_ms for each in found if not each.is_failed]
         recovered = readings.recoveries(event)
         rows.append(
             (
@@ -59,8 +61,7 @@ def fault_rows(readings: Readings) -> list[tuple[object, ...]]:
                 sum(each.is_failed for each in found),
                 sum(each.is_wrong for each in found),
                 sum(each.reused_tokens > 0 for each in found),
-                f"{median(added):.0f}" if added else None,
-                f"{max(added):.0f}" if added else None,
+                *(f"{of(values):.0f}" if values else None for values in (added, queued) for of in (median, max)),
                 f"{recovered[-1].seconds:.1f}" if recovered else None,
             )
         )
@@ -114,9 +115,12 @@ def verdicts_of(
         Verdict("wrong answers", "==", 0, sum(each.is_wrong for each in faults) if faults else None, is_law=True),
     ]
     for event in events:
-        added = [each.added_ms for each in readings.faults(event) if not each.is_failed]
-        name = f"{event}: added TTFT, worst"
-        verdicts.append(Verdict(name, "<=", wait_s * 1e3, max(added, default=None), "ms"))
+        answered = [each for each in readings.faults(event) if not each.is_failed]
+        for name, values in (
+            ("added TTFT", [each.added_ms for each in answered]),
+            ("time in the queue", [each.queued_ms for each in answered]),
+        ):
+            verdicts.append(Verdict(f"{event}: {name}, worst", "<=", wait_s * 1e3, max(values, default=None), "ms"))
     return verdicts
 
 

@@ -35,7 +35,9 @@ class PairReading:
 class FaultReading:
     """One request after or during an event. ``added_ms``: TTFT above the cold one of the same prompt.
 
-    ``is_wrong``: nothing was reused and the answer is not the cold one.
+    ``queued_ms``: from its arrival in the engine until it was scheduled, by the engine's own metric: an idle server
+    waits for the fleet and for nothing else. ``is_wrong``: the answer is neither the cold one nor, if a donor was
+    reused, the one that the donor gave before the fault.
     """
 
     event: str
@@ -44,6 +46,7 @@ class FaultReading:
     reused_tokens: int
     prompt_tokens: int
     added_ms: float
+    queued_ms: float = 0.0
     is_failed: bool = False
     is_wrong: bool = False
 

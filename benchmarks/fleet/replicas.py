@@ -27,12 +27,13 @@ from semblend.fingerprint.anchors import select_anchors, thin_periodic
 from semblend.fleet.carrier.base import CarrierError, KvCarrier, open_carrier
 
 CARRIERS: Final = ("file", "mooncake")
-STORE_BYTES: Final = 512 << 20  # of a Mooncake node
+STORE_BYTES: Final = 1 << 30  # of a Mooncake node
 HOST_BYTES: Final = 256_000_000  # of donors in each server: they come back from the store
 KV_CACHE_GIB: Final = 1
 PATIENCE_S: Final = 300.0
 POLL_S: Final = 0.1
 _SHARES: Final = "SemBlend shares donors with other replicas"
+_QUEUED: Final = re.compile(r"^vllm:request_queue_time_seconds_(sum|count)\{[^}]*\} (\S+)", re.MULTILINE)
 _READ_BYTES: Final = re.compile(r"^vllm:semblend_fleet_read_bytes_total\{[^}]*\} (\S+)", re.MULTILINE)
 
 
@@ -66,6 +67,23 @@ class Replica:
         reply = self.subject.client.timed(ask, top_logprobs=top_logprobs)
         assert self.subject.happenings is not None
         return reply, self.subject.happenings.result(reply.request_id)
+
+    def forget_donors(self) -> None:
+        """Its own memory, not the fleet's store: the next request needs the fleet."""
+        self.subject.client.reset_exact_cache(with_donors=True)
+
+    def ask_queued(self, ask: Ask) -> tuple[Reply, RequestResult, float]:
+        """With the milliseconds that the request was in the engine's queue."""
+        before = self._queued()
+        reply, result = self.ask(ask)
+        _wait_until(lambda: self._queued()["count"] > before["count"], f"{self.name} never counted the request")
+        return reply, result, (self._queued()["sum"] - before["sum"]) * 1e3
+
+    def _queued(self) -> dict[str, float]:
+        """Requests that were scheduled, and the seconds they waited for it."""
+        return {"sum": 0.0, "count": 0.0} | {
+            kind: float(value) for kind, value in _QUEUED.findall(self.subject.client.metrics())
+        }
 
     def read_bytes(self) -> int:
         """Bytes it has read from the fleet's store, by its own metric."""

@@ -120,11 +120,12 @@ class Client:
         provenance = (record.get("kv_transfer_params") or {}).get("semblend")
         return Reply(request_id, tokens, total_ms, total_ms, _cached(record["usage"]), provenance, positions)
 
-    def reset_exact_cache(self) -> None:
-        """Clear the engine's own prefix cache; the connector's donors stay."""
+    def reset_exact_cache(self, *, with_donors: bool = False) -> None:
+        """Clear the engine's own prefix cache; the connector's donors stay unless ``with_donors``."""
+        path = "/reset_prefix_cache" + ("?reset_external=true" if with_donors else "")
         deadline = time.monotonic() + RESET_S
         while True:
-            with self._send("/reset_prefix_cache", b"") as answer:
+            with self._send(path, b"") as answer:
                 body = answer.read()
             if not body or json.loads(body).get("success", True):
                 return

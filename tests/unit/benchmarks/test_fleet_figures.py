@@ -77,6 +77,7 @@ def test_targets_are_reached_by_good_readings_alone(readings: Readings) -> None:
         (replace(FAULT, is_failed=True), "failed requests", "VIOLATED"),
         (replace(FAULT, is_wrong=True), "wrong answers", "VIOLATED"),
         (replace(FAULT, added_ms=2500.0), "directory killed: added TTFT, worst", "NOT REACHED"),
+        (replace(FAULT, queued_ms=2500.0), "directory killed: time in the queue, worst", "NOT REACHED"),
         (replace(FAULT, event=AFTER_RESTART), f"{AFTER_RESTART}: requests without its donors", "NOT REACHED"),
     ],
 )
@@ -90,8 +91,8 @@ def test_each_target_notices_its_own_fault(
 def test_rows_give_median_and_range(readings: Readings) -> None:
     for number, remote_ms in enumerate((500.0, 1000.0, 2000.0)):
         readings.add(replace(PAIR, number=number, remote_ms=remote_ms))
-    readings.add(FAULT)
+    readings.add(replace(FAULT, queued_ms=40.0))
     readings.add(RecoveryReading(event="directory killed", seconds=3.0))
     ((size, n, cold, *_, ratio, _remote_over_local, tokens, _of, _read, _kl, _kl_local),) = pair_rows(readings, ["2K"])
     assert (size, n, cold, ratio, tokens) == ("2K", 3, "6000 (6000-6000)", "6.0 (3.0-12.0)", "1900, 1900")
-    assert fault_rows(readings) == [("directory killed", 1, 0, 0, 0, "150", "150", "3.0")]
+    assert fault_rows(readings) == [("directory killed", 1, 0, 0, 0, "150", "150", "40", "40", "3.0")]
