@@ -7,22 +7,31 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
+import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, distribution
-from typing import Any, Final
+from typing import Final
 
 from sembase.command_line import ExitCode, exit_code_of, launcher_parser
 from sembase.errors import ConfigurationError
-from sembase.registry import load_target
 from sembase.streams import write_err
-from semblend.cli.doctor import check_command
-from semblend.doctor.host_memory import available_bytes, default_host_bytes
+from semblend.cli.doctor import check_command, host_bytes_for
+from semblend.doctor.examination import sized
 from semblend.doctor.installation import how_to_install, read_installation
 from semblend.doctor.report import SENTENCES
-from semblend.doctor.serve_command import VLLM, ServeCommand, read_command, transfer_of, with_semblend
+from semblend.doctor.serve_command import (
+    CHECK_FLAG,
+    OFF_FLAG,
+    OPTIONS_FLAG,
+    VLLM,
+    ServeCommand,
+    read_command,
+    read_options,
+    transfer_of,
+    with_semblend,
+)
 from semblend.doctor.verdict import Checked, State
 from semblend.integration.core.missing_engine import EngineMissingError
 from semblend.integration.vllm.flags import TRANSFER_FLAG
@@ -31,7 +40,6 @@ from semblend.integration.vllm.support import VERIFIED_VERSION
 
 PROGRAM: Final = "kvmend serve --engine vllm"
 EXAMPLE: Final = f"""{PROGRAM} Qwen/Qwen2.5-0.5B-Instruct --port 8000 --semblend-options '{{"capture": "all"}}'"""
-_SIZES: Final = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
 
 
 def parse(words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
@@ -45,14 +53,14 @@ def parse(words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         EXAMPLE,
     )
     parser.add_argument(
-        "--semblend-options",
+        OPTIONS_FLAG,
         default="{}",
         metavar="JSON",
         help="options of the connector as a JSON object; host_bytes defaults to a quarter of the free memory, divided "
         "between the workers",
     )
-    parser.add_argument("--semblend-off", action="store_true", help="start the stock server, for comparison")
-    parser.add_argument("--semblend-check", action="store_true", help="check and say what would be started, and stop")
+    parser.add_argument(OFF_FLAG, action="store_true", help="start the stock server, for comparison")
+    parser.add_argument(CHECK_FLAG, action="store_true", help="check and say what would be started, and stop")
     return parser.parse_known_args(list(words))
 
 
@@ -65,14 +73,13 @@ def start(words: Sequence[str], run: Callable[[Sequence[str]], int] | None = Non
     if ours.semblend_off:
         return (run or _replace_process)(server_words(command))
     if transfer_of(command):
-        raise ConfigurationError(f"{TRANSFER_FLAG} is set by {PROGRAM}; leave it out, or use --semblend-off")
+        raise ConfigurationError(f"{TRANSFER_FLAG} is set by {PROGRAM}; leave it out, or use {OFF_FLAG}")
     options = read_options(ours.semblend_options)
+    parse_options(options)  # a wrong one stops here, not in a process of the engine
     if read_installation().engine(VLLM) is None:
         raise EngineMissingError("vLLM", "vllm", "it is not installed", how_to_install(VLLM))
     with contextlib.redirect_stdout(sys.stderr):  # engines log to stdout
-        if "host_bytes" not in options and (free := available_bytes()) is not None:
-            options["host_bytes"] = default_host_bytes(free, _workers(command))
-        command = with_semblend(command, options)
+        command = sized(with_semblend(command, options), host_bytes_for)
         checked = check_command(command, True, False)
     write_err("".join(f"{PROGRAM}: {line}\n" for line in messages(checked, command)))
     if checked.verdict.state is State.START_FAILS:
@@ -82,24 +89,12 @@ def start(words: Sequence[str], run: Callable[[Sequence[str]], int] | None = Non
     return (run or _replace_process)(server_words(command))
 
 
-def read_options(text: str) -> dict[str, Any]:
-    """The connector's options; a wrong one stops here, not in a process of the engine."""
-    try:
-        given = json.loads(text)
-    except ValueError as error:
-        raise ConfigurationError(f"--semblend-options is not JSON: {error}") from None
-    if not isinstance(given, Mapping):
-        raise ConfigurationError("--semblend-options is not a JSON object")
-    parse_options(given)
-    return dict(given)
-
-
 def messages(checked: Checked, command: ServeCommand) -> list[str]:
     """What a person reads before the engine's own log."""
     verdict = checked.verdict
     lines = [" ".join(filter(None, (SENTENCES[verdict.state], verdict.reason))), *verdict.notes]
     lines += [checked.facts["donor memory"]] if "donor memory" in checked.facts else []
-    return [*lines, f"starting: {command.text}"]
+    return [*lines, f"starting: {shlex.join(server_words(command))}"]
 
 
 def server_words(command: ServeCommand) -> list[str]:
@@ -119,14 +114,6 @@ def _is_distributed_as(name: str) -> bool:
     except PackageNotFoundError:
         return False
     return True
-
-
-def _workers(command: ServeCommand) -> int:
-    parsed = load_target("semblend.doctor.vllm_check:parse_flags")(command)
-    workers = 1
-    for name in _SIZES:
-        workers *= int(getattr(parsed, name, None) or 1)
-    return workers
 
 
 def _replace_process(words: Sequence[str]) -> int:

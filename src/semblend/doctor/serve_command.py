@@ -31,29 +31,42 @@ _PROGRAMS: Final = (
     (("sglang", "serve"), SGLANG),
     (("sglang.launch_server",), SGLANG),
 )
+# Ours among them, for vLLM: these words put the connector in by themselves.
+_LAUNCHERS: Final = (("kvmend", "serve", "--engine", VLLM), ("semblend-vllm", "serve"))
 _MODEL_FLAG: Final = {VLLM: "--model", SGLANG: "--model-path"}
+OPTIONS_FLAG: Final = "--semblend-options"
+OFF_FLAG: Final = "--semblend-off"
+CHECK_FLAG: Final = "--semblend-check"
 
 
 @dataclass(frozen=True, slots=True)
 class ServeCommand:
-    """``flags`` are the engine's own, without program and model."""
+    """``flags`` are the engine's own, without program and model. ``launched``: vLLM with ours, by ``kvmend serve``."""
 
     engine: str
     model: str
     flags: tuple[str, ...] = ()
+    launched: bool = False
 
     @property
     def text(self) -> str:
-        """To paste into a shell."""
-        if self.engine == VLLM:
+        """To paste into a shell. ``kvmend serve`` also starts builds of vLLM in which ``vllm serve`` fails."""
+        if self.engine == SGLANG:
+            return shlex.join(("kvmend", "serve", "--engine", SGLANG, self.model, *self.flags))
+        if not self.launched:
             return shlex.join(("vllm", "serve", self.model, *self.flags))
-        return shlex.join(("kvmend", "serve", "--engine", SGLANG, self.model, *self.flags))
+        rest, options = list(self.flags), connector_options(self)
+        take_value(rest, TRANSFER_FLAG)
+        take_value(rest, WORKER_FLAG)
+        ours = (OPTIONS_FLAG, json.dumps(options)) if options else ()
+        return shlex.join(("kvmend", "serve", "--engine", VLLM, self.model, *rest, *ours))
 
 
 def read_command(engine: str | None, model: str | None, words: Sequence[str]) -> ServeCommand | None:
     """What the user named, by options of ours or as a whole command line. None if neither names a model."""
     rest = list(words)
-    named = _take_program(rest)
+    named, is_launched = _take_program(rest)
+    options = _take_launcher_flags(rest) if is_launched else None
     if engine is not None and named is not None and engine != named:
         raise ConfigurationError(f"--engine is {engine}, but the command line after -- starts {named}")
     chosen = engine or named
@@ -67,19 +80,20 @@ def read_command(engine: str | None, model: str | None, words: Sequence[str]) ->
         if words:
             raise ConfigurationError("the command line after -- names no model; add --model DIR before the --")
         return None
-    return None if chosen is None else ServeCommand(chosen, served, tuple(rest))
+    if chosen is None:
+        return None
+    command = ServeCommand(chosen, served, tuple(rest))
+    return command if options is None else with_semblend(command, options)
 
 
 def with_semblend(command: ServeCommand, options: Mapping[str, Any]) -> ServeCommand:
     """The same command with our flags. ``options`` are added to the connector options it has already."""
     if command.engine != VLLM:
         return command
-    rest = list(command.flags)
-    present = transfer_of(command)
-    kept = present.get("kv_connector_extra_config") if is_ours(present) else None
+    rest, kept = list(command.flags), connector_options(command)
     take_value(rest, TRANSFER_FLAG)
     take_value(rest, WORKER_FLAG)
-    return replace(command, flags=(*rest, *serve_flags({**(kept if isinstance(kept, Mapping) else {}), **options})))
+    return replace(command, flags=(*rest, *serve_flags({**kept, **options})), launched=True)
 
 
 def transfer_of(command: ServeCommand) -> dict[str, Any]:
@@ -96,22 +110,48 @@ def transfer_of(command: ServeCommand) -> dict[str, Any]:
     return found
 
 
+def connector_options(command: ServeCommand) -> Mapping[str, Any]:
+    """Those of our connector; empty if the command names another one or none."""
+    present = transfer_of(command)
+    found = present.get("kv_connector_extra_config") if is_ours(present) else None
+    return found if isinstance(found, Mapping) else {}
+
+
+def read_options(text: str) -> dict[str, Any]:
+    """The value of ``--semblend-options``."""
+    try:
+        given = json.loads(text)
+    except ValueError as error:
+        raise ConfigurationError(f"{OPTIONS_FLAG} is not JSON: {error}") from None
+    if not isinstance(given, dict):
+        raise ConfigurationError(f"{OPTIONS_FLAG} is not a JSON object")
+    return given
+
+
 def is_ours(transfer: Mapping[str, Any]) -> bool:
     module, _, name = CONNECTOR.partition(":")
     return transfer.get("kv_connector") == name and transfer.get("kv_connector_module_path") == module
 
 
-def _take_program(rest: list[str]) -> str | None:
-    """Removes the program from the front; the engine it starts, or None if the words begin with a flag."""
+def _take_launcher_flags(rest: list[str]) -> dict[str, Any] | None:
+    """Removes the flags of ``kvmend serve``; the connector options, or None if it starts the stock server."""
+    options = take_value(rest, OPTIONS_FLAG)
+    is_off = OFF_FLAG in rest
+    rest[:] = [word for word in rest if word not in (OFF_FLAG, CHECK_FLAG)]
+    return None if is_off else read_options(options or "{}")
+
+
+def _take_program(rest: list[str]) -> tuple[str | None, bool]:
+    """Removes the program from the front; the engine it starts, None if the words begin with a flag; is it ours."""
     if not rest or rest[0].startswith("-"):
-        return None
+        return None, False
     words = [PurePath(rest[0]).name, *rest[1:]]
     skipped = 2 if words[0].startswith("python") and words[1:2] == ["-m"] else 0
     for program, engine in _PROGRAMS:
         if tuple(words[skipped : skipped + len(program)]) == program:
             del rest[: skipped + len(program)]
-            return engine
+            return engine, program in _LAUNCHERS
     raise ConfigurationError(
         f"'{shlex.join(rest[:3])}' does not start a server this command knows; write `vllm serve MODEL ...`, "
-        "`kvmend serve --engine sglang MODEL ...`, or only flags"
+        "`kvmend serve --engine vllm MODEL ...`, `kvmend serve --engine sglang MODEL ...`, or only flags"
     )

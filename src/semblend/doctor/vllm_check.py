@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
+import math
 import tempfile
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +23,7 @@ from semblend.doctor.verdict import Checked, State, Verdict
 from semblend.integration.vllm.options import parse_options
 from semblend.integration.vllm.support import Support, examine, has_own_worker
 
+_PARALLEL_SIZES: Final = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
 NOT_CONFIGURED: Final = "The command line does not name SemBlend's connector."
 ASSUMED: Final = "assumed: full attention in all layers, one group (--start builds the layers)"
 
@@ -43,6 +45,12 @@ def parse_flags(command: ServeCommand) -> argparse.Namespace:
         raise ConfigurationError(f"vLLM rejects the flags: {_last_line(printed.getvalue())}") from None
     parsed.model = command.model
     return parsed
+
+
+def worker_count(command: ServeCommand) -> int:
+    """Workers of the server, on all its nodes."""
+    parsed = parse_flags(command)
+    return math.prod(int(getattr(parsed, name, None) or 1) for name in _PARALLEL_SIZES)
 
 
 def check_vllm(command: ServeCommand, *, is_connected: bool, start: bool) -> Checked:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 import yaml
 from tests.engines.vllm_inside.tiny import LAYERS, write_config
 
-from semblend.doctor.serve_command import VLLM, ServeCommand
+from semblend.doctor.serve_command import VLLM, ServeCommand, connector_options
 from semblend.doctor.vllm_check import parse_flags
 from semblend.integration.vllm.flags import serve_flags
 
@@ -43,7 +44,20 @@ def test_flags_to_use_are_found_and_accepted(tmp_path: Path) -> None:
     assert record["proposed"]["facts"]["KV cache groups"] == f"from the engine's layers: {LAYERS} x FullAttentionSpec"
     assert record["proposed"]["facts"]["block size"] == "32"
     assert record["proposed"]["platform"].startswith("cpu")
-    assert record["proposed"]["flags"][-4:] == list(serve_flags())
+    options = connector_options(ServeCommand(VLLM, "M", tuple(record["proposed"]["flags"])))
+    assert record["proposed"]["flags"][-4:] == list(serve_flags(options))
+    assert set(options) == {"host_bytes"}
+    program, *pasted = shlex.split(record["proposed"]["command"])
+    assert [program, *pasted[:3]] == ["kvmend", "serve", "--engine", "vllm"]
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "kvmend", *pasted, "--semblend-check"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert "SemBlend will be enabled, if its self-test passes." in done.stderr
     assert record["model"]["architecture"] == "LlamaForCausalLM"
     assert record["model"]["rope"].startswith("default, rope_theta 10000")
     assert [each["name"] for each in record["installation"]["engines"]] == ["vllm"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,9 @@ from typing import Any
 import pytest
 
 from sembase.errors import ConfigurationError
-from semblend.cli import launch_vllm
+from semblend.cli import doctor, launch_vllm
 from semblend.cli.launch_vllm import EXAMPLE, main, parse, start
+from semblend.doctor import vllm_check
 from semblend.doctor.host_memory import available_bytes, default_host_bytes, in_tokens
 from semblend.doctor.installation import Installation, judged
 from semblend.doctor.serve_command import VLLM, ServeCommand, transfer_of
@@ -26,7 +28,7 @@ READY = Checked(Verdict(State.READY), facts={"donor memory": "4.00 GiB hold 9 to
 
 
 class Machine:
-    """32 GiB free, two workers, an engine that checks as told. Keeps what would be started."""
+    """Room for 4 GiB of donors per worker, an engine that checks as told. Keeps what would be started."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, checked: Checked = READY, distributed: str = "vllm") -> None:
         self.checked: list[ServeCommand] = []
@@ -40,8 +42,7 @@ class Machine:
         installed = Installation("1", "3.11", (judged(VLLM, "0.32.0"),))
         monkeypatch.setattr(launch_vllm, "check_command", check)
         monkeypatch.setattr(launch_vllm, "read_installation", lambda: installed)
-        monkeypatch.setattr(launch_vllm, "available_bytes", lambda: 32 * GIB)
-        monkeypatch.setattr(launch_vllm, "_workers", lambda command: 2)
+        monkeypatch.setattr(launch_vllm, "host_bytes_for", lambda command: 4 * GIB)
         monkeypatch.setattr(launch_vllm, "_is_distributed_as", lambda name: name == distributed)
 
     def run(self, *words: str) -> int:
@@ -73,7 +74,7 @@ def test_it_starts_the_engine_of_this_interpreter_with_our_flags(
     assert all(line.startswith("kvmend serve --engine vllm: ") for line in messages)
     assert "will be enabled" in messages[0]
     assert "hold 9 tokens" in messages[1]
-    assert messages[-1].startswith("kvmend serve --engine vllm: starting: vllm serve M --port 1")
+    assert messages[-1] == f"kvmend serve --engine vllm: starting: {shlex.join(started)}", "what is really run"
 
 
 def test_a_build_published_under_another_name_is_started_without_the_command_that_needs_the_name(
@@ -163,3 +164,12 @@ def test_donors_get_a_quarter_between_the_workers() -> None:
     assert default_host_bytes(32 * GIB, 4) == 2 * GIB
     assert default_host_bytes(0, 8) == 256 << 20
     assert in_tokens(2 * GIB, 131_072).startswith("2.00 GiB per worker (host_bytes) hold 16,384 tokens")
+
+
+def test_workers_are_counted_by_the_engines_own_parser(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "available_bytes", lambda: 32 * GIB)
+    parsed = Namespace(tensor_parallel_size=2, pipeline_parallel_size=None, data_parallel_size=2)
+    monkeypatch.setattr(vllm_check, "parse_flags", lambda command: parsed)
+    assert doctor.host_bytes_for(ServeCommand(VLLM, "M")) == 2 * GIB
+    monkeypatch.setattr(doctor, "available_bytes", lambda: None)
+    assert doctor.host_bytes_for(ServeCommand(VLLM, "M")) is None

@@ -61,7 +61,14 @@ class Engine:
         return Checked(verdict, self.device, describe(command.model, LLAMA), {"block size": "16"})
 
     def report(self, command: ServeCommand | None, installation: Installation = INSTALLED) -> Report:
-        return examine_installation(installation, command, self.check, start=False, device_type=lambda: self.device)
+        return examine_installation(
+            installation,
+            command,
+            self.check,
+            start=False,
+            device_type=lambda: self.device,
+            host_bytes=lambda command: 3 << 30,
+        )
 
 
 # -- the command line ------------------------------------------------------------------------------------------------
@@ -107,7 +114,27 @@ def test_the_proposed_command_adds_our_flags_and_keeps_the_rest() -> None:
     assert proposed.flags[:2] == ("--port", "1")
     assert transfer_of(proposed) == transfer_config({"experimental_gpu": True})
     assert proposed.flags[-2:] == ("--worker-cls", WORKER_CLASS)
-    assert shlex.split(proposed.text)[:3] == ["vllm", "serve", "M"]
+
+
+def test_the_line_to_paste_is_the_launchers_which_starts_every_build_of_the_engine() -> None:
+    given = ServeCommand(VLLM, "M", ("--port", "1"))
+    assert given.text == "vllm serve M --port 1"
+    proposed = with_semblend(given, {"host_bytes": 1 << 30})
+    assert proposed.text == (
+        """kvmend serve --engine vllm M --port 1 --semblend-options '{"host_bytes": 1073741824}'"""
+    )
+    assert read_command(None, None, shlex.split(proposed.text)) == proposed, "the doctor reads its own line"
+    assert with_semblend(given, {}).text == "kvmend serve --engine vllm M --port 1"
+
+
+@pytest.mark.parametrize("program", ["kvmend serve --engine vllm", "semblend-vllm serve"])
+def test_the_launcher_puts_the_connector_in_unless_it_is_off(program: str) -> None:
+    launched = read_command(None, None, [*program.split(), "M", "--semblend-check", "--port", "1"])
+    assert launched == with_semblend(ServeCommand(VLLM, "M", ("--port", "1")), {})
+    stock = read_command(None, None, [*program.split(), "M", "--port", "1", "--semblend-off"])
+    assert stock == ServeCommand(VLLM, "M", ("--port", "1"))
+    with pytest.raises(ConfigurationError, match="--semblend-options is not JSON"):
+        read_command(None, None, [*program.split(), "M", "--semblend-options", "{"])
 
 
 def test_options_of_the_connector_stay_and_a_wrong_role_is_corrected() -> None:
@@ -211,7 +238,8 @@ def test_flags_without_the_connector_are_proposed_with_it(model: str) -> None:
     record = json.loads(as_json(report))
     assert record["schema"] == "semblend.doctor.v1"
     assert (record["given"]["state"], record["proposed"]["state"]) == ("disabled", "ready")
-    assert record["proposed"]["flags"] == ["--port", "1", *serve_flags()]
+    assert record["proposed"]["flags"] == ["--port", "1", *serve_flags({"host_bytes": 3 << 30})]
+    assert record["proposed"]["command"].startswith("kvmend serve --engine vllm ")
 
 
 def test_a_gpu_needs_its_option(model: str) -> None:
@@ -219,6 +247,18 @@ def test_a_gpu_needs_its_option(model: str) -> None:
     report = engine.report(ServeCommand(VLLM, model, serve_flags()))
     assert report.proposed_command is not None
     assert transfer_of(report.proposed_command) == transfer_config({"experimental_gpu": True})
+
+
+def test_a_launched_server_is_judged_with_the_memory_it_will_get(model: str) -> None:
+    engine = Engine(Verdict(State.READY))
+    report = engine.report(read_command(None, None, ["kvmend", "serve", "--engine", "vllm", model]))
+    ((checked, is_connected, _),) = engine.asked
+    assert is_connected
+    assert report.proposed is None
+    assert checked.flags == serve_flags({"host_bytes": 3 << 30})
+    named = ["--semblend-options", '{"host_bytes": 1073741824}']
+    engine.report(read_command(None, None, ["kvmend", "serve", "--engine", "vllm", model, *named]))
+    assert engine.asked[-1][0].flags == serve_flags({"host_bytes": 1 << 30}), "the user's own stays"
 
 
 def test_right_flags_are_judged_once(model: str) -> None:
@@ -241,7 +281,7 @@ def test_a_missing_engine_is_named_and_the_flags_are_still_given(model: str) -> 
     assert engine.asked == []
     assert doctor.exit_code(report) == 3
     assert "vllm is not installed" in as_table(report)
-    assert report.proposed_command == ServeCommand(VLLM, model, serve_flags())
+    assert report.proposed_command == ServeCommand(VLLM, model, serve_flags(), launched=True)
     assert "LlamaForCausalLM" in as_table(report)
 
 
