@@ -335,6 +335,12 @@ class RouterSettings(ServerSettings):
         600.0, seconds, "how long a replica without KV events is assumed to hold the prompts it received"
     )
     latency_model: Path | None = setting(None, optional(path), "calibration.json of `kvmend simulate calibrate`")
+    fetch_ms: float = setting(0.0, amount, "milliseconds that a fetch from the fleet's store takes besides its tokens")
+    fetch_ms_per_token: float | None = setting(
+        None,
+        optional(amount),
+        "milliseconds to fetch a token's KV from the fleet's store (not set: no replica is expected to fetch)",
+    )
     admin_host: str = setting("127.0.0.1", text, "address of the admin API", metavar="ADDRESS")
     admin_port: int = setting(0, port, "port of the admin API (0: none)")
     admin_api_key_file: Path | None = setting(None, optional(path), "file with the key that the admin API requires")

@@ -76,7 +76,10 @@ class DonorsPurged:
 
 @dataclass(frozen=True, slots=True)
 class DonorRelocated:
-    """The donor moved to another tier of the same worker. One that changes workers is withdrawn and announced again."""
+    """The donor is in another tier. One that changes workers is withdrawn and announced again.
+
+    ``storage`` is a store that other replicas read as well: they can fetch the donor.
+    """
 
     kind: ClassVar[str] = "donor_relocated"
     donor_id: str

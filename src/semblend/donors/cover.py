@@ -166,6 +166,18 @@ def covered(runs: NDArray[np.int32], exact_tokens: NDArray[np.int32]) -> NDArray
     return total
 
 
+def covered_by_all(runs: NDArray[np.int32], exact_tokens: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Per slot, the tokens in the union of all runs, whichever slot has them, that its exact prefix does not hold."""
+    order = np.argsort(runs[:, RUN_START], kind="stable")
+    ends = np.maximum.accumulate(runs[order, RUN_END])
+    starts = np.minimum(np.maximum(runs[order, RUN_START], np.append(0, ends[:-1])), ends)  # disjoint, ascending
+    beyond = np.append(np.cumsum((ends - starts)[::-1])[::-1], 0)  # tokens from each part on
+    first = np.searchsorted(ends, exact_tokens, side="right")  # the part that an exact prefix ends in or before
+    overlap = np.maximum(exact_tokens - np.append(starts, ends[-1])[first], 0)
+    total: NDArray[np.int32] = np.where(first < len(ends), beyond[first] - overlap, 0).astype(np.int32)
+    return total
+
+
 @kernel
 def _union(runs: NDArray[np.int32], exact_tokens: NDArray[np.int32]) -> NDArray[np.int32]:
     total = np.zeros(len(exact_tokens), np.int32)

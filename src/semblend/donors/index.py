@@ -8,16 +8,16 @@ exist.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cache, lru_cache, partial
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sembase.errors import ConfigurationError
-from semblend.contract.donor_event import DonorAnnounced, anchor_salts, namespace_digest, tenant_of_salt
+from semblend.contract.donor_event import DonorAnnounced, Tier, anchor_salts, namespace_digest, tenant_of_salt
 from semblend.donors.cover import (
     MIN_INEXACT,
     MIN_PROMPT,
@@ -26,6 +26,7 @@ from semblend.donors.cover import (
     RUN_DONOR,
     RUN_SLOT,
     covered,
+    covered_by_all,
     find_runs,
     limits_of,
     new_scratch,
@@ -38,6 +39,7 @@ from semblend.plan.gates import ADAPTER_GATES, Gates
 CROWD: Final = 32  # donors kept per anchor: text that every donor holds tells replicas apart no better
 RUNS: Final = 4096  # noted per look-up
 NAMESPACES_REMEMBERED: Final = 4096
+SHARED_TIER: Final = "storage"
 _ENDS: Final = 0
 
 
@@ -66,6 +68,14 @@ class Expected:
     tokens: NDArray[np.int32]
     donor_ids: Mapping[int, tuple[str, ...]]
     slots_with_runs: frozenset[int]
+
+
+class Usable(NamedTuple):
+    """``tokens`` beyond its exact prefix that each slot's donors could save; ``fetchable``: that the donors of any slot
+    could save it which are in a store that all replicas read. None if there are none."""
+
+    tokens: NDArray[np.int32]
+    fetchable: NDArray[np.int32] | None
 
 
 class DonorIndex:
@@ -97,6 +107,7 @@ class DonorIndex:
         self._runs = np.zeros((RUNS, RUN_COLUMNS), np.int32)
         self._numbers: dict[tuple[int, str], int] = {}
         self._known: list[_Known | None] = [None]
+        self._is_shared = np.zeros(max_donors + 1, np.bool_)  # by number: in a store that all replicas read
         self._free: list[int] = []
         self._lookups = 0
 
@@ -143,6 +154,7 @@ class DonorIndex:
             self._known.append(None)
         self._known[number] = _Known(slot, donor.donor_id, donor.namespace)
         self._numbers[slot, donor.donor_id] = number
+        self._is_shared[number] = donor.tier == SHARED_TIER
         self._store.donors[number, SLOT] = slot
         self._put_newest(number)
         link(self._store, number, keys, positions, CROWD)
@@ -159,6 +171,11 @@ class DonorIndex:
         self._known[number] = None
         self._free.append(number)
         return True
+
+    def relocate(self, slot: int, donor_id: str, tier: Tier) -> None:
+        number = self._numbers.get((slot, donor_id))
+        if number is not None:
+            self._is_shared[number] = tier == SHARED_TIER
 
     def clear(self, slot: int, namespace: str | None = None) -> int:
         """Drop the donors of a replica, or only those of one namespace there; returns how many."""
@@ -191,6 +208,23 @@ class DonorIndex:
     ) -> NDArray[np.int32]:
         """Tokens beyond its exact prefix that each slot's donors could save this request."""
         return self._look_up(tokens, salt, lora, exact_tokens)[0]
+
+    def usable(
+        self,
+        tokens: NDArray[np.uint32],
+        salt: str | None,
+        lora: str | None,
+        exact_tokens: NDArray[np.int32],
+        distrusted: Collection[int] = (),
+    ) -> Usable:
+        """As ``expected``, with what replicas can fetch. Slots that are ``distrusted`` offer nothing to others."""
+        total, runs = self._look_up(tokens, salt, lora, exact_tokens)
+        shared = runs[self._is_shared[runs[:, RUN_DONOR]]]
+        if distrusted:
+            shared = shared[~np.isin(shared[:, RUN_SLOT], list(distrusted))]
+        if not len(shared):
+            return Usable(total, None)
+        return Usable(total, self._accepted(covered_by_all(shared, exact_tokens), len(tokens), exact_tokens))
 
     def evidence(
         self, tokens: NDArray[np.uint32], salt: str | None, lora: str | None, exact_tokens: NDArray[np.int32]
@@ -225,10 +259,16 @@ class DonorIndex:
         if not count:
             return nothing
         runs = self._runs[:count]
-        total = covered(runs, exact_tokens)
-        is_refused = total < np.maximum(limits[:, MIN_RATIO] * (len(tokens) - exact_tokens), limits[:, MIN_INEXACT])
-        total[is_refused | (len(tokens) < limits[:, MIN_PROMPT])] = 0
-        return total, runs
+        return self._accepted(covered(runs, exact_tokens), len(tokens), exact_tokens), runs
+
+    def _accepted(
+        self, total: NDArray[np.int32], prompt_tokens: int, exact_tokens: NDArray[np.int32]
+    ) -> NDArray[np.int32]:
+        """0 where the gates of a slot refuse the total."""
+        limits = self._limits[: len(exact_tokens)]
+        is_refused = total < np.maximum(limits[:, MIN_RATIO] * (prompt_tokens - exact_tokens), limits[:, MIN_INEXACT])
+        total[is_refused | (prompt_tokens < limits[:, MIN_PROMPT])] = 0
+        return total
 
     def _reserve(self, slots: int) -> None:
         missing = slots - len(self._limits)

@@ -80,5 +80,6 @@ class DonorSink:
                     self.counters.gates += 1
                 except ConfigurationError:
                     self.counters.malformed += 1
-            case DonorRelocated():
-                self.counters.relocated += 1  # every tier can be loaded from; their costs are not known yet
+            case DonorRelocated(donor_id=donor_id, tier=tier):
+                self.counters.relocated += 1
+                self._index.relocate(self.slot, donor_id, tier)

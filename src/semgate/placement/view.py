@@ -59,6 +59,7 @@ class PlacementRequest:
     replicas that are not believed, to compare with what engines report; None if they may ignore their cache.
     ``expected_blocks``: leading
     blocks by routing history (the approximate index). ``donor_tokens``: tokens donors cover beyond the exact prefix.
+    ``fetchable_tokens``: tokens covered by donors of any replica that are in a store which all of them read.
     ``keys``: chained block keys, their root already holding model, tenant salt and LoRA. ``tried``: replicas that have
     failed this request. ``collect_us``: time for keys and look-ups. ``evidence_error``: why evidence could not be
     collected. ``own_evidence``: all evidence comes from the tenant's own requests, so that it may be reported to them.
@@ -72,6 +73,7 @@ class PlacementRequest:
     claimed_blocks: BySlot | None = None
     expected_blocks: BySlot | None = None
     donor_tokens: BySlot | None = None
+    fetchable_tokens: BySlot | None = None
     content: tuple[Content, ...] = ()
     tenant: str = "unknown"
     session: str | None = None

@@ -25,6 +25,7 @@ from semgate.http.tenant import UNKNOWN_TENANT
 from semgate.logs import LOGGER, log
 from semgate.placement.cost import price_from_calibration
 from semgate.placement.placer import Placer
+from semgate.placement.policy.interface import PolicyOptions
 from semgate.placement.view import PlacementRequest
 from semgate.prompt.digest import Digests
 from semgate.router.operations.replicas import ReadSettings, Reloader, kubernetes_watch
@@ -78,7 +79,8 @@ class Gateway:
             credentials=credentials,
         )
         price = None if settings.latency_model is None else price_from_calibration(settings.latency_model)
-        self.placer = Placer(settings.routing_policy, price=price)
+        fetches = PolicyOptions(fetch_ms=settings.fetch_ms, fetch_ms_per_token=settings.fetch_ms_per_token)
+        self.placer = Placer(settings.routing_policy, options=fetches, price=price)
         self.evidence = EvidenceCollector(
             self.placer,
             open_tokens(settings, self._upstream, self.placer.needs, lambda: self.roster),

@@ -17,6 +17,7 @@ from semblend.integration.vllm.cached_donors import CachedDonors
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from semblend.contract.donor_event import Tier
     from semblend.integration.vllm.options import ConnectorOptions
     from semblend.integration.vllm.request_record import VllmRequest
     from semblend.pipeline.planner import Planner
@@ -44,6 +45,7 @@ class HeldDonors:
         self._announcer = announcer
         self._findable = FindableDonors(planner, emit, announcer)
         self._dropped: list[str] = []
+        self._shared: set[str] = set()  # not findable yet
 
     @property
     def version(self) -> int:
@@ -60,6 +62,8 @@ class HeldDonors:
 
     def store(self, donor_id: str, record: VllmRequest, tokens: NDArray[np.uint32]) -> bool:
         """Every rank has stored a reserved donor: make it findable. False when it is not held."""
+        tier: Tier = "storage" if donor_id in self._shared else "host"
+        self._shared.discard(donor_id)
         donor = self.book.store(donor_id)
         if donor is None:  # evicted or reset while it was copied
             self._dropped.append(donor_id)
@@ -79,8 +83,12 @@ class HeldDonors:
             return False
         blocks = -(-donor.tokens // self._block_tokens)
         self._findable.registered(record.request_id, donor_id, donor.tokens, record.namespace, blocks)
-        self._findable.announce(donor_id, tokens, record.namespace, "host")
+        self._findable.announce(donor_id, tokens, record.namespace, tier)
         return True
+
+    def share(self, donor_id: str) -> None:
+        """The fleet's store has this donor, or will have soon: it is announced as one that others can fetch."""
+        self._shared.add(donor_id)
 
     def copying(self, donor_id: str, record: VllmRequest, tokens: int) -> None:
         """A living request is being copied. Its blocks may serve as well, or longer."""
@@ -119,6 +127,7 @@ class HeldDonors:
         """Copying or registering it failed: nothing of it may be found, and the workers drop it."""
         self._planner.forget(donor_id)
         self.book.remove(donor_id)
+        self._shared.discard(donor_id)
         self._announcer.withdrawn(donor_id, "given_up")
         self._dropped.append(donor_id)
 
@@ -133,6 +142,7 @@ class HeldDonors:
             self._planner.forget(donor_id)
 
     def forget_all(self) -> None:
+        self._shared.clear()
         self._announcer.purged("reset")
         for donor_id in [*self.book.ids(), *self._cached.alone()]:
             self.drop(donor_id, "reset")

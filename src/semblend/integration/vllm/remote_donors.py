@@ -169,6 +169,7 @@ class RemoteDonors:
             if not self._is_admitted(found[0]):
                 continue
             made.append(PublishCommand(capture.donor_id, identity, found[1]))
+            self._donors.held.share(capture.donor_id)
             self._remember(self._access.keys(identity).donor_id(found[1]), capture.donor_id)
         return made
 
@@ -185,7 +186,9 @@ class RemoteDonors:
             if done.outcome != FetchOutcome.FETCHED.value:
                 logger.debug("donor %s of the fleet: %s %s", fetch.donor_id, done.outcome, done.detail)
                 self._donors.held.give_up(donor_id)
-            elif self._donors.held.store(donor_id, fetch.record, fetch.part.tokens):
+                continue
+            self._donors.held.share(donor_id)
+            if self._donors.held.store(donor_id, fetch.record, fetch.part.tokens):
                 self._stored(donor_id, fetch.part, done.writer)
         for donor_id, worst in report.audited.items():
             self._audited(donor_id, worst)

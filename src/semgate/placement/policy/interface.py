@@ -22,7 +22,8 @@ class PolicyOptions:
     the prefill credited to a replica for content it was sent before and no longer holds: computed there, the content
     joins the rest of its session; computed elsewhere, it becomes a second copy. ``max_prefixes``, ``max_contents``:
     bounds of the histories. ``max_copies``: replicas a hot prefix may be spread over. ``announce_lag_s``: how long a
-    routed prefix may be missing from the engine's announcements and still be counted.
+    routed prefix may be missing from the engine's announcements and still be counted. ``fetch_ms`` and
+    ``fetch_ms_per_token``: time to fetch a donor from the fleet's store, and per token of it; None: nothing is fetched.
     """
 
     leading_blocks: int = 16
@@ -33,6 +34,8 @@ class PolicyOptions:
     max_contents: int = 131_072
     max_copies: int = 4
     announce_lag_s: float = 2.0
+    fetch_ms: float = 0.0
+    fetch_ms_per_token: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("leading_blocks", "max_prefixes", "max_contents", "max_copies"):
@@ -43,6 +46,8 @@ class PolicyOptions:
                 raise ConfigurationError(f"placement option {name} must be a fraction between 0 and 1")
         if self.announce_lag_s < 0.0:
             raise ConfigurationError("placement option announce_lag_s must be 0 seconds or more")
+        if min(self.fetch_ms, self.fetch_ms_per_token or 0.0) < 0.0:
+            raise ConfigurationError("placement options fetch_ms and fetch_ms_per_token must be 0 or more")
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,7 +94,8 @@ class EvidenceCollector:
             root = blocks.announced_root(named)
             claimed = blocks.announced(request_keys(leading, block_tokens, root) if keys.size else NO_KEYS)
         exact = blocks.trust.believed(claimed)
-        donor_tokens = blocks.trust.believed(self._donors.look_up(named, leading, exact, block_tokens))
+        donors = self._donors.look_up(named, leading, exact, block_tokens, blocks.trust.distrusted)
+        donor_tokens = None if donors is None else blocks.trust.believed(donors.tokens)
         return replace(
             bare,
             prompt_tokens=len(tokens),
@@ -103,6 +104,7 @@ class EvidenceCollector:
             claimed_blocks=claimed if asked.reads_cache else None,
             expected_blocks=blocks.predicted(keys),
             donor_tokens=donor_tokens,
+            fetchable_tokens=None if donors is None else donors.fetchable,
             own_evidence=self._reveals_announced or (exact is None and donor_tokens is None),
         )
 

@@ -43,6 +43,10 @@ class AnnouncementTrust:
             self._distrusted.discard(slot)
             log(logging.INFO, "announcements are believed again", slot=slot)
 
+    @property
+    def distrusted(self) -> frozenset[int]:
+        return frozenset(self._distrusted)
+
     def is_believed(self, slot: int) -> bool:
         return slot not in self._distrusted
 

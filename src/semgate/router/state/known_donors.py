@@ -5,13 +5,14 @@ In: replicas that are added and removed, token ids; out: tokens by the fleet's s
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sembase.zmq_curve import CurveClient
-from semblend.donors.index import DonorIndex
+from semblend.donors.index import DonorIndex, Usable
 from semblend.donors.sink import DonorSink
 from semblend.donors.zmq_feed import DonorFeed
 from semgate.fleet import Replica
@@ -42,11 +43,17 @@ class KnownDonors:
             self._feed.leave(replica.slot)
 
     def look_up(
-        self, asked: Asked, tokens: NDArray[np.uint32], exact: BySlot | None, block_tokens: int
-    ) -> BySlot | None:
+        self,
+        asked: Asked,
+        tokens: NDArray[np.uint32],
+        exact: BySlot | None,
+        block_tokens: int,
+        distrusted: Collection[int] = (),
+    ) -> Usable | None:
         """Tokens beyond its exact prefix; None if no replica announces donors.
 
         ``asked`` with its adapter as ``KnownBlocks.resolved`` gives it: donors are announced under the adapter's name.
+        ``distrusted``: slots whose donors others cannot be expected to fetch.
         """
         if self._index is None or not self._followed:
             return None
@@ -54,7 +61,7 @@ class KnownDonors:
         if exact is not None:
             shared = min(held.size, exact.size)
             held[:shared] = exact[:shared] * block_tokens
-        return self._index.expected(tokens, asked.cache_salt, asked.lora, held)
+        return self._index.usable(tokens, asked.cache_salt, asked.lora, held, distrusted)
 
     async def close(self) -> None:
         if self._feed is not None:

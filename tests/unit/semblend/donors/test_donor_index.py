@@ -12,6 +12,7 @@ from sembase.errors import ConfigurationError
 from semblend.contract import Decline, ReusePlan
 from semblend.contract.donor_event import DonorAnnounced, anchor_salts, namespace_digest, tenant_of_salt
 from semblend.donors import index as index_module
+from semblend.donors.cover import covered_by_all
 from semblend.donors.index import DonorIndex, announced_gates
 from semblend.fingerprint.anchors import GRAM, select_anchors
 from semblend.fingerprint.keyed import keyed_anchors
@@ -245,3 +246,63 @@ def test_expected_tokens_lie_between_nothing_and_what_brute_force_finds(data: st
     for (slot, _), tokens in living.items():
         if len(tokens) == len(asked) and (tokens == asked).all() and len(asked) >= 2 * 64 + 33:
             assert found[slot] >= len(asked) - 2 * 33
+
+
+runs_of_a_look_up = st.lists(
+    st.tuples(st.integers(0, 3), st.integers(0, 120), st.integers(1, 60)).map(
+        lambda each: (each[0], each[1], each[1] + each[2], 1)
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+@given(runs=runs_of_a_look_up, exact=st.lists(st.integers(0, 200), min_size=1, max_size=5))
+def test_runs_of_all_slots_are_counted_once_and_beyond_each_exact_prefix(
+    runs: list[tuple[int, int, int, int]], exact: list[int]
+) -> None:
+    union = {position for _, start, end, _ in runs for position in range(start, end)}
+    expected = [sum(position >= held for position in union) for held in exact]
+    assert covered_by_all(np.array(runs, np.int32), slots(*exact)).tolist() == expected
+
+
+def test_a_donor_in_the_fleets_store_can_be_fetched_by_every_replica() -> None:
+    index = DonorIndex(KEY)
+    document = text(1, 900)
+    index.add(1, replace(announced("d", document), tier="storage"))
+    asked = np.concatenate([text(3, 45), document])
+    found = index.usable(asked, None, None, slots(0, 0, 400))
+    assert found.fetchable is not None
+    assert found.tokens.tolist() == [0, found.fetchable[1], 0]
+    assert found.fetchable[0] == found.fetchable[1] >= 750
+    assert 400 <= found.fetchable[2] <= 545
+    assert index.usable(asked, "another tenant", None, slots(0, 0)).fetchable is None
+    assert index.usable(asked, None, None, slots(0, 0), distrusted={1}).fetchable is None
+    index.remove(1, "d")
+    assert index.usable(asked, None, None, slots(0, 0)).fetchable is None
+
+
+def test_only_donors_in_a_shared_tier_can_be_fetched_and_a_donor_may_get_there_later() -> None:
+    index = DonorIndex(KEY)
+    document = text(1, 900)
+    index.add(0, announced("d", document))
+    before = index.usable(document, None, None, slots(0, 0))
+    assert before.fetchable is None
+    index.relocate(0, "unknown", "storage")
+    index.relocate(0, "d", "storage")
+    after = index.usable(document, None, None, slots(0, 0))
+    assert after.tokens.tolist() == before.tokens.tolist() == index.expected(document, None, None, slots(0, 0)).tolist()
+    assert after.fetchable is not None
+    assert after.fetchable[1] == after.tokens[0] > 0
+    index.relocate(0, "d", "host")
+    assert index.usable(document, None, None, slots(0, 0)).fetchable is None
+
+
+def test_a_fetch_that_the_gates_of_a_replica_refuse_is_not_expected_there() -> None:
+    index = DonorIndex(KEY)
+    document = text(1, 900)
+    index.add(0, replace(announced("d", document), tier="storage"))
+    index.set_gates(1, replace(ADAPTER_GATES, min_prompt_tokens=5_000))
+    fetchable = index.usable(document, None, None, slots(0, 0, 0)).fetchable
+    assert fetchable is not None
+    assert fetchable[1] == 0 < fetchable[2]
