@@ -44,6 +44,7 @@ class Session:
         self.head = text(1000 + number, draws.randrange(8, 70))
         self.history = text(number % 3, draws.randrange(150, 420))
         self.waits_for: Any = None
+        self.request_id = ""  # of the latest request
 
     def next_prompt(self) -> list[int]:
         if self.draws.random() < 0.5:
@@ -58,7 +59,10 @@ class Session:
 
 
 def act(engine: Served, draws: Random, sessions: list[Session], counted: Counter[str], step: int) -> list[Any]:
-    """What happens before a step: arrivals, and sometimes an abort, a fault, a reset or pressure. The new requests."""
+    """What happens before a step: arrivals, and sometimes an abort, a fault, a reset or pressure. The new requests.
+
+    An id is used once, as engines make sure: the steps in flight may still contain a request that has ended.
+    """
     added = []
     for number, session in enumerate(sessions):
         asked = session.waits_for
@@ -66,13 +70,14 @@ def act(engine: Served, draws: Random, sessions: list[Session], counted: Counter
             counted["preemptions"] += asked.num_preemptions
             session.hear(asked)
             session.waits_for = asked = None
-        name = f"s{number}"
-        if asked is None and name not in engine.scheduler.requests and draws.random() < 0.12:
-            session.waits_for = engine.add(name, session.next_prompt(), draws.randrange(1, 30), session.salt)
+        if asked is None and session.request_id not in engine.scheduler.requests and draws.random() < 0.12:
+            session.request_id = f"s{number}.{step}"
+            prompt, outputs = session.next_prompt(), draws.randrange(1, 30)
+            session.waits_for = engine.add(session.request_id, prompt, outputs, session.salt)
             added.append(session.waits_for)
     chance = draws.random()
     if chance < 0.01:
-        engine.abort(f"s{draws.randrange(len(sessions))}")
+        engine.abort(draws.choice(sessions).request_id)
         counted["aborts"] += 1
     elif chance < 0.02:
         engine.fail_next(draws)
