@@ -4,18 +4,19 @@ writes fixed colours into its SVG and cannot be themed by ``prefers-color-scheme
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from sembase.onepage.chart import Bars, Chart, Curve, Dots, Layer, Rule, Series, Whiskers
 from sembase.onepage.frame import Frame
+from sembase.onepage.label_place import place_label
 from sembase.onepage.markup import Safe, tag
 
 _MAX_NAMED_DOTS: Final = 600  # more dots are one path: small, but without a name each
 
 
 def svg(chart: Chart, frame: Frame, identity: str) -> Safe:
-    """Rules are drawn over bars, which would hide them, and under everything else."""
+    """Rules are drawn over bars, which would hide them, and under everything else. Text comes last."""
     bars = [layer for layer in chart.layers if isinstance(layer, Bars)]
     rules = [layer for layer in chart.layers if isinstance(layer, Rule)]
     others = [layer for layer in chart.layers if not isinstance(layer, Bars | Rule)]
@@ -26,7 +27,8 @@ def svg(chart: Chart, frame: Frame, identity: str) -> Safe:
         _grid(frame, lined=not bars),
         *(_draw(layer, frame) for layer in (*bars, *rules, *others)),
         *(tag("g", *_values(layer, frame)) for layer in bars),
-        *_rule_labels(rules, frame),
+        tag("g", *_names(frame)),
+        *_rule_labels(rules, chart.layers, frame),
         viewBox=f"0 0 {frame.width} {frame.height}",
         role="img",
         aria_labelledby=f"{identity}-t {identity}-d",
@@ -54,10 +56,15 @@ def _grid(frame: Frame, *, lined: bool) -> Safe:
 
 
 def _rows(frame: Frame, lined: bool) -> Iterator[Safe]:
+    for place in range(len(frame.y_axis.categories)) if lined and frame.x_axis.ticks else ():
+        y = frame.y(place)
+        yield tag("line", x1=frame.left, x2=frame.right, y1=y, y2=y, class_="row")
+
+
+def _names(frame: Frame) -> Iterator[Safe]:
+    """Of the rows. On a narrow page they are inside the plot, where a rule may run through them."""
     for place, name in enumerate(frame.y_axis.categories):
         y, kind = frame.y(place), "name strong" if name in frame.y_axis.emphasised else "name"
-        if lined and frame.x_axis.ticks:
-            yield tag("line", x1=frame.left, x2=frame.right, y1=y, y2=y, class_="row")
         if frame.labels_above:
             yield tag("text", name, x=frame.left, y=frame.top + place * frame.row_height + 12, class_=kind)
         else:
@@ -94,7 +101,7 @@ def _line_class(kind: str, layer: Curve | Rule) -> str:
     return f"{kind} {layer.tone}{' dashed' if layer.dashed else ''}"
 
 
-def _rule_labels(rules: list[Rule], frame: Frame) -> Iterator[Safe]:
+def _rule_labels(rules: list[Rule], layers: Sequence[Layer], frame: Frame) -> Iterator[Safe]:
     """Labels of vertical rules above the plot, each on its own line, because rules may be close together."""
     y = frame.top - 5
     for rule in rules:
@@ -102,9 +109,9 @@ def _rule_labels(rules: list[Rule], frame: Frame) -> Iterator[Safe]:
             x = frame.x(rule.value)
             yield tag("text", rule.label, x=x, y=y, class_="note", text_anchor=frame.anchor(x, rule.label))
             y -= 14
-        else:
-            at = {"x": frame.right - 4, "y": frame.y(rule.value) - 5}
-            yield tag("text", rule.label, **at, class_="note", text_anchor="end")
+        elif rule.label:
+            x, level = place_label(rule, layers, frame)
+            yield tag("text", rule.label, x=x, y=level, class_="note", text_anchor="end")
 
 
 def _dots(layer: Dots, frame: Frame) -> Safe:

@@ -175,3 +175,46 @@ def test_a_legend_stays_inside_its_picture(entries: int, letters: int) -> None:
     box = legend.get_window_extent()
     assert box.x1 <= figure.bbox.x1
     assert legend_columns(names) <= entries
+
+
+def rule_chart(dots: list[tuple[float, float]], level: float) -> Chart:
+    x, y = linear_axis("x", 0.0, 100.0, str), linear_axis("y", 0.0, 10.0, str)
+    marks = Dots("d", "reuse", tuple(Dot(*at, "x") for at in dots))
+    spread = Whiskers("w", "ink", tuple(Whisker(*at, at[1] - 1, at[1] + 1, "x") for at in dots))
+    return Chart("k", "t", "m", x, y, (Rule(level, "equal"), marks, spread), TABLE)
+
+
+def label_box(drawn: str, width: float) -> tuple[float, float, float, float]:
+    ((x, y),) = re.findall(r'<text x="([\d.]+)" y="([\d.]+)" class="note" text-anchor="end">equal<', drawn)
+    return float(x) - width, float(y) - 10, float(x), float(y)
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 100), st.floats(1, 9)), max_size=4),
+    st.floats(0, 10),
+    st.sampled_from(["wide", "narrow"]),
+)
+def test_the_label_of_a_rule_touches_no_mark(dots: list[tuple[float, float]], level: float, width: Width) -> None:
+    """Four marks cannot fill the rule's whole length on either page."""
+    chart = rule_chart(dots, level)
+    frame = frame_of(chart, width)
+    left, top, right, bottom = label_box(svg(chart, frame, "i"), frame.text_width("equal"))
+    assert frame.left <= left
+    assert right <= frame.right
+    for x, y in ((frame.x(dot[0]), dot[1]) for dot in dots):
+        for half, low, high in ((5, frame.y(y) + 5, frame.y(y) - 5), (2, frame.y(y - 1), frame.y(y + 1))):
+            assert x + half <= left + 0.1 or x - half >= right - 0.1 or low <= top + 0.1 or high >= bottom - 0.1
+
+
+def test_a_rule_without_a_free_place_keeps_its_label_at_the_right() -> None:
+    everywhere = [(float(x), 0.5 * y) for x in range(0, 101, 2) for y in range(2, 19)]
+    chart = rule_chart(everywhere, 5.0)
+    frame = frame_of(chart, "narrow")
+    _, _, right, bottom = label_box(svg(chart, frame, "i"), 1.0)
+    assert (right, bottom) == pytest.approx((frame.right - 4, frame.y(5.0) - 5))
+
+
+def test_names_of_rows_are_drawn_over_the_rule_that_runs_through_them() -> None:
+    chart = chart_of([1.0, 2.0])
+    drawn = svg(chart, frame_of(chart, "narrow"), "id")
+    assert drawn.index('class="rule') < drawn.index(">transform_number_0<")
