@@ -8,14 +8,24 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Final
 
-from scripts.data.fetch import DataError, Download, content_of, download, is_as_measured, store
+from scripts.data.download import download
+from scripts.data.fetch import DataError, content_of, is_as_measured, store
 from scripts.data.folder import BANNER, MADE_UP, PLACES, REAL_DATA
 from scripts.data.made_up import write_made_up
 from scripts.data.sources import FILES, DataFile
+
+Download = Callable[[str, Path], bytes]
+PARTS: Final = ".parts"  # unfinished downloads, within the data folder
+NOT_ALL: Final = """\
+{missing} of {all} files not fetched. Run the command again to continue with those.
+With no data at all, the benchmarks' `make` targets read made-up files and say so in a banner; their figures then are
+not those of the documentation.\
+"""
 
 
 def main(argv: Sequence[str] | None = None, files: Sequence[DataFile] = FILES) -> int:
@@ -53,14 +63,17 @@ def check(files: Sequence[DataFile], folder: Path) -> int:
 
 
 def fetch(files: Sequence[DataFile], folder: Path, load: Download = download) -> int:
-    once = cache(load)  # several files come out of one archive
+    once = cache(_outcome)  # several files come out of one archive
     missing = 0
     for each in files:
         if (folder / each.file).is_file():
             print(f"there already       {each.file}")
             continue
         try:
-            store(each, content_of(each, once(each.address)), folder)
+            body = once(load, each.address, folder / PARTS)
+            if isinstance(body, OSError):
+                raise body
+            store(each, content_of(each, body), folder)
         except (OSError, ValueError, DataError) as failure:
             missing += 1
             print(f"NOT FETCHED         {each.file}: {failure}\n                    {each.address}")
@@ -68,8 +81,16 @@ def fetch(files: Sequence[DataFile], folder: Path, load: Download = download) ->
         same = is_as_measured(each, folder)
         print(f"{'as measured' if same else 'DIFFERENT CONTENT':19} {each.file} ({each.licence})")
     if missing:
-        print(f"{missing} of {len(files)} files not fetched; run again to try only those", file=sys.stderr)
+        print(NOT_ALL.format(missing=missing, all=len(files)), file=sys.stderr)
     return 1 if missing else 0
+
+
+def _outcome(load: Download, address: str, parts: Path) -> bytes | OSError:
+    """A failure is a value, so that it is remembered too: an address that does not answer is tried once."""
+    try:
+        return load(address, parts)
+    except OSError as failure:
+        return failure
 
 
 def _fall_back() -> int:

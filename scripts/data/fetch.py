@@ -1,4 +1,4 @@
-"""Address in, gzip file of the data folder out; and whether a file is the one our figures were measured with."""
+"""Bytes of a source in, gzip file of the data folder out; and whether a file is the one that was measured with."""
 
 from __future__ import annotations
 
@@ -7,34 +7,29 @@ import hashlib
 import io
 import json
 import tarfile
-import urllib.request
 import zipfile
-from collections.abc import Callable, Iterator
+import zlib
+from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path
 
 from scripts.data.sources import DataFile
 
 GZIP_MAGIC = b"\x1f\x8b"
-TIMEOUT_SECONDS = 60
-Download = Callable[[str], bytes]
 
 
 class DataError(Exception):
     """A source answered with something else than the file; the message says what."""
 
 
-def download(address: str) -> bytes:
-    with urllib.request.urlopen(address, timeout=TIMEOUT_SECONDS) as answer:
-        body: bytes = answer.read()
-    return body
-
-
 def content_of(wanted: DataFile, body: bytes) -> bytes:
     """The uncompressed content; members of an archive are joined in name order."""
-    if wanted.members:
-        return b"".join(_members(wanted, body))
-    return gzip.decompress(body) if body.startswith(GZIP_MAGIC) else body
+    try:
+        if wanted.members:
+            return b"".join(_members(wanted, body))
+        return gzip.decompress(body) if body.startswith(GZIP_MAGIC) else body
+    except (EOFError, zlib.error, tarfile.TarError, zipfile.BadZipFile) as damage:
+        raise DataError(f"what was received is damaged: {damage}") from damage
 
 
 def store(wanted: DataFile, content: bytes, folder: Path) -> Path:

@@ -1,4 +1,4 @@
-"""Prometheus and promtool (a Debian package, unpacked) in ``.cache/prometheus``, for ``make test-observability``.
+"""Prometheus and promtool (a Debian package, unpacked) in ``.cache/prometheus``, for the tests of dashboard and alerts.
 
 Run ``python -m scripts.engines.prometheus``. Nothing is installed into the system. Safe to repeat.
 """
