@@ -171,6 +171,21 @@ def test_the_readme_is_short() -> None:
     assert len(README.splitlines()) <= 150
 
 
+def words_of(text: str) -> int:
+    return len(re.findall(r"[A-Za-z]{2,}", re.sub(r"```.*?```", "", text, flags=re.DOTALL)))
+
+
+def test_the_readme_and_the_start_page_are_as_long_as_the_comparison_says() -> None:
+    contributing = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    start = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    ((words, pictures),) = re.findall(r"^\| kvmend \| ([\d,]+) \| (\d+) \|", contributing, re.MULTILINE)
+    assert words_of(README) == pytest.approx(int(words.replace(",", "")), rel=0.05)
+    assert README.count("![") == int(pictures)
+    (words_of_start,) = re.findall(r"start page\s+has (\d+) words and one picture", contributing)
+    assert words_of(start) == pytest.approx(int(words_of_start), rel=0.05)
+    assert start.count("![") == 1
+
+
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 STARTS_A_SERVER = pytest.mark.engine
 
