@@ -22,6 +22,7 @@ def download(address: str, parts: Path) -> bytes:
         try:
             _continue(address, part)
         except urllib.error.HTTPError as refused:
+            refused.close()
             if refused.code != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE or not size:
                 raise
             part.unlink()  # longer than the file is now
