@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from semblend.integration.core.rank_group import RankGroup
 
-WAIT_S = 30.0  # a rank that does not come is a failed test, not a test that hangs
+WAIT_S = 300.0  # a rank that does not come is a failed test, not a test that hangs
 
 
 class RankThreads:

@@ -29,7 +29,7 @@ def run(module: str, *words: str) -> subprocess.CompletedProcess[str]:
     ours = {*PROGRAMS, "sembase", "semestimate"}
     hidden = {top for top, owners in packages_distributions().items() if not BASE & {o.lower() for o in owners}} - ours
     command = [sys.executable, "-c", PROGRAM, ",".join(sorted(hidden)), module, *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
 
 
 @pytest.mark.parametrize("module", PROGRAMS)

@@ -98,7 +98,7 @@ def test_the_apps_of_the_seeds_are_asgi_callables(
     env = {"PATH": "", "PYTHONPATH": f"{ROOT}:{SRC}", "HOME": str(tmp_path), **variables}
     code = f"import inspect; from {module} import app; assert inspect.iscoroutinefunction(type(app).__call__)"
     made = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=180
+        [sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=300
     )
     assert made.returncode == 0, made.stderr
     bare = subprocess.run(
@@ -108,7 +108,7 @@ def test_the_apps_of_the_seeds_are_asgi_callables(
         capture_output=True,
         text=True,
         check=False,
-        timeout=180,
+        timeout=300,
     )
     assert bare.returncode == 1
     assert bare.stderr.startswith("semgate: SEMGATE_NONSENSE is not a setting of semgate")
@@ -122,7 +122,7 @@ def test_the_demonstration_runs(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=180,
+        timeout=300,
     )
     assert run.returncode == 0, run.stderr[-2000:]
     stayed = [line for line in run.stdout.splitlines() if line.startswith("turns routed to")]

@@ -25,7 +25,7 @@ Manifest = dict[str, Any]
 def helm(*words: str) -> subprocess.CompletedProcess[str]:
     assert HELM is not None
     environment = {"PATH": os.environ["PATH"], "HOME": tempfile.gettempdir(), "KUBECONFIG": os.devnull}
-    return subprocess.run([HELM, *words], env=environment, capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run([HELM, *words], env=environment, capture_output=True, text=True, check=False, timeout=300)
 
 
 @functools.cache

@@ -6,7 +6,7 @@ import asyncio
 import json
 import urllib.request
 from collections.abc import AsyncIterator, Coroutine, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from scripts.engines.ports import free_port
 from scripts.engines.server import EngineServer, launch
 from scripts.engines.specs import SERVED_NAME, EngineOptions, vllm_missing, vllm_spec
 from scripts.models.known import SMOLLM2
+from tests.waiting import until
 
 from sembase.zmq_stream import StreamOptions
 from semgate.events.feed import EventFeed
@@ -92,23 +93,21 @@ async def feeding(engine: EventServer) -> AsyncIterator[EventFeed]:
     feed = EventFeed(BlockIndex())
     feed.add("vllm", engine.options)
     try:
-        async with asyncio.timeout(30):
-            while feed.statuses()[0].next_seq is None:
-                await asyncio.sleep(0.02)
+        await until(lambda: feed.statuses()[0].next_seq is not None)
         yield feed
     finally:
         await feed.close()
 
 
 async def matched_hashes(feed: EventFeed, engine: EventServer) -> set[int]:
-    """The index's hashes once they equal the engine's own, or as they are after a while."""
-    held: set[int] = set()
-    for _ in range(400):
-        held = {hash_ for hash_, _ in feed.index.dump(0)}
-        if held == engine.own_hashes():
-            break
-        await asyncio.sleep(0.05)
-    return held
+    """The index's hashes once they equal the engine's own, or as they are after a long while."""
+    with suppress(AssertionError):
+        await until(lambda: _held(feed) == engine.own_hashes())
+    return _held(feed)
+
+
+def _held(feed: EventFeed) -> set[int]:
+    return {hash_ for hash_, _ in feed.index.dump(0)}
 
 
 def run(test: Coroutine[object, object, None]) -> None:

@@ -23,7 +23,7 @@ from semblend.fleet.directory.valkey import ValkeyDirectory
 from semblend.fleet.keys import SpaceKeys
 
 valkey = pytest.importorskip("valkey", reason="the extra fleet is not installed")
-TIMEOUT_S = 60.0
+TIMEOUT_S = 300.0
 
 
 @pytest.fixture

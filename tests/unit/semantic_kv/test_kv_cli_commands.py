@@ -7,10 +7,10 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from tests.waiting import wait_until
 
 from semantic_kv.cli.folders import new_folder
 from semantic_kv.cli.main import COMMAND_MODULES, main, parser
@@ -292,13 +292,10 @@ def test_sigterm_leaves_nothing_half_done(jobs: str, config: Path, tmp_path: Pat
         [*command, "--output-dir", str(out), "--quiet", "--jobs", jobs], stderr=subprocess.PIPE, text=True
     )
     try:
-        for _ in range(3_000):
-            if list((out / ".cells").rglob("*.json")) or process.poll() is not None:
-                break
-            time.sleep(0.02)  # another process's work: there is no event to wait for
+        wait_until(lambda: list((out / ".cells").rglob("*.json")) or process.poll() is not None)
         assert list(out.glob(".traces-*"))
         process.send_signal(signal.SIGTERM)
-        stderr = process.communicate(timeout=120)[1]
+        stderr = process.communicate(timeout=300)[1]
     finally:
         process.kill()
         process.wait()

@@ -127,7 +127,7 @@ class Traffic:
 
 
 async def asked(port: int, ask: Ask) -> Reply:
-    async with httpx.AsyncClient(trust_env=False, timeout=120) as client:
+    async with httpx.AsyncClient(trust_env=False, timeout=300) as client:
         answer = await client.post(f"http://127.0.0.1:{port}/v1/completions", json=ask.body(SERVED_NAME, stream=False))
     assert answer.status_code == 200, answer.text
     return read_reply(answer.json())

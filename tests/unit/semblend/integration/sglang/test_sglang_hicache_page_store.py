@@ -158,5 +158,5 @@ def test_threads_keep_the_books_straight() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=60)
+        thread.join(timeout=300)
     assert store.stats().held_bytes == sum(kept.nbytes for kept in store._pages.values()) <= BUDGET

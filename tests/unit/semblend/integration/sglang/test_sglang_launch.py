@@ -23,7 +23,7 @@ WITHOUT_ENGINE = "import sys; sys.modules['sglang'] = None; from semblend.integr
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
     code = f"{WITHOUT_ENGINE} sys.argv = {['semblend-sglang', *words]!r}; raise SystemExit(main())"
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False)
 
 
 def test_flags_it_does_not_know_go_to_the_engine_with_our_backend() -> None:

@@ -19,7 +19,7 @@ from semblend.integration.trtllm.options import WHERE, TrtllmOptions, parse_opti
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "semblend.integration.trtllm.launch", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
 
 def test_help_works_without_the_engine() -> None:
