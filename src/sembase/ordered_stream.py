@@ -149,6 +149,7 @@ class OrderedStream:
     ) -> None:
         self.counters = StreamCounters()
         self.is_incomplete = False  # messages are missing that a later replay may still give
+        self.is_catching_up = False  # a replay is being read
         self._sink = sink
         self._position = SequencePosition(stamp)
         self._replay = replay
@@ -243,6 +244,7 @@ class OrderedStream:
         """Bring the sink up to what the publisher has buffered; afterwards ``next_seq`` is the publisher's next."""
         if not self._may_replay():
             return
+        self.is_catching_up = True
         try:
             level = await self._replay_all()
             if level != "level":
@@ -257,6 +259,8 @@ class OrderedStream:
                 self._delay_replay()
             else:
                 self._failures = 0
+        finally:
+            self.is_catching_up = False
 
     def _delay_replay(self) -> None:
         """Live messages continue meanwhile; a publisher that gives nothing must not delay each of them."""

@@ -44,6 +44,8 @@ class KvPublisher:
         self.buffer: deque[tuple[int, bytes]] = deque(maxlen=buffer_messages)
         self.next_seq = 0
         self.replays = 0
+        self.answers_replays = asyncio.Event()
+        self.answers_replays.set()
         self._serving = asyncio.create_task(self._serve_replays())
 
     def _bound(self, kind: int, endpoint: str | None) -> zmq.asyncio.Socket:
@@ -80,6 +82,7 @@ class KvPublisher:
         while True:
             client, _, first = await self._router.recv_multipart()
             self.replays += 1
+            await self.answers_replays.wait()
             for seq, payload in list(self.buffer):
                 if seq >= int.from_bytes(first, "big"):
                     await self._router.send_multipart((client, b"", b"", seq.to_bytes(SEQUENCE_BYTES, "big"), payload))

@@ -98,6 +98,11 @@ class EventFeed:
         """Returns when no stream is still loading what it had announced."""
         await asyncio.gather(*(each.restored.wait() for each in self._listeners.values()))
 
+    @property
+    def is_catching_up(self) -> bool:
+        """Whether the buffer of a replica's earlier messages is being read."""
+        return any(each.stream.is_catching_up for each in self._listeners.values())
+
     def state(self, replica: str) -> StreamState | None:
         """A copy of what the replica announced so far; None while messages are missing. Takes milliseconds."""
         listener = self._listeners.get(replica)

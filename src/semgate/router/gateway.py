@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import time
 from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from pathlib import Path
@@ -46,6 +47,7 @@ from semgate.router.state.shared import SharedState
 from semgate.settings import RouterSettings
 
 PROBE_SECONDS: Final = 2.0
+CATCH_UP_SECONDS: Final = 10.0  # at most, that a starting router waits to know what replicas announced before
 _JSON: Final = ((b"content-type", b"application/json"),)
 _MAX_MODELS_BYTES: Final = 1 << 20
 _WARNED_OUTCOMES: Final = ("cut", "refused")
@@ -103,6 +105,8 @@ class Gateway:
         self.reloader = Reloader(settings, self.roster, self.metrics, reload_settings)
         self.is_stopping = False
         self._is_warm = False
+        self._has_caught_up = False
+        self._started_s = time.monotonic()
         self._has_checked = settings.health_seconds <= 0
         self._config = config
         self._digests = Digests(secret)
@@ -176,7 +180,16 @@ class Gateway:
             return "the replicas are being checked for the first time"
         if not any(_can_serve(replica) for replica in self.roster.fleet):
             return "no replica is ready"
+        if not self._knows_earlier_blocks():
+            return "what replicas announced before is being read"
         return None
+
+    def _knows_earlier_blocks(self) -> bool:
+        """False only at the start, for a while: requests placed without them miss the caches that hold their prefix."""
+        if not self._has_caught_up:
+            is_late = time.monotonic() - self._started_s > CATCH_UP_SECONDS
+            self._has_caught_up = is_late or not self.evidence.blocks.is_catching_up
+        return self._has_caught_up
 
     def readiness(self) -> dict[str, str]:
         reason = self.not_ready_because()

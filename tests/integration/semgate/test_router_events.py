@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from tests.fakes.kv_publisher import BLOCK, EnginePool, KvPublisher
 from tests.fakes.raw_client import Reply, ask
 from tests.fakes.router_rig import Rig, router_rig
@@ -20,6 +21,7 @@ from semblend.integration.announce import DonorAnnouncer
 from semblend.integration.border import Border
 from semblend.integration.donor_socket import DonorSocket
 from semgate.events.wire import BlockStored
+from semgate.router import gateway
 
 PROMPT = list(range(100, 164))
 REVEALED = {"tell_shared_evidence": True}  # one tenant: it may see where its requests were placed and why
@@ -62,6 +64,32 @@ def test_requests_follow_the_announced_blocks(tmp_path: Path) -> None:
                 assert (record.exact_blocks, record.prompt_blocks) == (16, 16)
                 salted = await complete(rig, cache_salt="of another tenant")
                 assert placed(salted)[1] == "cold_route", "equal tokens under another salt are other blocks"
+
+    run(work())
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_starting_router_is_ready_when_it_knows_what_was_announced(
+    is_late: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or when that takes too long: a replica whose buffer is read slowly must not keep the router away."""
+
+    async def work() -> None:
+        async with KvPublisher() as publisher:
+            await publisher.publish(EnginePool().store(PROMPT))
+            publisher.answers_replays.clear()
+            options: dict[str, Any] = {**REVEALED, "routing_policy": "precise_prefix", "block_tokens": BLOCK}
+            async with router_rig(tmp_path, announced={"b": at(publisher)}, **options) as rig:
+                await until(lambda: publisher.replays == 1)
+                assert (await ask(rig.port, "/readyz", method="GET")).status == 503
+                if is_late:
+                    monkeypatch.setattr(gateway, "CATCH_UP_SECONDS", -1.0)
+                else:
+                    publisher.answers_replays.set()
+                await until(lambda: rig.gateway.not_ready_because() is None)
+                publisher.answers_replays.set()
+                await indexed(rig, "b", len(PROMPT) // BLOCK)
+                assert placed(await complete(rig)) == ("b", "exact_route")
 
     run(work())
 

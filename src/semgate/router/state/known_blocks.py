@@ -57,6 +57,10 @@ class KnownBlocks:
         self._leaving: set[asyncio.Task[None]] = set()
         self._tidying: KeptTask | None = None
 
+    @property
+    def is_catching_up(self) -> bool:
+        return self._feed.is_catching_up
+
     def add(self, replica: Replica) -> None:
         endpoint, slot = replica.endpoint, replica.slot
         if self._tidying is None:
