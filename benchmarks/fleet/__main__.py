@@ -16,9 +16,10 @@ from pathlib import Path
 
 from scripts.engines.mooncake import mooncake_missing
 from scripts.engines.specs import native_dtype, vllm_missing
+from scripts.models.known import MODELS, SMOLLM2
 
 from benchmarks.console import RESULTS, exit_code, progress, show_table, show_verdicts, write_results
-from benchmarks.corpus import TOKENIZER, CorpusUnavailableError
+from benchmarks.corpus import CorpusUnavailableError
 from benchmarks.discovery.codec import TokenizerCodec
 from benchmarks.documents import DEFAULT_TEXTS, read_documents
 from benchmarks.fleet.faults import (
@@ -43,14 +44,21 @@ CHARACTERS = 48_000  # of a document: enough for the longest prompts
 
 def main() -> int:
     chosen = _parse()
-    missing = vllm_missing() or (mooncake_missing() if chosen.carrier == "mooncake" else None)
+    missing = vllm_missing(MODELS[chosen.model]) or (mooncake_missing() if chosen.carrier == "mooncake" else None)
     if missing is not None:
         progress(f"nothing measured: {missing}")
         return 3
     path = RESULTS / f"{_name(chosen)}.jsonl"
     if chosen.fresh:
         path.unlink(missing_ok=True)
-    settings = {"seed": chosen.seed, "dtype": native_dtype(), "wait_s": chosen.wait_seconds, "carrier": chosen.carrier}
+    settings = {
+        "seed": chosen.seed,
+        "dtype": native_dtype(),
+        "wait_s": chosen.wait_seconds,
+        "carrier": chosen.carrier,
+        "model": chosen.model,
+        "fault_size": chosen.fault_size,
+    }
     readings = Readings(path, settings)
     if not chosen.report:
         try:
@@ -65,9 +73,11 @@ def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.fleet", description=__doc__)
     parser.add_argument("--items", type=int, default=9, help="per size")
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=["2K"])
+    parser.add_argument("--model", choices=MODELS, default=SMOLLM2.name)
     parser.add_argument("--carrier", choices=CARRIERS, default="file", help="where the servers keep shared donors")
     parser.add_argument("--faults", nargs="*", choices=PART_FAULTS, help="of directory and store (default: all)")
     parser.add_argument("--requests", type=int, default=40, help="during each of these faults")
+    parser.add_argument("--fault-size", choices=SIZES, default="1K", help="of the prompts of faults")
     parser.add_argument("--lives", type=int, default=2, help="requests after a kill, as many after a restart; 0: none")
     parser.add_argument("--wait-seconds", type=float, default=2.0, help="fleet_wait_seconds of the servers")
     parser.add_argument("--texts", type=Path, default=DEFAULT_TEXTS, help="folder of the real texts")
@@ -79,14 +89,16 @@ def _parse() -> argparse.Namespace:
 
 
 def _run(chosen: argparse.Namespace, readings: Readings) -> None:
-    codec = TokenizerCodec(TOKENIZER)
-    workload = Workload(_texts(chosen.texts, codec), codec, chosen.seed)
+    model = MODELS[chosen.model]
+    codec = TokenizerCodec(model.tokenizer)
+    workload = Workload(_texts(chosen.texts, codec), codec, chosen.seed, model.first_token)
     run = secrets.token_hex(3)
     with (
         tempfile.TemporaryDirectory(prefix="fleet-") as folder,
-        Fleet(Path(folder), chosen.wait_seconds, chosen.carrier) as fleet,
+        Fleet(Path(folder), chosen.wait_seconds, chosen.carrier, model) as fleet,
     ):
-        warm_up(fleet, workload, run)
+        if chosen.items:
+            warm_up(fleet, workload, run)
         for size in chosen.sizes:
             for number in range(len(readings.pairs(size)), chosen.items):
                 started = time.monotonic()
@@ -99,15 +111,16 @@ def _run(chosen: argparse.Namespace, readings: Readings) -> None:
                 )
         for event in _faults(chosen):
             if not readings.recoveries(event):
-                lose_part(fleet, workload, readings, run, event, chosen.requests)
+                lose_part(fleet, workload, readings, run, event, chosen.fault_size, chosen.requests)
                 progress(f"{event}, and back")
         if chosen.lives and not readings.faults(AFTER_RESTART):
-            lose_engine(fleet, workload, readings, run, chosen.lives)
+            lose_engine(fleet, workload, readings, run, chosen.fault_size, chosen.lives)
             progress("the capturing engine was killed and started again")
 
 
 def _name(chosen: argparse.Namespace) -> str:
-    return NAME if chosen.carrier == "file" else f"{NAME}-{chosen.carrier}"
+    parts = (NAME, *((chosen.carrier,) if chosen.carrier != "file" else ()))
+    return "-".join((*parts, chosen.model) if chosen.model != SMOLLM2.name else parts)
 
 
 def _faults(chosen: argparse.Namespace) -> tuple[str, ...]:
@@ -126,7 +139,7 @@ def _texts(folder: Path, codec: TokenizerCodec) -> Texts:
 
 def _report(chosen: argparse.Namespace, readings: Readings) -> int:
     show_table("Donors of a fleet: TTFT on server b, median (range)", PAIR_COLUMNS, pair_rows(readings, chosen.sizes))
-    show_table("Parts that die, 1K prompts", FAULT_COLUMNS, fault_rows(readings))
+    show_table(f"Parts that die, {chosen.fault_size} prompts", FAULT_COLUMNS, fault_rows(readings))
     verdicts = verdicts_of(readings, chosen.sizes, chosen.wait_seconds, _faults(chosen))
     show_verdicts(verdicts)
     record = {

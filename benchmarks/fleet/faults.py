@@ -13,7 +13,6 @@ from benchmarks.fleet.replicas import Fleet, FleetError, Replica
 from benchmarks.vllm.client import Ask, Reply, RequestFailedError
 from benchmarks.vllm.workload import SAME_DOCUMENT, Item, Workload
 
-SIZE: Final = "1K"
 ITEMS: Final = 4  # prompts of a fault; its requests take turns, and the server forgets its donors before each
 ANSWER_TOKENS: Final = 8
 DELAY_S: Final = 0.2  # from preparing a request to the fault: it is looked up, fetched or computed by then
@@ -53,9 +52,9 @@ _FIRST_NUMBER: Final = {
 }
 
 
-def lose_engine(fleet: Fleet, workload: Workload, readings: Readings, run: str, count: int) -> None:
+def lose_engine(fleet: Fleet, workload: Workload, readings: Readings, run: str, size: str, count: int) -> None:
     """Donors of an engine that was killed are reused by the other one and by its own next life."""
-    healthy = [_healthy(fleet, item, run) for item in _items(workload, AFTER_KILL, count)]
+    healthy = [_healthy(fleet, item, run, fleet.a) for item in _items(workload, AFTER_KILL, size, count)]
     fleet.a.kill()
     for each in healthy:
         readings.add(_asked(fleet.b, each, run, AFTER_KILL))
@@ -64,10 +63,15 @@ def lose_engine(fleet: Fleet, workload: Workload, readings: Readings, run: str, 
         readings.add(_asked(fleet.a, each, run, AFTER_RESTART))
 
 
-def lose_part(fleet: Fleet, workload: Workload, readings: Readings, run: str, event: str, count: int) -> None:
-    """The fault comes during the first request; the others follow while it lasts. Then it ends."""
-    items = _items(workload, event, ITEMS)
-    healthy = [_healthy(fleet, item, run) for item in items]
+def lose_part(
+    fleet: Fleet, workload: Workload, readings: Readings, run: str, event: str, size: str, count: int
+) -> None:
+    """The fault comes during the first request; the others follow while it lasts. Then it ends.
+
+    One server suffices: it captures, forgets, and then depends on the store like any other.
+    """
+    items = _items(workload, event, size, ITEMS)
+    healthy = [_healthy(fleet, item, run, fleet.b) for item in items]
     part, fault = PART_FAULTS[event]
     timer = threading.Timer(DELAY_S, fleet.send_signal, [part, fault])
     for number in range(len(readings.faults(event)), count):
@@ -79,7 +83,7 @@ def lose_part(fleet: Fleet, workload: Workload, readings: Readings, run: str, ev
         salt += "-again"
         fleet.restart(part)
         ended = time.monotonic()
-        fleet.publish(items[0], salt)
+        fleet.publish(items[0], salt, fleet.b)
     else:
         fleet.send_signal(part, signal.SIGCONT)
         ended = time.monotonic()
@@ -87,19 +91,19 @@ def lose_part(fleet: Fleet, workload: Workload, readings: Readings, run: str, ev
     readings.add(RecoveryReading(event=event, seconds=time.monotonic() - ended))
 
 
-def _items(workload: Workload, event: str, count: int) -> list[Item]:
+def _items(workload: Workload, event: str, size: str, count: int) -> list[Item]:
     first = _FIRST_NUMBER[event]
-    return [workload.make(SIZE, SAME_DOCUMENT, number) for number in range(first, first + count)]
+    return [workload.make(size, SAME_DOCUMENT, number) for number in range(first, first + count)]
 
 
 def _salt(run: str, item: Item) -> str:
     return f"{run}-fault-{item.number}"
 
 
-def _healthy(fleet: Fleet, item: Item, run: str) -> Healthy:
+def _healthy(fleet: Fleet, item: Item, run: str, capturing: Replica) -> Healthy:
     salt = _salt(run, item)
     cold, _ = fleet.b.ask(Ask(item.recipient, ANSWER_TOKENS, salt, reuse=False))
-    fleet.publish(item, salt)
+    fleet.publish(item, salt, capturing)
     reused = _wait_for_reuse(fleet.b, item, salt, time.monotonic())
     return Healthy(item, cold, reused)
 

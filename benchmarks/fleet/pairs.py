@@ -6,7 +6,6 @@ import os
 from typing import Final
 
 from scripts.engines.specs import native_dtype
-from scripts.models.known import SMOLLM2
 
 from benchmarks.fleet.readings import PairReading
 from benchmarks.fleet.replicas import Fleet, FleetError
@@ -17,9 +16,7 @@ from benchmarks.vllm.workload import SAME_DOCUMENT, Item, Workload
 POSITIONS: Final = 8  # of the real continuation, read after every prompt
 TOP: Final = 50
 WARM_UP_NUMBER: Final = 60
-TOKEN_BYTES: Final = (
-    SMOLLM2.layers * 2 * SMOLLM2.kv_heads * SMOLLM2.head_dim * {"float32": 4, "bfloat16": 2}[native_dtype()]
-)
+ELEMENT_BYTES: Final = {"float32": 4, "bfloat16": 2}[native_dtype()]
 
 
 def warm_up(fleet: Fleet, workload: Workload, run: str) -> None:
@@ -54,7 +51,7 @@ def measure_pair(fleet: Fleet, item: Item, run: str) -> PairReading:
         remote_tokens=remote_result.reused_tokens,
         local_tokens=local_result.reused_tokens,
         read_bytes=read_bytes,
-        planned_bytes=remote_result.reused_tokens * TOKEN_BYTES,
+        planned_bytes=remote_result.reused_tokens * fleet.model.kv_bytes_per_token(ELEMENT_BYTES),
         remote_kl=distance(cold.positions, remote.positions).mean_kl,
         local_kl=distance(cold.positions, local.positions).mean_kl,
         load_average=os.getloadavg()[0],

@@ -7,6 +7,7 @@ import re
 import secrets
 import signal
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -17,6 +18,7 @@ import valkey
 from scripts.engines.mooncake import MooncakeStore, start_mooncake
 from scripts.engines.server import EngineServer
 from scripts.engines.valkey import start_valkey
+from scripts.models.known import KnownModel
 
 from benchmarks.console import progress
 from benchmarks.vllm.client import Ask, Reply
@@ -31,6 +33,8 @@ STORE_BYTES: Final = 1 << 30  # of a Mooncake node
 HOST_BYTES: Final = 256_000_000  # of donors in each server: they come back from the store
 KV_CACHE_GIB: Final = 1
 PATIENCE_S: Final = 300.0
+PUBLISHED_S: Final = 60.0
+PUBLICATIONS: Final = 5
 POLL_S: Final = 0.1
 _SHARES: Final = "SemBlend shares donors with other replicas"
 _QUEUED: Final = re.compile(r"^vllm:request_queue_time_seconds_(sum|count)\{[^}]*\} (\S+)", re.MULTILINE)
@@ -44,8 +48,9 @@ class FleetError(Exception):
 class Replica:
     """One server. ``kill`` ends it as a crash would; ``start`` gives it a new life without donors."""
 
-    def __init__(self, name: str, options: dict[str, Any], folder: Path) -> None:
+    def __init__(self, name: str, options: dict[str, Any], folder: Path, model: KnownModel) -> None:
         self.name = name
+        self._model = model
         self._options = options
         self._events = folder / f"events-{name}.jsonl"
         self._life = ExitStack()
@@ -92,7 +97,7 @@ class Replica:
 
     def _start(self) -> Subject:
         subject = self._life.enter_context(
-            with_connector(self._options, self._events, is_warmed=False, kv_cache_gib=KV_CACHE_GIB)
+            with_connector(self._options, self._events, model=self._model, is_warmed=False, kv_cache_gib=KV_CACHE_GIB)
         )
         _wait_until(
             lambda: _SHARES in subject.server.log_path.read_text(errors="replace"), f"{self.name} shares no donors"
@@ -101,10 +106,11 @@ class Replica:
 
 
 class Fleet:
-    """Replicas ``a`` and ``b``; ``a`` captures, ``b`` asks."""
+    """Replicas ``a`` and ``b``, each started when it is first used; ``a`` captures, ``b`` asks."""
 
-    def __init__(self, folder: Path, wait_s: float, carrier: str) -> None:
+    def __init__(self, folder: Path, wait_s: float, carrier: str, model: KnownModel) -> None:
         self._folder = folder
+        self.model = model
         self._store: MooncakeStore | None = start_mooncake(STORE_BYTES) if carrier == "mooncake" else None
         self._directory = start_valkey()
         self._replicas: dict[str, Replica] = {}
@@ -128,15 +134,22 @@ class Fleet:
     def b(self) -> Replica:
         return self._replica("b")
 
-    def publish(self, item: Item, salt: str) -> None:
-        """``a`` serves the item's donor; returns when the fleet can find all of it."""
-        expected = self.entries() + sum(_entries_of(donor) for donor in item.donors)
+    def publish(self, item: Item, salt: str, by: Replica | None = None) -> None:
+        """``by`` (default: ``a``) serves the item's donors; returns when the fleet can find all of them.
+
+        A store that was just restarted may refuse a donor, and nothing is written twice: it is served again.
+        """
         for donor in item.donors:
-            client = self.a.subject.client
-            client.timed(Ask(donor, 1, salt, reuse=False, capture=True))
-            _wait_until(
-                lambda: self.entries() >= expected, "the donor was never announced", lambda: _poke(self.a.subject)
-            )
+            self._publish(donor, salt, by or self.a)
+
+    def _publish(self, donor: tuple[int, ...], salt: str, replica: Replica) -> None:
+        expected = self.entries() + _entries_of(donor)
+        for _ in range(PUBLICATIONS):
+            replica.subject.client.timed(Ask(donor, 1, salt, reuse=False, capture=True))
+            if _is_soon(lambda: self.entries() >= expected, PUBLISHED_S, lambda: _poke(replica.subject)):
+                return
+            replica.forget_donors()
+        raise FleetError(f"the donor was not announced within {PUBLISHED_S:.0f} s, {PUBLICATIONS} times")
 
     def entries(self) -> int:
         return int(self._entries.dbsize())
@@ -180,7 +193,7 @@ class Fleet:
 
     def _replica(self, name: str) -> Replica:
         if name not in self._replicas:
-            self._replicas[name] = Replica(name, self._options, self._folder)
+            self._replicas[name] = Replica(name, self._options, self._folder, self.model)
             progress(f"replica {name} shares donors")
         return self._replicas[name]
 
@@ -203,10 +216,16 @@ def _poke(subject: Subject) -> None:
     subject.client.whole(Ask(range(50, 58), 1, "poke", reuse=False))
 
 
-def _wait_until(condition: Any, otherwise: str, poke: Any = lambda: None) -> None:
+def _wait_until(condition: Callable[[], bool], otherwise: str) -> None:
+    if not _is_soon(condition, PATIENCE_S):
+        raise FleetError(f"{otherwise} within {PATIENCE_S:.0f} s")
+
+
+def _is_soon(condition: Callable[[], bool], patience_s: float, poke: Callable[[], object] = lambda: None) -> bool:
     started = time.monotonic()
     while not condition():
-        if time.monotonic() - started > PATIENCE_S:
-            raise FleetError(f"{otherwise} within {PATIENCE_S:.0f} s")
+        if time.monotonic() - started > patience_s:
+            return False
         time.sleep(POLL_S)
         poke()
+    return True

@@ -52,8 +52,8 @@ class FakeFleet:
         self.log: list[str] = []
         self.a, self.b = FakeReplica(self.log, "a"), FakeReplica(self.log, "b")
 
-    def publish(self, item: Any, salt: str) -> None:
-        self.log.append(f"published {salt}")
+    def publish(self, item: Any, salt: str, by: FakeReplica) -> None:
+        self.log.append(f"published {salt} by {by.name}")
 
     def send_signal(self, part: str, number: signal.Signals) -> None:
         self.log.append(f"{part} {number.name}")
@@ -91,7 +91,7 @@ class _AtOnce:
 
 
 def lose(fleet: FakeFleet, readings: Readings, event: str, count: int) -> None:
-    lose_part(fleet, FakeWorkload(), readings, "run", event, count)  # type: ignore[arg-type]
+    lose_part(fleet, FakeWorkload(), readings, "run", event, "1K", count)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_donors_of_a_killed_engine_are_asked_for_on_the_other_one_and_in_its_nex
     fleet: FakeFleet, tmp_path: Path
 ) -> None:
     readings = Readings(tmp_path / "r.jsonl", {})
-    lose_engine(fleet, FakeWorkload(), readings, "run", 3)  # type: ignore[arg-type]
+    lose_engine(fleet, FakeWorkload(), readings, "run", "1K", 3)  # type: ignore[arg-type]
     killed, started = fleet.log.index("a killed"), fleet.log.index("a started")
     assert fleet.log[killed:started].count("b asked") == 3
     assert fleet.log[started:].count("a asked") == 3
