@@ -16,6 +16,7 @@ from tests.engines.vllm_inside.traces import BYTES_PER_TOKEN, WIDTH, exact_trace
 from tests.engines.vllm_inside.world import LOG, World, make_world
 from tests.waiting import wait_until
 
+from semblend.contract.donor_event import Tier
 from semblend.fleet.carrier.files import FileCarrier
 from semblend.fleet.directory.base import DirectoryError
 from semblend.fleet.directory.memory import MemoryDirectory
@@ -23,6 +24,7 @@ from semblend.fleet.donor_object import ObjectForm, RowShape, pack
 from semblend.fleet.donor_parts import NO_TOKEN
 from semblend.fleet.keys import SpaceKeys
 from semblend.fleet.strikes import MAX_STRIKES
+from semblend.integration.announce import Announcer
 from semblend.integration.core.fleet_access import FleetAccess
 from semblend.integration.vllm.commands import Readiness
 from semblend.integration.vllm.fleet_worker import FleetWorker, row_shape
@@ -142,6 +144,27 @@ def test_a_donor_of_another_engine_is_reused_like_an_own_one(fleet: Fleet, direc
         check_donors(world)
         check_faults(world)
         assert not any(report.load_faults for report in world.reports)
+
+
+class Recorded(Announcer):
+    """Which tiers an engine announced its donors in."""
+
+    def __init__(self) -> None:
+        self.tiers: list[str] = []
+
+    def loadable(self, donor_id: str, tokens: Any, tenant: str | None, lora: str | None, tier: Tier = "host") -> None:
+        self.tiers.append(tier)
+
+
+def test_donors_in_the_store_are_announced_as_ones_that_others_can_fetch(fleet: Fleet, directory: Switch) -> None:
+    one, two, three = fleet.engine(), fleet.engine(), fleet.engine(fleet_writes="repeated")
+    recorded = [Recorded(), Recorded(), Recorded()]
+    for world, announcer in zip((one, two, three), recorded, strict=True):
+        world.half.donors.held._findable.announcer = announcer
+    capture(fleet, one, directory)
+    serve(two, "fetched", OTHER_PROMPT)
+    serve(three, "not written", text(6, 300))
+    assert [each.tiers for each in recorded] == [["storage"], ["storage"], ["host"]]
 
 
 def test_a_donor_outlives_the_engine_that_captured_it(fleet: Fleet, directory: Switch) -> None:
