@@ -39,6 +39,9 @@ engine-vllm: setup  ## vLLM's CPU build in .engines/vllm and the SmolLM2 checkpo
 	$(PY) -m scripts.models
 	$(PY) -m scripts.engines.vllm
 
+engine-lmcache: engine-vllm  ## LMCache's wheel in .engines/lmcache, for tests of it beside ours
+	$(PY) -m scripts.engines.lmcache
+
 fmt: setup  ## format and fix what can be fixed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
@@ -210,6 +213,9 @@ e2e-vllm: engine-vllm models data-or-made-up  ## real texts, real vLLM, cold bes
 
 e2e-fleet: engine-vllm models  ## two real vLLM servers share donors; engine and directory die; continues an interrupted run
 	$(PY) -m benchmarks.fleet $(ARGS)
+
+e2e-lmcache: engine-lmcache  ## one vLLM server with LMCache's connector and ours: each serves what is its own
+	$(BIN)/pytest -q -m engine tests/engines/fleet/test_beside_lmcache.py
 
 bench-fleet-directory: models  ## the fleet's directory in a real Valkey: recall, bytes per anchor, look-ups, tenants (ARGS="recall size tenants stale")
 	$(PY) -m benchmarks.fleet.directory $(ARGS)
