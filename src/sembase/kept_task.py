@@ -14,6 +14,7 @@ from typing import Any, Final
 log: Final = logging.getLogger("sembase")
 FIRST_PAUSE_SECONDS: Final = 0.1
 MAX_PAUSE_SECONDS: Final = 30.0
+CANCEL_AGAIN_SECONDS: Final = 2.0
 STEADY_SECONDS: Final = 60.0  # after this long a run counts as healthy, and the pause starts small again
 
 
@@ -32,8 +33,11 @@ class KeptTask:
         self._task = self._start()
 
     async def stop(self) -> None:
-        self.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        """Cancels again while the task runs: ``asyncio.wait_for`` of Python 3.11, which clients of stores call, loses a
+        cancellation that comes in the moment in which what it waits for ends."""
+        task = self.cancel()
+        while not (await asyncio.wait((task,), timeout=CANCEL_AGAIN_SECONDS))[0]:
+            task.cancel()
 
     def cancel(self) -> asyncio.Task[None]:
         """Do not restart; returns the task that is ending."""

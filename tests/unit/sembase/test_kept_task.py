@@ -6,7 +6,9 @@ import asyncio
 import logging
 
 import pytest
+from tests.waiting import PATIENCE_S
 
+from sembase import kept_task
 from sembase.kept_task import KeptTask
 
 
@@ -58,3 +60,27 @@ def test_one_that_was_stopped_between_two_lives_stays_dead() -> None:
         assert starts == 1
 
     asyncio.run(scenario())
+
+
+def test_one_that_loses_a_cancellation_is_stopped_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_task, "CANCEL_AGAIN_SECONDS", 0.01)
+
+    async def scenario() -> None:
+        lost = 0
+
+        async def run() -> None:
+            nonlocal lost
+            while True:
+                try:
+                    await asyncio.Event().wait()
+                except asyncio.CancelledError:
+                    lost += 1
+                    if lost == 3:
+                        raise
+
+        kept = KeptTask("a task", run, lambda: None)
+        await asyncio.sleep(0)
+        await kept.stop()
+        assert lost == 3
+
+    asyncio.run(asyncio.wait_for(scenario(), PATIENCE_S))
