@@ -55,11 +55,9 @@ class ServeCommand:
             return shlex.join(("kvmend", "serve", "--engine", SGLANG, self.model, *self.flags))
         if not self.launched:
             return shlex.join(("vllm", "serve", self.model, *self.flags))
-        rest, options = list(self.flags), connector_options(self)
-        take_value(rest, TRANSFER_FLAG)
-        take_value(rest, WORKER_FLAG)
+        options = connector_options(self)
         ours = (OPTIONS_FLAG, json.dumps(options)) if options else ()
-        return shlex.join(("kvmend", "serve", "--engine", VLLM, self.model, *rest, *ours))
+        return shlex.join(("kvmend", "serve", "--engine", VLLM, self.model, *_other_flags(self), *ours))
 
 
 def read_command(engine: str | None, model: str | None, words: Sequence[str]) -> ServeCommand | None:
@@ -90,24 +88,14 @@ def with_semblend(command: ServeCommand, options: Mapping[str, Any]) -> ServeCom
     """The same command with our flags. ``options`` are added to the connector options it has already."""
     if command.engine != VLLM:
         return command
-    rest, kept = list(command.flags), connector_options(command)
-    take_value(rest, TRANSFER_FLAG)
-    take_value(rest, WORKER_FLAG)
-    return replace(command, flags=(*rest, *serve_flags({**kept, **options})), launched=True)
+    ours = serve_flags({**connector_options(command), **options})
+    return replace(command, flags=(*_other_flags(command), *ours), launched=True)
 
 
 def transfer_of(command: ServeCommand) -> dict[str, Any]:
     """The KV transfer configuration on the command line; empty without one."""
     text = take_value(list(command.flags), TRANSFER_FLAG)
-    if text is None:
-        return {}
-    try:
-        found = json.loads(text)
-    except ValueError as error:
-        raise ConfigurationError(f"{TRANSFER_FLAG} is not JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise ConfigurationError(f"{TRANSFER_FLAG} is not a JSON object")
-    return found
+    return {} if text is None else _object(TRANSFER_FLAG, text)
 
 
 def connector_options(command: ServeCommand) -> Mapping[str, Any]:
@@ -119,18 +107,30 @@ def connector_options(command: ServeCommand) -> Mapping[str, Any]:
 
 def read_options(text: str) -> dict[str, Any]:
     """The value of ``--semblend-options``."""
-    try:
-        given = json.loads(text)
-    except ValueError as error:
-        raise ConfigurationError(f"{OPTIONS_FLAG} is not JSON: {error}") from None
-    if not isinstance(given, dict):
-        raise ConfigurationError(f"{OPTIONS_FLAG} is not a JSON object")
-    return given
+    return _object(OPTIONS_FLAG, text)
 
 
 def is_ours(transfer: Mapping[str, Any]) -> bool:
     module, _, name = CONNECTOR.partition(":")
     return transfer.get("kv_connector") == name and transfer.get("kv_connector_module_path") == module
+
+
+def _object(flag: str, text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise ConfigurationError(f"{flag} is not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise ConfigurationError(f"{flag} is not a JSON object")
+    return found
+
+
+def _other_flags(command: ServeCommand) -> list[str]:
+    """Without those that put a connector in."""
+    rest = list(command.flags)
+    take_value(rest, TRANSFER_FLAG)
+    take_value(rest, WORKER_FLAG)
+    return rest
 
 
 def _take_launcher_flags(rest: list[str]) -> dict[str, Any] | None:
