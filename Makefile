@@ -208,6 +208,9 @@ bench-fidelity: engine-vllm models data-or-made-up  ## what reuse costs in fidel
 bench-guard: engine-vllm models data-or-made-up  ## predicted KL on held-out items; how soon the guard finds a fault (ARGS=record or report)
 	$(PY) -m benchmarks.guard $(or $(ARGS),record)
 
+bench-answers: engine-vllm models  ## answers cold and with reuse on a real vLLM, beside a second cold run: flips, stale answers, scores (ARGS="--model NAME --items 200")
+	$(PY) -m benchmarks.answers $(ARGS)
+
 e2e-vllm: engine-vllm models data-or-made-up  ## real texts, real vLLM, cold beside warm, gates and a report: one command
 	$(PY) -m benchmarks.e2e $(ARGS)
 

@@ -38,6 +38,13 @@ def one(pattern: str, text: str) -> str:
     return str(found)
 
 
+def solve_plain_fact(text: str, question: str) -> str:
+    person = one(r"Where does (.+) live\?", question)
+    city = one(rf"{person} lives in (\w+)\.", text)
+    assert city == one(rf"{person} has lived in (\w+)\.", text)
+    return city
+
+
 def solve_key_value(text: str, question: str) -> str:
     key = one(r"code of the (.+)\?", question)
     return one(rf"The code of the {key} is (\d+)\.", text)
@@ -129,6 +136,7 @@ def solve_judge(text: str, question: str) -> str:
 
 
 SOLVERS: dict[str, Callable[[str, str], str]] = {
+    "plain_fact": solve_plain_fact,
     "key_value": solve_key_value,
     "multi_value": solve_multi_value,
     "quote": solve_quote,

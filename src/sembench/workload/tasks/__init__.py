@@ -14,6 +14,7 @@ from sembench.workload.tasks.base import Draft, DraftTask
 TASKS: Final[Registry[DraftTask]] = Registry("task", group="sembench.tasks")
 
 BUILT_IN: Final = {
+    "plain_fact": "retrieval:plain_fact",
     "key_value": "retrieval:key_value",
     "multi_value": "retrieval:multi_value",
     "quote": "retrieval:quote",

@@ -1,4 +1,4 @@
-"""Retrieval from made-up facts in prose: one value, several values of one key, a quotation, a count."""
+"""Retrieval from made-up facts in prose: where somebody lives, one value, several values, a quotation, a count."""
 
 from __future__ import annotations
 
@@ -20,6 +20,27 @@ from sembench.workload.tasks.base import (
 _KEYS: Final = 3 * SECTIONS
 _VALUES: Final = 3
 _QUOTES: Final = SECTIONS
+
+
+def plain_fact(draws: Draws, words: int) -> Draft:
+    """Five people and where they live, each said twice: a model of 135M parameters can answer that."""
+    writer = Writer(draws)
+    people = writer.people(SECTIONS)
+    old, *cities = draws.shuffled(CITIES)[: SECTIONS + 1]
+    lives = [f"{person} lives in {city}." for person, city in zip(people, cities, strict=True)]
+    lived = [f"For ten years {person} has lived in {city}." for person, city in zip(people, cities, strict=True)]
+    facts = [f"{now} {since}" for now, since in zip(lives, lived, strict=True)]
+    return Draft(
+        passages=sections_with(draws, writer, words, dealt(draws, facts)),
+        question=f"Where does {people[0]} live?",
+        other_question=f"Where does {people[1]} live?",
+        opening=f" {people[0]} lives in",
+        answers=(cities[0],),
+        score="choice",
+        choices=tuple(sorted((old, *cities))),
+        changes=(Change(lives[0], cities[0], old), Change(lived[0], cities[0], old)),
+        earlier_answer=old,
+    )
 
 
 def key_value(draws: Draws, words: int) -> Draft:

@@ -1,0 +1,132 @@
+"""Whether answers stay right on a real vLLM server: every item cold and with reuse, beside a second cold run.
+
+``python -m benchmarks.answers --model NAME``. The commands of docs/guides/answers.md in one: build the items, start the
+server with the connector and measure pairs, start it without and with other chunks for the floor, judge, draw. The same
+command with the same ``--name`` continues an interrupted run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from scripts.engines.server import launch
+from scripts.engines.specs import EngineOptions, native_dtype, semblend_flags, vllm_missing, vllm_spec
+from scripts.models.known import MODELS, SMOLLM2
+
+from benchmarks.console import RESULTS, progress
+from benchmarks.documents import ROOT
+from benchmarks.e2e import steps
+
+BLOCK_TOKENS = 128
+FLOOR_CHUNK = 256
+HOST_BYTES = 512 << 20
+DATASETS = ("plain_fact", "derived_stated", "derived_rule")
+TRANSFORMS = ("instruction_variant", "field_edit")
+OPEN = {"max_context_share": 1.0, "min_inexact_tokens": 0}
+LIMITS = (
+    *("--max-answer-flips-beyond-floor", "0", "--max-stale-answers-beyond-floor", "0"),
+    *("--max-answer-score-loss", "0.01"),
+)
+
+
+def main() -> int:
+    arguments = _parse()
+    model = MODELS[arguments.model]
+    if (missing := vllm_missing(model)) is not None:
+        progress(f"nothing measured: {missing}")
+        return 3
+    folder = RESULTS / f"answers-{arguments.name or arguments.model}"
+    folder.mkdir(parents=True, exist_ok=True)
+    manifest, result, floor = folder / "manifest.jsonl", folder / "result.json", folder / "floor.json"
+    if not manifest.exists():
+        steps.sembench(
+            "build",
+            *("--profile", "answers", "--datasets", *arguments.datasets, "--transforms", *arguments.transforms),
+            *("--max-items-per-dataset", str(arguments.items), "--context-words", str(arguments.words)),
+            *("--seed", str(arguments.seed), "--output", str(manifest)),
+        )
+    if not result.exists():
+        options = {"host_bytes": HOST_BYTES, **json.loads(arguments.options)}
+        if arguments.open is not None:
+            options |= {**OPEN, "recompute_fraction": arguments.open}
+        events = folder / "events.jsonl"
+        _measure(arguments, semblend_flags({**options, "events": str(events)}), manifest, result, events)
+    if not floor.exists():
+        _measure(arguments, ("--max-num-batched-tokens", str(FLOOR_CHUNK)), manifest, floor)
+    return _judge(folder, manifest, result, floor, arguments.items)
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.answers", description=__doc__)
+    parser.add_argument("--model", choices=list(MODELS), default=SMOLLM2.name, help="default: %(default)s")
+    parser.add_argument("--items", type=int, default=200, help="items per task and transform (default: 200)")
+    parser.add_argument("--words", type=int, default=300, help="length of the documents (default: 300)")
+    parser.add_argument("--datasets", nargs="+", default=DATASETS, help=f"default: {' '.join(DATASETS)}")
+    parser.add_argument("--transforms", nargs="+", default=TRANSFORMS, help=f"default: {' '.join(TRANSFORMS)}")
+    parser.add_argument("--max-tokens", type=int, default=8, help="of an answer (default: 8)")
+    parser.add_argument(
+        "--open",
+        type=float,
+        metavar="FRACTION",
+        help="open the gates and recompute this fraction (default: as deployed)",
+    )
+    parser.add_argument("--options", default="{}", help="more options of the connector, as JSON")
+    parser.add_argument(
+        "--concurrency", type=int, default=3, help="items at once: answers count, not times (default: 3)"
+    )
+    parser.add_argument("--cores", help="bind the server to these, such as 0 (default: both)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--name", help="results are kept in a folder of that name (default: the model's)")
+    return parser.parse_args()
+
+
+def _measure(
+    arguments: argparse.Namespace, flags: tuple[str, ...], manifest: Path, result: Path, events: Path | None = None
+) -> None:
+    options = EngineOptions(
+        model=MODELS[arguments.model],
+        extra=("--enable-prompt-tokens-details", "--max-model-len", "8192", *flags),
+        environment={"PYTHONPATH": str(ROOT / "src")},
+        kv_cache_gib=1,
+        dev_mode=True,
+        cores=arguments.cores or "0-1",
+        dtype=native_dtype(),
+    )
+    pairs = ("--paired", "--connector-audit", str(events)) if events else ("--cold-only",)
+    begun = result.with_name(result.name + ".partial.jsonl").exists()
+    with launch(vllm_spec(options)) as server:
+        progress(f"{result.stem}: server ready after {server.startup_s or 0:.0f} s")
+        steps.sembench(
+            "run-live-gateway",
+            *("--manifest", str(manifest), "--output", str(result), "--gateway-url", server.base_url, *pairs),
+            *("--endpoint", "completions", "--recipient-max-tokens", str(arguments.max_tokens)),
+            *("--block-size", str(BLOCK_TOKENS), "--seed", str(arguments.seed)),
+            *("--concurrency", str(arguments.concurrency), *(("--resume",) if begun else ())),
+        )
+
+
+def _judge(folder: Path, manifest: Path, result: Path, floor: Path, items: int) -> int:
+    verdict = folder / "verdict.json"
+    judged = subprocess.run(
+        [
+            *(sys.executable, "-m", "sembench", "assert-result-gates", "--result", str(result), "--floor-result"),
+            *(str(floor), "--manifest", str(manifest), "--min-n", str(items), *LIMITS, "--output", str(verdict)),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    for failure in json.loads(verdict.read_text())["failures"]:
+        progress(f"gate: {failure}")
+    page = folder / "report.html"
+    steps.sembench("report", str(result), "--html", str(page), "--floor-result", str(floor), "--gates", str(verdict))
+    progress(f"{'PASS' if judged.returncode == 0 else 'FAIL'}; report in {page.relative_to(ROOT)}")
+    return judged.returncode
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
