@@ -1,14 +1,15 @@
 """Selection rules side by side at equal shares, on composition and reorder items or others, in the real engine.
 
-``python -m benchmarks.fidelity.compare_rules [RULE@FRACTION[/BLOCK] ...]``. Every rule chooses from the same signals of
-an item; rows are appended as they come and a run of the same name continues where it stopped. Published rules, as
-their papers describe them: ``first`` (EPIC), ``deviation`` (CacheBlend), ``question`` (ProphetKV), ``digest`` (QCFuse),
-``norm`` (InfoFlow).
+``python -m benchmarks.fidelity.compare_rules [RULE@FRACTION[/BLOCK][+HEADS] ...]``. Every rule chooses from the same
+signals of an item; rows are appended as they come and a run of the same name continues where it stopped. Published
+rules, as their papers describe them: ``first`` (EPIC), ``deviation`` (CacheBlend), ``question`` (ProphetKV), ``digest``
+(QCFuse), ``norm`` (InfoFlow).
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -71,7 +72,7 @@ def lines_of(rows: Sequence[Row]) -> list[tuple[object, ...]]:
     arms: dict[str, dict[str, Row]] = {}
     for row in rows:
         arms.setdefault(row["arm"], {})[row["item"]] = row
-    return [_line(arm, mine, arms.get(f"{BASE}@{_fraction(arm)}", {})) for arm, mine in arms.items()]
+    return [_line(arm, mine, arms.get(f"{BASE}@{_budget(arm)}", {})) for arm, mine in arms.items()]
 
 
 def _line(arm: str, mine: dict[str, Row], base: dict[str, Row]) -> tuple[object, ...]:
@@ -96,8 +97,9 @@ def mean_kl(row: Row, key: str) -> float:
     return float(np.mean(values))
 
 
-def _fraction(arm: str) -> str:
-    return arm.partition("@")[2].partition("/")[0]
+def _budget(arm: str) -> str:
+    """The fraction and the heads: what the default rule is given for the comparison."""
+    return re.sub(r"/\d+", "", arm.partition("@")[2])
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Selection rules on trial: signals of an item in, a score per position out. Published rules are among them.
 
-A rule is written ``rule@fraction`` or ``rule@fraction/block``: positions chosen one by one, or in whole blocks.
+A rule is written ``rule@fraction``, with ``/block`` if positions are chosen in whole blocks and with ``+heads`` if so
+many tokens at the head of every run are recomputed anyway, as a deployment does, and the fraction is of the rest.
 """
 
 from __future__ import annotations
@@ -102,19 +103,40 @@ class RuleArm:
     rule: Rule
     fraction: float
     block_tokens: int = 0
+    head_tokens: int = 0
 
     def choose(self, signals: Signals) -> NDArray[np.int64]:
         """The positions to recompute, ascending."""
-        budget = int(self.fraction * len(signals.positions))
-        seen = in_blocks(signals, self.block_tokens) if self.block_tokens else signals
+        rest = signals.distance >= self.head_tokens
+        if not rest.any():
+            return signals.positions
+        seen = only(signals, rest) if self.head_tokens else signals
+        positions = seen.positions
+        if self.block_tokens:
+            seen = in_blocks(seen, self.block_tokens)
         order = np.argsort(-self.rule(seen), kind="stable")
-        chosen: NDArray[np.int64] = np.sort(signals.positions[order[:budget]])
-        return chosen
+        chosen = positions[order[: int(self.fraction * len(positions))]]
+        both: NDArray[np.int64] = np.sort(np.concatenate([signals.positions[~rest], chosen]))
+        return both
+
+
+def only(signals: Signals, rest: NDArray[np.bool_]) -> Signals:
+    """What is known of these positions alone."""
+    return replace(
+        signals,
+        positions=signals.positions[rest],
+        distance=signals.distance[rest],
+        context_share=signals.context_share[rest],
+        attention=None if signals.attention is None else signals.attention[..., rest],
+        deviation=None if signals.deviation is None else signals.deviation[..., rest],
+        leaning=None if signals.leaning is None else signals.leaning[..., rest],
+        layered={name: rows[..., rest] for name, rows in signals.layered.items()},
+    )
 
 
 def in_blocks(signals: Signals, tokens: int) -> Signals:
     """Every position sees the mean of its block: a rule then takes whole blocks. Blocks do not cross runs."""
-    starts = (signals.distance == 0) | (signals.positions % tokens == 0)
+    starts = (np.diff(signals.distance, prepend=signals.distance[:1]) <= 0) | (signals.positions % tokens == 0)
     block = np.cumsum(starts) - 1
     sizes = np.bincount(block)
 
@@ -153,13 +175,15 @@ def ranked_layers(
     return tuple(np.argsort(-np.asarray(found), kind="stable").tolist())
 
 
-_FORM = re.compile(r"(?P<rule>\w+)@(?P<fraction>[0-9.]+)(?:/(?P<block>\d+))?")
+_FORM = re.compile(r"(?P<rule>\w+)@(?P<fraction>[0-9.]+)(?:/(?P<block>\d+))?(?:\+(?P<heads>\d+))?")
 
 
 def parse_rule(text: str) -> RuleArm:
     found = _FORM.fullmatch(text)
     if found is None or found["rule"] not in RULES or float(found["fraction"]) > 1:
         raise ConfigurationError(
-            f"invalid rule '{text}' (expected rule@fraction or rule@fraction/block; rules: {', '.join(RULES)})"
+            f"invalid rule '{text}' (expected rule@fraction[/block][+heads]; rules: {', '.join(RULES)})"
         )
-    return RuleArm(text, RULES[found["rule"]], float(found["fraction"]), int(found["block"] or 0))
+    return RuleArm(
+        text, RULES[found["rule"]], float(found["fraction"]), int(found["block"] or 0), int(found["heads"] or 0)
+    )

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from benchmarks.fidelity.compare_rules import BASE, COLUMNS, lines_of
-from benchmarks.fidelity.rules import RULES, in_blocks, overlap, parse_rule, ranked_layers, signal
+from benchmarks.fidelity.rules import RULES, in_blocks, only, overlap, parse_rule, ranked_layers, signal
 from benchmarks.fidelity.served_rules import COLUMNS as SERVED_COLUMNS
 from benchmarks.fidelity.served_rules import lines_of as served_lines_of
 from benchmarks.fidelity.signals import Signals
@@ -48,6 +48,20 @@ def test_every_rule_spends_its_whole_budget_on_reused_positions(name: str, fract
     assert len(chosen) == int(fraction * len(signals.positions))
     assert set(chosen.tolist()) <= set(signals.positions.tolist())
     assert (np.diff(chosen) > 0).all()
+
+
+@given(st.sampled_from(sorted(RULES)), st.sampled_from([0, 16]), st.sampled_from([1, 8, 39, 40]))
+def test_heads_are_recomputed_anyway_and_the_rule_sees_only_the_rest(name: str, block: int, heads: int) -> None:
+    signals = two_runs()
+    chosen = set(parse_rule(f"{name}@0.5{f'/{block}' if block else ''}+{heads}").choose(signals).tolist())
+    head = set(signals.positions[signals.distance < heads].tolist())
+    rest = signals.distance >= heads
+    assert head <= chosen <= set(signals.positions.tolist())
+    assert len(chosen - head) == rest.sum() // 2
+    if not block and rest.any():
+        alone = only(signals, rest)
+        best = np.argsort(-RULES[name](alone), kind="stable")[: rest.sum() // 2]
+        assert chosen - head == set(alone.positions[best].tolist())
 
 
 @given(st.integers(0, 50), st.sampled_from([8, 16]))
