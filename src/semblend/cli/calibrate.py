@@ -20,6 +20,7 @@ from semblend.calibrate.observations import Observation, decode_observations, en
 from semblend.calibrate.prompts import CalibrationItem, items_of, passages_of
 from semblend.contract import PlanShape
 from semblend.guard.pair import AnswerError
+from semblend.guard.tracker import GuardLimits
 from semblend.plan.deviation_curve import PRESETS, DeviationCurve, decode_calibration, preset_curve
 from semblend.plan.prediction import Calibration, encode_prediction
 
@@ -84,6 +85,9 @@ def execute(options: argparse.Namespace) -> ExitCode:
     with replace_atomically(options.out) as stream:
         stream.write(encode_prediction(calibration).encode())
     write_out(_summary(calibration, observations))
+    if calibration.laws:
+        chosen = json.dumps({"calibration": str(options.out.resolve()), "max_predicted_kl": GuardLimits().ceiling_kl})
+        write_out(f"options of the connector that serve by it: {chosen}\n")
     return ExitCode.OK if calibration.laws else ExitCode.GATE_FAILED
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from sembase.errors import ConfigurationError
 from sembase.settings import setting
@@ -14,6 +14,7 @@ from semblend.contract import ReusePlan
 from semblend.guard.verdicts import Verdicts
 from semblend.integration.shared_options import AdapterOptions
 from semblend.plan.fidelity import Ceiling, FidelityGate
+from semblend.plan.gates import Gates
 from semblend.plan.prediction import decode_prediction
 from semblend.plan.selection import (
     MIN_SELECTABLE_TOKENS,
@@ -28,6 +29,8 @@ from semblend.plan.selection import (
 
 if TYPE_CHECKING:
     from typing import Any
+
+_SHARE: Final = "max_context_share"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +72,9 @@ class FidelityOptions(AdapterOptions):
     max_predicted_kl: float | None = setting(
         None,
         optional(rate),
-        "Ceiling of the predicted KL, in nats. `null` uses `recompute_fraction` instead. Requests that name their own "
-        "`recompute_fraction` are not checked against it.",
+        "Ceiling of the predicted KL, in nats. It takes the place of `recompute_fraction` and, unless that is set as "
+        "well, of `max_context_share`: so reordered and composed passages are served where the calibration allows. "
+        "`null` uses those two. Requests that name their own `recompute_fraction` are not checked against it.",
     )
     guard_verdicts: Path | None = setting(
         None,
@@ -129,3 +133,10 @@ class FidelityOptions(AdapterOptions):
                 warn("Calibration %s has no fitted class, so max_predicted_kl declines every blend", self.calibration)
         verdicts = Verdicts(self.guard_verdicts, warn=warn) if self.guard_verdicts is not None else None
         return FidelityGate(verdicts, limit)
+
+
+def gates_of(gates: Gates, options: FidelityOptions, given: Mapping[str, Any]) -> Gates:
+    """The gates of a deployment that was ``given`` these keys: a predicted KL replaces the limit of context share."""
+    if options.max_predicted_kl is None or _SHARE in given:
+        return gates
+    return replace(gates, max_context_share=1.0)

@@ -23,6 +23,7 @@ from semblend.cli.main import main
 from semblend.contract import Declined, Event, EventLine, GuardChecked, Materialized, PlanShape, encode_line
 from semblend.guard.tracker import GuardLimits, Tracker
 from semblend.guard.verdicts import decode_tracker, write_tracker
+from semblend.integration.vllm.options import parse_options
 from semblend.plan.deviation_curve import DeviationCurve, Provenance
 from semblend.plan.prediction import decode_prediction
 
@@ -152,6 +153,10 @@ def test_calibrate_against_a_server(model: Path, server: str, capsys: pytest.Cap
     printed = capsys.readouterr()
     assert "preset" in printed.out
     assert "not measured on this model" in printed.out
+    options = parse_options(json.loads(printed.out.partition("options of the connector that serve by it: ")[2]))
+    ceiling = options.fidelity_gate(pytest.fail).ceiling
+    assert ceiling is not None
+    assert (ceiling.calibration, ceiling.max_kl) == (written, 0.02)
     assert [line.split(":")[0] for line in printed.err.splitlines()] == [f"{n} of 12" for n in range(1, 13)]
     again = model / "again.json"
     more = ["--observations", str(kept), "--kl-floor", "0", "--quantile", "0.75", "--statistic", written.statistic]

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +9,7 @@ import pytest
 
 from sembase.errors import ConfigurationError
 from sembase.settings import reference_table, rows_of
+from semblend.integration.sglang.options import parse_options as parse_sglang
 from semblend.integration.vllm.options import ConnectorOptions, parse_options
 from semblend.plan.gates import ADAPTER_GATES, Gates
 
@@ -95,6 +98,23 @@ def test_gate_keys_fill_the_gates_and_leave_the_others(name: str, value: Any) ->
     assert getattr(gates, name) == value
     changed = {field for field in Gates.__slots__ if getattr(gates, field) != getattr(ADAPTER_GATES, field)}
     assert changed == {name}
+
+
+@pytest.mark.parametrize(
+    ("given", "share"),
+    [
+        ({}, ADAPTER_GATES.max_context_share),
+        ({"calibration": "c.json"}, ADAPTER_GATES.max_context_share),
+        ({"calibration": "c.json", "max_predicted_kl": 0.02}, 1.0),
+        ({"calibration": "c.json", "max_predicted_kl": 0.02, "max_context_share": 0.5}, 0.5),
+        ({"calibration": "c.json", "max_predicted_kl": None, "max_context_share": 0.5}, 0.5),
+    ],
+)
+def test_a_predicted_kl_takes_the_place_of_the_context_share_unless_that_is_set(
+    given: dict[str, Any], share: float
+) -> None:
+    for gates in (parse_options(given).gates, parse_sglang(json.dumps(given)).gates):
+        assert gates == replace(ADAPTER_GATES, max_context_share=share)
 
 
 @pytest.mark.parametrize(
