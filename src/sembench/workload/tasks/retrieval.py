@@ -1,4 +1,4 @@
-"""Retrieval from made-up facts in prose: where somebody lives, one value, several values, a quotation, a count."""
+"""Retrieval from made-up facts in prose: where a person lives, one value, several values, a quotation, a count."""
 
 from __future__ import annotations
 
