@@ -12,7 +12,7 @@ from typing import Final
 from scripts.engines.fronts import binary_of, environment_of
 from scripts.engines.ports import free_port
 
-START_SECONDS: Final = 60.0
+START_SECONDS: Final = 300.0
 
 
 class FrontAbsentError(Exception):

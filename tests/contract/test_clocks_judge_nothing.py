@@ -16,7 +16,6 @@ CLOCKS = {"monotonic", "perf_counter", "process_time", "thread_time", "cpu_times
 ALLOWED = {
     "waiting.py": "gives up after a minute",
     "fakes/openai_server.py": "writes its own clock into a stream",
-    "fakes/router_process.py": "gives up after a minute",
     "integration/semgate/test_proxy_load.py": "prints figures, judges none",
     "load/test_bench_load_streams.py": "prints figures, judges none",
     "integration/semgate/test_router_padding.py": "a lower bound: an answer held back is never early",

@@ -15,7 +15,8 @@ from scripts.engines.fronts import binary_of
 from scripts.engines.ports import free_port
 from tests.attacks.fronts import running_front
 from tests.fakes.fault_replica import FaultReplica
-from tests.fakes.router_rig import SECRET
+from tests.fakes.router_rig import SECRET, stop_clocks
+from tests.waiting import PATIENCE_S
 
 from semgate.http.server import HttpServer
 from semgate.picker.pick import Picker
@@ -26,6 +27,7 @@ from semgate.settings import PickerSettings
 
 ROOT: Final = Path(__file__).parents[2]
 Door = Literal["full duplex", "cheap", "unary"]
+_PATIENCE: Final = f"{PATIENCE_S:.0f}s"
 Change = Callable[[dict[str, Any]], None]
 
 needs_envoy = pytest.mark.skipif(
@@ -48,6 +50,9 @@ class PickerRig:
     @property
     def gateway(self) -> Gateway:
         return self.picker.gateway
+
+    def stop_clocks(self) -> None:
+        stop_clocks(self.gateway)
 
     async def stop(self) -> None:
         """The picker is gone; Envoy and the replicas stay."""
@@ -106,6 +111,11 @@ def envoy_config(door: Door, *, listen: int, engines: Sequence[int], picker: int
     _set_endpoints(engines_cluster, engines)
     _set_endpoints(picker_cluster, [picker])
     picker_cluster.pop("health_checks", None)  # started before Envoy
+    engines_cluster["connect_timeout"] = picker_cluster["connect_timeout"] = _PATIENCE  # the test's process may stall
+    if door == "unary":
+        filters_of(config)[0]["typed_config"]["http_service"]["server_uri"]["timeout"] = _PATIENCE
+    else:
+        ext_proc_of(config)["message_timeout"] = ext_proc_of(config)["grpc_service"]["timeout"] = _PATIENCE
     if door == "full duplex":
         modes = ext_proc_of(config)["processing_mode"]
         modes["request_body_mode"] = modes["response_body_mode"] = "FULL_DUPLEX_STREAMED"

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from subprocess import PIPE, Popen
 from typing import Any
+
+from tests.waiting import PATIENCE_S
 
 SRC = Path(__file__).parents[2] / "src"
 
@@ -31,8 +32,8 @@ class RouterProcess:
                 return dict(record)
         raise AssertionError(f"the router ended before '{event}': {self.lines}")
 
-    def end(self, seconds: float = 20.0) -> int:
-        return self.process.wait(seconds)
+    def end(self) -> int:
+        return self.process.wait(PATIENCE_S)
 
 
 @contextmanager
@@ -47,12 +48,3 @@ def router_process(folder: Path, *flags: str, port: int = 0) -> Iterator[RouterP
         process.wait()
         assert process.stderr is not None
         process.stderr.close()
-
-
-def within(seconds: float, step_s: float = 0.02) -> Iterator[None]:
-    """For polling what no event tells: ends after the time, so that a test fails instead of hanging."""
-    end_s = time.monotonic() + seconds
-    while time.monotonic() < end_s:
-        yield
-        time.sleep(step_s)
-    raise AssertionError(f"nothing happened within {seconds} s")

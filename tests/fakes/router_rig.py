@@ -6,10 +6,12 @@ import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tests.fakes.fault_replica import FaultReplica
+from tests.waiting import PATIENCE_S
 
 from semgate.http.server import HttpServer
 from semgate.router.app import RouterApp
@@ -28,17 +30,29 @@ class Rig:
     def replica(self, name: str) -> FaultReplica:
         return next(each for each in self.replicas if each.name == name)
 
+    def stop_clocks(self) -> None:
+        """No breaker closes and no tenant's limit refills, however long the machine stalls."""
+        stop_clocks(self.gateway)
+
+
+def stop_clocks(gateway: Gateway) -> None:
+    for each in gateway.roster.fleet:
+        each._clock_s = partial(float, each._clock_s())
+    if gateway.clients is not None:
+        gateway.clients.clock_s = partial(float, gateway.clients.clock_s())
+
 
 @asynccontextmanager
 async def router_rig(
     folder: Path,
     *names: str,
-    shutdown_seconds: float = 5.0,
+    shutdown_seconds: float = PATIENCE_S,
     announced: Mapping[str, str] | None = None,
     tls: ssl.SSLContext | None = None,
     **settings: Any,
 ) -> AsyncIterator[Rig]:
-    """Health checks and load reports are off unless asked for: what a request meets must be what the test arranged.
+    """Health checks and load reports are off unless asked for, and no limit of seconds is reached by a machine that
+    stalls: what a request meets must be what the test arranged.
 
     ``announced``: by replica, what follows its URL and name, such as ``;events=tcp://..``.
     """
@@ -51,9 +65,9 @@ async def router_rig(
         "routing_output_dir": folder / "routing",
         "health_seconds": 0.0,
         "load_seconds": 0.0,
-        "connect_seconds": 2.0,
-        "first_byte_seconds": 5.0,
-        "idle_seconds": 5.0,
+        "connect_seconds": PATIENCE_S,
+        "first_byte_seconds": PATIENCE_S,
+        "idle_seconds": PATIENCE_S,
         **settings,
     }
     try:  # also where the settings are refused: a replica left listening would be blamed on the next test

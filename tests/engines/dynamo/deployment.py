@@ -18,12 +18,12 @@ from scripts.engines import dynamo, nats
 from scripts.engines.ports import free_port
 from scripts.models.known import SMOLLM2
 from scripts.private_venv import ROOT, clean_environment, python_of
+from tests.waiting import PATIENCE_S
 
 BLOCK_TOKENS = 16
 MODEL = "mock"
 KEY = "a key for tests only"
 PLANES = ("--discovery-backend", "file", "--request-plane", "tcp", "--event-plane", "zmq")
-PATIENCE_S = 300.0
 _direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 

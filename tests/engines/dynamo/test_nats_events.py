@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scripts.engines.ports import free_port
 from tests.engines.dynamo.deployment import KEY, NatsServer, missing
 from tests.fakes.certificates import authority, needs_openssl, signed
-from tests.waiting import until, wait_until
+from tests.waiting import PATIENCE_S, until, wait_until
 
 from semblend.contract import FaultContained
 from semblend.contract.donor_event import DonorBatch, DonorWithdrawn
@@ -148,7 +148,7 @@ def test_events_continue_after_the_server_restarts(tmp_path: Path) -> None:
                     announcer.loadable(f"after{(n := next(numbers))}", words(n, 300), None, None)
                     return any(name.startswith("after") for name in provider.donors((9, 0)))
 
-                async with asyncio.timeout(60):
+                async with asyncio.timeout(PATIENCE_S):
                     while not arrived():
                         await asyncio.sleep(0.2)
             finally:
@@ -186,5 +186,5 @@ def test_a_server_that_asks_for_a_password_and_a_certificate(tmp_path: Path) -> 
             await feed.close()
 
     with NatsServer(tmp_path, options) as running:
-        asyncio.run(asyncio.wait_for(run(running.url.replace("//", "//engine:secret@")), 120.0))
+        asyncio.run(asyncio.wait_for(run(running.url.replace("//", "//engine:secret@")), PATIENCE_S))
     assert faults == []

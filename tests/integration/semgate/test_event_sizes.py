@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from tests.fakes.kv_publisher import KvPublisher
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 from sembase import zmq_stream
 from sembase.ordered_stream import ResetReason
@@ -48,4 +48,4 @@ def test_a_message_that_is_too_large_is_not_read(monkeypatch: pytest.MonkeyPatch
                 await asyncio.gather(running, return_exceptions=True)
         context.destroy(linger=0)
 
-    asyncio.run(asyncio.wait_for(act(), 60.0))
+    asyncio.run(asyncio.wait_for(act(), PATIENCE_S))

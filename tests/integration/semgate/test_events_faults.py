@@ -11,8 +11,9 @@ from functools import partial
 import numpy as np
 import pytest
 from tests.fakes.kv_publisher import BLOCK, CuttableLink, EnginePool, KvPublisher
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
+from sembase import zmq_stream
 from sembase.errors import ConfigurationError
 from sembase.zmq_stream import StreamOptions
 from semgate.events.feed import EventFeed, StreamStatus
@@ -22,7 +23,6 @@ from semgate.index.keys import request_keys
 from semgate.router.operations.warm_up import warm_up
 
 REPLICA = "replica-0"
-PATIENCE_SECONDS = 60.0
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -31,8 +31,14 @@ def compiled_loops() -> None:
     warm_up()
 
 
-def run(test: Coroutine[object, object, None], *, seconds: float = 180) -> None:
-    asyncio.run(asyncio.wait_for(test, seconds))
+@pytest.fixture(autouse=True)
+def patient_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that stalls has not lost its connections: connections are counted here."""
+    monkeypatch.setattr(zmq_stream, "HEARTBEAT_MS", int(1000 * PATIENCE_S))
+
+
+def run(test: Coroutine[object, object, None]) -> None:
+    asyncio.run(asyncio.wait_for(test, PATIENCE_S))
 
 
 def options_for(publisher: KvPublisher, *, replay: bool = True) -> StreamOptions:
@@ -40,9 +46,9 @@ def options_for(publisher: KvPublisher, *, replay: bool = True) -> StreamOptions
     return StreamOptions(
         publisher.endpoint,
         publisher.replay_endpoint if replay else None,
-        check_seconds=PATIENCE_SECONDS,
-        replay_timeout_seconds=PATIENCE_SECONDS,
-        reorder_seconds=PATIENCE_SECONDS,
+        check_seconds=PATIENCE_S,
+        replay_timeout_seconds=PATIENCE_S,
+        reorder_seconds=PATIENCE_S,
     )
 
 
@@ -126,7 +132,7 @@ def test_the_loop_the_router_runs_on() -> None:
             assert equals(feed, pool)
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(asyncio.wait_for(scenario(), 180))
+        runner.run(asyncio.wait_for(scenario(), PATIENCE_S))
 
 
 def test_a_stream_cut_and_restored_is_filled_from_the_replay_buffer() -> None:
@@ -339,7 +345,7 @@ def test_a_second_router_while_the_first_still_listens() -> None:
                     await until(partial(has_read, feed, 40))
                     assert equals(feed, pool)
 
-    run(scenario(), seconds=60)
+    run(scenario())
 
 
 def test_a_replay_endpoint_that_does_not_answer_costs_the_index_and_not_the_stream() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.waiting import PATIENCE_S
 
 pytest.importorskip("grpc", reason="needs the extra picker")
 pytest.importorskip("envoy.service.ext_proc.v3", reason="needs the extra picker")
@@ -39,7 +40,7 @@ def run(
         async with picker_rig(folder, *names, **settings) as rig, envoy_before(rig, door, folder / "envoy", change):
             await act(rig)
 
-    asyncio.run(asyncio.wait_for(work(), 120.0))
+    asyncio.run(asyncio.wait_for(work(), PATIENCE_S))
 
 
 async def complete(rig: PickerRig, body: dict[str, Any] | None = None, **headers: str) -> Reply:
@@ -159,7 +160,7 @@ def test_only_endpoints_of_the_subset_are_picked(tmp_path: Path, door: Door) -> 
                     assert (reply.status, reply.error_code) == (503, "no_replica")
             assert rig.seen() == []
 
-    asyncio.run(asyncio.wait_for(work(), 120.0))
+    asyncio.run(asyncio.wait_for(work(), PATIENCE_S))
 
 
 @pytest.mark.parametrize("door", ALL_DOORS)
@@ -169,6 +170,7 @@ def test_without_a_ready_endpoint_503_and_beyond_a_limit_429(tmp_path: Path, doo
     keys.write_text(f'[tenants.one]\nkeys = ["sha256:{digest}"]\nrequests_per_minute = 2\n')
 
     async def act(rig: PickerRig) -> None:
+        rig.stop_clocks()
         assert (await complete(rig)).status == 401
         assert (await complete(rig, authorization="Bearer key")).status == 200
         for name in ("a", "b"):
@@ -237,7 +239,7 @@ def test_without_its_picker_the_data_plane_does_what_it_is_configured_to(tmp_pat
                 # In full duplex Envoy has given the body away before it learns of the failure.
                 assert (await complete(rig)).status == (500 if door == "full duplex" else 200)
 
-    asyncio.run(asyncio.wait_for(work(), 120.0))
+    asyncio.run(asyncio.wait_for(work(), PATIENCE_S))
 
 
 @pytest.mark.parametrize("door", ["full duplex", "unary"])

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.fakes.scripted_upstream import Answer, Call, ask, connected
 from tests.unit.semgate.proxy.running_proxy import CHAT, Running, proxying, stream_three_tokens
+from tests.waiting import PATIENCE_S
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
@@ -42,7 +43,7 @@ TRACES = (b"Traceback", b'File "', b".py")
 @contextmanager
 def one_proxy(script: Any, folder: Path) -> Iterator[tuple[asyncio.Runner, Running]]:
     with asyncio.Runner() as runner:
-        opened = proxying(script, folder, proxy_timeout_seconds=5.0)
+        opened = proxying(script, folder, proxy_timeout_seconds=PATIENCE_S)
         running = runner.run(opened.__aenter__())
         try:
             yield runner, running
@@ -51,7 +52,7 @@ def one_proxy(script: Any, folder: Path) -> Iterator[tuple[asyncio.Runner, Runni
 
 
 async def bounded(asking: Any) -> Answer:
-    async with asyncio.timeout(20.0):
+    async with asyncio.timeout(PATIENCE_S):
         answer: Answer = await asking
         return answer
 
@@ -80,7 +81,7 @@ def test_any_body_and_headers_pass(tmp_path: Path, caplog: pytest.LogCaptureFixt
 
 def test_any_bytes_as_a_request_are_answered_or_the_connection_ends(tmp_path: Path) -> None:
     async def throw(port: int, data: bytes) -> bytes:
-        async with asyncio.timeout(20.0), connected(port) as client:
+        async with asyncio.timeout(PATIENCE_S), connected(port) as client:
             client.writer.write(data + b"\r\n\r\n")
             client.writer.write_eof()
             try:

@@ -16,6 +16,7 @@ import pytest
 from tests.fakes.fault_replica import FaultReplica
 from tests.fakes.raw_client import Reply, ask, chat
 from tests.fakes.router_rig import Rig, router_rig
+from tests.waiting import PATIENCE_S
 
 from sembase.errors import ConfigurationError
 from semgate.http.server import HttpServer
@@ -27,7 +28,7 @@ KEY = "a key of the operator alone"
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(work, 30.0))
+    asyncio.run(asyncio.wait_for(work, PATIENCE_S))
 
 
 @asynccontextmanager

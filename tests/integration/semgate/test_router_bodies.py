@@ -12,6 +12,7 @@ from typing import Any
 
 from tests.fakes.raw_client import Exchange, ask, chat
 from tests.fakes.router_rig import Rig, router_rig
+from tests.waiting import PATIENCE_S
 
 from semgate.http.server import HttpServer
 from semgate.router.app import RouterApp
@@ -21,7 +22,7 @@ CHAT = "/v1/chat/completions"
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(work, 60.0))
+    asyncio.run(asyncio.wait_for(work, PATIENCE_S))
 
 
 @asynccontextmanager

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from tests.fakes.raw_client import ask, chat
 from tests.fakes.router_rig import router_rig
+from tests.waiting import PATIENCE_S
 
 from semgate.router.request.engine_fields import UNREADABLE, engine_field
 
@@ -19,7 +20,7 @@ PARAMS = {"do_remote_prefill": True, "remote_host": "10.6.6.6"}
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(work, 60.0))
+    asyncio.run(asyncio.wait_for(work, PATIENCE_S))
 
 
 def keys_file(folder: Path, **limits: int) -> Path:
@@ -77,6 +78,7 @@ def test_tokens_are_charged_as_the_engine_reports_them(tmp_path: Path) -> None:
     async def work() -> None:
         path = keys_file(tmp_path, tokens_per_minute=13)
         async with router_rig(tmp_path, "a", client_keys_file=path) as rig:
+            rig.stop_clocks()
             body = chat("x" * 400)
             statuses = [(await ask(rig.port, body=body, headers=bearer("k1"))).status for _ in range(3)]
             assert statuses == [200, 200, 429]

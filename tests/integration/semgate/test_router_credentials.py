@@ -15,6 +15,7 @@ import pytest
 from tests.fakes.certificates import Pair, authority, needs_openssl, signed
 from tests.fakes.raw_client import Reply, ask
 from tests.fakes.router_rig import Rig, router_rig
+from tests.waiting import PATIENCE_S
 
 from sembase import watched_files
 from sembase.errors import ConfigurationError
@@ -54,7 +55,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(work, 60.0))
+    asyncio.run(asyncio.wait_for(work, PATIENCE_S))
 
 
 async def completed(rig: Rig, **headers: str) -> Reply:

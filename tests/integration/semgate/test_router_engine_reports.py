@@ -10,13 +10,13 @@ from typing import Any
 
 from tests.fakes.raw_client import ask, chat
 from tests.fakes.router_rig import router_rig
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 from semgate.fleet.engine_load import TARGETS
 
 
-def run(work: Coroutine[Any, Any, None], seconds: float = 60.0) -> None:
-    asyncio.run(asyncio.wait_for(work, seconds))
+def run(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(work, PATIENCE_S))
 
 
 def page(running: int, waiting: int) -> bytes:

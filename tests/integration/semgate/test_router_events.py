@@ -13,7 +13,7 @@ import pytest
 from tests.fakes.kv_publisher import BLOCK, EnginePool, KvPublisher
 from tests.fakes.raw_client import Reply, ask
 from tests.fakes.router_rig import Rig, router_rig
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 from semblend.contract import FaultContained
 from semblend.contract.donor_event import tenant_of_salt
@@ -28,7 +28,7 @@ REVEALED = {"tell_shared_evidence": True}  # one tenant: it may see where its re
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(work, 60.0))
+    asyncio.run(asyncio.wait_for(work, PATIENCE_S))
 
 
 def at(publisher: KvPublisher) -> str:
@@ -205,7 +205,7 @@ def test_a_request_is_placed_where_its_donors_are(tmp_path: Path) -> None:
             async with router_rig(tmp_path, announced=announced, **options) as rig:
                 prompt = [7, 8, 9, 10, 11, *shared.tolist()]
                 number = 0
-                async with asyncio.timeout(30.0):
+                async with asyncio.timeout(PATIENCE_S):
                     while True:  # a subscriber that is still connecting misses what is sent meanwhile
                         announcer.loadable(f"d{number}", shared, tenant_of_salt(None), None)
                         number += 1

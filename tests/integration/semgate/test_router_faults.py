@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.clock import LONG_S, MovableClock, run_with_clock
 from tests.fakes.fault_replica import FaultReplica, Mode
 from tests.fakes.raw_client import Exchange, Reply, ask, chat
 from tests.fakes.router_rig import Rig, router_rig
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 
-def run(work: Coroutine[Any, Any, None], seconds: float = 30.0) -> None:
-    asyncio.run(asyncio.wait_for(work, seconds))
+def run(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(work, PATIENCE_S))
 
 
 def is_whole_answer(reply: Reply) -> bool:
@@ -43,14 +44,19 @@ def test_a_fault_before_the_first_byte_goes_unnoticed(mode: Mode, tmp_path: Path
 
 @pytest.mark.parametrize("mode", ["hang", "hang_after_head"])
 def test_a_hung_replica_is_left_and_its_connection_closed(mode: Mode, tmp_path: Path) -> None:
-    async def work() -> None:
-        async with router_rig(tmp_path, first_byte_seconds=2.0) as rig:
-            rig.replica("a").mode = mode
-            replies = await asyncio.gather(*(ask(rig.port, body=chat()) for _ in range(4)))
-            assert all(is_whole_answer(reply) for reply in replies)
-            await rig.replica("a").left.wait()
+    async def work(clock: MovableClock) -> None:
+        async with router_rig(tmp_path, first_byte_seconds=LONG_S) as rig:
+            hung, other = rig.replicas
+            hung.mode = mode
+            asking = [asyncio.ensure_future(ask(rig.port, body=chat())) for _ in range(4)]
+            await until(lambda: (hung.requests, other.generated) == (2, 2))
+            assert sum(each.done() for each in asking) <= 2, "its requests have their time"
+            await clock.skip(1.1 * LONG_S)
+            assert all(is_whole_answer(reply) for reply in await asyncio.gather(*asking))
+            assert other.generated == 4
+            await hung.left.wait()
 
-    run(work())
+    run_with_clock(work)
 
 
 def test_a_replica_that_does_not_listen_costs_no_request(tmp_path: Path) -> None:
@@ -125,6 +131,7 @@ def test_with_every_replica_broken_the_client_gets_the_engines_own_words(tmp_pat
 def test_with_every_replica_dead_the_error_says_so(tmp_path: Path) -> None:
     async def work() -> None:
         async with router_rig(tmp_path) as rig:
+            rig.stop_clocks()
             for each in rig.replicas:
                 await each.die()
             codes = {(reply.status, reply.error_code) for reply in [await ask(rig.port, body=chat()) for _ in range(8)]}

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.fakes.model_folder import write_model_folder
 from tests.fakes.raw_client import Exchange, ask, chat
 from tests.fakes.router_rig import Rig, router_rig
+from tests.waiting import PATIENCE_S
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
@@ -82,7 +83,7 @@ def test_any_bytes_on_the_wire_leave_the_router_serving(tmp_path: Path, caplog: 
             exchange.writer.write(raw + b"\r\n\r\n")
             exchange.writer.write_eof()
             try:
-                reply = await asyncio.wait_for(exchange.reader.read(4096), 5.0)
+                reply = await asyncio.wait_for(exchange.reader.read(4096), PATIENCE_S)
             except ConnectionError:
                 reply = b""
             assert b"Traceback" not in reply
@@ -109,7 +110,7 @@ def _fuzz(
                 await every(cases, rig)
 
         with caplog.at_level(logging.DEBUG):
-            asyncio.run(asyncio.wait_for(work(), 60.0))
+            asyncio.run(asyncio.wait_for(work(), PATIENCE_S))
 
     batch()
     assert [record for record in caplog.records if record.exc_info] == []

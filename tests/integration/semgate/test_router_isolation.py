@@ -12,14 +12,14 @@ import pytest
 from tests.fakes.kv_publisher import BLOCK, EnginePool, KvPublisher
 from tests.fakes.raw_client import Reply, ask, chat
 from tests.fakes.router_rig import Rig, router_rig
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 PROMPT = list(range(100, 420))
 PATH, SIMILARITY = "x-semblend-routing-path", "x-semblend-routing-similarity"
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(work, 60.0))
+    asyncio.run(asyncio.wait_for(work, PATIENCE_S))
 
 
 async def complete(rig: Rig, key: str) -> Reply:

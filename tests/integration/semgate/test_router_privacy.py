@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from tests.fakes.raw_client import Exchange, Reply, ask, chat
 from tests.fakes.router_rig import Rig, router_rig
+from tests.waiting import PATIENCE_S
 
 from semgate.logs import JsonLines
 from semgate.router.request.inspection import tenant_salt
@@ -50,7 +51,7 @@ def logged() -> Iterator[io.StringIO]:
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(work, 30.0))
+    asyncio.run(asyncio.wait_for(work, PATIENCE_S))
 
 
 def request_body(**more: Any) -> dict[str, Any]:

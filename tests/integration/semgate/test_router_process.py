@@ -12,14 +12,16 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from scripts.engines.ports import free_port
 from tests.fakes.fault_replica import replica_process
 from tests.fakes.raw_client import Exchange, Reply, ask, chat
-from tests.fakes.router_process import SRC, RouterProcess, router_process, within
+from tests.fakes.router_process import SRC, RouterProcess, router_process
+from tests.waiting import PATIENCE_S, wait_until
 
 
 def say(port: int, text: str = "hi", request_id: str | None = None, **more: object) -> Reply:
     headers = {} if request_id is None else {"x-request-id": request_id}
-    return asyncio.run(asyncio.wait_for(ask(port, body=chat(text, **more), headers=headers), 20.0))
+    return asyncio.run(asyncio.wait_for(ask(port, body=chat(text, **more), headers=headers), PATIENCE_S))
 
 
 def semgate(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -54,7 +56,7 @@ def test_a_replica_killed_in_mid_stream(tmp_path: Path) -> None:
             await exchange.close()
             return reply
 
-        reply = asyncio.run(asyncio.wait_for(cut(), 20.0))
+        reply = asyncio.run(asyncio.wait_for(cut(), PATIENCE_S))
         assert not reply.complete
         assert reply.error_code == "replica_lost"
         assert all(say(router.port).events[-1] == "[DONE]" for _ in range(4))
@@ -69,7 +71,8 @@ def test_a_replica_killed_in_mid_stream(tmp_path: Path) -> None:
 def test_sigterm_lets_open_streams_end(tmp_path: Path) -> None:
     with ExitStack() as stack:
         _, port = stack.enter_context(replica_process(tokens=20, itl_ms=20.0))
-        router = stack.enter_context(router_process(tmp_path, "--replicas", f"http://127.0.0.1:{port}"))
+        flags = ("--replicas", f"http://127.0.0.1:{port}", "--shutdown-seconds", str(PATIENCE_S))
+        router = stack.enter_context(router_process(tmp_path, *flags))
 
         async def drained() -> Reply:
             exchange = await Exchange.open(router.port)
@@ -81,7 +84,7 @@ def test_sigterm_lets_open_streams_end(tmp_path: Path) -> None:
             await exchange.close()
             return reply
 
-        reply = asyncio.run(asyncio.wait_for(drained(), 20.0))
+        reply = asyncio.run(asyncio.wait_for(drained(), PATIENCE_S))
         assert reply.complete
         assert reply.events[-1] == "[DONE]"
         assert router.end() == 0
@@ -153,11 +156,11 @@ def test_a_router_that_was_killed_serves_again_and_its_past_can_be_explained(tmp
     with ExitStack() as stack:
         _, port = stack.enter_context(replica_process(name="a", tokens=2, itl_ms=1.0))
         flags = ("--replicas", f"http://127.0.0.1:{port};name=a")
-        with router_process(tmp_path, *flags) as first:
+        with router_process(tmp_path, *flags, port=free_port()) as first:  # one that no connection takes meanwhile
             assert say(first.port, request_id="before").events[-1] == "[DONE]"
-            for _ in within(10.0):  # the writer's thread, not the answer, decides when it is on disk
-                if any("before" in path.read_text() for path in (tmp_path / "outputs/routing").glob("*.jsonl")):
-                    break
+            files = tmp_path / "outputs/routing"
+            # The writer's thread, not the answer, decides when it is on disk.
+            wait_until(lambda: any("before" in path.read_text() for path in files.glob("*.jsonl")))
             first.process.kill()
             first.end()
         for path in (tmp_path / "outputs/routing").glob("*.jsonl"):

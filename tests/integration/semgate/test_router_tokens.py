@@ -13,6 +13,7 @@ from tests.fakes.kv_publisher import KvPublisher
 from tests.fakes.model_folder import text_of, write_model_folder
 from tests.fakes.raw_client import Reply, ask
 from tests.fakes.router_rig import Rig, router_rig
+from tests.waiting import PATIENCE_S
 
 from sembase.errors import ConfigurationError
 from semgate.events.wire import BlockStored
@@ -20,7 +21,7 @@ from semgate.tokens.encoder import Encoder
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(work, 60.0))
+    asyncio.run(asyncio.wait_for(work, PATIENCE_S))
 
 
 async def talk(rig: Rig, *texts: str) -> Reply:

@@ -17,7 +17,7 @@ from tests.fakes.kv_publisher import BLOCK, EnginePool, KvPublisher
 from tests.fakes.raw_client import ask, chat
 from tests.fakes.router_process import router_process
 from tests.fakes.router_rig import Rig, router_rig
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 PROMPT = list(range(100, 164))
 BLOCKS = len(PROMPT) // BLOCK
@@ -43,7 +43,7 @@ def shared(server: ValkeyServer, request: pytest.FixtureRequest) -> dict[str, An
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(work, 120.0))
+    asyncio.run(asyncio.wait_for(work, PATIENCE_S))
 
 
 def at(publisher: KvPublisher) -> dict[str, str]:
@@ -197,6 +197,8 @@ def test_limits_of_a_tenant_hold_for_all_routers_together(shared: dict[str, Any]
     async def work() -> None:
         options = {**shared, "client_keys_file": path, "routing_policy": "round_robin"}
         async with router_rig(tmp_path / "1", **options) as one, router_rig(tmp_path / "2", **options) as two:
+            one.stop_clocks()
+            two.stop_clocks()
             clients = two.gateway.clients
             assert clients is not None
             tenant = clients.tenants()["acme"]

@@ -32,7 +32,7 @@ def test_a_death_is_logged_and_reported_and_the_task_runs_again(caplog: pytest.L
             deaths += 1
 
         kept = KeptTask("a task", run, died)
-        await asyncio.wait_for(third.wait(), 20)
+        await asyncio.wait_for(third.wait(), PATIENCE_S)
         assert (deaths, kept.deaths) == (2, 2)
         await kept.stop()
         assert starts == 3
@@ -54,7 +54,7 @@ def test_one_that_was_stopped_between_two_lives_stays_dead() -> None:
             starts += 1
 
         kept = KeptTask("a task", run, dead.set)
-        await asyncio.wait_for(dead.wait(), 20)
+        await asyncio.wait_for(dead.wait(), PATIENCE_S)
         await kept.stop()
         await asyncio.sleep(0.15)
         assert starts == 1

@@ -14,7 +14,7 @@ import pytest
 import zmq
 import zmq.asyncio
 import zmq.auth
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 from zmq.utils.monitor import recv_monitor_message
 
 from sembase.errors import ConfigurationError
@@ -75,7 +75,7 @@ def test_an_admitted_router_reads_announcements_and_replays(made: Made) -> None:
             await feed.close()
 
     try:
-        asyncio.run(asyncio.wait_for(work(), 60.0))
+        asyncio.run(asyncio.wait_for(work(), PATIENCE_S))
     finally:
         announcer.close()
 
@@ -119,7 +119,7 @@ def test_who_is_admitted(
         curve = open_curve_client(made.file(server), None if own is None else made.file(own))
     try:
         for kind, endpoint in zip((zmq.SUB, zmq.DEALER), socket.endpoints, strict=True):
-            assert asyncio.run(asyncio.wait_for(handshake(kind, endpoint, curve), 60.0)) == is_admitted
+            assert asyncio.run(asyncio.wait_for(handshake(kind, endpoint, curve), PATIENCE_S)) == is_admitted
     finally:
         socket.close()
 

@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from tests.waiting import PATIENCE_S
 
 pytest.importorskip("grpc", reason="needs the extra picker")
 
@@ -37,4 +38,4 @@ def test_alive_always_and_ready_as_the_fleet_is(tmp_path: Path) -> None:
                 rig.gateway.roster.set_draining(name, draining=True)
             assert [await status_of(rig, each) for each in services] == ["SERVING"] + ["NOT_SERVING"] * 3
 
-    asyncio.run(asyncio.wait_for(work(), 60.0))
+    asyncio.run(asyncio.wait_for(work(), PATIENCE_S))

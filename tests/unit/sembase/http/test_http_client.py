@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 from tests.clock import LONG_S, MovableClock, run_with_clock
 from tests.fakes.scripted_upstream import EVENTS_HEAD, Call, Script, ScriptedUpstream, scripted
+from tests.waiting import PATIENCE_S
 
 from sembase.http.client import HttpClient, HttpFault, StreamedReply
 from sembase.http.reply import PAUSE_BYTES
-
-PATIENCE_S = 30.0
 
 
 def client(**changed: Any) -> HttpClient:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 from sembase.http.credentials import Credentials, KeptCredentials
 from sembase.http.repeated import RepeatedRequest
@@ -45,7 +45,7 @@ def replies_to(status: bytes) -> list[bytes | None]:
             server.close()
             await until(lambda: all(each.is_closing() for each in opened))
 
-    asyncio.run(asyncio.wait_for(work(), 60.0))
+    asyncio.run(asyncio.wait_for(work(), PATIENCE_S))
     return replies[:2]
 
 

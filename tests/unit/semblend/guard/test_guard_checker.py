@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.waiting import PATIENCE_S
 
 from semblend.contract import Event, GuardChecked, GuardTurnedOff, PlanShape
 from semblend.guard.checker import MAX_WAITING, AskError, GuardChecker, GuardOptions
@@ -210,7 +211,7 @@ def test_the_checker_holds_a_bounded_queue_and_works_it_off(tmp_path: Path) -> N
         await asyncio.gather(task, return_exceptions=True)
         assert guard._waiting_bytes == 0
 
-    asyncio.run(asyncio.wait_for(act(), 60))
+    asyncio.run(asyncio.wait_for(act(), PATIENCE_S))
     assert len(engine.asked) == 2 * MAX_WAITING
 
 
@@ -231,4 +232,4 @@ def test_no_more_pairs_than_allowed(tmp_path: Path) -> None:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
-    asyncio.run(asyncio.wait_for(act(), 60))
+    asyncio.run(asyncio.wait_for(act(), PATIENCE_S))

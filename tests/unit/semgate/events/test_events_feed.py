@@ -7,6 +7,7 @@ import asyncio
 import numpy as np
 import pytest
 import zmq.asyncio
+from tests.waiting import PATIENCE_S
 
 from sembase.zmq_stream import StreamOptions, ZmqStream
 from semgate.events.feed import EventFeed
@@ -32,7 +33,7 @@ def test_a_stream_that_dies_empties_its_slot_and_listens_again(monkeypatch: pyte
         feed = EventFeed(BlockIndex())
         slot = feed.add("one", StreamOptions("tcp://127.0.0.1:9"))
         feed.index.stored(slot, np.arange(2, dtype=np.uint64), None, TOKENS, 4, 1)
-        await asyncio.wait_for(again.wait(), 20)
+        await asyncio.wait_for(again.wait(), PATIENCE_S)
         assert (feed.index.blocks(slot), feed.statuses()[0].deaths) == (0, 1)
         await feed.close()
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.fakes.fault_replica import FaultReplica
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 from semgate.fleet import Endpoint, Fleet, Replica
 from semgate.fleet.engine_load import TARGETS, EngineLoad, read_load
@@ -130,8 +130,8 @@ def test_reports_never_hide_our_own_load_nor_count_it_twice(
     assert 0 <= added <= 100 * min(reported[1], after.in_flight - before.in_flight)
 
 
-def run(work: Coroutine[Any, Any, None], seconds: float = 30.0) -> None:
-    asyncio.run(asyncio.wait_for(work, seconds))
+def run(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(work, PATIENCE_S))
 
 
 @asynccontextmanager

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from tests.waiting import PATIENCE_S
 
 from sembase.errors import ConfigurationError
 from semgate.fleet import Endpoint
@@ -106,7 +107,7 @@ async def watched(
     service = Service("engines", "serving", SliceOptions(port_name="http", events_port=5557))
     watch = EndpointSliceWatch(ApiServer(server.origin, token_file), service, changed, faults.append, FAST)
     task = asyncio.create_task(watch.run())
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         await done.wait()
         await server.all_sent.wait()
     task.cancel()
@@ -247,7 +248,7 @@ def test_a_server_that_is_away_is_asked_again_with_pauses() -> None:
             origin = server.origin
         watch = EndpointSliceWatch(ApiServer(origin), Service("e", "n"), lambda _: None, failed, FAST)
         task = asyncio.create_task(watch.run())
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             await enough.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -301,7 +302,7 @@ def test_a_list_that_was_refused_is_reported_again() -> None:
             service = Service("engines", "serving", SliceOptions(port_name="http"))
             watch = EndpointSliceWatch(ApiServer(server.origin), service, changed, refusals.append, FAST)
             task = asyncio.create_task(watch.run())
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE_S):
                 await taken.wait()
             task.cancel()
             with pytest.raises(asyncio.CancelledError):

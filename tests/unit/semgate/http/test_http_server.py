@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from tests.fakes.scripted_upstream import ask, connected
+from tests.waiting import PATIENCE_S
 
 from sembase.errors import ConfigurationError
 from semgate.http.departure import ClientWatch
@@ -20,8 +21,6 @@ from semgate.http.faults import Send, send_json
 from semgate.http.request_body import ClientGone, Receive, read_body
 from semgate.http.server import App, HttpServer
 from semgate.http.server_protocol import Limits
-
-PATIENCE_S = 30.0
 
 
 @asynccontextmanager

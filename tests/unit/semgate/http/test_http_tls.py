@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from tests.fakes.scripted_upstream import PlainClient
+from tests.waiting import PATIENCE_S
 
 from sembase.errors import ConfigurationError
 from semgate.http.faults import Send, send_json
@@ -43,7 +44,7 @@ def test_served_over_tls(tmp_path: Path) -> None:
             await asyncio.sleep(0)
 
     async def bounded() -> None:
-        async with asyncio.timeout(60.0):
+        async with asyncio.timeout(PATIENCE_S):
             await act()
 
     asyncio.run(bounded())

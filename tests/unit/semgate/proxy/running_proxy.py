@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.fakes.scripted_upstream import EVENTS_HEAD, Call, Script, ScriptedUpstream, scripted
+from tests.waiting import PATIENCE_S
 
 from semgate.http.served_paths import status_app
 from semgate.http.server import HttpServer
@@ -21,7 +22,6 @@ from semgate.proxy.service import ProxyService, open_server
 from semgate.settings import ProxySettings
 
 SRC = Path(__file__).parents[4] / "src"
-PATIENCE_S = 300.0
 CHAT = "/v1/chat/completions"
 
 
@@ -46,7 +46,7 @@ async def proxying(script: Script, folder: Path, **changed: Any) -> AsyncIterato
             "upstream_base_url": upstream.origin,
             "trace_output_dir": folder,
             "port": 0,
-            "shutdown_seconds": 5.0,
+            "shutdown_seconds": PATIENCE_S,
         }
         settings = ProxySettings(**(given | changed))
         service = ProxyService(settings)

@@ -12,11 +12,16 @@ import pytest
 from tests.fakes.scripted_upstream import Call
 from tests.unit.semblend.guard.test_guard_checker import BODY, reply
 from tests.unit.semgate.proxy.running_proxy import CHAT, chat_body, play, proxying, stream_three_tokens
+from tests.waiting import PATIENCE_S
 
 from sembase.errors import ConfigurationError
 from semblend.contract import PlanShape
 from semblend.guard.verdicts import Verdicts
 from semgate.proxy.guard import class_ceilings
+
+
+def patient() -> httpx.AsyncClient:
+    return httpx.AsyncClient(timeout=PATIENCE_S)
 
 
 async def drifting(call: Call) -> None:
@@ -35,7 +40,7 @@ def test_sampled_requests_are_asked_again_as_the_same_tenant_until_the_class_is_
 
     async def act() -> None:
         changed = {"guard_fraction": 1.0, "guard_file": path, "guard_pairs_per_minute": 1e9}
-        async with proxying(drifting, tmp_path, **changed) as running, httpx.AsyncClient() as client:
+        async with proxying(drifting, tmp_path, **changed) as running, patient() as client:
             url = f"http://127.0.0.1:{running.port}"
             for _ in range(12):
                 sent = json.dumps(BODY).encode()
@@ -69,7 +74,7 @@ def test_ceilings_of_classes_are_read_from_a_list() -> None:
 
 def test_without_a_fraction_no_request_is_repeated(tmp_path: Path) -> None:
     async def act() -> None:
-        async with proxying(drifting, tmp_path) as running, httpx.AsyncClient() as client:
+        async with proxying(drifting, tmp_path) as running, patient() as client:
             await client.post(f"http://127.0.0.1:{running.port}/v1/completions", content=json.dumps(BODY).encode())
             assert running.service.guard is None
         assert len(running.upstream.calls) == 1
@@ -81,7 +86,10 @@ def test_without_a_fraction_no_request_is_repeated(tmp_path: Path) -> None:
 def test_no_answer_begins_before_its_time(tmp_path: Path, held_ms: float) -> None:
     async def act() -> None:
         changed = {"min_first_byte_ms": held_ms}
-        async with proxying(stream_three_tokens, tmp_path, **changed) as running, httpx.AsyncClient() as client:
+        async with (
+            proxying(stream_three_tokens, tmp_path, **changed) as running,
+            patient() as client,
+        ):
             began = time.perf_counter()
             url = f"http://127.0.0.1:{running.port}{CHAT}"
             async with client.stream("POST", url, content=chat_body("a")) as answer:
@@ -99,7 +107,10 @@ def test_an_answer_without_a_body_is_held_too(tmp_path: Path) -> None:
         call.reply(b"")
 
     async def act() -> None:
-        async with proxying(empty, tmp_path, min_first_byte_ms=50.0) as running, httpx.AsyncClient() as client:
+        async with (
+            proxying(empty, tmp_path, min_first_byte_ms=50.0) as running,
+            patient() as client,
+        ):
             answer = await client.post(f"http://127.0.0.1:{running.port}{CHAT}", content=chat_body("a"))
             assert (answer.status_code, answer.content) == (200, b"")
 

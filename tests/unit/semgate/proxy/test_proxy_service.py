@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.fakes.scripted_upstream import Call, scripted
+from tests.waiting import PATIENCE_S
 
 from semgate.proxy.service import ProxyService
 from semgate.settings import ProxySettings
@@ -52,7 +53,7 @@ def test_a_departure_is_noticed_on_a_foreign_server_too(tmp_path: Path) -> None:
             sent.append(message)
 
         scope = {"type": "http", "method": "POST", "path": "/v1/completions", "raw_path": b"/v1/completions"}
-        async with asyncio.timeout(30.0), scripted(silent) as upstream:
+        async with asyncio.timeout(PATIENCE_S), scripted(silent) as upstream:
             service = ProxyService(ProxySettings(upstream_base_url=upstream.origin, trace_output_dir=tmp_path))
             await service(scope | {"query_string": b"", "headers": []}, receive, send)
             await service.stop()

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.waiting import PATIENCE_S
 
 from sembase.jsonl import NumberedFiles
 from sembase.trace.record import TraceBlock, TraceRecord
@@ -45,7 +46,7 @@ class Gate:
 
     def make(self, given: Exchange) -> TraceRecord | None:
         self.entered.set()
-        assert self.opened.wait(20.0)
+        assert self.opened.wait(PATIENCE_S)
         return record_of(given)
 
 
@@ -62,7 +63,7 @@ def test_a_full_queue_drops_and_counts_and_never_waits(tmp_path: Path, records: 
     gate = Gate()
     writer = start_trace_writer(gate.make, files(tmp_path), queue_records=records, queue_bytes=size_bytes)
     writer.put(exchange(b"first"))
-    assert gate.entered.wait(20.0)
+    assert gate.entered.wait(PATIENCE_S)
     taken = [writer.put(exchange(b"%d" % number)) for number in range(10)]
     gate.opened.set()  # the queue was full and shut, and every put returned
     writer.close()

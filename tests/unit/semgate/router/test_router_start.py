@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.waiting import PATIENCE_S
 
 from sembase.errors import ConfigurationError
 from semgate.router.gateway import Gateway
@@ -41,7 +42,7 @@ def test_it_is_not_ready_before_it_is_warm_and_has_looked_once(health_seconds: f
         try:
             if health_seconds:
                 assert gateway.not_ready_because() == "the replicas are being checked for the first time"
-            async with asyncio.timeout(20.0):
+            async with asyncio.timeout(PATIENCE_S):
                 while gateway.not_ready_because() is not None:
                     await asyncio.sleep(0.01)
         finally:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.semblend.donors.announcements import KEY, announced, batch, words
+from tests.waiting import PATIENCE_S
 
 from sembase.ordered_stream import END, Message, OrderedStream, ResetReason
 from semblend.contract.donor_event import DonorBatch, DonorEvent, GenerationReset
@@ -94,7 +95,7 @@ def opened(published: dict[int, list[DonorBatch]] | None = None) -> tuple[NatsDo
 
 def run(work: Coroutine[Any, Any, None]) -> None:
     async def bounded() -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             await work
 
     asyncio.run(bounded())
@@ -108,7 +109,7 @@ def test_a_mute_publisher_delays_no_other(monkeypatch: pytest.MonkeyPatch) -> No
         published = [batch(GenerationReset(1)), batch(announced("a", TOKENS)), batch(late)]
         feed, provider = opened({2: published})
         try:
-            async with asyncio.timeout(15):
+            async with asyncio.timeout(PATIENCE_S):
                 await feed._received(message(1, 5, announced("x", TOKENS)))  # a gap that is never filled
                 await feed._received(message(3, 0, GenerationReset(1), announced("c", TOKENS)))
                 assert provider.donors((3, 0)) == ["c"]
