@@ -6,6 +6,7 @@ import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -347,6 +348,23 @@ def test_without_store_and_directory_an_engine_serves_by_itself(fleet: Fleet, di
     assert serve(world, "b", OTHER_PROMPT)["reused_tokens"] == 292
 
 
+def test_searches_are_counted_by_their_result(fleet: Fleet, directory: Switch, monkeypatch: pytest.MonkeyPatch) -> None:
+    capture(fleet, fleet.engine(), directory)
+    two = fleet.engine()
+    results = []
+    monkeypatch.setattr(
+        two.half._remote._metrics,
+        "count",
+        lambda name, label, *_: results.append(label) if name == "fleet_searches" else None,
+    )
+    serve(two, "a", OTHER_PROMPT)
+    serve(two, "b", text(41, 300))
+    directory.is_gone = True
+    serve(two, "c", text(42, 300))
+    serve(two, "d", text(43, 300))
+    assert results == ["found", "nothing", "unreachable", "paused"]
+
+
 def test_a_request_does_not_wait_beyond_its_time_and_late_bytes_serve_the_next(
     fleet: Fleet, directory: Switch, arrival: threading.Event
 ) -> None:
@@ -388,6 +406,30 @@ def test_reads_and_prefill_are_timed(fleet: Fleet, directory: Switch) -> None:
     worth = two.half._remote._worth
     assert worth._reads.per_second is not None
     assert worth._prefill.per_second is not None
+
+
+def test_prefill_is_as_fast_as_the_forward_pass_though_the_engine_loads_after_it(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """vLLM starts the loads of a step that has none to wait for after its forward pass."""
+    world = fleet.engine()
+    now = [0.0]
+    monkeypatch.setattr("semblend.integration.vllm.worker_half.time", SimpleNamespace(perf_counter=lambda: now[0]))
+    half, cache = world.ranks[0].half, world.ranks[0].cache
+    forward, load = cache.forward, half._carry_out
+
+    def slow_forward(table: Any, start: int, tokens: Any) -> None:
+        now[0] += len(tokens) / 100
+        forward(table, start, tokens)
+
+    def slow_load(commands: Any) -> None:
+        now[0] += 7.0
+        load(commands)
+
+    monkeypatch.setattr(cache, "forward", slow_forward)
+    monkeypatch.setattr(half, "_carry_out", slow_load)
+    serve(world, "long", text(9, 400))
+    assert world.half._remote._worth._prefill.per_second == pytest.approx(100.0)
 
 
 def test_a_store_that_hangs_counts_as_slow(fleet: Fleet, directory: Switch, arrival: threading.Event) -> None:

@@ -193,6 +193,7 @@ def _run(rank: Rank, commands: Any, work: list[Any], loads_first: bool) -> Any:
     if rank.fail_loads:
         moves.load = lambda runs, *_: _broken() if runs else None
     rank.half.protect_captured(commands)
+    rank.half.begin_step()
     if loads_first:
         rank.half.load(commands)
     for table, start, tokens in work:

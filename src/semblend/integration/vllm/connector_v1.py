@@ -123,6 +123,11 @@ class SemBlendConnectorV1(KVConnectorBase_V1, SupportsHMA):
     def register_kv_caches(self, kv_caches: dict[str, torch.Tensor]) -> None:
         """Nothing to do: layers are reached through the engine's forward context."""
 
+    def bind_connector_metadata(self, connector_metadata: KVConnectorMetadata) -> None:
+        super().bind_connector_metadata(connector_metadata)
+        if self._worker is not None:
+            self._worker.begin_step()
+
     def start_load_kv(self, forward_context: ForwardContext, **kwargs: Any) -> None:
         commands = self._commands()
         if self._worker is not None and commands is not None:

@@ -68,7 +68,8 @@ class WorkerHalf:
         self._is_alone = ranks.size == 1
         self._report = StepReport()
         self._invalid_blocks: set[int] = set()
-        self._forward_started = 0.0
+        self._step_started = 0.0
+        self._load_s = 0.0  # of this step: all but the engine's own forward pass
         self.leanings = Leanings()
         self._failed_prefills: set[str] = set()  # donor ids, until the scheduler half drops them
         self._layer_numbers = {name: layer for layer, name in enumerate(cache.names)}
@@ -87,8 +88,20 @@ class WorkerHalf:
         """The same for all layers at once; they arrive in order."""
         self._transfers.wait_for_layer(len(self._layer_numbers) - 1)
 
+    def begin_step(self) -> None:
+        """Before the step's loads and forward pass, in whichever order the engine does them."""
+        self._step_started, self._load_s = time.perf_counter(), 0.0
+
     def load(self, commands: StepCommands) -> None:
-        """Before the step's forward pass: load every claim or compute it; the last resort are invalid blocks."""
+        """Load every claim or compute it; the last resort are invalid blocks.
+
+        With claims it comes before the step's forward pass, without any the engine may do it after.
+        """
+        started = time.perf_counter()
+        self._carry_out(commands)
+        self._load_s = time.perf_counter() - started
+
+    def _carry_out(self, commands: StepCommands) -> None:
         for command in commands.loads:
             report = self._load(command)
             if report is None:
@@ -104,14 +117,12 @@ class WorkerHalf:
             self._audit(commands.audit, self._fleet)
         if commands.leaning is not None:
             self._border.call("leaning", "", partial(self._measure_leaning, commands.leaning), None)
-        if commands.timed_tokens:
-            self._forward_started = time.perf_counter()
 
     def save(self, commands: StepCommands) -> None:
         """After the step's loads and forward pass: drop and copy donors as commanded."""
         if commands.timed_tokens:
             self._report.timed_tokens = commands.timed_tokens
-            self._report.timed_ms = (time.perf_counter() - self._forward_started) * 1e3
+            self._report.timed_ms = (time.perf_counter() - self._step_started - self._load_s) * 1e3
         for donor_id in commands.drops:
             self._transfers.drop(donor_id)
             self.leanings.drop(donor_id)
