@@ -34,6 +34,7 @@ LABELLED: Final = {
     "declined": ("reason", "Requests declined, by reason."),
     "faults": ("stage", "Contained faults, by stage; their requests were prefilled by the engine."),
     "fleet_fetches": ("outcome", "Donors of other replicas that were fetched, or not, by outcome."),
+    "fleet_searches": ("result", "Requests for which donors of other replicas were looked for, or not, by result."),
     "fleet_audits": ("result", "Fetched donors that were computed again while the engine was idle, by result."),
 }
 _FAST: Final = (1e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 5e-2, 0.1, 0.5, 1.0)

@@ -122,7 +122,10 @@ class RemoteDonors:
         self.left(record.request_id)
         identity = self._identity(record.namespace)
         is_wanted = record.hints.reuse and record.is_plain and len(record.tokens) >= MIN_GAIN_TOKENS
-        if identity is None or not is_wanted or time.monotonic() < self._paused_until:
+        if identity is None or not is_wanted:
+            return
+        if time.monotonic() < self._paused_until:
+            self._metrics.count("fleet_searches", "paused")
             return
         if self._slots.acquire(blocking=False):
             search = _Search(record, identity, record.arrived_s + self._wait_s)
@@ -298,8 +301,11 @@ class RemoteDonors:
         except DirectoryError as error:
             logger.debug("%s", error)
             self._paused_until = time.monotonic() + PAUSE_SECONDS
+            self._metrics.count("fleet_searches", "unreachable")
             return []
-        return self._useful(search.record, suggested) if suggested else []
+        found = self._useful(search.record, suggested) if suggested else []
+        self._metrics.count("fleet_searches", "found" if found else "nothing")
+        return found
 
     def _useful(self, record: VllmRequest, suggested: list[RemoteDonor]) -> list[DonorPart]:
         """The parts of donors that a plan over suggested and own donors would reuse, if fetching beats computing."""

@@ -117,7 +117,7 @@ def test_sglang_exposes_every_name_of_the_table_and_counts_from_its_events(prome
     assert exposed[f"sglang:semblend_donors{label}"] == 3
     assert exposed['sglang:semblend_declined_total{model_name="m",reason="no_candidate"}'] == 1
     assert exposed['sglang:semblend_faults_total{model_name="m",stage="load"}'] == 1
-    assert set(LABELLED) == {"declined", "faults", "fleet_fetches", "fleet_audits"}
+    assert set(LABELLED) == {"declined", "faults", "fleet_fetches", "fleet_searches", "fleet_audits"}
 
 
 def test_a_server_without_metrics_registers_nothing() -> None:
