@@ -58,6 +58,7 @@ def main() -> int:
         "carrier": chosen.carrier,
         "model": chosen.model,
         "fault_size": chosen.fault_size,
+        "snapshots": chosen.snapshots,
     }
     readings = Readings(path, settings)
     if not chosen.report:
@@ -75,6 +76,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=["2K"])
     parser.add_argument("--model", choices=MODELS, default=SMOLLM2.name)
     parser.add_argument("--carrier", choices=CARRIERS, default="file", help="where the servers keep shared donors")
+    parser.add_argument("--snapshots", action="store_true", help="Mooncake's master keeps snapshots and long leases")
     parser.add_argument("--faults", nargs="*", choices=PART_FAULTS, help="of directory and store (default: all)")
     parser.add_argument("--requests", type=int, default=40, help="during each of these faults")
     parser.add_argument("--fault-size", choices=SIZES, default="1K", help="of the prompts of faults")
@@ -95,7 +97,7 @@ def _run(chosen: argparse.Namespace, readings: Readings) -> None:
     run = secrets.token_hex(3)
     with (
         tempfile.TemporaryDirectory(prefix="fleet-") as folder,
-        Fleet(Path(folder), chosen.wait_seconds, chosen.carrier, model) as fleet,
+        Fleet(Path(folder), chosen.wait_seconds, chosen.carrier, model, has_snapshots=chosen.snapshots) as fleet,
     ):
         if chosen.items:
             warm_up(fleet, workload, run)
@@ -119,8 +121,11 @@ def _run(chosen: argparse.Namespace, readings: Readings) -> None:
 
 
 def _name(chosen: argparse.Namespace) -> str:
-    parts = (NAME, *((chosen.carrier,) if chosen.carrier != "file" else ()))
-    return "-".join((*parts, chosen.model) if chosen.model != SMOLLM2.name else parts)
+    parts = [NAME]
+    parts += [chosen.carrier] if chosen.carrier != "file" else []
+    parts += ["snapshots"] if chosen.snapshots else []
+    parts += [chosen.model] if chosen.model != SMOLLM2.name else []
+    return "-".join(parts)
 
 
 def _faults(chosen: argparse.Namespace) -> tuple[str, ...]:

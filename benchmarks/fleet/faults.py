@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -17,6 +18,7 @@ ITEMS: Final = 4  # prompts of a fault; its requests take turns, and the server 
 ANSWER_TOKENS: Final = 8
 DELAY_S: Final = 0.2  # from preparing a request to the fault: it is looked up, fetched or computed by then
 RECOVERY_S: Final = 120.0
+KEPT_S: Final = 30.0  # after a fault, for donors of before
 AFTER_KILL: Final = "capturing engine killed"
 AFTER_RESTART: Final = "capturing engine restarted"
 
@@ -27,6 +29,19 @@ class Healthy(NamedTuple):
     item: Item
     cold: Reply
     reused: Reply
+
+
+class _Counted:
+    """What a server newly asked the fleet for, by its own metrics."""
+
+    def __init__(self, replica: Replica) -> None:
+        self._replica = replica
+        self._known = replica.asked_fleet()
+
+    def new_counts(self) -> dict[str, int]:
+        now = self._replica.asked_fleet()
+        new, self._known = Counter(now) - self._known, now
+        return dict(new)
 
 
 class PartFault(NamedTuple):
@@ -56,11 +71,12 @@ def lose_engine(fleet: Fleet, workload: Workload, readings: Readings, run: str, 
     """Donors of an engine that was killed are reused by the other one and by its own next life."""
     healthy = [_healthy(fleet, item, run, fleet.a) for item in _items(workload, AFTER_KILL, size, count)]
     fleet.a.kill()
-    for each in healthy:
-        readings.add(_asked(fleet.b, each, run, AFTER_KILL))
-    fleet.a.start()
-    for each in healthy:
-        readings.add(_asked(fleet.a, each, run, AFTER_RESTART))
+    for replica, event in ((fleet.b, AFTER_KILL), (fleet.a, AFTER_RESTART)):
+        if event == AFTER_RESTART:
+            fleet.a.start()
+        counted = _Counted(replica)
+        for each in healthy:
+            readings.add(_asked(replica, each, run, event, counted))
 
 
 def lose_part(
@@ -68,27 +84,42 @@ def lose_part(
 ) -> None:
     """The fault comes during the first request; the others follow while it lasts. Then it ends.
 
-    One server suffices: it captures, forgets, and then depends on the store like any other.
+    Every request needs the fleet: the server forgets its donors before each, and while the store is at fault donors
+    that were missed in it are announced again.
     """
-    items = _items(workload, event, size, ITEMS)
-    healthy = [_healthy(fleet, item, run, fleet.b) for item in items]
+    healthy = [_healthy(fleet, item, run, fleet.a) for item in _items(workload, event, size, ITEMS)]
     part, fault = PART_FAULTS[event]
+    fleet.keep_entries()
+    counted = _Counted(fleet.b)
     timer = threading.Timer(DELAY_S, fleet.send_signal, [part, fault])
     for number in range(len(readings.faults(event)), count):
+        if event in STORE_FAULTS:
+            fleet.announce_again()
         before = None if timer.ident else timer.start
-        readings.add(_asked(fleet.b, healthy[number % ITEMS], run, event, before))
+        readings.add(_asked(fleet.b, healthy[number % ITEMS], run, event, counted, before))
     timer.join()
-    salt = _salt(run, items[0])
-    if fault is signal.SIGKILL:  # what it held is gone
-        salt += "-again"
+    if fault is signal.SIGKILL:
         fleet.restart(part)
-        ended = time.monotonic()
-        fleet.publish(items[0], salt, fleet.b)
     else:
         fleet.send_signal(part, signal.SIGCONT)
-        ended = time.monotonic()
-    _wait_for_reuse(fleet.b, items[0], salt, ended)
-    readings.add(RecoveryReading(event=event, seconds=time.monotonic() - ended))
+    readings.add(_recovered(fleet, healthy[0].item, run, event))
+
+
+def _recovered(fleet: Fleet, item: Item, run: str, event: str) -> RecoveryReading:
+    """With a donor of before the fault, if the fleet still has it, or with a new one."""
+    ended = time.monotonic()
+    part, fault = PART_FAULTS[event]
+    can_be_kept = fault is signal.SIGSTOP or (part == "store master" and fleet.has_snapshots)
+    while can_be_kept and time.monotonic() - ended < KEPT_S:
+        fleet.announce_again()
+        fleet.b.forget_donors()
+        _, result = fleet.b.ask(Ask(item.recipient, ANSWER_TOKENS, _salt(run, item)))
+        if result.was_reused:
+            return RecoveryReading(event=event, seconds=time.monotonic() - ended, is_kept=True)
+    salt = _salt(run, item) + "-again"
+    fleet.publish(item, salt, fleet.a)
+    _wait_for_reuse(fleet.b, item, salt, ended + KEPT_S)
+    return RecoveryReading(event=event, seconds=time.monotonic() - ended)
 
 
 def _items(workload: Workload, event: str, size: str, count: int) -> list[Item]:
@@ -109,7 +140,12 @@ def _healthy(fleet: Fleet, item: Item, run: str, capturing: Replica) -> Healthy:
 
 
 def _asked(
-    replica: Replica, healthy: Healthy, run: str, event: str, before: Callable[[], None] | None = None
+    replica: Replica,
+    healthy: Healthy,
+    run: str,
+    event: str,
+    counted: _Counted,
+    before: Callable[[], None] | None = None,
 ) -> FaultReading:
     """``before`` is called when the request is about to be sent."""
     item, cold = healthy.item, healthy.cold
@@ -128,6 +164,7 @@ def _asked(
         reused_tokens=result.reused_tokens,
         added_ms=reply.first_token_ms - cold.first_token_ms,
         queued_ms=queued_ms,
+        asked=counted.new_counts(),
         is_wrong=reply.tokens != right.tokens,
     )
 

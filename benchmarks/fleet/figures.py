@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 from typing import Final
 
 from benchmarks.fleet.faults import AFTER_KILL, AFTER_RESTART, DIRECTORY_FAULTS, PART_FAULTS
-from benchmarks.fleet.readings import PairReading, Readings
+from benchmarks.fleet.readings import FaultReading, PairReading, Readings
 from benchmarks.targets import Verdict
 
 MAX_REMOTE_OVER_LOCAL: Final = 1.5
@@ -19,8 +20,8 @@ PAIR_COLUMNS: Final = (
     *("reused remote, local", "of tokens", "bytes read / planned", "KL remote", "KL local"),
 )
 FAULT_COLUMNS: Final = (
-    *("event", "n", "failed", "wrong", "reused", "added TTFT ms, median", "max"),
-    *("queued ms, median", "max", "reuse again after s"),
+    *("event", "n", "failed", "wrong", "reused", "searches", "fetches", "added TTFT ms, median", "max"),
+    *("queued ms, median", "max", "reuse again after s", "old donors kept"),
 )
 
 
@@ -61,8 +62,10 @@ def fault_rows(readings: Readings) -> list[tuple[object, ...]]:
                 sum(each.is_failed for each in found),
                 sum(each.is_wrong for each in found),
                 sum(each.reused_tokens > 0 for each in found),
+                *(_counts(found, kind) for kind in ("searches", "fetches")),
                 *(f"{of(values):.0f}" if values else None for values in (added, queued) for of in (median, max)),
                 f"{recovered[-1].seconds:.1f}" if recovered else None,
+                ("yes" if recovered[-1].is_kept else "no") if recovered else None,
             )
         )
     return rows
@@ -122,6 +125,15 @@ def verdicts_of(
         ):
             verdicts.append(Verdict(f"{event}: {name}, worst", "<=", wait_s * 1e3, max(values, default=None), "ms"))
     return verdicts
+
+
+def _counts(readings: Sequence[FaultReading], kind: str) -> str | None:
+    """``found 38, nothing 2``: results of searches, or outcomes of fetches, most frequent first."""
+    total: Counter[str] = Counter()
+    for each in readings:
+        total.update(each.asked)
+    found = ((name.removeprefix(f"{kind} "), n) for name, n in total.most_common() if name.startswith(f"{kind} "))
+    return ", ".join(f"{name} {n}" for name, n in found) or None
 
 
 def _cold_over_remote(reading: PairReading) -> float:

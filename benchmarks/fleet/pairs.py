@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import Final
 
 from scripts.engines.specs import native_dtype
@@ -16,6 +17,7 @@ from benchmarks.vllm.workload import SAME_DOCUMENT, Item, Workload
 POSITIONS: Final = 8  # of the real continuation, read after every prompt
 TOP: Final = 50
 WARM_UP_NUMBER: Final = 60
+IDLE_S: Final = 1.5  # idle workers of vLLM poll for a second; a fleet's other servers are on other machines
 ELEMENT_BYTES: Final = {"float32": 4, "bfloat16": 2}[native_dtype()]
 
 
@@ -33,6 +35,7 @@ def measure_pair(fleet: Fleet, item: Item, run: str) -> PairReading:
     ask = Ask(item.recipient, POSITIONS, salt, forced=item.reference[:POSITIONS])
     cold_ask = Ask(item.recipient, POSITIONS, salt, reuse=False, forced=item.reference[:POSITIONS])
     fleet.publish(item, salt)
+    time.sleep(IDLE_S)
     first = fleet.b.ask(cold_ask, top_logprobs=TOP) if item.number % 2 == 0 else None
     before = fleet.b.read_bytes()
     remote, remote_result = fleet.b.ask(ask, top_logprobs=TOP)

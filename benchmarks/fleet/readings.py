@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,6 +35,9 @@ class PairReading:
 class FaultReading:
     """One request after or during an event. ``added_ms``: TTFT above the cold one of the same prompt.
 
+    ``asked``: what the server counted meanwhile: results of searches in the directory and outcomes of fetches from the
+    store, such as ``searches found`` and ``fetches missing``. A fetch that hangs is counted when it ends.
+
     ``queued_ms``: from its arrival in the engine until it was scheduled, by the engine's own metric: an idle server
     waits for the fleet and for nothing else. ``is_wrong``: the answer is neither the cold one nor, if a donor was
     reused, the one that the donor gave before the fault.
@@ -47,16 +50,21 @@ class FaultReading:
     prompt_tokens: int
     added_ms: float
     queued_ms: float = 0.0
+    asked: dict[str, int] = field(default_factory=dict)
     is_failed: bool = False
     is_wrong: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryReading:
-    """Seconds from the end of a fault to the first request that reuses a donor of another server."""
+    """Seconds from the end of a fault to the first request that reuses a donor of another server.
+
+    ``is_kept``: one that was captured before the fault; otherwise a new one had to be.
+    """
 
     event: str
     seconds: float
+    is_kept: bool = False
 
 
 Reading = PairReading | FaultReading | RecoveryReading

@@ -7,6 +7,7 @@ import re
 import secrets
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -29,8 +30,8 @@ from semblend.fingerprint.anchors import select_anchors, thin_periodic
 from semblend.fleet.carrier.base import CarrierError, KvCarrier, open_carrier
 
 CARRIERS: Final = ("file", "mooncake")
-STORE_BYTES: Final = 1 << 30  # of a Mooncake node
-HOST_BYTES: Final = 256_000_000  # of donors in each server: they come back from the store
+STORE_BYTES: Final = 2 << 30  # of a Mooncake node
+HOST_BYTES: Final = 512_000_000  # of donors in each server: they come back from the store
 KV_CACHE_GIB: Final = 1
 PATIENCE_S: Final = 300.0
 PUBLISHED_S: Final = 60.0
@@ -39,6 +40,9 @@ POLL_S: Final = 0.1
 _SHARES: Final = "SemBlend shares donors with other replicas"
 _QUEUED: Final = re.compile(r"^vllm:request_queue_time_seconds_(sum|count)\{[^}]*\} (\S+)", re.MULTILINE)
 _READ_BYTES: Final = re.compile(r"^vllm:semblend_fleet_read_bytes_total\{[^}]*\} (\S+)", re.MULTILINE)
+_ASKED: Final = re.compile(
+    r'^vllm:semblend_fleet_(searches|fetches)_total\{[^}]*(?:result|outcome)="(\w+)"[^}]*\} (\S+)', re.MULTILINE
+)
 
 
 class FleetError(Exception):
@@ -95,6 +99,11 @@ class Replica:
         found = _READ_BYTES.search(self.subject.client.metrics())
         return 0 if found is None else int(float(found[1]))
 
+    def asked_fleet(self) -> Counter[str]:
+        """Results of its searches and outcomes of its fetches so far, such as ``searches found``, by its metrics."""
+        found = _ASKED.findall(self.subject.client.metrics())
+        return Counter({f"{kind} {result}": int(float(count)) for kind, result, count in found})
+
     def _start(self) -> Subject:
         subject = self._life.enter_context(
             with_connector(self._options, self._events, model=self._model, is_warmed=False, kv_cache_gib=KV_CACHE_GIB)
@@ -108,10 +117,16 @@ class Replica:
 class Fleet:
     """Replicas ``a`` and ``b``, each started when it is first used; ``a`` captures, ``b`` asks."""
 
-    def __init__(self, folder: Path, wait_s: float, carrier: str, model: KnownModel) -> None:
+    def __init__(
+        self, folder: Path, wait_s: float, carrier: str, model: KnownModel, *, has_snapshots: bool = False
+    ) -> None:
+        """``has_snapshots``: Mooncake's master keeps them, so that it finds its objects again after a restart."""
         self._folder = folder
         self.model = model
-        self._store: MooncakeStore | None = start_mooncake(STORE_BYTES) if carrier == "mooncake" else None
+        self.has_snapshots = has_snapshots
+        self._store: MooncakeStore | None = None
+        if carrier == "mooncake":
+            self._store = start_mooncake(STORE_BYTES, folder / "snapshots" if has_snapshots else None)
         self._directory = start_valkey()
         self._replicas: dict[str, Replica] = {}
         key = folder / "fleet.key"
@@ -124,6 +139,7 @@ class Fleet:
             "fleet_wait_seconds": wait_s,
             "host_bytes": HOST_BYTES,
         }
+        self._kept: dict[bytes, bytes] = {}
         self._entries: Any = valkey.Valkey.from_url(self._directory.url, socket_timeout=5.0)
 
     @property
@@ -154,8 +170,17 @@ class Fleet:
     def entries(self) -> int:
         return int(self._entries.dbsize())
 
+    def keep_entries(self) -> None:
+        """Remember what the directory holds."""
+        keys = list(self._entries.scan_iter(count=1000))
+        self._kept = dict(zip(keys, self._entries.mget(keys), strict=True))
+
+    def announce_again(self) -> None:
+        """What the directory held then, as replicas would that still believe in their donors."""
+        self._entries.mset(self._kept)
+
     def restart(self, part: str) -> None:
-        """On its old port, empty."""
+        """On its old port, empty but for what snapshots kept."""
         if part == "directory":
             self._directory = start_valkey(port=self._directory.port)
             return

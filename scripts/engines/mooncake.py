@@ -15,12 +15,18 @@ from scripts.engines.server import PORT, EngineServer, ServerSpec, launch
 
 STARTUP_TIMEOUT_S = 300.0
 LEASE_MS = 500  # how long an object that was read cannot be evicted
+KEPT_LEASE_MS = 1_800_000  # with snapshots: a master that is restored forgets objects whose lease is over
+SNAPSHOT_S = 2
 
 
 class MooncakeStore:
-    """``url`` is what ``fleet_store`` takes. Keeps nothing on disk."""
+    """``url`` is what ``fleet_store`` takes. The master keeps nothing on disk unless it has a folder for snapshots.
 
-    def __init__(self, node_bytes: int) -> None:
+    With snapshots, objects that were read in the last ``KEPT_LEASE_MS`` survive the master; until then none is evicted.
+    """
+
+    def __init__(self, node_bytes: int, snapshots: Path | None = None) -> None:
+        self._snapshots = snapshots
         self._binaries = _binaries()
         self._rpc_port = free_port()
         self._node_bytes = node_bytes
@@ -36,7 +42,7 @@ class MooncakeStore:
         return f"mooncake://127.0.0.1:{self._rpc_port}"
 
     def restart_master(self) -> None:
-        """On its old ports. It knows nothing of before; the node finds it again."""
+        """On its old ports. Without snapshots it knows nothing of before; the node finds it again."""
         self.master.stop()
         self.master = self._launch_master(self.master.port)
 
@@ -58,13 +64,21 @@ class MooncakeStore:
         self.stop()
 
     def _launch_master(self, port: int | None) -> EngineServer:
-        command = (
+        command: tuple[str, ...] = (
             str(self._binaries / "mooncake_master"),
             *("--rpc_address=127.0.0.1", f"--rpc_port={self._rpc_port}"),
             *("--metrics_host=127.0.0.1", f"--metrics_port={PORT}", "--enable_metric_reporting=false"),
-            f"--default_kv_lease_ttl={LEASE_MS}",
+            f"--default_kv_lease_ttl={LEASE_MS if self._snapshots is None else KEPT_LEASE_MS}",
         )
-        return launch(ServerSpec("mooncake-master", command, port=port, startup_timeout_s=STARTUP_TIMEOUT_S))
+        environment: dict[str, str] = {}
+        if self._snapshots is not None:
+            command += (
+                *("--enable_snapshot=true", "--enable_snapshot_restore=true", "--snapshot_object_store_type=local"),
+                f"--snapshot_interval_seconds={SNAPSHOT_S}",
+            )
+            environment = {"MOONCAKE_SNAPSHOT_LOCAL_PATH": str(self._snapshots)}
+        spec = ServerSpec("mooncake-master", command, environment, port=port, startup_timeout_s=STARTUP_TIMEOUT_S)
+        return launch(spec)
 
     def _launch_node(self) -> EngineServer:
         command = (
@@ -77,9 +91,9 @@ class MooncakeStore:
         return launch(ServerSpec("mooncake-node", command, environment, startup_timeout_s=STARTUP_TIMEOUT_S))
 
 
-def start_mooncake(node_bytes: int = 1 << 30) -> MooncakeStore:
-    """Raises ``ImportError`` where the wheel is not installed."""
-    return MooncakeStore(node_bytes)
+def start_mooncake(node_bytes: int = 1 << 30, snapshots: Path | None = None) -> MooncakeStore:
+    """``snapshots``: a folder for those of the master. Raises ``ImportError`` where the wheel is not installed."""
+    return MooncakeStore(node_bytes, snapshots)
 
 
 def mooncake_missing() -> str | None:

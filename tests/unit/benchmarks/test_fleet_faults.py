@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +24,8 @@ class FakeReplica:
         self.log, self.name = log, name
         self.is_broken = False
         self.broken: tuple[int, ...] | None = COLD
+        self.holds = ""  # how salts end whose donors there are
+        self.asked = Counter({"searches found": 5})
 
     def forget_donors(self) -> None:
         self.log.append(f"{self.name} forgets")
@@ -35,13 +38,19 @@ class FakeReplica:
 
     def ask(self, ask: Any, **_: Any) -> tuple[Reply, RequestResult]:
         self.log.append(f"{self.name} asked")
-        is_reused = ask.reuse and not self.is_broken
+        is_reused = ask.reuse and not self.is_broken and ask.salt.endswith(self.holds)
+        self.asked.update(
+            {"searches found": ask.reuse, "fetches fetched" if is_reused else "fetches missing": ask.reuse}
+        )
         if self.is_broken and self.broken is None:
             raise RequestFailedError("500")
         answer = self.broken if self.is_broken and self.broken else COLD
         tokens = REUSED if is_reused else answer
         outcome = "backend_materialized_reuse" if is_reused else "cold_fallback"
         return Reply("id", tokens, 100.0, 200.0, 0), RequestResult(outcome, reused_tokens=900 * is_reused)
+
+    def asked_fleet(self) -> Counter[str]:
+        return Counter(self.asked)
 
     def ask_queued(self, ask: Any) -> tuple[Reply, RequestResult, float]:
         return *self.ask(ask), 7.0
@@ -51,6 +60,13 @@ class FakeFleet:
     def __init__(self) -> None:
         self.log: list[str] = []
         self.a, self.b = FakeReplica(self.log, "a"), FakeReplica(self.log, "b")
+        self.has_snapshots = False
+
+    def keep_entries(self) -> None:
+        self.log.append("entries kept")
+
+    def announce_again(self) -> None:
+        self.log.append("announced again")
 
     def publish(self, item: Any, salt: str, by: FakeReplica) -> None:
         self.log.append(f"published {salt} by {by.name}")
@@ -112,7 +128,56 @@ def test_every_request_of_a_fault_needs_the_fleet_and_the_fault_ends(
     assert len({each.number for each in found}) == ITEMS
     assert not any(each.is_failed or each.is_wrong or each.reused_tokens for each in found)
     assert {each.queued_ms for each in found} == {7.0}
+    assert [each.asked for each in found] == [{"searches found": 1, "fetches missing": 1}] * 40
     assert len(readings.recoveries(event)) == 1
+    assert fleet.log.index("entries kept") < fleet.log.index(fault)
+
+
+@pytest.mark.parametrize(("event", "times"), [("store master killed", 40), ("directory stopped", 0)])
+def test_donors_missed_in_the_store_are_announced_again_and_not_while_the_directory_is_gone(
+    fleet: FakeFleet, tmp_path: Path, event: str, times: int
+) -> None:
+    lose(fleet, Readings(tmp_path / "r.jsonl", {}), event, 40)
+    end = "directory SIGCONT" if event == "directory stopped" else "store master restarted"
+    assert fleet.log[: fleet.log.index(end)].count("announced again") == times
+
+
+@pytest.mark.parametrize(
+    ("event", "has_snapshots", "is_lost", "is_kept"),
+    [
+        ("store master killed", False, False, False),
+        ("store master killed", True, False, True),
+        ("store master killed", True, True, False),
+        ("store node stopped", False, False, True),
+        ("store node stopped", False, True, False),
+        ("store node killed", True, False, False),
+    ],
+)
+def test_after_a_fault_old_donors_are_asked_for_where_they_may_be_left_and_new_ones_captured_otherwise(
+    fleet: FakeFleet,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    event: str,
+    has_snapshots: bool,
+    is_lost: bool,
+    is_kept: bool,
+) -> None:
+    monkeypatch.setattr("benchmarks.fleet.faults.KEPT_S", 0.01)
+    fleet.has_snapshots = has_snapshots
+    restored = fleet.restart, fleet.send_signal
+
+    def losing(call: Any) -> Any:
+        def ended(*arguments: Any) -> None:
+            call(*arguments)
+            fleet.b.holds = "-again" if is_lost and not fleet.b.is_broken else ""
+
+        return ended
+
+    fleet.restart, fleet.send_signal = map(losing, restored)  # type: ignore[method-assign]
+    readings = Readings(tmp_path / "r.jsonl", {})
+    lose(fleet, readings, event, 1)
+    assert [each.is_kept for each in readings.recoveries(event)] == [is_kept]
+    assert any(line.endswith("-again by a") for line in fleet.log) is not is_kept
 
 
 def test_an_interrupted_fault_asks_for_what_is_missing(fleet: FakeFleet, tmp_path: Path) -> None:

@@ -91,8 +91,12 @@ def test_each_target_notices_its_own_fault(
 def test_rows_give_median_and_range(readings: Readings) -> None:
     for number, remote_ms in enumerate((500.0, 1000.0, 2000.0)):
         readings.add(replace(PAIR, number=number, remote_ms=remote_ms))
-    readings.add(replace(FAULT, queued_ms=40.0))
-    readings.add(RecoveryReading(event="directory killed", seconds=3.0))
+    readings.add(replace(FAULT, queued_ms=40.0, asked={"searches found": 1, "fetches missing": 2}))
+    readings.add(replace(FAULT, queued_ms=40.0, asked={"searches paused": 1, "fetches fetched": 1}))
+    readings.add(replace(FAULT, queued_ms=40.0, asked={"searches paused": 1}))
+    readings.add(RecoveryReading(event="directory killed", seconds=3.0, is_kept=True))
     ((size, n, cold, *_, ratio, _remote_over_local, tokens, _of, _read, _kl, _kl_local),) = pair_rows(readings, ["2K"])
     assert (size, n, cold, ratio, tokens) == ("2K", 3, "6000 (6000-6000)", "6.0 (3.0-12.0)", "1900, 1900")
-    assert fault_rows(readings) == [("directory killed", 1, 0, 0, 0, "150", "150", "40", "40", "3.0")]
+    ((event, n, *_, searches, fetches, added, added_max, _queued, _queued_max, again, kept),) = fault_rows(readings)
+    assert (event, n, searches, fetches) == ("directory killed", 3, "paused 2, found 1", "missing 2, fetched 1")
+    assert (added, added_max, again, kept) == ("150", "150", "3.0", "yes")
