@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -43,9 +44,14 @@ def main() -> int:
     verdicts: list[Verdict] = []
     parts = {"recall": _recall, "size": _size, "tenants": _tenants, "stale": _stale}
     for name in chosen.parts:
-        with start_valkey(MEMORY) as server:
-            directory, entries = ValkeyDirectory(server.url, TIMEOUT_S), valkey.Valkey.from_url(server.url)
-            record[name], found = parts[name](chosen, directory, entries)
+        with ExitStack() as running:
+            count = chosen.servers if name == "size" else 1
+            urls = [running.enter_context(start_valkey(MEMORY)).url for _ in range(count)]
+            directory, entries = (
+                ValkeyDirectory(",".join(urls), TIMEOUT_S),
+                [valkey.Valkey.from_url(url) for url in urls],
+            )
+            record[name], found = parts[name](chosen, directory, *entries)
             verdicts += found
         progress(f"{name}: done")
     show_verdicts(verdicts)
@@ -63,6 +69,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument(
         "--anchors", type=int, nargs="+", default=[1 << 20, 3 << 20], help="sizes to measure, ascending"
     )
+    parser.add_argument("--servers", type=int, default=1, help="that share the entries, for size (default: 1)")
     parser.add_argument("--look-ups", type=int, default=500, help="per size")
     parser.add_argument("--prompts", type=int, default=10_000, help="fuzzed prompts, and stale entries")
     parser.add_argument("--texts", type=Path, default=DEFAULT_TEXTS, help="folder of the real texts")
@@ -133,7 +140,7 @@ def _row(four: CaseScore, one: CaseScore) -> tuple[object, ...]:
     return (four.case, f"{four.size:,}", four.recipients, f"{four.oracle_tokens:,}", *shares, four.wrong_tokens)
 
 
-def _size(chosen: argparse.Namespace, directory: ValkeyDirectory, entries: Any) -> tuple[object, list[Verdict]]:
+def _size(chosen: argparse.Namespace, directory: ValkeyDirectory, *entries: Any) -> tuple[object, list[Verdict]]:
     readings = grow(directory, entries, chosen.anchors, chosen.look_ups, chosen.seed)
     columns = ("anchors", "bytes per anchor", "announced per s", "look-up of 242, p50 ms", "p99 ms", "server us")
     show_table("Size of the directory in Valkey", columns, [_size_row(each) for each in readings])

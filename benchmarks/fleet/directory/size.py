@@ -6,6 +6,7 @@ Keyed anchors are uniform 64-bit values, so drawn ones cost what real ones cost.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -27,16 +28,21 @@ class SizeReading:
     announced_per_s: float
     look_up_p50_ms: float
     look_up_p99_ms: float
-    server_us: float  # of one MGET of a look-up, by the server's own count
+    server_us: float  # of a look-up, by the servers' own count
 
     def as_record(self) -> dict[str, Any]:
         return asdict(self)
 
 
-def grow(directory: ValkeyDirectory, entries: Any, steps: list[int], look_ups: int, seed: int) -> list[SizeReading]:
-    """``steps`` are numbers of anchors, ascending. Records are left out: they are 4 bytes per token and counted so."""
+def grow(
+    directory: ValkeyDirectory, servers: Sequence[Any], steps: list[int], look_ups: int, seed: int
+) -> list[SizeReading]:
+    """``servers``: clients of the directory's servers. ``steps`` are numbers of anchors, ascending.
+
+    Records are left out: they are 4 bytes per token and counted so.
+    """
     random = np.random.default_rng(seed)
-    empty = _used(entries)
+    empty = _used(servers)
     held: list[np.ndarray] = []
     readings, count = [], 0
     for step in steps:
@@ -48,19 +54,20 @@ def grow(directory: ValkeyDirectory, entries: Any, steps: list[int], look_ups: i
             held.append(anchors[:2])
         seconds = time.perf_counter() - started
         # Empty records stay out of the figure as far as their keys and values go: one per 118 anchors remains.
-        entries.config_resetstat()
+        for server in servers:
+            server.config_resetstat()
         times = _look_up_times(directory, np.concatenate(held), look_ups, random)
         spread = Spread.of(times)
         assert spread is not None
-        calls = entries.info("commandstats")["cmdstat_mget"]
+        spent = sum(server.info("commandstats")["cmdstat_mget"]["usec"] for server in servers)
         readings.append(
             SizeReading(
                 anchors=count,
-                bytes_per_anchor=(_used(entries) - empty) / count,
+                bytes_per_anchor=(_used(servers) - empty) / count,
                 announced_per_s=(count - before) / seconds,
                 look_up_p50_ms=spread.p50,
                 look_up_p99_ms=spread.p99,
-                server_us=float(calls["usec_per_call"]),
+                server_us=spent / look_ups,
             )
         )
     return readings
@@ -80,5 +87,5 @@ def _look_up_times(
     return times
 
 
-def _used(entries: Any) -> int:
-    return int(entries.info("memory")["used_memory"])
+def _used(servers: Sequence[Any]) -> int:
+    return sum(int(server.info("memory")["used_memory"]) for server in servers)

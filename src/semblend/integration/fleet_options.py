@@ -49,7 +49,8 @@ _ROWS: Final[Mapping[str, tuple[Parser[Any], str]]] = {
     ),
     "fleet_directory": (
         optional(filled_text),
-        "URL of the directory through which replicas find each other's donors, such as `valkey://localhost:6379`.",
+        "URL of the directory through which replicas find each other's donors, such as `valkey://localhost:6379`. "
+        "Several servers share its entries: URLs separated by commas, the same on every replica.",
     ),
     "fleet_key_file": (
         optional(path),

@@ -93,7 +93,7 @@ def test_fuzzed_prompts_overlap_and_are_long_enough_for_an_anchor() -> None:
 
 def test_the_size_of_a_directory_is_its_servers_own_count(server: ValkeyServer) -> None:
     directory, entries = ValkeyDirectory(server.url, TIMEOUT_S), valkey.Valkey.from_url(server.url)
-    first, second = grow(directory, entries, [2_000, 4_000], look_ups=3, seed=1)
+    first, second = grow(directory, [entries], [2_000, 4_000], look_ups=3, seed=1)
     assert (first.anchors, second.anchors) == (2_000, 4_000)
     assert 40 < second.bytes_per_anchor < 200
     assert second.server_us > 0

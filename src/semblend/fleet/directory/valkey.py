@@ -1,14 +1,18 @@
 """A directory in Valkey (or Redis): one key per anchor with the donor that has it, one per donor with its record.
 One more per mark of content that was seen.
 
-Keys are raw bytes: a letter, the space, the anchor or the donor's id. Every key expires; announcing renews it.
+Keys are raw bytes: a letter, the space, the anchor or the donor's id. Every key expires; announcing renews it. Several
+servers share the keys: each key has one owner, found by arithmetic alone, and the servers do not know of each other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import hashlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,66 +27,146 @@ except ImportError:
     raise MissingDependencyError("valkey", "fleet", "a fleet directory in Valkey") from None
 
 TIMEOUT_S: Final = 0.2  # of one call; a directory that takes longer is worth less than the wait
+REST_S: Final = 1.0  # that a server which failed is not asked
 LIFETIME_S: Final = 24 * 3600
 MARK_LIFETIME_S: Final = 3600
 MAX_KEYS: Final = 512  # per command: a long one would delay the server's other clients
 MAX_RECORD_BYTES: Final = 4 << 20
 
 T = TypeVar("T")
+Words = NDArray[np.uint64]
 
 
 class ValkeyDirectory:
-    """One connection pool per process; the first call connects."""
+    """One connection pool per server and process; the first call connects. ``url``: one, or several with commas.
+
+    A server that fails takes its part of the entries with it and nothing else. ``DirectoryError`` is raised when no
+    server answers.
+    """
 
     def __init__(self, url: str, timeout_s: float = TIMEOUT_S) -> None:
+        urls = [each.strip() for each in url.split(",")]
+        self._partitions = [_Partition(each, timeout_s) for each in urls]
+        if len({each.name for each in self._partitions}) < len(urls):
+            raise ConfigurationError(f"fleet directory '{url}': a server is named twice")
+        self._seeds = np.array([each.seed for each in self._partitions], np.uint64)
+        self._threads = ThreadPoolExecutor(len(urls), "semblend-directory") if len(urls) > 1 else None
+
+    def look_up(self, space: bytes, anchors: Words) -> list[str | None]:
+        found = self._each(anchors, [_anchor_key(space, anchor) for anchor in _wire(anchors)], _get, None)
+        return [raw.hex() if raw is not None and len(raw) == ID_BYTES else None for raw in found]
+
+    def records(self, space: bytes, donor_ids: Sequence[str]) -> list[bytes | None]:
+        keys = [_record_key(space, donor_id) for donor_id in donor_ids]
+        found = self._each(_words(donor_ids), keys, _get, None)
+        return [raw if raw is not None and len(raw) <= MAX_RECORD_BYTES else None for raw in found]
+
+    def announce(self, space: bytes, donor_id: str, record: bytes, anchors: Words) -> None:
+        raw = bytes.fromhex(donor_id)
+
+        def add(client: Any, keys: Sequence[bytes]) -> list[None]:
+            return _piped(client, keys, lambda pipeline, key: pipeline.set(key, raw, ex=LIFETIME_S))
+
+        # The record comes first: an anchor never leads to a donor whose record was not written yet.
+        key = _record_key(space, donor_id)
+        self._owner(donor_id).call(lambda client: client.set(key, record, ex=LIFETIME_S))
+        self._each(anchors, [_anchor_key(space, anchor) for anchor in _wire(anchors)], add, None)
+
+    def withdraw(self, space: bytes, donor_id: str) -> None:
+        self._owner(donor_id).call(lambda client: client.delete(_record_key(space, donor_id)))
+
+    def mark(self, space: bytes, anchors: Words) -> list[bool]:
+        def leave(client: Any, keys: Sequence[bytes]) -> list[bytes | None]:
+            return _piped(client, keys, lambda pipeline, key: pipeline.set(key, b"", ex=MARK_LIFETIME_S, get=True))
+
+        were = self._each(anchors, [_mark_key(space, anchor) for anchor in _wire(anchors)], leave, None)
+        return [value is not None for value in were]
+
+    def _owner(self, donor_id: str) -> _Partition:
+        return self._partitions[int(owners_of(_words([donor_id]), self._seeds)[0])]
+
+    def _each(
+        self, words: Words, keys: Sequence[bytes], ask: Callable[[Any, Sequence[bytes]], list[T]], absent: T
+    ) -> list[T]:
+        """What the owner of each key answers, all asked at the same time; ``absent`` where the owner does not."""
+        owners = owners_of(words, self._seeds)
+        places = [np.flatnonzero(owners == number).tolist() for number in range(len(self._partitions))]
+        asked = [(partition, own) for partition, own in zip(self._partitions, places, strict=True) if own]
+
+        def answer(partition: _Partition, own: list[int]) -> list[T] | DirectoryError:
+            try:
+                return partition.call(lambda client: ask(client, [keys[place] for place in own]))
+            except DirectoryError as error:
+                return error
+
+        run = map if self._threads is None or len(asked) < 2 else self._threads.map
+        answers = list(run(answer, *zip(*asked, strict=True))) if asked else []
+        errors = [each for each in answers if isinstance(each, DirectoryError)]
+        others = [partition for partition, own in zip(self._partitions, places, strict=True) if not own]
+        if errors and len(errors) == len(asked) and all(partition.is_resting() for partition in others):
+            raise errors[0]
+        found = [absent] * len(keys)
+        for (_, own), values in zip(asked, answers, strict=True):
+            if not isinstance(values, DirectoryError):
+                for place, value in zip(own, values, strict=True):
+                    found[place] = value
+        return found
+
+
+class _Partition:
+    """One server. ``seed`` follows from its address without a password, so it is the same on every replica."""
+
+    def __init__(self, url: str, timeout_s: float) -> None:
         try:
             self._client: Any = valkey.Valkey.from_url(url, socket_timeout=timeout_s, socket_connect_timeout=timeout_s)
         except ValueError as error:
             raise ConfigurationError(f"fleet directory '{url}': {error}") from None
+        parts = urlsplit(url)
+        self.name = parts.netloc.rpartition("@")[2] + parts.path
+        self.seed = int.from_bytes(hashlib.blake2b(self.name.encode(), digest_size=8).digest(), "little")
+        self._rests_until = 0.0
 
-    def look_up(self, space: bytes, anchors: NDArray[np.uint64]) -> list[str | None]:
-        found = self._get([_anchor_key(space, anchor) for anchor in _wire(anchors)])
-        return [raw.hex() if raw is not None and len(raw) == ID_BYTES else None for raw in found]
+    def is_resting(self) -> bool:
+        return time.monotonic() < self._rests_until
 
-    def records(self, space: bytes, donor_ids: Sequence[str]) -> list[bytes | None]:
-        found = self._get([_record_key(space, donor_id) for donor_id in donor_ids])
-        return [raw if raw is not None and len(raw) <= MAX_RECORD_BYTES else None for raw in found]
-
-    def announce(self, space: bytes, donor_id: str, record: bytes, anchors: NDArray[np.uint64]) -> None:
-        raw = bytes.fromhex(donor_id)
-        with self._reported():
-            # The record comes first: an anchor never leads to a donor whose record was not written yet.
-            self._client.set(_record_key(space, donor_id), record, ex=LIFETIME_S)
-            for keys in _parts([_anchor_key(space, anchor) for anchor in _wire(anchors)]):
-                pipeline = self._client.pipeline(transaction=False)
-                for key in keys:
-                    pipeline.set(key, raw, ex=LIFETIME_S)
-                pipeline.execute()
-
-    def withdraw(self, space: bytes, donor_id: str) -> None:
-        with self._reported():
-            self._client.delete(_record_key(space, donor_id))
-
-    def mark(self, space: bytes, anchors: NDArray[np.uint64]) -> list[bool]:
-        were: list[bool] = []
-        with self._reported():
-            for keys in _parts([_mark_key(space, anchor) for anchor in _wire(anchors)]):
-                pipeline = self._client.pipeline(transaction=False)
-                for key in keys:
-                    pipeline.set(key, b"", ex=MARK_LIFETIME_S, get=True)
-                were += [value is not None for value in pipeline.execute()]
-        return were
-
-    def _get(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        with self._reported():
-            return [value for part in _parts(keys) for value in self._client.mget(part)]
-
-    @contextmanager
-    def _reported(self) -> Iterator[None]:
+    def call(self, ask: Callable[[Any], T]) -> T:
+        if self.is_resting():
+            raise DirectoryError(f"fleet directory: {self.name} failed a moment ago")
         try:
-            yield
+            return ask(self._client)
         except (valkey.ValkeyError, OSError) as error:
+            self._rests_until = time.monotonic() + REST_S
             raise DirectoryError(f"fleet directory: {error}") from None
+
+
+def owners_of(words: Words, seeds: Words) -> NDArray[np.intp]:
+    """The number of the server that owns each word: the highest of one hash per server, so that a server that is added
+    takes over its own part and moves nothing else. Costs one pass over words times servers.
+    """
+    if len(seeds) == 1:
+        return np.zeros(len(words), np.intp)
+    mixed = (words[None, :] ^ seeds[:, None]) * np.uint64(0x9E37_79B9_7F4A_7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(32))) * np.uint64(0xD6E8_FEB8_6659_FD93)
+    owners: NDArray[np.intp] = (mixed ^ (mixed >> np.uint64(32))).argmax(axis=0)
+    return owners
+
+
+def _words(donor_ids: Sequence[str]) -> Words:
+    return np.array([int(donor_id[:16], 16) for donor_id in donor_ids], np.uint64)
+
+
+def _get(client: Any, keys: Sequence[bytes]) -> list[bytes | None]:
+    return [value for part in _parts(keys) for value in client.mget(part)]
+
+
+def _piped(client: Any, keys: Sequence[bytes], add: Callable[[Any, bytes], object]) -> list[Any]:
+    answers: list[Any] = []
+    for part in _parts(keys):
+        pipeline = client.pipeline(transaction=False)
+        for key in part:
+            add(pipeline, key)
+        answers += pipeline.execute()
+    return answers
 
 
 def _wire(anchors: NDArray[np.uint64]) -> list[bytes]:

