@@ -146,7 +146,7 @@ class EngineServer:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
             self._process.wait()
-            _wait_group_gone(self.pid, timeout_s=5.0)
+            _wait_group_gone(self.pid, timeout_s=60.0)
             shutil.rmtree(self._scratch, ignore_errors=True)
             _dismiss_guard(self._guard)
             atexit.unregister(self.stop)
