@@ -85,7 +85,7 @@ def generate(
 
 def flush(base_url: str) -> None:
     """Empties the tree; waits while the engine still lets go of a finished request."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 300
     while True:
         request = urllib.request.Request(f"{base_url}/flush_cache", method="POST")
         try:

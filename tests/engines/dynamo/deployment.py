@@ -68,10 +68,10 @@ class Processes:
         for process, file in reversed(self._running):
             process.terminate()
             try:
-                process.wait(15)
+                process.wait(60)
             except subprocess.TimeoutExpired:
                 process.kill()
-                process.wait(15)
+                process.wait()
             file.close()
 
 
@@ -200,9 +200,9 @@ class RouterProcess:
         assert self._process.stdout is not None
         self._process.stdin.close()
         try:
-            self._process.wait(20)
+            self._process.wait(60)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait(20)
+            self._process.wait()
         self._process.stdout.close()
         self._log.close()

@@ -39,7 +39,7 @@ class Driver:
             self.feed = DonorFeed(self.provider.sink, self.provider.forget)
 
     async def workers(self, count: int) -> list[int]:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             while len(ids := self._client.instance_ids()) < count:
                 await asyncio.sleep(0.05)
         return sorted(ids)
@@ -50,7 +50,7 @@ class Driver:
         return True
 
     async def donors(self, count: int) -> int:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             while len(self.provider.index) != count:
                 await asyncio.sleep(0.02)
         return len(self.provider.index)
@@ -77,7 +77,7 @@ class Driver:
         stop = {"max_tokens": 2}
         stream = await self._router.generate(tokens, "mock", placement=placement, stop_conditions=stop)
         outputs = [output async for output in stream]
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(300):
             while (after := exact_tokens(await self._kv_router.get_overlap_scores(tokens))) == before:
                 await asyncio.sleep(0.02)
         served = [key[0] for key, held in after.items() if held > before.get(key, 0)]

@@ -76,7 +76,7 @@ def test_a_repetition_is_served_by_lmcache_and_a_new_frame_by_us(both: Both) -> 
     again = both.client.ask(Ask(passage, 4))
     assert again.cached_tokens >= TOKENS - CHUNK_TOKENS
     assert again.tokens == cold.tokens
-    assert "Retrieved" in both.lmcache.log_path.read_text(errors="replace")
+    wait_until(lambda: "Retrieved" in both.lmcache.log_path.read_text(errors="replace"), "LMCache loaded nothing")
     assert not both.events(Materialized)
 
     both.client.reset()

@@ -25,7 +25,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, An
         pytest.skip(missing)
     out = tmp_path_factory.mktemp("matrix") / "outcomes.jsonl"
     command = [str(python_of(vllm.RECIPE)), "-P", str(RUN), "--out", str(out), *(variant.name for variant in IN_CI)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1800, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
     rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
     return {row["name"]: row for row in rows}

@@ -12,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from scripts.engines.server import EngineServer, launch
 from scripts.engines.specs import EngineOptions, vllm_missing, vllm_spec
+from tests.waiting import wait_until
 
 
 def group_members(group: int) -> list[str]:
@@ -42,4 +43,4 @@ def vllm_server() -> Iterator[EngineServer]:
     finally:
         server.stop()
     assert not Path(f"/proc/{server.pid}").exists(), "the server process was collected"
-    assert group_members(server.pid) == []
+    wait_until(lambda: group_members(server.pid) == [], "processes of the server are left")

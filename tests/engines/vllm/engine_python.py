@@ -17,7 +17,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 
 
-def result_of(script: str, *arguments: str, timeout_s: float = 240.0) -> Any:
+def result_of(script: str, *arguments: str, timeout_s: float = 900.0) -> Any:
     missing = vllm_missing()
     if missing:
         pytest.skip(missing)

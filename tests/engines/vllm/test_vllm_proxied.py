@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import urllib.request
 from pathlib import Path
@@ -13,7 +12,9 @@ from scripts.engines.specs import SERVED_NAME
 from tests.engines.proxied import check_what_passes
 from tests.fakes.scripted_upstream import connected
 from tests.unit.semgate.proxy.running_proxy import CHAT, play, proxy_process
+from tests.waiting import until
 
+ANSWER_TOKENS = 5_000
 JSON = (("content-type", "application/json"),)
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
@@ -22,17 +23,18 @@ def test_it_passes_everything_and_records_what_the_engine_reported(vllm_server: 
     play(lambda: check_what_passes(vllm_server.base_url, tmp_path / "proxy"))
 
 
-def running(server: EngineServer) -> float:
+def metric(server: EngineServer, name: str) -> float:
     with urllib.request.urlopen(f"{server.base_url}/metrics", timeout=300) as answer:
         lines = answer.read().decode().splitlines()
-    return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith("vllm:num_requests_running{"))
+    return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(f"vllm:{name}{{"))
 
 
 def test_a_client_that_leaves_stops_the_engine(vllm_server: EngineServer, tmp_path: Path) -> None:
-    """The answer would take half a minute; the body is large enough to make a server stop reading for a while."""
+    """Or it would generate the whole answer, for minutes. The body is large enough to make a server stop reading."""
     story = {"role": "user", "content": "Tell a story without an end. " + "And then? " * 300}
     padding = "x" * 100_000
-    body = {"model": SERVED_NAME, "messages": [story], "stream": True, "max_tokens": 1_000, "ignore_eos": True}
+    body = {"model": SERVED_NAME, "messages": [story], "stream": True, "max_tokens": ANSWER_TOKENS}
+    body["ignore_eos"] = True
 
     async def act() -> None:
         async with proxy_process(vllm_server.base_url, tmp_path / "proxy") as (port, _):
@@ -41,9 +43,9 @@ def test_a_client_that_leaves_stops_the_engine(vllm_server: EngineServer, tmp_pa
                 status, headers = await client.head()
                 assert status == 200, (headers, await client.reader.read(500))
                 await client.chunk()
-                assert await asyncio.to_thread(running, vllm_server) == 1
-            async with asyncio.timeout(20):
-                while await asyncio.to_thread(running, vllm_server):
-                    await asyncio.sleep(0.1)
+                assert metric(vllm_server, "num_requests_running") == 1
+            await until(lambda: metric(vllm_server, "num_requests_running") == 0, "the engine generates for nobody")
 
+    before = metric(vllm_server, "generation_tokens_total")
     play(act)
+    assert metric(vllm_server, "generation_tokens_total") - before < ANSWER_TOKENS, "it was stopped, not done"

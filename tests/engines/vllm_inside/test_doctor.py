@@ -28,7 +28,7 @@ def doctor(model: Path, *words: str, start: bool = True) -> tuple[int, dict[str,
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=900,
     )
     assert done.stdout.startswith("{"), done.stderr[-4000:]
     record: dict[str, Any] = json.loads(done.stdout)
@@ -54,7 +54,7 @@ def test_flags_to_use_are_found_and_accepted(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=900,
     )
     assert done.returncode == 0, done.stderr[-4000:]
     assert "SemBlend will be enabled, if its self-test passes." in done.stderr

@@ -28,7 +28,7 @@ def result_of(ranks: int, *program: str) -> Any:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=400,
+        timeout=1200,
         check=False,
     )
     rows = [row for row in done.stdout.splitlines() if row.startswith("RESULT ")]

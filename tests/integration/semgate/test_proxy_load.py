@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.fakes.scripted_upstream import EVENTS_HEAD, Call, connected, scripted
 from tests.unit.semgate.proxy.running_proxy import CHAT, DONE, ROLE, TOKEN, USAGE, chat_body, play, proxy_process
+from tests.waiting import PATIENCE_S
 
 TOKENS = 16
 ROUNDS = 4
@@ -62,6 +63,6 @@ def test_many_streams_at_once(tmp_path: Path, streams: int) -> None:
                 assert answers == [True] * streams
             assert resident[-1] - resident[1] < 16.0
 
-    play(act)
+    play(act, 4 * PATIENCE_S)
     lines = [line for path in (tmp_path / "work" / "traces").glob("*.jsonl") for line in path.read_text().splitlines()]
     assert len(lines) == streams * ROUNDS

@@ -10,12 +10,13 @@ import itertools
 
 import pytest
 from tests.engines.vllm.connector.announcements import listening
-from tests.engines.vllm.connector.client import Ask, cached_tokens, first_difference, token_id
+from tests.engines.vllm.connector.client import Ask, first_difference, token_id
 from tests.engines.vllm.connector.connector_server import ConnectorServer
 from tests.engines.vllm.connector.kinds import EVERY_MODEL
 from tests.engines.vllm.connector.prompts import BLOCK_TOKENS, Texts, opening, shared_prefix
 from tests.waiting import wait_until
 
+from semblend.contract import Materialized
 from semblend.plan.selection import SHORT_PROMPT_FRACTION
 
 pytestmark = [
@@ -28,6 +29,7 @@ pytestmark = [
 # cached prefix, another chunk): float32 sums in another order. Equal splits give equal bits.
 SPLIT_NOISE = 0.01
 REUSED = "backend_materialized_reuse"
+MINUTES_OF_TOKENS = 5_000
 
 
 @pytest.mark.parametrize("generated", [1, 150])
@@ -65,15 +67,18 @@ def test_while_a_blend_is_generating_no_other_request_sees_its_blocks(server: Co
     document = document[: len(document) - over]  # the first generated token begins a block
     server.wait_for_donor(client.ask(Ask(document, salt=salt)))
     recipient = texts.question(document, opening(3))
-    stream = client.stream(Ask(recipient, max_tokens=BLOCK_TOKENS + 100, salt=salt, capture=False))
-    generated: list[int] = []
+    stream = client.stream(Ask(recipient, max_tokens=MINUTES_OF_TOKENS, salt=salt, capture=False))
+    first = next(stream)
+    chunks, generated = itertools.chain([first], stream), list[int]()
     while len(generated) < BLOCK_TOKENS + 2:
-        generated += [token_id(name) for choice in next(stream)["choices"] for name in choice["logprobs"]["tokens"]]
-    probe = client.ask(Ask([*recipient, *generated], salt=salt, reuse=False, capture=False))
+        generated += [token_id(name) for choice in next(chunks)["choices"] for name in choice["logprobs"]["tokens"]]
+    probe = client.ask(Ask([*recipient, *generated[: BLOCK_TOKENS + 2]], salt=salt, reuse=False, capture=False))
+    assert client.metrics()["vllm:num_requests_running"] == 1, "it was still generating when the other was answered"
+    stream.close()
     assert probe.cached_tokens == 0
-    rest = list(stream)
-    assert cached_tokens(rest[-1]["usage"]) > len(document) * 3 // 4, "it was a blend"
-    assert len(rest) > 10, "it was still generating when the other was answered"
+    (load,) = [event for event in server.events_of(first["id"]) if isinstance(event, Materialized)]
+    assert load.reused_tokens > len(document) * 3 // 4, "it was a blend"
+    wait_until(lambda: client.metrics()["vllm:num_requests_running"] == 0, "other tests want equal batches")
 
 
 def test_a_blend_behind_a_true_prefix_leaves_exactly_that_prefix(server: ConnectorServer, texts: Texts) -> None:

@@ -31,7 +31,7 @@ from tests.engines.vllm.connector.connector_server import (
 )
 from tests.engines.vllm.connector.prompts import RUNNING_TEXT, Texts, opening, read_texts
 from tests.unit.semgate.proxy.running_proxy import SRC, play, proxy_process
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 
 from semblend import Namespace, Planner, ReusePlan, Settings
 from semblend.calibrate.observations import decode_observations
@@ -101,7 +101,7 @@ def semblend(*arguments: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=600,
+        timeout=1800,
     )
 
 
@@ -135,7 +135,7 @@ async def asked(port: int, ask: Ask) -> Reply:
 
 async def counts() -> dict[str, float]:
     """What became of sampled requests, as the proxy's metrics say it."""
-    async with httpx.AsyncClient(trust_env=False) as client:
+    async with httpx.AsyncClient(trust_env=False, timeout=300) as client:
         page = (await client.get(f"http://127.0.0.1:{STATUS_PORT}/metrics")).text
     prefix = 'semgate_guard_requests_total{as="'
     lines = [line.removeprefix(prefix) for line in page.splitlines() if line.startswith(prefix)]
@@ -143,7 +143,7 @@ async def counts() -> dict[str, float]:
 
 
 async def counted(name: str, number: int) -> dict[str, float]:
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(PATIENCE_S):
         while (found := await counts())[name] < number:
             assert not found["failed"], found
             await asyncio.sleep(0.1)
@@ -191,7 +191,7 @@ def test_a_blend_is_asked_again_twice_and_what_was_not_blended_once(
             found = await counted("not_blended", 1)
         assert found == {"checked": 2, "not_blended": 1, "turned_off": 0, "dropped": 0, "failed": 0, "unwritten": 0}
 
-    play(act)
+    play(act, 4 * PATIENCE_S)
     assert len(request_ids(guarded)) - before == 3 + 2 * 2 + 1, "clients' requests, two pairs, one half of a pair"
     test = decode_tracker(path.read_text()).tests[SERVED_NAME, PlanShape.NEW_INSTRUCTION]
     assert test.process.count == 2
@@ -217,7 +217,7 @@ def test_wrongly_moved_keys_turn_their_class_off_until_it_is_reset(
             guarded.set_fault()
 
     try:
-        play(act)
+        play(act, 4 * PATIENCE_S)
     finally:
         guarded.set_fault()
     why = Verdicts(path).why_off(SERVED_NAME, PlanShape.NEW_INSTRUCTION)

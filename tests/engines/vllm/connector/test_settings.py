@@ -7,7 +7,6 @@ comes of them is the semantic path's doing.
 from __future__ import annotations
 
 import subprocess
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +17,7 @@ from tests.engines.vllm.connector.client import Ask, Reply
 from tests.engines.vllm.connector.connector_server import ConnectorServer
 from tests.engines.vllm.connector.kinds import DISABLED, FRAGMENTS, MAIN, SEGMENTS, SEMANTIC, SUGGESTING
 from tests.engines.vllm.connector.prompts import Texts, opening
+from tests.waiting import PATIENCE_S, wait_until
 
 from semblend.contract import Materialized
 
@@ -25,8 +25,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
 REUSED = "backend_materialized_reuse"
 DOCUMENT_TOKENS = 1000
-ATTEMPTS = 12
-FEW_ATTEMPTS = 3  # where nothing may come of it
+FEW_ATTEMPTS = 3
 LONG_TOKENS = 4300  # beyond this product of lengths, alignment does without edit scripts
 
 
@@ -55,25 +54,27 @@ def ask_edited(
     every: int,
     *,
     until: Callable[[Reply], object] = by_similarity,
-    attempts: int = ATTEMPTS,
+    attempts: int | None = None,
 ) -> Reply:
     """A donor, and then its edited copy behind an opening of its own.
 
     The semantic path is given a few milliseconds and may be late on a busy machine, but it keeps its answer: a prompt
     that comes again gets it. So the copy is asked until that path has done its part, each time from an empty cache.
-    Some of the short stretches may be found by tokens alone before.
+    Some of the short stretches may be found by tokens alone before. ``attempts``: where nothing may come of it.
     """
     document = texts.passage(0, length)
     server.wait_for_donor(server.client.ask(Ask(document, salt=salt, capture=True)))
     (other, *_) = texts.encode(" instead")
     recipient = [*texts.encode(opening(length + every)), *edited(document, every, other)]
-    for _ in range(attempts):
+    replies: list[Reply] = []
+
+    def is_done() -> bool:
         server.client.reset()
-        reply = server.client.ask(Ask(recipient, salt=salt, capture=False))
-        if until(reply):
-            break
-        time.sleep(0.2)
-    return reply
+        replies.append(server.client.ask(Ask(recipient, salt=salt, capture=False)))
+        return len(replies) == attempts or bool(until(replies[-1]))
+
+    wait_until(is_done, "the semantic path found nothing", patience_s=2 * PATIENCE_S)
+    return replies[-1]
 
 
 def ask_moved(server: ConnectorServer, texts: Texts, salt: str) -> Reply:

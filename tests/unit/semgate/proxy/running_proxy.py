@@ -89,9 +89,9 @@ async def proxy_process(upstream: str, folder: Path, *flags: str) -> AsyncIterat
                 await running.wait()
 
 
-def play(act: Callable[[], Coroutine[Any, Any, None]]) -> None:
+def play(act: Callable[[], Coroutine[Any, Any, None]], patience_s: float = PATIENCE_S) -> None:
     async def bounded() -> None:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(patience_s):
             await act()
 
     asyncio.run(bounded())
