@@ -37,6 +37,7 @@ class Shared:
     peak_streams: int = 0
     resets: int = 0
     not_ready: int = 0
+    hold_streams: int = 0  # after its first token a stream waits until so many have been open at once
 
 
 class Connection(asyncio.Protocol):
@@ -134,6 +135,10 @@ class Connection(asyncio.Protocol):
         fault = fake.get("fault")
         if fault == "hang":
             return
+        loop, pause = asyncio.get_running_loop(), fake.get("itl_ms", self.shared.itl_ms) / 1000.0
+        if number and self.shared.peak_streams < self.shared.hold_streams:
+            self.timer = loop.call_later(pause, self.step, events, fake, newline, number)
+            return
         if fault == "reset_in_stream" and number == 2:
             self.transport.abort()
             return
@@ -160,8 +165,6 @@ class Connection(asyncio.Protocol):
             self.last(newline, done=fault != "no_done")
             return
         self.shared.generated += 1
-        pause = fake.get("itl_ms", self.shared.itl_ms) / 1000.0
-        loop = asyncio.get_running_loop()
         self.timer = loop.call_later(pause, self.step, events, fake, newline, number + 1)
 
     def piece(self, data: bytes) -> None:
@@ -256,7 +259,9 @@ def metrics(shared: Shared) -> str:
 
 
 async def serve(options: argparse.Namespace) -> None:
-    shared = Shared(options.ttft_ms, options.itl_ms, options.tokens, not_ready=options.not_ready)
+    shared = Shared(
+        options.ttft_ms, options.itl_ms, options.tokens, not_ready=options.not_ready, hold_streams=options.hold
+    )
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: Connection(shared), "127.0.0.1", options.port, backlog=4096)
     print(json.dumps({"port": server.sockets[0].getsockname()[1]}), flush=True)
@@ -270,10 +275,11 @@ async def serve(options: argparse.Namespace) -> None:
 
 @contextmanager
 def running(
-    ttft_ms: float = 5.0, itl_ms: float = 1.0, tokens: int = 8, port: int = 0, not_ready: int = 0
+    ttft_ms: float = 5.0, itl_ms: float = 1.0, tokens: int = 8, port: int = 0, not_ready: int = 0, hold: int = 0
 ) -> Iterator[str]:
     """The server in its own process; gives its address and takes it down again."""
     arguments = {"ttft-ms": ttft_ms, "itl-ms": itl_ms, "tokens": tokens, "port": port, "not-ready": not_ready}
+    arguments["hold"] = hold
     command = [sys.executable, str(Path(__file__)), *(f"--{name}={value}" for name, value in arguments.items())]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
@@ -297,6 +303,7 @@ def main() -> None:
     parser.add_argument("--itl-ms", type=float, default=1.0)
     parser.add_argument("--tokens", type=int, default=8)
     parser.add_argument("--not-ready", type=int, default=0, help="polls to answer with 503 first")
+    parser.add_argument("--hold", type=int, default=0, help="streams that must be open at once before any ends")
     asyncio.run(serve(parser.parse_args()))
 
 

@@ -6,6 +6,7 @@ The client checks every byte of every stream; the replicas count for themselves 
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,6 +20,7 @@ from benchmarks.router.upstreams import replica_specs
 from scripts.engines.server import EngineServer, launch, launch_all
 
 STREAMS, TOKENS, PAUSE_MS = 300, 10, 300
+ATTEMPTS = 5
 pytestmark = pytest.mark.load
 
 
@@ -35,11 +37,21 @@ def urls_of(servers: tuple[EngineServer, ...]) -> tuple[str, ...]:
     return tuple(server.base_url for server in servers)
 
 
+def held_at_once(job: Job) -> Counter[str]:
+    """The same load again where a machine that stalled let the first streams end before the last began. None fails."""
+    total: Counter[str] = Counter()
+    for _ in range(ATTEMPTS):
+        record = run_client(job)
+        assert record["failed"] == {}
+        total["ok"] += record["ok"]
+        if record["peak_open"] == STREAMS:
+            return total
+    pytest.fail(f"{STREAMS} streams were not open at once in {ATTEMPTS} attempts")
+
+
 def test_the_client_and_the_replicas_alone_hold_the_streams(replicas: tuple[EngineServer, ...]) -> None:
     """The floor: a failure here is not caused by a router."""
-    record = run_client(Job(urls_of(replicas), 3.0, TOKENS, PAUSE_MS, streams=STREAMS))
-    assert record["failed"] == {}
-    assert record["peak_open"] == STREAMS
+    held_at_once(Job(urls_of(replicas), 3.0, TOKENS, PAUSE_MS, streams=STREAMS))
     assert counts(urls_of(replicas))["peak_streams"] == STREAMS
 
 
@@ -51,15 +63,13 @@ def test_the_router_holds_the_streams(
     with launch(semgate(urls, policy, tmp_path)) as router:
         warm = run_client(Job((router.base_url,), 1.0, TOKENS, 10, streams=8))
         before, cpu = rss_bytes(router.pid), cpu_seconds(router.pid)
-        record = run_client(Job((router.base_url,), 9.0, TOKENS, PAUSE_MS, streams=STREAMS, ramp_s=2.0))
+        record = held_at_once(Job((router.base_url,), 9.0, TOKENS, PAUSE_MS, streams=STREAMS, ramp_s=2.0))
         grown, used_s = rss_bytes(router.pid) - before, cpu_seconds(router.pid) - cpu
     seen = counts(urls)
     with capsys.disabled():
         shown = f"{used_s / record['ok'] * 1e6:.0f} us of processor per request of {TOKENS} tokens"
         print(f"\n{policy}: {record['ok']} streams, {shown}, +{grown / 1e6:.1f} MB, load {os.getloadavg()[0]:.1f}")
     assert warm["failed"] == {}
-    assert record["failed"] == {}
-    assert record["peak_open"] == STREAMS
     assert record["ok"] >= STREAMS
     assert seen["aborted"] == 0
     assert seen["requests"] == warm["ok"] + record["ok"]  # nothing was sent twice

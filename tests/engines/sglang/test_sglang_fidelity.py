@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 from scripts.engines.generate import Reply, flush, generate
 from scripts.engines.server import EngineServer
+from tests.engines.sglang.event_lines import event_lines
 from tests.engines.sglang.running import PAGE_TOKENS, WRONG_KEYS
 from tests.engines.sglang.texts import QUESTION, Texts
 
@@ -46,11 +46,7 @@ def composed(blending: EngineServer, texts: Texts) -> tuple[list[int], Reply]:
 
 
 def materialized(events: Path, rid: str) -> dict[str, Any]:
-    lines = [json.loads(line) for line in events.read_text().splitlines()]
-    found: dict[str, Any] = next(
-        line for line in lines if line["event"] == "materialized" and line["request_id"] == rid
-    )
-    return found
+    return next(line for line in event_lines(events) if line["event"] == "materialized" and line["request_id"] == rid)
 
 
 def test_a_fraction_of_the_reused_tokens_is_recomputed(
@@ -108,7 +104,7 @@ def test_keys_moved_too_far_are_found_before_they_are_read(
     reply = ask(blending, prompt, rid=f"wrong-{too_far}", semblend={"capture": False})
     assert reply.reused_tokens == 0
     assert reply.tokens == cold.tokens
-    faults = [json.loads(line) for line in events.read_text().splitlines() if '"fault_contained"' in line]
+    faults = [line for line in event_lines(events) if line["event"] == "fault_contained"]
     assert [fault["stage"] for fault in faults if fault["request_id"] == f"wrong-{too_far}"] == ["holes"]
     assert "differs from the model" in faults[-1]["error"]
     wrong_keys.unlink()
