@@ -124,7 +124,7 @@ def test_the_prompts_own_tokens_can_be_scored_behind_loaded_kv(blending: EngineS
 def test_blended_plain_and_retracted_requests_side_by_side(blending: EngineServer, texts: Texts, events: Path) -> None:
     """Two plain requests decode, two blended ones join; the engine sends the youngest back to its queue, often.
 
-    Whether a blended one is among those depends on when the requests arrive: they come again until one was. What must
+    Whether a blended one is among those depends on when the requests arrive: they are repeated until one was. What must
     hold, holds every time.
     """
     passages = [texts.passage(14000 + 600 * number, PASSAGE_TOKENS) for number in range(4)]

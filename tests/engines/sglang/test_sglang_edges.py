@@ -122,7 +122,7 @@ def test_a_waiting_text_in_other_words_is_found_by_meaning_and_not_loaded(
 ) -> None:
     """Sentences of a donor, every few words changed: similar to the embedder, without a run of equal tokens.
 
-    It must come while the engine computes another prompt. Where it came too late, both come again.
+    It must come while the engine computes another prompt. Where it came too late, both are repeated.
     """
     words = [f"word{number} about ferries and harbours" for number in range(60)]
     reworded = " ".join(word if number % 4 else f"{word} too" for number, word in enumerate(words))

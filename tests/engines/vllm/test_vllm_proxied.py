@@ -44,7 +44,7 @@ def test_a_client_that_leaves_stops_the_engine(vllm_server: EngineServer, tmp_pa
                 assert status == 200, (headers, await client.reader.read(500))
                 await client.chunk()
                 assert metric(vllm_server, "num_requests_running") == 1
-            await until(lambda: metric(vllm_server, "num_requests_running") == 0, "the engine generates for nobody")
+            await until(lambda: metric(vllm_server, "num_requests_running") == 0, "the engine still generates")
 
     before = metric(vllm_server, "generation_tokens_total")
     play(act)
