@@ -253,12 +253,26 @@ def test_sglang_without_flushes_keeps_its_cache(pairs_only: Path) -> None:
     assert result_of(pairs_only)["config"]["isolation"] == "none"
 
 
+STOPS_AFTER_ROWS = """
+import os, runpy, signal, sys
+from sembench.replay.partial import PartialWriter
+lines, write = [], PartialWriter._write
+def write_and_stop(writer, record):
+    write(writer, record)
+    lines.append(record)
+    if len(lines) == 1 + rows:
+        os.kill(os.getpid(), signal.SIGSTOP)
+rows, PartialWriter._write = int(sys.argv.pop(1)), write_and_stop
+runpy.run_module("sembench", run_name="__main__", alter_sys=True)
+"""
+
+
 @contextmanager
 def started(arguments: Sequence[str], rows: int) -> Iterator[subprocess.Popen[str]]:
-    """The command as a user runs it, in a process of its own that has written so many rows."""
-    partial = Path(arguments[arguments.index("--output") + 1] + ".partial.jsonl")
+    """The command as a user runs it, in a process of its own. It stops itself (SIGSTOP) once it has written so many
+    rows: what happens to it then does not depend on who is faster."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "sembench", *arguments],
+        [sys.executable, "-c", STOPS_AFTER_ROWS, str(rows), *arguments],
         env={**os.environ, "PYTHONPATH": str(SRC)},
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
@@ -266,21 +280,21 @@ def started(arguments: Sequence[str], rows: int) -> Iterator[subprocess.Popen[st
     )
     with process:
         try:
-            wait_until(
-                lambda: (
-                    process.poll() is not None
-                    or (partial.exists() and len(partial.read_text().splitlines()) >= 1 + rows)
-                )
-            )
-            assert process.poll() is None
+            wait_until(lambda: process.poll() is not None or state_of(process.pid) == "T")
+            assert process.poll() is None, "it ended before it had written its rows"
             yield process
         finally:
             process.kill()
 
 
+def state_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+
+
 def broken_off(arguments: Sequence[str], rows: int, how: signal.Signals) -> tuple[int, str]:
     with started(arguments, rows) as process:
         process.send_signal(how)
+        process.send_signal(signal.SIGCONT)
         _, reported = process.communicate(timeout=300)
         return process.returncode, reported
 
@@ -353,6 +367,7 @@ def test_a_server_that_dies_costs_no_rows(pairs_only: Path) -> None:
         url = server.enter_context(running("--ms-per-token", "0.2"))
         process = stack.enter_context(started(gateway(pairs_only, url, "--paired", *RESETS), 2))
         server.close()
+        process.send_signal(signal.SIGCONT)
         _, reported = process.communicate(timeout=300)
     assert process.returncode == 3
     assert "run again with --resume" in reported
