@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -37,6 +38,8 @@ class Shared:
     peak_streams: int = 0
     resets: int = 0
     not_ready: int = 0
+    ends_after: int = 0  # streams; then the process is gone, as if it had been killed
+    ended: int = 0
     hold_streams: int = 0  # after its first token a stream waits until so many have been open at once
 
 
@@ -175,6 +178,9 @@ class Connection(asyncio.Protocol):
             self.piece(b"data: [DONE]" + newline * 2)
         self.transport.write(b"0\r\n\r\n")
         self.finish()
+        self.shared.ended += 1
+        if self.shared.ended == self.shared.ends_after:
+            os._exit(1)
 
 
 def _first(number: int) -> dict[str, float]:
@@ -260,7 +266,12 @@ def metrics(shared: Shared) -> str:
 
 async def serve(options: argparse.Namespace) -> None:
     shared = Shared(
-        options.ttft_ms, options.itl_ms, options.tokens, not_ready=options.not_ready, hold_streams=options.hold
+        options.ttft_ms,
+        options.itl_ms,
+        options.tokens,
+        not_ready=options.not_ready,
+        hold_streams=options.hold,
+        ends_after=options.ends_after,
     )
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: Connection(shared), "127.0.0.1", options.port, backlog=4096)
@@ -275,11 +286,17 @@ async def serve(options: argparse.Namespace) -> None:
 
 @contextmanager
 def running(
-    ttft_ms: float = 5.0, itl_ms: float = 1.0, tokens: int = 8, port: int = 0, not_ready: int = 0, hold: int = 0
+    ttft_ms: float = 5.0,
+    itl_ms: float = 1.0,
+    tokens: int = 8,
+    port: int = 0,
+    not_ready: int = 0,
+    hold: int = 0,
+    ends_after: int = 0,
 ) -> Iterator[str]:
     """The server in its own process; gives its address and takes it down again."""
     arguments = {"ttft-ms": ttft_ms, "itl-ms": itl_ms, "tokens": tokens, "port": port, "not-ready": not_ready}
-    arguments["hold"] = hold
+    arguments |= {"hold": hold, "ends-after": ends_after}
     command = [sys.executable, str(Path(__file__)), *(f"--{name}={value}" for name, value in arguments.items())]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
@@ -303,6 +320,7 @@ def main() -> None:
     parser.add_argument("--itl-ms", type=float, default=1.0)
     parser.add_argument("--tokens", type=int, default=8)
     parser.add_argument("--not-ready", type=int, default=0, help="polls to answer with 503 first")
+    parser.add_argument("--ends-after", type=int, default=0, help="streams after which the process ends")
     parser.add_argument("--hold", type=int, default=0, help="streams that must be open at once before any ends")
     asyncio.run(serve(parser.parse_args()))
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from tests.fakes.openai_server import WORDS, running
+from tests.waiting import PATIENCE_S
 
 from sembase.errors import ConfigurationError, ContractError
 from sembench.http.client import Endpoint, LiveClient, LiveReply, LiveRequest
@@ -183,7 +184,7 @@ def test_cancellation_passes_through_and_frees_the_connection(server: str) -> No
 
 def test_more_requests_than_connections_all_end_well(server: str) -> None:
     async def go() -> list[str]:
-        async with LiveClient(server, timeout_s=30, max_connections=40) as client:  # two pools
+        async with LiveClient(server, timeout_s=PATIENCE_S, max_connections=40) as client:  # two pools
             requests = [LiveRequest(str(i), "x", 2, "m") for i in range(100)]
             return [reply.status for reply in await asyncio.gather(*map(client.ask, requests))]
 
@@ -192,13 +193,13 @@ def test_more_requests_than_connections_all_end_well(server: str) -> None:
 
 def test_waiting_for_a_server_that_loads(capsys: pytest.CaptureFixture[str]) -> None:
     async def go(url: str, seconds: float) -> str:
-        async with LiveClient(f"{url}/v1/", timeout_s=5, max_connections=1) as client:
+        async with LiveClient(f"{url}/v1/", timeout_s=PATIENCE_S, max_connections=1) as client:
             return await client.wait_ready(seconds)
 
     with running(not_ready=2) as url:
-        assert asyncio.run(go(url, 30)) == "fake-model"
+        assert asyncio.run(go(url, 300)) == "fake-model"
         waited = capsys.readouterr().err
-        assert waited.startswith(f"waiting up to 30 s for {url} (")
+        assert waited.startswith(f"waiting up to 300 s for {url} (")
         assert waited.count("\n") == 1
     with pytest.raises(ConfigurationError, match=r"not ready after 0 s .*start the server"):
         asyncio.run(go(url, 0))

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from tests.fakes.scripted_upstream import EVENTS_HEAD, Call, Script, ScriptedUpstream, scripted
 from tests.unit.sembase.http.test_http_client import answer_json, play
+from tests.waiting import PATIENCE_S
 
 from sembase.errors import ConfigurationError
 from sembase.http.client import HttpClient, HttpFault, describe_fault, fetch_once, split_url
@@ -115,7 +116,7 @@ def test_a_command_asks_once_with_headers_and_body() -> None:
     with serving(answer_json) as server:
         headers = ((b"authorization", b"Bearer secret"),)
         url = f"{server.origin}/v1/completions"
-        assert fetch_once("POST", url, headers=headers, body=b"{}", timeout_s=20) == (200, b'{"data": []}')
+        assert fetch_once("POST", url, headers=headers, body=b"{}", timeout_s=PATIENCE_S) == (200, b'{"data": []}')
     call = server.calls[0]
     assert (call.method, call.body, call.headers["authorization"]) == ("POST", b"{}", "Bearer secret")
 

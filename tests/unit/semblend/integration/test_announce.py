@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import pytest
 import zmq
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 
 from sembase.errors import ConfigurationError, MissingDependencyError
 from sembase.ordered_stream import END
@@ -58,7 +58,7 @@ class Recorder:
         self.asked = False
 
     def publish(self, batch: DonorBatch) -> None:
-        assert self.gate.wait(10)
+        assert self.gate.wait(PATIENCE_S)
         if self.fails:
             self.fails = False
             raise OSError("no route")
@@ -80,7 +80,7 @@ def announcing(recorder: Recorder) -> Iterator[tuple[DonorAnnouncer, list[FaultC
         yield announcer, faults
     finally:
         recorder.gate.set()
-        announcer.close(patience_s=30)
+        announcer.close(patience_s=PATIENCE_S)
         assert recorder.closed
 
 
@@ -127,7 +127,7 @@ def test_gates_are_announced_with_every_new_generation() -> None:
     wait_until(lambda: len(recorder.events) == 3)
     recorder.asked = True
     wait_until(lambda: len(recorder.events) == 6)
-    announcer.close(patience_s=30)
+    announcer.close(patience_s=PATIENCE_S)
     kinds = [type(event) for event in recorder.events]
     assert kinds == [GenerationReset, GatesAnnounced, DonorAnnounced] * 2 + [DonorsPurged]
     announced = [announced_gates(event.gates) for event in recorder.events if isinstance(event, GatesAnnounced)]
@@ -268,7 +268,7 @@ def test_a_nats_server_in_the_settings_is_announced_to(on_nats: Settings, monkey
     monkeypatch.setattr(nats_socket, "NatsSocket", open_socket)
     announcer = open_announcer(on_nats, Border(lambda _: None, LOG), Gates())
     announcer.loadable("a", tokens(1), None, None)
-    announcer.close(patience_s=30)
+    announcer.close(patience_s=PATIENCE_S)
     assert opened == [("nats://127.0.0.1:4222", "7", 5, NatsAccess())]
     assert [type(event) for event in socket.events] == [GenerationReset, GatesAnnounced, DonorAnnounced, DonorsPurged]
     assert socket.closed

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.waiting import PATIENCE_S
 
 from sembase import winnowing
 from sembase.errors import ContractError
@@ -124,10 +125,10 @@ def test_a_donor_that_changes_tenant_is_not_shown_to_the_old_one() -> None:
     pytest.importorskip("usearch", reason="the semantic path needs the extra 'embedder'")
     other = Namespace(tenant="b", model="m")
     settings = Settings(embedder="jaccard", min_similarity=0.0)
-    with Planner(settings=settings, gates=OPEN, budget_bytes=1 << 22, semantic_wait_s=30) as built:
+    with Planner(settings=settings, gates=OPEN, budget_bytes=1 << 22, semantic_wait_s=PATIENCE_S) as built:
         text = " ".join(f"word{i}" for i in range(300))
         built.register("d", noise(1, 300), NS, text=text)
-        assert built.drain(30)
+        assert built.drain(PATIENCE_S)
         built.register("d", noise(2, 300), other)
         answer = built.plan(noise(3, 300), NS, text=text)
         assert isinstance(answer, Decline)
@@ -153,10 +154,10 @@ def test_a_forked_child_does_not_wait_for_the_parents_readers() -> None:
                 for i in range(12):
                     built.register(f"d{i}", noise(i, 4000), NS)
                 os._exit(0)
-            assert ended(child, 20.0), "the child hangs"
+            assert ended(child, PATIENCE_S), "the child hangs"
     finally:
         stop.set()
-        reader.join(20)
+        reader.join(PATIENCE_S)
 
 
 def ended(child: int, seconds: float) -> bool:

@@ -6,6 +6,7 @@ import threading
 
 import numpy as np
 import pytest
+from tests.waiting import PATIENCE_S
 
 from semblend import Decline, DeclineReason, Gates, Namespace, Planner, ReusePlan, Settings
 from semblend.contract import Outcome
@@ -34,9 +35,9 @@ LONG = RNG.integers(0, len(WORDS), 6000).tolist()
 def ask(recipient: list[int], donor: list[int], environment: dict[str, str]) -> ReusePlan | Decline:
     defaults = {"SEMBLEND_EMBEDDER": "jaccard", "SEMBLEND_MIN_SIMILARITY": "0.1"}
     settings, gates = Settings.from_environment(defaults | environment), Gates(min_reuse_ratio=0.0)
-    with Planner(settings=settings, gates=gates, budget_bytes=1 << 22, semantic_wait_s=30) as planner:
+    with Planner(settings=settings, gates=gates, budget_bytes=1 << 22, semantic_wait_s=PATIENCE_S) as planner:
         planner.register("donor", donor, NS, text=text_of(donor))
-        assert planner.drain(30)
+        assert planner.drain(PATIENCE_S)
         return planner.plan(recipient, NS, text=text_of(recipient))
 
 
@@ -90,10 +91,10 @@ def test_discovery_only_reports_and_never_plans() -> None:
 
 def test_another_tenant_is_not_even_suggested() -> None:
     settings = Settings(embedder="jaccard", min_similarity=0.0)
-    with Planner(settings=settings, budget_bytes=1 << 22, semantic_wait_s=30) as planner:
+    with Planner(settings=settings, budget_bytes=1 << 22, semantic_wait_s=PATIENCE_S) as planner:
         planner.register("donor", DOCUMENT, Namespace(tenant="b", model="m"), text=text_of(DOCUMENT))
         planner.register("none", DOCUMENT, Namespace(tenant=None, model="m"), text=text_of(DOCUMENT))
-        assert planner.drain(30)
+        assert planner.drain(PATIENCE_S)
         answer = planner.plan(edited(DOCUMENT, 40), NS, text=text_of(edited(DOCUMENT, 40)))
     assert isinstance(answer, Decline)
     assert answer.discoveries == ()
@@ -101,10 +102,10 @@ def test_another_tenant_is_not_even_suggested() -> None:
 
 def test_a_forgotten_donor_is_not_suggested() -> None:
     settings = Settings(embedder="jaccard", min_similarity=0.0)
-    with Planner(settings=settings, budget_bytes=1 << 22, semantic_wait_s=30) as planner:
+    with Planner(settings=settings, budget_bytes=1 << 22, semantic_wait_s=PATIENCE_S) as planner:
         planner.register("donor", DOCUMENT, NS, text=text_of(DOCUMENT))
         planner.forget("donor")
-        assert planner.drain(30)
+        assert planner.drain(PATIENCE_S)
         answer = planner.plan(edited(DOCUMENT, 40), NS, text=text_of(edited(DOCUMENT, 40)))
     assert isinstance(answer, Decline)
     assert answer.discoveries == ()
@@ -118,7 +119,7 @@ def test_the_caller_does_not_wait_longer_than_it_chose() -> None:
         dimensions = 8
 
         def embed(self, text: str) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
-            assert answered.wait(60), "the caller waited for this"
+            assert answered.wait(PATIENCE_S), "the caller waited for this"
             return np.ones((1, 8), np.float32)
 
     finder = SemanticFinder(Slow())

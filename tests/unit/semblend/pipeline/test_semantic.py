@@ -22,7 +22,7 @@ from semblend.search.vectors import WindowIndex, bytes_per_window
 pytest.importorskip("usearch", reason="usearch is not installed")
 
 HERE, THERE = Namespace(tenant="a", model="m"), Namespace(tenant="b", model="m")
-LONG_S = 20.0
+LONG_S = 300.0
 
 
 class GatedEmbedder:

@@ -23,6 +23,7 @@ from semgate.router.operations.warm_up import warm_up
 
 LONGEST_PART = 0.05  # of the processor time of all calls; a call that did the whole work took a third and more
 BLOCKS = 1 << 20
+ATTEMPTS = 4
 EVENT_BLOCKS = 64
 
 
@@ -72,6 +73,28 @@ def timed(call: Callable[[], object]) -> float:
         gc.enable()
 
 
+def again_if_disturbed(measure: Callable[[], None]) -> None:
+    """A host that takes the processor away in the middle of a call lengthens one call of one attempt; work that a call
+    does lengthens it in every attempt."""
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            measure()
+        except DisturbedError:
+            if attempt == ATTEMPTS:
+                raise
+        else:
+            break
+
+
+class DisturbedError(AssertionError):
+    """A call took too large a part of the whole."""
+
+
+def check_part(calls_s: list[float], part_s: float) -> None:
+    if max(calls_s) >= part_s:
+        raise DisturbedError(f"one call took {max(calls_s) * 1e3:.1f} ms, the limit is {part_s * 1e3:.1f} ms")
+
+
 def filled(index: BlockIndex, slot: int, first_hash: int, *, blocks: int = BLOCKS) -> list[float]:
     """The time of each call while a replica stores a million blocks."""
     random = np.random.default_rng(first_hash)
@@ -85,21 +108,25 @@ def filled(index: BlockIndex, slot: int, first_hash: int, *, blocks: int = BLOCK
 
 def test_no_call_waits_for_a_table_or_a_replica_of_a_million_blocks() -> None:
     warm_up()
+    again_if_disturbed(_fill_clear_and_tidy)
+
+
+def _fill_clear_and_tidy() -> None:
     index = BlockIndex(BLOCKS)
     slot, other = index.add_slot(), index.add_slot()
     filled(index, other, 1, blocks=4 * EVENT_BLOCKS)
     calls_s = filled(index, slot, 1)
     part_s = LONGEST_PART * sum(calls_s)
-    assert max(calls_s) < part_s
+    check_part(calls_s, part_s)
     assert index.blocks(slot) == BLOCKS
     key = np.array([next(iter(index.dump(slot)))[1]], np.uint64)
     assert index.longest(key)[slot] == 1
-    assert timed(lambda: index.cleared(slot)) < part_s
+    check_part([timed(lambda: index.cleared(slot))], part_s)
     assert (index.longest(key)[slot], index.blocks(slot)) == (0, 0)
     steps_s: list[float] = []
     while index.distinct_blocks() > 4 * EVENT_BLOCKS or len(steps_s) < 2:
         steps_s.append(timed(lambda: index.tidy(256)))
-    assert max(steps_s) < part_s
+    check_part(steps_s, part_s)
     while index.tidy(256):
         pass
     assert index.state_bytes() < 1 << 20
@@ -142,15 +169,19 @@ def routed(index: ApproximateIndex, slot: int, keys: NDArray[np.uint64]) -> list
 
 def test_expiry_of_a_million_blocks_is_spread_over_calls() -> None:
     warm_up()
+    again_if_disturbed(_fill_and_expire)
+
+
+def _fill_and_expire() -> None:
     now_s = 0.0
     index = ApproximateIndex(BLOCKS, 5.0, clock=lambda: now_s)
     slot = index.add_slot()
     keys = np.random.default_rng(3).integers(1, 1 << 63, BLOCKS, np.int64).astype(np.uint64)
     calls_s = routed(index, slot, keys)
     part_s = LONGEST_PART * sum(calls_s)
-    assert max(calls_s) < part_s
+    check_part(calls_s, part_s)
     now_s = 100.0
-    assert timed(lambda: index.longest(keys[:256])) < part_s
+    check_part([timed(lambda: index.longest(keys[:256]))], part_s)
     assert index.tidy(256)
     while index.tidy(256):
         pass
