@@ -231,7 +231,7 @@ async def prometheus(folder: Path, *targets: int) -> AsyncIterator[int]:
         yield int(found[0])
     finally:
         process.kill()
-        process.wait(30)
+        process.wait()
 
 
 async def until_ready(port: int) -> None:
