@@ -34,7 +34,7 @@ def short_limits(path: Path) -> Iterator[int]:
             continue
         name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
         if name == "AsyncClient" and not {"timeout", "transport"} & {each.arg for each in node.keywords}:
-            yield node.lineno  # five seconds unless it is told otherwise
+            yield node.lineno  # five seconds by default
         given = [each.value for each in node.keywords if each.arg in NAMED]
         given += node.args[LIMITED[name] : LIMITED[name] + 1] if name in LIMITED else []
         for value in given:
