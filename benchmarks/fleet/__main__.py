@@ -102,7 +102,8 @@ def _run(chosen: argparse.Namespace, readings: Readings) -> None:
         if chosen.items:
             warm_up(fleet, workload, run)
         for size in chosen.sizes:
-            for number in range(len(readings.pairs(size)), chosen.items):
+            measured = {reading.number for reading in readings.pairs(size)}
+            for number in sorted(set(range(chosen.items)) - measured):
                 started = time.monotonic()
                 reading = measure_pair(fleet, workload.make(size, SAME_DOCUMENT, number), run)
                 readings.add(reading)

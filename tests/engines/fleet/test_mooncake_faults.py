@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -126,3 +127,26 @@ def test_a_url_without_a_masters_address_says_what_to_write(url: str) -> None:
         pytest.skip(missing)
     with pytest.raises(ConfigurationError, match="mooncake://localhost:50051"):
         open_carrier(url, 1)
+
+
+def test_with_snapshots_objects_that_were_read_outlive_the_master(tmp_path: Path) -> None:
+    if (missing := mooncake_missing()) is not None:
+        pytest.skip(missing)
+    with start_mooncake(256 << 20, tmp_path) as store:
+        carrier, expected, into = open_carrier(store.url, 1), data()[: 1 << 20], np.zeros(1 << 20, np.uint8)
+        assert carrier.put(NAME, expected)
+        assert carrier.put(OTHER, expected)
+        assert read(carrier, into)
+        for _ in range(2):  # the first may have begun before the read
+            before = latest(tmp_path)
+            wait_until(lambda before=before: latest(tmp_path) != before)  # type: ignore[misc]
+        os.kill(store.master.pid, signal.SIGKILL)
+        store.restart_master()
+        into[:] = 0
+        until(True, lambda: read(carrier, into))
+        np.testing.assert_array_equal(into, expected)
+        assert carrier.contains([OTHER]) == [False], "if it is kept without a read now, the guide may say so"
+
+
+def latest(snapshots: Path) -> list[str]:
+    return [path.read_text() for path in snapshots.rglob("latest.txt")]
