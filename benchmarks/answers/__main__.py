@@ -64,7 +64,9 @@ def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.answers", description=__doc__)
     parser.add_argument("--model", choices=list(MODELS), default=SMOLLM2.name, help="default: %(default)s")
     parser.add_argument("--items", type=int, default=200, help="items per task and transform (default: 200)")
-    parser.add_argument("--words", type=int, default=300, help="length of the documents (default: 300)")
+    parser.add_argument(
+        "--words", type=int, default=600, help="length of the documents (default: 600, about 1,100 tokens)"
+    )
     parser.add_argument("--datasets", nargs="+", default=DATASETS, help=f"default: {' '.join(DATASETS)}")
     parser.add_argument("--transforms", nargs="+", default=TRANSFORMS, help=f"default: {' '.join(TRANSFORMS)}")
     parser.add_argument("--max-tokens", type=int, default=8, help="of an answer (default: 8)")

@@ -44,7 +44,7 @@ class Reuse:
     latency: LatencyModel = field(default_factory=LatencyModel)
     min_run_tokens: int = 64
     min_reuse_ratio: float = 0.1
-    min_inexact_tokens: int = 256
+    min_inexact_tokens: int = 768
     boundary_recompute_tokens: int = 64
 
     @property

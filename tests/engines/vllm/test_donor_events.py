@@ -12,7 +12,7 @@ import pytest
 from scripts.engines.ports import free_port
 from scripts.engines.specs import vllm_missing
 from tests.engines.vllm.connector.client import Ask, Reply
-from tests.engines.vllm.connector.connector_server import ConnectorServer, Kind, start
+from tests.engines.vllm.connector.connector_server import SHORT, ConnectorServer, Kind, start
 from tests.engines.vllm.connector.kinds import BYTES_PER_TOKEN
 from tests.waiting import until
 
@@ -39,7 +39,8 @@ def announcing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Conne
         "SEMBLEND_DONOR_EVENTS": f"tcp://127.0.0.1:{port}",
         "SEMBLEND_DONOR_EVENTS_KEY_FILE": str(key_file),
     }
-    running = start(Kind({"host_bytes": 2_200 * BYTES_PER_TOKEN, "cached_donors": False}, environment=environment))
+    options = {"host_bytes": 2_200 * BYTES_PER_TOKEN, "cached_donors": False, **SHORT}
+    running = start(Kind(options, environment=environment))
     try:
         yield running, f"tcp://127.0.0.1:{port}"
     finally:

@@ -41,15 +41,15 @@ def slots(*exact: int) -> np.ndarray[Any, np.dtype[np.int32]]:
 
 def test_a_document_behind_another_head_is_expected_where_its_donor_is() -> None:
     index = DonorIndex(KEY)
-    document = text(1, 900)
+    document = text(1, 1_800)
     index.add(1, announced("d", np.concatenate([text(2, 30), document])))
     asked = np.concatenate([text(3, 45), document, text(4, 20)])
     found = index.expected(asked, None, None, slots(0, 0, 0))
     assert found[0] == found[2] == 0
-    assert 750 <= found[1] <= 900
+    assert 1_650 <= found[1] <= 1_800
     beyond = index.expected(asked, None, None, slots(0, 500, 0))
-    assert 350 <= beyond[1] <= 445
-    assert index.expected(text(9, 900), None, None, slots(0, 0, 0)).sum() == 0
+    assert 1_250 <= beyond[1] <= 1_345
+    assert index.expected(text(9, 1_800), None, None, slots(0, 0, 0)).sum() == 0
 
 
 def test_donors_of_one_replica_complete_each_other() -> None:
@@ -268,14 +268,14 @@ def test_runs_of_all_slots_are_counted_once_and_beyond_each_exact_prefix(
 
 def test_a_donor_in_the_fleets_store_can_be_fetched_by_every_replica() -> None:
     index = DonorIndex(KEY)
-    document = text(1, 900)
+    document = text(1, 1_800)
     index.add(1, replace(announced("d", document), tier="storage"))
     asked = np.concatenate([text(3, 45), document])
     found = index.usable(asked, None, None, slots(0, 0, 400))
     assert found.fetchable is not None
     assert found.tokens.tolist() == [0, found.fetchable[1], 0]
-    assert found.fetchable[0] == found.fetchable[1] >= 750
-    assert 400 <= found.fetchable[2] <= 545
+    assert found.fetchable[0] == found.fetchable[1] >= 1_650
+    assert 1_300 <= found.fetchable[2] <= 1_445
     assert index.usable(asked, "another tenant", None, slots(0, 0)).fetchable is None
     assert index.usable(asked, None, None, slots(0, 0), distrusted={1}).fetchable is None
     index.remove(1, "d")

@@ -20,7 +20,7 @@ def test_nothing_given_gives_the_documented_defaults() -> None:
     assert (
         options.gates
         == ADAPTER_GATES
-        == Gates(min_inexact_tokens=256, boundary_recompute_tokens=64, max_context_share=0.35)
+        == Gates(min_inexact_tokens=768, boundary_recompute_tokens=64, max_context_share=0.35)
     )
     assert {option.name: option.default for option in rows_of(ConnectorOptions)} == {
         "host_bytes": 2147483648,
@@ -56,7 +56,7 @@ def test_nothing_given_gives_the_documented_defaults() -> None:
         "min_reuse_ratio": 0.1,
         "boundary_recompute_tokens": 64,
         "max_context_share": 0.35,
-        "min_inexact_tokens": 256,
+        "min_inexact_tokens": 768,
         "min_prompt_tokens": 64,
         "boundary_multiple_tokens": 1,
     }
