@@ -14,6 +14,7 @@ from semblend.contract import Decline, Event
 from semblend.contract.donor_event import DonorsPurged
 from semblend.donors.packing import pack, unpack
 from semblend.integration.dynamo.provider import SemanticEvidenceProvider
+from semblend.plan.gates import Gates
 
 HOLDER, OTHER = (2, 0), (1, 0)
 
@@ -26,7 +27,7 @@ class DynamoProvider:
     def __init__(self, *, require_salt: bool = False, enabled: bool = True) -> None:
         self._events: list[Event] = []
         self._provider = SemanticEvidenceProvider(
-            KEY, enabled=enabled, require_salt=require_salt, report=self._events.append
+            KEY, gates=Gates(), enabled=enabled, require_salt=require_salt, report=self._events.append
         )
         self._cache = ExactCache()
         self._look_up = self._provider.index.evidence
