@@ -19,7 +19,7 @@ from sembase.trace.reuse_counter import ReuseCounter
 from sembench.metrics.rows import RequestRow, is_clean, row_from_json, timed
 from semestimate.analysis import MEMORY_BYTES
 from semestimate.anywhere import AnywhereCounter
-from semestimate.cost import OVERHEAD_S, Price
+from semestimate.cost import Price
 from semestimate.request import RequestReader
 from semestimate.work import Work
 
@@ -65,29 +65,27 @@ def predictions(traces: Path, tokenizer: Path, estimate: Mapping[str, Any]) -> l
     """In time order. Refuses an estimate whose totals are not the sums of these."""
     price = Price(**estimate["price"])
     counter, anywhere = ReuseCounter(memory_bytes=MEMORY_BYTES), AnywhereCounter()
-    found = []
+    found, saved = [], 0.0
     for request in RequestReader(open_tokenizer(str(tokenizer))).requests([traces]):
         if request.digests is None:
             raise ComparisonError("a record shows prefixes only; record with `kvmend proxy`")
         reuse = counter.add(request.tenant, request.digests)
         planned = anywhere.add(reuse)
         missed = Work.between(reuse.prefix_tokens, reuse.prompt_tokens)
-        served = missed.part(planned.served_tokens)
-        overhead = OVERHEAD_S if planned.served_tokens else 0.0
+        before, saved = saved, price.net_seconds(anywhere.total.served)
         found.append(
             Predicted(
                 reuse.prompt_tokens,
                 reuse.prefix_tokens,
                 planned.served_tokens,
                 price.seconds(Work.between(0, reuse.prompt_tokens)) - price.seconds(missed),
-                price.seconds(served) - price.load_s_per_token * served.tokens - overhead,
+                saved - before,
             )
         )
     figures = estimate["figures"]
     totals = (len(found), sum(each.prefix_tokens for each in found), sum(each.prompt_tokens for each in found))
     if totals != (figures["requests"], figures["prefix_tokens"], figures["prompt"]["tokens"]):
         raise ComparisonError(f"the estimate is of other traces: {totals} here; run the estimate again")
-    saved = sum(each.reuse_s for each in found)
     if abs(saved - estimate["verdict"]["saved_s"]) > 1e-6 * max(1.0, abs(saved)):
         raise ComparisonError(f"the estimate says {estimate['verdict']['saved_s']} s saved, its requests {saved} s")
     return found

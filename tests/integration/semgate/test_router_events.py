@@ -194,7 +194,7 @@ def test_a_request_is_placed_where_its_donors_are(tmp_path: Path) -> None:
     key = tmp_path / "donors.key"
     key.write_bytes(b"a key that engines and routers share")
     faults: list[FaultContained] = []
-    shared = np.random.default_rng(1).integers(0, 50_000, 600).astype(np.uint32)
+    shared = np.random.default_rng(1).integers(0, 50_000, 1_500).astype(np.uint32)
 
     async def work() -> None:
         socket = DonorSocket("tcp://127.0.0.1:*", "tcp://127.0.0.1:*", 100)

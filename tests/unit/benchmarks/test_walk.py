@@ -36,7 +36,7 @@ def text(name: str, words: int = 400) -> str:
 def small_traffic() -> list[Chat]:
     """Twelve chats of all kinds, interleaved."""
     conversations = [
-        Conversation(NEW_INSTRUCTION, "document", 3, (text("a"),)),
+        Conversation(NEW_INSTRUCTION, "document", 3, (text("a", 1_000),)),
         Conversation(CHANGED_HEAD, "session", 4, (text("b"),), ("Who spoke?", "What was decided?")),
         Conversation(REORDERED, "passages", 3, tuple(text(f"c{number}x", 80) for number in range(4)), ("Why?",)),
         Conversation(UNRELATED, "other", 2, (text("d"),)),
