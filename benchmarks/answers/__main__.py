@@ -65,7 +65,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--model", choices=list(MODELS), default=SMOLLM2.name, help="default: %(default)s")
     parser.add_argument("--items", type=int, default=200, help="items per task and transform (default: 200)")
     parser.add_argument(
-        "--words", type=int, default=600, help="length of the documents (default: 600, about 1,100 tokens)"
+        "--words", type=int, default=600, help="length of the documents (default: 600, about 920 tokens)"
     )
     parser.add_argument("--datasets", nargs="+", default=DATASETS, help=f"default: {' '.join(DATASETS)}")
     parser.add_argument("--transforms", nargs="+", default=TRANSFORMS, help=f"default: {' '.join(TRANSFORMS)}")
@@ -94,7 +94,6 @@ def _measure(
         extra=("--enable-prompt-tokens-details", "--max-model-len", "8192", *flags),
         environment={"PYTHONPATH": str(ROOT / "src")},
         kv_cache_gib=1,
-        dev_mode=True,
         cores=arguments.cores or "0-1",
         dtype=native_dtype(),
     )
