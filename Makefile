@@ -78,8 +78,10 @@ docs-check: setup  ## generated pages are up to date
 	$(PY) -m scripts.generate_docs --check
 
 ALONE := -m "not models and not engine and not load"
+# Options for tests that failed; .ci/run sets them (ADR 0026).
+AGAIN ?=
 test: setup  ## unit, contract and integration tests that need no model and no engine
-	$(BIN)/pytest -n 2 --durations=12 $(ALONE)
+	$(BIN)/pytest -n 2 $(AGAIN) --durations=12 $(ALONE)
 
 # In slices of half a second, as a crowded host does it: what judges by the clock shows. Needs root and Debian's stress-ng.
 STARVED := tests/integration tests/unit/semgate tests/unit/semblend tests/unit/sembench
@@ -95,7 +97,7 @@ test-uvicorn: setup  ## the gateway's HTTP and streaming tests with the lowest a
 	@for version in $(UVICORN); do folder=.cache/uvicorn/$$version; echo "uvicorn $$version"; \
 	test -d $$folder/uvicorn || $(PY) -m scripts.install --no-deps --target $$folder uvicorn==$$version || exit 1; \
 	test "$$(PYTHONPATH=$$folder $(PY) -c 'import uvicorn; print(uvicorn.__version__)')" = $$version || exit 1; \
-	PYTHONPATH=$$folder$${PYTHONPATH:+:$$PYTHONPATH} $(BIN)/pytest -n 2 -q $(ALONE) $(UVICORN_TESTS) || exit 1; done
+	PYTHONPATH=$$folder$${PYTHONPATH:+:$$PYTHONPATH} $(BIN)/pytest -n 2 -q $(AGAIN) $(ALONE) $(UVICORN_TESTS) || exit 1; done
 
 fronts: setup  ## nginx, HAProxy and Envoy in .cache/fronts, for attack-gate; one that cannot be fetched is reported and skipped
 	$(PY) -m scripts.engines.fronts
@@ -107,13 +109,13 @@ attack-gate: fronts  ## attacks on the router and the proxy, direct and behind f
 	$(PY) -m tests.attacks $(ARGS)
 
 test-load: setup  ## load on loopback, alone and bounded
-	$(BIN)/pytest -n 0 -m load
+	$(BIN)/pytest -n 0 $(AGAIN) -m load
 
 # Torch comes with the models, so that `make test` on a fresh machine skips the tests that need it.
 NEEDS_TORCH := tests/unit/semblend/kv tests/unit/semblend/integration tests/conformance/test_donor_stores.py
 test-models: models  ## tests with real model weights, and those that need torch
-	$(BIN)/pytest -n 0 -m models
-	$(BIN)/pytest -n 2 -q $(ALONE) $(NEEDS_TORCH)
+	$(BIN)/pytest -n 0 $(AGAIN) -m models
+	$(BIN)/pytest -n 2 -q $(AGAIN) $(ALONE) $(NEEDS_TORCH)
 
 # What is compiled here, the servers of test-engines find compiled (see scripts/engines/specs.py).
 test-inside: engine-vllm  ## tests in a real engine's own process
@@ -129,7 +131,7 @@ model-matrix: engine-vllm  ## every architecture variant in the real engine, wit
 
 # Two servers at a time, each on a thread of its own.
 test-engines: engines  ## tests with real serving engines
-	$(BIN)/pytest -n 2 --no-loadscope-reorder --durations=12 -m "engine and not more_models" tests/engines/vllm tests/engines/gpusim tests/engines/model_matrix tests/engines/sglang tests/engines/dynamo tests/engines/fleet tests/unit/semblend/fleet/test_carriers.py tests/conformance tests/contract/test_documents_run.py
+	$(BIN)/pytest -n 2 --no-loadscope-reorder $(AGAIN) --durations=12 -m "engine and not more_models" tests/engines/vllm tests/engines/gpusim tests/engines/model_matrix tests/engines/sglang tests/engines/dynamo tests/engines/fleet tests/unit/semblend/fleet/test_carriers.py tests/conformance tests/contract/test_documents_run.py
 
 fuzz-repair: engine-vllm  ## random schedules of broken agent sessions under the engine's own scheduler: nothing inexact is published (ARGS="--schedules 10000")
 	NUMBA_CACHE_DIR=$(CURDIR)/.cache/engines/compiled .engines/vllm/bin/python -m tests.engines.vllm_inside.repair_schedules $(ARGS)
