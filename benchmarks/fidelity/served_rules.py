@@ -22,7 +22,7 @@ from benchmarks.console import progress, show_table
 from benchmarks.documents import DEFAULT_TEXTS, ROOT, read_documents
 from benchmarks.fidelity.figures import Row, mean_interval, read_rows
 from semblend.calibrate.engine import Engine
-from semblend.calibrate.prompts import CalibrationItem, items_of, passages_of
+from semblend.calibrate.prompts import CalibrationItem, items_of, passages_of, prompt_words
 from semblend.contract import PlanShape
 from semblend.guard.pair import ANSWER_TOKENS, KEY, TOP, answer_of, divergence
 from semblend.plan.selection import needs_leaning
@@ -40,6 +40,7 @@ OPTIONS = {
     "repair": "off",
     "host_bytes": 512 << 20,
 }
+PROMPT_TOKENS, TOKENS_PER_WORD = 750, 1.4
 ATTEMPTS = 30  # a donor is stored, and measured, a moment after its answer
 
 
@@ -72,7 +73,8 @@ def _items(per_case: int) -> Iterator[CalibrationItem]:
         passages += passages_of(document.text)[:20]  # of many documents
         if len(passages) > 64 * per_case:
             break
-    yield from (item for item in items_of(passages, per_case) if item.wanted in CASES)
+    lengths = prompt_words(PROMPT_TOKENS, TOKENS_PER_WORD)
+    yield from (item for item in items_of(" ".join(passages), per_case, lengths) if item.wanted in CASES)
 
 
 def _measure(policy: str, items: Sequence[CalibrationItem], fractions: Sequence[float], path: Any) -> None:
@@ -86,7 +88,7 @@ def _measure(policy: str, items: Sequence[CalibrationItem], fractions: Sequence[
     with launch(vllm_spec(options)) as server:
         progress(f"{policy}: server ready after {server.startup_s or 0:.0f} s")
         engine = Engine(server.base_url, 600.0)
-        served = _Served(engine, engine.served_name(), policy)
+        served = _Served(engine, engine.served_model()[0], policy)
         for item in items:
             with path.open("a") as stream:
                 stream.writelines(json.dumps(row) + "\n" for row in served.rows(item, fractions))

@@ -47,7 +47,7 @@ LAUNCHERS = {"serve"}
 # Why commands of the guides are not run here. What needs none of this belongs on a page of RUN, or gets a mark.
 NOT_RUN = {
     "an engine": "serve, doctor, vllm, semblend-sglang, semblend-trtllm, python -m vllm",
-    "running servers": "route, proxy, pick, bench run-live, bench run-load, bench calibrate-noise-floor, "
+    "running servers": "route, proxy, pick, calibrate, bench run-live, bench run-load, bench calibrate-noise-floor, "
     "simulate collect, simulate serve, ask, curl, envoy",
     "files of such a run": "explain, guard, bench summarize, bench assert, bench report, bench roi, bench collect, "
     "simulate calibrate",

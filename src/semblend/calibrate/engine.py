@@ -26,13 +26,15 @@ class Engine:
     def ask(self, body: bytes) -> bytes:
         return self._fetch("POST", TEXT, body)
 
-    def served_name(self) -> str:
-        """The first model the server lists."""
+    def served_model(self) -> tuple[str, int | None]:
+        """The first model the server lists, and the longest context it allows where the server reports it."""
         listed = self._fetch("GET", "/v1/models")
         try:
-            return str(json.loads(listed)["data"][0]["id"])
-        except (ValueError, TypeError, KeyError, IndexError):
+            first = json.loads(listed)["data"][0]
+            name, context = str(first["id"]), first.get("max_model_len")
+        except (ValueError, TypeError, KeyError, IndexError, AttributeError):
             raise OSError(f"{self._url}: /v1/models lists no model; set --served-name") from None
+        return name, context if isinstance(context, int) and context > 0 else None
 
     def _fetch(self, method: str, path: str, body: bytes = b"") -> bytes:
         headers = ((b"content-type", b"application/json"),) if body else ()

@@ -20,6 +20,8 @@ from semblend.guard.pair import ANSWER_TOKENS, KEY, TOP, Answer, answer_of, dive
 FRACTIONS: Final = (0.0, 0.1, 0.2, 0.4)
 STATISTIC: Final = f"{ANSWER_TOKENS} tokens of the answer, lower bound from the {TOP} likeliest"
 _ATTEMPTS: Final = 5  # a donor is stored a moment after its answer
+_SAMPLES, _SAMPLE_WORDS = 10, 50
+_USUAL_TOKENS_PER_WORD: Final = 1.5  # of a server that does not report what a prompt has
 Ask = Callable[[bytes], bytes]
 
 
@@ -66,6 +68,17 @@ def measure(
                 kl = divergence(cold, reply)
                 found.observations.append(Observation(item.name, reply.shape, reply.risk, reply.fraction, kl))
     return found
+
+
+def tokens_per_word(ask: Ask, model: str, text: str) -> float:
+    """How the server's tokenizer splits the texts, from one prompt of samples all over them."""
+    words = text.split()
+    step = max(_SAMPLE_WORDS, len(words) // _SAMPLES)
+    sample = [word for start in range(0, len(words), step) for word in words[start : start + _SAMPLE_WORDS]]
+    reply = json.loads(ask(_body(model, " ".join(sample), secrets.token_hex(16), {"reuse": False, "capture": False})))
+    usage = reply.get("usage") if isinstance(reply, dict) else None
+    tokens = usage.get("prompt_tokens") if isinstance(usage, dict) else None
+    return tokens / len(sample) if isinstance(tokens, int) and tokens > 0 and sample else _USUAL_TOKENS_PER_WORD
 
 
 def _body(model: str, prompt: str, salt: str, hints: dict[str, Any]) -> bytes:

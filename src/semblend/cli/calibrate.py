@@ -15,17 +15,19 @@ from sembase.files import replace_atomically
 from sembase.streams import write_err, write_out
 from semblend.calibrate.engine import Engine
 from semblend.calibrate.fit import fit, min_items
-from semblend.calibrate.measure import STATISTIC, measure
+from semblend.calibrate.measure import STATISTIC, measure, tokens_per_word
 from semblend.calibrate.observations import Observation, decode_observations, encode_observation
-from semblend.calibrate.prompts import CalibrationItem, items_of, passages_of
+from semblend.calibrate.prompts import LONGEST_TOKENS, CalibrationItem, items_of, passages_of, prompt_words
 from semblend.contract import PlanShape
-from semblend.guard.pair import AnswerError
+from semblend.guard.pair import ANSWER_TOKENS, AnswerError
 from semblend.guard.tracker import GuardLimits
 from semblend.plan.deviation_curve import PRESETS, DeviationCurve, decode_calibration, preset_curve
 from semblend.plan.prediction import Calibration, encode_prediction
 
 NAME: Final = "calibrate"
 SUMMARY: Final = "Fit predicted KL to measured blends and write the calibration file the gates read."
+MIN_LONGEST_TOKENS: Final = 512
+_CONTEXT_PART: Final = 0.9  # some texts have more tokens per word than the sample
 EXAMPLES: Final = """\
   kvmend calibrate --model DIR --server http://127.0.0.1:8000 --texts corpus.txt --out calibration.json
   kvmend calibrate --model DIR --server http://127.0.0.1:8000 --texts corpus.txt --measure-curve 8 --out c.json
@@ -41,6 +43,14 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--served-name", metavar="NAME", help="model name on the server (default: the first it lists)")
     command.add_argument("--texts", type=Path, metavar="FILE", help="plain text to build prompts from")
     command.add_argument("--items", type=int, default=12, metavar="N", help="items per class (default: %(default)s)")
+    command.add_argument(
+        "--longest",
+        type=int,
+        default=LONGEST_TOKENS,
+        metavar="N",
+        help="tokens of the longest prompts, a quarter of the items; at most what the server's context holds. Longer "
+        "prompts reach a higher context risk and take more time (default: %(default)s)",
+    )
     command.add_argument("--timeout-s", type=float, default=300.0, metavar="S", help="timeout of one answer")
     command.add_argument("--observations", type=Path, metavar="FILE", help="measured blends to use instead of a server")
     command.add_argument("--keep-observations", type=Path, metavar="FILE", help="write the measured blends here")
@@ -121,17 +131,23 @@ def _measured(options: argparse.Namespace) -> tuple[list[Observation], float, st
         raise ConfigurationError("--server needs --texts: a file of plain text, preferably from your own traffic")
     if options.items < (minimum := min_items(options.quantile)):
         raise ConfigurationError(f"--items must be at least {minimum} per class for a quantile of {options.quantile:g}")
-    engine = Engine(options.server, options.timeout_s)
-    items = list(items_of(passages_of("".join(_lines(options.texts))), options.items))
+    if options.longest < MIN_LONGEST_TOKENS:
+        raise ConfigurationError(f"--longest must be at least {MIN_LONGEST_TOKENS}")
+    engine, text = Engine(options.server, options.timeout_s), "".join(_lines(options.texts))
+    listed, context = engine.served_model()
+    model = options.served_name or listed
+    longest = options.longest if context is None else min(options.longest, int(_CONTEXT_PART * context) - ANSWER_TOKENS)
+    items = items_of(text, options.items, prompt_words(longest, tokens_per_word(engine.ask, model, text)))
     try:
-        found = measure(engine.ask, options.served_name or engine.served_name(), _announced(items))
+        found = measure(engine.ask, model, _announced(items))
     except AnswerError as error:
         raise ContractError(f"{options.server}: the answer has no log-probabilities ({error})") from None
     for name in found.skipped:
         write_out(f"skipped, not blended: {name}\n")
     if not found.observations:
         raise ConfigurationError(
-            f"{options.server} blended no item: check that the connector is on and max_context_share is not too low"
+            f"{options.server} blended no item: check that the connector is on, with max_context_share 1 and "
+            "refresh_on_repeat false"
         )
     if options.keep_observations is not None:
         with replace_atomically(options.keep_observations) as stream:

@@ -37,7 +37,8 @@ class DeclineReason(StrEnum):
     CAPACITY = "capacity"
     UNSUPPORTED_MODE = "unsupported_mode"
     VALIDATION_FAILURE = "validation_failure"
-    QUALITY_GATE = "quality_gate"
+    QUALITY_GATE = "quality_gate"  # the predicted KL is above the ceiling
+    NOT_CALIBRATED = "not_calibrated"  # nothing is predicted: class or context risk beyond the calibration
     DONOR_REFRESH = "donor_refresh"  # served cold so that its content becomes a donor
     INTERNAL_ERROR = "internal_error"
 

@@ -67,7 +67,8 @@ class FidelityOptions(AdapterOptions):
         None,
         optional(path),
         "File written by `kvmend calibrate`. With `max_predicted_kl`, each plan recomputes the smallest fraction "
-        "that keeps its predicted KL under that ceiling, or declines as `quality_gate`.",
+        "that keeps its predicted KL under that ceiling, or declines: as `quality_gate`, or as `not_calibrated` where "
+        "the file predicts nothing.",
     )
     max_predicted_kl: float | None = setting(
         None,

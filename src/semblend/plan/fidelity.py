@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 from sembase.errors import ConfigurationError
 from semblend.contract import Decline, DeclineReason, PlanShape, ReusePlan, guard_off, risk_of_runs, shape_of
-from semblend.plan.prediction import Calibration
+from semblend.plan.prediction import Calibration, Law
 
 MAX_FRACTION: Final = 0.5  # above it the sparse forward costs more than a cold prefill
 
@@ -65,15 +65,20 @@ class FidelityGate:
         fraction = calibration.min_fraction(shape, risk, self.ceiling.max_kl, max_fraction)
         if fraction is None:
             lowest = calibration.predicted_kl(shape, risk, max_fraction)
-            reason = (
-                "not calibrated for this class and risk"
-                if lowest is None
-                else f"predicted KL {lowest:.4f} with {max_fraction:g} recomputed"
-            )
-            detail = f"{shape.value} at risk {risk:.3f}: {reason}, ceiling {self.ceiling.max_kl:g}"
-            return Decline(DeclineReason.QUALITY_GATE, detail, plan.discoveries)
+            if lowest is None:
+                reason, why = DeclineReason.NOT_CALIBRATED, _unmeasured(calibration.laws.get(shape))
+            else:
+                reason = DeclineReason.QUALITY_GATE
+                why = f"predicted KL {lowest:.4f} with {max_fraction:g} recomputed, ceiling {self.ceiling.max_kl:g}"
+            return Decline(reason, f"{shape.value} at risk {risk:.3f}: {why}", plan.discoveries)
         predicted = calibration.predicted_kl(shape, risk, fraction)
         return replace(plan, recompute_fraction=fraction, predicted_kl=predicted)
+
+
+def _unmeasured(law: Law | None) -> str:
+    if law is None:
+        return "the calibration has no law for this class; run kvmend calibrate with more --items"
+    return f"the calibration reaches {law.largest_risk:.3f}; run kvmend calibrate with a larger --longest"
 
 
 OPEN: Final = FidelityGate()

@@ -297,10 +297,10 @@ def test_the_gate_spends_the_smallest_budget_or_declines(calibrated: tuple[Path,
         # Behind so much foreign text the risk is larger than anything that was measured.
         far = Ask([*prose.passage(20_000, 600), *sections[0]], salt="gate", capture=False)
         refused = server.client.ask(far)
-        assert refused.semblend["reason"] == "quality_gate", refused.semblend
-        assert "not calibrated for this class and risk" in refused.semblend["detail"]
+        assert refused.semblend["reason"] == "not_calibrated", refused.semblend
+        assert "the calibration reaches" in refused.semblend["detail"]
         shown = semblend("explain", refused.request_id, "--events", str(events_path(server.folder)))
-        assert "declined: quality_gate (new_instruction at risk" in shown.stdout, shown
+        assert "declined: not_calibrated (new_instruction at risk" in shown.stdout, shown
 
 
 def risk_of(donor: list[int], prompt: list[int]) -> float:

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from sembase.errors import ConfigurationError
-from semblend.calibrate.measure import measure
+from semblend.calibrate.measure import measure, tokens_per_word
 from semblend.calibrate.observations import Observation, encode_observation
-from semblend.calibrate.prompts import items_of, passages_of
+from semblend.calibrate.prompts import PromptWords, items_of, prompt_words
 from semblend.cli.main import main
 from semblend.contract import Declined, Event, EventLine, GuardChecked, Materialized, PlanShape, encode_line
 from semblend.guard.tracker import GuardLimits, Tracker
@@ -28,6 +28,7 @@ from semblend.plan.deviation_curve import DeviationCurve, Provenance
 from semblend.plan.prediction import decode_prediction
 
 TEXT = " ".join(f"word{n}" for n in range(120 * 25 * 3))
+LENGTHS = PromptWords(200, 300, 400)
 
 
 @pytest.fixture
@@ -56,18 +57,48 @@ def engine(body: bytes) -> bytes:
     record = {
         "model": "m",
         "choices": [{"logprobs": {"top_logprobs": [tops]}}],
+        "usage": {"prompt_tokens": 2 * len(asked["prompt"].split())},
         "kv_transfer_params": {"semblend": provenance},
     }
     return json.dumps(record).encode()
 
 
-def test_items_share_no_passage_and_name_too_little_text() -> None:
-    items = list(items_of(passages_of(TEXT), 3))
+def test_items_share_no_text_and_say_how_much_is_missing() -> None:
+    items = items_of(TEXT, 4, LENGTHS)
     assert [item.wanted for item in items[:4]] == list(PlanShape)
-    assert len({item.recipient for item in items}) == 12
-    assert [len(item.donors) for item in items[:4]] == [1, 1, 1, 5]
-    with pytest.raises(ConfigurationError, match="reduce --items"):
-        list(items_of(passages_of(TEXT), 4))
+    words = [{word for prompt in (*item.donors, item.recipient) for word in prompt.split()} for item in items]
+    assert len(set.intersection(*words)) < 40, "the frame and the question"
+    assert len({word for each in words for word in each if word.startswith("word")}) == sum(
+        sum(word.startswith("word") for word in each) for each in words
+    )
+    assert [len(item.donors) for item in items if item.wanted is PlanShape.COMPOSITION] == [2, 5, 5, 2]
+    with pytest.raises(ConfigurationError, match="the texts have 9000 words, but 9 items per class need") as few:
+        items_of(TEXT, 9, LENGTHS)
+    need = int(str(few.value).partition("need ")[2].partition(":")[0])
+    items_of(" ".join(f"word{n}" for n in range(need)), 9, LENGTHS)
+    with pytest.raises(ConfigurationError):
+        items_of(" ".join(f"word{n}" for n in range(need - 1)), 9, LENGTHS)
+
+
+def test_prompts_have_the_length_asked_for_and_are_as_short_where_the_context_is() -> None:
+    lengths = prompt_words(4_096, 2.0)
+    assert lengths.short < lengths.medium < lengths.long < 2_048
+    assert [lengths.of(number) for number in range(5)] == [
+        *(lengths.short, lengths.medium, lengths.short, lengths.long, lengths.short)
+    ]
+    assert max(len(item.recipient.split()) for item in items_of(TEXT * 9, 4, lengths)) == pytest.approx(2_048, rel=0.01)
+    narrow = prompt_words(700, 2.0)
+    assert narrow.short == narrow.medium == narrow.long < 350
+
+
+def test_the_server_tells_how_many_tokens_a_word_has() -> None:
+    assert tokens_per_word(engine, "m", TEXT) == 2.0
+    assert tokens_per_word(engine, "m", "few words") == 2.0
+
+
+@pytest.mark.parametrize("reply", [b"{}", b"[]", b'{"usage": null}', b'{"usage": {"prompt_tokens": "7"}}'])
+def test_a_server_that_does_not_tell_gets_the_usual_number(reply: bytes) -> None:
+    assert tokens_per_word(lambda _: reply, "m", TEXT) == 1.5
 
 
 def test_the_cold_question_comes_last_and_under_a_salt_of_its_own() -> None:
@@ -77,7 +108,7 @@ def test_the_cold_question_comes_last_and_under_a_salt_of_its_own() -> None:
         asked.append(json.loads(body))
         return engine(body)
 
-    found = measure(ask, "m", list(items_of(passages_of(TEXT), 1))[:1])
+    found = measure(ask, "m", items_of(TEXT, 1, LENGTHS)[:1])
     hints = [each["kv_transfer_params"]["semblend"] for each in asked]
     assert hints[0] == {"reuse": False, "capture": True}
     assert [hint.get("share") for hint in hints[1:5]] == [0.0, 0.1, 0.2, 0.4]
@@ -95,22 +126,20 @@ def test_a_share_counts_as_spent_when_the_engine_says_so() -> None:
             own["compute_share"] = 0.0
         return json.dumps(reply).encode()
 
-    found = measure(unable, "m", list(items_of(passages_of(TEXT), 1))[:1])
+    found = measure(unable, "m", items_of(TEXT, 1, LENGTHS)[:1])
     assert [seen.fraction for seen in found.observations] == [0.0] * 4
 
 
 def test_what_is_not_blended_is_skipped_after_a_little_patience() -> None:
     waited: list[float] = []
     cold = json.loads(engine(b'{"prompt": "", "kv_transfer_params": {"semblend": {"reuse": false}}}'))
-    found = measure(
-        lambda _: json.dumps(cold).encode(), "m", list(items_of(passages_of(TEXT), 1))[:1], (0.0,), waited.append
-    )
+    found = measure(lambda _: json.dumps(cold).encode(), "m", items_of(TEXT, 1, LENGTHS)[:1], (0.0,), waited.append)
     assert (found.observations, len(found.skipped), len(waited)) == ([], 1, 5)
 
 
 class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
-        self._say(200, b'{"data": [{"id": "m"}]}')
+        self._say(200, b'{"data": [{"id": "m", "max_model_len": 1000}]}')
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["content-length"]))
@@ -188,6 +217,7 @@ def test_what_can_be_refused_before_minutes_of_measuring_is(
         (["--items", "0", "--out", "c.json"], "--items must be at least 9"),
         (["--items", "8", "--out", "c.json"], "--items must be at least 9 per class for a quantile of 0.9"),
         (["--quantile", "2", "--out", "c.json"], "the quantile must be between 0 and 1"),
+        (["--items", "90", "--out", "c.json"], "add text, or reduce --items or --longest"),
         (["--items", "9", "--out", str(model / "none" / "c.json")], "does not exist"),
     ):
         assert main([*flags, *more]) == 2
@@ -227,7 +257,7 @@ def test_the_curve_is_measured_where_asked_for(
         (["--server", "http://127.0.0.1:9"], "--texts"),
         (["--observations", "seen.jsonl"], "--kl-floor"),
         (["--server", "somewhere", "--texts", "texts.txt"], "expected a URL"),
-        (["--server", "http://127.0.0.1:9", "--texts", "texts.txt", "--items", "90"], "reduce --items"),
+        (["--server", "http://127.0.0.1:9", "--texts", "texts.txt", "--longest", "90"], "--longest must be at least"),
     ],
 )
 def test_wrong_usage_is_one_line(

@@ -96,9 +96,12 @@ def test_the_gate_spends_or_declines() -> None:
     assert "predicted KL" in tight.detail
     unmeasured = gate.judge(plan(run("a", 0, 10)), "m")
     assert isinstance(unmeasured, Decline)
-    assert "not calibrated" in unmeasured.detail
+    assert unmeasured.reason is DeclineReason.NOT_CALIBRATED
+    assert "no law for this class" in unmeasured.detail
     riskier = gate.judge(plan(run("a", 500, 100, share=0.95), run("a", 100, 300, share=0.95)), "m")
     assert isinstance(riskier, Decline)
+    assert riskier.reason is DeclineReason.NOT_CALIBRATED
+    assert "reorder at risk 0.950: the calibration reaches 0.900; run kvmend calibrate with" in riskier.detail
     asked = FidelityGate(ceiling=Ceiling(CALIBRATION, 0.004)).judge(REORDERED, "m", 0.3)
     assert isinstance(asked, ReusePlan)
     assert (asked.recompute_fraction, asked.predicted_kl) == (0.3, None)
