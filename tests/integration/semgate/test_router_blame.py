@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.clock import LONG_S, MovableClock, run_with_clock
 from tests.fakes.fault_replica import FaultReplica, _plain
 from tests.fakes.raw_client import ask, chat
 from tests.fakes.router_rig import Rig, router_rig
@@ -93,18 +94,26 @@ def test_a_request_that_fails_once_shuts_no_replica_off(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_slow_answers_shut_no_replica_off_and_leave_the_router_ready(stream: bool, tmp_path: Path) -> None:
-    async def work() -> None:
-        async with router_rig(tmp_path, first_byte_seconds=0.2) as rig:
+    def computing(rig: Rig) -> int:
+        return sum(each.requests for each in rig.replicas)
+
+    async def work(clock: MovableClock) -> None:
+        async with router_rig(tmp_path, first_byte_seconds=LONG_S) as rig:
             for each in rig.replicas:
                 each.mode = "hang"
-            replies = await asyncio.gather(*(ask(rig.port, body=chat(stream=stream)) for _ in range(8)))
-            assert {reply.status for reply in replies} == {504}
+            asking = [asyncio.ensure_future(ask(rig.port, body=chat(stream=stream))) for _ in range(8)]
+            await until(lambda: computing(rig) == 8)
+            await clock.skip(1.1 * LONG_S)
+            if stream:  # an answer that has not begun is asked of the other replica
+                await until(lambda: computing(rig) == 16)
+                await clock.skip(1.1 * LONG_S)
+            assert {reply.status for reply in await asyncio.gather(*asking)} == {504}
             assert [each.breaker.opened for each in rig.gateway.roster.fleet] == [0, 0]
             assert rig.gateway.readiness() == {"status": "ready"}
             if not stream:
-                assert sum(each.requests for each in rig.replicas) == 8, "computed once each"
+                assert computing(rig) == 8, "computed once each"
 
-    run(work())
+    run_with_clock(work)
 
 
 def test_open_breakers_do_not_take_the_router_out_of_service(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.clock import LONG_S, MovableClock, run_with_clock
 from tests.fakes.scripted_upstream import EVENTS_HEAD, Call, Script, ScriptedUpstream, scripted
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, until
 
 from sembase.http.client import HttpClient, HttpFault, StreamedReply
 from sembase.http.reply import PAUSE_BYTES
@@ -19,9 +19,9 @@ from sembase.http.reply import PAUSE_BYTES
 
 def client(**changed: Any) -> HttpClient:
     limits = {
-        "connect_seconds": 10.0,
-        "first_byte_seconds": 20.0,
-        "idle_seconds": 20.0,
+        "connect_seconds": PATIENCE_S,
+        "first_byte_seconds": PATIENCE_S,
+        "idle_seconds": PATIENCE_S,
         "max_connections_per_origin": 64,
     }
     return HttpClient(**(limits | changed))
@@ -199,17 +199,24 @@ def test_waiting_for_a_connection_ends_with_the_connect_time_limit() -> None:
     async def script(call: Call) -> None:
         await call.gone.wait()
 
-    async def act(upstream: HttpClient, server: ScriptedUpstream) -> None:
-        first = asyncio.create_task(get(upstream, server))
-        while not server.calls:
-            await asyncio.sleep(0.001)
-        with pytest.raises(HttpFault) as caught:
-            await get(upstream, server)
-        assert (caught.value.kind, caught.value.sent) == ("no_connection", False)
-        first.cancel()
-        await asyncio.gather(first, return_exceptions=True)
+    async def act(clock: MovableClock) -> None:
+        async with scripted(script) as server:
+            upstream = client(max_connections_per_origin=1, connect_seconds=LONG_S, first_byte_seconds=10 * LONG_S)
+            first = asyncio.create_task(get(upstream, server))
+            await until(lambda: server.calls)
+            second = asyncio.create_task(get(upstream, server))
+            await clock.skip(0.0)  # it begins to wait
+            await clock.skip(0.9 * LONG_S)
+            assert not second.done()
+            await clock.skip(0.2 * LONG_S)
+            with pytest.raises(HttpFault) as caught:
+                await second
+            assert (caught.value.kind, caught.value.sent) == ("no_connection", False)
+            first.cancel()
+            await asyncio.gather(first, return_exceptions=True)
+            await upstream.close()
 
-    play(script, act, max_connections_per_origin=1, connect_seconds=1.0)
+    run_with_clock(act)
 
 
 def test_a_connection_given_to_a_cancelled_request_goes_to_the_next() -> None:
@@ -261,22 +268,30 @@ def test_no_first_byte_in_time(head_first: bool) -> None:
 
 
 def test_a_stream_that_stops_is_ended_after_the_idle_time() -> None:
-    async def script(call: Call) -> None:
-        call.write(EVENTS_HEAD)
-        call.chunk(b"data: 1\n\n")
-        await call.gone.wait()
-        left.set()
+    async def act(clock: MovableClock) -> None:
+        left = asyncio.Event()
 
-    left = asyncio.Event()
+        async def script(call: Call) -> None:
+            call.write(EVENTS_HEAD)
+            call.chunk(b"data: 1\n\n")
+            await call.gone.wait()
+            left.set()
 
-    async def act(upstream: HttpClient, server: ScriptedUpstream) -> None:
-        chunks = (await get(upstream, server)).chunks()
-        assert await anext(chunks) == b"data: 1\n\n"
-        with pytest.raises(HttpFault, match="timeout"):
-            await anext(chunks)
-        await left.wait()
+        async with scripted(script) as server:
+            upstream = client(idle_seconds=LONG_S)
+            chunks = (await get(upstream, server)).chunks()
+            assert await anext(chunks) == b"data: 1\n\n"
+            silent = asyncio.ensure_future(anext(chunks))
+            await clock.skip(0.0)  # it begins to wait
+            await clock.skip(0.9 * LONG_S)
+            assert not silent.done()
+            await clock.skip(0.2 * LONG_S)
+            with pytest.raises(HttpFault, match="timeout"):
+                await silent
+            await left.wait()
+            await upstream.close()
 
-    play(script, act, idle_seconds=1.0)
+    run_with_clock(act)
 
 
 def test_a_slow_stream_is_not_idle() -> None:
