@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 from scripts.engines.server import launch
@@ -57,7 +55,12 @@ def main() -> int:
         _measure(arguments, semblend_flags({**options, "events": str(events)}), manifest, result, events)
     if not floor.exists():
         _measure(arguments, ("--max-num-batched-tokens", str(FLOOR_CHUNK)), manifest, floor)
-    return _judge(folder, manifest, result, floor, arguments.items)
+    passed = steps.judge(folder, manifest, ("--floor-result", str(floor), "--min-n", str(arguments.items), *LIMITS))
+    page = folder / "report.html"
+    verdict = str(folder / "verdict.json")
+    steps.sembench("report", str(result), "--html", str(page), "--floor-result", str(floor), "--gates", verdict)
+    progress(f"{'PASS' if passed else 'FAIL'}; report in {page.relative_to(ROOT)}")
+    return 0 if passed else 1
 
 
 def _parse() -> argparse.Namespace:
@@ -108,25 +111,6 @@ def _measure(
             *("--block-size", str(BLOCK_TOKENS), "--seed", str(arguments.seed)),
             *("--concurrency", str(arguments.concurrency), *(("--resume",) if begun else ())),
         )
-
-
-def _judge(folder: Path, manifest: Path, result: Path, floor: Path, items: int) -> int:
-    verdict = folder / "verdict.json"
-    judged = subprocess.run(
-        [
-            *(sys.executable, "-m", "sembench", "assert-result-gates", "--result", str(result), "--floor-result"),
-            *(str(floor), "--manifest", str(manifest), "--min-n", str(items), *LIMITS, "--output", str(verdict)),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    for failure in json.loads(verdict.read_text())["failures"]:
-        progress(f"gate: {failure}")
-    page = folder / "report.html"
-    steps.sembench("report", str(result), "--html", str(page), "--floor-result", str(floor), "--gates", str(verdict))
-    progress(f"{'PASS' if judged.returncode == 0 else 'FAIL'}; report in {page.relative_to(ROOT)}")
-    return judged.returncode
 
 
 if __name__ == "__main__":

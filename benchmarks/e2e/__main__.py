@@ -57,7 +57,7 @@ def _run(arm: Arm, arguments: argparse.Namespace) -> list[Verdict]:
         # Copied while it serves: messages of an engine that is being stopped are not errors of the run.
         log = Path(shutil.copy(server.log_path, folder / "engine.log"))
     summaries = steps.summarize("vllm", folder, events if arm.has_events else None, log)
-    passed = steps.judge(folder, manifest, summaries, partial=arguments.max_items is not None)
+    passed = steps.judge(folder, manifest, steps.gates_of(folder, summaries, partial=arguments.max_items is not None))
     steps.draw(folder, summaries)
     minutes = (time.monotonic() - started) / 60
     progress(f"{arm.name}: report in {(folder / 'report.html').relative_to(ROOT)} after {minutes:.1f} minutes")

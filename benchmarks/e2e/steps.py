@@ -75,16 +75,29 @@ def expected(name: str, *, passes: bool, passed: bool) -> Verdict:
     return Verdict(f"{name}: the gates {'pass' if passes else 'reject'} it", "==", 1, int(passed is passes))
 
 
-def judge(folder: Path, manifest: Path, summaries: list[Path], *, partial: bool) -> bool:
-    command = (
-        *("assert-result-gates", "--result", str(folder / "result.json"), "--manifest", str(manifest), *GATES),
+def gates_of(folder: Path, summaries: list[Path], *, partial: bool) -> tuple[str, ...]:
+    """The gates of a replay with its noise floor and the engine's own account."""
+    return (
+        *GATES,
         *("--noise-floor-calibration", str(folder / "noise.json"), *_each("--engine-summary", summaries)),
         *(("--allow-partial-manifest",) if partial else ()),
     )
-    done = subprocess.run([sys.executable, "-m", "sembench", *command], capture_output=True, text=True, check=False)
-    (folder / "verdict.json").write_text(done.stdout)
-    verdict = json.loads(done.stdout)
-    for failure in verdict["failures"]:
+
+
+def judge(folder: Path, manifest: Path, gates: tuple[str, ...]) -> bool:
+    """Apply the gates to ``result.json`` of the folder, keep the verdict there and print what failed."""
+    verdict = folder / "verdict.json"
+    verdict.unlink(missing_ok=True)
+    command = ("assert-result-gates", "--result", str(folder / "result.json"), "--manifest", str(manifest), *gates)
+    done = subprocess.run(
+        [sys.executable, "-m", "sembench", *command, "--output", str(verdict)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if not verdict.exists():
+        raise SystemExit(f"sembench {command[0]} gave no verdict: {done.stderr.strip()}")
+    for failure in json.loads(verdict.read_text())["failures"]:
         progress(f"gate: {failure}")
     return done.returncode == 0
 
