@@ -43,7 +43,7 @@ class FetchWorth:
         self._last_read: float | None = None
 
     def was_read(self, read_bytes: int, seconds: float) -> None:
-        """A fetch has taken so long; also one that is not done yet."""
+        """A fetch has taken so long."""
         self._reads.add(read_bytes, seconds)
         self._last_read = self._clock()
 

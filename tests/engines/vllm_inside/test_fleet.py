@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,16 +19,18 @@ from tests.engines.vllm_inside.world import LOG, World, make_world
 from tests.waiting import wait_until
 
 from semblend.contract.donor_event import Tier
+from semblend.fleet.carrier.base import CarrierError
 from semblend.fleet.carrier.files import FileCarrier
 from semblend.fleet.directory.base import DirectoryError
 from semblend.fleet.directory.memory import MemoryDirectory
 from semblend.fleet.donor_object import ObjectForm, RowShape, pack
 from semblend.fleet.donor_parts import NO_TOKEN
 from semblend.fleet.keys import SpaceKeys
+from semblend.fleet.store_pause import FIRST_PAUSE_S, MAX_PAUSE_S
 from semblend.fleet.strikes import MAX_STRIKES
 from semblend.integration.announce import Announcer
 from semblend.integration.core.fleet_access import FleetAccess
-from semblend.integration.vllm.commands import Readiness
+from semblend.integration.vllm.commands import MAX_FETCHES, READERS, FetchCommand, Readiness
 from semblend.integration.vllm.fleet_worker import FleetWorker, row_shape
 from semblend.kv.donor_store import KVShape
 
@@ -433,17 +436,135 @@ def test_prefill_is_as_fast_as_the_forward_pass_though_the_engine_loads_after_it
     assert world.half._remote._worth._prefill.per_second == pytest.approx(100.0)
 
 
-def test_a_store_that_hangs_counts_as_slow(fleet: Fleet, directory: Switch, arrival: threading.Event) -> None:
-    capture(fleet, fleet.engine(), directory)
-    two = fleet.engine()
-    remote = two.half._remote
-    two.add("b", OTHER_PROMPT, 1, capture=False)
-    step_until(two, lambda: remote._fetches, "no fetch was commanded")
-    remote._searches["b"].deadline = 0.0
-    two.drain()
-    assert remote._worth._reads.per_second is not None
+def _holds(directory: Switch, records: int) -> bool:
+    return len(directory._records) == records
+
+
+class Paused:
+    """An engine whose clock moves by hand, over a store with several documents. Requests start alike nowhere."""
+
+    def __init__(self, fleet: Fleet, directory: Switch, documents: int) -> None:
+        one = fleet.engine(**ROOM)
+        self.documents = [text(100 + number, 300) for number in range(documents)]
+        for number, document in enumerate(self.documents):
+            serve(one, f"first {number}", document)
+            wait_until(partial(_holds, directory, number + 1), "the donor was never published")
+        self.world = fleet.engine(**ROOM)
+        self.remote = self.world.half._remote
+        self.now = 1_000.0
+        self.remote._clock = self.remote._pause._clock = lambda: self.now
+        self.remote._worth.is_worth = lambda *_: True  # reads that hung here would count as slow ones
+        self.wait_s: float = self.remote._wait_s
+        self._asked = 0
+
+    @property
+    def commanded(self) -> int:
+        return sum(len(commands.fetches) for commands in self.world.commands)
+
+    def add(self, document: int = 0) -> str:
+        self._asked += 1
+        prompt = text(200 + self._asked, 50) + self.documents[document] + text(300 + self._asked, 20)
+        self.world.add(str(self._asked), prompt, 1, capture=False)
+        return str(self._asked)
+
+    def reused(self, document: int = 0) -> int:
+        """Of a request that waits for threads only: the clock does not move."""
+        request_id = self.add(document)
+        step_until(
+            self.world, lambda: not self.world.scheduler.has_requests(), "the request waits for a store at fault"
+        )
+        return int(self.world.replies[request_id]["reused_tokens"])
+
+    def give_up(self, document: int = 0) -> None:
+        """A request asks and waits in vain until its time is over."""
+        before, request_id = self.commanded, self.add(document)
+        step_until(self.world, lambda: self.commanded > before, "no fetch was commanded")
+        assert self.remote.waits(self.world.half._records[request_id])
+        self.now += self.wait_s
+        step_until(self.world, lambda: not self.world.scheduler.has_requests(), "the request waits beyond its time")
+        assert self.world.replies[request_id]["outcome"] == "cold_fallback"
+
+
+def test_a_store_that_cannot_be_reached_is_paused_and_probed_by_one_request(
+    fleet: Fleet, directory: Switch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, is_down, read = Paused(fleet, directory, 1), threading.Event(), FileCarrier.read
+
+    def fail_or_read(*given: Any) -> bool:
+        if is_down.is_set():
+            raise CarrierError("unplugged")
+        return read(*given)
+
+    monkeypatch.setattr(FileCarrier, "read", fail_or_read)
+    skipped = []
+    monkeypatch.setattr(
+        engine.remote._metrics,
+        "count",
+        lambda name, label, *_: skipped.append(label) if (name, label) == ("fleet_fetches", "paused") else None,
+    )
+    is_down.set()
+    assert (engine.reused(), engine.commanded) == (0, 1)
+    assert (engine.reused(), engine.commanded) == (0, 1), "the store is left alone"
+    assert len(skipped) == 1
+    engine.now += FIRST_PAUSE_S
+    assert (engine.reused(), engine.commanded) == (0, 2), "one probe"
+    engine.now += FIRST_PAUSE_S
+    assert (engine.reused(), engine.commanded) == (0, 2), "the pause has doubled"
+    assert len(skipped) == 2
+    is_down.clear()
+    engine.now += FIRST_PAUSE_S
+    assert (engine.reused(), engine.commanded) == (292, 3)
+    assert not engine.remote._pause.is_on
+    check_faults(engine.world)
+
+
+def test_a_donor_that_is_missing_does_not_pause_the_store(fleet: Fleet, directory: Switch) -> None:
+    engine = Paused(fleet, directory, 2)
+    (space_and_id, _) = directory._records  # in the order of their announcements
+    (missing,) = [file for file in fleet.objects() if file.name in space_and_id]
+    missing.unlink()
+    assert (engine.reused(0), engine.commanded) == (0, 1)
+    assert (engine.reused(1), engine.commanded) == (292, 2)
+
+
+def test_a_read_that_hangs_is_waited_for_by_one_request_only(
+    fleet: Fleet, directory: Switch, arrival: threading.Event
+) -> None:
+    engine = Paused(fleet, directory, 3)
+    engine.give_up(0)
+    for document in (0, 1):
+        assert (engine.reused(document), engine.commanded) == (0, 1), "the store is left alone"
+    engine.now += FIRST_PAUSE_S
+    assert (engine.reused(0), engine.commanded) == (0, 1), "its fetch hangs and is not waited for"
+    engine.give_up(1)
+    assert (len(engine.remote._fetches), READERS) == (2, 2)
+    engine.now += MAX_PAUSE_S
+    assert (engine.reused(2), engine.commanded) == (0, 2), "no reader is left that could probe"
     arrival.set()
-    step_until(two, lambda: not remote._fetches, "the bytes never arrived")
+    step_until(engine.world, lambda: not engine.remote._fetches, "the bytes never arrived")
+    assert not engine.remote._pause.is_on
+    assert [engine.reused(document) for document in (0, 1, 2)] == [292] * 3, "what was late, and a new fetch"
+    assert engine.commanded == 3
+    check_faults(engine.world)
+
+
+def test_a_worker_whose_reads_hang_takes_a_bounded_number_of_fetches(
+    fleet: Fleet, directory: Switch, arrival: threading.Event
+) -> None:
+    """Also when the scheduler has forgotten them, as a reset does."""
+    rank = fleet.engine().ranks[0]
+    worker = rank.half._fleet
+    assert worker is not None
+    for number in range(MAX_FETCHES + 1):
+        worker.fetch(FetchCommand(f"donor {number}", f"{number:032x}", "space", 16))
+    (refused,) = worker.take_fetched().items()
+    assert (refused[0], refused[1].outcome) == (f"donor {MAX_FETCHES}", "busy")
+    arrival.set()
+    done: dict[str, Any] = {}
+    wait_until(lambda: done.update(worker.take_fetched()) or len(done) == MAX_FETCHES, "reads never ended")
+    assert rank.store.bytes_held == 0
+    worker.fetch(FetchCommand("next", "ab" * 16, "space", 16))
+    wait_until(lambda: worker.take_fetched(), "there is room again")
 
 
 def test_a_reset_while_a_donor_is_on_its_way_leaves_nothing_behind(

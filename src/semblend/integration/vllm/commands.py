@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from semblend.fleet.donor_object import RowShape
 
 ANOTHER_RANK: Final = "write: another rank could not write the runs"
+MAX_FETCHES: Final = 8  # donors on their way from the fleet's store; further ones are left out
+READERS: Final = 2  # threads that fetch them
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from semblend.fleet.sealed_donors import FetchOutcome, SealedDonors
 from semblend.fleet.strikes import Strikes
 from semblend.fleet.suggestions import announce
 from semblend.integration.border import Border
-from semblend.integration.vllm.commands import FetchCommand, FetchReport, PublishCommand
+from semblend.integration.vllm.commands import MAX_FETCHES, READERS, FetchCommand, FetchReport, PublishCommand
 from semblend.kv.donor_store import KVShape, StoreError, keys_and_values
 
 if TYPE_CHECKING:
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from semblend.integration.core.fleet_access import FleetAccess
     from semblend.kv.donor_store import DonorStore
 
-READERS: Final = 2
 MAX_ORIGINS: Final = 4096
 MAX_PUBLICATIONS: Final = 4  # waiting for the store; their KV stays in memory. Further ones are left out.
 
@@ -70,6 +69,7 @@ class FleetWorker:
         self._border = Border(self._note, log)
         self._done: queue.SimpleQueue[tuple[str, FetchReport]] = queue.SimpleQueue()
         self._slots = threading.BoundedSemaphore(MAX_PUBLICATIONS)
+        self._fetch_slots = threading.BoundedSemaphore(MAX_FETCHES)  # the scheduler forgets fetches when it is reset
         self._readers = ThreadPoolExecutor(READERS, "semblend-fetch")
         self._writer = ThreadPoolExecutor(1, "semblend-publish")
 
@@ -78,9 +78,13 @@ class FleetWorker:
         return row_shape(self._shape)
 
     def fetch(self, command: FetchCommand) -> None:
+        if not self._fetch_slots.acquire(blocking=False):
+            self._done.put((command.donor_id, FetchReport("busy")))
+            return
         try:
             self._store.begin(command.donor_id, command.tokens)
         except StoreError as error:
+            self._fetch_slots.release()
             self._done.put((command.donor_id, _not_stored(error)))
             return
         self._readers.submit(self._fetch, command)
@@ -145,6 +149,7 @@ class FleetWorker:
 
     def _fetch(self, command: FetchCommand) -> None:
         report = self._border.call("fleet", "", partial(self._fetched, command), FetchReport("fault"))
+        self._fetch_slots.release()
         self._done.put((command.donor_id, report))
 
     def _fetched(self, command: FetchCommand) -> FetchReport:

@@ -3,6 +3,7 @@
 A search runs on a thread of its own: the directory suggests, and a planner that knows the suggested donors and the own
 ones judges whether fetching them would let the request reuse more. A request waits until its donors are stored here or
 its time is over; then the usual look-up serves it. From then on a fetched donor is like any other, even if it is late.
+A store that fails is not asked for a while, and a request does not wait for a fetch that another one gave up.
 """
 
 from __future__ import annotations
@@ -24,12 +25,20 @@ from semblend.fleet.audit import MAX_DEVIATION
 from semblend.fleet.directory.base import DirectoryError
 from semblend.fleet.donor_parts import DonorPart, used_parts
 from semblend.fleet.sealed_donors import FetchOutcome
+from semblend.fleet.store_pause import StorePause
 from semblend.fleet.suggestions import RemoteDonor, suggest
 from semblend.fleet.worth import FetchWorth
 from semblend.integration.border import Border
 from semblend.integration.core.fleet_identity import model_content, space_identity
 from semblend.integration.vllm.audits import Audits
-from semblend.integration.vllm.commands import CaptureCommand, FetchCommand, PublishCommand, StepReport
+from semblend.integration.vllm.commands import (
+    MAX_FETCHES,
+    READERS,
+    CaptureCommand,
+    FetchCommand,
+    PublishCommand,
+    StepReport,
+)
 from semblend.pipeline.planner import Planner
 
 if TYPE_CHECKING:
@@ -44,11 +53,11 @@ if TYPE_CHECKING:
     from semblend.integration.vllm.request_record import VllmRequest
 
 MAX_SEARCHES: Final = 64
-MAX_FETCHES: Final = 8  # donors on their way; a store that hangs costs this many and no more
 MIN_GAIN_TOKENS: Final = 128  # a fetch must let the request reuse so many tokens more than the own donors do
 MIN_TIMED_TOKENS: Final = 256  # of a step: shorter ones say little about prefill
 PAUSE_SECONDS: Final = 5.0  # after a fault of the directory
 JUDGE_BYTES: Final = 32 << 20  # index of the planner that judges suggestions
+_ANSWERS: Final = {each.value for each in FetchOutcome} - {FetchOutcome.UNREACHABLE.value}  # of a store that is there
 
 logger = logging.getLogger("vllm.semblend")
 
@@ -63,6 +72,7 @@ class _Search:
     found: list[DonorPart] | None = None
     is_dropped: bool = False
     fetched: set[str] | None = None  # ids of the donors on their way; None until they are commanded
+    asked_s: float = 0.0  # when they were
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,6 +107,8 @@ class RemoteDonors:
         self._planner = planner
         self._donors = donors
         self._wait_s = options.fleet_wait_seconds
+        self._clock = time.monotonic
+        self._pause = StorePause(self._wait_s)
         self._writes = options.fleet_writes
         self._metrics = metrics
         self._worth = FetchWorth()
@@ -124,11 +136,11 @@ class RemoteDonors:
         is_wanted = record.hints.reuse and record.is_plain and len(record.tokens) >= MIN_GAIN_TOKENS
         if identity is None or not is_wanted:
             return
-        if time.monotonic() < self._paused_until:
+        if self._clock() < self._paused_until:
             self._metrics.count("fleet_searches", "paused")
             return
         if self._slots.acquire(blocking=False):
-            search = _Search(record, identity, record.arrived_s + self._wait_s)
+            search = _Search(record, identity, self._clock() + self._wait_s)
             self._searches[record.request_id] = search
             self._pool.submit(self._search, search)
 
@@ -137,15 +149,15 @@ class RemoteDonors:
         search = self._searches.get(record.request_id)
         if search is None:
             return False
-        if time.monotonic() < search.deadline:
+        if self._clock() < search.deadline:
             if search.found is None:
                 return True
             if search.fetched is None:
                 search.fetched = self._fetch(search)
-            if any(fetch.donor_id in search.fetched for fetch in self._fetches.values()):
+            if any(self._is_awaited(fetch, search.fetched) for fetch in self._fetches.values()):
                 return True
-        elif search.fetched:
-            self._note_slow(search.fetched)
+        elif search.fetched and any(fetch.donor_id in search.fetched for fetch in self._fetches.values()):
+            self._pause.failed(search.asked_s)
         self.left(record.request_id)
         return False
 
@@ -183,9 +195,13 @@ class RemoteDonors:
             if done.read_bytes:
                 self._worth.was_read(done.read_bytes, done.read_ms / 1e3)
             self._metrics.record_fetch(done.outcome, done.read_bytes, done.read_ms / 1e3)
+            if done.outcome in _ANSWERS:
+                self._pause.answered()
             fetch = self._fetches.pop(donor_id, None)
             if fetch is None:
                 continue
+            if done.outcome == FetchOutcome.UNREACHABLE.value:
+                self._pause.failed(fetch.commanded_s)
             if done.outcome != FetchOutcome.FETCHED.value:
                 logger.debug("donor %s of the fleet: %s %s", fetch.donor_id, done.outcome, done.detail)
                 self._donors.held.give_up(donor_id)
@@ -247,24 +263,38 @@ class RemoteDonors:
 
     def _fetch(self, search: _Search) -> set[str]:
         """Command the fetches of a search; the donors on their way, also for others."""
+        if not search.found or self._is_paused(search.found):
+            return set()
+        search.asked_s = now = self._clock()
         flying = {fetch.donor_id for fetch in self._fetches.values()}
-        for part in search.found or ():
+        for part in search.found:
             donor = part.donor
             if donor.donor_id in flying or self._is_known(donor.donor_id) or len(self._fetches) >= MAX_FETCHES:
                 continue
             own_id = self._donors.reserve_fetched(search.record, len(donor.tokens))
             if own_id is not None:
-                self._fetches[own_id] = _Fetch(part, search.record, time.monotonic())
+                self._fetches[own_id] = _Fetch(part, search.record, now)
                 size = len(donor.tokens)
                 self._commands.append(FetchCommand(own_id, donor.donor_id, search.identity, size, part.ranges))
                 flying.add(donor.donor_id)
-        return flying & {part.donor.donor_id for part in search.found or ()}
+        awaited = flying & {part.donor.donor_id for part in search.found}
+        if any(self._is_awaited(fetch, awaited) for fetch in self._fetches.values()):
+            self._pause.asked()
+        return awaited
 
-    def _note_slow(self, donor_ids: set[str]) -> None:
-        """A request waited for these in vain: their reads take at least as long as they have taken."""
-        for fetch in self._fetches.values():
-            if fetch.donor_id in donor_ids:
-                self._worth.was_read(fetch.part.read_bytes(self._shape), time.monotonic() - fetch.commanded_s)
+    def _is_awaited(self, fetch: _Fetch, donor_ids: set[str]) -> bool:
+        """Whether a request waits for this fetch: one of its donors, and not given up by another."""
+        return fetch.donor_id in donor_ids and not self._is_overdue(fetch)
+
+    def _is_overdue(self, fetch: _Fetch) -> bool:
+        return self._clock() - fetch.commanded_s >= self._wait_s
+
+    def _is_paused(self, parts: list[DonorPart]) -> bool:
+        """Whether the store is left alone, because it failed or because fetches that hang have all its readers."""
+        if not self._pause.is_on and sum(map(self._is_overdue, list(self._fetches.values()))) < READERS:
+            return False
+        self._metrics.count("fleet_fetches", "paused", len(parts))
+        return True
 
     def _is_known(self, donor_id: str) -> bool:
         """Whether this replica holds the KV; also called on the search thread."""
@@ -300,7 +330,7 @@ class RemoteDonors:
             suggested = suggest(self._access.directory, keys, search.record.tokens, self._is_known)
         except DirectoryError as error:
             logger.debug("%s", error)
-            self._paused_until = time.monotonic() + PAUSE_SECONDS
+            self._paused_until = self._clock() + PAUSE_SECONDS
             self._metrics.count("fleet_searches", "unreachable")
             return []
         found = self._useful(search.record, suggested) if suggested else []
@@ -321,8 +351,10 @@ class RemoteDonors:
             plan = self._judged(record, own | {part.donor.donor_id: part.tokens for part in parts})
             if plan is None or plan.reused_tokens - reusable < MIN_GAIN_TOKENS:
                 return []
+        if not parts or self._is_paused(parts):
+            return []
         size = sum(part.read_bytes(self._shape) for part in parts)
-        if parts and not self._worth.is_worth(size, plan.reused_tokens - reusable):
+        if not self._worth.is_worth(size, plan.reused_tokens - reusable):
             self._metrics.count("fleet_fetches", "not_worth", len(parts))
             return []
         return parts
