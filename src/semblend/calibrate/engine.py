@@ -14,6 +14,11 @@ from semblend.guard.pair import TEXT
 
 MAX_REPLY_BYTES: Final = 4 << 20
 _SHOWN_CHARACTERS: Final = 300
+_INVALID: Final = 400
+
+
+class RefusedError(OSError):
+    """The server refused one request as invalid, such as a prompt that is longer than its context."""
 
 
 class Engine:
@@ -52,7 +57,8 @@ class Engine:
                 raise OSError(f"{self._url}: no answer within {self._timeout_s:g} s; increase --timeout-s") from None
             raise OSError(f"{self._url}: {_reason(fault)}; is the server running?") from None
         if not 200 <= status < 300:
-            raise OSError(f"{self._url}: {status}: {_message(reply) or 'no message'}")
+            error = RefusedError if status == _INVALID else OSError
+            raise error(f"{self._url}: {status}: {_message(reply) or 'no message'}")
         return reply
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from semblend.calibrate.engine import RefusedError
 from semblend.calibrate.observations import Observation
 from semblend.calibrate.prompts import CalibrationItem
 from semblend.guard.pair import ANSWER_TOKENS, KEY, TOP, Answer, answer_of, divergence
@@ -27,7 +28,8 @@ Ask = Callable[[bytes], bytes]
 
 @dataclass(slots=True)
 class Measured:
-    """``floor_kl`` has one reading per item: KL between two cold answers. ``skipped`` items were not blended."""
+    """``floor_kl`` has one reading per item: KL between two cold answers. ``skipped`` items were refused or not
+    blended."""
 
     observations: list[Observation] = field(default_factory=list)
     floor_kl: list[float] = field(default_factory=list)
@@ -41,12 +43,14 @@ def measure(
     fractions: Sequence[float] = FRACTIONS,
     wait: Callable[[float], None] = time.sleep,
 ) -> Measured:
+    """Items that the server refuses are skipped: some texts have more tokens than estimated. All refused: an error."""
     found, salt = Measured(), secrets.token_hex(16)
+    refusal: RefusedError | None = None
 
     def answer(prompt: str, **hints: Any) -> Answer:
         return answer_of(ask(_body(model, prompt, salt, hints)))
 
-    for item in items:
+    def observe(item: CalibrationItem) -> None:
         for donor in item.donors:
             answer(donor, reuse=False, capture=True)
         blended: dict[float, Answer] = {}
@@ -59,14 +63,23 @@ def measure(
             if reply.shape is not None:
                 blended[fraction] = reply
         if not blended:
-            found.skipped.append(item.name)
-            continue
+            found.skipped.append(f"{item.name}: not blended")
+            return
         cold, again = (answer(item.recipient, reuse=False, capture=False) for _ in range(2))
         found.floor_kl.append(divergence(cold, again))
         for reply in blended.values():  # as reported: not every deployment recomputes the requested fraction
             if reply.shape is not None and reply.risk is not None and reply.fraction is not None:
                 kl = divergence(cold, reply)
                 found.observations.append(Observation(item.name, reply.shape, reply.risk, reply.fraction, kl))
+
+    for item in items:
+        try:
+            observe(item)
+        except RefusedError as error:
+            refusal = error
+            found.skipped.append(f"{item.name}: {error}")
+    if refusal is not None and not found.observations:
+        raise refusal
     return found
 
 
@@ -75,10 +88,11 @@ def tokens_per_word(ask: Ask, model: str, text: str) -> float:
     words = text.split()
     step = max(_SAMPLE_WORDS, len(words) // _SAMPLES)
     sample = [word for start in range(0, len(words), step) for word in words[start : start + _SAMPLE_WORDS]]
-    reply = json.loads(ask(_body(model, " ".join(sample), secrets.token_hex(16), {"reuse": False, "capture": False})))
-    usage = reply.get("usage") if isinstance(reply, dict) else None
-    tokens = usage.get("prompt_tokens") if isinstance(usage, dict) else None
-    return tokens / len(sample) if isinstance(tokens, int) and tokens > 0 and sample else _USUAL_TOKENS_PER_WORD
+    reply = ask(_body(model, " ".join(sample), secrets.token_hex(16), {"reuse": False, "capture": False}))
+    try:
+        return int(json.loads(reply)["usage"]["prompt_tokens"]) / len(sample)
+    except (ValueError, TypeError, KeyError, ZeroDivisionError):
+        return _USUAL_TOKENS_PER_WORD
 
 
 def _body(model: str, prompt: str, salt: str, hints: dict[str, Any]) -> bytes:

@@ -143,7 +143,7 @@ def _measured(options: argparse.Namespace) -> tuple[list[Observation], float, st
     except AnswerError as error:
         raise ContractError(f"{options.server}: the answer has no log-probabilities ({error})") from None
     for name in found.skipped:
-        write_out(f"skipped, not blended: {name}\n")
+        write_out(f"skipped: {name}\n")
     if not found.observations:
         raise ConfigurationError(
             f"{options.server} blended no item: check that the connector is on, with max_context_share 1 and "

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from sembase.errors import ConfigurationError
+from semblend.calibrate.engine import RefusedError
 from semblend.calibrate.measure import measure, tokens_per_word
 from semblend.calibrate.observations import Observation, encode_observation
 from semblend.calibrate.prompts import PromptWords, items_of, prompt_words
@@ -96,7 +97,7 @@ def test_the_server_tells_how_many_tokens_a_word_has() -> None:
     assert tokens_per_word(engine, "m", "few words") == 2.0
 
 
-@pytest.mark.parametrize("reply", [b"{}", b"[]", b'{"usage": null}', b'{"usage": {"prompt_tokens": "7"}}'])
+@pytest.mark.parametrize("reply", [b"{}", b"[]", b'{"usage": null}', b"<html>"])
 def test_a_server_that_does_not_tell_gets_the_usual_number(reply: bytes) -> None:
     assert tokens_per_word(lambda _: reply, "m", TEXT) == 1.5
 
@@ -135,6 +136,21 @@ def test_what_is_not_blended_is_skipped_after_a_little_patience() -> None:
     cold = json.loads(engine(b'{"prompt": "", "kv_transfer_params": {"semblend": {"reuse": false}}}'))
     found = measure(lambda _: json.dumps(cold).encode(), "m", items_of(TEXT, 1, LENGTHS)[:1], (0.0,), waited.append)
     assert (found.observations, len(found.skipped), len(waited)) == ([], 1, 5)
+
+
+def test_an_item_that_the_server_refuses_is_skipped_unless_all_are() -> None:
+    items = items_of(TEXT, 1, LENGTHS)
+
+    def ask(body: bytes) -> bytes:
+        if json.loads(body)["prompt"] == items[2].recipient:
+            raise RefusedError("http://server: 400: maximum context length is 4096")
+        return engine(body)
+
+    found = measure(ask, "m", items)
+    assert found.skipped == ["reorder/0: http://server: 400: maximum context length is 4096"]
+    assert len({seen.item for seen in found.observations}) == len(items) - 1
+    with pytest.raises(RefusedError, match="maximum context length"):
+        measure(ask, "m", items[2:3])
 
 
 class _Handler(BaseHTTPRequestHandler):
