@@ -162,6 +162,35 @@ def test_what_was_written_is_read_back_by_range(make_store: MakeStore) -> None:
     assert store.bytes_held == 10 * TOKEN_BYTES == kv.numel() * 2
 
 
+def test_memory_that_was_filled_in_place_is_read_back(make_store: MakeStore) -> None:
+    store = make_store()
+    store.begin("a", 10)
+    memory = store.memory("a")
+    assert (memory.device.type, memory.dtype) == ("cpu", torch.bfloat16)
+    kv = torch.randn((LAYERS, 2, 10, HEADS, DIM), generator=torch.Generator().manual_seed(0)).to(torch.bfloat16)
+    memory.copy_(kv)
+    with pytest.raises(StoreError, match="0 of 10"):
+        store.commit("a")
+    store.filled("a")
+    store.commit("a")
+    assert torch.equal(store.read("a", 2, 6), kv[:, :, 2:8])
+    for late in (store.memory, store.filled):
+        with pytest.raises(StoreError, match="is committed"):
+            late("a")
+
+
+def test_memory_of_a_dropped_donor_may_be_filled_and_counts_for_nothing(make_store: MakeStore) -> None:
+    store = make_store()
+    store.begin("a", 4)
+    memory = store.memory("a")
+    store.drop("a")
+    memory.fill_(1.0)
+    for late in (store.memory, store.filled):
+        with pytest.raises(StoreError, match="not stored"):
+            late("a")
+    assert store.bytes_held == 0
+
+
 def test_an_incomplete_donor_is_neither_committed_nor_readable(make_store: MakeStore) -> None:
     store = make_store()
     store.begin("a", 8)

@@ -1,6 +1,7 @@
 """Where a worker keeps donor KV: the protocol every store obeys, and the one place a store is chosen by name.
 
-A donor goes in position by position (``begin``, ``write``, ``commit``) and comes out by range (``read``). Workers know
+A donor goes in position by position (``begin``, ``write``, ``commit``), or is filled in place, and comes out by range
+(``read``). Workers know
 this protocol only. ``host`` keeps donors in the worker's own memory; shared and device-resident stores are further
 names here. Every call costs time by its own tokens or ids, never by the number of stored donors: a store may hold 10^8
 of them on behalf of thousands of workers. ``tests/conformance/test_donor_stores.py`` holds each store to it.
@@ -76,6 +77,15 @@ class DonorStore(Protocol):
 
         Other shapes or dtypes raise ``StoreError``. The tensors may be overwritten after the call.
         """
+
+    def memory(self, donor_id: str) -> torch.Tensor:
+        """``[layers, sides, tokens, heads, head_dim]`` of a donor that was begun, to be filled instead of ``write``.
+
+        It is host memory. What it holds at first is undefined; it may be filled even after a ``drop``.
+        """
+
+    def filled(self, donor_id: str) -> None:
+        """Every position of the donor's ``memory`` was filled."""
 
     def commit(self, donor_id: str) -> None:
         """Make a completely written donor readable. Committing twice changes nothing."""

@@ -63,9 +63,7 @@ class HostStore:
         self._bytes_held += needed
 
     def write(self, donor_id: str, layer: int, start: int, keys: torch.Tensor, values: torch.Tensor) -> None:
-        entry = self._entry(donor_id)
-        if entry.written is None:
-            raise StoreError(f"donor {donor_id} is committed and can no longer be written")
+        entry, written = self._unwritten(donor_id)
         length = keys.shape[0]
         expected = (length, self._heads, self._head_dim)
         if keys.shape != expected or values.shape != (length, self._heads, self._shape.value_dim):
@@ -78,7 +76,15 @@ class HostStore:
         entry.kv[layer, 0, start : start + length].copy_(keys)
         if self._shape.has_values:
             entry.kv[layer, 1, start : start + length].copy_(values)
-        entry.written[layer, start : start + length] = True
+        written[layer, start : start + length] = True
+
+    def memory(self, donor_id: str) -> torch.Tensor:
+        entry, _ = self._unwritten(donor_id)
+        return entry.kv
+
+    def filled(self, donor_id: str) -> None:
+        _, written = self._unwritten(donor_id)
+        written.fill_(True)
 
     def commit(self, donor_id: str) -> None:
         entry = self._entry(donor_id)
@@ -104,6 +110,13 @@ class HostStore:
             return False
         self._bytes_held -= entry.declared_bytes
         return True
+
+    def _unwritten(self, donor_id: str) -> tuple[_Entry, torch.Tensor]:
+        """A donor that is not committed, and which of its positions are written."""
+        entry = self._entry(donor_id)
+        if (written := entry.written) is None:
+            raise StoreError(f"donor {donor_id} is committed and can no longer be written")
+        return entry, written
 
     def _entry(self, donor_id: str) -> _Entry:
         entry = self._entries.get(donor_id)

@@ -150,6 +150,43 @@ def test_a_donor_of_another_engine_is_reused_like_an_own_one(fleet: Fleet, direc
         assert not any(report.load_faults for report in world.reports)
 
 
+def test_an_engine_rests_while_its_requests_wait_for_a_fetch_and_only_then(
+    fleet: Fleet, directory: Switch, arrival: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    capture(fleet, fleet.engine(), directory)
+    two = fleet.engine(**ROOM)
+    worker, commands = two.ranks[0].half._fleet, two.half.commands
+    assert worker is not None
+    rests, steps = [], []
+
+    def command(loads: list[Any], scheduled_tokens: int) -> Any:
+        made = commands(loads, scheduled_tokens)
+        steps.append((scheduled_tokens > 0, made.rests))
+        return made
+
+    monkeypatch.setattr(two.half, "commands", command)
+    monkeypatch.setattr(worker, "rest", lambda: rests.append(len(steps)))
+    two.add("b", OTHER_PROMPT, 1, capture=False)
+    step_until(two, lambda: rests, "the engine never rests")
+    two.add("running", text(8, 40), 5, capture=False)
+    step_until(two, lambda: "running" in two.replies, "a request waits for the fetch of another")
+    assert (True, False) in steps
+    assert (True, True) not in steps, "it rests although there is work"
+    woken = []
+
+    def rest() -> None:
+        arrival.set()
+        woken.append(worker._is_done.wait(300.0))
+
+    monkeypatch.setattr(worker, "rest", rest)
+    step_until(two, lambda: "b" in two.replies, "the request was never answered")
+    assert woken == [True], "the fetch ends the rest"
+    assert two.replies["b"]["reused_tokens"] == 292
+    count = len(steps)
+    serve(two, "c", text(7, 40) + DOCUMENT + text(5, 20))
+    assert not any(is_resting for _, is_resting in steps[count:]), "nothing was fetched"
+
+
 class Recorded(Announcer):
     """Which tiers an engine announced its donors in."""
 

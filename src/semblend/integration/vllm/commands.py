@@ -189,6 +189,7 @@ class StepCommands(KVConnectorMetadata):
     timed_tokens: int = 0  # of the forward pass, if the workers are to time it
     audit: AuditCommand | None = None
     leaning: LeaningCommand | None = None
+    rests: bool = False  # there is nothing to do until a fetch is done
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from semblend.fleet.strikes import Strikes
 from semblend.fleet.suggestions import announce
 from semblend.integration.border import Border
 from semblend.integration.vllm.commands import MAX_FETCHES, READERS, FetchCommand, FetchReport, PublishCommand
-from semblend.kv.donor_store import KVShape, StoreError, keys_and_values
+from semblend.kv.donor_store import KVShape, StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from semblend.kv.donor_store import DonorStore
 
 MAX_ORIGINS: Final = 4096
+REST_S: Final = 0.01  # of a step without work: a request that arrives meanwhile is seen this much later
 MAX_PUBLICATIONS: Final = 4  # waiting for the store; their KV stays in memory. Further ones are left out.
 
 
@@ -68,6 +69,7 @@ class FleetWorker:
         self._origins: OrderedDict[str, _Origin] = OrderedDict()  # of fetched donors, by their id here
         self._border = Border(self._note, log)
         self._done: queue.SimpleQueue[tuple[str, FetchReport]] = queue.SimpleQueue()
+        self._is_done = threading.Event()  # something may be in the queue
         self._slots = threading.BoundedSemaphore(MAX_PUBLICATIONS)
         self._fetch_slots = threading.BoundedSemaphore(MAX_FETCHES)  # the scheduler forgets fetches when it is reset
         self._readers = ThreadPoolExecutor(READERS, "semblend-fetch")
@@ -88,6 +90,10 @@ class FleetWorker:
             self._done.put((command.donor_id, _not_stored(error)))
             return
         self._readers.submit(self._fetch, command)
+
+    def rest(self) -> None:
+        """Wait for a fetch to be done, ``REST_S`` at most: steps without work would take the core that fetches need."""
+        self._is_done.wait(REST_S)
 
     def publish(self, command: PublishCommand) -> None:
         """Hand a stored donor to the fleet. One that is not stored, or comes when too many wait, is left out."""
@@ -126,6 +132,7 @@ class FleetWorker:
     def take_fetched(self) -> dict[str, FetchReport]:
         """Fetches that are done; only what is reported as fetched is in the store."""
         done: dict[str, FetchReport] = {}
+        self._is_done.clear()
         with suppress(queue.Empty):
             while True:
                 donor_id, report = self._done.get_nowait()
@@ -151,11 +158,14 @@ class FleetWorker:
         report = self._border.call("fleet", "", partial(self._fetched, command), FetchReport("fault"))
         self._fetch_slots.release()
         self._done.put((command.donor_id, report))
+        self._is_done.set()
 
     def _fetched(self, command: FetchCommand) -> FetchReport:
-        keys, shape = self._access.keys(command.identity), self.shape
-        size = (shape.layers, shape.sides, command.tokens, shape.heads, shape.row_bytes)
-        kv: KvBytes = np.zeros(size, np.uint8) if command.ranges else np.empty(size, np.uint8)
+        keys = self._access.keys(command.identity)
+        try:
+            kv = self._room(command)
+        except StoreError as error:  # dropped meanwhile
+            return _not_stored(error)
         started = time.perf_counter()
         fetched = self._sealed.fetch(keys, command.fleet_id, command.tokens, kv, command.ranges or None)
         read_ms = (time.perf_counter() - started) * 1e3
@@ -165,7 +175,7 @@ class FleetWorker:
             if len(self._origins) > MAX_ORIGINS:
                 self._origins.popitem(last=False)
             try:
-                self._write(command.donor_id, torch.from_numpy(kv).view(self._shape.dtype))
+                self._store.filled(command.donor_id)
             except StoreError as error:  # dropped meanwhile
                 return _not_stored(error)
         if fetched.outcome in (FetchOutcome.MISSING, FetchOutcome.REFUSED):
@@ -177,10 +187,14 @@ class FleetWorker:
             )
         return FetchReport(fetched.outcome.value, fetched.detail, fetched.read_bytes, read_ms, writer)
 
-    def _write(self, donor_id: str, kv: torch.Tensor) -> None:
-        keys, values = keys_and_values(kv)
-        for layer in range(self._shape.layers):
-            self._store.write(donor_id, layer, 0, keys[layer], values[layer])
+    def _room(self, command: FetchCommand) -> KvBytes:
+        """The donor's memory in the store. Tokens that are not fetched are zeros, not what was there before."""
+        kv: KvBytes = self._store.memory(command.donor_id).view(torch.uint8).numpy()
+        end = 0
+        for start, next_end in (*command.ranges, (command.tokens, command.tokens)) if command.ranges else ():
+            kv[:, :, end:start] = 0
+            end = next_end
+        return kv
 
     def _remove(self, origin: _Origin) -> None:
         """From store and directory."""

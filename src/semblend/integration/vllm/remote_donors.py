@@ -161,6 +161,11 @@ class RemoteDonors:
         self.left(record.request_id)
         return False
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a request waits for a fetch, not only for a search."""
+        return any(search.fetched for search in self._searches.values())
+
     def left(self, request_id: str) -> None:
         """The request no longer waits. Its fetches continue: they may serve others."""
         if (search := self._searches.pop(request_id, None)) is not None:

@@ -225,8 +225,10 @@ class SchedulerHalf:
         audit = audits.next_slice(idle=is_idle)
         self._issued += audits.take_unheld()
         leaning = self.donors.leanings.next_slice(idle=is_idle and audit is None)
+        rests = not scheduled_tokens and prefill is None and repair is None and self._remote.is_awaited
         return StepCommands(
-            loads, captures, dropped, self._issued, prefill, frees, repair, fetches, published, timed, audit, leaning
+            *(loads, captures, dropped, self._issued, prefill, frees, repair),
+            *(fetches, published, timed, audit, leaning, rests),
         )
 
     def _repair_slice(self, step_tokens: int, *, idle: bool, is_taken: bool) -> RepairCommand | None:

@@ -147,6 +147,8 @@ class WorkerHalf:
             fleet.fetch(fetch)
         for publication in commands.publications:
             fleet.publish(publication)
+        if commands.rests:
+            fleet.rest()
 
     def _collect(self) -> None:
         """Report the captures that are done; on a device that may be some steps later."""
