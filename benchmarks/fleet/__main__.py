@@ -59,6 +59,7 @@ def main() -> int:
         "model": chosen.model,
         "fault_size": chosen.fault_size,
         "snapshots": chosen.snapshots,
+        "control": "beside every request of a fault",  # earlier readings had none
     }
     readings = Readings(path, settings)
     if not chosen.report:

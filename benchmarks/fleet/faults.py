@@ -75,8 +75,8 @@ def lose_engine(fleet: Fleet, workload: Workload, readings: Readings, run: str, 
         if event == AFTER_RESTART:
             fleet.a.start()
         counted = _Counted(replica)
-        for each in healthy:
-            readings.add(_asked(replica, each, run, event, counted))
+        for number, each in enumerate(healthy):
+            readings.add(_asked(replica, each, run, event, counted, is_control_first=number % 2 == 1))
 
 
 def lose_part(
@@ -96,7 +96,8 @@ def lose_part(
         if event in STORE_FAULTS:
             fleet.announce_again()
         before = None if timer.ident else timer.start
-        readings.add(_asked(fleet.b, healthy[number % ITEMS], run, event, counted, before))
+        each, is_first = healthy[number % ITEMS], before is None and number % 2 == 1
+        readings.add(_asked(fleet.b, each, run, event, counted, before, is_control_first=is_first))
     timer.join()
     if fault is signal.SIGKILL:
         fleet.restart(part)
@@ -146,23 +147,30 @@ def _asked(
     event: str,
     counted: _Counted,
     before: Callable[[], None] | None = None,
+    *,
+    is_control_first: bool,
 ) -> FaultReading:
     """``before`` is called when the request is about to be sent."""
     item, cold = healthy.item, healthy.cold
     about = {"event": event, "number": item.number, "prompt_tokens": len(item.recipient)}
+    control_ask = Ask(item.recipient, ANSWER_TOKENS, _salt(run, item), reuse=False)
     try:
+        control = replica.ask_queued(control_ask)[0] if is_control_first else None
         replica.forget_donors()
         if before is not None:
             before()
         reply, result, queued_ms = replica.ask_queued(Ask(item.recipient, ANSWER_TOKENS, _salt(run, item)))
+        if control is None:
+            control = replica.ask_queued(control_ask)[0]
     except (RequestFailedError, OSError) as error:
-        return FaultReading(**about, outcome=str(error), reused_tokens=0, added_ms=0.0, is_failed=True)  # type: ignore[arg-type]
+        return FaultReading(**about, outcome=str(error), reused_tokens=0, is_failed=True)  # type: ignore[arg-type]
     right = healthy.reused if result.was_reused else cold
     return FaultReading(
         **about,  # type: ignore[arg-type]
         outcome=result.outcome,
         reused_tokens=result.reused_tokens,
-        added_ms=reply.first_token_ms - cold.first_token_ms,
+        first_token_ms=reply.first_token_ms,
+        control_ms=control.first_token_ms,
         queued_ms=queued_ms,
         asked=counted.new_counts(),
         is_wrong=reply.tokens != right.tokens,

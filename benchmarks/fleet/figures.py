@@ -20,7 +20,8 @@ PAIR_COLUMNS: Final = (
     *("reused remote, local", "of tokens", "bytes read / planned", "KL remote", "KL local"),
 )
 FAULT_COLUMNS: Final = (
-    *("event", "n", "failed", "wrong", "reused", "searches", "fetches", "added TTFT ms, median", "max"),
+    *("event", "n", "failed", "wrong", "reused", "searches", "fetches"),
+    *("TTFT ms", "control TTFT ms", "added TTFT ms, median", "max"),
     *("queued ms, median", "max", "reuse again after s", "old donors kept"),
 )
 
@@ -52,8 +53,9 @@ def fault_rows(readings: Readings) -> list[tuple[object, ...]]:
     for event in (AFTER_KILL, AFTER_RESTART, *PART_FAULTS):
         if not (found := readings.faults(event)):
             continue
-        added = [each.added_ms for each in found if not each.is_failed]
-        queued = [each.queued_ms for each in found if not each.is_failed]
+        answered = [each for each in found if not each.is_failed]
+        added = [each.added_ms for each in answered]
+        queued = [each.queued_ms for each in answered]
         recovered = readings.recoveries(event)
         rows.append(
             (
@@ -63,6 +65,7 @@ def fault_rows(readings: Readings) -> list[tuple[object, ...]]:
                 sum(each.is_wrong for each in found),
                 sum(each.reused_tokens > 0 for each in found),
                 *(_counts(found, kind) for kind in ("searches", "fetches")),
+                *(_spread([getattr(each, name) for each in answered], "{:.0f}") for name in _FAULT_TIMES),
                 *(f"{of(values):.0f}" if values else None for values in (added, queued) for of in (median, max)),
                 f"{recovered[-1].seconds:.1f}" if recovered else None,
                 ("yes" if recovered[-1].is_kept else "no") if recovered else None,
@@ -157,4 +160,5 @@ def _spread(values: Sequence[float], form: str) -> str | None:
 
 
 _TIMES: Final = ("cold_ms", "local_ms", "remote_ms")
+_FAULT_TIMES: Final = ("first_token_ms", "control_ms")
 _TOKENS: Final = ("remote_tokens", "local_tokens")

@@ -33,7 +33,8 @@ class PairReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultReading:
-    """One request after or during an event. ``added_ms``: TTFT above the cold one of the same prompt.
+    """One request after or during an event, and its control: the same prompt on the same server just before or after
+    it, computed without asking the fleet.
 
     ``asked``: what the server counted meanwhile: results of searches in the directory and outcomes of fetches from the
     store, such as ``searches found`` and ``fetches missing``. A fetch that hangs is counted when it ends.
@@ -48,11 +49,17 @@ class FaultReading:
     outcome: str
     reused_tokens: int
     prompt_tokens: int
-    added_ms: float
+    first_token_ms: float = 0.0
+    control_ms: float = 0.0  # until the control's first token
     queued_ms: float = 0.0
     asked: dict[str, int] = field(default_factory=dict)
     is_failed: bool = False
     is_wrong: bool = False
+
+    @property
+    def added_ms(self) -> float:
+        """TTFT above that of the control: what asking the fleet cost. Negative where a donor was reused."""
+        return self.first_token_ms - self.control_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

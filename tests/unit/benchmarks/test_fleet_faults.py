@@ -24,6 +24,7 @@ class FakeReplica:
         self.log, self.name = log, name
         self.is_broken = False
         self.broken: tuple[int, ...] | None = COLD
+        self.slower_ms = 0.0  # as on a machine that has more to do
         self.holds = ""  # how salts end whose donors there are
         self.asked = Counter({"searches found": 5})
 
@@ -37,7 +38,7 @@ class FakeReplica:
         self.log.append(f"{self.name} started")
 
     def ask(self, ask: Any, **_: Any) -> tuple[Reply, RequestResult]:
-        self.log.append(f"{self.name} asked")
+        self.log.append(f"{self.name} asked" if ask.reuse else f"{self.name} control")
         is_reused = ask.reuse and not self.is_broken and ask.salt.endswith(self.holds)
         self.asked.update(
             {"searches found": ask.reuse, "fetches fetched" if is_reused else "fetches missing": ask.reuse}
@@ -46,8 +47,9 @@ class FakeReplica:
             raise RequestFailedError("500")
         answer = self.broken if self.is_broken and self.broken else COLD
         tokens = REUSED if is_reused else answer
+        first_token_ms = (100.0 if ask.reuse else 40.0) + self.slower_ms
         outcome = "backend_materialized_reuse" if is_reused else "cold_fallback"
-        return Reply("id", tokens, 100.0, 200.0, 0), RequestResult(outcome, reused_tokens=900 * is_reused)
+        return Reply("id", tokens, first_token_ms, 200.0, 0), RequestResult(outcome, reused_tokens=900 * is_reused)
 
     def asked_fleet(self) -> Counter[str]:
         return Counter(self.asked)
@@ -125,12 +127,30 @@ def test_every_request_of_a_fault_needs_the_fleet_and_the_fault_ends(
     found = readings.faults(event)
     during = fleet.log[fleet.log.index(fault) : fleet.log.index(end)]
     assert (during.count("b asked"), during.count("b forgets")) == (40, 39)  # it forgot before the fault, too
+    assert during.count("b control") == 40
     assert len({each.number for each in found}) == ITEMS
     assert not any(each.is_failed or each.is_wrong or each.reused_tokens for each in found)
     assert {each.queued_ms for each in found} == {7.0}
     assert [each.asked for each in found] == [{"searches found": 1, "fetches missing": 1}] * 40
     assert len(readings.recoveries(event)) == 1
     assert fleet.log.index("entries kept") < fleet.log.index(fault)
+
+
+def test_added_time_is_against_a_control_beside_the_request_and_not_against_an_earlier_one(
+    fleet: FakeFleet, tmp_path: Path
+) -> None:
+    readings, send_signal = Readings(tmp_path / "r.jsonl", {}), fleet.send_signal
+
+    def slow_down(part: str, number: signal.Signals) -> None:
+        fleet.b.slower_ms = 5_000.0  # the load rises with the fault
+        send_signal(part, number)
+
+    fleet.send_signal = slow_down  # type: ignore[method-assign]
+    lose(fleet, readings, "store node stopped", 4)
+    assert [each.added_ms for each in readings.faults("store node stopped")] == [60.0] * 4
+    during = fleet.log[fleet.log.index("store node SIGSTOP") : fleet.log.index("store node SIGCONT")]
+    order = [line for line in during if line in ("b asked", "b control")]
+    assert order == ["b asked", "b control", "b control", "b asked"] * 2, "first and second in turns"
 
 
 @pytest.mark.parametrize(("event", "times"), [("store master killed", 40), ("directory stopped", 0)])

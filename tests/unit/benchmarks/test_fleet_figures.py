@@ -26,7 +26,13 @@ PAIR = PairReading(
     load_average=1.0,
 )
 FAULT = FaultReading(
-    event="directory killed", number=0, outcome="cold", reused_tokens=0, prompt_tokens=1024, added_ms=150.0
+    event="directory killed",
+    number=0,
+    outcome="cold",
+    reused_tokens=0,
+    prompt_tokens=1024,
+    first_token_ms=9150.0,
+    control_ms=9000.0,
 )
 
 
@@ -76,7 +82,7 @@ def test_targets_are_reached_by_good_readings_alone(readings: Readings) -> None:
         (replace(PAIR, remote_kl=0.02), "2K: KL of remote minus KL of local, worst", "NOT REACHED"),
         (replace(FAULT, is_failed=True), "failed requests", "VIOLATED"),
         (replace(FAULT, is_wrong=True), "wrong answers", "VIOLATED"),
-        (replace(FAULT, added_ms=2500.0), "directory killed: added TTFT, worst", "NOT REACHED"),
+        (replace(FAULT, first_token_ms=11500.0), "directory killed: added TTFT, worst", "NOT REACHED"),
         (replace(FAULT, queued_ms=2500.0), "directory killed: time in the queue, worst", "NOT REACHED"),
         (replace(FAULT, event=AFTER_RESTART), f"{AFTER_RESTART}: requests without its donors", "NOT REACHED"),
     ],
@@ -97,6 +103,7 @@ def test_rows_give_median_and_range(readings: Readings) -> None:
     readings.add(RecoveryReading(event="directory killed", seconds=3.0, is_kept=True))
     ((size, n, cold, *_, ratio, _remote_over_local, tokens, _of, _read, _kl, _kl_local),) = pair_rows(readings, ["2K"])
     assert (size, n, cold, ratio, tokens) == ("2K", 3, "6000 (6000-6000)", "6.0 (3.0-12.0)", "1900, 1900")
-    ((event, n, *_, searches, fetches, added, added_max, _queued, _queued_max, again, kept),) = fault_rows(readings)
+    ((event, n, _, _, _, searches, fetches, *times, _queued, _queued_max, again, kept),) = fault_rows(readings)
     assert (event, n, searches, fetches) == ("directory killed", 3, "paused 2, found 1", "missing 2, fetched 1")
-    assert (added, added_max, again, kept) == ("150", "150", "3.0", "yes")
+    assert times == ["9150 (9150-9150)", "9000 (9000-9000)", "150", "150"]
+    assert (again, kept) == ("3.0", "yes")
