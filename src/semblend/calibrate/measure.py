@@ -1,7 +1,8 @@
 """Blended and cold answers of a running server, compared: items in, observations and the noise floor out.
 
-The cold request is sent last, because it leaves exact blocks that would serve the others. All requests carry a salt of
-this run, so that no tenant's KV is used and no donor of an earlier run is found.
+The cold request is sent last, because it leaves exact blocks that would serve the others. The requests of an item carry
+a salt of their own, so that no tenant's KV is used and no other donor is found. A recipient that was not blended has
+left exact blocks as well: it is tried again under another salt, after a longer wait for its donors to be stored.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from semblend.guard.pair import ANSWER_TOKENS, KEY, TOP, Answer, answer_of, dive
 
 FRACTIONS: Final = (0.0, 0.1, 0.2, 0.4)
 STATISTIC: Final = f"{ANSWER_TOKENS} tokens of the answer, lower bound from the {TOP} likeliest"
-_ATTEMPTS: Final = 5  # a donor is stored a moment after its answer
+_WAITS_S: Final = (0.3, 1.5, 7.5)  # a donor is stored a moment after its answer
 _SAMPLES, _SAMPLE_WORDS = 10, 50
 _USUAL_TOKENS_PER_WORD: Final = 1.5  # of a server that does not report what a prompt has
 Ask = Callable[[bytes], bytes]
@@ -44,30 +45,28 @@ def measure(
     wait: Callable[[float], None] = time.sleep,
 ) -> Measured:
     """Items that the server refuses are skipped: some texts have more tokens than estimated. All refused: an error."""
-    found, salt = Measured(), secrets.token_hex(16)
+    found = Measured()
     refusal: RefusedError | None = None
 
-    def answer(prompt: str, **hints: Any) -> Answer:
+    def answer(prompt: str, salt: str, **hints: Any) -> Answer:
         return answer_of(ask(_body(model, prompt, salt, hints)))
 
     def observe(item: CalibrationItem) -> None:
-        for donor in item.donors:
-            answer(donor, reuse=False, capture=True)
-        blended: dict[float, Answer] = {}
-        for fraction in fractions:
-            for attempt in range(_ATTEMPTS):
-                reply = answer(item.recipient, share=fraction, capture=False)
-                if reply.shape is not None or blended:
-                    break
-                wait(0.1 * 2**attempt)
-            if reply.shape is not None:
-                blended[fraction] = reply
-        if not blended:
+        for seconds in _WAITS_S:
+            salt = secrets.token_hex(16)
+            for donor in item.donors:
+                answer(donor, salt, reuse=False, capture=True)
+            wait(seconds)
+            first = answer(item.recipient, salt, share=fractions[0], capture=False)
+            if first.shape is not None:
+                break
+        else:
             found.skipped.append(f"{item.name}: not blended")
             return
-        cold, again = (answer(item.recipient, reuse=False, capture=False) for _ in range(2))
+        blended = [first, *(answer(item.recipient, salt, share=each, capture=False) for each in fractions[1:])]
+        cold, again = (answer(item.recipient, salt, reuse=False, capture=False) for _ in range(2))
         found.floor_kl.append(divergence(cold, again))
-        for reply in blended.values():  # as reported: not every deployment recomputes the requested fraction
+        for reply in blended:  # as reported: not every deployment recomputes the requested fraction
             if reply.shape is not None and reply.risk is not None and reply.fraction is not None:
                 kl = divergence(cold, reply)
                 found.observations.append(Observation(item.name, reply.shape, reply.risk, reply.fraction, kl))

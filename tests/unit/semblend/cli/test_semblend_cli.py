@@ -135,7 +135,29 @@ def test_what_is_not_blended_is_skipped_after_a_little_patience() -> None:
     waited: list[float] = []
     cold = json.loads(engine(b'{"prompt": "", "kv_transfer_params": {"semblend": {"reuse": false}}}'))
     found = measure(lambda _: json.dumps(cold).encode(), "m", items_of(TEXT, 1, LENGTHS)[:1], (0.0,), waited.append)
-    assert (found.observations, len(found.skipped), len(waited)) == ([], 1, 5)
+    assert (found.observations, len(found.skipped), len(waited)) == ([], 1, 3)
+
+
+def test_a_recipient_whose_donor_comes_late_is_tried_again_where_it_left_nothing() -> None:
+    """A recipient that was computed cold is in the engine's own cache under its salt, and is never blended there."""
+    stored: dict[str, int] = {}
+    cached: set[str] = set()
+
+    def slow(body: bytes) -> bytes:
+        asked = json.loads(body)
+        own, salt = asked["kv_transfer_params"]["semblend"], asked["cache_salt"]
+        if own.get("reuse") is not False and (salt in cached or len(stored) < 2):
+            cached.add(salt)
+            own["reuse"] = False
+        elif own.get("capture"):
+            stored[salt] = 1
+        return engine(json.dumps(asked).encode())
+
+    waited: list[float] = []
+    found = measure(slow, "m", items_of(TEXT, 1, LENGTHS)[:1], wait=waited.append)
+    assert [seen.fraction for seen in found.observations] == [0.0, 0.1, 0.2, 0.4]
+    assert (found.skipped, len(waited)) == ([], 2)
+    assert waited == sorted(waited)
 
 
 def test_an_item_that_the_server_refuses_is_skipped_unless_all_are() -> None:
