@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -104,6 +106,27 @@ def test_a_store_that_is_not_there_is_an_error_and_is_found_when_it_comes(store:
     assert answer(lambda: carrier.contains([NAME])[0]) is None
     store.restart_master()
     until(True, lambda: carrier.contains([NAME])[0] or carrier.put(NAME, data()[:1000]))
+
+
+def test_a_connection_is_set_up_only_with_a_master_that_listens(
+    store: MooncakeStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without one, Mooncake's set-up would hold the interpreter lock for seconds, and all requests would wait."""
+    mooncake: Any = importlib.import_module("semblend.fleet.carrier.mooncake")
+    made, make = [], mooncake.MooncakeDistributedStore
+
+    def connect() -> Any:
+        made.append("a connection")
+        return make()
+
+    monkeypatch.setattr(mooncake, "MooncakeDistributedStore", connect)
+    store.master.stop()
+    carrier = open_carrier(store.url, 1)
+    assert answer(lambda: carrier.contains([NAME])[0]) is None
+    assert not made
+    store.restart_master()
+    until(False, lambda: carrier.contains([OTHER])[0])
+    assert made
 
 
 def test_a_full_store_refuses_or_makes_room_and_keeps_bytes_right(store: MooncakeStore) -> None:

@@ -3,8 +3,10 @@
 ``mooncake://master:50051?protocol=rdma&device=mlx5_0``; without a protocol it is TCP. The store's nodes hold the bytes
 and decide what they evict; ``max_bytes`` is not used here. This client adds no memory to the store.
 
-The store's calls release the interpreter lock. They wait for a node or a master that has stopped as long as ``LIMITS``
-allow. Mooncake reads these from the environment alone, for all clients of the process; its own defaults are 30 seconds.
+The store's calls release the interpreter lock, except the set-up of a connection: without a master it would stop every
+thread of the process for 4 seconds, so it begins only when the master accepts connections. Calls wait for a node or a
+master that has stopped as long as ``LIMITS`` allow. Mooncake reads these from the environment alone, for all clients of
+the process; its own defaults are 30 seconds.
 """
 
 from __future__ import annotations
@@ -43,6 +45,7 @@ LIMITS: Final = {
 }
 CLIENT_BUFFER_BYTES: Final = 16 << 20  # the store's least; our reads and writes do not go through it
 RETRY_S: Final = 5.0  # after a connection that failed
+LISTENS_S: Final = 2.0  # for the master to accept a connection
 # The store's error codes that are answers, not faults.
 _INVALID: Final = -600
 _NOT_READY: Final = -703
@@ -151,11 +154,21 @@ class MooncakeCarrier:
             os.environ.setdefault(name, value)  # noqa: TID251 - what the operator has set stays
         own_name = self._options.get("host") or _own_address(self._master)
         protocol, device = self._options.get("protocol", "tcp"), self._options.get("device", "")
+        self._check_master()
         store = MooncakeDistributedStore()
         if code := store.setup(own_name, "P2PHANDSHAKE", 0, CLIENT_BUFFER_BYTES, protocol, device, self._master):
             self._retry_at = time.monotonic() + RETRY_S
             raise self._fault("connect", code)
         return store
+
+    def _check_master(self) -> None:
+        """Raise if the master does not listen; waits without the interpreter lock."""
+        host, _, port = self._master.rpartition(":")
+        try:
+            socket.create_connection((host, int(port)), LISTENS_S).close()
+        except OSError as error:
+            self._retry_at = time.monotonic() + RETRY_S
+            raise CarrierError(f"fleet store mooncake://{self._master} cannot be reached: {error}") from None
 
     def _key(self, name: str) -> str:
         return PREFIX + check_name(name)
