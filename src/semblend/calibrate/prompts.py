@@ -17,10 +17,10 @@ from sembase.errors import ConfigurationError
 from semblend.contract import PlanShape
 
 PASSAGE_WORDS: Final = 120
-SHORT_TOKENS: Final = 1_280  # enough that the default gates do not find any arrangement too short to reuse
+SHORT_TOKENS: Final = 1_536  # no arrangement is too short for the default gates, even with a sixth fewer tokens a word
 LONGEST_TOKENS: Final = 4_096
 PASSAGES: Final = 5
-_PASSAGES_OF_SHORT: Final = 6  # where an arrangement has many: of about 200 tokens, so 20 in 4,096
+_PASSAGES_OF_SHORT: Final = 7  # where an arrangement has many: of about 220 tokens, so 18 in 4,096
 _INSERTED: Final = {PlanShape.NEW_INSTRUCTION: (0, 1, 5), PlanShape.EDIT: (0, 1, 3)}  # passages, by arrangement
 _OLD: Final = "You read documents and answer briefly."
 _NEW: Final = (

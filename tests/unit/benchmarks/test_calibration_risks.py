@@ -65,12 +65,20 @@ def texts() -> Texts:
     return Texts("made up", (encode(text(9_000)),), (encode(text(9_000)),), tuple(questions))
 
 
+def items(tokens_per_word: float) -> list[tuple[CalibrationItem, Planned]]:
+    """The fewest items that give a law; every word has one token, whatever the estimate."""
+    text = " ".join(f"c{number}" for number in range(200_000))
+    made = items_of(text, MIN_ITEMS, prompt_words(SIZES["4K"], tokens_per_word))
+    return [(item, of_calibration(item)) for item in made]
+
+
 @pytest.fixture(scope="module")
 def calibration() -> list[tuple[CalibrationItem, Planned]]:
-    """The fewest items that give a law, with one token per word."""
-    text = " ".join(f"c{number}" for number in range(200_000))
-    items = items_of(text, MIN_ITEMS, prompt_words(SIZES["4K"], 1.0))
-    return [(item, of_calibration(item)) for item in items]
+    return items(1.0)
+
+
+def test_the_default_gates_pass_texts_with_fewer_tokens_than_estimated() -> None:
+    assert all(seen.shape is item.wanted for item, seen in items(1.2))
 
 
 def test_the_default_gates_pass_every_item_and_it_has_the_class_it_was_made_for(
