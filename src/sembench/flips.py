@@ -1,9 +1,11 @@
 """Rows -> what reuse did to answers, per class (dataset and transform), beside the noise floor.
 
-Scores are compared over every served pair: clean, and with confirmed reuse if the backend reported. Flips and stale
-answers are counted over *answerable* pairs alone, those whose cold answer is right. Some of these were right by chance,
-so a second run loses a few of them without any reuse: the floor, a cold run of the same items in chunks of another
-size, shows how many. A flip is beyond the floor if the floor's answer to the same item is right.
+Scores are compared over every served pair: clean, and with confirmed reuse if the backend reported. Flips are counted
+over *answerable* pairs alone, those whose cold answer is right. Some of these were right by chance, so a second run
+loses a few of them without any reuse: the floor, a cold run of the same items in chunks of another size, shows how
+many. A flip is beyond the floor if the floor's answer to the same item is right. Stale answers, which an earlier
+revision of the document would get, are counted over every served pair that has a revision, whether cold is right or
+not, unless the cold answer is stale, too.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ class AnswerClass:
     ``change`` is their mean difference, ``exact_*`` how many have a score of 1. ``same`` answers read like cold's;
     ``f1_to_cold`` compares their words.
 
-    Of ``answerable`` pairs ``flips`` are wrong when served, ``stale`` of them with the answer of an earlier revision.
+    Of ``answerable`` pairs ``flips`` are wrong when served. Of ``revised`` pairs ``stale`` have the answer of the
+    earlier revision when served and another one cold.
     ``floor_*`` are the same figures of the second cold run over ``floor_n`` of the served pairs; None without one.
     """
 
@@ -48,6 +51,7 @@ class AnswerClass:
     flips: int
     flips_beyond_floor: int
     beyond_rate: Estimate | None
+    revised: int
     stale: int | None
     stale_beyond_floor: int | None
     floor_n: int | None = None
@@ -99,8 +103,8 @@ def _figures(
     ]
     answerable = [(item, warm) for item, cold, warm in served if cold.answer_right]
     flips = [item for item, warm in answerable if warm.answer_right is False]
-    revised = [(item, warm) for item, warm in answerable if warm.answer_stale is not None]
-    stale = [item for item, warm in revised if warm.answer_stale]
+    revised = [(item, cold, warm) for item, cold, warm in served if warm.answer_stale is not None]
+    stale = [item for item, cold, warm in revised if warm.answer_stale and not cold.answer_stale]
     known = {} if floor is None else {item: floor[item] for item, _, _ in served if item in floor}
     beyond = [item for item in flips if item not in known or known[item].answer_right is not False]
     kept_stale = [item for item in stale if item not in known or not known[item].answer_stale]
@@ -121,6 +125,7 @@ def _figures(
         flips=len(flips),
         flips_beyond_floor=len(beyond),
         beyond_rate=wilson(len(beyond), len(answerable)),
+        revised=len(revised),
         stale=len(stale) if revised else None,
         stale_beyond_floor=len(kept_stale) if revised else None,
         **({} if floor is None else _floor_figures(served, known, bool(revised))),
@@ -137,7 +142,9 @@ def _floor_figures(
         "floor_same": sum(_is_same(cold, again) for cold, again in compared),
         "floor_answerable": len(answerable),
         "floor_flips": sum(again.answer_right is False for again in answerable),
-        "floor_stale": sum(again.answer_stale is True for again in answerable) if is_revised else None,
+        "floor_stale": sum(again.answer_stale is True and not cold.answer_stale for cold, again in compared)
+        if is_revised
+        else None,
     }
 
 

@@ -24,8 +24,8 @@ def answers_table(classes: Sequence[AnswerClass]) -> Table:
     notes = [
         "Served: clean pairs with confirmed reuse, or all clean pairs where the backend did not report. Scores and "
         "their change are over all of them.",
-        "Answerable: served pairs whose cold answer is right; only these are counted for flips (ours is wrong) and "
-        "stale answers (ours is that of an earlier revision).",
+        "Answerable: served pairs whose cold answer is right; only these are counted for flips (ours is wrong). "
+        "Stale: of all served pairs, ours is the answer of an earlier revision and cold's is not.",
     ]
     if any(each.floor_n is None for each in classes):
         notes.append("No floor: every flip counts. Pass a second cold run of the same manifest as --floor-result.")

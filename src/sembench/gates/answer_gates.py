@@ -43,7 +43,7 @@ def judge_answers(
     if asked.max_stale_answers_beyond_floor is not None:
         limit = asked.max_stale_answers_beyond_floor
         revised = [each for each in counted if each.stale_beyond_floor is not None]
-        lost, of = sum(each.stale_beyond_floor or 0 for each in revised), sum(each.answerable for each in revised)
+        lost, of = sum(each.stale_beyond_floor or 0 for each in revised), sum(each.revised for each in revised)
         _decide_count(verdict, "max_stale_answers_beyond_floor", STALE, lost, of, limit)
     if asked.max_answer_score_loss is not None:
         _judge_loss(verdict, counted, asked.max_answer_score_loss)

@@ -108,10 +108,12 @@ def test_stale_answers_are_counted_apart_from_other_wrong_ones() -> None:
         pair(1, RIGHT, WRONG, stale=False),
         pair(2, WRONG, ("6", 0.0), stale=True),
         pair(3, RIGHT, ("6", 0.0), stale=True),
+        pair(4, arm("cold.i4", "6", 0.0, answer_stale=True), ("6", 0.0), stale=True),
     ]
     again = replace(arm("cold.i3", "6", 0.0), answer_stale=True)
     found = only(rows, {"i3": again, "i0": arm("cold.i0", *RIGHT)})
-    assert (found.answerable, found.flips, found.stale, found.stale_beyond_floor) == (3, 3, 2, 1)
+    assert (found.answerable, found.flips, found.revised) == (3, 3, 5)
+    assert (found.stale, found.stale_beyond_floor) == (3, 2), "also where cold is wrong, unless cold is stale, too"
     assert found.floor_stale == 1
 
 
