@@ -1,4 +1,6 @@
-"""An event loop whose clock a test can move forward, so that time limits are tested without waiting for them.
+"""Clocks that a test moves forward, so that time limits are tested without waiting for them.
+
+``Clock`` is for code that is given one, ``MovableClock`` is an event loop.
 
 Limits in such tests are thousands of seconds: a machine that stalls for a while makes nothing late, a wrong limit fails
 every time. Timers (``call_later``, ``asyncio.sleep``, ``asyncio.timeout``) see the moved clock; sockets work as usual.
@@ -13,6 +15,16 @@ from typing import Any, Final, TypeVar
 T = TypeVar("T")
 LONG_S: Final = 10_000.0  # a limit no test reaches without moving the clock
 _CYCLES: Final = 50  # more than any chain of callbacks between a timer and what it causes
+
+
+class Clock:
+    """Instead of ``time.monotonic``: seconds that pass only when the test says so."""
+
+    def __init__(self, now: float = 0.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
 
 
 class MovableClock(asyncio.SelectorEventLoop):

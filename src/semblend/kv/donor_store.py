@@ -1,10 +1,10 @@
 """Where a worker keeps donor KV: the protocol every store obeys, and the one place a store is chosen by name.
 
 A donor goes in position by position (``begin``, ``write``, ``commit``), or is filled in place, and comes out by range
-(``read``). Workers know
-this protocol only. ``host`` keeps donors in the worker's own memory; shared and device-resident stores are further
-names here. Every call costs time by its own tokens or ids, never by the number of stored donors: a store may hold 10^8
-of them on behalf of thousands of workers. ``tests/conformance/test_donor_stores.py`` holds each store to it.
+(``read``). Workers know this protocol only. ``host`` keeps donors in the worker's own memory; shared and
+device-resident stores are further names here. Every call costs time by its own tokens or ids, never by the number of
+stored donors: a store may hold 10^8 of them on behalf of thousands of workers.
+``tests/conformance/test_donor_stores.py`` holds each store to it.
 """
 
 from __future__ import annotations

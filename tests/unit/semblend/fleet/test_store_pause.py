@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from tests.clock import Clock
 
 from semblend.fleet.store_pause import FIRST_PAUSE_S, MAX_PAUSE_S, StorePause
 
 PROBE_S = 2.0
 
 
-class Clock:
-    now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(1_000.0)
 
 
 @pytest.fixture

@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from tests.clock import Clock
 
 from semblend.fleet.worth import PROBE_SECONDS, FetchWorth
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture

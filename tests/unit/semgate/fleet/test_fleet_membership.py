@@ -3,17 +3,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.clock import Clock
 
 from sembase.errors import ConfigurationError
 from semgate.fleet import BreakerOptions, Endpoint, Fleet, Replica
 from semgate.fleet.discovery.static import parse_replica, parse_replicas
-
-
-class Clock:
-    now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 def endpoint(number: int, **more: object) -> Endpoint:
@@ -98,10 +92,10 @@ def test_the_head_is_dated_from_when_it_got_to_the_front() -> None:
     clock = Clock()
     replica = Replica(endpoint(1), 0, clock_s=clock)
     first, second = replica.begin(100), replica.begin(200)
-    clock.now_s = 3.0
+    clock.now = 3.0
     first.first_token()
     assert (replica.view().head_prefill_tokens, replica.view().head_since_s) == (200, 3.0)
-    clock.now_s = 5.0
+    clock.now = 5.0
     third = replica.begin(50)
     seen = third.observed(prompt_tokens=60, cached_tokens=10, ttft_ms=90.0)
     assert (seen.tokens_ahead, seen.head_tokens, seen.head_age_ms) == (200, 200, 2_000.0)
@@ -124,7 +118,7 @@ def test_states_and_their_order() -> None:
     replica.update(endpoint(1, ready=True))
     replica.begin(1).end("fault")
     assert replica.view().state == "open"
-    clock.now_s = 2.0
+    clock.now = 2.0
     assert (replica.view().state, replica.view().trial_due) == ("half_open", True)
     trial = replica.begin(1)
     assert not replica.view().trial_due

@@ -10,17 +10,10 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.clock import Clock
 
 from sembase.errors import ConfigurationError
 from semgate.http.client_keys import Bucket, ClientKeys
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now_s = 100.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 def digest(key: str) -> str:
@@ -46,22 +39,22 @@ def name_of(keys: ClientKeys, key: str) -> str | None:
 
 
 def test_keys_name_tenants_and_change_without_a_restart(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    path, clock = tmp_path / "keys.toml", Clock()
+    path, clock = tmp_path / "keys.toml", Clock(100.0)
     write(path, table("acme", "old", "new") + table("other", "o"), 1)
     keys = ClientKeys(path, clock)
     assert [name_of(keys, key) for key in ("old", "new", "o", "unknown", "")] == ["acme", "acme", "other", None, None]
     assert keys.tenant_of(()) is None
     write(path, table("acme", "new"), 2)
     assert name_of(keys, "old") == "acme", "the file is looked at once a second"
-    clock.now_s += 1.0
+    clock.now += 1.0
     assert [name_of(keys, key) for key in ("old", "new", "o")] == [None, "acme", None]
     write(path, "[tenants.acme]\nkeys = ['plain']", 3)
-    clock.now_s += 1.0
+    clock.now += 1.0
     with caplog.at_level(logging.ERROR, "semgate"):
         assert name_of(keys, "new") == "acme", "a wrong file changes nothing"
     assert [record.getMessage() for record in caplog.records] == ["client keys not reloaded, the old ones stay"]
     path.unlink()
-    clock.now_s += 1.0
+    clock.now += 1.0
     assert name_of(keys, "new") == "acme"
 
 
@@ -93,7 +86,7 @@ def test_a_file_that_is_absent_is_refused(tmp_path: Path) -> None:
 
 
 def test_limits_of_a_tenant_bind_it_alone_and_survive_a_reload(tmp_path: Path) -> None:
-    path, clock = tmp_path / "keys.toml", Clock()
+    path, clock = tmp_path / "keys.toml", Clock(100.0)
     limits = "requests_per_minute = 60\ntokens_per_minute = 600\nconcurrent_requests = 2"
     write(path, table("a", "k", more=limits) + table("b", "o"), 1)
     keys = ClientKeys(path, clock)
@@ -101,26 +94,26 @@ def test_limits_of_a_tenant_bind_it_alone_and_survive_a_reload(tmp_path: Path) -
     assert tenant is not None
     assert other is not None
     for _ in range(2):
-        assert tenant.refusal(clock.now_s) is None
+        assert tenant.refusal(clock.now) is None
         tenant.begin()
-    refused = tenant.refusal(clock.now_s)
+    refused = tenant.refusal(clock.now)
     assert refused is not None
     assert (refused.status, refused.retry_after_s, "same time" in refused.message) == (429, 1, True)
-    assert other.refusal(clock.now_s) is None
+    assert other.refusal(clock.now) is None
     tenant.end()
     tenant.use_tokens(5_000)
     write(path, table("a", "k", "k2", more=limits) + table("b", "o"), 2)
-    clock.now_s += 1.0
+    clock.now += 1.0
     again = keys.tenant_of(bearer("k2"))
     assert again is tenant, "a reload does not lift a limit"
-    refused = tenant.refusal(clock.now_s)
+    refused = tenant.refusal(clock.now)
     assert refused is not None
     assert "tokens" in refused.message
-    clock.now_s += float(refused.retry_after_s or 0)
-    assert tenant.refusal(clock.now_s) is None
+    clock.now += float(refused.retry_after_s or 0)
+    assert tenant.refusal(clock.now) is None
     tenant.use_tokens(-10_000)  # the engine reported less than was estimated: at most a full bucket
     tenant.use_tokens(600)
-    assert tenant.refusal(clock.now_s) is not None
+    assert tenant.refusal(clock.now) is not None
 
 
 @given(st.integers(1, 200), st.lists(st.tuples(st.floats(0, 5), st.integers(1, 5)), min_size=1, max_size=60))

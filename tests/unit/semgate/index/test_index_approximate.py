@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.clock import Clock
 
 from sembase.errors import ConfigurationError
 from semgate.index.approximate import TICK_SECONDS, ApproximateIndex
@@ -13,20 +14,12 @@ from semgate.index.approximate import TICK_SECONDS, ApproximateIndex
 TTL_SECONDS = 5.0
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def keys_of(*numbers: int) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
     return np.array(numbers, np.uint64)
 
 
 def new_index(bound: int = 16) -> tuple[ApproximateIndex, Clock]:
-    clock = Clock()
+    clock = Clock(1_000.0)
     index = ApproximateIndex(bound, TTL_SECONDS, clock=clock)
     index.add_slot()
     index.add_slot()

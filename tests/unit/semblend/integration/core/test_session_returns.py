@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from tests.clock import Clock
 
 from semblend.integration.core.session_returns import MAX_OPEN, PRIOR, WINDOW_S, SessionReturns
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def test_the_prior_holds_until_traffic_was_seen() -> None:
