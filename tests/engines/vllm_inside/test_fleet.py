@@ -594,6 +594,7 @@ def test_a_worker_whose_reads_hang_takes_a_bounded_number_of_fetches(
     assert worker is not None
     for number in range(MAX_FETCHES + 1):
         worker.fetch(FetchCommand(f"donor {number}", f"{number:032x}", "space", 16))
+    assert worker._is_done.is_set(), "a refusal ends the rest of a step"
     (refused,) = worker.take_fetched().items()
     assert (refused[0], refused[1].outcome) == (f"donor {MAX_FETCHES}", "busy")
     arrival.set()

@@ -81,13 +81,13 @@ class FleetWorker:
 
     def fetch(self, command: FetchCommand) -> None:
         if not self._fetch_slots.acquire(blocking=False):
-            self._done.put((command.donor_id, FetchReport("busy")))
+            self._report(command.donor_id, FetchReport("busy"))
             return
         try:
             self._store.begin(command.donor_id, command.tokens)
         except StoreError as error:
             self._fetch_slots.release()
-            self._done.put((command.donor_id, _not_stored(error)))
+            self._report(command.donor_id, _not_stored(error))
             return
         self._readers.submit(self._fetch, command)
 
@@ -149,6 +149,10 @@ class FleetWorker:
                 return _not_stored(error)
         return report
 
+    def _report(self, donor_id: str, report: FetchReport) -> None:
+        self._done.put((donor_id, report))
+        self._is_done.set()
+
     def _note(self, fault: FaultContained) -> None:
         """The border has logged it."""
 
@@ -157,8 +161,7 @@ class FleetWorker:
     def _fetch(self, command: FetchCommand) -> None:
         report = self._border.call("fleet", "", partial(self._fetched, command), FetchReport("fault"))
         self._fetch_slots.release()
-        self._done.put((command.donor_id, report))
-        self._is_done.set()
+        self._report(command.donor_id, report)
 
     def _fetched(self, command: FetchCommand) -> FetchReport:
         keys = self._access.keys(command.identity)
