@@ -35,12 +35,12 @@ def pair_rows(readings: Readings, sizes: Sequence[str]) -> list[tuple[object, ..
             (
                 size,
                 len(found),
-                *(_spread([getattr(each, name) for each in found], "{:.0f}") for name in _TIMES),
-                _spread([_cold_over_remote(each) for each in found], "{:.1f}"),
-                _spread([_remote_over_local(each) for each in found], "{:.2f}"),
+                *(spread([getattr(each, name) for each in found], "{:.0f}") for name in _TIMES),
+                spread([_cold_over_remote(each) for each in found], "{:.1f}"),
+                spread([_remote_over_local(each) for each in found], "{:.2f}"),
                 ", ".join(f"{median(getattr(each, name) for each in found):.0f}" for name in _TOKENS),
                 found[0].prompt_tokens,
-                _spread([ratio for each in found if (ratio := _read_over_planned(each)) is not None], "{:.3f}"),
+                spread([ratio for each in found if (ratio := _read_over_planned(each)) is not None], "{:.3f}"),
                 f"{median(each.remote_kl for each in found):.4f}",
                 f"{median(each.local_kl for each in found):.4f}",
             )
@@ -65,7 +65,7 @@ def fault_rows(readings: Readings) -> list[tuple[object, ...]]:
                 sum(each.is_wrong for each in found),
                 sum(each.reused_tokens > 0 for each in found),
                 *(_counts(found, kind) for kind in ("searches", "fetches")),
-                *(_spread([getattr(each, name) for each in answered], "{:.0f}") for name in _FAULT_TIMES),
+                *(spread([getattr(each, name) for each in answered], "{:.0f}") for name in _FAULT_TIMES),
                 *(f"{of(values):.0f}" if values else None for values in (added, queued) for of in (median, max)),
                 f"{recovered[-1].seconds:.1f}" if recovered else None,
                 ("yes" if recovered[-1].is_kept else "no") if recovered else None,
@@ -151,7 +151,7 @@ def _read_over_planned(reading: PairReading) -> float | None:
     return reading.read_bytes / reading.planned_bytes if reading.planned_bytes else None
 
 
-def _spread(values: Sequence[float], form: str) -> str | None:
+def spread(values: Sequence[float], form: str) -> str | None:
     """Median and range."""
     if not values:
         return None

@@ -35,18 +35,19 @@ SIZES: dict[int, int | None] = {2_048: None, 4_096: 400}
 MIN_RECALL = 0.99
 MAX_ANCHOR_BYTES = 90
 TIMEOUT_S = 30.0  # of one call here: the machine may be busy, and a call that fails would end the run
-MEMORY = "4gb"
 
 
 def main() -> int:
     chosen = _parse()
+    if chosen.bulk and chosen.servers > 1:
+        raise SystemExit("--bulk writes to one server")
     record: dict[str, Any] = {}
     verdicts: list[Verdict] = []
     parts = {"recall": _recall, "size": _size, "tenants": _tenants, "stale": _stale}
     for name in chosen.parts:
         with ExitStack() as running:
             count = chosen.servers if name == "size" else 1
-            urls = [running.enter_context(start_valkey(MEMORY)).url for _ in range(count)]
+            urls = [running.enter_context(start_valkey(chosen.memory)).url for _ in range(count)]
             directory, entries = (
                 ValkeyDirectory(",".join(urls), TIMEOUT_S),
                 [valkey.Valkey.from_url(url) for url in urls],
@@ -70,6 +71,8 @@ def _parse() -> argparse.Namespace:
         "--anchors", type=int, nargs="+", default=[1 << 20, 3 << 20], help="sizes to measure, ascending"
     )
     parser.add_argument("--servers", type=int, default=1, help="that share the entries, for size (default: 1)")
+    parser.add_argument("--memory", default="4gb", help="that a server may use")
+    parser.add_argument("--bulk", action="store_true", help="write the entries for size as raw commands, to one server")
     parser.add_argument("--look-ups", type=int, default=500, help="per size")
     parser.add_argument("--prompts", type=int, default=10_000, help="fuzzed prompts, and stale entries")
     parser.add_argument("--texts", type=Path, default=DEFAULT_TEXTS, help="folder of the real texts")
@@ -141,7 +144,7 @@ def _row(four: CaseScore, one: CaseScore) -> tuple[object, ...]:
 
 
 def _size(chosen: argparse.Namespace, directory: ValkeyDirectory, *entries: Any) -> tuple[object, list[Verdict]]:
-    readings = grow(directory, entries, chosen.anchors, chosen.look_ups, chosen.seed)
+    readings = grow(directory, entries, chosen.anchors, chosen.look_ups, chosen.seed, is_bulk=chosen.bulk)
     columns = ("anchors", "bytes per anchor", "announced per s", "look-up of 242, p50 ms", "p99 ms", "server us")
     show_table("Size of the directory in Valkey", columns, [_size_row(each) for each in readings])
     slope = None

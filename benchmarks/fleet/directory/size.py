@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.fleet.directory.bulk import BulkWriter, random_ids
 from benchmarks.targets import Spread
 from semblend.fleet.directory.valkey import ValkeyDirectory
 from semblend.fleet.keys import ID_BYTES
@@ -19,6 +20,7 @@ from semblend.fleet.keys import ID_BYTES
 DONOR_ANCHORS = 118  # of a donor of 2,048 tokens
 PROMPT_ANCHORS = 242  # of a prompt of 4,096 tokens
 SPACE = bytes(8)
+BULK_DONORS = 128  # in one batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,19 +37,34 @@ class SizeReading:
 
 
 def grow(
-    directory: ValkeyDirectory, servers: Sequence[Any], steps: list[int], look_ups: int, seed: int
+    directory: ValkeyDirectory,
+    servers: Sequence[Any],
+    steps: list[int],
+    look_ups: int,
+    seed: int,
+    *,
+    is_bulk: bool = False,
 ) -> list[SizeReading]:
     """``servers``: clients of the directory's servers. ``steps`` are numbers of anchors, ascending.
 
-    Records are left out: they are 4 bytes per token and counted so.
+    Records are left out: they are 4 bytes per token and counted so. ``is_bulk``: the same entries as raw commands, to
+    the first server; multiples of 118 anchors.
     """
     random = np.random.default_rng(seed)
+    writer = BulkWriter(servers[0], SPACE) if is_bulk else None
     empty = _used(servers)
     held: list[np.ndarray] = []
     readings, count = [], 0
     for step in steps:
         started, before = time.perf_counter(), count
         while count < step:
+            if writer is not None:
+                donors = min(BULK_DONORS, -(-(step - count) // DONOR_ANCHORS))
+                table = random.integers(0, 1 << 64, (donors, DONOR_ANCHORS), dtype=np.uint64)
+                writer.announce(random_ids(random, donors), table)
+                count += table.size
+                held.append(table[:, :2].ravel())
+                continue
             anchors = random.integers(0, 1 << 64, min(DONOR_ANCHORS, step - count), dtype=np.uint64)
             directory.announce(SPACE, random.bytes(ID_BYTES).hex(), b"", anchors)
             count += len(anchors)
@@ -70,6 +87,8 @@ def grow(
                 server_us=spent / look_ups,
             )
         )
+    if writer is not None:
+        writer.close()
     return readings
 
 

@@ -12,6 +12,7 @@ from benchmarks.discovery.codec import WordCodec, made_up_corpus
 from benchmarks.discovery.judge import CaseScore, Judge
 from benchmarks.discovery.library import build_library
 from benchmarks.discovery.tenants import ALPHA
+from benchmarks.fleet.directory.bulk import BulkWriter
 from benchmarks.fleet.directory.isolation import SECRET, fuzzed_prompts, stale_verdicts, tenant_verdicts
 from benchmarks.fleet.directory.recall import SpreadPlanner
 from benchmarks.fleet.directory.size import grow
@@ -97,3 +98,29 @@ def test_the_size_of_a_directory_is_its_servers_own_count(server: ValkeyServer) 
     assert (first.anchors, second.anchors) == (2_000, 4_000)
     assert 40 < second.bytes_per_anchor < 200
     assert second.server_us > 0
+
+
+def test_entries_written_in_bulk_are_those_that_a_directory_writes(server: ValkeyServer) -> None:
+    directory, entries = ValkeyDirectory(server.url, TIMEOUT_S), valkey.Valkey.from_url(server.url)
+    random, space = np.random.default_rng(1), bytes(range(8))
+    ids = random.integers(0, 256, (3, 16), dtype=np.uint8)
+    anchors = random.integers(0, 1 << 64, (3, 7), dtype=np.uint64)
+    named = [row.tobytes().hex() for row in ids]
+
+    def written() -> dict[bytes, tuple[bytes, bool, int]]:
+        """Value, expiry, and for anchors the bytes they take."""
+        keys = entries.keys()
+        sizes = {key: entries.memory_usage(key) if key.startswith(b"a") else 0 for key in keys}
+        return {key: (entries.get(key), entries.ttl(key) > 0, sizes[key]) for key in keys}
+
+    writer = BulkWriter(entries, space)
+    writer.announce(ids, anchors)
+    writer.close()
+    in_bulk = written()
+    assert directory.look_up(space, anchors.ravel()) == [name for name in named for _ in range(7)]
+    entries.flushall()
+    for name, words in zip(named, anchors, strict=True):
+        directory.announce(space, name, b"", words)
+    assert in_bulk == written()
+    (reading,) = grow(directory, [entries], [2_360], look_ups=3, seed=1, is_bulk=True)
+    assert reading.anchors == 2_360
