@@ -51,7 +51,7 @@ VENV = EngineVenv(
     verify=VERIFY,
     shown=("sglang", "torch", "transformers", "numpy", "numba", "kvmend"),
     test_tools=("pytest>=8.2", "hypothesis>=6.100", "usearch>=2.15"),  # the last for the semantic path
-    extras=("sglang",),
+    extras=("sglang", "fleet", "mooncake"),
     beside=(PLUGINS,),
     fix=_silence_torchvision,
 )

@@ -18,7 +18,6 @@ from benchmarks.fleet.replay.streams import StreamRequest
 from semblend import Namespace, Planner, ReusePlan, Settings
 from semblend.fleet.admission import mark_content
 from semblend.fleet.directory.memory import MemoryDirectory
-from semblend.fleet.donor_object import RowShape
 from semblend.fleet.donor_parts import used_parts
 from semblend.fleet.keys import SpaceKeys
 from semblend.fleet.suggestions import announce, suggest
@@ -29,7 +28,6 @@ Writes = Literal["nothing", "prompts", "all", "computed", "repeated"]
 BLOCK = 16
 MIN_DONOR_TOKENS = 128
 MIN_GAIN_TOKENS = 128
-SHAPE = RowShape(layers=1, sides=2, heads=1, row_bytes=2)  # bytes do not count here, tokens do
 NAMESPACE = Namespace(tenant="t", model="m")
 
 
@@ -139,7 +137,7 @@ class ReplayFleet:
             self._judge.forget(donor_id)
         if not isinstance(plan, ReusePlan) or plan.reused_tokens - reusable < MIN_GAIN_TOKENS:
             return
-        for part in used_parts(suggested, plan.runs, SHAPE):
+        for part in used_parts(suggested, plan.runs):
             self.totals.fetched += sum(end - start for start, end in part.ranges) or part.tokens.size
             name = f"{part.donor.donor_id}{part.ranges or ''}"  # other parts of it may be fetched later
             self._register(at, name, part.tokens)

@@ -71,20 +71,25 @@ class ObjectForm:
         return self.head_bytes + before + head * self.unit_bytes(page)
 
     def pages_of(self, ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-        """The runs of pages, ``first`` to ``end``, that these ranges of tokens touch; ascending, joined."""
-        joined: list[tuple[int, int]] = []
-        for start, end in sorted(ranges):
-            first, last = start // PAGE_TOKENS, -(-end // PAGE_TOKENS)
-            if joined and first <= joined[-1][1]:
-                joined[-1] = (joined[-1][0], max(joined[-1][1], last))
-            else:
-                joined.append((first, last))
-        return joined
+        """The runs of pages that these ranges of tokens touch."""
+        return pages_touched(ranges, PAGE_TOKENS)
 
     def packed(self) -> bytes:
         """The form as the seal covers it."""
         shape = self.shape
         return struct.pack("<6I", self.tokens, PAGE_TOKENS, shape.layers, shape.sides, shape.heads, shape.row_bytes)
+
+
+def pages_touched(ranges: Sequence[tuple[int, int]], page_tokens: int) -> list[tuple[int, int]]:
+    """The runs of pages, ``first`` to ``end``, that these ranges of tokens touch; ascending, joined."""
+    joined: list[tuple[int, int]] = []
+    for start, end in sorted(ranges):
+        first, last = start // page_tokens, -(-end // page_tokens)
+        if joined and first <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(joined[-1][1], last))
+        else:
+            joined.append((first, last))
+    return joined
 
 
 class SealError(Exception):

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semblend.contract import Run
-from semblend.fleet.donor_object import PAGE_TOKENS, ObjectForm, RowShape
+from semblend.fleet.donor_object import PAGE_TOKENS, ObjectForm, RowShape, pages_touched
 from semblend.fleet.suggestions import RemoteDonor
 
 NO_TOKEN: Final = np.uint32((1 << 31) - 1)  # engines refuse prompts with ids beyond their vocabulary
@@ -45,16 +45,26 @@ class DonorPart:
         return form.head_bytes + sum(end - start for start, end in self.ranges) * shape.token_bytes
 
 
-def used_parts(donors: Sequence[RemoteDonor], runs: Sequence[Run], shape: RowShape) -> list[DonorPart]:
-    """What ``runs`` load of each donor; donors that no run names are left out."""
+def used_parts(
+    donors: Sequence[RemoteDonor], runs: Sequence[Run], page_tokens: int = PAGE_TOKENS, margin_tokens: int = 0
+) -> list[DonorPart]:
+    """What ``runs`` load of each donor, in whole pages; donors that no run names are left out.
+
+    ``margin_tokens`` before each run are read as well. A run begins behind equal tokens that are recomputed; without
+    those it would begin later still.
+    """
     parts = []
     for donor in donors:
-        used = [(run.donor_start, run.donor_start + run.length) for run in runs if run.donor_id == donor.donor_id]
+        used = [
+            (max(0, run.donor_start - margin_tokens), run.donor_start + run.length)
+            for run in runs
+            if run.donor_id == donor.donor_id
+        ]
         if not used:
             continue
         size = len(donor.tokens)
-        pages = ObjectForm(shape, size).pages_of(used)
-        ranges = tuple((first * PAGE_TOKENS, min(end * PAGE_TOKENS, size)) for first, end in pages)
+        pages = pages_touched(used, page_tokens)
+        ranges = tuple((first * page_tokens, min(end * page_tokens, size)) for first, end in pages)
         covered = sum(end - start for start, end in ranges)
         parts.append(DonorPart(donor) if covered >= WHOLE_FRACTION * size else DonorPart(donor, ranges))
     return parts

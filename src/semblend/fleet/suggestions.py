@@ -35,6 +35,14 @@ def suggest(
 
     Raises ``DirectoryError``. Costs two round trips.
     """
+    donors = (_read(keys, *found) for found in suggested_records(directory, keys, tokens, is_known))
+    return [donor for donor in donors if donor is not None]
+
+
+def suggested_records(
+    directory: Directory, keys: SpaceKeys, tokens: NDArray[np.uint32], is_known: Callable[[str], bool]
+) -> list[tuple[str, bytes]]:
+    """The same with the records as they are in the directory, whatever their format."""
     anchors = np.unique(select_anchors(tokens).hashes)
     if len(anchors) > MAX_ANCHORS:
         anchors = anchors[:: -(-len(anchors) // MAX_ANCHORS)]
@@ -46,19 +54,25 @@ def suggest(
     if not wanted:
         return []
     records = directory.records(keys.space, wanted)
-    donors = (_read(keys, donor_id, record) for donor_id, record in zip(wanted, records, strict=True))
-    return [donor for donor in donors if donor is not None]
+    return [(donor_id, record) for donor_id, record in zip(wanted, records, strict=True) if record is not None]
 
 
 def announce(directory: Directory, keys: SpaceKeys, donor_id: str, tokens: NDArray[np.uint32]) -> None:
     """Let other replicas find a donor whose KV the carrier has. Raises ``DirectoryError``."""
+    announce_record(directory, keys, donor_id, tokens, _VERSION + _raw(tokens))
+
+
+def announce_record(
+    directory: Directory, keys: SpaceKeys, donor_id: str, tokens: NDArray[np.uint32], record: bytes
+) -> None:
+    """The same with a record of another format."""
     anchors = np.unique(thin_periodic(select_anchors(tokens)).hashes)
-    directory.announce(keys.space, donor_id, _VERSION + _raw(tokens), keyed_anchors(anchors, keys.salts))
+    directory.announce(keys.space, donor_id, record, keyed_anchors(anchors, keys.salts))
 
 
-def _read(keys: SpaceKeys, donor_id: str, record: bytes | None) -> RemoteDonor | None:
-    """None for a record that is missing, of another format, or not of this donor."""
-    if record is None or record[:1] != _VERSION or len(record) % 4 != 1:
+def _read(keys: SpaceKeys, donor_id: str, record: bytes) -> RemoteDonor | None:
+    """None for a record of another format, or not of this donor."""
+    if record[:1] != _VERSION or len(record) % 4 != 1:
         return None
     tokens = np.frombuffer(record, "<u4", offset=1).astype(np.uint32)
     return RemoteDonor(donor_id, tokens) if keys.donor_id(tokens) == donor_id else None

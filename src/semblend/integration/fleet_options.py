@@ -1,4 +1,8 @@
-"""What a deployment may choose about sharing donors with other replicas. Without a store nothing is shared."""
+"""What a deployment may choose about sharing donors with other replicas. Nothing is shared by default.
+
+Donors have objects of their own in a store (``FleetOptions``), or their KV is in the pages that the engine itself keeps
+in a storage shared by its replicas (``SharedPagesOptions``).
+"""
 
 from __future__ import annotations
 
@@ -41,6 +45,25 @@ class FleetOptions:
         return self.fleet_store, self.fleet_directory, self.fleet_key_file
 
 
+@dataclass(frozen=True, slots=True)
+class SharedPagesOptions:
+    fleet_directory: str | None = None
+    fleet_key_file: Path | None = None
+    fleet_wait_seconds: float = 2.0
+    fleet_host_bytes: int = 1 << 30
+
+    def __post_init__(self) -> None:
+        if (self.fleet_directory is None) != (self.fleet_key_file is None):
+            raise ConfigurationError("fleet_directory and fleet_key_file belong together; set both")
+
+    @property
+    def places(self) -> tuple[str, Path] | None:
+        """Directory and key file; None where nothing is shared."""
+        if self.fleet_directory is None or self.fleet_key_file is None:
+            return None
+        return self.fleet_directory, self.fleet_key_file
+
+
 _ROWS: Final[Mapping[str, tuple[Parser[Any], str]]] = {
     "fleet_store": (
         optional(filled_text),
@@ -72,6 +95,20 @@ _ROWS: Final[Mapping[str, tuple[Parser[Any], str]]] = {
         "again).",
     ),
 }
+
+
+_SHARED_PAGES_ROWS: Final[Mapping[str, tuple[Parser[Any], str]]] = {
+    **{name: _ROWS[name] for name in ("fleet_directory", "fleet_key_file", "fleet_wait_seconds")},
+    "fleet_host_bytes": (
+        whole(1 << 20),
+        "Host memory for KV read for donors of other replicas, in bytes. The donors used longest ago leave first.",
+    ),
+}
+
+
+def shared_pages_options() -> Any:
+    """The field ``fleet`` of an adapter whose engine keeps the donors' KV in a shared storage."""
+    return section(SharedPagesOptions(), _SHARED_PAGES_ROWS)
 
 
 def fleet_options() -> Any:

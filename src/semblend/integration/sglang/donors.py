@@ -43,6 +43,7 @@ class Donors:
         self._min_tokens = min_tokens
         self._page_tokens = page_tokens
         self._held: dict[str, Donor] = {}
+        self.on_added: Callable[[NDArray[np.uint32], Namespace], None] = lambda tokens, namespace: None
         self._tiers: dict[str, Tier] = {}  # of those the device no longer has whole
         self._serial = 0
 
@@ -52,6 +53,9 @@ class Donors:
 
     def __len__(self) -> int:
         return len(self._held)
+
+    def __contains__(self, donor_id: str) -> bool:
+        return donor_id in self._held
 
     def tokens_of(self, donor_id: str) -> NDArray[np.uint32] | None:
         donor = self._held.get(donor_id)
@@ -73,7 +77,13 @@ class Donors:
             self.drop(continued, "superseded")
         blocks = -(-len(tokens) // self._page_tokens)
         self._findable.registered(rid, donor_id, len(tokens), namespace, blocks)
+        self.on_added(tokens, namespace)
         return donor_id
+
+    def borrow(self, donor_id: str, tokens: NDArray[np.uint32], namespace: Namespace) -> bool:
+        """A donor of another replica whose KV is in host memory. False if it cannot be indexed."""
+        self._tiers[donor_id] = "host"
+        return self._register(donor_id, Donor(tokens, namespace), None)
 
     def shorten(self, donor_id: str, tokens: int) -> None:
         """The tree has evicted all but the first ``tokens``; a remainder that is too short is dropped."""

@@ -44,8 +44,11 @@ def _arrived(result: None, scheduler: Any, req: Any, *_: Any, **__: Any) -> None
 
 
 def _idle(original: Callable[..., Any], scheduler: Any, *given: Any, **named: Any) -> Any:
-    """One slice, then the engine looks for requests again. It sleeps (--sleep-on-idle) when nothing is left."""
+    """One slice, then the engine looks for requests again. It sleeps (--sleep-on-idle) when nothing is left. While
+    requests wait for donors of other replicas it rests a few milliseconds per round."""
     cache = scheduler.tree_cache
+    if getattr(cache, "awaits_donors", False):
+        cache.rest()
     if getattr(cache, "is_repairing", False) and scheduler.is_fully_idle():
         cache.repair(idle=True)
         if cache.is_repairing and scheduler.idle_sleeper is not None:

@@ -39,6 +39,14 @@ class EngineMetrics:
         self._recorder.add("published_tokens", tokens)
         self._expose()
 
+    def count(self, name: str, value: str) -> None:
+        """One more of a counter with a label; called on any thread."""
+        self._recorder.count(name, value)
+
+    def record_fetch(self, outcome: str, read_bytes: int, seconds: float) -> None:
+        """A donor of another replica was read, or not; called on any thread."""
+        self._recorder.record_fetch(outcome, read_bytes, seconds)
+
     def _expose(self) -> None:
         taken = self._recorder.take()
         if taken is not None and self._families is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from semblend.contract.namespace import UNKNOWN, Namespace
@@ -17,6 +17,14 @@ from semblend.integration.core.namespace import (
     text_of,
     tokenizer_identity,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class TreeTenant:
+    """What separates tenants in the engine's tree and in its page hashes."""
+
+    extra_key: str | None = None
+    cache_salt: str | None = None
 
 
 def deployment_namespace(server_args: Any, model_config: Any, *, kv_layout: str, kv_dtype: str, page: int) -> Namespace:

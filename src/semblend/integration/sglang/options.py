@@ -8,6 +8,7 @@ from typing import Final
 from sembase.settings import json_object, other_default, read_options, setting
 from sembase.values import positive, text
 from semblend.integration.fidelity_options import gates_of
+from semblend.integration.fleet_options import SharedPagesOptions, shared_pages_options
 from semblend.integration.gpu_evidence import GpuOptions
 from semblend.integration.settings import SGLANG_OPTIONS
 from semblend.integration.sglang.support import VERIFIED_VERSION
@@ -20,7 +21,7 @@ EXAMPLE: Final = '{"min_run_tokens": 64}'
 
 @dataclass(frozen=True, slots=True)
 class SglangOptions(GpuOptions):
-    """What a deployment may choose. Every field is a key, except ``gates``, whose own fields are."""
+    """What a deployment may choose. Every field is a key, except ``gates`` and ``fleet``, whose own fields are."""
 
     # Each recomputed group is a row, which SGLang's CPU attention pads to the whole context: off by default.
     recompute_fraction: float | None = other_default(GpuOptions, "recompute_fraction", 0.0)
@@ -42,6 +43,7 @@ class SglangOptions(GpuOptions):
         f"A version of SGLang other than {VERIFIED_VERSION} on which you have run the engine tests. With any other "
         "version, SGLang's own cache is used.",
     )
+    fleet: SharedPagesOptions = shared_pages_options()
     gates: Gates = gate_options(
         ADAPTER_GATES,
         "min_run_tokens",

@@ -6,67 +6,30 @@ the scheduler admits the request, owned and freed by the request. KV of another 
 
 from __future__ import annotations
 
-import time
-from array import array
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from sglang.srt.mem_cache.base_prefix_cache import (
-    InitLoadBackParams,
-    InsertParams,
-    MatchPrefixParams,
-    MatchResult,
-)
-from sglang.srt.mem_cache.common import evict_from_tree_cache
-from sglang.srt.mem_cache.radix_cache import RadixKey
+from sglang.srt.mem_cache.base_prefix_cache import InitLoadBackParams, MatchPrefixParams, MatchResult
 from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
 
-from semblend.contract import DeclineReason, TokenRange
-from semblend.integration.claims import verification_positions
 from semblend.integration.hints import read_hints
-from semblend.integration.sglang.donor_kv import DonorCopier, DonorKV, store_of, stored_hashes
-from semblend.integration.sglang.gaps import FillCommand, GapFiller
-from semblend.integration.sglang.namespace import request_namespace
-from semblend.integration.sglang.prefill import Prefill
+from semblend.integration.sglang.admission import Admission
+from semblend.integration.sglang.donor_kv import store_of
+from semblend.integration.sglang.donor_places import DonorPlaces, path_to
+from semblend.integration.sglang.namespace import TreeTenant, request_namespace
 from semblend.integration.sglang.provider import NoProvider
-from semblend.integration.sglang.repair import Extended, RepairJob, Repairs
-from semblend.integration.sglang.request_tracker import Reach, RequestTracker, SglangRequest, needed_tokens
 from semblend.integration.sglang.support import obstacle_of
+from semblend.integration.sglang.tree_repair import TreeRepair
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from numpy.typing import NDArray
 
     from semblend.contract import Namespace
-    from semblend.integration.announce import Announcer
-    from semblend.integration.border import Border
-    from semblend.integration.event_sink import EventSink
-    from semblend.integration.sglang.options import SglangOptions
+    from semblend.integration.sglang.fleet_donors import FleetDonors
+    from semblend.integration.sglang.parts import Parts
     from semblend.integration.sglang.provider import SemanticPrefixProvider
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
-    """What the cache needs to serve more than the stock one."""
-
-    options: SglangOptions
-    deployment: Namespace
-    tracker: RequestTracker
-    filler: GapFiller
-    copier: DonorCopier
-    prefill: Prefill
-    repairs: Repairs
-    border: Border
-    sink: EventSink
-    announcer: Announcer
-
-    def close(self) -> None:
-        self.announcer.close()
-        self.tracker.provider.on_shutdown()
-        self.sink.close()
 
 
 class SemBlendRadixCache(UnifiedRadixCache):
@@ -74,11 +37,15 @@ class SemBlendRadixCache(UnifiedRadixCache):
 
     def __init__(self, params: Any) -> None:
         self._parts: Parts | None = None
-        self._slots: dict[str, torch.Tensor] = {}  # of requests that were admitted on loaded KV
+        self._fleet: FleetDonors | None = None
         self._load_is_ours = False
         super().__init__(params)
 
     def begin(self, parts: Parts) -> None:
+        self._fleet = parts.fleet
+        self._places = DonorPlaces(self, parts.fleet.fetched if parts.fleet is not None else None)
+        self._admission = Admission(self, parts, self._places)
+        self._repair = TreeRepair(self, parts, self._places)
         self._parts = parts
 
     def set_semantic_provider(self, provider: SemanticPrefixProvider | None) -> None:
@@ -112,9 +79,38 @@ class SemBlendRadixCache(UnifiedRadixCache):
             self._parts.border.call("arrival", req.rid, partial(self._expect, self._parts, req), None)
 
     def _expect(self, parts: Parts, req: Any) -> None:
-        if not parts.tracker.known(req.rid) and read_hints(req.sampling_params.custom_params).reuse:
-            tokens = np.asarray(req.origin_input_ids, np.int64).astype(np.uint32)
+        reuse = read_hints(req.sampling_params.custom_params).reuse
+        is_new = not parts.tracker.known(req.rid)
+        if not is_new and self._fleet is None:
+            return
+        tokens = np.asarray(req.origin_input_ids, np.int64).astype(np.uint32)
+        if is_new and reuse:
             parts.tracker.expect(req.rid, tokens, self._namespace(parts, req))
+        if self._fleet is not None:
+            self._arrived(self._fleet, parts, req, tokens, reuse=reuse)
+
+    def _arrived(self, fleet: FleetDonors, parts: Parts, req: Any, tokens: NDArray[np.uint32], *, reuse: bool) -> None:
+        is_wanted = reuse and not req.output_ids and not obstacle_of(req)  # not one that was sent back to the queue
+        tenant = TreeTenant(req.extra_key, req.cache_salt)
+        fleet.arrived(req.rid, tokens, self._namespace(parts, req), tenant, reuse=is_wanted)
+
+    def check_prefetch_progress(self, request: Any) -> bool:
+        """Whether a queued request may be admitted as far as the storage is concerned: the engine's own prefetch, and
+        donors of other replicas that may still come in time."""
+        if self._parts is not None and self._fleet is not None:
+            waits = partial(self._fleet.borrowed.waits, request.rid)
+            if self._parts.border.call("fleet", request.rid, waits, False):
+                return False
+        return bool(super().check_prefetch_progress(request))
+
+    @property
+    def awaits_donors(self) -> bool:
+        return self._fleet is not None and self._fleet.borrowed.is_awaited
+
+    def rest(self) -> None:
+        """The engine has nothing to do but wait for donors."""
+        if self._fleet is not None:
+            self._fleet.borrowed.rest()
 
     def _namespace(self, parts: Parts, of: Any) -> Namespace:
         """``of``: a request or a key of the tree."""
@@ -122,6 +118,8 @@ class SemBlendRadixCache(UnifiedRadixCache):
 
     def _beyond(self, parts: Parts, params: MatchPrefixParams, result: MatchResult) -> MatchResult:
         req, boundary = params.req, result.device_prefix_len
+        if self._fleet is not None:
+            self._fleet.borrowed.take()
         tokens = np.asarray(params.key.token_ids, np.int64)
         record = parts.tracker.of(req)
         if record is None or len(record.tokens) != len(tokens):
@@ -133,7 +131,7 @@ class SemBlendRadixCache(UnifiedRadixCache):
             return result
         limit = min(len(params.key), len(tokens) - 1)
         obstacle = obstacle_of(req) or ("the request already holds KV" if req.kv.holds_kv else "")
-        promised = parts.tracker.claim(record, boundary, limit, obstacle, partial(self._resident, params.key))
+        promised = parts.tracker.claim(record, boundary, limit, obstacle, partial(self._places.resident, params.key))
         if not promised:
             return result
         return result._replace(
@@ -142,22 +140,6 @@ class SemBlendRadixCache(UnifiedRadixCache):
             best_match_node=result.last_device_node,
             full_kv_hit_length=max(result.full_kv_hit_length, boundary + promised),
         )
-
-    def _resident(self, like: RadixKey, donor: NDArray[np.uint32], needed: int) -> Reach:
-        """How many of a donor's first ``needed`` tokens the device or the store holds, in whole pages."""
-        key = self._donor_key(like, donor, needed)
-        on_device = super()._match_tree(MatchPrefixParams(key=key)).device_prefix_len
-        store = store_of(self.cache_controller)
-        if on_device >= needed or store is None:
-            return Reach(on_device)
-        stored = store.batch_exists(stored_hashes(key, on_device, self.page_size))
-        return Reach(on_device + self.page_size * stored, "host")
-
-    def _donor_key(self, like: RadixKey, donor: NDArray[np.uint32], needed: int) -> RadixKey:
-        """A donor's key in the tree, which holds whole pages."""
-        whole = -(-needed // self.page_size) * self.page_size
-        ids = array("q", donor[:whole].astype(np.int64).tobytes())
-        return RadixKey(ids, like.extra_key, cache_salt=like.cache_salt)
 
     def prefetch_from_storage(
         self,
@@ -197,115 +179,22 @@ class SemBlendRadixCache(UnifiedRadixCache):
         if not parts.filler.has_room(parts.options.step_tokens(record.plan)):
             return None  # this step is full; the engine tries again in the next
         self._load_is_ours = True
-        slots = parts.border.call("load", req.rid, partial(self._load, parts, req, record), None)
+        slots = parts.border.call("load", req.rid, partial(self._admission.load, req, record), None)
         if slots is None:
-            self._take_back(parts, record)
+            self._admission.take_back(record)
             return 0, req.last_node
         return len(slots), req.last_node
-
-    def _take_back(self, parts: Parts, record: SglangRequest) -> None:
-        """Clean up after a load that failed."""
-        parts.filler.withdraw(record.request_id)
-        if (slots := self._slots.pop(record.request_id, None)) is not None:
-            self.token_to_kv_pool_allocator.free(slots)
-        if record.plan is not None:
-            parts.tracker.withdrawn(record, DeclineReason.INTERNAL_ERROR, "the load failed")
 
     def load_back_is_cache_owned(self) -> bool:
         """False: the request owns the loaded slots and frees them like those it computed."""
         return False if self._load_is_ours else super().load_back_is_cache_owned()
 
-    def _load(self, parts: Parts, req: Any, record: SglangRequest) -> torch.Tensor | None:
-        """All or nothing: new slots, filled with the donors' KV except for the gaps."""
-        plan = record.plan
-        assert plan is not None
-        started = time.perf_counter()
-        key = RadixKey(array("q"), req.extra_key, cache_salt=req.cache_salt)
-        if self.ongoing_load_back:
-            parts.tracker.withdrawn(record, DeclineReason.CAPACITY, "the engine is loading tree slots from the host")
-            return None
-        locks: list[Any] = []
-        kv_of: dict[str, DonorKV] = {}
-        try:
-            for donor_id, needed in needed_tokens(plan).items():
-                held, reach = self._hold(self._donor_key(key, record.donors[donor_id], needed), needed, locks)
-                if held is None:
-                    parts.tracker.provider.on_donor_lost(donor_id, reach)
-                    parts.tracker.withdrawn(record, DeclineReason.STALE, "the donor's KV was evicted")
-                    return None
-                kv_of[donor_id] = held
-            slots = self._allocate(plan.claim_end - plan.exact_prefix_tokens)
-            if slots is None:
-                parts.tracker.withdrawn(record, DeclineReason.CAPACITY, "not enough free slots for the claim")
-                return None
-            self._slots[req.rid] = slots
-            self._fill(parts, record, slots, kv_of)
-        finally:
-            for lock in locks:
-                self.unlock(lock)
-        parts.tracker.loaded(record)
-        claimed = TokenRange(plan.exact_prefix_tokens, plan.claim_end)
-        load_ms = (time.perf_counter() - started) * 1e3
-        if parts.options.recompute_all:
-            command = FillCommand(req.rid, record.tokens, (claimed,), claimed, load_ms, tokens_due=len(claimed))
-        else:
-            selection = parts.options.selection(plan.recompute_fraction)
-            checked = plan.runs if parts.options.verify_loads else ()
-            command = FillCommand(
-                req.rid,
-                record.tokens,
-                plan.compute,
-                claimed,
-                load_ms,
-                plan.runs,
-                selection,
-                parts.options.step_tokens(plan),
-                verification_positions(checked),
-            )
-        parts.filler.post(command)
-        return slots
-
-    def _hold(self, key: RadixKey, needed: int, locks: list[Any]) -> tuple[DonorKV | None, int]:
-        """A donor's KV, locked until it is copied; or None. And how many of its first tokens are still held."""
-        found = super()._match_tree(MatchPrefixParams(key=key))
-        on_device, store = found.device_prefix_len, store_of(self.cache_controller)
-        pages: list[torch.Tensor] = []
-        if on_device < needed and store is not None:
-            pages = store.leading_pages(stored_hashes(key, on_device, self.page_size))
-        reach = on_device + self.page_size * len(pages)
-        if reach < needed:
-            return None, reach
-        locks.append(self.lock(found.last_device_node))  # an eviction for room must not take the donor
-        return DonorKV(self._path(found.last_device_node, key.extra_key), pages), reach
-
-    def _allocate(self, tokens: int) -> torch.Tensor | None:
-        allocator = self.token_to_kv_pool_allocator
-        slots = allocator.alloc(tokens)
-        if slots is None:
-            evict_from_tree_cache(self, tokens)
-            slots = allocator.alloc(tokens)
-        return slots
-
-    def _fill(self, parts: Parts, record: SglangRequest, slots: torch.Tensor, kv_of: Mapping[str, DonorKV]) -> None:
-        plan = record.plan
-        if plan is None or parts.options.recompute_all:
-            return
-        start = plan.exact_prefix_tokens
-        for run in plan.runs:
-            own = slots[run.target_start - start : run.target_end - start]
-            parts.copier.copy(kv_of[run.donor_id], run.donor_start, own, run.shift)
-
-    def _path(self, node: Any, extra_key: str | None) -> torch.Tensor:
-        """Slots from the root of the request's tree down to ``node``."""
-        path: torch.Tensor = self.tree_core.collect_full_device_indices(node, self.root_node_handle(extra_key))
-        return path
-
     def prefix_device_indices(self, req: Any) -> torch.Tensor:
-        slots = self._slots.get(req.rid)
+        slots = self._admission.slots.get(req.rid) if self._parts is not None else None
         if slots is None or (self._parts is not None and self._parts.tracker.of(req) is None):
             return super().prefix_device_indices(req)
         exact = req.prefix_len - len(slots)
-        path = self._path(req.last_node, req.extra_key)
+        path = path_to(self, req.last_node, req.extra_key)
         assert exact >= 0
         assert len(path) >= exact, (req.rid, len(path), exact)
         return torch.cat([path[:exact], slots.to(path)])
@@ -322,7 +211,7 @@ class SemBlendRadixCache(UnifiedRadixCache):
         published = self._parts.tracker.cached
         self._parts.border.call("donor", req.rid, partial(published, req.rid, len(req.origin_input_ids), allowed), None)
         if self._parts.repairs.is_on and req.finished():
-            self._parts.border.call("repair", req.rid, partial(self._answered, self._parts, req, allowed, up_to), None)
+            self._parts.border.call("repair", req.rid, partial(self._repair.answered, req, allowed, up_to), None)
 
     def on_release(self, req: Any, *, checkpointed: bool) -> None:
         super().on_release(req, checkpointed=checkpointed)
@@ -336,12 +225,16 @@ class SemBlendRadixCache(UnifiedRadixCache):
 
     def release_aborted_request(self, handle: Any) -> None:
         super().release_aborted_request(handle)
-        if self._parts is not None and handle.rid not in self._slots:  # a running request is released with its KV
+        if (
+            self._parts is not None and handle.rid not in self._admission.slots
+        ):  # a running request is released with its KV
             self._release(handle.rid)
 
     def _release(self, rid: str) -> None:
-        self._slots.pop(rid, None)
         if self._parts is not None:
+            self._admission.slots.pop(rid, None)
+            if self._fleet is not None:
+                self._fleet.borrowed.left(rid)
             self._parts.filler.withdraw(rid)
             self._parts.border.call("release", rid, partial(self._parts.tracker.released, rid), None)
 
@@ -350,7 +243,9 @@ class SemBlendRadixCache(UnifiedRadixCache):
         if self._parts is not None:
             if (store := store_of(self.cache_controller)) is not None:
                 store.clear()  # the engine also resets after a weight update, when old pages must not be used again
-            self._slots.clear()
+            if self._fleet is not None:
+                self._fleet.forget_all()
+            self._admission.slots.clear()
             self._parts.filler.clear()
             self._parts.repairs.clear()
             self._parts.border.call("reset", "", self._parts.tracker.reset, None)
@@ -364,50 +259,7 @@ class SemBlendRadixCache(UnifiedRadixCache):
     def repair(self, *, idle: bool) -> None:
         """One engine step is over, or the engine is idle: compute a slice of a repair, if there is room for it."""
         if self._parts is not None:
-            self._parts.repairs.step(partial(self._extend, self._parts), idle=idle)
-
-    def _answered(self, parts: Parts, req: Any, published: int, up_to: int) -> None:
-        """A request has ended, and the tree holds the first ``published`` of its tokens, whole pages of them."""
-        record = parts.tracker.of(req)
-        if record is None or not len(req.output_ids):
-            return
-        tokens = np.asarray(req.full_untruncated_fill_ids[:up_to], np.int64).astype(np.uint32)
-        end = str(req.finished_reason.to_json()["type"])
-        parts.repairs.answered(tokens, record.namespace, end)
-        if published >= up_to or record.skip_insert:
-            return
-        job = RepairJob(
-            rid=req.rid,
-            tokens=tokens,
-            prompt_tokens=len(req.origin_input_ids),
-            namespace=record.namespace,
-            extra_key=req.extra_key,
-            cache_salt=req.cache_salt,
-            is_donor=record.hints.capture is not False,
-            reached=published // self.page_size * self.page_size,
-        )
-        parts.repairs.add(job, end)
-
-    def _extend(self, parts: Parts, job: RepairJob, max_tokens: int) -> Extended:
-        """Compute what follows the part of a job that the tree holds, and insert it. Evicts nothing."""
-        like = RadixKey(array("q"), job.extra_key, cache_salt=job.cache_salt)
-        key = self._donor_key(like, job.tokens, len(job.tokens))
-        found = super()._match_tree(MatchPrefixParams(key=key))
-        start = found.device_prefix_len
-        end = min(start + max_tokens, len(job.tokens))
-        allocator = self.token_to_kv_pool_allocator
-        slots = allocator.alloc(end - start) if end > start else None
-        if slots is None:
-            return Extended(start, start)
-        path = self._path(found.last_device_node, job.extra_key)
-        values = torch.cat([path[:start], slots.to(path)])
-        try:
-            parts.prefill.compute(job.tokens[start:end].astype(np.int64), values)
-        except BaseException:
-            allocator.free(slots)
-            raise
-        self.insert(InsertParams(key=key[:end], value=values, prev_prefix_len=start, inserted_len=start))
-        return Extended(start, end)
+            self._parts.repairs.step(self._repair.extend, idle=idle)
 
     def release_host_resources(self) -> None:
         super().release_host_resources()

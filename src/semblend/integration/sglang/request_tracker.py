@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 
 _ATTEMPTS: Final = 3
 
-Resident = Callable[[NDArray[np.uint32], int], "Reach"]  # a donor's tokens, and how many of the first are needed
+# A donor's id, its tokens, and how many of the first are needed.
+Resident = Callable[[str, NDArray[np.uint32], int], "Reach"]
 
 
 class Reach(NamedTuple):
@@ -164,7 +165,7 @@ class RequestTracker:
         """Whether the tree no longer holds what the plan needs; what is left is reported to the provider."""
         lost = False
         for donor_id, needed in needed_tokens(plan).items():
-            reach = resident(donors[donor_id], needed)
+            reach = resident(donor_id, donors[donor_id], needed)
             if reach.tokens < needed:
                 self.provider.on_donor_lost(donor_id, reach.tokens)
                 lost = True

@@ -28,10 +28,11 @@ from semblend.integration.sglang.kv_pool import attention_layers, keys_of, laten
 from semblend.integration.sglang.metrics import EngineMetrics
 from semblend.integration.sglang.namespace import deployment_namespace
 from semblend.integration.sglang.options import WHERE, parse_options
+from semblend.integration.sglang.parts import Parts
 from semblend.integration.sglang.planner_provider import PlannerProvider
 from semblend.integration.sglang.prefill import Prefill
 from semblend.integration.sglang.provider import SemanticPrefixProvider, load_provider
-from semblend.integration.sglang.radix_backend import Parts, SemBlendRadixCache
+from semblend.integration.sglang.radix_backend import SemBlendRadixCache
 from semblend.integration.sglang.repair import RepairJob, Repairs
 from semblend.integration.sglang.request_tracker import RequestTracker, meta_info
 from semblend.integration.sglang.self_test import prove_on_model
@@ -41,9 +42,12 @@ from semblend.pipeline.planner import Planner
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from semblend.contract import Namespace
     from semblend.integration.announce import Announcer
+    from semblend.integration.core.fleet_access import DirectoryAccess
     from semblend.integration.core.rotation_proof import Proof
     from semblend.integration.core.selective_fill import Filled
+    from semblend.integration.sglang.fleet_donors import FleetDonors
     from semblend.integration.sglang.options import SglangOptions
     from semblend.integration.shared_options import RepairPolicy
     from semblend.kv.rope import LayerRotations
@@ -75,6 +79,7 @@ def build_cache(context: TreeCacheBuildContext) -> Any:
     own = load_provider(options.provider) if options.provider else None
     fidelity = options.fidelity_gate(logger.warning)
     announcer = make_announcer(planner, border, getattr(context.server_args, "dp_rank", None) or 0)
+    access = _fleet_access(options)
     cache = create_unified_radix_cache(context, cache_class=SemBlendRadixCache)
     make = partial(
         _parts,
@@ -90,6 +95,8 @@ def build_cache(context: TreeCacheBuildContext) -> Any:
         own,
         fidelity,
         metrics,
+        access,
+        cache.cache_controller,
     )
     parts = border.call("start", "", make, None)
     if parts is None:
@@ -129,6 +136,8 @@ def _parts(
     own: SemanticPrefixProvider | None,
     fidelity: FidelityGate,
     metrics: EngineMetrics,
+    access: DirectoryAccess | None,
+    controller: Any,
 ) -> Parts:
     runner = context.tp_worker.model_runner
     allocator = context.params.token_to_kv_pool_allocator
@@ -159,7 +168,8 @@ def _parts(
     if not hooks.install(hooks.FORWARD):
         raise RuntimeError(f"the engine did not accept the hook on {hooks.FORWARD}")
     hooks.HOOK.serve(runner, filler, partial(_provenance_of, tracker, options.recompute_policy), border)
-    if provider is planned and planned.wants_texts and not hooks.install(hooks.ARRIVAL):
+    sees_arrivals = (access is not None or planned.wants_texts) and hooks.install(hooks.ARRIVAL)
+    if provider is planned and planned.wants_texts and not sees_arrivals:
         logger.warning(
             "The engine did not accept the hook on %s: texts are embedded at the look-up instead of on arrival",
             hooks.ARRIVAL,
@@ -172,6 +182,13 @@ def _parts(
         kv_dtype=str(pool.dtype).removeprefix("torch."),
         page=page,
     )
+    fleet = None
+    if access is not None:
+        if provider is planned and sees_arrivals and hooks.install(hooks.IDLE):
+            share = partial(_fleet, access, options, deployment, controller, planner, donors, metrics, border)
+            fleet = border.call("fleet", "", share, None)
+        else:
+            logger.warning("SemBlend shares no donors: it needs its own provider and hooks on arrivals and idle rounds")
     after_forward = _after_forward(runner)
     return Parts(
         options=options,
@@ -186,7 +203,38 @@ def _parts(
         border=border,
         sink=sink,
         announcer=announcer,
+        fleet=fleet,
     )
+
+
+def _fleet_access(options: SglangOptions) -> DirectoryAccess | None:
+    """None where donors are not shared. A secret or directory that cannot be used stops the start-up."""
+    if options.fleet.places is None:
+        return None
+    from semblend.integration.core.fleet_access import DirectoryAccess  # noqa: PLC0415 - needs the extra fleet
+
+    return DirectoryAccess(*options.fleet.places)
+
+
+def _fleet(
+    access: DirectoryAccess,
+    options: SglangOptions,
+    deployment: Namespace,
+    controller: Any,
+    planner: Planner,
+    donors: Donors,
+    metrics: EngineMetrics,
+    border: Border,
+) -> FleetDonors | None:
+    """Sharing through the engine's own storage, if that gives back what it was given."""
+    from semblend.integration.sglang.page_source import PageSourceError  # noqa: PLC0415
+    from semblend.integration.sglang.share_donors import share_donors  # noqa: PLC0415 - needs the extra fleet
+
+    try:
+        return share_donors(access, options.fleet, deployment, controller, planner, donors, metrics, border)
+    except PageSourceError as error:
+        logger.warning("SemBlend shares no donors: %s", error)
+        return None
 
 
 def _repair_policy(context: TreeCacheBuildContext, options: SglangOptions) -> RepairPolicy:
@@ -297,4 +345,5 @@ def _deployment(context: TreeCacheBuildContext, options: SglangOptions) -> Deplo
         is_disabled=context.disable_radix_cache,
         shard_size=int(getattr(allocator, "shard_size", 1) or 1),
         experimental_gpu=options.experimental_gpu,
+        shares_donors=options.fleet.places is not None,
     )

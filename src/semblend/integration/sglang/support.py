@@ -34,6 +34,11 @@ HOST_TIER: Final = {
     "hicache_storage_backend": "dynamic",
     "hicache_storage_prefetch_policy": "wait_complete",
 }
+# What differs where replicas share donors through the storage: each backend wants a layout of its own.
+SHARED_TIER: Final[dict[str, Any]] = {
+    "hicache_mem_layout": ("layer_first", "page_first_direct"),
+    "hicache_storage_backend": ("file", "mooncake", "dynamic"),
+}
 STORAGE_CLASS: Final = "SemBlendStorage"
 # Attention backends as read in SGLang 0.5.23: whether a layer writes K and V before it attends, as gaps of one request
 # in one pass need it. FlashInfer attends to what the cache holds and writes afterwards, so each gap is a pass there.
@@ -68,6 +73,7 @@ class Deployment:
     is_disabled: bool
     shard_size: int
     experimental_gpu: bool = False
+    shares_donors: bool = False
 
     @property
     def device(self) -> str:
@@ -119,18 +125,22 @@ def _cache(deployment: Deployment) -> str | None:
     if deployment.has_host_tier:
         if type(deployment.pool).__name__ == MLA_POOL:
             return "The host tier was not verified with MLA: leave out --enable-hierarchical-cache."
-        if obstacle := _host_tier(deployment.server_args):
+        if obstacle := _host_tier(deployment.server_args, deployment.shares_donors):
             return obstacle
     if deployment.shard_size > 1:
         return "Logical-page KV sharding is not supported."
     return None
 
 
-def _host_tier(server_args: Any) -> str | None:
-    """HiCache was tested with these settings; others write at other times or use another page layout."""
-    for name, verified in HOST_TIER.items():
-        if (value := getattr(server_args, name, None)) != verified:
+def _host_tier(server_args: Any, shares_donors: bool) -> str | None:
+    """HiCache was tested with these settings; others write at other times or use another page layout. Where donors are
+    shared, the storage is the deployment's own, which a self-test examines at the start."""
+    for name, verified in (HOST_TIER | SHARED_TIER if shares_donors else HOST_TIER).items():
+        value = getattr(server_args, name, None)
+        if value != verified and not (isinstance(verified, tuple) and value in verified):
             return f"The host tier was verified only with {name}={verified}, not {value}."
+    if shares_donors:
+        return None
     if STORAGE_CLASS not in str(getattr(server_args, "hicache_storage_backend_extra_config", None)):
         return f"The host tier was verified only with {STORAGE_CLASS} as its storage: name it on the command line."
     return None

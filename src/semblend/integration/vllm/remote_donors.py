@@ -12,23 +12,21 @@ import logging
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-from numpy.typing import NDArray
-
-from semblend.contract import FaultContained, ReusePlan
+from semblend.contract import FaultContained
 from semblend.fleet.admission import mark_content
 from semblend.fleet.audit import MAX_DEVIATION
 from semblend.fleet.directory.base import DirectoryError
-from semblend.fleet.donor_parts import DonorPart, used_parts
+from semblend.fleet.donor_parts import DonorPart
 from semblend.fleet.sealed_donors import FetchOutcome
 from semblend.fleet.store_pause import StorePause
 from semblend.fleet.suggestions import RemoteDonor, suggest
 from semblend.fleet.worth import FetchWorth
 from semblend.integration.border import Border
+from semblend.integration.core.donor_judge import MIN_GAIN_TOKENS, DonorJudge
 from semblend.integration.core.fleet_identity import model_content, space_identity
 from semblend.integration.vllm.audits import Audits
 from semblend.integration.vllm.commands import (
@@ -53,10 +51,8 @@ if TYPE_CHECKING:
     from semblend.integration.vllm.request_record import VllmRequest
 
 MAX_SEARCHES: Final = 64
-MIN_GAIN_TOKENS: Final = 128  # a fetch must let the request reuse so many tokens more than the own donors do
 MIN_TIMED_TOKENS: Final = 256  # of a step: shorter ones say little about prefill
 PAUSE_SECONDS: Final = 5.0  # after a fault of the directory
-JUDGE_BYTES: Final = 32 << 20  # index of the planner that judges suggestions
 _ANSWERS: Final = {each.value for each in FetchOutcome} - {FetchOutcome.UNREACHABLE.value}  # of a store that is there
 
 logger = logging.getLogger("vllm.semblend")
@@ -104,7 +100,6 @@ class RemoteDonors:
     ) -> None:
         self._access = access
         self._shape = shape
-        self._planner = planner
         self._donors = donors
         self._wait_s = options.fleet_wait_seconds
         self._clock = time.monotonic
@@ -115,9 +110,7 @@ class RemoteDonors:
         self.audits = Audits(block_tokens)
         self._writers: dict[str, str] = {}  # of fetched donors, by their id here
         self._border = Border(emit, logger)
-        self._judge = Planner(
-            settings=replace(planner.settings, embedder="none"), gates=planner.gates, budget_bytes=JUDGE_BYTES
-        )
+        self._judge = DonorJudge(planner)
         self._content: str | None = None
         self._searches: dict[str, _Search] = {}
         self._slots = threading.BoundedSemaphore(MAX_SEARCHES)
@@ -344,33 +337,11 @@ class RemoteDonors:
 
     def _useful(self, record: VllmRequest, suggested: list[RemoteDonor]) -> list[DonorPart]:
         """The parts of donors that a plan over suggested and own donors would reuse, if fetching beats computing."""
-        known = self._planner.plan(record.tokens, record.namespace)
-        reusable, own_ids = (known.reused_tokens, known.donor_ids) if isinstance(known, ReusePlan) else (0, ())
-        held = {own_id: self._planner.tokens_of(own_id) for own_id in own_ids}
-        own = {f"own {own_id}": tokens for own_id, tokens in held.items() if tokens is not None}
-        plan = self._judged(record, own | {donor.donor_id: donor.tokens for donor in suggested})
-        if plan is None or plan.reused_tokens - reusable < MIN_GAIN_TOKENS:
+        useful = self._judge.useful_parts(record.tokens, record.namespace, suggested)
+        if useful is None or self._is_paused(useful.parts):
             return []
-        parts = used_parts(suggested, plan.runs, self._shape)
-        if any(part.ranges for part in parts):  # what is left out may be context that the gates count
-            plan = self._judged(record, own | {part.donor.donor_id: part.tokens for part in parts})
-            if plan is None or plan.reused_tokens - reusable < MIN_GAIN_TOKENS:
-                return []
-        if not parts or self._is_paused(parts):
+        size = sum(part.read_bytes(self._shape) for part in useful.parts)
+        if not self._worth.is_worth(size, useful.gained_tokens):
+            self._metrics.count("fleet_fetches", "not_worth", len(useful.parts))
             return []
-        size = sum(part.read_bytes(self._shape) for part in parts)
-        if not self._worth.is_worth(size, plan.reused_tokens - reusable):
-            self._metrics.count("fleet_fetches", "not_worth", len(parts))
-            return []
-        return parts
-
-    def _judged(self, record: VllmRequest, donors: dict[str, NDArray[np.uint32]]) -> ReusePlan | None:
-        """What would be reused if these were the donors."""
-        try:
-            for donor_id, tokens in donors.items():
-                self._judge.register(donor_id, tokens, record.namespace)
-            plan = self._judge.plan(record.tokens, record.namespace)
-        finally:
-            for donor_id in donors:
-                self._judge.forget(donor_id)
-        return plan if isinstance(plan, ReusePlan) else None
+        return useful.parts

@@ -20,7 +20,7 @@ def run(start: int, length: int, donor_id: str = "d") -> Run:
 
 
 def test_the_pages_that_runs_touch_are_read_and_no_others() -> None:
-    (part,) = used_parts([DONOR, RemoteDonor("other", tokens_of(2, 500))], [run(70, 100), run(600, 10)], SHAPE)
+    (part,) = used_parts([DONOR, RemoteDonor("other", tokens_of(2, 500))], [run(70, 100), run(600, 10)])
     assert part.ranges == ((64, 192), (576, 640))
     form = ObjectForm(SHAPE, 1_000)
     assert part.read_bytes(SHAPE) == form.head_bytes + 192 * SHAPE.token_bytes
@@ -30,13 +30,13 @@ def test_the_pages_that_runs_touch_are_read_and_no_others() -> None:
 
 
 def test_the_last_page_ends_with_the_donor() -> None:
-    (part,) = used_parts([DONOR], [run(970, 20)], SHAPE)
+    (part,) = used_parts([DONOR], [run(970, 20)])
     assert part.ranges == ((960, 1_000),)
 
 
 @pytest.mark.parametrize(("length", "is_whole"), [(700, False), (960, True)])
 def test_a_donor_that_is_used_nearly_whole_is_fetched_whole(length: int, is_whole: bool) -> None:
-    (part,) = used_parts([DONOR], [run(0, length)], SHAPE)
+    (part,) = used_parts([DONOR], [run(0, length)])
     assert (part.ranges == ()) == is_whole
     if is_whole:
         assert part.tokens is DONOR.tokens

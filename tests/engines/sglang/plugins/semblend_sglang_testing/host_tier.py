@@ -45,16 +45,24 @@ def load(
     *,
     is_draft: bool = False,
 ) -> None:
-    assert pool.layout == "layer_first"
     assert not is_draft
-    pool.device_k_buffers[layer_id][device_indices] = pool.k_buffer[layer_id][host_indices]
-    pool.device_v_buffers[layer_id][device_indices] = pool.v_buffer[layer_id][host_indices]
+    rows = rows_of(pool, host_indices)
+    pool.device_k_buffers[layer_id][device_indices] = pool.k_data_refs[layer_id][rows]
+    pool.device_v_buffers[layer_id][device_indices] = pool.v_data_refs[layer_id][rows]
 
 
 def back_up(
     pool: Any, device_pool: Any, host_indices: torch.Tensor, device_indices: torch.Tensor, io_backend: str
 ) -> None:
-    assert pool.layout == "layer_first"
+    rows = rows_of(pool, host_indices)
     for layer in range(pool.layer_num):
-        pool.k_buffer[layer][host_indices] = pool.device_k_buffers[layer][device_indices]
-        pool.v_buffer[layer][host_indices] = pool.device_v_buffers[layer][device_indices]
+        pool.k_data_refs[layer][rows] = pool.device_k_buffers[layer][device_indices]
+        pool.v_data_refs[layer][rows] = pool.device_v_buffers[layer][device_indices]
+
+
+def rows_of(pool: Any, host_indices: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Where the tokens are in a layer of the host pool."""
+    if pool.layout == "layer_first":
+        return (host_indices,)
+    assert pool.layout == "page_first_direct", pool.layout
+    return host_indices // pool.page_size, host_indices % pool.page_size

@@ -62,6 +62,20 @@ def on_gpu(backend: str, graphs: str = "disabled") -> dict[str, Any]:
     return {"device": "cuda", "attention_backend": backend, "cuda_graph_config": config}
 
 
+def shared(backend: str, layout: str = "layer_first") -> dict[str, Any]:
+    return HOST_TIER | {"hicache_storage_backend": backend, "hicache_mem_layout": layout}
+
+
+def test_replicas_that_share_donors_may_use_storages_of_the_engine() -> None:
+    for args in (shared("file"), shared("mooncake", "page_first_direct"), shared("dynamic")):
+        found = examine(deployment(has_host_tier=True, args=args, shares_donors=True), VERIFIED_VERSION)
+        assert found.usable, found.reason
+        assert not examine(deployment(has_host_tier=True, args=args), VERIFIED_VERSION).usable
+    refused = (shared("nixl"), shared("file", "page_head"), shared("file") | {"hicache_write_policy": "write_back"})
+    for args in refused:
+        assert not examine(deployment(has_host_tier=True, args=args, shares_donors=True), VERIFIED_VERSION).usable
+
+
 @pytest.mark.parametrize(("backend", "one_range"), [("triton", False), ("fa3", False), ("flashinfer", True)])
 def test_a_gpu_is_used_when_asked_for_and_called_experimental(backend: str, one_range: bool) -> None:
     """FlashInfer writes a layer's KV after it attends: gaps of one pass would not see each other."""

@@ -57,7 +57,7 @@ class TrackerBench:
             can_recompute=self.can_recompute,
         )
 
-    def resident(self, donor: Tokens, needed: int) -> Reach:
+    def resident(self, _: str, donor: Tokens, needed: int) -> Reach:
         whole = min(-(-needed // self.page) * self.page, len(donor))
         best = 0
         for held in self.tree.values():
