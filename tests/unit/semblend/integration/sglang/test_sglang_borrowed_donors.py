@@ -30,13 +30,14 @@ from semblend.fleet.page_records import PageRecord, page_digest
 from semblend.integration.border import Border
 from semblend.integration.core.fleet_access import DirectoryAccess
 from semblend.integration.sglang import fleet_spaces
-from semblend.integration.sglang.borrowed_donors import ABSENT_SECONDS, BorrowedDonors
+from semblend.integration.sglang.borrowed_donors import BorrowedDonors
 from semblend.integration.sglang.donor_announcements import DonorAnnouncements
 from semblend.integration.sglang.donors import Donors
 from semblend.integration.sglang.fleet_donors import FleetDonors
 from semblend.integration.sglang.fleet_spaces import FleetSpaces
 from semblend.integration.sglang.metrics import EngineMetrics
 from semblend.integration.sglang.namespace import TreeTenant
+from semblend.integration.sglang.page_reads import ABSENT_SECONDS
 from semblend.integration.sglang.written_pages import bytes_of
 from semblend.pipeline.planner import Planner
 from semblend.settings import Settings
@@ -78,6 +79,7 @@ class Storage:
         self.reads = 0
 
     def count_leading(self, hashes: Sequence[str]) -> int:
+        self.gate.wait()
         return next((number for number, each in enumerate(hashes) if each not in self.pages), len(hashes))
 
     def read(self, hashes: Sequence[str]) -> list[torch.Tensor] | None:
@@ -308,6 +310,22 @@ def test_a_request_waits_no_longer_than_its_time_and_a_late_donor_serves_later_o
     wait_until(lambda: not b.borrowed.waits("s"), "a request waits for a read that another gave up")
     world.storage.gate.set()
     wait_until(lambda: b.plans(PROMPT) is not None)
+
+
+def test_a_storage_that_stops_during_a_search_costs_one_request_its_time(world: World) -> None:
+    a, b = world.replica(), world.replica(min_stored_tokens=256)
+    a.captures(DONOR)
+    world.storage.gate.clear()
+    b.starts("r", PROMPT)
+    wait_until(lambda: b.borrowed._searching_since is not None)
+    assert b.borrowed.waits("r")
+    world.clock.now += WAIT_S
+    assert not b.borrowed.waits("r")
+    b.starts("s", PROMPT)
+    assert not b.borrowed.waits("s"), "the search thread hangs"
+    world.storage.gate.set()
+    wait_until(lambda: b.borrowed._searching_since is None)
+    assert b.asks("t", PROMPT) is not None
 
 
 def test_a_directory_that_fails_costs_one_search_and_is_left_alone_for_a_while(
