@@ -143,9 +143,9 @@ class BorrowedDonors:
         return bool(self._searches)
 
     def rest(self) -> None:
-        """Wait for news, ``REST_S`` at most: rounds without other work would take the core that the reads need."""
-        self._reads.news.wait(REST_S)
-        self._reads.news.clear()
+        """Wait for progress, ``REST_S`` at most: rounds without other work would take the core that the reads need."""
+        self._reads.progress.wait(REST_S)
+        self._reads.progress.clear()
 
     def left(self, rid: str) -> None:
         """The request no longer waits. Its reads continue: they may serve others."""
@@ -204,7 +204,7 @@ class BorrowedDonors:
             self._searching_since = None
             search.reads = reads
             self._slots.release()
-            self._reads.news.set()
+            self._reads.progress.set()
 
     def _started(self, search: _Search) -> list[Read]:
         """The reads that the request may wait for."""

@@ -1,6 +1,6 @@
 """Reads pages of other replicas' donors on a thread, each verified against its tag; KV in host memory or nothing out.
 
-A storage that does not answer in time is left alone for a while, and nobody waits for a read that another gave up.
+A storage that does not answer in time is left alone for a while, and no request waits for a read that another gave up.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Fetched:
 
 
 class PageReads:
-    """Thread-safe. ``news`` is set when a read is done."""
+    """Thread-safe. ``progress`` is set when a read is done."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class PageReads:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """``wait_s``: how long a request waits for a read."""
-        self.news = threading.Event()
+        self.progress = threading.Event()
         self._spaces = spaces
         self._source = source
         self._hashes_of = hashes_of
@@ -154,7 +154,7 @@ class PageReads:
         with self._lock:
             del self._reads[read.record.donor_id]
         read.is_done = True
-        self.news.set()
+        self.progress.set()
 
     def _fetch(self, read: Read, keys: SpaceKeys) -> tuple[str, list[torch.Tensor]]:
         """The outcome and, if every page is what its writer computed, the donor's pages."""
@@ -173,7 +173,7 @@ class PageReads:
         return "fetched", pages
 
     def _refuse(self, record: PageRecord, page: int, keys: SpaceKeys) -> None:
-        """The record is of no use while the storage has other bytes; whoever computes the donor again renews it."""
+        """The record is of no use while the storage has other bytes; a replica that computes the donor again renews it."""
         logger.warning(
             "SemBlend refused donor %s of the fleet: page %d is not what writer %s announced",
             record.donor_id,

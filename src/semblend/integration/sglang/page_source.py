@@ -24,7 +24,7 @@ class PageSourceError(Exception):
 
 
 class PageSource:
-    """Thread-safe: one reader at a time. A page is flat, in memory that nobody else writes to."""
+    """Thread-safe: one reader at a time. A page is flat, in memory of its own."""
 
     def __init__(self, storage: Any, pool: Any, *, is_zero_copy: bool) -> None:
         """``pool``: the engine's host pool. ``is_zero_copy``: the engine calls ``batch_get_v1``, not ``batch_get``."""

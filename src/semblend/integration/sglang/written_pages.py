@@ -1,7 +1,7 @@
 """Which pages this replica has put into the engine's storage, and the digest of what it put there.
 
 Observes the engine's own backup thread, where a page is in trusted host memory. A page that the storage had already is
-not vouched for: another replica wrote it, or somebody else did.
+not vouched for: another replica wrote it, or an attacker.
 """
 
 from __future__ import annotations

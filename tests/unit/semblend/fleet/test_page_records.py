@@ -31,7 +31,7 @@ def test_bytes_of_another_page_do_not_fit() -> None:
     assert not any(read.fits(page, DIGESTS[page - 1]) for page in range(10))
 
 
-def test_a_page_that_nobody_vouches_for_never_fits() -> None:
+def test_a_page_without_a_tag_never_fits() -> None:
     record = pack_record(KEYS, WRITER, TOKENS, PAGE, [*DIGESTS[:4], None, *DIGESTS[5:]])
     read = read_record(KEYS, ID, record, PAGE)
     assert read is not None

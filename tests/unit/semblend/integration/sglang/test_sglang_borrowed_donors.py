@@ -135,7 +135,7 @@ class Replica:
         wait_until(lambda: spaces.keys_of(space_of(ONE)) is not None)
 
     def captures(self, tokens: Tokens, tenant: TreeTenant = ONE, skip: Sequence[int] = ()) -> None:
-        """The prompt is in the tree, and its pages are written; those of ``skip`` were written by somebody else."""
+        """The prompt is in the tree, and its pages are written; those of ``skip`` were in the storage before."""
         self.fleet.arrived("own", tokens, space_of(tenant), tenant, reuse=False)
         assert self.donors.add("own", tokens, space_of(tenant)) is not None
         digests: dict[str, bytes | None] = {}
