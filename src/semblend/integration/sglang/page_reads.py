@@ -173,7 +173,7 @@ class PageReads:
         return "fetched", pages
 
     def _refuse(self, record: PageRecord, page: int, keys: SpaceKeys) -> None:
-        """The record is of no use while the storage has other bytes; a replica that computes the donor again renews it."""
+        """Of no use while the storage has other bytes; a replica that computes the donor again renews it."""
         logger.warning(
             "SemBlend refused donor %s of the fleet: page %d is not what writer %s announced",
             record.donor_id,
