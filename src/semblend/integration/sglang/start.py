@@ -36,18 +36,17 @@ from semblend.integration.sglang.radix_backend import SemBlendRadixCache
 from semblend.integration.sglang.repair import RepairJob, Repairs
 from semblend.integration.sglang.request_tracker import RequestTracker, meta_info
 from semblend.integration.sglang.self_test import prove_on_model
+from semblend.integration.sglang.start_sharing import fleet_access, fleet_donors
 from semblend.integration.sglang.support import Deployment, Support, contract_gap, examine
 from semblend.pipeline.planner import Planner
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from semblend.contract import Namespace
     from semblend.integration.announce import Announcer
     from semblend.integration.core.fleet_access import DirectoryAccess
     from semblend.integration.core.rotation_proof import Proof
     from semblend.integration.core.selective_fill import Filled
-    from semblend.integration.sglang.fleet_donors import FleetDonors
     from semblend.integration.sglang.options import SglangOptions
     from semblend.integration.shared_options import RepairPolicy
     from semblend.kv.rope import LayerRotations
@@ -79,7 +78,7 @@ def build_cache(context: TreeCacheBuildContext) -> Any:
     own = load_provider(options.provider) if options.provider else None
     fidelity = options.fidelity_gate(logger.warning)
     announcer = make_announcer(planner, border, getattr(context.server_args, "dp_rank", None) or 0)
-    access = _fleet_access(options)
+    access = fleet_access(options)
     cache = create_unified_radix_cache(context, cache_class=SemBlendRadixCache)
     make = partial(
         _parts,
@@ -185,7 +184,7 @@ def _parts(
     fleet = None
     if access is not None:
         if provider is planned and sees_arrivals and hooks.install(hooks.IDLE):
-            share = partial(_fleet, access, options, deployment, controller, planner, donors, metrics, border)
+            share = partial(fleet_donors, access, options, deployment, controller, planner, donors, metrics, border)
             fleet = border.call("fleet", "", share, None)
         else:
             logger.warning("SemBlend shares no donors: it needs its own provider and hooks on arrivals and idle rounds")
@@ -205,36 +204,6 @@ def _parts(
         announcer=announcer,
         fleet=fleet,
     )
-
-
-def _fleet_access(options: SglangOptions) -> DirectoryAccess | None:
-    """None where donors are not shared. A secret or directory that cannot be used stops the start-up."""
-    if options.fleet.places is None:
-        return None
-    from semblend.integration.core.fleet_access import DirectoryAccess  # noqa: PLC0415 - needs the extra fleet
-
-    return DirectoryAccess(*options.fleet.places)
-
-
-def _fleet(
-    access: DirectoryAccess,
-    options: SglangOptions,
-    deployment: Namespace,
-    controller: Any,
-    planner: Planner,
-    donors: Donors,
-    metrics: EngineMetrics,
-    border: Border,
-) -> FleetDonors | None:
-    """Sharing through the engine's own storage, if that gives back what it was given."""
-    from semblend.integration.sglang.page_source import PageSourceError  # noqa: PLC0415
-    from semblend.integration.sglang.share_donors import share_donors  # noqa: PLC0415 - needs the extra fleet
-
-    try:
-        return share_donors(access, options.fleet, deployment, controller, planner, donors, metrics, border)
-    except PageSourceError as error:
-        logger.warning("SemBlend shares no donors: %s", error)
-        return None
 
 
 def _repair_policy(context: TreeCacheBuildContext, options: SglangOptions) -> RepairPolicy:
