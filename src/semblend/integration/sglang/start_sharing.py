@@ -1,4 +1,4 @@
-"""Whether donors are shared with other replicas. The extra ``fleet``, which that needs, is imported only if they are."""
+"""Whether donors are shared with other replicas. The extra ``fleet``, needed for that, is imported only if they are."""
 
 from __future__ import annotations
 
