@@ -63,7 +63,7 @@ def test_a_donor_of_another_replica_serves_as_an_own_one_does(fleet: Fleet, text
 
 def keys_of(store: MooncakeStore) -> set[str]:
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with direct.open(f"{store.master.base_url}/get_all_keys", timeout=60) as answer:
+    with direct.open(f"{store.master.base_url}/get_all_keys", timeout=300) as answer:
         return set(answer.read().decode().split())
 
 
