@@ -14,6 +14,7 @@ import random
 import sys
 import tempfile
 from array import array
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
@@ -183,6 +184,7 @@ class Oracle:
         self._seen: set[tuple[bytes, bytes]] = set()
         self.pages = 0
         self.largest = 0.0
+        self._path_to = import_module("semblend.integration.sglang.donor_places").path_to
         insert = cache.insert
 
         def inserting(params: Any) -> Any:
@@ -206,7 +208,7 @@ class Oracle:
             if not length:
                 del self._inserted[ids]
                 continue
-            path = self._cache._path(found.last_device_node, None)[:length]
+            path = self._path_to(self._cache, found.last_device_node, None)[:length]
             name = (ids[: length * 8], path.numpy().tobytes())
             if name in self._seen:
                 continue
