@@ -38,7 +38,7 @@ def main() -> int:
         RESULTS.mkdir(exist_ok=True)
         if not arguments.resume:
             rows_path.unlink(missing_ok=True)
-        inside = ["--out", str(rows_path), *passed, "--", *(arguments.arms or STANDARD)]
+        inside = ["--dtype", arguments.dtype, "--out", str(rows_path), *passed, "--", *(arguments.arms or STANDARD)]
         if (code := run_inside("benchmarks.fidelity.inside", inside, arguments.threads)) != 0:
             return code
     rows = read_rows([rows_path])
@@ -72,6 +72,7 @@ def _parse() -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--facts", type=int, default=0, help="plain facts per case that has them")
     parser.add_argument("--sources", action="append", help="a source; may be given more than once")
     parser.add_argument("--times", type=int, default=3, help="items per case whose cold prefill is timed")
+    parser.add_argument("--dtype", default="auto", help="of the engine; float32 where bfloat16 is only emulated")
     parser.add_argument(
         "--threads",
         type=int,

@@ -1,20 +1,24 @@
-"""One arm: a policy at a budget, written ``policy@fraction[+bridge][!variant]``; or ``default[@fraction]``."""
+"""One arm: a policy at a budget, ``policy@fraction[+bridge][!variant]``; ``default[@fraction]``; ``wide@fraction``."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import benchmarks.fidelity.trial_policies  # noqa: F401 - registers the policies on trial
 from sembase.errors import ConfigurationError
 from semblend.contract import ReusePlan
 from semblend.integration.vllm.options import ConnectorOptions
+from semblend.plan.gates import ADAPTER_GATES, Gates
 from semblend.plan.selection import POLICIES, Selection
 
 _FORM = re.compile(r"(?P<policy>\w+)@(?P<fraction>[0-9.]+)(?:\+(?P<bridge>\d+))?(?:!(?P<variant>\w+))?")
 
 
 DEFAULT = "default"
+WIDE = "wide"
+OPEN_GATES = Gates(boundary_recompute_tokens=0, max_context_share=1.0)
+GATES = {DEFAULT: ADAPTER_GATES, WIDE: replace(ADAPTER_GATES, max_context_share=1.0)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,14 +26,15 @@ class Arm:
     """``variant`` names an experiment of this benchmark that no deployment can use; empty for the worker half's own
     code.
 
-    ``gated``: planned with the default gates, which may decline; the gates of other arms are open. An arm without a
-    selection uses the default one.
+    Planned with ``gates``, which may decline: the default ones; those without the limit of differing context
+    (``wide``), so that reordered and composed passages are served as deployed otherwise; or open ones. An arm without
+    a selection uses the default one.
     """
 
     name: str
     selection: Selection | None
     variant: str = ""
-    gated: bool = False
+    gates: Gates = OPEN_GATES
 
     def selection_for(self, plan: ReusePlan) -> Selection:
         if self.selection is not None:
@@ -40,14 +45,14 @@ class Arm:
 
 def parse_arm(text: str) -> Arm:
     if text == DEFAULT:
-        return Arm(DEFAULT, None, gated=True)
+        return Arm(DEFAULT, None, gates=ADAPTER_GATES)
     found = _FORM.fullmatch(text)
     if found is None:
         raise ConfigurationError(
-            f"invalid arm '{text}' (expected default or policy@fraction, such as question@0.2 or question@0.2+2)"
+            f"invalid arm '{text}' (expected default, wide@fraction or policy@fraction, such as question@0.2+2)"
         )
-    if found["policy"] == DEFAULT:
-        return Arm(text, Selection(ConnectorOptions().recompute_policy, float(found["fraction"])), gated=True)
+    if (gates := GATES.get(found["policy"])) is not None:
+        return Arm(text, Selection(ConnectorOptions().recompute_policy, float(found["fraction"])), gates=gates)
     POLICIES.get(found["policy"])
     selection = Selection(found["policy"], float(found["fraction"]), int(found["bridge"] or 0))
     return Arm(text, selection, found["variant"] or "")

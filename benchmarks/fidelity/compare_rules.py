@@ -43,6 +43,12 @@ def main() -> int:
     parser.add_argument("--cases", nargs="+", default=[COMPOSITION, REORDER], choices=CASES)
     parser.add_argument("--sources", nargs="+", default=["questions"], help="of the items")
     parser.add_argument("--most", type=int, default=5, help="items per case and source")
+    parser.add_argument(
+        "--no-repeat",
+        dest="repeat",
+        action="store_false",
+        help="measure no repetition of donors, which takes most of the time at 4K; rules that read it fail",
+    )
     parser.add_argument("--threads", type=int, default=1, help="threads of the engine")
     arguments = parser.parse_args()
     path = FOLDER / f"{arguments.name}-{arguments.model}.jsonl"
@@ -50,6 +56,7 @@ def main() -> int:
         path.parent.mkdir(parents=True, exist_ok=True)
         passed = ["--rules", "--model", arguments.model, "--dtype", arguments.dtype, "--out", str(path)]
         passed += ["--size", arguments.size, "--most", str(arguments.most), "--cases", *arguments.cases]
+        passed += [] if arguments.repeat else ["--no-repeat"]
         passed += ["--sources", *arguments.sources, "--", *(arguments.rules or STANDARD)]
         if (code := run_inside("benchmarks.fidelity.inside", passed, arguments.threads)) != 0:
             return code

@@ -23,7 +23,7 @@ from benchmarks.console import progress
 from benchmarks.corpus import TOKENIZER
 from benchmarks.discovery.codec import TokenizerCodec
 from benchmarks.documents import DEFAULT_TEXTS, ROOT
-from benchmarks.fidelity.arm import Arm, parse_arm
+from benchmarks.fidelity.arm import OPEN_GATES, Arm, parse_arm
 from benchmarks.fidelity.captures import Captured, Contexts
 from benchmarks.fidelity.facts import FACTS, UNREAD, UPDATES
 from benchmarks.fidelity.figures import FLOOR, done_in
@@ -44,7 +44,6 @@ from benchmarks.fidelity.variants import VARIANTS
 from benchmarks.vllm.texts import TokenIds, read_texts
 from semblend.contract import Decline, ReusePlan, risk_of_runs, shape_of
 from semblend.integration.core.probes import PROBE_LAYER
-from semblend.plan.gates import ADAPTER_GATES
 from semblend.plan.selection import POLICIES, Probe, Selection
 
 CACHE = ROOT / ".cache" / "fidelity"
@@ -84,7 +83,8 @@ class Laboratory:
             self._write(item, FLOOR, rig.cold(item, OTHER_PIECE), rig.cold_blocks, cold, {})
         rig.store(item)
         opened = rig.plan(item)
-        gated = rig.plan(item, ADAPTER_GATES) if any(arm.gated for arm in arms) else opened
+        plans = {gates: rig.plan(item, gates) for gates in {arm.gates for arm in arms} - {OPEN_GATES}}
+        plans[OPEN_GATES] = opened
         captured = Captured({})
         stale = None
         if isinstance(opened, ReusePlan):
@@ -95,7 +95,7 @@ class Laboratory:
             rig.load(rig.command(item, opened, AS_LOADED))
             stale = rig.finish(item, opened, time.perf_counter())
         for arm in arms:
-            plan = gated if arm.gated else opened
+            plan = plans[arm.gates]
             if isinstance(plan, Decline):
                 self._append({"item": item.name, "case": item.case, "arm": arm.name, "declined": plan.reason.value})
                 continue

@@ -43,7 +43,8 @@ def measure(
 ) -> tuple[Signals, tuple[torch.Tensor, ...]]:
     """Store the item's donors, load the plan's runs and measure everything. The cold blocks must hold the prompt.
 
-    Also gives the K and V of each run, as a load writes them.
+    Also gives the K and V of each run, as a load writes them. Without ``repeat``, the instruction to repeat a donor,
+    ``repeat`` and ``digest`` are not measured.
     """
     made = Measured(len(rig.cache.names), plan.claim_end)
     for number in range(len(item.donors)):
@@ -58,7 +59,8 @@ def measure(
     deviation = layer_deviation(request, TokenRange(plan.exact_prefix_tokens, plan.claim_end))
     load(rig, plan, loaded)
     attention = _ask(request, (*plan.compute, question), made)
-    _ask_digest(request, question, _digest(plan, made), made)
+    if repeat:
+        _ask_digest(request, question, _digest(plan, made), made)
     for text in texts:
         _read_text(rig, item, text, made)
     made.found["read"] /= len(texts)
@@ -94,7 +96,7 @@ def _read_donor(
         rig.prefill(rig.donor_blocks, np.asarray(donor, np.int64))
         return
     spans = [(run.donor_start, run.donor_start + run.length) for run in mine]
-    again = tuple(token for start, end in spans for token in donor[start:end])
+    again = tuple(token for start, end in spans for token in donor[start:end]) if repeat else ()
     ids = np.asarray((*donor, *repeat, *again), np.int64)
     request = PagedRequest(rig.cache, rig.forward, torch.tensor(rig.donor_blocks), ids)
     own = np.concatenate([np.arange(start, end) for start, end in spans])
@@ -112,11 +114,12 @@ def _read_donor(
             weights = attention_weights(queries[part], keys[:end], scale, later[part, :end])
             leant = (weights[..., : len(gone)] @ gone).mean(dim=0)
             made.put("lean", layer, slice(run.target_start, run.target_end), leant)
-            again_part = slice(len(own) + part.start, len(own) + part.stop)
-            weights = attention_weights(queries[again_part], keys, scale, later[again_part])
-            peak = torch.maximum(peak, weights.amax(dim=(0, 1)))
+            if repeat:
+                again_part = slice(len(own) + part.start, len(own) + part.stop)
+                weights = attention_weights(queries[again_part], keys, scale, later[again_part])
+                peak = torch.maximum(peak, weights.amax(dim=(0, 1)))
             taken += run.length
-        for run in mine:
+        for run in mine if repeat else ():
             at = slice(run.target_start, run.target_end)
             made.put("repeat", layer, at, peak[run.donor_start : run.donor_start + run.length])
 

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from benchmarks.fidelity.arm import OPEN_GATES
 from benchmarks.fidelity.captures import Captured, Contexts
 from benchmarks.fidelity.engine import STEP_TOKENS
 from benchmarks.fidelity.items import FidelityItem
@@ -47,7 +48,6 @@ from semblend.settings import Settings
 NAMESPACE = Namespace(tenant="fidelity", model="model")
 HOST_BYTES = 4 << 30
 ASKED_POSITIONS = 24  # at the prompt's end, where two fills are compared before the answer
-OPEN_GATES = Gates(boundary_recompute_tokens=0, max_context_share=1.0)
 
 
 class RigError(Exception):

@@ -82,7 +82,8 @@ class RuleTrial:
 
     def _kept(self, item: FidelityItem) -> Prepared | None:
         """What an earlier run measured of the item, or measure it now and keep it."""
-        path = CACHE / f"{self._engine}-{item.digest()}-{_donor_digest(item)}.pt"
+        part = "" if self._repeat else "-unrepeated"
+        path = CACHE / f"{self._engine}-{item.digest()}-{_donor_digest(item)}{part}.pt"
         if path.is_file():
             kept: Prepared = torch.load(path, weights_only=False)  # a file of our own
             return kept
@@ -164,6 +165,7 @@ def run(engine: Any, model: KnownModel) -> int:
     parser.add_argument("--sources", nargs="+", default=["questions"])
     parser.add_argument("--most", type=int, default=5, help="items per case and source")
     parser.add_argument("--skip", type=int, default=0, help="leave out the first items per case and source")
+    parser.add_argument("--no-repeat", dest="repeat", action="store_false")
     parser.add_argument("--texts", type=Path, default=DEFAULT_TEXTS)
     arguments = parser.parse_args()
     arms = [parse_rule(text) for text in arguments.rules]
@@ -176,5 +178,6 @@ def run(engine: Any, model: KnownModel) -> int:
     with torch.inference_mode():
         rig = Rig(engine)
         digest = model_digest(model.folder, str(rig.cache.dtype))
-        RuleTrial(rig, items.encode(REPEAT), arguments.out, digest).run(made, arms)
+        repeat = items.encode(REPEAT) if arguments.repeat else ()
+        RuleTrial(rig, repeat, arguments.out, digest).run(made, arms)
     return 0

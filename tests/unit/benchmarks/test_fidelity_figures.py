@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from benchmarks.fidelity.__main__ import answer_verdict, target_verdicts
-from benchmarks.fidelity.arm import Arm, parse_arm
+from benchmarks.fidelity.arm import OPEN_GATES, Arm, parse_arm
 from benchmarks.fidelity.figures import Figures, Row, answers_of, declined_of, done_in, figures_of, wilson
 from benchmarks.fidelity.readings import gap, reading_of
 
 from sembase.errors import ConfigurationError
+from semblend.plan.gates import ADAPTER_GATES
 from semblend.plan.selection import Selection
 
 
@@ -103,9 +105,11 @@ def test_no_event_in_a_hundred_may_still_be_four_percent() -> None:
 
 def test_arms_are_read_and_refused() -> None:
     arm = parse_arm("question@0.2+2!exact")
-    assert (arm.selection, arm.variant, arm.gated) == (Selection("question", 0.2, 2), "exact", False)
+    assert (arm.selection, arm.variant, arm.gates) == (Selection("question", 0.2, 2), "exact", OPEN_GATES)
     assert parse_arm("default").selection is None
-    assert parse_arm("default@0") == Arm("default@0", Selection("question_or_deviation", 0.0), gated=True)
+    assert parse_arm("default@0") == Arm("default@0", Selection("question_or_deviation", 0.0), gates=ADAPTER_GATES)
+    wide = replace(ADAPTER_GATES, max_context_share=1.0)
+    assert parse_arm("wide@0.05") == Arm("wide@0.05", Selection("question_or_deviation", 0.05), gates=wide)
     with pytest.raises(ConfigurationError, match="invalid arm"):
         parse_arm("question=0.2")
 
@@ -117,8 +121,8 @@ def test_what_was_left_to_the_engine_is_counted_and_in_no_mean() -> None:
 
 
 def test_default_is_an_arm_with_the_gates_of_a_deployment() -> None:
-    assert parse_arm("default").gated
-    assert not parse_arm("first@0").gated
+    assert parse_arm("default").gates == ADAPTER_GATES
+    assert parse_arm("first@0").gates == OPEN_GATES
 
 
 def test_a_run_continues_after_the_last_whole_row(tmp_path: Path) -> None:
