@@ -18,6 +18,8 @@ from scripts.models.known import MODELS, SMOLLM2
 from benchmarks.console import RESULTS, progress
 from benchmarks.documents import ROOT
 from benchmarks.e2e import steps
+from sembench.flips import lost_items
+from sembench.result import read_result
 
 BLOCK_TOKENS = 128
 FLOOR_CHUNK = 256
@@ -53,12 +55,14 @@ def main() -> int:
             options |= {**OPEN, "recompute_fraction": arguments.open}
         events = folder / "events.jsonl"
         _measure(arguments, semblend_flags({**options, "events": str(events)}), manifest, result, events)
-    if not floor.exists():
-        _measure(arguments, ("--max-num-batched-tokens", str(FLOOR_CHUNK)), manifest, floor)
-    passed = steps.judge(folder, manifest, ("--floor-result", str(floor), "--min-n", str(arguments.items), *LIMITS))
+    if not floor.exists() and (arguments.floor == "all" or _lost_in(result)):
+        only = ("--only-lost-in", str(result)) if arguments.floor == "lost" else ()
+        _measure(arguments, ("--max-num-batched-tokens", str(FLOOR_CHUNK)), manifest, floor, only=only)
+    second = ("--floor-result", str(floor)) if floor.exists() else ()
+    passed = steps.judge(folder, manifest, (*second, "--min-n", str(arguments.items), *LIMITS))
     page = folder / "report.html"
     verdict = str(folder / "verdict.json")
-    steps.sembench("report", str(result), "--html", str(page), "--floor-result", str(floor), "--gates", verdict)
+    steps.sembench("report", str(result), "--html", str(page), *second, "--gates", verdict)
     progress(f"{'PASS' if passed else 'FAIL'}; report in {page.relative_to(ROOT)}")
     return 0 if passed else 1
 
@@ -83,14 +87,31 @@ def _parse() -> argparse.Namespace:
     parser.add_argument(
         "--concurrency", type=int, default=3, help="items at once: answers count, not times (default: 3)"
     )
+    parser.add_argument(
+        "--floor",
+        choices=("all", "lost"),
+        default="all",
+        help="items of the second cold run: all, or only those whose answer was lost, in a fraction of the time; "
+        "none if none was (default: %(default)s)",
+    )
     parser.add_argument("--cores", help="bind the server to these, such as 0 (default: both)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--name", help="results are kept in a folder of that name (default: the model's)")
     return parser.parse_args()
 
 
+def _lost_in(result: Path) -> bool:
+    measured, rows = read_result(result)
+    return bool(lost_items(rows, block_size=measured["config"]["block_size"]))
+
+
 def _measure(
-    arguments: argparse.Namespace, flags: tuple[str, ...], manifest: Path, result: Path, events: Path | None = None
+    arguments: argparse.Namespace,
+    flags: tuple[str, ...],
+    manifest: Path,
+    result: Path,
+    events: Path | None = None,
+    only: tuple[str, ...] = (),
 ) -> None:
     options = EngineOptions(
         model=MODELS[arguments.model],
@@ -109,7 +130,7 @@ def _measure(
             *("--manifest", str(manifest), "--output", str(result), "--gateway-url", server.base_url, *pairs),
             *("--endpoint", "completions", "--recipient-max-tokens", str(arguments.max_tokens)),
             *("--block-size", str(BLOCK_TOKENS), "--seed", str(arguments.seed)),
-            *("--concurrency", str(arguments.concurrency), *(("--resume",) if begun else ())),
+            *("--concurrency", str(arguments.concurrency), *(("--resume",) if begun else ()), *only),
         )
 
 

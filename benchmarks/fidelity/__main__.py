@@ -11,6 +11,8 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from scripts.models.known import MODELS, SMOLLM2
+
 from benchmarks.console import RESULTS, exit_code, progress, show_table, show_verdicts, write_results
 from benchmarks.fidelity.arm import DEFAULT
 from benchmarks.fidelity.engine_process import run_inside
@@ -38,7 +40,17 @@ def main() -> int:
         RESULTS.mkdir(exist_ok=True)
         if not arguments.resume:
             rows_path.unlink(missing_ok=True)
-        inside = ["--dtype", arguments.dtype, "--out", str(rows_path), *passed, "--", *(arguments.arms or STANDARD)]
+        inside = [
+            "--model",
+            arguments.model,
+            "--dtype",
+            arguments.dtype,
+            "--out",
+            str(rows_path),
+            *passed,
+            "--",
+            *(arguments.arms or STANDARD),
+        ]
         if (code := run_inside("benchmarks.fidelity.inside", inside, arguments.threads)) != 0:
             return code
     rows = read_rows([rows_path])
@@ -64,6 +76,7 @@ def _parse() -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--resume", action="store_true", help="continue a run of that name: skip what has rows")
     parser.add_argument("--enforce", action="store_true", help="missed targets fail the run")
     parser.add_argument("--name", default="fidelity", help="name of the files in results/")
+    parser.add_argument("--model", choices=MODELS, default=SMOLLM2.name, help="default: %(default)s")
     parser.add_argument("--size", default="1K", help="prompt size: 1K, 2K, 4K, 8K")
     parser.add_argument("--cases", action="append", help="a case; may be given more than once")
     parser.add_argument("--most", type=int, default=99, help="items per case and source")

@@ -1,4 +1,4 @@
-"""One arm: a policy at a budget, ``policy@fraction[+bridge][!variant]``; ``default[@fraction]``; ``wide@fraction``."""
+"""One arm: a policy at a budget, ``[GATES:]policy@fraction[+bridge][!variant]``; ``default``; ``GATES@fraction``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from semblend.integration.vllm.options import ConnectorOptions
 from semblend.plan.gates import ADAPTER_GATES, Gates
 from semblend.plan.selection import POLICIES, Selection
 
-_FORM = re.compile(r"(?P<policy>\w+)@(?P<fraction>[0-9.]+)(?:\+(?P<bridge>\d+))?(?:!(?P<variant>\w+))?")
+_FORM = re.compile(
+    r"(?:(?P<gates>default|wide):)?(?P<policy>\w+)@(?P<fraction>[0-9.]+)(?:\+(?P<bridge>\d+))?(?:!(?P<variant>\w+))?"
+)
 
 
 DEFAULT = "default"
@@ -49,10 +51,11 @@ def parse_arm(text: str) -> Arm:
     found = _FORM.fullmatch(text)
     if found is None:
         raise ConfigurationError(
-            f"invalid arm '{text}' (expected default, wide@fraction or policy@fraction, such as question@0.2+2)"
+            f"invalid arm '{text}' (expected default, GATES@fraction or [GATES:]policy@fraction, such as "
+            f"wide:question@0.2+2; gates: {', '.join(GATES)})"
         )
     if (gates := GATES.get(found["policy"])) is not None:
         return Arm(text, Selection(ConnectorOptions().recompute_policy, float(found["fraction"])), gates=gates)
     POLICIES.get(found["policy"])
     selection = Selection(found["policy"], float(found["fraction"]), int(found["bridge"] or 0))
-    return Arm(text, selection, found["variant"] or "")
+    return Arm(text, selection, found["variant"] or "", GATES.get(found["gates"], OPEN_GATES))

@@ -23,7 +23,7 @@ from benchmarks.fidelity.figures import Row, mean_interval, read_rows
 from benchmarks.fidelity.items import CASES, COMPOSITION, REORDER
 
 FOLDER = ROOT / ".cache" / "fidelity"
-BASE = "question_or_deviation"  # the default of ``recompute_policy``
+BASE = "question_or_deviation"  # the default of ``recompute_policy`` until ADR 0028
 FRACTIONS = (0.15, 0.05, 0.1, 0.2)
 RULES = (
     *(BASE, "question", "deviation", "middle", "question_or_repeat", "question_or_dependency", "digest", "norm"),

@@ -15,6 +15,7 @@ def start(model: Path, dtype: str = "auto") -> Any:
         model=str(model),
         dtype=dtype,
         enforce_eager=True,
+        disable_hybrid_kv_cache_manager=True,  # windowed layers keep every token, as our worker has them do
         max_num_batched_tokens=STEP_TOKENS,
         disable_log_stats=True,
     )

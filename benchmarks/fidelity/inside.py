@@ -28,7 +28,7 @@ def main() -> int:
         return rule_trial.run(engine, model)
     from benchmarks.fidelity import laboratory
 
-    return laboratory.run(engine, model.folder)
+    return laboratory.run(engine, model)
 
 
 if __name__ == "__main__":

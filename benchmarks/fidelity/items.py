@@ -84,13 +84,17 @@ class FidelityItem:
 
 
 class FidelitySet:
-    def __init__(self, folder: Path, texts: Texts, codec: Codec, size: str, seed: int = 1) -> None:
-        self._workload = Workload(texts, codec, seed)
+    def __init__(
+        self, folder: Path, texts: Texts, codec: Codec, size: str, seed: int = 1, first_token: str | None = None
+    ) -> None:
+        """``first_token`` begins every prompt."""
+        self._workload = Workload(texts, codec, seed, first_token)
         self._texts = texts
         self.encode: Callable[[str], TokenIds] = lambda text: tuple(codec.encode(text).tolist())
         self._passages = Passages(texts.questions, self.encode)
         self._size, self._seed = size, seed
-        self.head, self._new_head = self.encode(DONOR_INSTRUCTION), self.encode(NEW_INSTRUCTION)
+        first = self.encode(first_token) if first_token is not None else ()
+        self.head, self._new_head = ((*first, *self.encode(text)) for text in (DONOR_INSTRUCTION, NEW_INSTRUCTION))
         self._tail = self.encode(DONOR_QUESTION)
         self._folder = folder
         with gzip.open(folder / NEEDLES, "rt", encoding="utf-8") as stream:

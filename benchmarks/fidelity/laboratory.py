@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from scripts.models.known import KnownModel
 
 import vllm
 from benchmarks.console import progress
-from benchmarks.corpus import TOKENIZER
 from benchmarks.discovery.codec import TokenizerCodec
 from benchmarks.documents import DEFAULT_TEXTS, ROOT
 from benchmarks.fidelity.arm import OPEN_GATES, Arm, parse_arm
@@ -205,7 +205,7 @@ def model_digest(model: Path, dtype: str) -> str:
     return total.hexdigest()[:12]
 
 
-def run(engine: Any, model: Path) -> int:
+def run(engine: Any, model: KnownModel) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("arms", nargs="+")
     parser.add_argument("--out", type=Path, required=True)
@@ -220,8 +220,9 @@ def run(engine: Any, model: Path) -> int:
     parser.add_argument("--texts", type=Path, default=DEFAULT_TEXTS)
     arguments = parser.parse_args()
     arms = [parse_arm(text) for text in arguments.arms]
-    codec = TokenizerCodec(TOKENIZER)
-    items = FidelitySet(arguments.texts, read_texts(arguments.texts, codec), codec, arguments.size)
+    codec = TokenizerCodec(model.tokenizer)
+    texts = read_texts(arguments.texts, codec, model.tokenizer)
+    items = FidelitySet(arguments.texts, texts, codec, arguments.size, first_token=model.first_token)
     counts = {case: dict(COUNTS[case]) for case in arguments.cases}
     for case, sources in counts.items():
         made = dict.fromkeys(FACTS_OF.get(case, ()), arguments.facts)
@@ -234,7 +235,7 @@ def run(engine: Any, model: Path) -> int:
         if arguments.sources:
             counts[case] = {source: count for source, count in sources.items() if source in arguments.sources}
     with torch.inference_mode():
-        laboratory = Laboratory(Rig(engine), Contexts(items), model, arguments.out, arguments.times)
+        laboratory = Laboratory(Rig(engine), Contexts(items), model.folder, arguments.out, arguments.times)
         for number, item in enumerate(items.items(counts, arguments.skip)):
             laboratory.run(item, arms)
             progress(f"{number + 1}: {item.name}")

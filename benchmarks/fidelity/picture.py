@@ -84,10 +84,18 @@ def _offset(place: int, cases: int) -> float:
 
 def _whiskers(readings: Sequence[Reading], case: str, arms: Sequence[str], offset: float) -> list[Whisker]:
     return [
-        Whisker(max(LOWEST, one.kl), arms.index(one.arm) + offset, one.low and max(LOWEST, one.low), one.high, one.arm)
+        Whisker(_at(one.kl), arms.index(one.arm) + offset, _end(one.low), _end(one.high), one.arm)
         for one in readings
         if one.case == case
     ]
+
+
+def _at(kl: float) -> float:
+    return max(LOWEST, kl)
+
+
+def _end(kl: float | None) -> float | None:
+    return None if kl is None else _at(kl)
 
 
 def _readings(figures: Sequence[Figures], kl: Callable[[Figures], Interval]) -> list[Reading]:

@@ -170,7 +170,8 @@ def run(engine: Any, model: KnownModel) -> int:
     arguments = parser.parse_args()
     arms = [parse_rule(text) for text in arguments.rules]
     codec = TokenizerCodec(model.tokenizer)
-    items = FidelitySet(arguments.texts, read_texts(arguments.texts, codec), codec, arguments.size)
+    texts = read_texts(arguments.texts, codec, model.tokenizer)
+    items = FidelitySet(arguments.texts, texts, codec, arguments.size, first_token=model.first_token)
     numbers = range(arguments.skip, arguments.skip + arguments.most)
     kinds = [(case, source) for case in arguments.cases for source in arguments.sources]
     made = [items.make(*kind, number) for number in numbers for kind in kinds]

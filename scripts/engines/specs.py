@@ -18,6 +18,7 @@ from semblend.integration.vllm import flags
 SERVED_NAME = SMOLLM2.name  # of servers whose options name no other model
 # Asked not to compile, the engines still have torch compile a helper or two at their first request, for half a minute.
 EAGER = {"TORCH_COMPILE_DISABLE": "1"}
+NO_SPIN = str(ROOT / "scripts" / "engines" / "no_spin")
 CONNECTOR = flags.CONNECTOR
 semblend_flags = flags.serve_flags
 
@@ -25,7 +26,9 @@ semblend_flags = flags.serve_flags
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
     """What callers choose. ``cores`` (``"0"``, ``"0-1"``) binds the compute threads, for engines side by side;
-    ``threads`` is their number when they are to be bound to none. ``dtype`` is vLLM's; "auto" is the checkpoint's."""
+    ``threads`` is their number when they are to be bound to none. ``dtype`` is vLLM's; "auto" is the checkpoint's.
+    ``spins``: whether vLLM's processes spin while they wait for one another, its default, which takes time from the
+    worker on few cores."""
 
     model: KnownModel = SMOLLM2
     port: int | None = None
@@ -37,6 +40,7 @@ class EngineOptions:
     threads: int | None = None
     startup_timeout_s: float = STARTUP_TIMEOUT_S
     dtype: str = "auto"
+    spins: bool = False
 
 
 def native_dtype(processor: str | None = None) -> str:
@@ -72,10 +76,13 @@ def vllm_spec(options: EngineOptions | None = None) -> ServerSpec:
         *("--host", "127.0.0.1", "--port", PORT, "--dtype", chosen.dtype),
         *chosen.extra,
     )
+    environment |= chosen.environment
+    if not chosen.spins:
+        environment["PYTHONPATH"] = ":".join(filter(None, (environment.get("PYTHONPATH"), NO_SPIN)))
     return ServerSpec(
         "vllm",
         command,
-        {**environment, **chosen.environment},
+        environment,
         port=chosen.port,
         startup_timeout_s=chosen.startup_timeout_s,
     )

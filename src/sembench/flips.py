@@ -92,6 +92,12 @@ def answer_classes(
     return found
 
 
+def lost_items(rows: Sequence[RequestRow], *, block_size: int | None = None) -> frozenset[str]:
+    """Items whose right answer reuse made wrong, or whose answer it made stale: all that a floor decides."""
+    served = [row for row in pairs_of(rows) if is_clean(row, block_size) and is_reused(row) is not False]
+    return frozenset(row.item_id for row in served if _is_flip(*_arms(row)) or _is_stale(*_arms(row)))
+
+
 def _figures(
     task: str, transform: str, rows: Sequence[RequestRow], floor: Mapping[str, ArmRow] | None, seed: int
 ) -> AnswerClass:
@@ -101,10 +107,10 @@ def _figures(
         for _, cold, warm in served
         if cold.answer_score is not None and warm.answer_score is not None
     ]
-    answerable = [(item, warm) for item, cold, warm in served if cold.answer_right]
-    flips = [item for item, warm in answerable if warm.answer_right is False]
-    revised = [(item, cold, warm) for item, cold, warm in served if warm.answer_stale is not None]
-    stale = [item for item, cold, warm in revised if warm.answer_stale and not cold.answer_stale]
+    answerable = [item for item, cold, _ in served if cold.answer_right]
+    flips = [item for item, cold, warm in served if _is_flip(cold, warm)]
+    revised = [item for item, _, warm in served if warm.answer_stale is not None]
+    stale = [item for item, cold, warm in served if _is_stale(cold, warm)]
     known = {} if floor is None else {item: floor[item] for item, _, _ in served if item in floor}
     beyond = [item for item in flips if item not in known or known[item].answer_right is not False]
     kept_stale = [item for item in stale if item not in known or not known[item].answer_stale]
@@ -152,6 +158,14 @@ def _arms(row: RequestRow) -> tuple[ArmRow, ArmRow]:
     if row.cold is None or row.warm is None:
         raise ValueError(f"{row.item_id} is not a pair")
     return row.cold, row.warm
+
+
+def _is_flip(cold: ArmRow, warm: ArmRow) -> bool:
+    return cold.answer_right is True and warm.answer_right is False
+
+
+def _is_stale(cold: ArmRow, warm: ArmRow) -> bool:
+    return warm.answer_stale is True and not cold.answer_stale
 
 
 def _is_marked(row: RequestRow) -> bool:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Final
 
-from sembase.command_line import ExitCode
+from sembase.command_line import ExitCode, existing_file
+from sembase.errors import ConfigurationError
 from sembase.values import positive
 from sembench.cli.live_arguments import (
     add_measuring_arguments,
@@ -14,6 +16,8 @@ from sembench.cli.live_arguments import (
     live_run,
     measuring_options,
 )
+from sembench.flips import lost_items
+from sembench.result import read_result
 
 NAME: Final = "run-live-gateway"
 SUMMARY: Final = (
@@ -72,6 +76,13 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--metrics-url", metavar="URL", help="Prometheus metrics of the engine, read before and after the run"
     )
+    command.add_argument(
+        "--only-lost-in",
+        type=existing_file,
+        metavar="RESULT",
+        help="measure only the items whose answer was lost or became stale in this result of the same manifest: with "
+        "--cold-only a floor in a fraction of the time",
+    )
     add_measuring_arguments(command, _TIMEOUT_S)
 
 
@@ -95,5 +106,14 @@ def execute(options: argparse.Namespace) -> ExitCode:
         recipient_reset_urls=tuple(options.recipient_reset_url),
         metrics_url=options.metrics_url,
         connector_audit=tuple(options.connector_audit),
+        only=None if options.only_lost_in is None else _lost_in(options.only_lost_in),
     )
     return execute_live(run, NAME)
+
+
+def _lost_in(path: Path) -> frozenset[str]:
+    result, rows = read_result(path)
+    lost = lost_items(rows, block_size=result["config"]["block_size"])
+    if not lost:
+        raise ConfigurationError(f"{path}: no answer was lost and none became stale, so a floor has nothing to decide")
+    return lost

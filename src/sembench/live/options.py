@@ -45,7 +45,7 @@ class LiveRun:
     """``kind`` names the runner in the result. ``donor_url`` receives the donors instead of ``base_url``.
 
     ``connector_audit`` has one file per engine behind the address. ``headers`` may contain secrets: they are sent with
-    every request and never written to a file.
+    every request and never written to a file. ``only`` names the items to measure; None: all of them.
     """
 
     kind: str
@@ -63,6 +63,7 @@ class LiveRun:
     timeout_s: float = 900.0
     ready_s: float = 60.0
     max_items: int | None = None
+    only: frozenset[str] | None = None
     resume: bool = False
 
     def require_valid(self) -> None:

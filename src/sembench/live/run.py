@@ -66,6 +66,10 @@ def replay_manifest(run: LiveRun, write: Callable[[Replayed], dict[str, Any]]) -
     """``write`` turns the rows into the output file; the partial rows are deleted only after it has returned."""
     run.require_valid()
     items = read_run_items(run.manifest, run.max_items)
+    if run.only is not None:
+        items = [item for item in items if item.item_id in run.only]
+        if not items:
+            raise ConfigurationError(f"{run.manifest} holds none of the items to measure")
     sizes = PromptSizes(run.options.tokenizer, run.options.block_size)
     return run_interruptibly(_replay(run, items, sizes, write))
 
@@ -170,6 +174,7 @@ def _facts(run: LiveRun, replayed: Replayed) -> RunFacts:
         engine=replayed.opened.engine,
         extra={
             "resumed": run.resume,
+            "selected_items": None if run.only is None else len(run.only),
             "sittings": list(replayed.attempts),
             # Of this attempt alone.
             "preparation": {

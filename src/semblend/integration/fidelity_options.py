@@ -17,6 +17,7 @@ from semblend.plan.fidelity import Ceiling, FidelityGate
 from semblend.plan.gates import Gates
 from semblend.plan.prediction import decode_prediction
 from semblend.plan.selection import (
+    DEFAULT_POLICY,
     MIN_SELECTABLE_TOKENS,
     POLICIES,
     SHORT_PROMPT_FRACTION,
@@ -41,11 +42,12 @@ class FidelityOptions(AdapterOptions):
         "Compare some positions of every load with the model's own first layer and recompute those that differ.",
     )
     recompute_policy: str = setting(
-        "question_or_deviation",
+        DEFAULT_POLICY,
         one_of(*POLICIES.names()),
         "Policy that picks which reused tokens to recompute, within `recompute_fraction`: see [fidelity](fidelity.md). "
         "With `near_question_or_leaning`, vLLM measures every new donor once while the engine is idle; where a donor "
-        "was not measured, and in other engines, `question_or_deviation` picks.",
+        f"was not measured, and in other engines, `{DEFAULT_POLICY}` picks. Without `boundary_recompute_tokens`, "
+        "`question_or_deviation` is the better choice.",
         renamed_from=("select",),
     )
     recompute_fraction: float | None = setting(

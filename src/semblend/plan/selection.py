@@ -54,8 +54,9 @@ class Selection:
 MAX_QUESTION_TOKENS: Final = 512
 # The policy used where the configured one cannot run.
 FALLBACK: Final = "first"
-# The policy used in place of one that needs leaning, where a donor has none.
-WITHOUT_LEANING: Final = "question_or_deviation"
+# Unless configured, and in place of a policy that needs leaning where a donor has none. With heads of runs computed, as
+# the gates have it, it leaves no more KL than question_or_deviation and needs no pass over the first layer.
+DEFAULT_POLICY: Final = "question"
 # Defaults of a deployment that sets no fraction. In a short prompt more of the text is close to a seam, and selection
 # costs less because each selected stretch attends to everything before it. With fewer reused tokens than the minimum,
 # selecting takes as long as computing all of them.

@@ -14,6 +14,8 @@ from tests.engines.sglang.event_lines import event_lines
 from tests.engines.sglang.running import PAGE_TOKENS, WRONG_KEYS
 from tests.engines.sglang.texts import QUESTION, Texts
 
+from semblend.plan.selection import DEFAULT_POLICY
+
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
 ALONE = {"reuse": False, "capture": False}
@@ -67,7 +69,7 @@ def test_a_fraction_of_the_reused_tokens_is_recomputed(
         assert one["reused_tokens"] == pytest.approx((1 - share) * loaded, abs=PAGE_TOKENS)
         assert materialized(events, f"share-{share}")["reused_tokens"] == one["reused_tokens"]
     chosen_by = {share: one["selected_by"] for share, one in provenances.items() if one is not None}
-    assert chosen_by == {0.0: None, 0.25: "question_or_deviation", 1.0: "question_or_deviation"}
+    assert chosen_by == {0.0: None, 0.25: DEFAULT_POLICY, 1.0: DEFAULT_POLICY}
     # With everything computed nothing is left of the other contexts; with a quarter of it, little.
     kl = {share: divergence(cold, reply) for share, reply in replies.items()}
     print(f"KL of the first token by share: { {share: round(value, 4) for share, value in kl.items()} }")

@@ -15,6 +15,7 @@ from tests.engines.vllm_inside.world import World, make_world
 
 from semblend.integration.core.donor_book import DonorBook
 from semblend.integration.vllm.leaning_passes import MAX_DUE_TOKENS, SLICE_TOKENS, LeaningPasses
+from semblend.plan.selection import DEFAULT_POLICY
 
 pytestmark = pytest.mark.engine
 HERE = Path(__file__).parent
@@ -151,4 +152,4 @@ def test_the_real_engine_measures_dense_attention_and_writes_nothing(tmp_path: P
     assert found["changed_bytes"] == 0
     assert found["steps"] >= 2
     assert found["selected_by"] == POLICY
-    assert found["without"] == "question_or_deviation"
+    assert found["without"] == DEFAULT_POLICY

@@ -107,11 +107,13 @@ def test_arms_are_read_and_refused() -> None:
     arm = parse_arm("question@0.2+2!exact")
     assert (arm.selection, arm.variant, arm.gates) == (Selection("question", 0.2, 2), "exact", OPEN_GATES)
     assert parse_arm("default").selection is None
-    assert parse_arm("default@0") == Arm("default@0", Selection("question_or_deviation", 0.0), gates=ADAPTER_GATES)
+    assert parse_arm("default@0") == Arm("default@0", Selection("question", 0.0), gates=ADAPTER_GATES)
     wide = replace(ADAPTER_GATES, max_context_share=1.0)
-    assert parse_arm("wide@0.05") == Arm("wide@0.05", Selection("question_or_deviation", 0.05), gates=wide)
-    with pytest.raises(ConfigurationError, match="invalid arm"):
-        parse_arm("question=0.2")
+    assert parse_arm("wide@0.05") == Arm("wide@0.05", Selection("question", 0.05), gates=wide)
+    assert parse_arm("wide:deviation@0.05") == Arm("wide:deviation@0.05", Selection("deviation", 0.05), gates=wide)
+    for wrong in ("question=0.2", "narrow:question@0.2"):
+        with pytest.raises(ConfigurationError, match="invalid arm"):
+            parse_arm(wrong)
 
 
 def test_what_was_left_to_the_engine_is_counted_and_in_no_mean() -> None:

@@ -34,6 +34,14 @@ def test_an_arm_is_a_row_and_a_case_a_colour() -> None:
     assert first.whiskers[0].y < second.whiskers[0].y, "cases of a row do not cover each other"
 
 
+def test_intervals_below_the_axis_are_at_its_end(tmp_path: Path) -> None:
+    floor = [Reading("floor", "x", 1e-9, 0.0, 2e-9)]
+    made = chart("KL", floor)
+    ((only,),) = (layer.whiskers for layer in made.layers if isinstance(layer, Whiskers))
+    assert only.low == only.x == only.high
+    assert picture("KL", floor, tmp_path / "kl.png")
+
+
 def test_a_prediction_names_the_classes_it_has() -> None:
     shape, other = list(PlanShape)[:2]
     made = prediction_chart([(shape, 0.01, 0.03), (shape, 0.01, 0.002), (other, 0.03, 0.03)], 0.02)

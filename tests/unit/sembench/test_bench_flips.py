@@ -17,7 +17,7 @@ from sembase.errors import ContractError
 from sembench.cli.main import main
 from sembench.console.answers import CLASS, FLIPS, SCORES, answers_table
 from sembench.console.table import plain_text
-from sembench.flips import ALL, AnswerClass, answer_classes, floor_arms
+from sembench.flips import ALL, AnswerClass, answer_classes, floor_arms, lost_items
 from sembench.gates.judge import judge
 from sembench.gates.other_run import OtherRun
 from sembench.gates.request import GateRequest
@@ -187,6 +187,10 @@ def test_counts_against_a_count_by_hand(drawn: list[tuple[bool, bool, bool | Non
         cold and not warm and again is not False for cold, warm, again, _ in served
     )
     assert found[0].floor_flips == sum(cold and again is False for cold, _, again, _ in served)
+    lost = lost_items(rows, block_size=BLOCK)
+    assert lost == {f"i{n}" for n, (cold, warm, _, reused) in enumerate(drawn) if cold and not warm and reused != 0}
+    of_lost = answer_classes(rows, {item: arm for item, arm in floor.items() if item in lost}, block_size=BLOCK)
+    assert of_lost[0].flips_beyond_floor == found[0].flips_beyond_floor
     assert found[0].same == sum(cold == warm for cold, warm, *_ in served)
     change = found[0].change
     if served:
@@ -300,8 +304,11 @@ def test_from_build_to_report_over_http(tmp_path: Path, capsys: pytest.CaptureFi
         assert main([*run, "--gateway-url", url, *flags]) == 0
     shown = capsys.readouterr().out
     assert "Answers, cold and with reuse" in shown
+    of_lost = str(tmp_path / "floor-of-lost.json")
     with running("--answers", tmp_path / "second") as url:
-        assert main([*run, "--gateway-url", url, "--cold-only", "--output", floor]) == 0
+        cold = [*run, "--gateway-url", url, "--cold-only"]
+        assert main([*cold, "--output", floor]) == 0
+        assert main([*cold, "--only-lost-in", result, "--output", of_lost]) == 0
     capsys.readouterr()
     gates = ["assert-result-gates", "--result", result, "--manifest", manifest, "--floor-result", floor, "--json"]
     assert main([*gates, "--max-answer-flips-beyond-floor", "2", "--max-stale-answers-beyond-floor", "1"]) == 0
@@ -315,6 +322,15 @@ def test_from_build_to_report_over_http(tmp_path: Path, capsys: pytest.CaptureFi
     assert classes[ALL, ALL]["flips_beyond_floor"] == 2
     assert main([*gates, "--max-answer-flips-beyond-floor", "1"]) == 1
     capsys.readouterr()
+    gates[gates.index(floor)] = of_lost
+    main(gates)
+    again = {
+        (each["task"], each["transform"]): each for each in json.loads(capsys.readouterr().out)["observed"]["answers"]
+    }
+    assert len(json.loads(Path(of_lost).read_text())["requests"]) == 5  # one of them is a control
+    assert again[ALL, ALL]["floor_n"] == 4
+    for name in ("flips_beyond_floor", "stale_beyond_floor"):
+        assert [one[name] for one in again.values()] == [one[name] for one in classes.values()]
     page = tmp_path / "page.html"
     assert main(["report", result, "--html", str(page), "--floor-result", floor]) == 0
     text = page.read_text()

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from semblend.contract import Run, TokenRange
 from semblend.integration.core.probes import can_ask, layer_deviation, question_attention
 from semblend.plan.selection import (
+    DEFAULT_POLICY,
     FALLBACK,
     MAX_QUESTION_TOKENS,
     POLICIES,
-    WITHOUT_LEANING,
     Probe,
     Selection,
     choose,
@@ -70,7 +70,7 @@ def fill(request: OpenRequest, command: Fill) -> Filled:
     started = time.perf_counter()
     selection = command.selection
     if needs_leaning(selection.policy) and command.leaning is None:
-        selection = replace(selection, policy=WITHOUT_LEANING)
+        selection = replace(selection, policy=DEFAULT_POLICY)
     has_question = (
         command.question is not None and len(command.question) <= MAX_QUESTION_TOKENS and can_ask(request.layers)
     )

@@ -17,7 +17,7 @@ from tests.engines.vllm.connector.prompts import BLOCK_TOKENS, Texts, opening, s
 from tests.waiting import wait_until
 
 from semblend.contract import Materialized
-from semblend.plan.selection import SHORT_PROMPT_FRACTION
+from semblend.plan.selection import DEFAULT_POLICY, SHORT_PROMPT_FRACTION
 
 pytestmark = [
     pytest.mark.engine,
@@ -48,7 +48,7 @@ def test_after_a_blend_the_prompt_has_no_exact_tokens_and_the_cold_answer(
     assert blended.outcome == REUSED
     assert blended.cached_tokens == blended.reused_tokens == blended.kept_tokens > 700
     assert blended.semblend["compute_share"] == SHORT_PROMPT_FRACTION, "by default, of so much in a short prompt"
-    assert blended.semblend["selected_by"] == "question_or_deviation", "reported for one-token answers, too"
+    assert blended.semblend["selected_by"] == DEFAULT_POLICY, "reported for one-token answers, too"
     # All of it as a prompt: had a block of the blend been cached under its public name, also one filled while
     # generating, it would be found here.
     whole = [*recipient, *blended.tokens, *texts.encode(" And then?")]

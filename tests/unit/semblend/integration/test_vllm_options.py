@@ -46,7 +46,7 @@ def test_nothing_given_gives_the_documented_defaults() -> None:
         "refresh_on_repeat": True,
         "recompute_all": False,
         "verify_loads": True,
-        "recompute_policy": "question_or_deviation",
+        "recompute_policy": "question",
         "recompute_fraction": None,
         "recompute_bridge_tokens": 0,
         "calibration": None,

@@ -20,9 +20,9 @@ from semblend.integration.core.rank_group import ALONE, RankGroup
 from semblend.integration.core.selective_fill import Fill, Filled
 from semblend.integration.core.selective_fill import fill as fill_claim
 from semblend.plan.selection import (
+    DEFAULT_POLICY,
     MAX_QUESTION_TOKENS,
     POLICIES,
-    WITHOUT_LEANING,
     Selection,
     as_ranges,
     choose,
@@ -159,7 +159,7 @@ def leaning_fill(policy: str, leaning: np.ndarray | None, question_tokens: int =
 def test_donors_without_leaning_are_filled_as_without_the_policy(policy: str, question_tokens: int) -> None:
     (ours, filled), (plain, expected) = (
         leaning_fill(policy, None, question_tokens),
-        fill(WITHOUT_LEANING, 0.25, question_tokens),
+        fill(DEFAULT_POLICY, 0.25, question_tokens),
     )
     assert ours.computed == plain.computed
     assert (filled.policy, filled.ranges, filled.recomputed_tokens) == (
