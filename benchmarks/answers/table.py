@@ -6,7 +6,7 @@ Runs of other seeds have other items, so their pairs are counted together, each 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
@@ -27,9 +27,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.answers.table", description=__doc__)
     parser.add_argument("names", nargs="+", help="names of runs of benchmarks.answers with the same settings")
     arguments = parser.parse_args()
-    rows, floor, block_size = read_runs([RESULTS / f"answers-{name}" for name in arguments.names])
-    classes = answer_classes(rows, floor, block_size=block_size)
-    show_table(", ".join(arguments.names), _COLUMNS, [_line(one, rows, block_size) for one in classes])
+    lines = lines_of(*read_runs([RESULTS / f"answers-{name}" for name in arguments.names]))
+    show_table(", ".join(arguments.names), _COLUMNS, lines)
     return 0
 
 
@@ -49,6 +48,11 @@ def read_runs(folders: Sequence[Path]) -> tuple[list[RequestRow], dict[str, ArmR
     if len({row.item_id for row in rows}) != len(rows):
         raise ConfigurationError("an item is in two of the runs; give them different seeds")
     return rows, floor, configs.pop()[1]
+
+
+def lines_of(rows: Sequence[RequestRow], floor: Mapping[str, ArmRow], block_size: int) -> list[tuple[object, ...]]:
+    """One line per class, as ``answer_classes`` orders them."""
+    return [_line(one, rows, block_size) for one in answer_classes(rows, floor, block_size=block_size)]
 
 
 def _line(one: AnswerClass, rows: Sequence[RequestRow], block_size: int) -> tuple[object, ...]:
