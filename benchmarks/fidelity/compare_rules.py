@@ -21,12 +21,22 @@ from benchmarks.documents import ROOT
 from benchmarks.fidelity.engine_process import run_inside
 from benchmarks.fidelity.figures import Row, mean_interval, read_rows
 from benchmarks.fidelity.items import CASES, COMPOSITION, REORDER
+from semblend.plan.selection import DEFAULT_POLICY
 
 FOLDER = ROOT / ".cache" / "fidelity"
-BASE = "question_or_deviation"  # the default of ``recompute_policy`` until ADR 0028
+BASE = DEFAULT_POLICY
 FRACTIONS = (0.15, 0.05, 0.1, 0.2)
 RULES = (
-    *(BASE, "question", "deviation", "middle", "question_or_repeat", "question_or_dependency", "digest", "norm"),
+    *(
+        BASE,
+        "question_or_deviation",
+        "deviation",
+        "middle",
+        "question_or_repeat",
+        "question_or_dependency",
+        "digest",
+        "norm",
+    ),
     *("first", "random", "oracle_both"),
 )
 STANDARD = tuple(f"{rule}@{fraction}" for fraction in FRACTIONS for rule in RULES)

@@ -29,11 +29,15 @@ def fit(
 ) -> Calibration:
     """Classes with too few items for the quantile get no law, and the gate declines them."""
     _check(quantile)
+    policies = {seen.policy for seen in observations} - {None}
+    if len(policies) > 1:
+        names = ", ".join(sorted(map(str, policies)))
+        raise ConfigurationError(f"the observations are of several policies ({names}): fit those of each by themselves")
     by_shape: dict[PlanShape, list[Observation]] = defaultdict(list)
     for seen in observations:
         by_shape[seen.shape].append(seen)
     laws = {shape: law for shape, seen in by_shape.items() if (law := _law(seen, kl_floor, quantile)) is not None}
-    return Calibration(curve, kl_floor, quantile, statistic, laws)
+    return Calibration(curve, kl_floor, quantile, statistic, laws, next(iter(policies), None))
 
 
 def min_items(quantile: float) -> int:

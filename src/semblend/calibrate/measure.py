@@ -30,11 +30,15 @@ Ask = Callable[[bytes], bytes]
 @dataclass(slots=True)
 class Measured:
     """``floor_kl`` has one reading per item: KL between two cold answers. ``skipped`` items were refused or not
-    blended."""
+    blended; readings of another policy than the first one's are left out.
+
+    The latter happens where an item lacks what the server's policy needs.
+    """
 
     observations: list[Observation] = field(default_factory=list)
     floor_kl: list[float] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
+    policy: str | None = None
 
 
 def measure(
@@ -68,8 +72,14 @@ def measure(
         found.floor_kl.append(divergence(cold, again))
         for reply in blended:  # as reported: not every deployment recomputes the requested fraction
             if reply.shape is not None and reply.risk is not None and reply.fraction is not None:
+                if found.policy is None:
+                    found.policy = reply.policy
+                if reply.policy not in (None, found.policy):
+                    found.skipped.append(f"{item.name}: {reply.policy} selected, not {found.policy}")
+                    continue
                 kl = divergence(cold, reply)
-                found.observations.append(Observation(item.name, reply.shape, reply.risk, reply.fraction, kl))
+                seen = Observation(item.name, reply.shape, reply.risk, reply.fraction, kl, reply.policy)
+                found.observations.append(seen)
 
     for item in items:
         try:

@@ -12,17 +12,22 @@ from sembase.errors import ConfigurationError
 from semblend.contract import PlanShape
 
 _KEYS: Final = {"item", "class", "risk", "share", "kl"}
+_OPTIONAL: Final = {"policy"}
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One item at one budget: ``fraction`` of its reused tokens recomputed, ``kl`` nats from its cold answer."""
+    """One item at one budget: ``fraction`` of its reused tokens recomputed, ``kl`` nats from its cold answer.
+
+    ``policy`` selected the recomputed tokens; None: none were, or it is not known.
+    """
 
     item: str
     shape: PlanShape
     risk: float
     fraction: float
     kl: float
+    policy: str | None = None
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.risk <= 1.0 or not 0.0 <= self.fraction <= 1.0:
@@ -33,6 +38,8 @@ class Observation:
 
 def encode_observation(seen: Observation) -> str:
     record = {"item": seen.item, "class": seen.shape.value, "risk": seen.risk, "share": seen.fraction, "kl": seen.kl}
+    if seen.policy is not None:
+        record["policy"] = seen.policy
     return json.dumps(record, allow_nan=False)
 
 
@@ -49,9 +56,13 @@ def decode_observations(lines: Iterable[str], where: str) -> list[Observation]:
 
 
 def _observation(record: Any) -> Observation:
-    if not isinstance(record, dict) or _KEYS.symmetric_difference(record):
-        raise ValueError(f"expected an object with exactly the keys {', '.join(sorted(_KEYS))}")
+    if not isinstance(record, dict) or _KEYS.symmetric_difference(record) - _OPTIONAL:
+        raise ValueError(f"expected an object with the keys {', '.join(sorted(_KEYS))} and no others but policy")
     numbers = [record[name] for name in ("risk", "share", "kl")]
     if any(isinstance(value, bool) or not isinstance(value, int | float) for value in numbers):
         raise ValueError("risk, share and kl must be numbers")
-    return Observation(str(record["item"]), PlanShape(record["class"]), *map(float, numbers))
+    policy = record.get("policy")
+    if policy is not None and not isinstance(policy, str):
+        raise ValueError("policy must be a name")
+    risk, fraction, kl = map(float, numbers)
+    return Observation(str(record["item"]), PlanShape(record["class"]), risk, fraction, kl, policy)

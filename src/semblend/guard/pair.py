@@ -50,6 +50,7 @@ class Answer:
     risk: float | None = None
     fraction: float | None = None  # of the reused tokens, recomputed
     predicted_kl: float | None = None
+    policy: str | None = None  # that selected the recomputed tokens
 
 
 class AnswerError(ValueError):
@@ -99,11 +100,12 @@ def answer_of(reply: bytes) -> Answer:
         provenance = (record.get("kv_transfer_params") or {}).get(KEY) or {}
         if provenance.get("outcome") != Outcome.BACKEND_MATERIALIZED_REUSE.value:
             return Answer(str(record["model"]), tokens, None)
-        known = (
+        risk, fraction, predicted = (
             None if (value := provenance.get(name)) is None else float(value)
             for name in ("context_risk", "compute_share", "predicted_kl")
         )
-        return Answer(str(record["model"]), tokens, PlanShape(provenance["class"]), *known)
+        shape, policy = PlanShape(provenance["class"]), provenance.get("selected_by")
+        return Answer(str(record["model"]), tokens, shape, risk, fraction, predicted, policy)
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
         raise AnswerError(f"{type(error).__name__}: {error}") from None
 

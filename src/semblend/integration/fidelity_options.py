@@ -15,7 +15,7 @@ from semblend.guard.verdicts import Verdicts
 from semblend.integration.shared_options import AdapterOptions
 from semblend.plan.fidelity import Ceiling, FidelityGate
 from semblend.plan.gates import Gates
-from semblend.plan.prediction import decode_prediction
+from semblend.plan.prediction import Calibration, decode_prediction
 from semblend.plan.selection import (
     DEFAULT_POLICY,
     MIN_SELECTABLE_TOKENS,
@@ -134,8 +134,24 @@ class FidelityOptions(AdapterOptions):
             limit = Ceiling(decode_prediction(text), self.max_predicted_kl)
             if not limit.calibration.laws:
                 warn("Calibration %s has no fitted class, so max_predicted_kl declines every blend", self.calibration)
+            self._require_policy_of(limit.calibration, warn)
         verdicts = Verdicts(self.guard_verdicts, warn=warn) if self.guard_verdicts is not None else None
         return FidelityGate(verdicts, limit)
+
+    def _require_policy_of(self, calibration: Calibration, warn: Callable[..., Any]) -> None:
+        """Predictions hold for the policy whose blends were measured, and for no other."""
+        if calibration.policy is not None and calibration.policy != self.recompute_policy:
+            raise ConfigurationError(
+                f"calibration {self.calibration} was made with recompute_policy {calibration.policy}, and this server "
+                f"has {self.recompute_policy}: set that policy, or run `kvmend calibrate` again"
+            )
+        if calibration.policy is None and calibration.laws:
+            warn(
+                "Calibration %s does not name the recompute_policy it was made with; it holds for %s only if that was "
+                "the one",
+                self.calibration,
+                self.recompute_policy,
+            )
 
 
 def gates_of(gates: Gates, options: FidelityOptions, given: Mapping[str, Any]) -> Gates:

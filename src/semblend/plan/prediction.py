@@ -18,6 +18,7 @@ from semblend.plan.deviation_curve import DeviationCurve, decode_calibration, en
 
 SCHEMA: Final = "semblend.calibration.v2"
 _KEYS: Final = {"schema", "curve", "kl_floor", "quantile", "statistic", "laws"}
+_OPTIONAL: Final = {"policy"}
 _LAW_KEYS: Final = {"scale", "decay", "factor", "items", "largest_risk"}
 
 
@@ -43,13 +44,17 @@ class Law:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Everything the gates read. ``statistic`` describes which KL was measured; ``laws`` may be empty."""
+    """Everything the gates read. ``statistic`` describes which KL was measured; ``laws`` may be empty.
+
+    The laws hold where ``policy`` selects the recomputed tokens; None: the file does not say which one did.
+    """
 
     curve: DeviationCurve
     kl_floor: float
     quantile: float
     statistic: str
     laws: Mapping[PlanShape, Law]
+    policy: str | None = None
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.kl_floor) and self.kl_floor >= 0):
@@ -93,6 +98,7 @@ def encode_prediction(calibration: Calibration) -> str:
         "kl_floor": calibration.kl_floor,
         "quantile": calibration.quantile,
         "statistic": calibration.statistic,
+        "policy": calibration.policy,
         "laws": {
             shape.value: {name: getattr(law, name) for name in sorted(_LAW_KEYS)}
             for shape, law in sorted(calibration.laws.items())
@@ -110,12 +116,16 @@ def decode_prediction(text: str) -> Calibration:
     if not isinstance(record, dict) or record.get("schema") != SCHEMA:
         curve = decode_calibration(text)
         return Calibration(curve, 0.0, 0.9, "none measured", {})
-    if wrong := sorted(_KEYS.symmetric_difference(record)):
+    if wrong := sorted(_KEYS.symmetric_difference(record) - _OPTIONAL):
         raise ConfigurationError(f"calibration: unknown or missing keys: {', '.join(wrong)}")
     try:
         laws = {PlanShape(name): _law(each) for name, each in record["laws"].items()}
         curve = decode_calibration(json.dumps(record["curve"]))
-        return Calibration(curve, float(record["kl_floor"]), float(record["quantile"]), str(record["statistic"]), laws)
+        floor, quantile = float(record["kl_floor"]), float(record["quantile"])
+        policy = record.get("policy")
+        if policy is not None and not isinstance(policy, str):
+            raise ValueError("policy must be a name")
+        return Calibration(curve, floor, quantile, str(record["statistic"]), laws, policy)
     except (ValueError, TypeError, AttributeError) as error:
         raise ConfigurationError(f"calibration: {error}") from None
 

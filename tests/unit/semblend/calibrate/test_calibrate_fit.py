@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -34,6 +35,13 @@ def test_a_law_without_noise_is_found_exactly() -> None:
     law = fit(observed(20), CURVE, 0.001, 0.9, "test").laws[PlanShape.REORDER]
     assert (law.scale, law.decay, law.factor) == pytest.approx((0.15, 5.0, 1.0), rel=1e-6)
     assert law.items == 20
+
+
+def test_observations_of_two_policies_are_not_fitted_together() -> None:
+    mixed = [replace(seen, policy="question" if n % 2 else None) for n, seen in enumerate(observed(20))]
+    assert fit(mixed, CURVE, 0.001, 0.9, "test").policy == "question"
+    with pytest.raises(ConfigurationError, match="several policies \\(first, question\\)"):
+        fit([*mixed, replace(mixed[0], policy="first")], CURVE, 0.001, 0.9, "test")
 
 
 def test_new_items_stay_below_the_prediction_about_as_often_as_asked() -> None:

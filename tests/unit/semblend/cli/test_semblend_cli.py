@@ -53,6 +53,7 @@ def engine(body: bytes) -> bytes:
             "class": shape,
             "context_risk": 0.5,
             "compute_share": share,
+            "selected_by": "question" if share else None,
         }
     tops = {"token_id:1": math.log(0.9 - drift), "token_id:2": math.log(0.1 + drift)}
     record = {
@@ -118,6 +119,26 @@ def test_the_cold_question_comes_last_and_under_a_salt_of_its_own() -> None:
     assert [seen.fraction for seen in found.observations] == [0.0, 0.1, 0.2, 0.4]
     assert [seen.kl for seen in found.observations] == sorted((seen.kl for seen in found.observations), reverse=True)
     assert found.floor_kl == [0.0]
+    assert [seen.policy for seen in found.observations] == [None, *["question"] * 3]
+
+
+def test_readings_of_another_policy_are_left_out() -> None:
+    items = items_of(TEXT, 1, LENGTHS)[:2]
+
+    def falling_back(body: bytes) -> bytes:
+        reply = json.loads(engine(body))
+        if json.loads(body)["prompt"] == items[1].recipient and reply["kv_transfer_params"]["semblend"].get(
+            "selected_by"
+        ):
+            reply["kv_transfer_params"]["semblend"]["selected_by"] = "first"
+        return json.dumps(reply).encode()
+
+    found = measure(falling_back, "m", items)
+    assert [(seen.item, seen.fraction) for seen in found.observations] == [
+        *((items[0].name, share) for share in (0.0, 0.1, 0.2, 0.4)),
+        (items[1].name, 0.0),
+    ]
+    assert found.skipped == [f"{items[1].name}: first selected, not question"] * 3
 
 
 def test_a_share_counts_as_spent_when_the_engine_says_so() -> None:
@@ -217,6 +238,7 @@ def test_calibrate_against_a_server(model: Path, server: str, capsys: pytest.Cap
     assert law.items == 12
     assert 4.0 < law.decay < 12.0
     assert written.statistic.startswith("16 tokens of the answer")
+    assert written.policy == "question"
     printed = capsys.readouterr()
     assert "preset" in printed.out
     assert "not measured on this model" in printed.out
@@ -224,6 +246,17 @@ def test_calibrate_against_a_server(model: Path, server: str, capsys: pytest.Cap
     ceiling = options.fidelity_gate(pytest.fail).ceiling
     assert ceiling is not None
     assert (ceiling.calibration, ceiling.max_kl) == (written, 0.02)
+    other = parse_options({"calibration": str(out), "max_predicted_kl": 0.02, "recompute_policy": "first"})
+    with pytest.raises(ConfigurationError, match="made with recompute_policy question, and this server has first"):
+        other.fidelity_gate(pytest.fail)
+    unnamed = json.loads(out.read_text())
+    del unnamed["policy"]
+    out.write_text(json.dumps(unnamed))
+    warned: list[str] = []
+    assert other.fidelity_gate(lambda text, *names: warned.append(text % names)).ceiling is not None
+    assert [text.partition("does not")[2] for text in warned] == [
+        " name the recompute_policy it was made with; it holds for first only if that was the one"
+    ]
     assert [line.split(":")[0] for line in printed.err.splitlines()] == [f"{n} of 12" for n in range(1, 13)]
     again = model / "again.json"
     more = ["--observations", str(kept), "--kl-floor", "0", "--quantile", "0.75", "--statistic", written.statistic]

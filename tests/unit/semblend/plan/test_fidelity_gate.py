@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -124,13 +125,22 @@ def test_a_class_the_guard_turned_off_is_declined_whatever_the_request_asks() ->
 
 def test_calibration_files_of_both_versions_are_read() -> None:
     assert decode_prediction(encode_prediction(CALIBRATION)) == CALIBRATION
+    named = replace(CALIBRATION, policy="question")
+    assert decode_prediction(encode_prediction(named)) == named
     old = decode_prediction(encode_calibration(CURVE))
     assert (old.curve, dict(old.laws)) == (CURVE, {})
 
 
 @pytest.mark.parametrize(
     ("old", "new"),
-    [('"scale"', '"scales"'), ('"reorder"', '"shuffle"'), ("0.002", "-1"), ("0.2", '"0,2"'), ('"laws"', '"law"')],
+    [
+        ('"scale"', '"scales"'),
+        ('"reorder"', '"shuffle"'),
+        ("0.002", "-1"),
+        ("0.2", '"0,2"'),
+        ('"laws"', '"law"'),
+        ("null", "7"),
+    ],
 )
 def test_damaged_calibrations_are_refused(old: str, new: str) -> None:
     text = encode_prediction(CALIBRATION)
