@@ -20,7 +20,7 @@ _MAX_CHARS: Final = 2_000
 
 def read_call(text: str, task: Task) -> str | None:
     """The first expression that parses as a call; keyword arguments in alphabetical order."""
-    for start in _starts(_CALL_START, _code(text)):
+    for start in _starts(_CALL_START, _code(text, task)):
         for end in _ends(start, ")"):
             tree = _parsed(start[:end])
             if tree is None or len(tree.body) != 1:
@@ -33,7 +33,7 @@ def read_call(text: str, task: Task) -> str | None:
 
 def read_definition(text: str, task: Task) -> str | None:
     """Name and parameters of the first definition, with their defaults and without annotations."""
-    for start in _starts(_DEFINITION_START, _code(text)):
+    for start in _starts(_DEFINITION_START, _code(text, task)):
         for end in _ends(start, ":"):
             tree = _parsed(start[:end] + " pass")
             if tree is None or not tree.body:
@@ -52,10 +52,15 @@ def _call_text(call: ast.Call) -> str:
     return ast.unparse(call)
 
 
-def _code(text: str) -> str:
-    """What follows the first code fence, up to the next one; without a fence the text itself."""
-    parts = _FENCE.split(text[:_MAX_CHARS], maxsplit=1)
-    return parts[-1].split("```", maxsplit=1)[0]
+def _code(text: str, task: Task) -> str:
+    """What follows the first code fence, up to the next one; without a fence the text itself.
+
+    An answer that continues what the prompt began is code from its start, and its first fence closes that code.
+    """
+    text = text[:_MAX_CHARS]
+    if not (task.before and text.startswith(task.before)):
+        text = _FENCE.split(text, maxsplit=1)[-1]
+    return text.split("```", maxsplit=1)[0]
 
 
 def _starts(pattern: re.Pattern[str], code: str) -> Iterator[str]:

@@ -65,7 +65,13 @@ def test_what_a_score_reads(score: str, answer: str, read: str | None) -> None:
 
 
 def test_an_answer_continues_what_the_prompt_began_or_begins_again() -> None:
-    for answer in ("ledger, rate)\nprint(1)", "pay(ledger, rate)", "```python\nx = pay(ledger, rate)\n```"):
+    for answer in (
+        "ledger, rate)\nprint(1)",
+        "pay(ledger, rate)",
+        "```python\nx = pay(ledger, rate)\n```",
+        "ledger, rate)\n```\nTo call the function pay(a, b)",  # closes the fence that the prompt opened
+        "ledger, rate)\n```",
+    ):
         assert marked("call", answer, "pay(ledger, rate)", before="pay(").right is True
     assert marked("call", "rate, ledger)", "pay(ledger, rate)", before="pay(").right is False
 

@@ -195,6 +195,19 @@ def test_every_arrangement_keeps_the_answer_in_the_recipient(task: str) -> None:
     assert audit_items(items, open_tokenizer(None)).violations == ()
 
 
+@pytest.mark.parametrize("task", ["code_call", "code_complete", "code_rename"])
+def test_code_that_closes_the_fence_of_its_prompt_is_read(task: str) -> None:
+    """The prompt opens a code block, so the model continues the code, closes the block and may explain."""
+    for record in records(task):
+        written = f"return {record.answers[0]}" if task == "code_complete" else record.answers[0]
+        before = str(record.metadata["answer_before"])
+        assert record.opening.endswith(before)
+        assert written.startswith(before)
+        for end in ("", "\n```\n", "\n```\nTo call the function shown(other, names):\n```python\nother(1)\n```"):
+            marked = mark(written[len(before) :] + end, task_of(record.answers, record.metadata, 0.6))
+            assert marked.right is True, (marked, end)
+
+
 def test_an_edited_donor_has_the_stale_answer_and_only_that_item_names_it() -> None:
     for item in built(records(*DEFAULT, count=1)):
         if item.transform != "field_edit":

@@ -70,7 +70,7 @@ class _Function:
 
 
 def call(draws: Draws, words: int) -> Draft:
-    """The call of a named function with its parameters in their order."""
+    """The call of a named function with its parameters in their order; the prompt has them as variables in another."""
     functions, passages = _files(draws, words)
     asked = functions[0]
     before = f"{asked.name}("
@@ -81,7 +81,7 @@ def call(draws: Draws, words: int) -> Draft:
             "definition; each variable has the name of its parameter. Answer with the line of code."
         ),
         other_question=f"What does the function {functions[1].name} do?",
-        opening=f"\n```python\n{before}",
+        opening=f"\n```python\ndef run({_given(asked)}):\n    return {before}",
         before=before,
         answers=_calls(asked),
         score="call",
@@ -94,7 +94,6 @@ def complete(draws: Draws, words: int) -> Draft:
     """A function body that has to call the function with a described purpose; its name is not given."""
     functions, passages = _files(draws, words)
     asked = functions[0]
-    given = ", ".join(sorted(asked.parameters))
     task = asked.purpose.rstrip(".").lower()
     return Draft(
         passages=passages,
@@ -103,7 +102,8 @@ def complete(draws: Draws, words: int) -> Draft:
             "parameters in the order of its definition, and return what it returns."
         ),
         other_question=f"What does the function {functions[1].name} do?",
-        opening=f"\n```python\ndef run({given}):\n    return",
+        opening=f"\n```python\ndef run({_given(asked)}):\n    return",
+        before="return",
         answers=_calls(asked),
         score="call",
         changes=(asked.change,),
@@ -128,6 +128,10 @@ def rename(draws: Draws, words: int) -> Draft:
         changes=(asked.change,),
         earlier_answer=f"def {asked.call(new, swapped=True)}:",
     )
+
+
+def _given(asked: _Function) -> str:
+    return ", ".join(sorted(asked.parameters))
 
 
 def _calls(asked: _Function) -> tuple[str, ...]:
