@@ -181,6 +181,12 @@ def test_the_gold_answer_follows_from_the_document_and_the_control_from_its_revi
     assert len(record.context.split()) >= words
 
 
+@pytest.mark.parametrize("words", [0, 324, 600, 900])
+def test_code_is_as_long_as_asked_for_whatever_its_functions_are(words: int) -> None:
+    made = records("code_call", count=40, words=words)
+    assert min(len(record.context.split()) for record in made) >= words
+
+
 @pytest.mark.parametrize("task", DEFAULT)
 def test_every_arrangement_keeps_the_answer_in_the_recipient(task: str) -> None:
     items = built(records(task, words=500))

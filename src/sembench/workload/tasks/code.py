@@ -38,7 +38,7 @@ _OBJECTS: Final = (
     "deposit",
     "quote",
 )
-_WORDS_OF_A_FUNCTION: Final = 30
+_WORDS_OF_A_FUNCTION: Final = 28  # at least: with three parameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ def _calls(asked: _Function) -> tuple[str, ...]:
 
 def _files(draws: Draws, words: int) -> tuple[list[_Function], list[str]]:
     """At least two functions per file, and the files. Names, purposes and parameters say nothing about each other."""
-    count = max(2 * SECTIONS, words // _WORDS_OF_A_FUNCTION)
+    count = max(2 * SECTIONS, -(-words // _WORDS_OF_A_FUNCTION))
     names = draws.shuffled([f"{adjective}_{animal}" for adjective in ADJECTIVES for animal in ANIMALS])[:count]
     purposes = draws.shuffled([f"{verb} the {thing} of a day." for verb in _VERBS for thing in _OBJECTS])[:count]
     functions = [_function(draws, name, purpose) for name, purpose in zip(names, purposes, strict=True)]
