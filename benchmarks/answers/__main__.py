@@ -42,7 +42,11 @@ def main() -> int:
     folder = RESULTS / f"answers-{arguments.name or arguments.model}"
     folder.mkdir(parents=True, exist_ok=True)
     manifest, result, floor = folder / "manifest.jsonl", folder / "result.json", folder / "floor.json"
-    if not manifest.exists():
+    lost_in: tuple[str, ...] = ()
+    if arguments.lost_in is not None:
+        earlier = RESULTS / f"answers-{arguments.lost_in}"
+        manifest, lost_in = earlier / manifest.name, ("--only-lost-in", str(earlier / result.name))
+    elif not manifest.exists():
         steps.sembench(
             "build",
             *("--profile", "answers", "--datasets", *arguments.datasets, "--transforms", *arguments.transforms),
@@ -54,7 +58,11 @@ def main() -> int:
         if arguments.open is not None:
             options |= {**OPEN, "recompute_fraction": arguments.open}
         events = folder / "events.jsonl"
-        _measure(arguments, semblend_flags({**options, "events": str(events)}), manifest, result, events)
+        flags = semblend_flags({**options, "events": str(events)})
+        _measure(arguments, flags, manifest, result, events, only=lost_in)
+    if lost_in:
+        progress(f"the table: python -m benchmarks.answers.table {folder.name.removeprefix('answers-')}")
+        return 0
     if not floor.exists() and (arguments.floor == "all" or _lost_in(result)):
         only = ("--only-lost-in", str(result)) if arguments.floor == "lost" else ()
         _measure(arguments, ("--max-num-batched-tokens", str(FLOOR_CHUNK)), manifest, floor, only=only)
@@ -93,6 +101,12 @@ def _parse() -> argparse.Namespace:
         default="all",
         help="items of the second cold run: all, or only those whose answer was lost, in a fraction of the time; "
         "none if none was (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--lost-in",
+        metavar="NAME",
+        help="measure only the items whose answer was lost in the run of that name, with the settings of this one: "
+        "which budget would have kept them (no floor and no verdict)",
     )
     parser.add_argument("--cores", help="bind the server to these, such as 0 (default: both)")
     parser.add_argument("--seed", type=int, default=0)

@@ -45,11 +45,14 @@ NEW, EDITS, REORDER, COMPOSITION, MIXTURE = "new instruction", "edits", "reorder
 # Hard ends of composition: donors in which the passage was near the front; chunks that overlap, so that the recipient
 # repeats text and no donor does.
 SHALLOW, OVERLAP = "shallow donors", "overlapping chunks"
-CASES = (NEW, EDITS, REORDER, COMPOSITION, MIXTURE, SHALLOW, OVERLAP)
+# The recipients of composition again, each passage computed with nothing but an instruction before it.
+ISOLATED = "isolated passages"
+CASES = (NEW, EDITS, REORDER, COMPOSITION, MIXTURE, SHALLOW, OVERLAP, ISOLATED)
 NEEDLES = "kv-retrieval-75_keys.jsonl.gz"
 NEEDLE_RIGHT_TOKENS = 8  # of some 24: no two values of a prompt share them
 SECTIONS = 5
-# Items of each case by source: 100 in all. Needles and facts are made in any number asked for.
+# Items of each case by source: 100 in all without the isolated passages, which are measured where they are asked for.
+# Needles and facts are made in any number.
 COUNTS = {
     NEW: {"documents": 8, "agents": 4},
     EDITS: {"documents": 8, "agents": 4},
@@ -58,7 +61,9 @@ COUNTS = {
     MIXTURE: {"questions": 12},
     SHALLOW: {"questions": 12},
     OVERLAP: {"questions": 12},
+    ISOLATED: {"questions": 12, "needles": 8},
 }
+STANDARD_CASES = tuple(case for case in CASES if case != ISOLATED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +141,8 @@ class FidelitySet:
                     yield self.make(case, source, number)
 
     def make(self, case: str, source: str, number: int) -> FidelityItem:
-        random = np.random.default_rng([self._seed, CASES.index(case), number])
+        like = COMPOSITION if case == ISOLATED else case
+        random = np.random.default_rng([self._seed, CASES.index(like), number])
         if source == "agents":
             return self._agent(case, number, random)
         if source == "needles":
@@ -145,7 +151,7 @@ class FidelitySet:
             return self._fact(case, source, number, random)
         if case == MIXTURE:
             return self._mixture(number, random)
-        if case in (REORDER, COMPOSITION, SHALLOW):
+        if case in (REORDER, COMPOSITION, SHALLOW, ISOLATED):
             return self._retrieved(case, number)
         names = {NEW: SAME_DOCUMENT, EDITS: EDITED, OVERLAP: COMPOSED}
         made = self._workload.make(self._size, names[case], number)
@@ -181,6 +187,8 @@ class FidelitySet:
                 join((*(next(others) for _ in range(rank)), section))
                 for rank, section in zip(ranks, sections, strict=True)
             ]
+        elif case == ISOLATED:
+            before = sections
         else:
             before = [(*next(others)[: length // 2], *section) for section in sections]
         reference = self.encode(f' {question.answer}. The text says: "{quote}')[:REFERENCE_TOKENS]
@@ -229,7 +237,7 @@ class FidelitySet:
                 self.encode(f'"{key}": "{value}",\n')
                 for key, value in self._needles[32 + number % 32]["ordered_kv_records"]
             ]
-            ranks = random.integers(0, SECTIONS, SECTIONS).tolist()
+            ranks = [0] * SECTIONS if case == ISOLATED else random.integers(0, SECTIONS, SECTIONS).tolist()
             donors = tuple(
                 (*self.head, *join(tuple(others[: rank * count // SECTIONS])), *section, *self._tail)
                 for rank, section in zip(ranks, sections, strict=True)
@@ -248,6 +256,8 @@ class FidelitySet:
         now = join(sections)
         if case == REORDER:
             donors: tuple[TokenIds, ...] = (join(tuple(sections[i] for i in far_order(SECTIONS, random))),)
+        elif case == ISOLATED:
+            donors = sections
         elif case == COMPOSITION:
             donors = tuple((*prose(max(64, len(part) // 2)), *part) for part in sections)
         elif case == MIXTURE:

@@ -32,9 +32,11 @@ from benchmarks.fidelity.items import (
     COMPOSITION,
     COUNTS,
     EDITS,
+    ISOLATED,
     MIXTURE,
     NEW,
     REORDER,
+    STANDARD_CASES,
     FidelityItem,
     FidelitySet,
 )
@@ -48,7 +50,11 @@ from semblend.plan.selection import POLICIES, Probe, Selection
 
 CACHE = ROOT / ".cache" / "fidelity"
 FORMAT = 2
-FACTS_OF = {NEW: (FACTS, UNREAD), EDITS: (FACTS, UPDATES), **dict.fromkeys((REORDER, COMPOSITION, MIXTURE), (FACTS,))}
+FACTS_OF = {
+    NEW: (FACTS, UNREAD),
+    EDITS: (FACTS, UPDATES),
+    **dict.fromkeys((REORDER, COMPOSITION, ISOLATED, MIXTURE), (FACTS,)),
+}
 AS_LOADED = Selection("first", 0.0)
 OTHER_PIECE = 256  # the noise floor: the same prompt, computed in pieces as a busy engine would
 
@@ -210,7 +216,7 @@ def run(engine: Any, model: KnownModel) -> int:
     parser.add_argument("arms", nargs="+")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--size", default="1K")
-    parser.add_argument("--cases", nargs="+", default=list(CASES), choices=CASES)
+    parser.add_argument("--cases", nargs="+", default=list(STANDARD_CASES), choices=CASES)
     parser.add_argument("--most", type=int, default=99, help="items per case and source")
     parser.add_argument("--skip", type=int, default=0, help="leave out the first items per case and source")
     parser.add_argument("--needles", type=int, default=8, help="needles per case that has them")
