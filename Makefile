@@ -17,6 +17,7 @@ $(VENV)/.ready: pyproject.toml requirements/dev.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c requirements/dev.txt uv
 	$(PY) -m scripts.install -c requirements/dev.txt -e '.[dev]'
+	$(PY) -m scripts.install -c requirements/dev.txt --no-deps --reinstall opentelemetry-proto  # xds-protos has older files of it
 	touch $@
 
 pins: setup  ## write the versions of this environment to requirements/dev.txt

@@ -171,8 +171,7 @@ class _Fleet:
         own, _ = self._runs(row, start, replica)
         if self._donors is None:
             return own, []
-        reused, loaded = self._runs(row, start, replica, self._donors)
-        fetched = [node for node in loaded if self._content[node] not in replica.donors]
+        reused, fetched = self._runs(row, start, replica, self._donors)
         if reused - own < MIN_GAIN_TOKENS or not self._is_worth(self._sum(fetched), reused - own):
             return own, []
         return reused, fetched
@@ -180,13 +179,14 @@ class _Fleet:
     def _runs(
         self, row: list[int], start: int, replica: _Replica, fleet: Collection[int] = ()
     ) -> tuple[int, list[int]]:
-        """As in one engine: tokens of long enough runs of known content, and their blocks. The last block is computed.
+        """As in one engine: tokens of long enough runs of known content, and their blocks that only the fleet has. The
+        last block is computed.
 
-        A block that was exact here and was evicted is an ordinary miss, unless the fleet has it.
+        A block that was exact here and was evicted is an ordinary miss, unless it is fetched.
         """
         reused, run_tokens, missed = 0, 0, 0
-        run: list[int] = []
-        loaded: list[int] = []
+        to_fetch: list[int] = []  # of the run
+        fetched: list[int] = []
         boundary, last = self._reuse.boundary_recompute_tokens, len(row) - 1
         for position in range(start, len(row)):
             node = row[position]
@@ -194,15 +194,16 @@ class _Fleet:
             content = self._content[node]
             is_own = node not in replica.computed and content in replica.donors
             if position < last and (is_own or content in fleet):
-                run.append(node)
+                if not is_own:
+                    to_fetch.append(node)
                 run_tokens += self._tokens[node]
                 continue
             if run_tokens >= self._reuse.min_run_tokens and run_tokens > boundary:
                 reused += run_tokens - boundary
-                loaded += run
-            run, run_tokens = [], 0
+                fetched += to_fetch
+            to_fetch, run_tokens = [], 0
         least = max(1, self._reuse.min_inexact_tokens, self._reuse.min_reuse_ratio * missed)
-        return (reused, loaded) if reused >= least else (0, [])
+        return (reused, fetched) if reused >= least else (0, [])
 
     def _is_worth(self, fetched_tokens: int, saved_tokens: int) -> bool:
         is_worth = self._carrier.fetch_ms(fetched_tokens) < self._reuse.latency.ms_per_uncached_token * saved_tokens

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from sembase.errors import MissingDependencyError
+from sembase.errors import ConfigurationError, MissingDependencyError
 from sembase.registry import load_target
 from sembase.trace.record import TraceRecord
 from semgate.http.headers import find_text
@@ -33,6 +33,11 @@ def open_provider(endpoint: str) -> TracerProvider:
         exporter = load_target(_EXPORTER)(endpoint=endpoint)
     except ModuleNotFoundError as error:
         raise MissingDependencyError(error.name or "opentelemetry", "tracing", "otlp_endpoint") from None
+    except ImportError as error:
+        raise ConfigurationError(
+            f"otlp_endpoint: {error}. The extra 'picker' installs xds-protos, which overwrites files of "
+            "opentelemetry-proto with older ones. Repair: pip install --force-reinstall --no-deps opentelemetry-proto"
+        ) from None
     provider = TracerProvider(resource=Resource.create({"service.name": "semgate-proxy"}))
     provider.add_span_processor(BatchSpanProcessor(exporter))
     return provider

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from scripts.engines import serve
 from scripts.engines.server import ServerSpec
-from scripts.engines.specs import EngineOptions, count_cores, native_dtype, vllm_spec
+from scripts.engines.specs import NO_SPIN, EngineOptions, count_cores, native_dtype, vllm_spec
 
 
 def test_options_after_two_dashes_reach_the_engine_untouched() -> None:
@@ -48,7 +48,9 @@ def test_vllm_gets_offline_mode_memory_and_cores() -> None:
         "EXTRA": "1",
     }
     assert {name: spec.environment[name] for name in wanted} == wanted
-    assert set(spec.environment) - set(wanted) == {"NUMBA_CACHE_DIR"}
+    assert set(spec.environment) - set(wanted) == {"NUMBA_CACHE_DIR", "PYTHONPATH"}
+    assert spec.environment["PYTHONPATH"] == NO_SPIN
+    assert "PYTHONPATH" not in vllm_spec(EngineOptions(spins=True)).environment
     assert "VLLM_SERVER_DEV_MODE" in vllm_spec(EngineOptions(dev_mode=True)).environment
 
 

@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from prometheus_client.parser import text_string_to_metric_families
 
-from sembase.errors import MissingDependencyError
+from sembase.errors import ConfigurationError, MissingDependencyError
 from semgate.http.reply_scan import ReplyScan
 from semgate.prompt.digest import Digests
 from semgate.proxy.exchange import Exchange
@@ -110,3 +110,14 @@ def test_a_missing_exporter_names_what_to_install() -> None:
             open_provider("http://127.0.0.1:1/v1/traces")
     else:
         open_provider("http://127.0.0.1:1/v1/traces").shutdown()
+
+
+def test_files_of_another_package_over_the_exporters_name_the_repair(monkeypatch: pytest.MonkeyPatch) -> None:
+    def overwritten(target: str) -> None:
+        raise ImportError(f"cannot import name 'InstrumentationScope' for {target}")
+
+    monkeypatch.setattr("semgate.proxy.spans.load_target", overwritten)
+    with pytest.raises(
+        ConfigurationError, match=r"InstrumentationScope.*--force-reinstall --no-deps opentelemetry-proto"
+    ):
+        open_provider("http://127.0.0.1:1/v1/traces")
