@@ -114,8 +114,8 @@ def complete(draws: Draws, words: int) -> Draft:
 def rename(draws: Draws, words: int) -> Draft:
     """The first line of a definition under a new name."""
     functions, passages = _files(draws, words)
-    asked, unused = functions[0], functions[-1].name
-    new = f"{unused}_renamed"
+    asked = functions[0]
+    new = f"{asked.name}_v2"  # the name of another function would ask for that one's parameters
     before = f"def {new}("
     return Draft(
         passages=passages,
