@@ -46,6 +46,8 @@ def main() -> int:
     if arguments.lost_in is not None:
         earlier = RESULTS / f"answers-{arguments.lost_in}"
         manifest, lost_in = earlier / manifest.name, ("--only-lost-in", str(earlier / result.name))
+    elif arguments.manifest is not None:
+        manifest = arguments.manifest.resolve()
     elif not manifest.exists():
         steps.sembench(
             "build",
@@ -81,6 +83,9 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--items", type=int, default=200, help="items per task and transform (default: 200)")
     parser.add_argument(
         "--words", type=int, default=600, help="length of the documents (default: 600, about 920 tokens)"
+    )
+    parser.add_argument(
+        "--manifest", type=Path, help="measure these items (kvmend bench build), such as questions over your own texts"
     )
     parser.add_argument("--datasets", nargs="+", default=DATASETS, help=f"default: {' '.join(DATASETS)}")
     parser.add_argument("--transforms", nargs="+", default=TRANSFORMS, help=f"default: {' '.join(TRANSFORMS)}")
