@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from benchmarks.fidelity.signals import Array, Signals
 from semblend.contract import ReusePlan, Run, TokenRange
-from semblend.integration.core.probes import QUERIES, attention_weights, layer_deviation, queries_of
+from semblend.integration.core.probes import QUERIES, attention_weights, far_layers, layer_deviation, queries_of, unseen
 from semblend.integration.vllm.open_request import PagedRequest
 from semblend.plan.leaning import SINKS, lost_context
 from semblend.plan.selection import evidence_of
@@ -103,20 +103,20 @@ def _read_donor(
     repeated = np.arange(len(ids) - len(again), len(ids))
     asking = np.concatenate([own, repeated])
     whole = TokenRange(0, len(ids))
-    later = _later(asking, len(ids))
     lost = [torch.from_numpy(lost_context(run, mine)).float() for run in mine]
     for layer, queries in enumerate(queries_of(request, [whole], asking)):
         keys, scale = request.read(layer, whole)[0].float(), request.scale(layer)
+        hidden = unseen(request.reach(layer), asking, len(ids))
         peak = torch.zeros(len(ids))
         taken = 0
         for run, gone in zip(mine, lost, strict=True):  # one run after the other: all at once takes hundreds of MB
             part, end = slice(taken, taken + run.length), run.donor_start + run.length
-            weights = attention_weights(queries[part], keys[:end], scale, later[part, :end])
+            weights = attention_weights(queries[part], keys[:end], scale, hidden[part, :end])
             leant = (weights[..., : len(gone)] @ gone).mean(dim=0)
             made.put("lean", layer, slice(run.target_start, run.target_end), leant)
             if repeat:
                 again_part = slice(len(own) + part.start, len(own) + part.stop)
-                weights = attention_weights(queries[again_part], keys, scale, later[again_part])
+                weights = attention_weights(queries[again_part], keys, scale, hidden[again_part])
                 peak = torch.maximum(peak, weights.amax(dim=(0, 1)))
             taken += run.length
         for run in mine if repeat else ():
@@ -128,14 +128,15 @@ def _read_donor(
 
 
 def _ask(request: PagedRequest, ranges: Sequence[TokenRange], made: Measured) -> Array:
-    """Attention of the last queries [layers, heads, positions]; ``norm``: root of its mean square over queries."""
+    """Attention of the last queries [far layers, heads, positions]; ``norm``: root of its mean square over queries."""
     end = ranges[-1].end
     asking = np.arange(end - min(QUERIES, len(ranges[-1])), end)
-    later = _later(asking, end)
+    queries = queries_of(request, ranges, asking)
     seen = []
-    for layer, queries in enumerate(queries_of(request, ranges, asking)):
+    for layer in far_layers(request):
         keys = request.read(layer, TokenRange(0, end))[0].float()
-        weights = attention_weights(queries, keys, request.scale(layer), later)
+        hidden = unseen(request.reach(layer), asking, end)
+        weights = attention_weights(queries[layer], keys, request.scale(layer), hidden)
         mean = weights.mean(dim=1)
         claim = slice(0, ranges[-1].start)
         made.put("question", layer, claim, mean.mean(dim=0)[claim])
@@ -199,10 +200,10 @@ def _read_text(rig: Rig, item: FidelityItem, text: TokenIds, made: Measured) -> 
     request = PagedRequest(rig.cache, rig.forward, torch.tensor(rig.cold_blocks), ids)
     part = TokenRange(len(item.recipient), len(ids))
     asking = np.arange(part.start, part.end)
-    later = _later(asking, part.end)
     for layer, queries in enumerate(queries_of(request, [part], asking)):
         keys = request.read(layer, TokenRange(0, part.end))[0].float()
-        weights = attention_weights(queries, keys, request.scale(layer), later).mean(dim=(0, 1))
+        hidden = unseen(request.reach(layer), asking, part.end)
+        weights = attention_weights(queries, keys, request.scale(layer), hidden).mean(dim=(0, 1))
         before = made.found["read"][layer] if "read" in made.found else np.float32(0)
         made.put("read", layer, slice(None), weights[: made.tokens] + torch.as_tensor(before))
 
@@ -221,7 +222,3 @@ def _compare(rig: Rig, plan: ReusePlan, made: Measured) -> None:
             own = (expected - expected.mean(dim=0)).square().sum(dim=1).mean()
             total += (held.float().reshape(plan.claim_end, -1) - expected).square().sum(dim=1) / own
         made.put("drift", layer, slice(None), total.sqrt())
-
-
-def _later(asking: NDArray[np.int64], end: int) -> torch.Tensor:
-    return torch.arange(end)[None, :] > torch.from_numpy(asking)[:, None]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semblend.contract import Run, TokenRange
-from semblend.integration.core.probes import attention_by_part
+from semblend.integration.core.probes import attention_by_part, far_layers
 from semblend.plan.leaning import Leaning, kept_before, leaning_layers, lost_context, pack, part_tokens
 
 if TYPE_CHECKING:
@@ -37,7 +37,8 @@ class Leanings:
             self._begun.pop(donor_id, None)  # a slice of it was not measured
             return
         del self._begun[donor_id]
-        attention = attention_by_part(request, part, leaning_layers(len(request.layers)), size)
+        far = far_layers(request)
+        attention = attention_by_part(request, part, [far[at] for at in leaning_layers(len(far))], size)
         leaning.rows[part.start : part.end, : attention.shape[1]] = pack(attention)
         leaning.token_ids[part.start : part.end] = ids
         if part.end == tokens:

@@ -30,6 +30,9 @@ class OpenRequest(Protocol):
     def scale(self, layer: int) -> float:
         """The factor of query-key products."""
 
+    def reach(self, layer: int) -> int | None:
+        """How many tokens before its own a query sees, in a layer with a sliding window; None: all."""
+
     def read(self, layer: int, part: TokenRange) -> tuple[torch.Tensor, torch.Tensor]:
         """K and V as the engine's cache holds them, ``[position, KV head, dim]``."""
 

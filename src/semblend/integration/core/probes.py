@@ -59,7 +59,7 @@ def observing(layers: Sequence[Any], observe: Callable[[int, Any, Any, Any], Non
 def question_attention(request: OpenRequest, ranges: Sequence[TokenRange]) -> NDArray[np.float32]:
     """Compute ``ranges``, the last of which ends with the question, and measure what its last queries attend to.
 
-    Gives [layers, heads, positions up to the end of the last range], mean over the queries.
+    Gives [far layers, heads, positions up to the end of the last range], mean over the queries.
     """
     wanted = min(QUERIES, len(ranges[-1]))
     asking = np.arange(ranges[-1].end - wanted, ranges[-1].end)
@@ -71,18 +71,34 @@ def attention_of(
 ) -> NDArray[np.float32]:
     """Compute ``ranges`` and measure what the positions ``asking`` among them attend to, as a weighted sum.
 
-    The heads of all ranks, in their order: every rank sees the same.
+    In the ``far_layers``. The heads of all ranks, in their order: every rank sees the same.
     """
     end = ranges[-1].end
     queries = queries_of(request, ranges, asking)
-    later = torch.arange(end)[None, :] > torch.from_numpy(asking)[:, None]
     shares = torch.from_numpy(weights).float()
     seen = []
-    for index, asked in enumerate(queries):
+    for index in far_layers(request):
         keys = request.read(index, TokenRange(0, end))[0].float().cpu()
-        seen.append(weighted_attention(asked, keys, request.scale(index), later, shares))
+        hidden = unseen(request.reach(index), asking, end)
+        seen.append(weighted_attention(queries[index], keys, request.scale(index), hidden, shares))
     attention: NDArray[np.float32] = torch.cat(list(request.ranks.gather(torch.stack(seen))), dim=1).numpy()
     return attention
+
+
+def far_layers(request: OpenRequest) -> list[int]:
+    """The layers that tell which of all tokens are read: those without a sliding window, or all if each has one.
+
+    A window's layers, five of six in Gemma 3, share their whole attention among the last tokens. Together with the
+    others they would outvote them, and every token that is recomputed would be near the end.
+    """
+    layers = range(len(request.layers))
+    return [layer for layer in layers if request.reach(layer) is None] or list(layers)
+
+
+def unseen(reach: int | None, asking: NDArray[np.int64], end: int) -> torch.Tensor:
+    """What queries at the positions ``asking`` do not see: [q, positions]."""
+    ahead = torch.arange(end)[None, :] - torch.from_numpy(asking)[:, None]
+    return ahead > 0 if reach is None else (ahead > 0) | (ahead < -reach)
 
 
 def queries_of(
@@ -107,22 +123,22 @@ def queries_of(
 
 
 def weighted_attention(
-    queries: torch.Tensor, keys: torch.Tensor, scale: float, later: torch.Tensor, weights: torch.Tensor
+    queries: torch.Tensor, keys: torch.Tensor, scale: float, hidden: torch.Tensor, weights: torch.Tensor
 ) -> torch.Tensor:
     """Attention of queries [q, heads x dim] over keys [positions, KV heads, dim], summed by weight: [heads, positions].
 
-    ``later`` [q, positions] marks what a query may not see.
+    ``hidden`` [q, positions] marks what a query may not see.
     """
-    return torch.einsum("hqt,q->ht", attention_weights(queries, keys, scale, later), weights)
+    return torch.einsum("hqt,q->ht", attention_weights(queries, keys, scale, hidden), weights)
 
 
-def attention_weights(queries: torch.Tensor, keys: torch.Tensor, scale: float, later: torch.Tensor) -> torch.Tensor:
+def attention_weights(queries: torch.Tensor, keys: torch.Tensor, scale: float, hidden: torch.Tensor) -> torch.Tensor:
     """The same for each query by itself: [heads, q, positions]."""
     heads, dim = keys.shape[1], keys.shape[2]
     grouped = queries.view(queries.shape[0], heads, -1, dim).permute(1, 2, 0, 3)  # [KV heads, group, q, dim]
     group, count = grouped.shape[1], grouped.shape[2]
     scores = torch.bmm(grouped.reshape(heads, group * count, dim), keys.permute(1, 2, 0)) * scale
-    scores = scores.view(heads * group, count, -1).masked_fill(later, float("-inf"))
+    scores = scores.view(heads * group, count, -1).masked_fill(hidden, float("-inf"))
     return scores.softmax(dim=-1)
 
 
@@ -145,14 +161,14 @@ def attention_by_part(request: OpenRequest, part: TokenRange, layers: Sequence[i
                 request.compute(portion)
     if any(sum(map(len, seen)) != len(part) for seen in queries.values()):
         raise UnobservedError(_UNOBSERVED)
-    later = torch.arange(part.end)[None, :] > torch.arange(part.start, part.end)[:, None]
     parts = -(-part.end // size)
     total = torch.zeros(len(part), parts * size)
     for layer, seen in queries.items():
         keys = request.read(layer, TokenRange(0, part.end))[0].float().cpu()
+        hidden = unseen(request.reach(layer), np.arange(part.start, part.end), part.end)
         asked = torch.cat(seen).flatten(1)
         for rows in torch.arange(len(part)).split(_ROWS):  # all at once takes hundreds of MB in long donors
-            weights = attention_weights(asked[rows], keys, request.scale(layer), later[rows])
+            weights = attention_weights(asked[rows], keys, request.scale(layer), hidden[rows])
             total[rows, : part.end] += weights.mean(dim=0)
     total[:, :SINKS] = 0.0
     sums: NDArray[np.float32] = (total.view(len(part), parts, size).sum(dim=2) / len(queries)).numpy()

@@ -63,6 +63,10 @@ class PooledRequest:
     def scale(self, layer: int) -> float:
         return float(self.layers[layer].scaling)
 
+    def reach(self, layer: int) -> int | None:
+        tokens: int = self.layers[layer].sliding_window_size
+        return None if tokens < 0 else tokens
+
     def read(self, layer: int, part: TokenRange) -> tuple[torch.Tensor, torch.Tensor]:
         return read_slots(self._pool, layer, self._slots[part.start : part.end].long())
 

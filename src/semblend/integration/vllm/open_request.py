@@ -47,6 +47,10 @@ class PagedRequest:
     def scale(self, layer: int) -> float:
         return float(self._cache.layers[layer].impl.scale)
 
+    def reach(self, layer: int) -> int | None:
+        window: int | None = getattr(self._cache.layers[layer], "sliding_window", None)
+        return None if window is None else window - 1
+
     def read(self, layer: int, part: TokenRange) -> tuple[torch.Tensor, torch.Tensor]:
         size = self._cache.block_tokens
         first = part.start // size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -28,7 +29,8 @@ class Donor:
 
     ranks = ALONE
 
-    def __init__(self, seed: int = 0, tokens: int = TOKENS) -> None:
+    def __init__(self, seed: int = 0, tokens: int = TOKENS, reaches: Sequence[int | None] = (None,) * LAYERS) -> None:
+        self.reaches = reaches
         random = torch.Generator().manual_seed(seed)
         self.keys = torch.randn(LAYERS, tokens, HEADS, DIM, generator=random)
         self.queries = torch.randn(LAYERS, tokens, HEADS * GROUP * DIM, generator=random)
@@ -44,6 +46,9 @@ class Donor:
     def scale(self, _layer: int) -> float:
         return 0.7
 
+    def reach(self, layer: int) -> int | None:
+        return self.reaches[layer]
+
     def read(self, layer: int, part: TokenRange) -> tuple[torch.Tensor, torch.Tensor]:
         return self.keys[layer, part.start : part.end], self.keys[layer, part.start : part.end]
 
@@ -57,17 +62,20 @@ class Donor:
                 layer(self.queries[number, rows], self.keys[number, rows], self.keys[number, rows])
 
     def attention(self) -> np.ndarray:
-        """Dense and causal, head by head, mean over heads and the leaning layers."""
+        """Dense, head by head, mean over heads and the leaning layers, which have no window where others have."""
         tokens = self.keys.shape[1]
         total = torch.zeros(tokens, tokens)
-        used = leaning_layers(LAYERS)
+        whole = [layer for layer in range(LAYERS) if self.reaches[layer] is None] or list(range(LAYERS))
+        used = [whole[at] for at in leaning_layers(len(whole))]
         for layer in used:
+            behind = torch.arange(tokens)[:, None] - torch.arange(tokens)
+            hidden = (behind < 0) | (behind > (tokens if self.reaches[layer] is None else self.reaches[layer]))
             for head in range(HEADS * GROUP):
                 queries = self.queries[layer].view(tokens, HEADS * GROUP, DIM)[:, head]
                 scores = queries @ self.keys[layer, :, head // GROUP].T * 0.7
-                total += scores.masked_fill(torch.ones(tokens, tokens).triu(1).bool(), -torch.inf).softmax(dim=1)
-        whole: np.ndarray = (total / (len(used) * HEADS * GROUP)).numpy()
-        return whole
+                total += scores.masked_fill(hidden, -torch.inf).softmax(dim=1)
+        mean: np.ndarray = (total / (len(used) * HEADS * GROUP)).numpy()
+        return mean
 
 
 def measured(donor: Donor, slices: list[int], donor_id: str = "d", leanings: Leanings | None = None) -> Leanings:
@@ -83,8 +91,9 @@ def run(donor_start: int, target_start: int, length: int, donor_id: str = "d") -
 
 
 @pytest.mark.parametrize("slices", [[], [64], [1, 40, 149]])
-def test_leaning_is_the_dense_attention_to_lost_context(slices: list[int]) -> None:
-    donor = Donor()
+@pytest.mark.parametrize("reaches", [(None,) * LAYERS, (20, 20, None) * 4, (60,) * LAYERS])
+def test_leaning_is_the_dense_attention_to_lost_context(slices: list[int], reaches: Sequence[int | None]) -> None:
+    donor = Donor(reaches=reaches)
     runs = [run(64, 10, 32), run(112, 60, 30)]
     found = measured(donor, slices).of(runs, OTHER, 0)
     assert found is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -41,8 +42,15 @@ RUNS = tuple(Run("d", start, start, length, ContextRisk(10, 5, 0.4)) for start, 
 class Engine:
     """A request whose layers only listen, whose keys say which position they are of; ``rows`` in one forward."""
 
-    def __init__(self, rows: int = 99, ranks: RankGroup = ALONE, heads: slice = slice(None)) -> None:
+    def __init__(
+        self,
+        rows: int = 99,
+        ranks: RankGroup = ALONE,
+        heads: slice = slice(None),
+        reaches: Sequence[int | None] = (None,) * LAYERS,
+    ) -> None:
         self.rows = rows
+        self.reaches = reaches
         self.ranks = ranks
         self.layers = [torch.nn.Module() for _ in range(LAYERS)]
         for layer in self.layers:
@@ -52,6 +60,9 @@ class Engine:
 
     def scale(self, _layer: int) -> float:
         return 1.0
+
+    def reach(self, layer: int) -> int | None:
+        return self.reaches[layer]
 
     def read(self, _layer: int, part: TokenRange) -> tuple[torch.Tensor, torch.Tensor]:
         return self.keys[part.start : part.end], self.keys[part.start : part.end]
@@ -141,6 +152,18 @@ def test_ranks_that_decide_by_their_own_heads_would_choose_differently() -> None
     command = Fill(TokenRange(4, END), RUNS, GAPS, TokenRange(END, END + 9), Selection("question", 0.25))
     own = [fill_claim(Engine(heads=slice(rank, rank + 1)), command).ranges for rank in range(HEADS)]
     assert own[0] != own[1]
+
+
+def test_layers_with_a_window_have_no_say_in_what_the_question_reads() -> None:
+    command = Fill(TokenRange(4, END), RUNS, GAPS, TokenRange(END, END + 9), Selection("question", 0.25))
+    whole, mixed, windowed = Engine(), Engine(reaches=(8, None, 8)), Engine(reaches=(12,) * LAYERS)
+    for engine in (whole, mixed, windowed):
+        engine.keys[20:24] *= 3  # what the question reads, beyond every window
+    assert fill_claim(mixed, command).ranges == fill_claim(whole, command).ranges
+    near = {at for part in fill_claim(windowed, command).ranges for at in range(part.start, part.end)}
+    gaps = {at for gap in GAPS for at in range(gap.start, gap.end)}
+    seen = set(range(END - 12, END))  # the first query is the question's first token
+    assert len((near - gaps) & seen) == len(near - gaps)
 
 
 LEANING = np.random.default_rng(5).random(END).astype(np.float32)
