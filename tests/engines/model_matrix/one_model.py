@@ -21,6 +21,7 @@ from tests.engines.model_matrix.weights import fill_randomly
 from semblend.contract import TokenRange
 from semblend.integration.core.rotation_proof import Proof, SelfTestError, prove_rotations
 from semblend.integration.vllm.flags import transfer_config
+from semblend.integration.vllm.open_request import PagedRequest
 from semblend.kv.rope import Rotation
 
 HEAD, DOCUMENT, TAIL = 40, 160, 20
@@ -40,6 +41,7 @@ class Outcome:
     wrong_rotations_caught: int = 0
     wrong_rotations_planted: int = 0
     reused_tokens: int = 0
+    reaches: list[int | None] = field(default_factory=list)  # per layer: tokens before its own that a query sees
     same_context_error: float | None = None
     blend_error: float | None = None  # against the blend made by hand, without any rotation of ours
     blend_against_cold: float | None = None  # what the reuse itself changes: shows that the oracle can tell
@@ -103,6 +105,8 @@ def _examine(engine: Any, outcome: Outcome) -> None:
 
     half = get_kv_transfer_group()._worker  # type: ignore[attr-defined]
     inside = _Inside(engine, half)
+    request = PagedRequest(inside.cache, inside.forward, torch.empty(0), np.empty(0, np.int64))
+    outcome.reaches = [request.reach(layer) for layer in range(len(request.layers))]
     _measure(inside, outcome)
     _blend(engine, inside, outcome)
     outcome.served = True

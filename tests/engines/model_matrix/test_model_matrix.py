@@ -34,3 +34,15 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, An
 @pytest.mark.parametrize("variant", IN_CI, ids=lambda variant: variant.name)
 def test_the_model_is_served_or_refused_as_expected(variant: Any, outcomes: dict[str, dict[str, Any]]) -> None:
     assert not faults_of(variant, outcomes[variant.name])
+
+
+@pytest.mark.parametrize("variant", IN_CI, ids=lambda variant: variant.name)
+def test_layers_see_as_far_as_the_config_says(variant: Any, outcomes: dict[str, dict[str, Any]]) -> None:
+    found = outcomes[variant.name]["reaches"]
+    window = variant.settings.get("sliding_window")
+    if window is None:
+        assert set(found) <= {None}
+        return
+    more = variant.model_type == "cohere2"  # whose queries see their own token and a whole window before it
+    kinds = variant.settings.get("layer_types", ["sliding_attention"] * len(found))
+    assert found == [window - 1 + more if kind == "sliding_attention" else None for kind in kinds]

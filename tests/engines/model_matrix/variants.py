@@ -106,6 +106,8 @@ _WINDOWS: dict[str, Any] = {
 
 
 _RECURRENT = "Models with recurrent (Mamba, linear attention) layers are not supported."
+# The backend for AMX, which vLLM prefers where a processor has it, does not start in float32.
+_MLA_ENGINE: dict[str, Any] = {"block_size": 16, "attention_config": {"backend": "CPU_MLA"}}
 _HYBRID: dict[str, Any] = {"num_gpu_blocks_override": 400}  # several groups of blocks
 
 
@@ -311,7 +313,7 @@ VARIANTS: tuple[Variant, ...] = (
         "deepseek_v3",
         "DeepseekV3ForCausalLM",
         _dense(_MLA_YARN, topk_method="noaux_tc", scoring_func="sigmoid", **_MLA),
-        engine={"block_size": 16},
+        engine=_MLA_ENGINE,
         in_ci=True,
     ),
     _variant(
@@ -320,7 +322,7 @@ VARIANTS: tuple[Variant, ...] = (
         "deepseek_v2",
         "DeepseekV2ForCausalLM",
         _dense(_PLAIN, topk_method="greedy", scoring_func="softmax", **_MLA),
-        engine={"block_size": 16},
+        engine=_MLA_ENGINE,
         refused="not a rotation of K",
     ),
     _variant(
