@@ -39,6 +39,7 @@ class Engine:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.layer = torch.nn.Module()
         self.layer.layer_id, self.layer.scaling, self.layer.tp_k_head_num = 0, 1.0, HEADS
+        self.layer.sliding_window_size = -1
         self.layer.forward = lambda query, key, value: query
         keys = torch.randn(200, HEADS, DIM, generator=torch.Generator().manual_seed(2))
         table = torch.stack([torch.arange(PROMPT), torch.arange(100, 100 + PROMPT)])
