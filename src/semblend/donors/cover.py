@@ -31,7 +31,8 @@ MULTIPLE: Final = 3
 MAX_SHARE: Final = 4
 MIN_RATIO: Final = 5
 MIN_PROMPT: Final = 6
-MIN_INEXACT: Final = 7  # of all expected tokens: anchors do not show that a context is the same from 0 on
+MIN_MOVED: Final = 7
+MIN_INEXACT: Final = 8  # of all expected tokens: anchors do not show that a context is the same from 0 on
 
 
 def limits_of(gates: Gates) -> tuple[float, ...]:
@@ -44,6 +45,7 @@ def limits_of(gates: Gates) -> tuple[float, ...]:
         gates.max_context_share,
         gates.min_reuse_ratio,
         gates.min_prompt_tokens,
+        gates.min_moved_tokens,
         gates.min_inexact_tokens,
     )
 
@@ -150,7 +152,8 @@ def _close(
     share = 0.0
     if differing > 0:
         share = min(1.0, differing / length * np.log((preceding + skip + length) / (preceding + skip)))
-    if share <= limits[slot, MAX_SHARE] and count < len(runs):
+    is_allowed = share <= limits[slot, MAX_SHARE] or 0 < limits[slot, MIN_MOVED] <= length
+    if is_allowed and count < len(runs):
         runs[count, RUN_SLOT] = slot
         runs[count, RUN_START] = start + skip
         runs[count, RUN_END] = start + skip + length

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -50,6 +51,9 @@ def within_budget(plan: ReusePlan, max_computed_tokens: int) -> ReusePlan | Decl
     return plan if len(runs) == len(plan.runs) else _cut(plan, tuple(runs))
 
 
+_CANNOT_SELECT: Final = "min_moved_tokens needs a question after the reused text to select recomputed tokens by"
+
+
 def with_recompute_fraction(
     plan: ReusePlan,
     gate: FidelityGate,
@@ -64,15 +68,20 @@ def with_recompute_fraction(
     """As many of the leading runs as fit one step, with the recompute fraction of gate, request or deployment; 0
     where tokens cannot be selected. The gate then predicts without a budget, because it would be spent blindly.
 
-    Fewer runs may be another class, so the gate judges what is left; each round drops runs, or ends.
+    Moved runs are reused only where tokens can be selected. Fewer runs may be another class, so the gate judges what is
+    left; each round drops runs, or ends.
     """
     blind = gate.without_budget()
     while True:
-        runs = worthwhile(plan.runs, gates)
+        can_select = can_recompute and options.can_ask(plan)
+        limits = gates if can_select else replace(gates, min_moved_tokens=0)
+        allowed = tuple(takewhile(limits.allows, plan.runs))
+        runs = worthwhile(allowed, gates)
         if not runs:
-            return Decline(DeclineReason.CONTEXT_RISK, too_few_inexact(plan.runs, gates), plan.discoveries)
+            why = too_few_inexact(plan.runs, gates) if allowed else _CANNOT_SELECT
+            return Decline(DeclineReason.CONTEXT_RISK, why, plan.discoveries)
         plan = plan if len(runs) == len(plan.runs) else _cut(plan, runs)
-        judged = (gate if can_recompute and options.can_ask(plan) else blind).judge(plan, model, requested_fraction)
+        judged = (gate if can_select else blind).judge(plan, model, requested_fraction)
         if isinstance(judged, Decline):
             return judged
         share = judged.recompute_fraction if judged.recompute_fraction is not None else options.fraction_of(judged)

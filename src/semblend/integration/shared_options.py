@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 from sembase.settings import section, setting
 from sembase.values import Parser, count, flag, fraction, one_of, optional, path, positive, whole
 from semblend.plan.gates import Gates
+from semblend.plan.selection import MOVED_FRACTION
 
 RepairPolicy = Literal["off", "idle", "likely"]
 
@@ -34,7 +35,15 @@ _ROWS: Final[Mapping[str, tuple[Parser[Any], str]]] = {
     ),
     "max_context_share": (
         fraction,
-        "Maximum mean fraction of differing context; runs above it are not reused.",
+        "Maximum mean fraction of differing context; runs above it are not reused, unless `min_moved_tokens` allows "
+        "it.",
+    ),
+    "min_moved_tokens": (
+        count,
+        "Fewest tokens of a run that is reused whatever precedes it, such as a retrieved passage in another place. "
+        f"Without `recompute_fraction`, {MOVED_FRACTION:g} of such a plan's reused tokens are recomputed; prompts "
+        "without a question to select them by are declined. 0: `max_context_share` holds for every run. Measure your "
+        "model's answers before: see [fidelity](fidelity.md#long-passages-in-another-order).",
     ),
     "min_prompt_tokens": (positive, "Minimum prompt length; shorter prompts are not looked up."),
     "boundary_multiple_tokens": (

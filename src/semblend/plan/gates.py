@@ -27,7 +27,10 @@ class Gates:
                                 the same are reused: a few inexact tokens save little and are often near the answer
     ``boundary_recompute_tokens`` tokens recomputed at the head of a run whose whole context differs; with a partly
                                 shared context, times the square root of the differing fraction
-    ``max_context_share``       maximum mean fraction of differing context; runs above it are not reused
+    ``max_context_share``       maximum mean fraction of differing context; runs above it are not reused, unless
+                                ``min_moved_tokens`` allows it
+    ``min_moved_tokens``        fewest tokens of a run that is reused whatever precedes it; 0: none. A tenth of its plan
+                                is recomputed (``default_recompute_fraction``)
     ``min_prompt_tokens``       shorter prompts are not looked up
     ``boundary_multiple_tokens`` runs begin and end at multiples of this in the recipient, rounded inward, which limits
                                 what reuse reveals about where content begins. 1 disables rounding
@@ -39,6 +42,7 @@ class Gates:
     min_inexact_tokens: int = 0
     boundary_recompute_tokens: int = 0
     max_context_share: float = 1.0
+    min_moved_tokens: int = 0
     min_prompt_tokens: int = 64
     boundary_multiple_tokens: int = 1
 
@@ -47,10 +51,16 @@ class Gates:
             raise ConfigurationError("min_run_tokens and min_fragment_tokens must be at least 1")
         if not 0.0 <= self.min_reuse_ratio <= 1.0 or not 0.0 <= self.max_context_share <= 1.0:
             raise ConfigurationError("min_reuse_ratio and max_context_share must be between 0 and 1")
-        if self.boundary_recompute_tokens < 0 or self.min_inexact_tokens < 0:
-            raise ConfigurationError("boundary_recompute_tokens and min_inexact_tokens must not be negative")
+        if self.boundary_recompute_tokens < 0 or self.min_inexact_tokens < 0 or self.min_moved_tokens < 0:
+            raise ConfigurationError(
+                "boundary_recompute_tokens, min_inexact_tokens and min_moved_tokens must not be negative"
+            )
         if self.boundary_multiple_tokens < 1:
             raise ConfigurationError("boundary_multiple_tokens must be at least 1 (1 disables rounding)")
+
+    def allows(self, run: Run) -> bool:
+        """Whether the run's context, and its length, let it be reused."""
+        return run.risk.mean_share <= self.max_context_share or 0 < self.min_moved_tokens <= run.length
 
 
 # What the vLLM and SGLang adapters apply unless configured, and what subscribers assume of a connector that announces
@@ -83,11 +93,10 @@ def decide(
     loaded = [
         run for row, risk in zip(pieces.tolist(), risks, strict=True) if (run := _run(row, risk, donor_ids, gates))
     ]
-    runs = tuple(run for run in loaded if run.risk.mean_share <= gates.max_context_share)
+    runs = tuple(run for run in loaded if gates.allows(run))
     if loaded and not runs:
         lowest = min(run.risk.mean_share for run in loaded)
-        ceiling = f"max_context_share is {gates.max_context_share:.3f}"
-        detail = f"lowest mean fraction of differing context {lowest:.3f}; {ceiling}"
+        detail = f"lowest mean fraction of differing context {lowest:.3f}; {_context_limit(gates)}"
         return Decline(DeclineReason.CONTEXT_RISK, detail, discoveries)
     kept = worthwhile(runs, gates)
     if runs and not kept:
@@ -124,6 +133,11 @@ def worthwhile(runs: tuple[Run, ...], gates: Gates) -> tuple[Run, ...]:
 
 def too_few_inexact(runs: Sequence[Run], gates: Gates) -> str:
     return f"{_inexact_tokens(runs)} tokens after differing context; min_inexact_tokens is {gates.min_inexact_tokens}"
+
+
+def _context_limit(gates: Gates) -> str:
+    limit = f"max_context_share is {gates.max_context_share:.3f}"
+    return f"{limit} for runs below {gates.min_moved_tokens} tokens" if gates.min_moved_tokens else limit
 
 
 def _inexact_tokens(runs: Sequence[Run]) -> int:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from sembase.errors import ConfigurationError, ContractError
 from sembase.registry import Registry
 from semblend.contract import Run, TokenRange, risk_of_runs
+from semblend.plan.gates import ADAPTER_GATES
 
 
 class Probe(StrEnum):
@@ -63,6 +64,9 @@ DEFAULT_POLICY: Final = "question"
 MIN_SELECTABLE_TOKENS: Final = 768
 SHORT_PROMPT_TOKENS: Final = 1536
 SHORT_PROMPT_FRACTION: Final = 0.05
+# A run with more differing context than the default gates allow, unless it is long: see ``Gates.min_moved_tokens``.
+MOVED_SHARE: Final = ADAPTER_GATES.max_context_share
+MOVED_FRACTION: Final = 0.1
 
 
 def is_question(tokens: int) -> bool:
@@ -71,7 +75,10 @@ def is_question(tokens: int) -> bool:
 
 
 def default_recompute_fraction(runs: Sequence[Run]) -> float:
-    """The default fraction: 0 for few reused tokens, for long prompts, and where the donor's context was the same."""
+    """The default fraction: the largest for moved runs; 0 for few reused tokens, for long prompts with most of their
+    context, and where the donor's context was the same."""
+    if any(run.risk.mean_share > MOVED_SHARE for run in runs):
+        return MOVED_FRACTION
     is_worth_it = sum(run.length for run in runs) >= MIN_SELECTABLE_TOKENS
     is_short = is_worth_it and max(run.target_end for run in runs) < SHORT_PROMPT_TOKENS
     return SHORT_PROMPT_FRACTION if is_short and risk_of_runs(runs) > 0.0 else 0.0

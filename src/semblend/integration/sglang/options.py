@@ -51,6 +51,7 @@ class SglangOptions(GpuOptions):
         "min_inexact_tokens",
         "boundary_recompute_tokens",
         "max_context_share",
+        "min_moved_tokens",
         "min_prompt_tokens",
     )
 

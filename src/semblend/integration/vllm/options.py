@@ -57,6 +57,7 @@ class ConnectorOptions(GpuOptions):
         "min_inexact_tokens",
         "boundary_recompute_tokens",
         "max_context_share",
+        "min_moved_tokens",
         "min_prompt_tokens",
         "boundary_multiple_tokens",
     )

@@ -115,6 +115,7 @@ def test_a_run_counts_as_the_engines_own_gates_decide(data: st.DataObject) -> No
         min_reuse_ratio=data.draw(st.sampled_from([0.0, 0.1, 0.5, 0.9]), "ratio"),
         boundary_recompute_tokens=data.draw(st.integers(0, 100), "boundary"),
         max_context_share=data.draw(st.sampled_from([0.0, 0.2, 0.35, 0.7, 1.0]), "share"),
+        min_moved_tokens=data.draw(st.sampled_from([0, 1, 150, 300]), "moved"),
         boundary_multiple_tokens=data.draw(st.sampled_from([1, 16, 50]), "multiple"),
         min_inexact_tokens=data.draw(st.sampled_from([0, 100, 256]), "inexact"),
     )

@@ -46,8 +46,9 @@ def answered(
     can: Capabilities = ABLE,
     recompute_fraction: float | None = 0.0,
     tail_tokens: int = 9,
+    gates: Gates = Gates(),  # noqa: B008  (frozen)
 ) -> tuple[Any, VllmRequest]:
-    options = ConnectorOptions(refresh_on_repeat=False, recompute_fraction=recompute_fraction, gates=Gates())
+    options = ConnectorOptions(refresh_on_repeat=False, recompute_fraction=recompute_fraction, gates=gates)
     planner = Planner(settings=Settings(embedder="none"), gates=options.gates, budget_bytes=1 << 22)
     namespace = request_namespace(deployment_namespace(config(), "layout"), None, None, require_salt=False)
     planner.register("d", np.concatenate([np.arange(30, dtype=np.uint32), DOCUMENT]), namespace)
@@ -100,6 +101,16 @@ def test_where_the_policy_cannot_be_asked_no_budget_is_counted_on() -> None:
     assert declined.reason is DeclineReason.QUALITY_GATE
     assert answered(recompute_fraction=None, tail_tokens=MAX_QUESTION_TOKENS + 1)[0].recompute_fraction == 0.0
     assert answered(recompute_fraction=0.3, tail_tokens=MAX_QUESTION_TOKENS + 1)[0].recompute_fraction == 0.3
+
+
+def test_a_moved_run_is_reused_only_where_tokens_are_selected_by_a_question() -> None:
+    gates = Gates(max_context_share=0.05, min_moved_tokens=900)  # the document has more differing context than that
+    assert isinstance(answered(gates=gates)[0], ReusePlan)
+    declined = answered(gates=gates, tail_tokens=MAX_QUESTION_TOKENS + 1)[0]
+    assert isinstance(declined, Decline)
+    assert (declined.reason, "needs a question" in declined.detail) == (DeclineReason.CONTEXT_RISK, True)
+    wide = replace(gates, max_context_share=1.0)
+    assert isinstance(answered(gates=wide, tail_tokens=MAX_QUESTION_TOKENS + 1)[0], ReusePlan)
 
 
 def test_what_another_policy_chose_has_no_prediction() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -70,6 +71,20 @@ def test_the_limits_of_a_gate_are_inclusive() -> None:
     assert isinstance(risk, ReusePlan)
     ceiling = risk.runs[0].risk.mean_share
     assert isinstance(planner(Gates(max_context_share=ceiling)).plan(RECIPIENT, NS), ReusePlan)
+
+
+def test_a_long_run_is_reused_whatever_precedes_it() -> None:
+    plan = planner(Gates(max_context_share=0.2, min_moved_tokens=1000)).plan(RECIPIENT, NS)
+    assert isinstance(plan, ReusePlan)
+    assert plan.runs == planner().plan(RECIPIENT, NS).runs  # type: ignore[union-attr]
+    refused = planner(Gates(max_context_share=0.2, min_moved_tokens=1001)).plan(RECIPIENT, NS)
+    assert reason(refused) is DeclineReason.CONTEXT_RISK
+    assert isinstance(refused, Decline)
+    assert refused.detail.endswith("max_context_share is 0.200 for runs below 1001 tokens")
+    # What is computed at the head of a run does not count.
+    both = Gates(max_context_share=0.2, min_moved_tokens=1000, boundary_recompute_tokens=16)
+    assert reason(planner(both).plan(RECIPIENT, NS)) is DeclineReason.CONTEXT_RISK
+    assert isinstance(planner(replace(both, min_moved_tokens=984)).plan(RECIPIENT, NS), ReusePlan)
 
 
 def test_boundary_tokens_are_computed_not_loaded() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -13,6 +14,7 @@ from sembase.errors import ConfigurationError, ContractError
 from semblend.contract import ContextRisk, Run, TokenRange
 from semblend.plan.selection import (
     MIN_SELECTABLE_TOKENS,
+    MOVED_FRACTION,
     POLICIES,
     SHORT_PROMPT_FRACTION,
     SHORT_PROMPT_TOKENS,
@@ -171,3 +173,10 @@ def test_by_default_only_short_inexact_loads_worth_it_choose() -> None:
     )
     assert default_recompute_fraction([run(0, least, differing=0)]) == 0.0
     assert default_recompute_fraction([]) == 0.0
+
+
+def test_by_default_a_tenth_of_a_plan_with_a_moved_run_is_recomputed() -> None:
+    moved = replace(run(30 * SHORT_PROMPT_TOKENS, 700), risk=ContextRisk(900, 900, 0.36))
+    kept = replace(moved, risk=ContextRisk(900, 700, 0.35))
+    assert default_recompute_fraction([kept, moved]) == default_recompute_fraction([moved]) == MOVED_FRACTION
+    assert default_recompute_fraction([kept]) == 0.0
