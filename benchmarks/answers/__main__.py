@@ -113,6 +113,7 @@ def _parse() -> argparse.Namespace:
         help="measure only the items whose answer was lost in the run of that name, with the settings of this one: "
         "which budget would have kept them (no floor and no verdict)",
     )
+    parser.add_argument("--max-model-len", type=int, default=8192, help="of the server (default: %(default)s)")
     parser.add_argument("--cores", help="bind the server to these, such as 0 (default: both)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--name", help="results are kept in a folder of that name (default: the model's)")
@@ -139,7 +140,7 @@ def _measure(
 ) -> None:
     options = EngineOptions(
         model=MODELS[arguments.model],
-        extra=("--enable-prompt-tokens-details", "--max-model-len", "8192", *flags),
+        extra=("--enable-prompt-tokens-details", "--max-model-len", str(arguments.max_model_len), *flags),
         environment={"PYTHONPATH": str(ROOT / "src")},
         kv_cache_gib=1,
         cores=arguments.cores or "0-1",
