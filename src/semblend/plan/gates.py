@@ -14,6 +14,7 @@ from sembase.errors import ConfigurationError
 from semblend.contract import ContextRisk, Decline, DeclineReason, Discovery, ReusePlan, Run, TokenRange
 from semblend.plan.compose import DONOR, DONOR_START, LENGTH, TARGET_START
 from semblend.plan.risk import risk_of
+from semblend.plan.selection import MOVED_SHARE
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ class Gates:
 # no gates. Measured on the CPU backend; see the results of the quality bench before changing them. With 256 as the
 # minimum of inexact tokens, prompts of 540 tokens lost 4 of 62 right answers; from 768 on, default_recompute_fraction
 # recomputes a twentieth in short prompts.
-ADAPTER_GATES: Final = Gates(min_inexact_tokens=768, boundary_recompute_tokens=64, max_context_share=0.35)
+ADAPTER_GATES: Final = Gates(min_inexact_tokens=768, boundary_recompute_tokens=64, max_context_share=MOVED_SHARE)
 
 
 @dataclass(frozen=True, slots=True)

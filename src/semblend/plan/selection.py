@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from sembase.errors import ConfigurationError, ContractError
 from sembase.registry import Registry
 from semblend.contract import Run, TokenRange, risk_of_runs
-from semblend.plan.gates import ADAPTER_GATES
 
 
 class Probe(StrEnum):
@@ -64,8 +63,9 @@ DEFAULT_POLICY: Final = "question"
 MIN_SELECTABLE_TOKENS: Final = 768
 SHORT_PROMPT_TOKENS: Final = 1536
 SHORT_PROMPT_FRACTION: Final = 0.05
-# A run with more differing context than the default gates allow, unless it is long: see ``Gates.min_moved_tokens``.
-MOVED_SHARE: Final = ADAPTER_GATES.max_context_share
+# A run with more differing context than this is moved: the default gates allow it only where it is long, see
+# ``Gates.min_moved_tokens``.
+MOVED_SHARE: Final = 0.35
 MOVED_FRACTION: Final = 0.1
 
 
