@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 from pathlib import Path
 
 from scripts.engines.server import launch
@@ -45,15 +46,8 @@ def main() -> int:
     if arguments.lost_in is not None:
         earlier = RESULTS / f"answers-{arguments.lost_in}"
         manifest, lost_in = earlier / manifest.name, ("--only-lost-in", str(earlier / result.name))
-    elif arguments.manifest is not None:
-        manifest = arguments.manifest.resolve()
     elif not manifest.exists():
-        steps.sembench(
-            "build",
-            *("--profile", "answers", "--datasets", *arguments.datasets, "--transforms", *arguments.transforms),
-            *("--max-items-per-dataset", str(arguments.items), "--context-words", str(arguments.words)),
-            *("--seed", str(arguments.seed), "--output", str(manifest)),
-        )
+        _make_manifest(arguments, manifest)
     if not result.exists():
         options = {"host_bytes": HOST_BYTES, **json.loads(arguments.options)}
         if arguments.open is not None:
@@ -120,9 +114,22 @@ def _parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def _make_manifest(arguments: argparse.Namespace, manifest: Path) -> None:
+    """A given manifest is copied, so that the folder of a run is all that a later one needs of it."""
+    if arguments.manifest is not None:
+        shutil.copyfile(arguments.manifest, manifest)
+        return
+    steps.sembench(
+        "build",
+        *("--profile", "answers", "--datasets", *arguments.datasets, "--transforms", *arguments.transforms),
+        *("--max-items-per-dataset", str(arguments.items), "--context-words", str(arguments.words)),
+        *("--seed", str(arguments.seed), "--output", str(manifest)),
+    )
+
+
 def _has_earlier_revisions(manifest: Path) -> bool:
     """Whether an answer of the manifest can be stale."""
-    return any(item.transform == "field_edit" for item in read_manifest(manifest))
+    return any("stale_answer" in item.metadata for item in read_manifest(manifest))
 
 
 def _lost_in(result: Path) -> bool:

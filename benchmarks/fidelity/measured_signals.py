@@ -103,20 +103,21 @@ def _read_donor(
     repeated = np.arange(len(ids) - len(again), len(ids))
     asking = np.concatenate([own, repeated])
     whole = TokenRange(0, len(ids))
+    hidden = unseen(asking, len(ids))
     lost = [torch.from_numpy(lost_context(run, mine)).float() for run in mine]
     for layer, queries in enumerate(queries_of(request, [whole], asking)):
         keys, scale = request.read(layer, whole)[0].float(), request.scale(layer)
-        hidden = unseen(request.reach(layer), asking, len(ids))
+        mask = hidden(request.reach(layer))
         peak = torch.zeros(len(ids))
         taken = 0
         for run, gone in zip(mine, lost, strict=True):  # one run after the other: all at once takes hundreds of MB
             part, end = slice(taken, taken + run.length), run.donor_start + run.length
-            weights = attention_weights(queries[part], keys[:end], scale, hidden[part, :end])
+            weights = attention_weights(queries[part], keys[:end], scale, mask[part, :end])
             leant = (weights[..., : len(gone)] @ gone).mean(dim=0)
             made.put("lean", layer, slice(run.target_start, run.target_end), leant)
             if repeat:
                 again_part = slice(len(own) + part.start, len(own) + part.stop)
-                weights = attention_weights(queries[again_part], keys, scale, hidden[again_part])
+                weights = attention_weights(queries[again_part], keys, scale, mask[again_part])
                 peak = torch.maximum(peak, weights.amax(dim=(0, 1)))
             taken += run.length
         for run in mine if repeat else ():
@@ -131,12 +132,11 @@ def _ask(request: PagedRequest, ranges: Sequence[TokenRange], made: Measured) ->
     """Attention of the last queries [far layers, heads, positions]; ``norm``: root of its mean square over queries."""
     end = ranges[-1].end
     asking = np.arange(end - min(QUERIES, len(ranges[-1])), end)
-    queries = queries_of(request, ranges, asking)
+    queries, hidden = queries_of(request, ranges, asking), unseen(asking, end)
     seen = []
     for layer in far_layers(request):
         keys = request.read(layer, TokenRange(0, end))[0].float()
-        hidden = unseen(request.reach(layer), asking, end)
-        weights = attention_weights(queries[layer], keys, request.scale(layer), hidden)
+        weights = attention_weights(queries[layer], keys, request.scale(layer), hidden(request.reach(layer)))
         mean = weights.mean(dim=1)
         claim = slice(0, ranges[-1].start)
         made.put("question", layer, claim, mean.mean(dim=0)[claim])
@@ -200,10 +200,11 @@ def _read_text(rig: Rig, item: FidelityItem, text: TokenIds, made: Measured) -> 
     request = PagedRequest(rig.cache, rig.forward, torch.tensor(rig.cold_blocks), ids)
     part = TokenRange(len(item.recipient), len(ids))
     asking = np.arange(part.start, part.end)
+    hidden = unseen(asking, part.end)
     for layer, queries in enumerate(queries_of(request, [part], asking)):
         keys = request.read(layer, TokenRange(0, part.end))[0].float()
-        hidden = unseen(request.reach(layer), asking, part.end)
-        weights = attention_weights(queries, keys, request.scale(layer), hidden).mean(dim=(0, 1))
+        mask = hidden(request.reach(layer))
+        weights = attention_weights(queries, keys, request.scale(layer), mask).mean(dim=(0, 1))
         before = made.found["read"][layer] if "read" in made.found else np.float32(0)
         made.put("read", layer, slice(None), weights[: made.tokens] + torch.as_tensor(before))
 

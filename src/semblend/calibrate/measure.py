@@ -38,7 +38,11 @@ class Measured:
     observations: list[Observation] = field(default_factory=list)
     floor_kl: list[float] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
-    policy: str | None = None
+
+    @property
+    def policy(self) -> str | None:
+        """The policy of the first reading of which some tokens were recomputed."""
+        return next((seen.policy for seen in self.observations if seen.policy is not None), None)
 
 
 def measure(
@@ -72,10 +76,8 @@ def measure(
         found.floor_kl.append(divergence(cold, again))
         for reply in blended:  # as reported: not every deployment recomputes the requested fraction
             if reply.shape is not None and reply.risk is not None and reply.fraction is not None:
-                if found.policy is None:
-                    found.policy = reply.policy
-                if reply.policy not in (None, found.policy):
-                    found.skipped.append(f"{item.name}: {reply.policy} selected, not {found.policy}")
+                if reply.policy not in (None, policy := found.policy or reply.policy):
+                    found.skipped.append(f"{item.name}: {reply.policy} selected, not {policy}")
                     continue
                 kl = divergence(cold, reply)
                 seen = Observation(item.name, reply.shape, reply.risk, reply.fraction, kl, reply.policy)

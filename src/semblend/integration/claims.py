@@ -71,17 +71,16 @@ def with_recompute_fraction(
     Moved runs are reused only where tokens can be selected. Fewer runs may be another class, so the gate judges what is
     left; each round drops runs, or ends.
     """
-    blind = gate.without_budget()
+    blind, unmoved = gate.without_budget(), replace(gates, min_moved_tokens=0)
     while True:
-        can_select = can_recompute and options.can_ask(plan)
-        limits = gates if can_select else replace(gates, min_moved_tokens=0)
+        limits = gates if can_recompute and options.can_ask(plan) else unmoved
         allowed = tuple(takewhile(limits.allows, plan.runs))
         runs = worthwhile(allowed, gates)
         if not runs:
             why = too_few_inexact(plan.runs, gates) if allowed else _CANNOT_SELECT
             return Decline(DeclineReason.CONTEXT_RISK, why, plan.discoveries)
         plan = plan if len(runs) == len(plan.runs) else _cut(plan, runs)
-        judged = (gate if can_select else blind).judge(plan, model, requested_fraction)
+        judged = (gate if can_recompute and options.can_ask(plan) else blind).judge(plan, model, requested_fraction)
         if isinstance(judged, Decline):
             return judged
         share = judged.recompute_fraction if judged.recompute_fraction is not None else options.fraction_of(judged)

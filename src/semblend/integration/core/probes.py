@@ -7,6 +7,7 @@ prompt position: 4 bytes x layers x heads per position for attention, 4 bytes fo
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager, suppress
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -75,12 +76,13 @@ def attention_of(
     """
     end = ranges[-1].end
     queries = queries_of(request, ranges, asking)
+    hidden = unseen(asking, end)
     shares = torch.from_numpy(weights).float()
     seen = []
     for index in far_layers(request):
         keys = request.read(index, TokenRange(0, end))[0].float().cpu()
-        hidden = unseen(request.reach(index), asking, end)
-        seen.append(weighted_attention(queries[index], keys, request.scale(index), hidden, shares))
+        mask = hidden(request.reach(index))
+        seen.append(weighted_attention(queries[index], keys, request.scale(index), mask, shares))
     attention: NDArray[np.float32] = torch.cat(list(request.ranks.gather(torch.stack(seen))), dim=1).numpy()
     return attention
 
@@ -95,10 +97,15 @@ def far_layers(request: OpenRequest) -> list[int]:
     return [layer for layer in layers if request.reach(layer) is None] or list(layers)
 
 
-def unseen(reach: int | None, asking: NDArray[np.int64], end: int) -> torch.Tensor:
-    """What queries at the positions ``asking`` do not see: [q, positions]."""
+def unseen(asking: NDArray[np.int64], end: int) -> Callable[[int | None], torch.Tensor]:
+    """By a layer's reach, what queries at the positions ``asking`` do not see: [q, positions], made once per reach."""
     ahead = torch.arange(end)[None, :] - torch.from_numpy(asking)[:, None]
-    return ahead > 0 if reach is None else (ahead > 0) | (ahead < -reach)
+
+    @cache
+    def hidden(reach: int | None) -> torch.Tensor:
+        return ahead > 0 if reach is None else (ahead > 0) | (ahead < -reach)
+
+    return hidden
 
 
 def queries_of(
@@ -161,14 +168,15 @@ def attention_by_part(request: OpenRequest, part: TokenRange, layers: Sequence[i
                 request.compute(portion)
     if any(sum(map(len, seen)) != len(part) for seen in queries.values()):
         raise UnobservedError(_UNOBSERVED)
+    hidden = unseen(np.arange(part.start, part.end), part.end)
     parts = -(-part.end // size)
     total = torch.zeros(len(part), parts * size)
     for layer, seen in queries.items():
         keys = request.read(layer, TokenRange(0, part.end))[0].float().cpu()
-        hidden = unseen(request.reach(layer), np.arange(part.start, part.end), part.end)
+        mask = hidden(request.reach(layer))
         asked = torch.cat(seen).flatten(1)
         for rows in torch.arange(len(part)).split(_ROWS):  # all at once takes hundreds of MB in long donors
-            weights = attention_weights(asked[rows], keys, request.scale(layer), hidden[rows])
+            weights = attention_weights(asked[rows], keys, request.scale(layer), mask[rows])
             total[rows, : part.end] += weights.mean(dim=0)
     total[:, :SINKS] = 0.0
     sums: NDArray[np.float32] = (total.view(len(part), parts, size).sum(dim=2) / len(queries)).numpy()
