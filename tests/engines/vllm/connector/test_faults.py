@@ -34,6 +34,11 @@ def recipient_of(texts: Texts, document: list[int]) -> list[int]:
     return texts.question(document, opening(next(_seeds)))
 
 
+def salt_of(test: str, fault: str) -> str:
+    """A tenant of its own, also when a failed test runs again."""
+    return f"{test}-{fault}-{next(_seeds)}"
+
+
 def cold_answer(client: Client, prompt: list[int]) -> Reply:
     return client.ask(Ask(prompt, max_tokens=4, salt=f"cold-{next(_seeds)}", reuse=False, capture=False))
 
@@ -64,7 +69,7 @@ def counted_faults(client: Client, stage: str) -> float:
 def test_a_blend_that_breaks_gives_the_cold_answer(
     intact: ConnectorServer, texts: Texts, fault: str, stage: str
 ) -> None:
-    client, salt = intact.client, f"broken-{fault}"
+    client, salt = intact.client, salt_of("broken", fault)
     document = texts.passage(0, 300)
     intact.wait_for_donor(client.ask(Ask(document, salt=salt)))
     prompt = recipient_of(texts, document)
@@ -100,7 +105,7 @@ def test_a_blend_that_breaks_gives_the_cold_answer(
 
 @pytest.mark.parametrize("fault", ["capture", "capture_begin"])
 def test_a_capture_that_breaks_leaves_no_donor(intact: ConnectorServer, texts: Texts, fault: str) -> None:
-    client, salt = intact.client, f"uncaptured-{fault}"
+    client, salt = intact.client, salt_of("uncaptured", fault)
     document = texts.passage(700, 300)
     before = counted_faults(client, "capture")
     intact.set_fault(fault)
@@ -120,7 +125,7 @@ def test_a_capture_that_breaks_leaves_no_donor(intact: ConnectorServer, texts: T
 
 @pytest.mark.parametrize("fault", ["arrive", "finish", "finish_late", "orders", "news"])
 def test_a_fault_beside_the_load_costs_at_most_the_reuse(intact: ConnectorServer, texts: Texts, fault: str) -> None:
-    client, salt = intact.client, f"beside-{fault}"
+    client, salt = intact.client, salt_of("beside", fault)
     document = texts.passage(1300, 300)
     intact.wait_for_donor(client.ask(Ask(document, salt=salt)))
     prompt = recipient_of(texts, document)
@@ -142,13 +147,13 @@ def test_a_fault_beside_the_load_costs_at_most_the_reuse(intact: ConnectorServer
 @pytest.mark.parametrize("fault", ["finish", "finish_late", "orders_late"])
 def test_a_donor_whose_end_breaks_is_either_whole_or_gone(intact: ConnectorServer, texts: Texts, fault: str) -> None:
     """The engine takes the blocks back at once: a copy made of them later would be of another request's KV."""
-    client, salt = intact.client, f"donor-{fault}"
+    client, salt = intact.client, salt_of("donor", fault)
     document = texts.passage(1900, 300)
     intact.set_fault(fault)
     client.ask(Ask(document, salt=salt))
-    intact.set_fault()
     for number in range(FAULTY_BLOCKS // 4):  # new owners of those blocks
         client.ask(Ask(texts.passage(2500, 4 * BLOCK_TOKENS), salt=f"{salt}-{number}", capture=False))
+    intact.set_fault()  # not before: the commands after the donor's last step have to break as well
     prompt = recipient_of(texts, document)
     cold = cold_answer(client, prompt)
     missed = client.ask(Ask(prompt, max_tokens=4, salt=salt, capture=False))
