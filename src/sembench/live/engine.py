@@ -255,17 +255,17 @@ class ConnectorAudit:
 
     async def _until(self, holds: Callable[[], bool]) -> None:
         started = time.monotonic()
-        poke_at = started + _FIRST_POKE_S
+        poke_at, poked = started + _FIRST_POKE_S, False  # a late loop pokes once before it gives up
         while True:
             self._read()
             now = time.monotonic()
             limit_s = self._max_wait_s if self._has_events else min(_SILENT_S, self._max_wait_s)
-            if holds() or now - started >= limit_s:
+            if holds() or (now - started >= limit_s and (poked or limit_s < _FIRST_POKE_S)):
                 return
             if now >= poke_at:
                 for _ in self._followers:  # a router sends one poke to each engine
                     await self._poke()
-                poke_at = time.monotonic() + _POKE_EVERY_S
+                poke_at, poked = time.monotonic() + _POKE_EVERY_S, True
             await asyncio.sleep(_POLL_S)
 
     def _read(self) -> None:

@@ -384,7 +384,11 @@ def test_behind_a_router_the_engine_that_served_a_request_speaks_for_it(tmp_path
     assert server.log.count("poke") == 2, "each engine had its turn"
 
 
-def test_an_idle_engine_is_poked_until_it_registers(tmp_path: Path) -> None:
+@pytest.mark.parametrize("poll_s", [0.01, 1.0], ids=["as polled", "polled later than the wait ends"])
+def test_an_idle_engine_is_poked_until_it_registers(
+    poll_s: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_module, "_POLL_S", poll_s)
     waiting: list[str] = []
 
     def lazy(engine: Engine, name: str) -> None:

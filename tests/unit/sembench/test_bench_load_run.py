@@ -15,6 +15,7 @@ from typing import Any, cast
 
 import pytest
 from tests.fakes.openai_server import running
+from tests.waiting import until
 
 from sembench.cli.main import main
 from sembench.http.client import LiveClient, LiveReply, LiveRequest
@@ -138,17 +139,18 @@ def test_limits_and_workers() -> None:
 
 
 def test_the_lag_probe_sees_a_blocked_loop() -> None:
-    async def go() -> tuple[list[float], list[float]]:
+    async def go() -> None:
         async with LagProbe() as probe:
-            await asyncio.sleep(0.2)
-            idle = list(probe.lags_ms)
-            time.sleep(0.3)
-            await asyncio.sleep(0.1)
-            return idle, probe.lags_ms[len(idle) :]
+            await until(lambda: probe.lags_ms, "the idle loop was never probed")
+            probe.lags_ms.clear()
 
-    idle, blocked = asyncio.run(go())
-    assert idle
-    assert max(blocked) >= 150
+            def seen() -> bool:
+                time.sleep(0.3)  # blocks the loop; again where the probe's own thread was kept waiting
+                return max(probe.lags_ms, default=0.0) >= 150
+
+            await until(seen, "a blocked loop was never seen")
+
+    asyncio.run(go())
 
 
 def test_a_manifest_is_sent_once(server: str, tmp_path: Path) -> None:
