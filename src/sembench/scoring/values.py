@@ -17,7 +17,12 @@ _DIGITS: Final = re.compile(r"\d+(?:,\d{3})*")
 _NUMBER: Final = re.compile(rf"{_DIGITS.pattern}|\b(?:{'|'.join(_WORDS)})\b", re.IGNORECASE)
 _SENTENCE_END: Final = re.compile(r"[.;](?=\s|$)|\n")
 _QUOTATION_MARKS: Final = '"\u201c\u201d\u00ab\u00bb'
+_QUOTATION_START: Final = '["\u201c\u00ab]'
 _QUOTATION_END: Final = re.compile(rf"[{_QUOTATION_MARKS}\n]")
+_LINES_ENDING_IN_A_COLON: Final = rf"(?:[^{_QUOTATION_MARKS}\n]|(?<=[:\n])\n)*"
+_INTRODUCTION: Final = re.compile(
+    rf"\A{_LINES_ENDING_IN_A_COLON}(?::[\s*_>]*{_QUOTATION_START}|[\w,)*] {_QUOTATION_START}(?=\w))"
+)
 
 
 def read_number(text: str, task: Task) -> str | None:
@@ -62,8 +67,11 @@ def read_choice(text: str, task: Task) -> str | None:
 
 
 def read_quote(text: str, task: Task) -> str | None:
-    """The words up to the closing quotation mark or the line's end; case, spaces and the last stop do not count."""
-    begun = text.strip().lstrip(_QUOTATION_MARKS)
+    """The words up to the closing quotation mark or the line's end; case, spaces and the last stop do not count.
+
+    The answer is inside the quotation from its start, unless a phrase such as "Ann wrote:" introduces the quotation.
+    """
+    begun = _INTRODUCTION.sub("", text.strip(), count=1).lstrip(_QUOTATION_MARKS)
     return " ".join(_QUOTATION_END.split(begun, maxsplit=1)[0].casefold().split()).rstrip(".,;!? ") or None
 
 

@@ -42,6 +42,17 @@ def marked(score: str, answer: str, *answers: str, **fields: Any) -> Mark:
         ("quote", ' "The Lamp  was lit." And', "the lamp was lit"),
         ("quote", " the lamp was lit\nNext", "the lamp was lit"),
         ("quote", ' "', None),
+        ("quote", 'The lamp was lit." Then Ann wrote: "It is out."', "the lamp was lit"),
+        ("quote", 'The lamp was lit.\nAnn wrote: "It is out."', "the lamp was lit"),
+        ("quote", 'The lamp was lit. "It is out."', "the lamp was lit"),
+        ("quote", 'The lamp was lit "', "the lamp was lit"),
+        ("quote", '"The lamp was lit," Ann wrote, and "It is out."', "the lamp was lit"),
+        ("quote", 'Ann Lee wrote: "The lamp was lit." And "it is out"', "the lamp was lit"),
+        ("quote", "Ann Lee wrote: \u201cThe lamp was lit.\u201d", "the lamp was lit"),
+        ("quote", 'Ann Lee wrote "The lamp was lit', "the lamp was lit"),
+        ("quote", '**Ann Lee** wrote:\n\n> **"The lamp was lit."**', "the lamp was lit"),
+        ("quote", 'Here it is:\n\nAnn Lee wrote: "The lamp was lit."', "the lamp was lit"),
+        ("quote", 'Ann Lee wrote: "', None),
         ("call", "```python\nresult = pay(a, y=2, x=1)\n```", "pay(a, x=1, y=2)"),
         ("call", "shop.pay(1, [2, (3)])\nother(4)", "shop.pay(1, [2, 3])"),
         ("call", "def pay(a):\n    return tax(a)", "tax(a)"),
@@ -74,6 +85,15 @@ def test_an_answer_continues_what_the_prompt_began_or_begins_again() -> None:
     ):
         assert marked("call", answer, "pay(ledger, rate)", before="pay(").right is True
     assert marked("call", "rate, ledger)", "pay(ledger, rate)", before="pay(").right is False
+
+
+def test_a_quotation_is_right_with_and_without_an_introduction() -> None:
+    quotation = "Costs for the hoist rose to 12 crowns."
+    for answer in (f'{quotation}"\nAnn wrote: "No."', f'"{quotation}"', f'George Parker wrote: "{quotation}"'):
+        found = marked("quote", answer, quotation, stale="No.")
+        assert (found.right, found.stale) == (True, False)
+    found = marked("quote", 'George Parker wrote: "No."', quotation, stale="No.")
+    assert (found.right, found.stale) == (False, True)
 
 
 def test_without_a_known_answer_there_is_a_reading_and_no_value() -> None:

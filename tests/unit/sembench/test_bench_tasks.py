@@ -90,6 +90,13 @@ def call_of(definition: ast.FunctionDef, name: str) -> str:
     return f"{name}({', '.join(argument.arg for argument in definition.args.args)})"
 
 
+def solve_usage(text: str, question: str) -> str:
+    name = one(r"the function (\w+) as", question)
+    used = one(rf"(?m)^result = ({name}\(.*\))$", text)
+    assert used == call_of(definitions(text)[name], name)
+    return used
+
+
 def solve_call(text: str, question: str) -> str:
     name = one(r"the function (\w+) of", question)
     return call_of(definitions(text)[name], name)
@@ -143,6 +150,7 @@ SOLVERS: dict[str, Callable[[str, str], str]] = {
     "count": solve_count,
     "derived_stated": solve_stated,
     "derived_rule": solve_derived,
+    "code_usage": solve_usage,
     "code_call": solve_call,
     "code_complete": solve_complete,
     "code_rename": solve_rename,
@@ -181,9 +189,10 @@ def test_the_gold_answer_follows_from_the_document_and_the_control_from_its_revi
     assert len(record.context.split()) >= words
 
 
+@pytest.mark.parametrize("task", ["code_usage", "code_call"])
 @pytest.mark.parametrize("words", [0, 324, 600, 900])
-def test_code_is_as_long_as_asked_for_whatever_its_functions_are(words: int) -> None:
-    made = records("code_call", count=40, words=words)
+def test_code_is_as_long_as_asked_for_whatever_its_functions_are(task: str, words: int) -> None:
+    made = records(task, count=40, words=words)
     assert min(len(record.context.split()) for record in made) >= words
 
 
@@ -201,7 +210,7 @@ def test_every_arrangement_keeps_the_answer_in_the_recipient(task: str) -> None:
     assert audit_items(items, open_tokenizer(None)).violations == ()
 
 
-@pytest.mark.parametrize("task", ["code_call", "code_complete", "code_rename"])
+@pytest.mark.parametrize("task", ["code_usage", "code_call", "code_complete", "code_rename"])
 def test_code_that_closes_the_fence_of_its_prompt_is_read(task: str) -> None:
     """The prompt opens a code block, so the model continues the code, closes the block and may explain."""
     for record in records(task):
@@ -212,6 +221,24 @@ def test_code_that_closes_the_fence_of_its_prompt_is_read(task: str) -> None:
         for end in ("", "\n```\n", "\n```\nTo call the function shown(other, names):\n```python\nother(1)\n```"):
             marked = mark(written[len(before) :] + end, task_of(record.answers, record.metadata, 0.6))
             assert marked.right is True, (marked, end)
+
+
+def test_a_used_function_has_its_parameters_twice_and_another_order_at_both_places_in_the_earlier_revision() -> None:
+    for record in records("code_usage", count=10):
+        right, stale = record.answers[0], record.earlier_answer
+        earlier, _ = apply_edits(record.context, [Edit(*edit) for edit in record.earlier_edits])
+        for text, call, other in ((record.context, right, stale), (earlier, stale, right)):
+            assert text.count(f"def {call}:") == text.count(f"result = {call}") == 1
+            assert str(other) not in text
+
+
+def test_a_usage_is_right_or_that_of_the_earlier_revision() -> None:
+    (item,) = built(records("code_usage", count=1), "field_edit")
+    task = task_of(item.answers, item.metadata, 0.6)
+    for call, expected in ((item.answers[0], (True, False)), (str(task.stale), (False, True))):
+        for answer in (call.removeprefix(task.before), f"```python\nresult = {call}\n```"):
+            found = mark(answer, task)
+            assert (found.right, found.stale) == expected
 
 
 def test_an_edited_donor_has_the_stale_answer_and_only_that_item_names_it() -> None:

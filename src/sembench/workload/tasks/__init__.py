@@ -21,6 +21,7 @@ BUILT_IN: Final = {
     "count": "retrieval:count",
     "derived_stated": "derived:stated",
     "derived_rule": "derived:by_rule",
+    "code_usage": "code:usage",
     "code_call": "code:call",
     "code_complete": "code:complete",
     "code_rename": "code:rename",

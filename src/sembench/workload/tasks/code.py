@@ -39,6 +39,7 @@ _OBJECTS: Final = (
     "quote",
 )
 _WORDS_OF_A_FUNCTION: Final = 28  # at least: with three parameters
+_WORDS_OF_A_USAGE: Final = 5  # likewise
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +65,33 @@ class _Function:
         return "\n".join([self.signature, f'    """{self.purpose}"""', *(f"    {line}" for line in self.body)])
 
     @property
+    def usage(self) -> str:
+        return f"result = {self.call()}"
+
+    @property
     def change(self) -> Change:
-        now = ", ".join(self.parameters)
-        return Change(self.signature, now, ", ".join(self.ordered(swapped=True)))
+        return self.change_of(self.signature)
+
+    def change_of(self, line: str) -> Change:
+        return Change(line, ", ".join(self.parameters), ", ".join(self.ordered(swapped=True)))
+
+
+def usage(draws: Draws, words: int) -> Draft:
+    """The line that calls a named function, as it is in the function's test: its parameters are in the source twice."""
+    functions, passages = _files(draws, words, tested=True)
+    asked = functions[0]
+    before = f"{asked.name}("
+    return Draft(
+        passages=passages,
+        question=f"Write the line that calls the function {asked.name} as its test does.",
+        other_question=f"What does the function {functions[1].name} do?",
+        opening=f"\n```python\nresult = {before}",
+        before=before,
+        answers=(asked.call(),),
+        score="call",
+        changes=(asked.change, asked.change_of(asked.usage)),
+        earlier_answer=asked.call(swapped=True),
+    )
 
 
 def call(draws: Draws, words: int) -> Draft:
@@ -139,17 +164,24 @@ def _calls(asked: _Function) -> tuple[str, ...]:
     return asked.call(), f"{asked.name}({', '.join(f'{name}={name}' for name in asked.parameters)})"
 
 
-def _files(draws: Draws, words: int) -> tuple[list[_Function], list[str]]:
-    """At least two functions per file, and the files. Names, purposes and parameters say nothing about each other."""
-    count = max(2 * SECTIONS, -(-words // _WORDS_OF_A_FUNCTION))
+def _files(draws: Draws, words: int, *, tested: bool = False) -> tuple[list[_Function], list[str]]:
+    """At least two functions per file, and the files. Names, purposes and parameters say nothing about each other.
+
+    With ``tested``, each passage ends with a file of tests that calls each of its functions once.
+    """
+    words_of_one = _WORDS_OF_A_FUNCTION + (_WORDS_OF_A_USAGE if tested else 0)
+    count = max(2 * SECTIONS, -(-words // words_of_one))
     names = draws.shuffled([f"{adjective}_{animal}" for adjective in ADJECTIVES for animal in ANIMALS])[:count]
     purposes = draws.shuffled([f"{verb} the {thing} of a day." for verb in _VERBS for thing in _OBJECTS])[:count]
     functions = [_function(draws, name, purpose) for name, purpose in zip(names, purposes, strict=True)]
     order = draws.shuffled(range(len(functions)))
     passages = []
     for number in range(SECTIONS):
-        own = [functions[place].text for place in order[number::SECTIONS]]
-        passages.append("\n\n".join([f"# file: shop/part_{number + 1}.py", *own]))
+        own = [functions[place] for place in order[number::SECTIONS]]
+        parts = [f"# file: shop/part_{number + 1}.py", *(function.text for function in own)]
+        if tested:
+            parts += [f"# file: tests/test_part_{number + 1}.py", "\n".join(function.usage for function in own)]
+        passages.append("\n\n".join(parts))
     return functions, passages
 
 
