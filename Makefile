@@ -214,6 +214,9 @@ bench-guard: engine-vllm models data-or-made-up  ## predicted KL on held-out ite
 bench-answers: engine-vllm models  ## answers cold and with reuse on a real vLLM, beside a second cold run: flips, stale answers, scores (ARGS="--model NAME --items 200")
 	$(PY) -m benchmarks.answers $(ARGS)
 
+bench-budgets: engine-vllm models  ## how much must be recomputed to keep a model's answers, on a real vLLM (ARGS="--model NAME --install" lets later servers use it)
+	$(PY) -m benchmarks.answers.budgets $(ARGS)
+
 e2e-vllm: engine-vllm models data-or-made-up  ## real texts, real vLLM, cold beside warm, gates and a report: one command
 	$(PY) -m benchmarks.e2e $(ARGS)
 

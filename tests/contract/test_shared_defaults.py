@@ -6,11 +6,11 @@ import re
 from pathlib import Path
 
 from semantic_kv.policy.reuse import Reuse
+from semblend.contract.shape import MOVED_SHARE
 from semblend.donors import index
 from semblend.integration.sglang.options import SglangOptions
 from semblend.integration.vllm.options import ConnectorOptions
 from semblend.plan.gates import ADAPTER_GATES
-from semblend.plan.selection import MOVED_SHARE
 
 SOURCE = Path(__file__).parents[2] / "src"
 
@@ -30,5 +30,5 @@ def test_the_simulator_assumes_the_adapters_gates() -> None:
 def test_the_default_of_max_context_share_is_written_once() -> None:
     number = re.compile(r"(?:max_context_share|MOVED_SHARE)(?:: \w+)? *= *0\.\d")
     found = [path.name for path in SOURCE.rglob("*.py") for _ in number.findall(path.read_text(encoding="utf-8"))]
-    assert found == ["selection.py"]
+    assert found == ["shape.py"]
     assert ADAPTER_GATES.max_context_share == MOVED_SHARE

@@ -123,6 +123,10 @@ class Connection(asyncio.Protocol):
             wanted = body.get("max_tokens", shared.tokens)
         dialect = {"/v1/chat/completions": chat, "/v1/completions": completions, "/generate": generate}[path]
         events = dialect(body, min(wanted, fake.get("tokens", shared.tokens)))
+        if body.get("stream") is False:
+            self.finish()
+            self.answer(200, in_one_piece([json.loads(event) for event in events]))
+            return
         newline = b"\r\n" if fake.get("crlf") else b"\n"
         route = b"x-semblend-routing-path: semantic\r\nX-Semblend-Routing-Worker: w1\r\nserver: fake\r\n"
         self.transport.write(
@@ -251,6 +255,22 @@ def generate(body: dict[str, Any], tokens: int) -> Iterator[bytes]:
             meta |= {"output_token_logprobs": logprobs, "output_top_logprobs": tops}
         final = {"final": True} if i == tokens else {}
         yield json.dumps({"text": text, "meta_info": meta, **final, **_first(i)}).encode()
+
+
+def in_one_piece(events: list[dict[str, Any]]) -> bytes:
+    """What a server answers that was asked not to stream."""
+    if "meta_info" in events[-1]:
+        return json.dumps(events[-1]).encode()
+    choices = [event["choices"][0] for event in events if event["choices"]]
+    whole: dict[str, Any] = {"index": 0, "finish_reason": "length"}
+    if "delta" in choices[0]:
+        text = "".join(choice["delta"]["content"] for choice in choices)
+        whole["message"] = {"role": "assistant", "content": text, "tool_calls": []}
+    else:
+        whole["text"] = "".join(choice["text"] for choice in choices)
+    reports = [event["kv_transfer_params"] for event in events if "kv_transfer_params" in event]
+    evidence = {"kv_transfer_params": reports[0]} if reports else {}
+    return json.dumps({"choices": [whole], "usage": events[-1].get("usage"), **evidence}).encode()
 
 
 def metrics(shared: Shared) -> str:

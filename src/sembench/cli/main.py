@@ -9,6 +9,7 @@ from typing import Final
 from sembase.command_line import CommandParser, add_commands, run_program
 from sembench import __version__
 from sembench.cli import (
+    answer_budgets,
     assert_result_gates,
     audit_manifest,
     build,
@@ -31,6 +32,7 @@ COMMAND_MODULES: Final = (
     run_live_sglang,
     run_load,
     calibrate_noise_floor,
+    answer_budgets,
     merge_results,
     audit_manifest,
     assert_result_gates,

@@ -58,13 +58,13 @@ class LiveClient:
         """Never raises for what the server or the network does; ``CancelledError`` passes through."""
         body = encode_body(request)
         events = EventScanner(keep="all" if request.keep_text else "final")
-        exchange = await self._stream(
-            self._absolute(PATHS[request.endpoint]), encode_headers(request), body, events.feed
-        )
+        pieces: list[bytes] = []
+        feed: OnBody = events.feed if request.stream else lambda data, now: pieces.append(data)
+        exchange = await self._stream(self._absolute(PATHS[request.endpoint]), encode_headers(request), body, feed)
         events.end(exchange.ended_at)
-        decoded = decode(request.endpoint, events.lines)
+        decoded = decode(request.endpoint, events.lines if request.stream else [b"".join(pieces)])
         status, detail = exchange.status, exchange.detail
-        if status == OK and (fault := decoded.fault or _unfinished(events)):
+        if status == OK and (fault := decoded.fault or (_unfinished(events) if request.stream else "")):
             status, detail = BROKEN_STREAM, fault
         sent_at = exchange.sent_at
         chunk_ms = tuple([1000.0 * (arrival - sent_at) for arrival in events.arrivals])
@@ -225,7 +225,8 @@ __all__ = ["Endpoint", "LiveClient", "LiveReply", "LiveRequest", "TokenLogprobs"
 
 @dataclass(slots=True)
 class Decoded:
-    """The payloads of a finished stream: text, usage, log-probabilities, backend report, or the server's error.
+    """What a finished stream, or an answer in one piece, said: text, usage, log-probabilities, backend report, or the
+    server's error.
 
     ``tool_calls`` are the calls that a server sends apart from the text, by index, joined from their pieces.
     """
@@ -279,9 +280,9 @@ def _take_choice(decoded: Decoded, event: Mapping[str, Any]) -> str:
     choice = _object(next(iter(_list(event.get("choices"))), None))
     logprobs = _object(choice.get("logprobs"))
     decoded.logprobs += _chat_logprobs(logprobs) if "content" in logprobs else _completion_logprobs(logprobs)
-    delta = _object(choice.get("delta"))
-    for piece in map(_object, _list(delta.get("tool_calls"))):
-        call = decoded.tool_calls.setdefault(_count(piece.get("index")) or 0, {"arguments": ""})
+    delta = _object(choice.get("delta") or choice.get("message"))
+    for position, piece in enumerate(map(_object, _list(delta.get("tool_calls")))):
+        call = decoded.tool_calls.setdefault(_count(piece.get("index", position)) or 0, {"arguments": ""})
         for key, value in _object(piece.get("function")).items():
             if key in ("name", "arguments") and isinstance(value, str):
                 call[key] = call.get(key, "") + value

@@ -26,6 +26,8 @@ class LiveRequest:
     """``extra`` is merged into the body last; a key whose value is None there is taken out of the body.
 
     ``hints`` are for the adapter in the server; each kind of endpoint has its own field for them.
+    ``stream`` off asks for the answer in one piece: without the time of its first token, and with what vLLM's adapter
+    reports of it, which streams do not carry.
     ``keep_text`` off is for load: the reply then has times and token counts, but neither text nor logprobs.
     """
 
@@ -39,6 +41,7 @@ class LiveRequest:
     top_logprobs: int | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
     keep_text: bool = True
+    stream: bool = True
     hints: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
@@ -72,8 +75,8 @@ def _openai_body(request: LiveRequest) -> dict[str, Any]:
         "max_tokens": request.max_tokens,
         "temperature": _TEMPERATURE,
         "seed": _SEED,
-        "stream": True,
-        "stream_options": {"include_usage": True},
+        "stream": request.stream,
+        "stream_options": {"include_usage": True} if request.stream else None,
         "request_id": request.request_id,
         "cache_salt": request.tenant,
         "kv_transfer_params": None if request.hints is None else {"semblend": dict(request.hints)},
@@ -96,7 +99,7 @@ def _sglang_body(request: LiveRequest) -> dict[str, Any]:
         "rid": request.request_id,
         "cache_salt": request.tenant,
         "sampling_params": sampling,
-        "stream": True,
+        "stream": request.stream,
         "text" if isinstance(request.prompt, str) else "input_ids": request.prompt,
     }
     if request.top_logprobs is not None:

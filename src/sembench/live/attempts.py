@@ -21,7 +21,7 @@ from sembase.errors import ConfigurationError
 from sembase.streams import write_err
 from sembench.http.reply import OK
 from sembench.live.engine import engine_label
-from sembench.metrics.rows import RequestRow
+from sembench.metrics.rows import RequestRow, row_from_json
 from sembench.replay.partial import read_partial
 
 _SECONDS_BETWEEN_LINES: Final = 5.0
@@ -66,7 +66,7 @@ def read_attempts(path: Path, identity: Mapping[str, Any]) -> tuple[list[Request
             "start the other server again, or delete the file and run without --resume"
         )
     attempts = header.get("sittings") or []
-    rows = read_partial(path, {**identity, "sittings": attempts})
+    rows = read_partial(path, {**identity, "sittings": attempts}, row_from_json)
     if not attempts:
         return rows, []
     written = datetime.fromtimestamp(path.stat().st_mtime, UTC)

@@ -14,12 +14,12 @@ from typing import Any, Final, TypeVar
 from sembase.errors import ConfigurationError
 from sembase.streams import write_err
 from sembench.http.client import LiveClient
-from sembench.http.reply import OK
+from sembench.http.reply import OK, LiveReply
 from sembench.live.attempts import LiveProgress, end_attempt, has_failed, read_attempts, start_attempt, statuses_of
 from sembench.live.engine import ConnectorAudit, Resets, describe_engine, metrics_since, scrape
 from sembench.live.item_row import PromptSizes
 from sembench.live.options import LiveRun
-from sembench.live.session import LostConnectionError, RequestBuilder, Session, live_units, replay
+from sembench.live.session import LostConnectionError, RequestBuilder, Session, live_units, replay, warm_up
 from sembench.manifest import WorkloadItem, manifest_digest, read_run_items
 from sembench.metrics.rows import RequestRow
 from sembench.replay.partial import PartialWriter, partial_path
@@ -219,26 +219,17 @@ async def open_run(run: LiveRun, sizes: PromptSizes, stack: AsyncExitStack) -> O
     session = Session(client, donor_client, requests, resets, recipient_resets, sizes, chosen, audit)
     await resets.require("--reset-url")
     await recipient_resets.require("--recipient-reset-url")
-    await _warm_up(run, client, requests)
+    _check_cached_tokens(run, await warm_up(client, requests, run.options.warm_up, run.base_url))
     engine = await describe_engine(client, requests.model)
     return OpenRun(session, client, engine, run.config(sizes.describe(), requests.model))
 
 
-async def _warm_up(run: LiveRun, client: LiveClient, requests: RequestBuilder) -> None:
-    """The first requests pay for lazy loading in the server, and show whether it can be measured at all."""
-    for number in range(run.options.warm_up):
-        donor, recipient = requests.warm_up(number)
-        for request in (donor, requests.poke(), recipient):
-            reply = await client.ask(request)
-            if reply.status != OK:
-                raise ConfigurationError(
-                    f"{run.base_url} failed the warm-up request: {reply.status} {reply.detail}".rstrip()
-                )
-        if not number and run.options.arms != "warm" and reply.cached_tokens is None:
-            write_err(
-                "sembench: note: the server does not report cached tokens, so cold arms cannot be checked "
-                "(vLLM: --enable-prompt-tokens-details; SGLang: --enable-cache-report)\n"
-            )
+def _check_cached_tokens(run: LiveRun, reply: LiveReply | None) -> None:
+    if reply is not None and run.options.arms != "warm" and reply.cached_tokens is None:
+        write_err(
+            "sembench: note: the server does not report cached tokens, so cold arms cannot be checked "
+            "(vLLM: --enable-prompt-tokens-details; SGLang: --enable-cache-report)\n"
+        )
 
 
 def run_interruptibly(work: Coroutine[Any, Any, T]) -> T:

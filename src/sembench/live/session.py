@@ -13,6 +13,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, Protocol
 
+from sembase.errors import ConfigurationError
 from sembench.http.reply import CONNECTION, OK, LiveReply
 from sembench.http.request import LiveRequest
 from sembench.live.engine import ConnectorAudit, Resets, backend_of_reply
@@ -57,9 +58,14 @@ class RequestBuilder:
         tools, max_tokens = item.metadata.get("tools"), self.options.donor_max_tokens
         return self._request(name, item.recipient_prompt, max_tokens, item, item.tenant, "warm", tools=tools)
 
-    def recipient(self, item: WorkloadItem, arm: Arm) -> LiveRequest:
-        """The warm request has the item's own id; ``again`` is a second cold one."""
+    def recipient(self, item: WorkloadItem, arm: Arm, fraction: float | None = None) -> LiveRequest:
+        """The warm request has the item's own id; ``again`` is a second cold one. With a ``fraction`` the connector is
+        asked to recompute that much, and the request becomes no donor.
+        """
         name = item.item_id if arm == "warm" else f"{arm}.{item.item_id}"
+        hints = None
+        if fraction is not None:
+            name, hints = f"{name}.{fraction:g}", {"recompute_fraction": fraction, "capture": False}
         return self._request(
             name,
             item.recipient_prompt,
@@ -68,6 +74,7 @@ class RequestBuilder:
             item.tenant,
             arm,
             top_logprobs=self.options.top_logprobs,
+            hints=hints,
             tools=item.metadata.get("tools"),
         )
 
@@ -279,6 +286,18 @@ class Session:
 def _exact_end(reply: LiveReply) -> int | None:
     tokens = (reply.backend or {}).get("exact_tokens")
     return tokens if isinstance(tokens, int) and not isinstance(tokens, bool) else None
+
+
+async def warm_up(client: Asker, requests: RequestBuilder, rounds: int, server: str) -> LiveReply | None:
+    """Requests that pay for lazy loading in the server and show whether it can be measured at all; the last reply."""
+    reply = None
+    for number in range(rounds):
+        donor, recipient = requests.warm_up(number)
+        for request in (donor, requests.poke(), recipient):
+            reply = await client.ask(request)
+            if reply.status != OK:
+                raise ConfigurationError(f"{server} failed the warm-up request: {reply.status} {reply.detail}".rstrip())
+    return reply
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import Any, Final
 from sembase.streams import write_err
 from sembase.tokenizer import NOT_A_MODEL, open_tokenizer
 from sembench.manifest import manifest_digest, read_run_items
+from sembench.metrics.rows import row_from_json
 from sembench.replay.partial import PartialWriter, partial_path, read_partial
 from sembench.replay.progress import watch
 from sembench.replay.session import ReplayConfig
@@ -36,7 +37,7 @@ def run_offline(run: OfflineRun) -> dict[str, Any]:
     # Rows of an interrupted run are valid only with the same identity. --jobs is not part of it: it changes no row.
     identity = {"manifest_digest": facts.manifest_digest, "config": facts.config}
     partial = partial_path(run.output)
-    done = read_partial(partial, identity) if run.resume else []
+    done = read_partial(partial, identity, row_from_json) if run.resume else []
     wanted = {item.item_id for item in items}
     rows = {row.item_id: row for row in done if row.item_id in wanted}
     units = units_of(items, rows.keys())

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Protocol, Self, TypeVar
 
 from sembase.errors import ConfigurationError, ContractError
-from sembench.metrics.rows import RequestRow, row_from_json
 
 PARTIAL_VERSION: Final = "sembench.partial.v1"
 
@@ -18,7 +17,14 @@ def partial_path(output: Path) -> Path:
     return output.with_name(output.name + ".partial.jsonl")
 
 
-def read_partial(path: Path, identity: Mapping[str, Any]) -> list[RequestRow]:
+class Row(Protocol):
+    def to_json(self) -> dict[str, Any]: ...
+
+
+T = TypeVar("T", bound=Row)
+
+
+def read_partial(path: Path, identity: Mapping[str, Any], read: Callable[[object, str], T]) -> list[T]:
     """The rows of an interrupted run. A half-written last line is dropped; rows of another run are rejected."""
     if not path.exists():
         return []
@@ -28,7 +34,7 @@ def read_partial(path: Path, identity: Mapping[str, Any]) -> list[RequestRow]:
         return []
     try:
         header = json.loads(complete[0])
-        rows = [row_from_json(json.loads(line), f"{path}:{n}") for n, line in enumerate(complete[1:], start=2)]
+        rows = [read(json.loads(line), f"{path}:{n}") for n, line in enumerate(complete[1:], start=2)]
     except (json.JSONDecodeError, ContractError) as error:
         raise ConfigurationError(f"{path} is damaged ({error}); delete it and start again without --resume") from None
     if header != {"partial": PARTIAL_VERSION, **identity}:
@@ -41,7 +47,7 @@ def read_partial(path: Path, identity: Mapping[str, Any]) -> list[RequestRow]:
 class PartialWriter:
     """Appends rows; each is on disk before the next is computed."""
 
-    def __init__(self, path: Path, identity: Mapping[str, Any], done: list[RequestRow]) -> None:
+    def __init__(self, path: Path, identity: Mapping[str, Any], done: Sequence[Row]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path = path
         # Rewritten, not appended to: a half-written last line must not remain in the middle.
@@ -50,7 +56,7 @@ class PartialWriter:
         for row in done:
             self.append(row)
 
-    def append(self, row: RequestRow) -> None:
+    def append(self, row: Row) -> None:
         self._write(row.to_json())
 
     def discard(self) -> None:

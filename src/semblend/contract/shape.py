@@ -8,9 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import StrEnum
 from itertools import pairwise
+from typing import Final
 
 from semblend.contract.outcome import DeclineReason
 from semblend.contract.plan import Run
+
+MOVED_SHARE: Final = 0.35
+"""A run with more differing context is moved. The default gates allow it only where it is long, see
+``Gates.min_moved_tokens``."""
 
 
 class PlanShape(StrEnum):

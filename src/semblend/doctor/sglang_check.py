@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from sembase.errors import ConfigurationError
 from sembase.registry import load_target
+from semblend.doctor.measured_answers import FACT, describe_budgets
 from semblend.doctor.model_facts import describe
 from semblend.doctor.serve_command import ServeCommand
 from semblend.doctor.verdict import Checked, State, Verdict
@@ -40,6 +41,10 @@ def check_sglang(command: ServeCommand, *, is_connected: bool, start: bool) -> C
     except Exception as error:  # noqa: BLE001 - whatever stops the engine here stops the server too
         return Checked(Verdict(State.START_FAILS, f"SGLang: {str(error) or type(error).__name__}"))
     facts = {name: str(getattr(server_args, key, None)) for name, key in _FACTS} | {"KV pool": _POOL}
+    try:
+        facts[FACT] = describe_budgets(options, options.gates, "sglang", command.model)
+    except ConfigurationError as error:
+        return Checked(Verdict(State.START_FAILS, str(error)), facts=facts)
     device = str(server_args.device)
     model = describe(command.model, config.hf_config.to_dict())
     gap = contract_gap(load_target("sglang.srt.mem_cache.unified_radix_cache:UnifiedRadixCache"))

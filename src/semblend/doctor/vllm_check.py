@@ -17,6 +17,7 @@ from typing import Any, Final
 from sembase.errors import ConfigurationError
 from sembase.registry import load_target
 from semblend.doctor.host_memory import in_tokens
+from semblend.doctor.measured_answers import FACT, describe_budgets
 from semblend.doctor.model_facts import describe
 from semblend.doctor.serve_command import ServeCommand
 from semblend.doctor.verdict import Checked, State, Verdict
@@ -71,6 +72,10 @@ def check_vllm(command: ServeCommand, *, is_connected: bool, start: bool) -> Che
     except ConfigurationError as error:
         return Checked(Verdict(State.START_FAILS, str(error)), platform, model, facts)
     groups, facts["KV cache groups"] = _groups(config, start=start)
+    try:
+        facts[FACT] = describe_budgets(options, options.gates, "vllm", config.model_config.model)
+    except ConfigurationError as error:
+        return Checked(Verdict(State.START_FAILS, str(error)), platform, model, facts)
     facts["donor memory"] = in_tokens(options.host_bytes, _bytes_per_token(groups))
     support = examine(config, groups, experimental_gpu=options.experimental_gpu)
     return Checked(verdict_of(support), platform, model, facts)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semblend.contract import Decline, DeclineReason, ReusePlan, Run, TokenRange, risk_of_runs, shape_of
-from semblend.plan.gates import too_few_inexact, worthwhile
+from semblend.plan.gates import gaps_before, too_few_inexact, worthwhile
 
 if TYPE_CHECKING:
     from semblend.integration.fidelity_options import FidelityOptions
@@ -48,7 +48,7 @@ def within_budget(plan: ReusePlan, max_computed_tokens: int) -> ReusePlan | Decl
         return Decline(
             DeclineReason.CAPACITY, "the first run needs more computed tokens than one step allows", plan.discoveries
         )
-    return plan if len(runs) == len(plan.runs) else _cut(plan, tuple(runs))
+    return plan if len(runs) == len(plan.runs) else _with_runs(plan, tuple(runs))
 
 
 _CANNOT_SELECT: Final = "min_moved_tokens needs a question after the reused text to select recomputed tokens by"
@@ -68,19 +68,27 @@ def with_recompute_fraction(
     """As many of the leading runs as fit one step, with the recompute fraction of gate, request or deployment; 0
     where tokens cannot be selected. The gate then predicts without a budget, because it would be spent blindly.
 
-    Moved runs are reused only where tokens can be selected. Fewer runs may be another class, so the gate judges what is
-    left; each round drops runs, or ends.
+    Moved runs are reused only where tokens can be selected and, if answers were measured, a budget keeps them. Fewer
+    runs may be another class, so the gate judges what is left; each round drops runs, or ends.
     """
-    blind, unmoved = gate.without_budget(), replace(gates, min_moved_tokens=0)
+    blind = gate.without_budget()
+    kept = filter if can_recompute else takewhile  # a run left out in the middle is a gap to compute
     while True:
-        limits = gates if can_recompute and options.can_ask(plan) else unmoved
-        allowed = tuple(takewhile(limits.allows, plan.runs))
+        asks = can_recompute and options.can_ask(plan)
+        limits = gate.limits(plan, gates) if asks else replace(gates, min_moved_tokens=0)
+        allowed = tuple(kept(limits.allows, plan.runs))
         runs = worthwhile(allowed, gates)
+        if not runs and not allowed and asks:
+            return gate.why_not_moved(plan)
         if not runs:
             why = too_few_inexact(plan.runs, gates) if allowed else _CANNOT_SELECT
             return Decline(DeclineReason.CONTEXT_RISK, why, plan.discoveries)
-        plan = plan if len(runs) == len(plan.runs) else _cut(plan, runs)
-        judged = (gate if can_recompute and options.can_ask(plan) else blind).judge(plan, model, requested_fraction)
+        if len(runs) < len(plan.runs):
+            plan = _with_runs(plan, runs)
+            if (too_little := below_min_reuse_ratio(plan, gates.min_reuse_ratio)) is not None:
+                return Decline(DeclineReason.BELOW_MIN_REUSE_RATIO, too_little, plan.discoveries)
+            continue
+        judged = (gate if asks else blind).judge(plan, model, requested_fraction)
         if isinstance(judged, Decline):
             return judged
         share = judged.recompute_fraction if judged.recompute_fraction is not None else options.fraction_of(judged)
@@ -107,15 +115,10 @@ def fidelity_of(plan: ReusePlan | None, runs: tuple[Run, ...], selected_by: str 
     }
 
 
-def _cut(plan: ReusePlan, runs: tuple[Run, ...]) -> ReusePlan:
-    """The plan with only its leading runs, claimed up to the last of them."""
-    end = runs[-1].target_end
-    return replace(
-        plan,
-        claimed=(TokenRange(plan.exact_prefix_tokens, end),),
-        runs=runs,
-        compute=tuple(gap for gap in plan.compute if gap.end <= end),
-    )
+def _with_runs(plan: ReusePlan, runs: tuple[Run, ...]) -> ReusePlan:
+    """The plan with only these of its runs, claimed up to the last of them; what the others held is computed."""
+    start = plan.exact_prefix_tokens
+    return replace(plan, claimed=(TokenRange(start, runs[-1].target_end),), runs=runs, compute=gaps_before(start, runs))
 
 
 def cut_at(plan: ReusePlan, end: int, page_tokens: int) -> ReusePlan | None:
@@ -127,7 +130,7 @@ def cut_at(plan: ReusePlan, end: int, page_tokens: int) -> ReusePlan | None:
         whole_end = min(end, last.target_end) // page_tokens * page_tokens
         if whole_end > last.target_start:
             runs[-1] = replace(last, length=whole_end - last.target_start)
-            return _cut(plan, tuple(runs))
+            return _with_runs(plan, tuple(runs))
         runs.pop()
     return None
 
@@ -141,7 +144,7 @@ def within_gaps(plan: ReusePlan, max_holes: int) -> ReusePlan:
         if gaps > max_holes:
             break
         position, kept = run.target_end, kept + 1
-    return plan if kept in (0, len(runs)) else _cut(plan, tuple(runs[:kept]))
+    return plan if kept in (0, len(runs)) else _with_runs(plan, tuple(runs[:kept]))
 
 
 def prefix_shaped(plan: ReusePlan, min_reuse_ratio: float, *, may_rotate: bool) -> ReusePlan | Decline:
@@ -159,12 +162,19 @@ def prefix_shaped(plan: ReusePlan, min_reuse_ratio: float, *, may_rotate: bool) 
             "nothing reusable continues the exact prefix, and this deployment cannot compute gaps",
             plan.discoveries,
         )
+    leading = _with_runs(plan, tuple(runs))
+    if (why := below_min_reuse_ratio(leading, min_reuse_ratio)) is not None:
+        return Decline(DeclineReason.BELOW_MIN_REUSE_RATIO, why, plan.discoveries)
+    return leading
+
+
+def below_min_reuse_ratio(plan: ReusePlan, min_reuse_ratio: float) -> str | None:
+    """Why too little of the prompt is left to reuse; None if it is enough."""
+    reused = sum(run.length for run in plan.runs)
     beyond = plan.prompt_tokens - plan.exact_prefix_tokens
-    reused = position - plan.exact_prefix_tokens
-    if reused < min_reuse_ratio * beyond:
-        detail = f"{reused} of {beyond} tokens reusable; min_reuse_ratio is {min_reuse_ratio:.3f}"
-        return Decline(DeclineReason.BELOW_MIN_REUSE_RATIO, detail, plan.discoveries)
-    return _cut(plan, tuple(runs))
+    if reused >= min_reuse_ratio * beyond:
+        return None
+    return f"{reused} of {beyond} tokens reusable; min_reuse_ratio is {min_reuse_ratio:.3f}"
 
 
 def verification_positions(runs: Sequence[Run]) -> NDArray[np.int64]:

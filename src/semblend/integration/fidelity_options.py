@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Final
 
 from sembase.errors import ConfigurationError
 from sembase.settings import setting
-from sembase.values import count, flag, fraction, one_of, optional, path, rate
+from sembase.values import count, flag, fraction, one_of, optional, path, rate, text
 from semblend.contract import ReusePlan
+from semblend.contract.answer_budgets import FILE_NAME, MAX_ANSWER_LOSS, AnswerBudgets
 from semblend.guard.verdicts import Verdicts
+from semblend.integration.answer_budgets import AUTO, NONE
 from semblend.integration.shared_options import AdapterOptions
-from semblend.plan.fidelity import Ceiling, FidelityGate
+from semblend.plan.fidelity import AnswerLimit, Ceiling, FidelityGate
 from semblend.plan.gates import Gates
 from semblend.plan.prediction import Calibration, decode_prediction
 from semblend.plan.selection import (
@@ -79,6 +81,21 @@ class FidelityOptions(AdapterOptions):
         "well, of `max_context_share`: so reordered and composed passages are served where the calibration allows. "
         "`null` uses those two. Requests that name their own `recompute_fraction` are not checked against it.",
     )
+    answer_budgets: str = setting(
+        AUTO,
+        text,
+        "File written by `kvmend bench answer-budgets`. Each measured class and length recomputes the smallest "
+        "fraction that kept the model's answers, or declines as `quality_gate`; long passages in another place are "
+        f'served where one did. `"{AUTO}"`: `{FILE_NAME}` in the model\'s folder, if it is there and none of '
+        "`recompute_fraction`, `max_predicted_kl`, `max_context_share` and `min_moved_tokens` is set; "
+        f'`"{NONE}"`: none.',
+    )
+    max_answer_loss: float = setting(
+        MAX_ANSWER_LOSS,
+        fraction,
+        "Largest fraction of right answers that a measured budget may be expected to lose: (lost + 1) / (right + 2), "
+        "so that a small sample does not pass. No effect without answer budgets.",
+    )
     guard_verdicts: Path | None = setting(
         None,
         optional(path),
@@ -119,8 +136,8 @@ class FidelityOptions(AdapterOptions):
         """How ``fraction`` of the loaded positions is selected to be recomputed; ``None`` when none are."""
         return Selection(self.recompute_policy, fraction, self.recompute_bridge_tokens) if fraction else None
 
-    def fidelity_gate(self, warn: Callable[..., Any]) -> FidelityGate:
-        """What the calibration and the guard decide; a file that cannot be read stops the start-up."""
+    def fidelity_gate(self, warn: Callable[..., Any], budgets: AnswerBudgets | None = None) -> FidelityGate:
+        """What measured answers, calibration and guard decide; a file that cannot be read stops the start-up."""
         limit = None
         if self.max_predicted_kl is not None:
             if self.calibration is None:
@@ -128,15 +145,16 @@ class FidelityOptions(AdapterOptions):
                     "max_predicted_kl needs a calibration: run `kvmend calibrate` and set calibration to its file"
                 )
             try:
-                text = self.calibration.read_text(encoding="utf-8")
+                record = self.calibration.read_text(encoding="utf-8")
             except OSError as error:
                 raise ConfigurationError(f"calibration {self.calibration}: {error.strerror or error}") from None
-            limit = Ceiling(decode_prediction(text), self.max_predicted_kl)
+            limit = Ceiling(decode_prediction(record), self.max_predicted_kl)
             if not limit.calibration.laws:
                 warn("Calibration %s has no fitted class, so max_predicted_kl declines every blend", self.calibration)
             self._require_policy_of(limit.calibration, warn)
         verdicts = Verdicts(self.guard_verdicts, warn=warn) if self.guard_verdicts is not None else None
-        return FidelityGate(verdicts, limit)
+        answers = AnswerLimit(budgets, self.max_answer_loss) if budgets is not None else None
+        return FidelityGate(verdicts, limit, answers)
 
     def _require_policy_of(self, calibration: Calibration, warn: Callable[..., Any]) -> None:
         """Predictions hold for the policy whose blends were measured, and for no other."""

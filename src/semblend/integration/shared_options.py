@@ -42,8 +42,8 @@ _ROWS: Final[Mapping[str, tuple[Parser[Any], str]]] = {
         count,
         "Fewest tokens of a run that is reused whatever precedes it, such as a retrieved passage in another place. "
         f"Without `recompute_fraction`, {MOVED_FRACTION:g} of such a plan's reused tokens are recomputed; where "
-        "no question follows to select them by, and with 0, `max_context_share` holds for every run. Measure your "
-        "model's answers before: see [fidelity](fidelity.md#long-passages-in-another-order).",
+        "no question follows to select them by, and with 0, `max_context_share` holds for every run. `answer_budgets` "
+        "set it by what your model keeps.",
     ),
     "min_prompt_tokens": (positive, "Minimum prompt length; shorter prompts are not looked up."),
     "boundary_multiple_tokens": (

@@ -1,5 +1,5 @@
-"""The last gate: a plan goes in; it comes out with its recompute budget, or declined because its class drifts or
-its predicted KL is too high.
+"""The last gate: a plan goes in; it comes out with its recompute budget, or declined because its class drifts, lost
+answers when it was measured, or because its predicted KL is too high.
 
 Adapters call it on the plan they are about to serve, after cutting the plan to what the engine supports.
 """
@@ -7,12 +7,20 @@ Adapters call it on the plan they are about to serve, after cutting the plan to 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from sembase.errors import ConfigurationError
 from semblend.contract import Decline, DeclineReason, PlanShape, ReusePlan, guard_off, risk_of_runs, shape_of
+from semblend.contract.answer_budgets import AnswerBudgets, Budget, lowest_lost
+from semblend.contract.shape import MOVED_SHARE
 from semblend.plan.prediction import Calibration, Law
+from semblend.plan.selection import is_moved
 
+if TYPE_CHECKING:
+    from semblend.plan.gates import Gates
+
+_NOT_MEASURED: Final = "answers were not measured for moved passages in prompts of this class and length"
+_TOO_SHORT: Final = "what can be served of the moved passages is shorter than min_moved_tokens"
 MAX_FRACTION: Final = 0.5  # above it the sparse forward costs more than a cold prefill
 
 
@@ -36,15 +44,86 @@ class Ceiling:
 
 
 @dataclass(frozen=True, slots=True)
+class AnswerLimit:
+    """Recompute the smallest measured fraction that is expected to lose at most ``max_loss`` of the right answers.
+
+    ``can_select`` off: no tokens can be recomputed, so a class that needs some is left to the defaults, and one that
+    lost its answers with any measured fraction is declined all the same.
+    """
+
+    measured: AnswerBudgets
+    max_loss: float
+    can_select: bool = True
+
+    def min_moved_tokens(self, plan: ReusePlan) -> int:
+        """The shortest moved run that the measured budgets keep the answers with; 0: they keep none, or are missing."""
+        found = self._budgets(plan)
+        kept = [one.min_moved_tokens for one in found if one is not None and one.smallest(self.max_loss) is not None]
+        return max(kept) if self.can_select and len(kept) == len(found) else 0
+
+    def judge(self, plan: ReusePlan) -> float | Decline | None:
+        """The fraction to recompute, a decline if no measured one keeps the answers, or None: not measured."""
+        found = self._budgets(plan)
+        known = [one for one in found if one is not None]
+        kept = [one.smallest(self.max_loss) for one in known]
+        if (failed := next((one for one, trial in zip(known, kept, strict=True) if trial is None), None)) is not None:
+            return Decline(DeclineReason.QUALITY_GATE, self._why(failed), plan.discoveries)
+        if len(known) < len(found) or not self.can_select:
+            return None
+        return max(trial.fraction for trial in kept if trial is not None)
+
+    def _why(self, failed: Budget) -> str:
+        nearest = lowest_lost(failed.trials)
+        where = f"{failed.shape.value} up to {failed.up_to_tokens} tokens, {nearest.fraction:g} recomputed"
+        if nearest.expected_loss > self.max_loss:
+            lost = f"{nearest.lost} of {nearest.answerable} right answers were lost when it was measured"
+            return f"{where}: {lost}, {nearest.expected_loss:.3f} expected; max_answer_loss is {self.max_loss:g}"
+        return f"{where}: slower than cold when it was measured (cold over ours {nearest.speedup:.2f})"
+
+    def _budgets(self, plan: ReusePlan) -> list[Budget | None]:
+        """Moved runs that keep one donor's order were not measured by themselves: both other classes must hold."""
+        if all(run.is_exact for run in plan.runs):
+            return [None]  # nothing of it can change an answer
+        shape, has_moved = shape_of(plan.runs), any(is_moved(run) for run in plan.runs)
+        in_order = shape in (PlanShape.NEW_INSTRUCTION, PlanShape.EDIT)
+        shapes = (PlanShape.REORDER, PlanShape.COMPOSITION) if has_moved and in_order else (shape,)
+        if not has_moved and not in_order:
+            return [None]  # several donors or another order, but hardly another context
+        return [self.measured.of(each, plan.prompt_tokens) for each in shapes]
+
+
+@dataclass(frozen=True, slots=True)
 class FidelityGate:
-    """Either part may be missing; a gate with neither passes every plan unchanged."""
+    """Each part may be missing; a gate with none passes every plan unchanged."""
 
     verdicts: GuardVerdicts | None = None
     ceiling: Ceiling | None = None
+    answers: AnswerLimit | None = None
 
     def without_budget(self) -> FidelityGate:
         """The same gate for an engine that cannot recompute: a plan predicted above the ceiling is declined."""
-        return self if self.ceiling is None else replace(self, ceiling=replace(self.ceiling, max_fraction=0.0))
+        ceiling = None if self.ceiling is None else replace(self.ceiling, max_fraction=0.0)
+        answers = None if self.answers is None else replace(self.answers, can_select=False)
+        return replace(self, ceiling=ceiling, answers=answers)
+
+    def limits(self, plan: ReusePlan, gates: Gates) -> Gates:
+        """The gates that hold for the runs of this plan: where answers were measured, only what kept them is moved.
+
+        How long a moved run must be is the longer of what was measured and what is configured.
+        """
+        if self.answers is None:
+            return gates
+        least = self.answers.min_moved_tokens(plan)
+        least = max(least, gates.min_moved_tokens) if least else 0
+        return replace(gates, max_context_share=min(gates.max_context_share, MOVED_SHARE), min_moved_tokens=least)
+
+    def why_not_moved(self, plan: ReusePlan) -> Decline:
+        """The decline of a plan of which ``limits`` leaves nothing."""
+        judged = self.answers.judge(plan) if self.answers is not None else None
+        if isinstance(judged, Decline):
+            return judged
+        detail = _NOT_MEASURED if self.answers is not None else _TOO_SHORT
+        return Decline(DeclineReason.CONTEXT_RISK, detail, plan.discoveries)
 
     def judge(self, plan: ReusePlan, model: str, requested_fraction: float | None = None) -> ReusePlan | Decline:
         """The plan with its ``recompute_fraction``, or a decline. ``model`` is the name in the engine's answers.
@@ -52,15 +131,20 @@ class FidelityGate:
         A ``requested_fraction``, set by the request itself, is used as it is, and the ceiling is not applied. A class
         that the guard turned off is declined in either case.
         """
-        if self.verdicts is None and self.ceiling is None and requested_fraction is None:
+        if self == OPEN and requested_fraction is None:
             return plan
         shape = shape_of(plan.runs)
         why = self.verdicts.why_off(model, shape) if self.verdicts is not None else None
         if why is not None:
             return Decline(guard_off(shape), why, plan.discoveries)
+        if requested_fraction is not None:
+            return replace(plan, recompute_fraction=requested_fraction)
+        measured = self.answers.judge(plan) if self.answers is not None else None
+        if isinstance(measured, Decline):
+            return measured
+        if self.ceiling is None:
+            return plan if measured is None else replace(plan, recompute_fraction=measured)
         risk = risk_of_runs(plan.runs)
-        if self.ceiling is None or requested_fraction is not None:
-            return plan if requested_fraction is None else replace(plan, recompute_fraction=requested_fraction)
         calibration, max_fraction = self.ceiling.calibration, self.ceiling.max_fraction
         fraction = calibration.min_fraction(shape, risk, self.ceiling.max_kl, max_fraction)
         if fraction is None:
@@ -71,6 +155,7 @@ class FidelityGate:
                 reason = DeclineReason.QUALITY_GATE
                 why = f"predicted KL {lowest:.4f} with {max_fraction:g} recomputed, ceiling {self.ceiling.max_kl:g}"
             return Decline(reason, f"{shape.value} at risk {risk:.3f}: {why}", plan.discoveries)
+        fraction = max(fraction, measured or 0.0)
         predicted = calibration.predicted_kl(shape, risk, fraction)
         return replace(plan, recompute_fraction=fraction, predicted_kl=predicted)
 

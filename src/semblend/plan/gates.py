@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from sembase.errors import ConfigurationError
 from semblend.contract import ContextRisk, Decline, DeclineReason, Discovery, ReusePlan, Run, TokenRange
+from semblend.contract.shape import MOVED_SHARE
 from semblend.plan.compose import DONOR, DONOR_START, LENGTH, TARGET_START
 from semblend.plan.risk import risk_of
-from semblend.plan.selection import MOVED_SHARE
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ def decide(
         return Decline(DeclineReason.BELOW_MIN_REUSE_RATIO, detail, discoveries)
     if strict_prefix_boundary:
         claimed: tuple[TokenRange, ...] = (TokenRange(prompt.exact_prefix_tokens, runs[-1].target_end),)
-        compute = _gaps(prompt.exact_prefix_tokens, runs)
+        compute = gaps_before(prompt.exact_prefix_tokens, runs)
     else:
         claimed, compute = _joined(runs), ()
     return ReusePlan(
@@ -158,7 +158,8 @@ def _run(row: list[int], risk: ContextRisk, donor_ids: Sequence[str], gates: Gat
     return Run(donor_ids[row[DONOR]], row[DONOR_START] + skip, row[TARGET_START] + skip, length, risk)
 
 
-def _gaps(start: int, runs: Sequence[Run]) -> tuple[TokenRange, ...]:
+def gaps_before(start: int, runs: Sequence[Run]) -> tuple[TokenRange, ...]:
+    """What lies before and between the runs from ``start`` on."""
     gaps: list[TokenRange] = []
     for run in runs:
         if run.target_start > start:

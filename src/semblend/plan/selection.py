@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from sembase.errors import ConfigurationError, ContractError
 from sembase.registry import Registry
 from semblend.contract import Run, TokenRange, risk_of_runs
+from semblend.contract.shape import MOVED_SHARE
 
 
 class Probe(StrEnum):
@@ -63,9 +64,6 @@ DEFAULT_POLICY: Final = "question"
 MIN_SELECTABLE_TOKENS: Final = 768
 SHORT_PROMPT_TOKENS: Final = 1536
 SHORT_PROMPT_FRACTION: Final = 0.05
-# A run with more differing context than this is moved: the default gates allow it only where it is long, see
-# ``Gates.min_moved_tokens``.
-MOVED_SHARE: Final = 0.35
 MOVED_FRACTION: Final = 0.1
 
 
@@ -74,10 +72,15 @@ def is_question(tokens: int) -> bool:
     return 0 < tokens <= MAX_QUESTION_TOKENS
 
 
+def is_moved(run: Run) -> bool:
+    """Whether most of what the run's KV has read is not before it in the recipient."""
+    return run.risk.mean_share > MOVED_SHARE
+
+
 def default_recompute_fraction(runs: Sequence[Run]) -> float:
     """The default fraction: the largest for moved runs; 0 for few reused tokens, for long prompts with most of their
     context, and where the donor's context was the same."""
-    if any(run.risk.mean_share > MOVED_SHARE for run in runs):
+    if any(is_moved(run) for run in runs):
         return MOVED_FRACTION
     is_worth_it = sum(run.length for run in runs) >= MIN_SELECTABLE_TOKENS
     is_short = is_worth_it and max(run.target_end for run in runs) < SHORT_PROMPT_TOKENS

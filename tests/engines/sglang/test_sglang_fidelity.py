@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from scripts.engines.generate import Reply, flush, generate
 from scripts.engines.server import EngineServer
+from tests.engines.measured_items import require_each_class_measured
 from tests.engines.sglang.event_lines import event_lines
 from tests.engines.sglang.running import PAGE_TOKENS, WRONG_KEYS
 from tests.engines.sglang.texts import QUESTION, Texts
@@ -112,3 +113,8 @@ def test_keys_moved_too_far_are_found_before_they_are_read(
     wrong_keys.unlink()
     other = [*texts.encode("Read them again.\n\n"), *prompt]  # the prompt itself was computed, and is in the tree
     assert ask(blending, other, semblend={"capture": False}).reused_tokens > 0
+
+
+def test_each_class_is_measured_by_the_bench(blending: EngineServer) -> None:
+    flush(blending.base_url)
+    require_each_class_measured(blending.base_url, "unused", "sglang_generate")

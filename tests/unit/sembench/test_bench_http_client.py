@@ -15,7 +15,7 @@ from tests.fakes.openai_server import WORDS, running
 from tests.waiting import PATIENCE_S
 
 from sembase.errors import ConfigurationError, ContractError
-from sembench.http.client import Endpoint, LiveClient, LiveReply, LiveRequest
+from sembench.http.client import Endpoint, LiveClient, LiveReply, LiveRequest, decode
 
 ENDPOINTS: tuple[Endpoint, ...] = ("chat", "completions", "sglang_generate")
 TTFT_MS, ITL_MS = 30.0, 10.0
@@ -56,6 +56,27 @@ def test_an_answer_is_read_whole(server: str, endpoint: Endpoint, fake: dict[str
     assert (reply.prompt_tokens, reply.completion_tokens, reply.cached_tokens) == (3, 5, 16)
     assert len(reply.chunk_ms) == 5  # neither the role chunk, nor usage, nor the end count as tokens
     assert reply.headers == {"x-semblend-routing-path": "semantic", "x-semblend-routing-worker": "w1"}
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+def test_an_answer_in_one_piece_says_the_same_without_a_first_token(server: str, endpoint: Endpoint) -> None:
+    fake = {"cached": 16, "kv": True}
+    whole = ask(server, endpoint=endpoint, extra={"fake": fake}, stream=False)
+    streamed = ask(server, endpoint=endpoint, extra={"fake": fake})
+    assert last_seen(server)["body"]["stream"] is True
+    assert (whole.status, whole.text, whole.backend) == ("ok", "".join(WORDS[:5]), streamed.backend)
+    assert (whole.prompt_tokens, whole.completion_tokens, whole.cached_tokens) == (3, 5, 16)
+    assert (whole.ttft_ms, whole.chunk_ms) == (None, ())
+    assert whole.total_ms is not None
+    broken = ask(server, endpoint=endpoint, extra={"fake": {"http": 500}}, stream=False)
+    assert broken.status == "http_500"
+    assert "as you wished" in broken.detail
+
+
+def test_tool_calls_in_one_piece_are_kept_apart() -> None:
+    calls = [{"function": {"name": name, "arguments": "{}"}} for name in ("pay", "ask")]
+    payload = json.dumps({"choices": [{"message": {"content": None, "tool_calls": calls}}]}).encode()
+    assert [call["name"] for call in json.loads(decode("chat", [payload]).text)] == ["pay", "ask"]
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS)

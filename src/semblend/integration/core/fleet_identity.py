@@ -11,10 +11,11 @@ import json
 from pathlib import Path
 from typing import Final
 
+from semblend.contract.model_folder import model_files
 from semblend.contract.namespace import Namespace
 from semblend.fleet.donor_object import RowShape
 from semblend.fleet.weights import weights_digest
-from semblend.integration.core.namespace import canonical, model_files
+from semblend.integration.core.namespace import canonical
 
 _OF_ONE_HOST: Final = ("name", "path", "files")
 

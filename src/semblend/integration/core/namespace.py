@@ -9,14 +9,12 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from semblend.contract.donor_event import tenant_of_salt
+from semblend.contract.model_folder import CONFIG_SUFFIX, model_files
 from semblend.contract.namespace import UNKNOWN, Component, Namespace
 from semblend.integration.rope_config import rope_parameters
-
-_CONFIG_SUFFIX: Final = "config.json"
-_WEIGHT_SUFFIXES: Final = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".index.json")
 
 
 def model_identity(name: object, **facts: object) -> Component:
@@ -85,12 +83,6 @@ def text_of(value: object) -> str | None:
     return None if value is None else str(value)
 
 
-def model_files(path: Path) -> list[Path]:
-    """The configurations and weights of a model: of a folder, or one file. Raises ``OSError``."""
-    files = sorted(path.iterdir()) if path.is_dir() else [path]
-    return [file for file in files if file.name.endswith((_CONFIG_SUFFIX, *_WEIGHT_SUFFIXES))]
-
-
 def files_digest(path: Path) -> str | None:
     """Of configuration bytes, and names, sizes and times of weight files; None if they are missing or unreadable."""
     hasher = hashlib.sha256()
@@ -98,7 +90,7 @@ def files_digest(path: Path) -> str | None:
         if not path.exists():
             return None
         for file in model_files(path):
-            if file.name.endswith(_CONFIG_SUFFIX):
+            if file.name.endswith(CONFIG_SUFFIX):
                 hasher.update(f"{file.name}\0".encode() + hashlib.sha256(file.read_bytes()).digest())
             else:
                 status = file.stat()

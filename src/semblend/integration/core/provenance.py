@@ -39,6 +39,7 @@ def provenance(record: RequestRecord, *, is_confirmed: bool, select: str) -> dic
                 "donor_start": run.donor_start,
                 "target_start": run.target_start,
                 "length": run.length,
+                "context_risk": run.risk.mean_share,
             }
             for run in runs[:MAX_RUNS_SHOWN]
         ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from sglang.srt.utils.hf_transformers_utils import get_tokenizer
 
 import sglang
 from semblend.contract import Event
+from semblend.integration.answer_budgets import open_budgets, with_budgets
 from semblend.integration.border import Border
 from semblend.integration.core.refresh_on_repeat import RefreshOnRepeat
 from semblend.integration.core.start_up import log_disabled, log_proof, make_announcer, make_decoder
@@ -61,6 +63,8 @@ def build_cache(context: TreeCacheBuildContext) -> Any:
     gap = contract_gap(UnifiedRadixCache)
     deployment = _deployment(context, options)
     support = Support(gap) if gap else examine(deployment, sglang.__version__, options.validated_version)
+    budgets = open_budgets(options, options.gates, "sglang", context.server_args.model_path, logger)
+    options = replace(options, gates=with_budgets(options.gates, budgets, options.max_answer_loss))
     planner = Planner(gates=options.gates, budget_bytes=options.index_bytes) if support.usable else None
     if planner is None or not planner.settings.enabled:
         reason = support.reason or "it is switched off in the settings"
@@ -76,7 +80,7 @@ def build_cache(context: TreeCacheBuildContext) -> Any:
     border = Border(emit, logger)
     # Configuration errors stop the start-up.
     own = load_provider(options.provider) if options.provider else None
-    fidelity = options.fidelity_gate(logger.warning)
+    fidelity = options.fidelity_gate(logger.warning, budgets)
     announcer = make_announcer(planner, border, getattr(context.server_args, "dp_rank", None) or 0)
     access = fleet_access(options)
     cache = create_unified_radix_cache(context, cache_class=SemBlendRadixCache)

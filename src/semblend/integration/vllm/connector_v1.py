@@ -10,6 +10,7 @@ With the engine core in the server's own process (``VLLM_ENABLE_V1_MULTIPROCESSI
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -65,6 +66,7 @@ class SemBlendConnectorV1(KVConnectorBase_V1, SupportsHMA):
 
     def __init__(self, vllm_config: VllmConfig, role: KVConnectorRole, kv_cache_config: KVCacheConfig) -> None:
         from semblend.integration.announce import SILENT  # noqa: PLC0415
+        from semblend.integration.answer_budgets import open_budgets, with_budgets  # noqa: PLC0415
         from semblend.integration.core.start_up import make_announcer, make_decoder  # noqa: PLC0415
         from semblend.integration.vllm import start  # noqa: PLC0415
         from semblend.integration.vllm.options import parse_options  # noqa: PLC0415
@@ -81,7 +83,10 @@ class SemBlendConnectorV1(KVConnectorBase_V1, SupportsHMA):
         if role is KVConnectorRole.SCHEDULER:
             if self._support.usable:  # the scheduler reads the policy when it has made its connector
                 self._kv_transfer_config.kv_load_failure_policy = "fail" if self._fails_requests else "recompute"
-            self._fidelity = self._options.fidelity_gate(logger.warning)
+            budgets = open_budgets(self._options, self._options.gates, "vllm", vllm_config.model_config.model, logger)
+            gates = with_budgets(self._options.gates, budgets, self._options.max_answer_loss)
+            self._options = replace(self._options, gates=gates)
+            self._fidelity = self._options.fidelity_gate(logger.warning, budgets)
             self._planner = start.make_planner(self._options)
             load = partial(start.load_tokenizer, vllm_config)
             self._decoder = make_decoder(self._planner, self._border, load)

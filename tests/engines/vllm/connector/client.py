@@ -26,12 +26,14 @@ class Ask:
     salt: str | None = None
     reuse: bool | None = None
     capture: bool | None = None
+    recompute_fraction: float | None = None
     n: int = 1
     request_id: str | None = None
     more: dict[str, Any] = field(default_factory=dict)
 
     def body(self, model: str, *, stream: bool) -> dict[str, Any]:
-        hints = {name: value for name, value in (("reuse", self.reuse), ("capture", self.capture)) if value is not None}
+        named = ("reuse", "capture", "recompute_fraction")
+        hints = {name: value for name in named if (value := getattr(self, name)) is not None}
         body: dict[str, Any] = {
             "model": model,
             "prompt": list(self.prompt),

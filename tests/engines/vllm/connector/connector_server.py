@@ -17,6 +17,7 @@ from tests.engines.vllm.connector.client import Client, Reply
 from tests.waiting import wait_until
 
 from semblend.contract import DonorRegistered, Event, EventLine, decode_line
+from semblend.integration.answer_budgets import NONE
 
 HERE = Path(__file__).parent
 COMMON = ("--enable-prompt-tokens-details",)
@@ -113,7 +114,8 @@ def start(kind: Kind) -> ConnectorServer:
 
 
 def _flags(kind: Kind, folder: Path, endpoint: str) -> tuple[str, ...]:
-    flags = semblend_flags({"events": str(events_path(folder)), **kind.options}, worker=kind.worker)
+    own = {"events": str(events_path(folder)), "answer_budgets": NONE}  # not those that someone measured here
+    flags = semblend_flags({**own, **kind.options}, worker=kind.worker)
     if kind.faulty:
         transfer = json.loads(flags[1])
         transfer |= {"kv_connector": "FaultyConnector", "kv_connector_module_path": "faulty_connector"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -33,6 +34,8 @@ FRAGMENTS: Final = "fragments"  # the semantic path may add short token-identica
 
 SEGMENTS: Final = "segments"
 
+MEASURED: Final = "measured"  # with answer budgets: of the two classes of moved passages one keeps its answers
+
 QWEN: Final = "qwen"  # the main deployment with other models
 GEMMA: Final = "gemma"
 EVERY_MODEL: Final = (MAIN, *(pytest.param(name, marks=pytest.mark.more_models) for name in (QWEN, GEMMA)))
@@ -49,6 +52,13 @@ KINDS: Final[Mapping[str, Kind]] = {
         name: Kind(OPEN, extra=("--max-model-len", "8192"), kv_events=True, model=model)
         for name, model in ((QWEN, known.QWEN_CODER), (GEMMA, known.GEMMA))
     },
+    MEASURED: Kind(
+        {
+            "answer_budgets": str(Path(__file__).with_name("measured_answers.json")),
+            "refresh_on_repeat": False,
+            **SHORT,
+        }
+    ),
     FAULTY: Kind(
         OPEN,
         extra=("--max-model-len", "1024", "--num-gpu-blocks-override", str(FAULTY_BLOCKS)),

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 from tests.unit.semblend.integration.vllm_fakes import config
 
-from semblend.contract import Decline, DeclineReason, PlanShape, ReusePlan
+from semblend.contract import ContextRisk, Decline, DeclineReason, PlanShape, ReusePlan, Run, TokenRange
+from semblend.contract.answer_budgets import AnswerBudgets, Budget, Trial
+from semblend.integration.claims import with_recompute_fraction
 from semblend.integration.core.provenance import provenance
 from semblend.integration.hints import Hints, read_hints
 from semblend.integration.vllm.look_up import Capabilities, LookUp
@@ -19,8 +21,8 @@ from semblend.integration.vllm.options import ConnectorOptions
 from semblend.integration.vllm.request_record import VllmRequest
 from semblend.pipeline.planner import Planner
 from semblend.plan.deviation_curve import preset_curve
-from semblend.plan.fidelity import OPEN, Ceiling, FidelityGate
-from semblend.plan.gates import Gates
+from semblend.plan.fidelity import OPEN, AnswerLimit, Ceiling, FidelityGate
+from semblend.plan.gates import Gates, gaps_before
 from semblend.plan.prediction import Calibration, Law
 from semblend.plan.selection import MAX_QUESTION_TOKENS, default_recompute_fraction
 from semblend.settings import Settings
@@ -169,3 +171,94 @@ def test_a_request_may_choose_its_own_share() -> None:
         assert plan.recompute_fraction == 0.25
     for wrong in (True, "0.2", -0.1, 1.1, None):
         assert read_hints({"semblend": {"share": wrong}}).recompute_fraction is None
+
+
+def test_answers_that_were_lost_keep_moved_passages_out_and_the_runs_behind_them_in() -> None:
+    """A moved run in the middle is computed; what follows it in its own context is still reused."""
+    gates = Gates(max_context_share=0.35, min_moved_tokens=300)
+    runs = tuple(
+        Run("d", start, target, 300, ContextRisk(100, 50, share))
+        for start, target, share in ((0, 40, 0.1), (700, 400, 0.9), (350, 800, 0.2))
+    )
+    whole = ReusePlan(1200, 0, (TokenRange(0, 1100),), runs, gaps_before(0, runs))
+    lost, kept = (
+        FidelityGate(answers=AnswerLimit(AnswerBudgets("m", None, "vllm", None, (measured,)), 0.02))
+        for measured in (Budget(PlanShape.REORDER, 0, 4096, 300, (Trial(0.1, 50, each),)) for each in (9, 0))
+    )
+    options = ConnectorOptions(gates=gates)
+
+    def fitted(gate: FidelityGate, requested: float | None = None) -> ReusePlan:
+        found = with_recompute_fraction(
+            whole, gate, "m", requested, options, gates, can_recompute=True, max_computed_tokens=4096
+        )
+        assert isinstance(found, ReusePlan)
+        return found
+
+    assert fitted(kept).runs == runs
+    assert fitted(kept).recompute_fraction == 0.1
+    assert fitted(lost).runs == (runs[0], runs[2])
+    assert fitted(lost).compute == (TokenRange(0, 40), TokenRange(340, 800))
+    assert fitted(kept, 0.3).recompute_fraction == 0.3
+    assert fitted(lost, 0.3).runs == (runs[0], runs[2]), "a request chooses its fraction, and not what is moved"
+
+
+def test_what_is_left_after_a_short_moved_run_is_judged_as_its_own_class() -> None:
+    """Three donors are a composition; the only run that is as long as the measured ones is another class."""
+    gates = Gates(max_context_share=0.35, min_moved_tokens=100)
+    runs = tuple(
+        Run(donor, 0, target, length, ContextRisk(100, 90, 0.9))
+        for donor, target, length in (("a", 40, 400), ("b", 450, 120), ("c", 600, 120))
+    )
+    whole = ReusePlan(800, 0, (TokenRange(0, 720),), runs, gaps_before(0, runs))
+    options = ConnectorOptions(gates=gates)
+
+    def fitted(*budgets: Budget) -> ReusePlan | Decline:
+        gate = FidelityGate(answers=AnswerLimit(AnswerBudgets("m", None, "vllm", None, budgets), 0.02))
+        return with_recompute_fraction(
+            whole, gate, "m", None, options, gates, can_recompute=True, max_computed_tokens=4096
+        )
+
+    composition = Budget(PlanShape.COMPOSITION, 0, 4096, 300, (Trial(0.1, 50, 0),))
+    reorder = Budget(PlanShape.REORDER, 0, 4096, 300, (Trial(0.2, 50, 0),))
+    alone = fitted(composition)
+    assert isinstance(alone, Decline), "one moved run needs a budget of both classes"
+    assert "answers were not measured" in alone.detail
+    failed = fitted(composition, replace(reorder, trials=(Trial(0.2, 50, 9),)))
+    assert isinstance(failed, Decline)
+    assert failed.reason is DeclineReason.QUALITY_GATE
+    assert "9 of 50 right answers were lost" in failed.detail
+    both = fitted(composition, reorder)
+    assert isinstance(both, ReusePlan)
+    assert (both.runs, both.recompute_fraction) == (runs[:1], 0.2)
+
+
+def test_an_engine_that_cannot_compute_gaps_keeps_the_leading_runs_alone() -> None:
+    runs = tuple(
+        Run("d", start, start, 300, ContextRisk(100, 50, share)) for start, share in ((0, 0.1), (300, 0.9), (600, 0.2))
+    )
+    whole = ReusePlan(1200, 0, (TokenRange(0, 900),), runs, ())
+    gates = Gates(max_context_share=0.35, min_moved_tokens=300)
+    options = ConnectorOptions(gates=gates)
+    found = with_recompute_fraction(
+        whole, OPEN, "m", None, options, gates, can_recompute=False, max_computed_tokens=4096
+    )
+    assert isinstance(found, ReusePlan)
+    assert (found.runs, found.compute) == (runs[:1], ())
+
+
+def test_a_plan_of_which_hardly_anything_may_be_moved_is_declined() -> None:
+    gates = Gates(max_context_share=0.35, min_moved_tokens=100, min_reuse_ratio=0.3)
+    runs = tuple(
+        Run("d", start, target, length, ContextRisk(100, 50, share))
+        for start, target, length, share in ((0, 0, 100, 0.1), (600, 100, 500, 0.9))
+    )
+    whole = ReusePlan(700, 0, (TokenRange(0, 600),), runs, ())
+    gate = FidelityGate(answers=AnswerLimit(AnswerBudgets("m", None, "vllm", None, ()), 0.02))
+    found = with_recompute_fraction(
+        whole, gate, "m", None, ConnectorOptions(gates=gates), gates, can_recompute=True, max_computed_tokens=4096
+    )
+    assert isinstance(found, Decline)
+    assert (found.reason, found.detail) == (
+        DeclineReason.BELOW_MIN_REUSE_RATIO,
+        "100 of 700 tokens reusable; min_reuse_ratio is 0.300",
+    )

@@ -51,6 +51,8 @@ def test_nothing_given_gives_the_documented_defaults() -> None:
         "recompute_bridge_tokens": 0,
         "calibration": None,
         "max_predicted_kl": None,
+        "answer_budgets": "auto",
+        "max_answer_loss": 0.02,
         "guard_verdicts": None,
         "min_run_tokens": 64,
         "min_reuse_ratio": 0.1,

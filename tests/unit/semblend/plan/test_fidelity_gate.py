@@ -23,8 +23,10 @@ from semblend.contract import (
     risk_of_runs,
     shape_of,
 )
+from semblend.contract.answer_budgets import AnswerBudgets, Budget, Trial
+from semblend.contract.shape import MOVED_SHARE
 from semblend.plan.deviation_curve import encode_calibration, preset_curve
-from semblend.plan.fidelity import Ceiling, FidelityGate
+from semblend.plan.fidelity import AnswerLimit, Ceiling, FidelityGate
 from semblend.plan.gates import Gates, Prompt, decide
 from semblend.plan.prediction import Calibration, Law, decode_prediction, encode_prediction
 
@@ -168,3 +170,92 @@ def test_borders_are_rounded_inward(multiple: int, start: int, length: int, boun
 def test_a_multiple_below_one_is_refused() -> None:
     with pytest.raises(ConfigurationError):
         Gates(boundary_multiple_tokens=0)
+
+
+def measured(*budgets: Budget) -> AnswerBudgets:
+    return AnswerBudgets("m", None, "vllm", None, budgets)
+
+
+def budget(shape: PlanShape, *lost: int, up_to: int = 10_000, shortest: int = 64) -> Budget:
+    return Budget(shape, 0, up_to, shortest, tuple(Trial(0.1 * (n + 1), 100, each) for n, each in enumerate(lost)))
+
+
+NEW = plan(run("a", 0, 10, share=0.1))
+
+
+def limit(*budgets: Budget, max_loss: float = 0.02) -> FidelityGate:
+    return FidelityGate(answers=AnswerLimit(measured(*budgets), max_loss))
+
+
+def test_a_measured_class_recomputes_the_smallest_fraction_that_kept_its_answers() -> None:
+    gate = limit(budget(PlanShape.NEW_INSTRUCTION, 4, 1, 0))
+    judged = gate.judge(NEW, "m")
+    assert isinstance(judged, ReusePlan)
+    assert judged.recompute_fraction == 0.2
+    asked = gate.judge(NEW, "m", 0.0)
+    assert isinstance(asked, ReusePlan)
+    assert asked.recompute_fraction == 0.0
+
+
+def test_a_class_that_lost_answers_at_every_fraction_is_declined_and_the_nearest_one_named() -> None:
+    declined = limit(budget(PlanShape.NEW_INSTRUCTION, 9, 4, 5)).judge(NEW, "m")
+    assert isinstance(declined, Decline)
+    assert declined.reason is DeclineReason.QUALITY_GATE
+    assert "0.2 recomputed: 4 of 100 right answers were lost when it was measured, 0.049 expected" in declined.detail
+
+
+def test_what_was_not_measured_is_left_to_the_defaults() -> None:
+    for gate in (limit(), limit(budget(PlanShape.EDIT, 9)), limit(budget(PlanShape.NEW_INSTRUCTION, 9, up_to=100))):
+        assert gate.judge(NEW, "m") == NEW
+    exact = replace(NEW, runs=tuple(replace(each, risk=ContextRisk(0, 0, 0.0)) for each in NEW.runs))
+    assert exact.runs[0].is_exact
+    assert limit(budget(PlanShape.NEW_INSTRUCTION, 9)).judge(exact, "m") == exact, "nothing can change its answer"
+
+
+def test_where_nothing_can_be_recomputed_only_what_lost_its_answers_anyway_is_declined() -> None:
+    needs, failed = (limit(budget(PlanShape.NEW_INSTRUCTION, *lost)).without_budget() for lost in ((9, 0), (9, 9)))
+    assert needs.judge(NEW, "m") == NEW
+    assert isinstance(failed.judge(NEW, "m"), Decline)
+
+
+def test_a_class_that_is_slower_than_cold_says_so() -> None:
+    slow = Budget(PlanShape.NEW_INSTRUCTION, 0, 10_000, 0, (Trial(0.1, 50, 0, 0.97),))
+    declined = limit(slow).judge(NEW, "m")
+    assert isinstance(declined, Decline)
+    assert "slower than cold" in declined.detail
+    assert "0.97" in declined.detail
+
+
+def test_moved_runs_need_a_measured_budget_of_their_class() -> None:
+    gates = Gates(max_context_share=1.0, min_moved_tokens=640)
+    assert FidelityGate().limits(REORDERED, gates) == gates
+    assert limit().limits(REORDERED, gates) == Gates(max_context_share=MOVED_SHARE)
+    assert limit(budget(PlanShape.REORDER, 9)).limits(REORDERED, gates).min_moved_tokens == 0
+    kept = limit(budget(PlanShape.REORDER, 9, 0))
+    least = [kept.limits(REORDERED, Gates(min_moved_tokens=n)).min_moved_tokens for n in (10, 640)]
+    assert least == [64, 640]
+    judged = kept.judge(REORDERED, "m")
+    assert isinstance(judged, ReusePlan)
+    assert judged.recompute_fraction == 0.2
+    assert limit(budget(PlanShape.REORDER, 0, up_to=9_999)).limits(REORDERED, gates).min_moved_tokens == 0
+
+
+def test_a_moved_run_in_order_needs_both_classes_and_gets_the_larger_fraction() -> None:
+    alone = plan(run("a", 0, 10, share=0.9))
+    reorder, composition = budget(PlanShape.REORDER, 0), budget(PlanShape.COMPOSITION, 2, 1, shortest=100)
+    assert limit(reorder, budget(PlanShape.NEW_INSTRUCTION, 0)).limits(alone, Gates()).min_moved_tokens == 0
+    both = limit(reorder, composition)
+    assert both.limits(alone, Gates()).min_moved_tokens == 100
+    judged = both.judge(alone, "m")
+    assert isinstance(judged, ReusePlan)
+    assert judged.recompute_fraction == 0.2
+
+
+def test_a_ceiling_and_budgets_are_both_kept() -> None:
+    with_both = replace(limit(budget(PlanShape.REORDER, 9, 0)), ceiling=Ceiling(CALIBRATION, 0.02))
+    by_kl = FidelityGate(ceiling=Ceiling(CALIBRATION, 0.02)).judge(REORDERED, "m")
+    judged = with_both.judge(REORDERED, "m")
+    assert isinstance(by_kl, ReusePlan)
+    assert isinstance(judged, ReusePlan)
+    assert judged.recompute_fraction == max(by_kl.recompute_fraction or 0.0, 0.2)
+    assert judged.predicted_kl == CALIBRATION.predicted_kl(PlanShape.REORDER, 0.5, judged.recompute_fraction)

@@ -1,0 +1,352 @@
+"""Budgets by answers: what is asked, what counts, what is left out; an interrupted measurement continues."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Self
+
+import pytest
+
+from sembase.errors import ConfigurationError
+from sembench.cli.answer_budgets import SERVER_OPTIONS
+from sembench.cli.main import main
+from sembench.http.reply import LiveReply
+from sembench.http.request import LiveRequest
+from sembench.live import answer_budgets, item_trials
+from sembench.live.answer_budgets import (
+    SHORT_TOKENS,
+    BudgetRun,
+    NothingMeasuredError,
+    items_of,
+    measure,
+    summarize,
+)
+from sembench.live.item_trials import ItemTrial, ItemTrials, measure_item, trials_from_json
+from sembench.live.options import LiveOptions
+from sembench.live.session import RequestBuilder
+from sembench.replay.partial import partial_path
+from semblend.contract import PlanShape
+from semblend.contract.answer_budgets import MIN_ANSWERABLE, AnswerBudgets, decode_budgets
+from semblend.integration.sglang import options as sglang_options
+from semblend.integration.vllm import options as vllm_options
+
+FRACTIONS = (0.1, 0.2)
+RUN = BudgetRun(base_url="http://127.0.0.1:1", output=Path("b.json"), items=MIN_ANSWERABLE, fractions=FRACTIONS)
+
+
+class Engine:
+    """Answers right, from the prompt; wrong where ``is_lost`` says so. Classes are those the items were built for."""
+
+    root_url = "http://127.0.0.1:1"
+
+    def __init__(self, is_lost: Callable[[str, float], bool] = lambda shape, fraction: False, deaf: int = 0) -> None:
+        self.asked: list[LiveRequest] = []
+        self._is_lost = is_lost
+        self._deaf = deaf
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *fault: object) -> None: ...
+
+    async def wait_ready(self, seconds: float) -> str:
+        return "m"
+
+    async def ask(self, request: LiveRequest) -> LiveReply:
+        self.asked.append(request)
+        text = str(request.prompt)
+        hints = request.hints or {}
+        fraction = hints.get("recompute_fraction")
+        answer, report, ms = self._right(text), None, 1000.0
+        if fraction is not None and not request.stream:
+            shape = self._shape(text)
+            if self._deaf:
+                self._deaf -= 1
+            else:
+                is_moved = shape in (PlanShape.REORDER, PlanShape.COMPOSITION)
+                report = {
+                    "outcome": "backend_materialized_reuse",
+                    "class": shape.value,
+                    "selected_by": "question",
+                    "runs": [{"length": 200, "context_risk": 0.1}]
+                    + [{"length": n, "context_risk": 0.8} for n in (720, 700) if is_moved],
+                }
+                answer, ms = ("nowhere" if self._is_lost(shape.value, fraction) else answer), 250.0
+        words = len(text.split())
+        return LiveReply(request.request_id, "ok", text=answer, prompt_tokens=words, total_ms=ms, backend=report)
+
+    @staticmethod
+    def _shape(text: str) -> PlanShape:
+        if "Record 1:" in text:
+            return PlanShape.REORDER
+        if "Document 1:" in text:
+            return PlanShape.COMPOSITION
+        return PlanShape.EDIT if "which hall is the crate" in text else PlanShape.NEW_INSTRUCTION
+
+    @staticmethod
+    def _right(text: str) -> str:
+        if asked := re.search(r"Where does (.+?) live\?", text):
+            return str(re.findall(rf"{asked[1]} lives in (\w+)\.", text)[0])
+        if asked := re.search(r"In which hall is the crate (\w+)\?", text):
+            return str(re.findall(rf"So the crate {asked[1]} is in hall (\w+)\.", text)[0])
+        return "ok"
+
+
+def measured(monkeypatch: pytest.MonkeyPatch, engine: Engine, run: BudgetRun) -> AnswerBudgets:
+    monkeypatch.setattr(answer_budgets, "LiveClient", lambda *given, **named: engine)
+    monkeypatch.setattr(item_trials, "_WAITS_S", (0.0, 0.0, 0.0))
+    return asyncio.run(measure(run)).budgets
+
+
+def test_every_class_gets_the_counts_of_each_fraction(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    run = replace(RUN, output=tmp_path / "b.json")
+    found = measured(monkeypatch, Engine(lambda shape, fraction: shape == "reorder" and fraction < 0.2), run)
+    assert decode_budgets(run.output.read_text(), "b.json") == found
+    assert not partial_path(run.output).exists()
+    assert (found.policy, found.weights) == ("question", None)
+    assert {one.shape: one.min_moved_tokens for one in found.budgets} == {
+        PlanShape.NEW_INSTRUCTION: 0,
+        PlanShape.EDIT: 0,
+        PlanShape.REORDER: 700,
+        PlanShape.COMPOSITION: 700,
+    }
+    assert {(one.shape, one.up_to_tokens) for one in found.budgets} == {
+        (PlanShape.NEW_INSTRUCTION, SHORT_TOKENS),
+        (PlanShape.EDIT, SHORT_TOKENS),
+        (PlanShape.REORDER, run.lengths[0]),
+        (PlanShape.COMPOSITION, run.lengths[0]),
+    }
+    for one in found.budgets:
+        lost = [trial.lost for trial in one.trials]
+        assert lost == ([MIN_ANSWERABLE, 0] if one.shape is PlanShape.REORDER else [0, 0])
+        assert [trial.answerable for trial in one.trials] == [MIN_ANSWERABLE] * 2
+        assert [trial.speedup for trial in one.trials] == [4.0, 4.0]
+
+
+def test_every_length_has_items_of_its_own() -> None:
+    items = items_of(replace(RUN, lengths=(2048, 4096)), 1.5)
+    assert len({item.item_id for item, _ in items}) == len(items) == 6 * MIN_ANSWERABLE
+    words: dict[int, list[int]] = {}
+    for item, covered in items:
+        words.setdefault(covered, []).append(len(item.recipient_prompt.split()))
+    assert list(words) == [SHORT_TOKENS, 2048, 4096]
+    for covered, lengths in words.items():
+        assert 0.5 * covered < 1.5 * max(lengths) <= covered
+
+
+def test_single_classes_can_be_measured_and_only_passages_that_move_at_every_length() -> None:
+    run = replace(RUN, lengths=(2048, 4096))
+    for shape, lengths in ((PlanShape.EDIT, {SHORT_TOKENS}), (PlanShape.COMPOSITION, {2048, 4096})):
+        items = items_of(replace(run, classes=(shape,)), 1.5)
+        assert {covered for _, covered in items} == lengths
+        assert len({item.transform for item, _ in items}) == 1
+
+
+def test_an_items_donors_are_sent_once_and_no_reading_sees_what_another_left(tmp_path: Path) -> None:
+    engine = Engine()
+    requests = RequestBuilder(LiveOptions(endpoint="completions"), "m", by_tenant=True)
+    (item, tokens), *_ = items_of(RUN, 1.5)
+    row = asyncio.run(measure_item(item, tokens, engine, requests, FRACTIONS, lambda seconds: asyncio.sleep(0)))
+    donor, poke, *warm, cold = engine.asked
+    assert poke.max_tokens == 1, "an idle engine stores its donors with the next step"
+    assert not any(request.stream for request in (*warm, cold)), "streams of vLLM carry no report"
+    assert [request.hints for request in warm] == [{"recompute_fraction": f, "capture": False} for f in FRACTIONS]
+    assert {request.tenant for request in warm} == {donor.tenant}
+    assert cold.tenant != donor.tenant
+    assert cold.hints is None
+    assert len({request.request_id for request in engine.asked}) == len(engine.asked)
+    assert [trial.right for trial in row.trials] == [True, True]
+    assert trials_from_json(json.loads(json.dumps(row.to_json())), "here") == row
+
+
+def test_a_donor_that_was_stored_late_is_sent_again_to_another_tenant() -> None:
+    waited: list[float] = []
+
+    async def wait(seconds: float) -> None:
+        waited.append(seconds)
+
+    engine = Engine(deaf=2)
+    requests = RequestBuilder(LiveOptions(endpoint="completions"), "m", by_tenant=True)
+    (item, tokens), *_ = items_of(RUN, 1.5)
+    row = asyncio.run(measure_item(item, tokens, engine, requests, FRACTIONS, wait))
+    assert row.measured_shape is PlanShape.NEW_INSTRUCTION
+    assert len(waited) == 3
+    assert waited == sorted(waited)
+    asked = [request for request in engine.asked if "poke" not in request.request_id]
+    assert len({request.tenant for request in asked}) == 4  # three tries and the cold one
+    refused = asyncio.run(measure_item(item, tokens, Engine(deaf=9), requests, FRACTIONS, wait))
+    assert (refused.measured_shape, refused.trials, refused.why) == (None, (), "the server reports no reuse")
+
+
+def row(
+    number: int,
+    shape: PlanShape | None,
+    *right: bool | None,
+    cold: bool = True,
+    moved: int = 0,
+    policy: str = "question",
+) -> ItemTrials:
+    return ItemTrials(
+        item_id=str(number),
+        dataset="plain_fact",
+        transform="instruction_variant",
+        up_to_tokens=1536,
+        prompt_tokens=1000,
+        shape=None if shape is None else shape.value,
+        moved_runs=moved,
+        shortest_run=700,
+        policy=policy,
+        cold_right=cold,
+        cold_read="Oslo",
+        cold_ms=100.0,
+        trials=tuple(
+            ItemTrial(fraction=fraction, right=each, read=None, stale=None, ms=None)
+            for fraction, each in zip(FRACTIONS, right, strict=False)
+        ),
+        why=None,
+    )
+
+
+def test_only_right_cold_answers_of_the_class_and_all_of_its_fractions_count() -> None:
+    new, edit = PlanShape.NEW_INSTRUCTION, PlanShape.EDIT
+    rows = [row(n, new, n != 3, True) for n in range(MIN_ANSWERABLE)]
+    rows += [
+        row(100, new, False, False, cold=False),  # wrong cold
+        row(101, new, False, None),  # one reply was not usable
+        row(102, new, False, False, moved=1),  # moved: the gate asks other budgets for it
+        row(103, None),
+        *(row(200 + n, edit, False, False) for n in range(MIN_ANSWERABLE - 1)),
+    ]
+    (only,) = summarize(rows, RUN, "m", None).budgets
+    assert [(trial.lost, trial.answerable) for trial in only.trials] == [(1, MIN_ANSWERABLE), (0, MIN_ANSWERABLE)]
+    mixed = summarize([*rows, row(300, new, False, False, policy="first")], RUN, "m", None)
+    assert mixed == summarize(rows, RUN, "m", None), "an item whose donor lacked something tells nothing"
+    assert mixed.policy == "question"
+
+
+def test_a_length_covers_no_prompts_of_less_than_half_of_it() -> None:
+    run = replace(RUN, lengths=(2048, 3000, 8192))
+    over = {length: run.over_tokens(length) for length in (SHORT_TOKENS, *run.lengths)}
+    assert over == {SHORT_TOKENS: 0, 2048: SHORT_TOKENS, 3000: 2048, 8192: 4096}
+
+
+def test_classes_that_were_not_measured_keep_what_the_file_says(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    run = replace(RUN, output=tmp_path / "b.json")
+    whole = measured(monkeypatch, Engine(), run)
+    one = replace(run, classes=(PlanShape.REORDER,), seed=1)
+    again = measured(monkeypatch, Engine(lambda shape, fraction: True), one)
+    assert decode_budgets(run.output.read_text(), "b.json") == again
+    assert {each.shape: each.trials[0].lost for each in again.budgets} == {
+        each.shape: MIN_ANSWERABLE if each.shape is PlanShape.REORDER else 0 for each in whole.budgets
+    }
+    (tmp_path / "config.json").write_text("{}")
+    others = measured(monkeypatch, Engine(), replace(one, model_dir=tmp_path))
+    assert [each.shape for each in others.budgets] == [PlanShape.REORDER], "the file was of other weights"
+
+
+def test_an_interrupted_measurement_continues_where_it_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    run = replace(RUN, output=tmp_path / "b.json")
+
+    class Dies(Engine):
+        async def ask(self, request: LiveRequest) -> LiveReply:
+            if len(self.asked) > 40:
+                raise KeyboardInterrupt
+            return await super().ask(request)
+
+    dying = Dies()
+    with pytest.raises(KeyboardInterrupt):
+        measured(monkeypatch, dying, run)
+    lines = partial_path(run.output).read_text().splitlines()
+    assert len(lines) > 2
+    again = Engine()
+    found = measured(monkeypatch, again, replace(run, resume=True, items=MIN_ANSWERABLE + 2))
+    assert [trial.answerable for one in found.budgets for trial in one.trials] == [MIN_ANSWERABLE + 2] * 8
+    kept = [json.loads(line)["item_id"] for line in lines[1:]]
+    assert all(each not in {request.request_id.split(".")[0] for request in again.asked} for each in kept)
+    partial_path(run.output).write_text("\n".join(lines) + "\n")
+    with pytest.raises(ConfigurationError, match="other settings"):
+        measured(monkeypatch, Engine(), replace(run, resume=True, seed=1))
+
+
+def test_a_server_that_fails_ends_the_measurement(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    class Fails(Engine):
+        async def ask(self, request: LiveRequest) -> LiveReply:
+            reply = await super().ask(request)
+            return reply if len(self.asked) < 9 else replace(reply, status="http_500", detail="out of memory")
+
+    run = replace(RUN, output=tmp_path / "b.json")
+    with pytest.raises(ConnectionError, match="5 items in a row failed"):
+        measured(monkeypatch, Fails(), run)
+    assert len(measured(monkeypatch, Engine(), replace(run, resume=True)).budgets) == 4, "failed items are asked again"
+
+
+def test_nothing_is_written_where_nothing_was_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    class Wrong(Engine):
+        @staticmethod
+        def _right(text: str) -> str:
+            return "nowhere"
+
+    with pytest.raises(NothingMeasuredError, match="no class has 50 right cold answers"):
+        measured(monkeypatch, Wrong(), replace(RUN, output=tmp_path / "b.json"))
+    assert not (tmp_path / "b.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((), "--model-dir"),
+        (("--output", "{}/b.json", "--fractions", "0.2", "0.1"), "rise"),
+        (("--output", "{}/b.json", "--lengths", "4096", "2048"), "rise"),
+        (("--model-dir", "{}"), "no readable model"),
+    ],
+)
+def test_wrong_usage_is_one_line(
+    arguments: tuple[str, ...], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [each.format(tmp_path) for each in arguments]
+    code = main(["answer-budgets", "--gateway-url", "http://127.0.0.1:9", "--ready-seconds", "0", *given])
+    assert code == 2
+    assert says in capsys.readouterr().err
+
+
+def test_the_command_prints_which_fraction_is_taken(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine = Engine(lambda shape, fraction: shape == "reorder" and fraction < 0.2)
+    monkeypatch.setattr(answer_budgets, "LiveClient", lambda *given, **named: engine)
+    monkeypatch.setattr(item_trials, "_WAITS_S", (0.0,))
+    (tmp_path / "config.json").write_text("{}")
+    common = ("--gateway-url", "http://127.0.0.1:9", "--model-dir", str(tmp_path), "--items", str(MIN_ANSWERABLE))
+    rows = tmp_path / "rows.jsonl"
+    assert main(["answer-budgets", *common, "--fractions", "0.1", "0.2", "--keep-rows", str(rows)]) == 0
+    printed = capsys.readouterr().out
+    assert re.search(r"reorder +4,096 +0.2 +0 of 50 +\S+(?: %)? +4.0 +this one", printed), printed
+    assert len(rows.read_text().splitlines()) == 4 * MIN_ANSWERABLE
+    assert decode_budgets((tmp_path / "kvmend-answers.json").read_text(), "f").weights is not None
+
+
+def test_a_server_that_reuses_nothing_is_recognized_and_the_options_to_use_are_printed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(answer_budgets, "LiveClient", lambda *given, **named: Engine(deaf=10**6))
+    monkeypatch.setattr(item_trials, "_WAITS_S", (0.0,))
+    few = ("--items", str(MIN_ANSWERABLE))
+    common = ("--gateway-url", "http://127.0.0.1:9", "--output", str(tmp_path / "b.json"), *few)
+    assert main(["answer-budgets", *common]) == 2
+    printed = capsys.readouterr().err
+    assert "the server reused nothing in 5 items in a row (the server reports no reuse)" in printed
+    assert '"max_context_share": 1.0' in printed
+    assert "--resume" in printed
+
+
+def test_the_printed_server_options_are_options() -> None:
+    vllm = vllm_options.parse_options(SERVER_OPTIONS["vllm"])
+    sglang = sglang_options.parse_options(json.dumps(SERVER_OPTIONS["sglang"]))
+    assert vllm.gates.max_context_share == sglang.gates.max_context_share == 1.0
