@@ -171,14 +171,19 @@ def table(budgets: AnswerBudgets) -> Table:
                 )
             )
     columns = ("class", "up to tokens", "recomputed", "lost", "at most", "cold / ours", f"at {MAX_ANSWER_LOSS:g}")
-    notes = ("lost: right cold answers that were wrong with reuse; at most: upper end of their 95 % interval.",)
+    notes = (
+        "lost: right cold answers that were wrong with reuse and right in a second cold run; at most: upper end of "
+        "their 95 % interval.",
+    )
     return Table(f"Answer budgets of {budgets.model}", columns, tuple(rows), notes)
 
 
 def _left_out(rows: Sequence[ItemTrials]) -> str:
     """Items that count for no class, by transform and reason."""
     reasons = Counter((row.transform, _reason(row)) for row in rows)
-    return "".join(f"{number} of {name}: {why}\n" for (name, why), number in sorted(reasons.items()) if why)
+    again = sum(row.floor_right is False for row in rows)
+    note = f"{again} right answers were lost by a second cold run too, and do not count as lost\n" if again else ""
+    return note + "".join(f"{number} of {name}: {why}\n" for (name, why), number in sorted(reasons.items()) if why)
 
 
 def _reason(row: ItemTrials) -> str:

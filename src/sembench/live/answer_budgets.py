@@ -1,10 +1,10 @@
-"""How much must be recomputed to keep a model's answers: items of each class and length in, budgets out."""
+"""How much must be recomputed to keep a model's answers: questions of each class and length in, budgets out."""
 
 from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,14 +16,14 @@ from sembase.progress import Advance, count_up
 from sembench.http.client import LiveClient
 from sembench.http.reply import OK
 from sembench.http.request import Endpoint
-from sembench.live.item_trials import MOVED, ItemTrials, measure_item, trials_from_json
+from sembench.live.item_trials import MOVED, ItemTrials, measure_text, trials_from_json
 from sembench.live.options import LiveOptions
 from sembench.live.session import RequestBuilder, warm_up
 from sembench.manifest import WorkloadItem
 from sembench.replay.partial import PartialWriter, partial_path, read_partial
 from sembench.workload.build import build_items
 from sembench.workload.sources import SOURCES, SourceRequest
-from sembench.workload.transforms import TransformContext
+from sembench.workload.transforms import TRANSFORMS, TransformContext
 from semblend.contract import PlanShape
 from semblend.contract.answer_budgets import (
     MIN_ANSWERABLE,
@@ -85,6 +85,16 @@ class BudgetRun:
     @property
     def engine(self) -> str:
         return "sglang" if self.endpoint == "sglang_generate" else "vllm"
+
+    @property
+    def cells(self) -> tuple[tuple[PlanShape, int], ...]:
+        """What is measured, short prompts first. Passages in another place are measured in long ones."""
+        return tuple(
+            (shape, covered)
+            for covered in (SHORT_TOKENS, *self.lengths)
+            for shape in self.classes
+            if (shape in MOVED) == (covered != SHORT_TOKENS)
+        )
 
     def over_tokens(self, covered: int) -> int:
         """A length covers prompts down to the one before it, but no shorter ones than half of itself."""
@@ -148,20 +158,21 @@ async def measure(run: BudgetRun) -> Measured:
         options = LiveOptions(endpoint=run.endpoint, recipient_max_tokens=run.max_tokens)
         requests = RequestBuilder(options, model, by_tenant=True)
         await warm_up(client, requests, run.warm_up, client.root_url)
-        items = items_of(run, await _tokens_per_word(client, requests))
+        texts = texts_of(run, await _tokens_per_word(client, requests))
+        ids = [item.item_id for text in texts for item in text.items]
         partial = partial_path(run.output)
         identity = run.identity(model, mark_of_weights)
         known = read_partial(partial, identity, trials_from_json) if run.resume else []
         rows = {row.item_id: row for row in known}
-        with PartialWriter(partial, identity, known) as writer, count_up("answer budgets", len(items)) as advance:
+        with PartialWriter(partial, identity, known) as writer, count_up("answer budgets", len(ids)) as advance:
             advance(len(rows))
-            left = [(item, tokens) for item, tokens in items if item.item_id not in rows]
+            left = [each for text in texts if (each := text.without(rows)) is not None]
             await _measure_all(left, client, requests, run.fractions, rows, writer, advance)
-        ordered = tuple(rows[item.item_id] for item, _ in items)
+        ordered = tuple(rows[item_id] for item_id in ids)
         found = summarize(ordered, run, model, mark_of_weights)
         if not found.budgets:
             raise NothingMeasuredError(ordered)
-        found = found.with_classes_of(_earlier(run.output, found), run.classes)
+        found = found.with_others_of(_earlier(run.output, found), run.cells)
         with replace_atomically(run.output) as stream:
             stream.write(encode_budgets(found).encode())
         writer.discard()
@@ -176,26 +187,44 @@ def _earlier(path: Path, found: AnswerBudgets) -> AnswerBudgets:
         return found
 
 
-def items_of(run: BudgetRun, tokens_per_word: float) -> list[tuple[WorkloadItem, int]]:
-    """The items with the length that their budget will cover, short ones first."""
-    found: list[tuple[WorkloadItem, int]] = []
-    for covered in (SHORT_TOKENS, *run.lengths):
-        is_short = covered == SHORT_TOKENS
-        tokens = _SHORT_ITEM_TOKENS if is_short else _FILLED * covered
-        for shape in run.classes:
-            if (shape in MOVED) == is_short:
-                continue
-            dataset, transform = _CELLS[shape]
-            request = SourceRequest(
-                datasets=(dataset,),
-                max_items_per_dataset=run.items,
-                seed=run.seed,
-                context_words=int(tokens / tokens_per_word),
-            )
-            records = SOURCES.get("answers")(request)
-            built = build_items(records, (transform,), TransformContext(records, seed=run.seed))
-            found += [(replace(item, item_id=f"{item.item_id}-{covered}"), covered) for item in built.items]
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Items that ask about one text; ``up_to_tokens`` is the length that their budget will cover."""
+
+    items: tuple[WorkloadItem, ...]
+    up_to_tokens: int
+
+    def without(self, measured: Collection[str]) -> Text | None:
+        left = tuple(item for item in self.items if item.item_id not in measured)
+        return replace(self, items=left) if left else None
+
+
+def texts_of(run: BudgetRun, tokens_per_word: float) -> list[Text]:
+    """The texts of every class, short ones first. Several questions about each make a sample cheaper."""
+    found: list[Text] = []
+    for shape, covered in run.cells:
+        dataset, transform = _CELLS[shape]
+        tokens = _SHORT_ITEM_TOKENS if covered == SHORT_TOKENS else _FILLED * covered
+        request = SourceRequest(
+            datasets=(dataset,),
+            max_items_per_dataset=run.items,
+            seed=run.seed,
+            context_words=int(tokens / tokens_per_word),
+        )
+        records = SOURCES.get("answers")(request)
+        made, context = TRANSFORMS.get(transform), TransformContext(records, seed=run.seed)
+        left = run.items
+        for record in records:
+            questions = (record, *map(record.asking, record.more_questions))[:left]
+            left -= len(questions)
+            items = [item for each in questions if isinstance(item := made(each, context), WorkloadItem)]
+            found += [Text(_named(items, covered), covered)] if items else []
     return found
+
+
+def _named(items: Sequence[WorkloadItem], covered: int) -> tuple[WorkloadItem, ...]:
+    """The questions about one text have one id; those of another length have the same."""
+    return tuple(replace(item, item_id=f"{item.item_id}-{covered}-{n}") for n, item in enumerate(items))
 
 
 def summarize(rows: Sequence[ItemTrials], run: BudgetRun, model: str, weights: str | None) -> AnswerBudgets:
@@ -229,13 +258,13 @@ def _trials(rows: Sequence[ItemTrials]) -> tuple[Trial, ...]:
         speedups = [
             row.cold_ms / trial.ms for row, trial in zip(rows, own, strict=True) if row.cold_ms and trial.ms is not None
         ]
-        lost = sum(trial.right is False for trial in own)
+        lost = sum(row.is_lost(trial) for row, trial in zip(rows, own, strict=True))
         found.append(Trial(first.fraction, len(rows), lost, statistics.median(speedups) if speedups else None))
     return tuple(found)
 
 
 async def _measure_all(
-    items: Sequence[tuple[WorkloadItem, int]],
+    texts: Sequence[Text],
     client: LiveClient,
     requests: RequestBuilder,
     fractions: Sequence[float],
@@ -244,21 +273,21 @@ async def _measure_all(
     advance: Advance,
 ) -> None:
     failed = unused = 0
-    for item, tokens in items:
-        row = await measure_item(item, tokens, client, requests, fractions)
-        rows[item.item_id] = row
-        advance(1)
-        failed = failed + 1 if row.cold_right is None else 0
-        if failed == _IN_A_ROW:
-            raise ConnectionError(
-                f"{client.root_url}: {_IN_A_ROW} items in a row failed ({row.why}); see the server's log, then run "
-                "again with --resume"
-            )
-        unused = unused + 1 if row.shape is None else 0
-        if unused == _IN_A_ROW:
-            raise NothingReusedError(row.why or "")
-        if row.cold_right is not None and row.shape is not None:  # others are asked again by --resume
-            writer.append(row)
+    for text in texts:
+        for row in await measure_text(text.items, text.up_to_tokens, client, requests, fractions):
+            rows[row.item_id] = row
+            advance(1)
+            failed = failed + 1 if row.cold_right is None else 0
+            if failed == _IN_A_ROW:
+                raise ConnectionError(
+                    f"{client.root_url}: {_IN_A_ROW} items in a row failed ({row.why}); see the server's log, then run "
+                    "again with --resume"
+                )
+            unused = unused + 1 if row.shape is None else 0
+            if unused == _IN_A_ROW:
+                raise NothingReusedError(row.why or "")
+            if row.cold_right is not None and row.shape is not None:  # others are asked again by --resume
+                writer.append(row)
 
 
 async def _tokens_per_word(client: LiveClient, requests: RequestBuilder) -> float:

@@ -1,9 +1,9 @@
-"""One item with several fractions recomputed, beside its cold answer.
+"""Questions about one text with several fractions recomputed, beside their cold answers.
 
-Its donors are stored once and its recipient is asked once per fraction, which is named in the request, then cold. Every
-item has a tenant of its own. A recipient that was not reused is tried again after a longer wait, as another tenant:
-donors are stored a moment after their answer, when the engine takes its next step. Answers are asked for in one piece,
-because vLLM's streams do not carry the report of reuse.
+The donors are stored once. Each question is asked once per fraction, which is named in the request, then cold, and if
+an answer was lost, cold again in other chunks. Every text has tenants of its own. A first question without reuse is
+tried again after a longer wait, as another tenant: donors are stored a moment after their answer, when the engine takes
+its next step. Answers are asked for in one piece, because vLLM's streams do not carry the report of reuse.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sembase.errors import ContractError
 from sembench.http.reply import OK, LiveReply
 from sembench.http.request import LiveRequest
 from sembench.live.options import LiveOptions
-from sembench.live.session import Asker, RequestBuilder
+from sembench.live.session import EXACT_ONLY, Arm, Asker, RequestBuilder
 from sembench.manifest import WorkloadItem
 from sembench.scoring import mark
 from sembench.scoring.base import Mark, task_of
@@ -45,6 +45,8 @@ class ItemTrials:
     """``shape`` as the connector reported it; None, with ``why``: nothing was reused.
 
     ``moved_runs`` have mostly other context than in their donors; ``shortest_run`` is the shortest of them, or of all.
+    ``cold_ms`` is None where the text was in the engine's exact cache. ``floor_right`` is that of a second cold answer
+    in other chunks; None: not asked, because no answer was lost.
     """
 
     item_id: str
@@ -59,6 +61,7 @@ class ItemTrials:
     cold_right: bool | None
     cold_read: str | None
     cold_ms: float | None
+    floor_right: bool | None
     trials: tuple[ItemTrial, ...]
     why: str | None
 
@@ -73,6 +76,10 @@ class ItemTrials:
         shape = PlanShape(self.shape)
         return shape if bool(self.moved_runs) == (shape in MOVED) else None
 
+    def is_lost(self, trial: ItemTrial) -> bool:
+        """Whether reuse lost a right answer, beyond the floor: a second cold run loses some answers as well."""
+        return bool(self.cold_right) and trial.right is False and self.floor_right is not False
+
 
 def trials_from_json(record: object, where: str) -> ItemTrials:
     try:
@@ -83,32 +90,80 @@ def trials_from_json(record: object, where: str) -> ItemTrials:
         raise ContractError(f"{where}: not a row of answer budgets ({error})") from None
 
 
-async def measure_item(
-    item: WorkloadItem,
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """Questions about one text. Each arm has one tenant, so they share donors and, cold, the engine's exact blocks."""
+
+    client: Asker
+    requests: RequestBuilder
+    first: WorkloadItem
+
+    async def store_donors(self) -> None:
+        for donor in self.first.donor_prompts:
+            await self.client.ask(self.requests.donor(self.first, donor))
+        await self.client.ask(self.requests.poke())
+
+    async def warm(self, item: WorkloadItem, fraction: float) -> LiveReply:
+        return await self._ask(self.requests.recipient(item, "warm", fraction), "warm")
+
+    async def cold(self, item: WorkloadItem) -> LiveReply:
+        return await self._ask(replace(self.requests.recipient(item, "cold"), hints=EXACT_ONLY), "cold")
+
+    async def cold_in_halves(self, item: WorkloadItem) -> LiveReply:
+        """Half of the prompt first, so that the engine computes it in other chunks; nothing else differs."""
+        request = replace(self.requests.recipient(item, "again"), hints=EXACT_ONLY, stream=False)
+        half = str(request.prompt)[: len(item.recipient_prompt) // 2]
+        await self.client.ask(replace(request, request_id=f"{request.request_id}.half", prompt=half, max_tokens=1))
+        return await self.client.ask(request)
+
+    async def _ask(self, request: LiveRequest, arm: Arm) -> LiveReply:
+        tenant = self.requests.recipient(self.first, arm).tenant
+        return await self.client.ask(replace(request, tenant=tenant, stream=False))
+
+
+async def measure_text(
+    items: Sequence[WorkloadItem],
     tokens: int,
     client: Asker,
     requests: RequestBuilder,
     fractions: Sequence[float],
     wait: Callable[[float], Awaitable[object]] = asyncio.sleep,
-) -> ItemTrials:
-    """``tokens`` is the length that its budget will cover."""
-    replies: list[LiveReply] = []
+) -> list[ItemTrials]:
+    """``items`` ask about one text, whose donors are those of the first. ``tokens`` is what their budget will cover."""
+    first, text, reply = items[0], _Text(client, requests, items[0]), None
     for seconds in _WAITS_S:
-        own = replace(requests, nonce=secrets.token_hex(4))
-        for donor in item.donor_prompts:
-            await client.ask(own.donor(item, donor))
-        await client.ask(own.poke())
+        text = _Text(client, replace(requests, nonce=secrets.token_hex(4)), first)
+        await text.store_donors()
         await wait(seconds)
-        replies = [await client.ask(_whole(own.recipient(item, "warm", fractions[0])))]
-        if _is_reused(replies[0]):
+        reply = await text.warm(first, fractions[0])
+        if _is_reused(reply):
             break
-    if reused := _is_reused(replies[0]):
-        replies += [await client.ask(_whole(own.recipient(item, "warm", fraction))) for fraction in fractions[1:]]
-    cold = await client.ask(_whole(own.recipient(item, "cold")))
-    report = _report(replies[0])
+    assert reply is not None
+    rows = [await _measure_question(first, tokens, text, fractions, reply)]
+    if rows[0].shape is None:
+        return rows + [replace(rows[0], item_id=item.item_id) for item in items[1:]]
+    for item in items[1:]:
+        row = await _measure_question(item, tokens, text, fractions, await text.warm(item, fractions[0]))
+        rows.append(replace(row, cold_ms=None))  # the text was in the engine's exact cache
+    return rows
+
+
+async def _measure_question(
+    item: WorkloadItem, tokens: int, text: _Text, fractions: Sequence[float], first: LiveReply
+) -> ItemTrials:
+    """``first`` is the reply with the first fraction."""
+    replies = [first]
+    if reused := _is_reused(first):
+        replies += [await text.warm(item, fraction) for fraction in fractions[1:]]
+    cold = await text.cold(item)
+    report = _report(first)
     cold_mark = _marked(cold, item)
     runs = report.get("runs", ()) if reused else ()
     moved = [run["length"] for run in runs if run.get("context_risk", 0.0) > MOVED_SHARE]
+    trials = tuple(_trial(item, *pair) for pair in zip(fractions, replies, strict=False)) if reused else ()
+    floor = None
+    if cold_mark is not None and cold_mark.right and any(trial.right is False for trial in trials):
+        floor = _marked(await text.cold_in_halves(item), item)
     return ItemTrials(
         item_id=item.item_id,
         dataset=item.dataset,
@@ -122,13 +177,10 @@ async def measure_item(
         cold_right=None if cold_mark is None else bool(cold_mark.right),
         cold_read=None if cold_mark is None else cold_mark.read,
         cold_ms=cold.total_ms,
-        trials=tuple(_trial(item, *pair) for pair in zip(fractions, replies, strict=False)) if reused else (),
-        why=_why(replies[0], cold),
+        floor_right=None if floor is None else bool(floor.right),
+        trials=trials,
+        why=_why(first, cold),
     )
-
-
-def _whole(request: LiveRequest) -> LiveRequest:
-    return replace(request, stream=False)
 
 
 def _trial(item: WorkloadItem, fraction: float, reply: LiveReply) -> ItemTrial:

@@ -25,7 +25,7 @@ from sembench.workload.seeded import Draws
 
 Arm = Literal["cold", "again", "warm"]
 # Nothing is loaded from donors, and the request does not become one.
-_EXACT_ONLY: Final = {"reuse": False, "capture": False}
+EXACT_ONLY: Final = {"reuse": False, "capture": False}
 _POKE: Final = "ok"
 _WARM_UP_LINES: Final = " ".join(f"Line {number} of a text that only wakes the server up." for number in range(60))
 
@@ -82,7 +82,7 @@ class RequestBuilder:
         """The warm recipient again with reuse off: its cached tokens show what the exact cache holds of it."""
         name = f"probe.{item.item_id}"
         tools = item.metadata.get("tools")
-        return self._request(name, item.recipient_prompt, 1, item, item.tenant, "warm", hints=_EXACT_ONLY, tools=tools)
+        return self._request(name, item.recipient_prompt, 1, item, item.tenant, "warm", hints=EXACT_ONLY, tools=tools)
 
     def poke(self) -> LiveRequest:
         """A minimal request that makes an idle engine take a step."""

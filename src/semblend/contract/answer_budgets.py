@@ -7,7 +7,7 @@ budget.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
@@ -102,11 +102,12 @@ class AnswerBudgets:
         fitting = [one for one in self.budgets if one.shape is shape and one.over_tokens < tokens <= one.up_to_tokens]
         return min(fitting, key=lambda one: one.up_to_tokens, default=None)
 
-    def with_classes_of(self, earlier: AnswerBudgets, measured: Sequence[PlanShape]) -> AnswerBudgets:
-        """These budgets, and those of an earlier measurement for the classes that this one has not ``measured``."""
+    def with_others_of(self, earlier: AnswerBudgets, measured: Collection[tuple[PlanShape, int]]) -> AnswerBudgets:
+        """These budgets, and those of an earlier measurement for classes and lengths that this one has not
+        ``measured``."""
         if (earlier.weights, earlier.engine, earlier.policy) != (self.weights, self.engine, self.policy):
             return self
-        kept = tuple(one for one in earlier.budgets if one.shape not in measured)
+        kept = tuple(one for one in earlier.budgets if (one.shape, one.up_to_tokens) not in measured)
         return replace(self, budgets=kept + self.budgets)
 
 

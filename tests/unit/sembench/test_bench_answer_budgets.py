@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Self
@@ -22,13 +22,14 @@ from sembench.live.answer_budgets import (
     SHORT_TOKENS,
     BudgetRun,
     NothingMeasuredError,
-    items_of,
     measure,
     summarize,
+    texts_of,
 )
-from sembench.live.item_trials import ItemTrial, ItemTrials, measure_item, trials_from_json
+from sembench.live.item_trials import ItemTrial, ItemTrials, measure_text, trials_from_json
 from sembench.live.options import LiveOptions
 from sembench.live.session import RequestBuilder
+from sembench.manifest import WorkloadItem
 from sembench.replay.partial import partial_path
 from semblend.contract import PlanShape
 from semblend.contract.answer_budgets import MIN_ANSWERABLE, AnswerBudgets, decode_budgets
@@ -40,14 +41,25 @@ RUN = BudgetRun(base_url="http://127.0.0.1:1", output=Path("b.json"), items=MIN_
 
 
 class Engine:
-    """Answers right, from the prompt; wrong where ``is_lost`` says so. Classes are those the items were built for."""
+    """Answers right, from the prompt; wrong where ``is_lost`` says so. Classes are those the items were built for.
+
+    ``deaf``: so many requests with a fraction are not reused. ``is_shaky``: a prompt whose first half was asked before
+    in its tenant is answered wrong.
+    """
 
     root_url = "http://127.0.0.1:1"
 
-    def __init__(self, is_lost: Callable[[str, float], bool] = lambda shape, fraction: False, deaf: int = 0) -> None:
+    def __init__(
+        self,
+        is_lost: Callable[[str, float], bool] = lambda shape, fraction: False,
+        deaf: int = 0,
+        *,
+        is_shaky: bool = False,
+    ) -> None:
         self.asked: list[LiveRequest] = []
         self._is_lost = is_lost
         self._deaf = deaf
+        self._is_shaky = is_shaky
 
     async def __aenter__(self) -> Self:
         return self
@@ -63,6 +75,9 @@ class Engine:
         hints = request.hints or {}
         fraction = hints.get("recompute_fraction")
         answer, report, ms = self._right(text), None, 1000.0
+        in_halves = any(each.tenant == request.tenant and text != each.prompt != "ok" for each in self.asked)
+        if self._is_shaky and request.request_id.startswith("again") and in_halves:
+            answer = "nowhere"
         if fraction is not None and not request.stream:
             shape = self._shape(text)
             if self._deaf:
@@ -129,11 +144,12 @@ def test_every_class_gets_the_counts_of_each_fraction(monkeypatch: pytest.Monkey
 
 
 def test_every_length_has_items_of_its_own() -> None:
-    items = items_of(replace(RUN, lengths=(2048, 4096)), 1.5)
-    assert len({item.item_id for item, _ in items}) == len(items) == 6 * MIN_ANSWERABLE
+    texts = texts_of(replace(RUN, lengths=(2048, 4096)), 1.5)
+    ids = [item.item_id for text in texts for item in text.items]
+    assert len(set(ids)) == len(ids) == 6 * MIN_ANSWERABLE
     words: dict[int, list[int]] = {}
-    for item, covered in items:
-        words.setdefault(covered, []).append(len(item.recipient_prompt.split()))
+    for text in texts:
+        words.setdefault(text.up_to_tokens, []).append(len(text.items[0].recipient_prompt.split()))
     assert list(words) == [SHORT_TOKENS, 2048, 4096]
     for covered, lengths in words.items():
         assert 0.5 * covered < 1.5 * max(lengths) <= covered
@@ -142,26 +158,52 @@ def test_every_length_has_items_of_its_own() -> None:
 def test_single_classes_can_be_measured_and_only_passages_that_move_at_every_length() -> None:
     run = replace(RUN, lengths=(2048, 4096))
     for shape, lengths in ((PlanShape.EDIT, {SHORT_TOKENS}), (PlanShape.COMPOSITION, {2048, 4096})):
-        items = items_of(replace(run, classes=(shape,)), 1.5)
-        assert {covered for _, covered in items} == lengths
-        assert len({item.transform for item, _ in items}) == 1
+        texts = texts_of(replace(run, classes=(shape,)), 1.5)
+        assert {text.up_to_tokens for text in texts} == lengths
+        assert len({item.transform for text in texts for item in text.items}) == 1
 
 
-def test_an_items_donors_are_sent_once_and_no_reading_sees_what_another_left(tmp_path: Path) -> None:
-    engine = Engine()
+def test_questions_about_one_text_share_its_donors_and_have_answers_of_their_own() -> None:
+    """Donors may ask something else: what follows a text changes none of its KV."""
+
+    def documents(item: WorkloadItem) -> list[str]:
+        return [donor.text.partition("\n\nRequest:")[0] for donor in item.donor_prompts]
+
+    for text in texts_of(RUN, 1.5):
+        first, *others = text.items
+        assert len(others) in ((0,) if first.dataset == "derived_stated" else (3, MIN_ANSWERABLE % 4 - 1))
+        shared = first.recipient_prompt[: first.recipient_prompt.rindex("Where does")] if others else ""
+        for item in others:
+            assert documents(item) == documents(first)
+            assert item.recipient_prompt.startswith(shared)
+            assert Engine._right(item.recipient_prompt) == item.answers[0]
+        assert len({item.answers for item in text.items}) == len(text.items)
+
+
+def measure_first(engine: Engine, questions: int, *waits: Callable[[float], Awaitable[object]]) -> list[ItemTrials]:
     requests = RequestBuilder(LiveOptions(endpoint="completions"), "m", by_tenant=True)
-    (item, tokens), *_ = items_of(RUN, 1.5)
-    row = asyncio.run(measure_item(item, tokens, engine, requests, FRACTIONS, lambda seconds: asyncio.sleep(0)))
-    donor, poke, *warm, cold = engine.asked
+    text = texts_of(RUN, 1.5)[0]
+    wait = waits[0] if waits else lambda seconds: asyncio.sleep(0)
+    return asyncio.run(measure_text(text.items[:questions], text.up_to_tokens, engine, requests, FRACTIONS, wait))
+
+
+def test_donors_are_sent_once_for_all_questions_and_no_reading_sees_what_another_left() -> None:
+    engine = Engine()
+    rows = measure_first(engine, 2)
+    donor, poke, *asked = engine.asked
     assert poke.max_tokens == 1, "an idle engine stores its donors with the next step"
-    assert not any(request.stream for request in (*warm, cold)), "streams of vLLM carry no report"
-    assert [request.hints for request in warm] == [{"recompute_fraction": f, "capture": False} for f in FRACTIONS]
-    assert {request.tenant for request in warm} == {donor.tenant}
-    assert cold.tenant != donor.tenant
-    assert cold.hints is None
+    assert not any(request.stream for request in asked), "streams of vLLM carry no report"
     assert len({request.request_id for request in engine.asked}) == len(engine.asked)
-    assert [trial.right for trial in row.trials] == [True, True]
-    assert trials_from_json(json.loads(json.dumps(row.to_json())), "here") == row
+    for *warm, cold in (asked[:3], asked[3:]):
+        assert [request.hints for request in warm] == [{"recompute_fraction": f, "capture": False} for f in FRACTIONS]
+        assert {request.tenant for request in warm} == {donor.tenant}
+        assert cold.tenant == asked[2].tenant != donor.tenant
+        assert cold.hints == {"reuse": False, "capture": False}
+        assert {request.prompt for request in warm} == {cold.prompt}
+    assert asked[2].prompt != asked[5].prompt
+    assert [trial.right for row in rows for trial in row.trials] == [True] * 4
+    assert [row.cold_ms for row in rows] == [1000.0, None], "the second one found its text in the exact cache"
+    assert [trials_from_json(json.loads(json.dumps(row.to_json())), "here") for row in rows] == rows
 
 
 def test_a_donor_that_was_stored_late_is_sent_again_to_another_tenant() -> None:
@@ -171,16 +213,39 @@ def test_a_donor_that_was_stored_late_is_sent_again_to_another_tenant() -> None:
         waited.append(seconds)
 
     engine = Engine(deaf=2)
-    requests = RequestBuilder(LiveOptions(endpoint="completions"), "m", by_tenant=True)
-    (item, tokens), *_ = items_of(RUN, 1.5)
-    row = asyncio.run(measure_item(item, tokens, engine, requests, FRACTIONS, wait))
+    (row,) = measure_first(engine, 1, wait)
     assert row.measured_shape is PlanShape.NEW_INSTRUCTION
     assert len(waited) == 3
     assert waited == sorted(waited)
     asked = [request for request in engine.asked if "poke" not in request.request_id]
     assert len({request.tenant for request in asked}) == 4  # three tries and the cold one
-    refused = asyncio.run(measure_item(item, tokens, Engine(deaf=9), requests, FRACTIONS, wait))
-    assert (refused.measured_shape, refused.trials, refused.why) == (None, (), "the server reports no reuse")
+    refused = measure_first(Engine(deaf=9), 2)
+    assert [(each.measured_shape, each.trials, each.why) for each in refused] == [
+        (None, (), "the server reports no reuse")
+    ] * 2
+    assert len({each.item_id for each in refused}) == 2
+
+
+def test_an_answer_that_a_second_cold_run_loses_too_does_not_count_as_lost() -> None:
+    """The second one computes the prompt in halves; only questions with a lost answer are asked again."""
+    for is_shaky in (False, True):
+        engine = Engine(lambda shape, fraction: fraction == FRACTIONS[0], is_shaky=is_shaky)
+        rows = measure_first(engine, 2)
+        again = [request for request in engine.asked if request.request_id.startswith("again")]
+        assert [request.request_id.endswith(".half") for request in again] == [True, False] * 2
+        halves, wholes = again[::2], again[1::2]
+        for half, whole in zip(halves, wholes, strict=True):
+            assert str(whole.prompt).startswith(str(half.prompt))
+            assert half.tenant == whole.tenant
+            assert half.hints == whole.hints == {"reuse": False, "capture": False}
+        assert len({request.tenant for request in engine.asked}) == 5, "donors, cold, each floor, the poke"
+        assert [row.floor_right for row in rows] == [not is_shaky] * 2
+        assert [row.is_lost(trial) for row in rows for trial in row.trials] == [not is_shaky, False] * 2
+        budget = summarize([replace(rows[0], item_id=str(n)) for n in range(MIN_ANSWERABLE)], RUN, "m", None)
+        assert [trial.lost for trial in budget.budgets[0].trials] == [0 if is_shaky else MIN_ANSWERABLE, 0]
+    kept = Engine()
+    assert [row.floor_right for row in measure_first(kept, 2)] == [None] * 2
+    assert not any(request.request_id.startswith("again") for request in kept.asked)
 
 
 def row(
@@ -204,6 +269,7 @@ def row(
         cold_right=cold,
         cold_read="Oslo",
         cold_ms=100.0,
+        floor_right=None,
         trials=tuple(
             ItemTrial(fraction=fraction, right=each, read=None, stale=None, ms=None)
             for fraction, each in zip(FRACTIONS, right, strict=False)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from sembase.errors import ContractError
 from sembench.workload.prose import FRAMES, Subject, sentence_of
-from sembench.workload.record import SourceRecord
+from sembench.workload.record import Question, SourceRecord
 from sembench.workload.seeded import Draws
 
 SECTIONS: Final = 5
@@ -35,7 +35,10 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """A task before it is a record. ``before`` is the part of ``opening`` that belongs to the answer."""
+    """A task before it is a record. ``before`` is the part of ``opening`` that belongs to the answer.
+
+    ``more_questions`` have the same score and choices; ``changes`` decide none of their answers.
+    """
 
     passages: Sequence[str]
     question: str
@@ -47,6 +50,7 @@ class Draft:
     opening: str = ""
     before: str = ""
     choices: tuple[str, ...] = ()
+    more_questions: tuple[Question, ...] = ()
     extra: dict[str, Any] = field(default_factory=dict)
 
 
@@ -65,6 +69,7 @@ def record_of(draft: Draft, dataset: str, source_id: str) -> SourceRecord:
         answers=draft.answers,
         passages=tuple(draft.passages),
         other_questions=(draft.other_question,),
+        more_questions=draft.more_questions,
         opening=draft.opening,
         earlier_edits=tuple(sorted(_edit(context, change) for change in draft.changes)),
         earlier_answer=draft.earlier_answer,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from sembench.workload.record import Question
 from sembench.workload.seeded import Draws
 from sembench.workload.tasks.base import (
     CITIES,
@@ -30,12 +31,17 @@ def plain_fact(draws: Draws, words: int) -> Draft:
     lives = [f"{person} lives in {city}." for person, city in zip(people, cities, strict=True)]
     lived = [f"For ten years {person} has lived in {city}." for person, city in zip(people, cities, strict=True)]
     facts = [f"{now} {since}" for now, since in zip(lives, lived, strict=True)]
+    asked, other, *more = [
+        Question(f"Where does {person} live?", f" {person} lives in", (city,))
+        for person, city in zip(people, cities, strict=True)
+    ]
     return Draft(
         passages=sections_with(draws, writer, words, dealt(draws, facts)),
-        question=f"Where does {people[0]} live?",
-        other_question=f"Where does {people[1]} live?",
-        opening=f" {people[0]} lives in",
-        answers=(cities[0],),
+        question=asked.text,
+        other_question=other.text,
+        more_questions=tuple(more),
+        opening=asked.opening,
+        answers=asked.answers,
         score="choice",
         choices=tuple(sorted((old, *cities))),
         changes=(Change(lives[0], cities[0], old), Change(lived[0], cities[0], old)),

@@ -101,15 +101,20 @@ def test_an_earlier_measurement_is_kept_for_other_classes_of_the_same_model_engi
     trial = (Trial(0.1, 100, 0),)
     reorder, edit = Budget(PlanShape.REORDER, 0, 4096, 320, trial), Budget(PlanShape.EDIT, 0, 1536, 0, trial)
     now = AnswerBudgets("m", "w", "vllm", "question", (reorder,))
-    earlier = replace(now, budgets=(edit, replace(reorder, up_to_tokens=9_000)))
-    assert now.with_classes_of(earlier, [PlanShape.REORDER]).budgets == (edit, reorder)
-    assert now.with_classes_of(earlier, list(PlanShape)) == now
+    longer = replace(reorder, over_tokens=4096, up_to_tokens=9_000)
+    earlier = replace(now, budgets=(edit, longer))
+    assert now.with_others_of(earlier, [(PlanShape.REORDER, 4096), (PlanShape.REORDER, 9_000)]).budgets == (
+        edit,
+        reorder,
+    )
+    assert now.with_others_of(earlier, [(PlanShape.REORDER, 4096)]).budgets == (edit, longer, reorder)
+    assert now.with_others_of(earlier, [(PlanShape.EDIT, 1536), (PlanShape.REORDER, 9_000)]) == now
     for other in (
         replace(earlier, weights=None),
         replace(earlier, engine="sglang"),
         replace(earlier, policy="first"),
     ):
-        assert now.with_classes_of(other, [PlanShape.REORDER]) == now
+        assert now.with_others_of(other, [(PlanShape.REORDER, 4096)]) == now
 
 
 @pytest.mark.parametrize(
