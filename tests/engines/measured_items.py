@@ -12,7 +12,7 @@ from sembench.live.item_trials import ItemTrials, measure_text
 from sembench.live.options import LiveOptions
 from sembench.live.session import RequestBuilder
 from semblend.contract import PlanShape
-from semblend.contract.answer_budgets import MIN_ANSWERABLE
+from semblend.contract.answer_budgets import MIN_RIGHT
 from semblend.plan.selection import DEFAULT_POLICY
 
 FRACTIONS: Final = (0.05, 0.2)
@@ -31,9 +31,9 @@ def require_each_class_measured(base_url: str, model: str, endpoint: Endpoint) -
 
 
 async def _measured(base_url: str, model: str, endpoint: Endpoint) -> list[ItemTrials]:
-    run = BudgetRun(base_url=base_url, output=Path("unused"), items=MIN_ANSWERABLE, lengths=(2048,), endpoint=endpoint)
+    run = BudgetRun(base_url=base_url, output=Path("unused"), items=MIN_RIGHT, lengths=(2048,), endpoint=endpoint)
     texts: dict[str, Text] = {}
-    for text in texts_of(run, tokens_per_word=1.5):
+    for text in texts_of(run, 1.5):
         texts.setdefault(text.items[0].transform, text)
     requests = RequestBuilder(LiveOptions(endpoint=endpoint, recipient_max_tokens=4), model, by_tenant=True)
     async with LiveClient(base_url, timeout_s=600, max_connections=1) as client:

@@ -32,7 +32,7 @@ from sembench.live.item_trials import ItemTrials
 from sembench.live.run import InterruptedRunError, run_interruptibly
 from sembench.report.estimates import wilson
 from semblend.contract import PlanShape
-from semblend.contract.answer_budgets import FILE_NAME, MAX_ANSWER_LOSS, MIN_ANSWERABLE, AnswerBudgets
+from semblend.contract.answer_budgets import FILE_NAME, MAX_ANSWER_LOSS, MIN_RIGHT, AnswerBudgets
 
 NAME: Final = "answer-budgets"
 SUMMARY: Final = (
@@ -67,11 +67,10 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--items",
-        type=whole(MIN_ANSWERABLE),
+        type=whole(MIN_RIGHT),
         default=ITEMS,
         metavar="N",
-        help=f"items per class; {MIN_ANSWERABLE} right answers are needed, and 200 bound a loss of 2 %% "
-        f"(default: {ITEMS})",
+        help=f"questions per class, of which {MIN_RIGHT} must be right without reuse (default: {ITEMS})",
     )
     command.add_argument(
         "--lengths",
@@ -158,22 +157,29 @@ def table(budgets: AnswerBudgets) -> Table:
     for one in budgets.budgets:
         chosen = one.smallest(MAX_ANSWER_LOSS)
         for trial in one.trials:
-            upper = wilson(trial.lost, trial.answerable)
+            upper = wilson(trial.lost, trial.items)
             rows.append(
                 (
                     one.shape.value,
                     f"{one.up_to_tokens:,}",
                     f"{trial.fraction:g}",
-                    f"{trial.lost} of {trial.answerable}",
+                    f"{trial.right} of {trial.items}",
+                    str(trial.lost),
+                    str(trial.gained),
+                    percent(trial.likely_loss),
                     NOT_MEASURED if upper is None else percent(upper.high),
                     NOT_MEASURED if trial.speedup is None else f"{trial.speedup:.1f}",
                     "" if trial is not chosen else "this one",
                 )
             )
-    columns = ("class", "up to tokens", "recomputed", "lost", "at most", "cold / ours", f"at {MAX_ANSWER_LOSS:g}")
+    columns = (
+        *("class", "up to tokens", "recomputed", "right cold", "lost", "gained", "likely loss", "lost at most"),
+        *("cold / ours", f"at {MAX_ANSWER_LOSS:g}"),
+    )
     notes = (
-        "lost: right cold answers that were wrong with reuse and right in a second cold run; at most: upper end of "
-        "their 95 % interval.",
+        "lost: right cold answers that were wrong with reuse; gained: the other way round.",
+        "likely loss: upper end of the difference, which is larger with a chance of one in four.",
+        "lost at most: upper end of the 95 % interval of lost ones.",
     )
     return Table(f"Answer budgets of {budgets.model}", columns, tuple(rows), notes)
 
@@ -181,9 +187,7 @@ def table(budgets: AnswerBudgets) -> Table:
 def _left_out(rows: Sequence[ItemTrials]) -> str:
     """Items that count for no class, by transform and reason."""
     reasons = Counter((row.transform, _reason(row)) for row in rows)
-    again = sum(row.floor_right is False for row in rows)
-    note = f"{again} right answers were lost by a second cold run too, and do not count as lost\n" if again else ""
-    return note + "".join(f"{number} of {name}: {why}\n" for (name, why), number in sorted(reasons.items()) if why)
+    return "".join(f"{number} of {name}: {why}\n" for (name, why), number in sorted(reasons.items()) if why)
 
 
 def _reason(row: ItemTrials) -> str:
@@ -191,4 +195,4 @@ def _reason(row: ItemTrials) -> str:
         return row.why
     if row.measured_shape is None:
         return f"served as {row.shape} with {row.moved_runs} moved passages, which is another class for the gates"
-    return "" if row.cold_right else "wrong cold"
+    return "" if row.is_steady else "answered otherwise by a second cold run"

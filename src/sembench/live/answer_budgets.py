@@ -19,14 +19,17 @@ from sembench.http.request import Endpoint
 from sembench.live.item_trials import MOVED, ItemTrials, measure_text, trials_from_json
 from sembench.live.options import LiveOptions
 from sembench.live.session import RequestBuilder, warm_up
-from sembench.manifest import WorkloadItem
+from sembench.manifest import DonorPrompt, WorkloadItem
 from sembench.replay.partial import PartialWriter, partial_path, read_partial
 from sembench.workload.build import build_items
+from sembench.workload.prompt import new_question_of, numbered_prompt
+from sembench.workload.record import Question, SourceRecord
+from sembench.workload.segment import segments_of
 from sembench.workload.sources import SOURCES, SourceRequest
-from sembench.workload.transforms import TRANSFORMS, TransformContext
+from sembench.workload.transforms import TRANSFORMS, Transform, TransformContext
 from semblend.contract import PlanShape
 from semblend.contract.answer_budgets import (
-    MIN_ANSWERABLE,
+    MIN_RIGHT,
     AnswerBudgets,
     Budget,
     Trial,
@@ -79,8 +82,8 @@ class BudgetRun:
             raise ConfigurationError("--fractions must rise, such as 0.05 0.1 0.2")
         if not self.lengths or sorted(set(self.lengths)) != list(self.lengths):
             raise ConfigurationError("--lengths must rise, such as 4096 8192")
-        if self.items < MIN_ANSWERABLE:
-            raise ConfigurationError(f"--items must be at least {MIN_ANSWERABLE}: fewer right answers say too little")
+        if self.items < MIN_RIGHT:
+            raise ConfigurationError(f"--items must be at least {MIN_RIGHT}: fewer right answers say too little")
 
     @property
     def engine(self) -> str:
@@ -129,7 +132,7 @@ class NothingMeasuredError(ConfigurationError):
 
     def __init__(self, rows: tuple[ItemTrials, ...]) -> None:
         super().__init__(
-            f"no class has {MIN_ANSWERABLE} right cold answers with reuse, so nothing was written; "
+            f"no class has {MIN_RIGHT} right cold answers with reuse, so nothing was written; "
             "--resume with more --items continues"
         )
         self.rows = rows
@@ -158,7 +161,7 @@ async def measure(run: BudgetRun) -> Measured:
         options = LiveOptions(endpoint=run.endpoint, recipient_max_tokens=run.max_tokens)
         requests = RequestBuilder(options, model, by_tenant=True)
         await warm_up(client, requests, run.warm_up, client.root_url)
-        texts = texts_of(run, await _tokens_per_word(client, requests))
+        texts = texts_of(run, await tokens_per_word(client, requests))
         ids = [item.item_id for text in texts for item in text.items]
         partial = partial_path(run.output)
         identity = run.identity(model, mark_of_weights)
@@ -199,7 +202,7 @@ class Text:
         return replace(self, items=left) if left else None
 
 
-def texts_of(run: BudgetRun, tokens_per_word: float) -> list[Text]:
+def texts_of(run: BudgetRun, per_word: float) -> list[Text]:
     """The texts of every class, short ones first. Several questions about each make a sample cheaper."""
     found: list[Text] = []
     for shape, covered in run.cells:
@@ -209,33 +212,56 @@ def texts_of(run: BudgetRun, tokens_per_word: float) -> list[Text]:
             datasets=(dataset,),
             max_items_per_dataset=run.items,
             seed=run.seed,
-            context_words=int(tokens / tokens_per_word),
+            context_words=int(tokens / per_word),
         )
         records = SOURCES.get("answers")(request)
         made, context = TRANSFORMS.get(transform), TransformContext(records, seed=run.seed)
         left = run.items
-        for record in records:
+        for record, other in zip(records, [*records[1:], records[0]], strict=True):
             questions = (record, *map(record.asking, record.more_questions))[:left]
             left -= len(questions)
             items = [item for each in questions if isinstance(item := made(each, context), WorkloadItem)]
-            found += [Text(_named(items, covered), covered)] if items else []
+            donors = _donors(shape, record, other, context, made)
+            found += [Text(_named(items, covered, donors), covered)] if items and donors else []
     return found
 
 
-def _named(items: Sequence[WorkloadItem], covered: int) -> tuple[WorkloadItem, ...]:
+def _donors(
+    shape: PlanShape, record: SourceRecord, other: SourceRecord, context: TransformContext, made: Transform
+) -> tuple[DonorPrompt, ...]:
+    """Donors of a record as earlier prompts have it: they ask something else. In those of a composition, a passage of
+    another document is before each of its passages.
+    """
+    asked = record.asking(Question(new_question_of(record), "", ()))
+    item = made(asked, context)
+    if not isinstance(item, WorkloadItem):
+        return ()
+    if shape is not PlanShape.COMPOSITION:
+        return item.donor_prompts
+    own, foreign = (segments_of(each, context.max_segments, context.min_segment_chars) for each in (record, other))
+    return tuple(
+        replace(donor, text=numbered_prompt(asked, pair, "Document"))
+        for donor, pair in zip(item.donor_prompts, zip(foreign, own, strict=True), strict=True)
+    )
+
+
+def _named(items: Sequence[WorkloadItem], covered: int, donors: tuple[DonorPrompt, ...]) -> tuple[WorkloadItem, ...]:
     """The questions about one text have one id; those of another length have the same."""
-    return tuple(replace(item, item_id=f"{item.item_id}-{covered}-{n}") for n, item in enumerate(items))
+    return tuple(
+        replace(item, item_id=f"{item.item_id}-{covered}-{n}", donor_prompts=donors) for n, item in enumerate(items)
+    )
 
 
 def summarize(rows: Sequence[ItemTrials], run: BudgetRun, model: str, weights: str | None) -> AnswerBudgets:
-    """Classes with too few right cold answers are left out: they were not measured. So are the items whose tokens were
-    selected by another policy than most, such as where a donor lacks what the server's policy needs.
+    """Classes with too few right cold answers are left out: they were not measured. So are items whose cold answer is
+    not steady, and those whose tokens were selected by another policy than most, such as where a donor lacks what the
+    server's policy needs.
     """
     ((policy, _),) = Counter(row.policy for row in rows if row.policy is not None).most_common(1) or ((None, 0),)
     cells: dict[tuple[PlanShape, int], list[ItemTrials]] = {}
     for row in rows:
         shape = row.measured_shape
-        if shape is not None and row.cold_right and row.policy in (None, policy):
+        if shape is not None and row.is_steady and row.policy in (None, policy):
             cells.setdefault((shape, row.up_to_tokens), []).append(row)
     budgets = tuple(
         Budget(
@@ -246,7 +272,7 @@ def summarize(rows: Sequence[ItemTrials], run: BudgetRun, model: str, weights: s
             _trials(own),
         )
         for (shape, covered), own in sorted(cells.items())
-        if len(own) >= MIN_ANSWERABLE
+        if sum(bool(row.cold_right) for row in own) >= MIN_RIGHT
     )
     return AnswerBudgets(model, weights, run.engine, policy, budgets)
 
@@ -258,8 +284,16 @@ def _trials(rows: Sequence[ItemTrials]) -> tuple[Trial, ...]:
         speedups = [
             row.cold_ms / trial.ms for row, trial in zip(rows, own, strict=True) if row.cold_ms and trial.ms is not None
         ]
-        lost = sum(row.is_lost(trial) for row, trial in zip(rows, own, strict=True))
-        found.append(Trial(first.fraction, len(rows), lost, statistics.median(speedups) if speedups else None))
+        found.append(
+            Trial(
+                fraction=first.fraction,
+                items=len(rows),
+                right=sum(bool(row.cold_right) for row in rows),
+                lost=sum(row.is_lost(trial) for row, trial in zip(rows, own, strict=True)),
+                gained=sum(row.is_gained(trial) for row, trial in zip(rows, own, strict=True)),
+                speedup=statistics.median(speedups) if speedups else None,
+            )
+        )
     return tuple(found)
 
 
@@ -274,23 +308,25 @@ async def _measure_all(
 ) -> None:
     failed = unused = 0
     for text in texts:
-        for row in await measure_text(text.items, text.up_to_tokens, client, requests, fractions):
+        measured = await measure_text(text.items, text.up_to_tokens, client, requests, fractions)
+        for row in measured:
             rows[row.item_id] = row
-            advance(1)
-            failed = failed + 1 if row.cold_right is None else 0
-            if failed == _IN_A_ROW:
-                raise ConnectionError(
-                    f"{client.root_url}: {_IN_A_ROW} items in a row failed ({row.why}); see the server's log, then run "
-                    "again with --resume"
-                )
-            unused = unused + 1 if row.shape is None else 0
-            if unused == _IN_A_ROW:
-                raise NothingReusedError(row.why or "")
-            if row.cold_right is not None and row.shape is not None:  # others are asked again by --resume
+            if row.is_complete:  # others are asked again by --resume
                 writer.append(row)
+        advance(len(measured))
+        first = measured[0]
+        failed = failed + 1 if first.cold_right is None else 0
+        if failed == _IN_A_ROW:
+            raise ConnectionError(
+                f"{client.root_url}: {_IN_A_ROW} items in a row failed ({first.why}); see the server's log, then run "
+                "again with --resume"
+            )
+        unused = unused + 1 if first.shape is None else 0
+        if unused == _IN_A_ROW:
+            raise NothingReusedError(first.why or "")
 
 
-async def _tokens_per_word(client: LiveClient, requests: RequestBuilder) -> float:
+async def tokens_per_word(client: LiveClient, requests: RequestBuilder) -> float:
     """How the server's tokenizer splits the made-up texts."""
     request = SourceRequest(datasets=("plain_fact",), max_items_per_dataset=1, context_words=_SAMPLE_WORDS)
     records = SOURCES.get("answers")(request)

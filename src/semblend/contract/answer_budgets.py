@@ -1,4 +1,4 @@
-"""``semblend.answer-budgets.v1``: the right answers of one model that reuse lost, by class, length and fraction.
+"""``semblend.answer-budgets.v1``: the answers of one model that reuse lost and gained, by class, length and fraction.
 
 The bench measures and writes it, the gate of an adapter reads it. A class or a length that was not measured is in no
 budget.
@@ -7,6 +7,7 @@ budget.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
@@ -19,46 +20,54 @@ SCHEMA: Final = "semblend.answer-budgets.v1"
 FILE_NAME: Final = "kvmend-answers.json"
 """In the model's folder, where a server finds it without being told."""
 MAX_ANSWER_LOSS: Final = 0.02
-"""A server's default limit of the expected loss."""
-MIN_ANSWERABLE: Final = 50
-"""With fewer right answers a class counts as not measured: none lost of 48 is still an expected loss of 2 %."""
+"""A server's default limit of the likely loss."""
+MIN_RIGHT: Final = 50
+"""With fewer right cold answers a class counts as not measured."""
+_UPPER: Final = 0.7  # standard errors: the true loss is below the bound with a chance of three in four
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Of ``answerable`` items, whose cold answer is right, ``lost`` were wrong with ``fraction`` recomputed.
+    """Of ``items``, ``right`` were answered right by the engine alone. With ``fraction`` recomputed, ``lost`` became
+    wrong and ``gained`` became right.
 
-    ``speedup`` is cold over ours, the median of whole answers; None where it was not measured.
+    A model that answers differently when its passages come in another order both loses and gains. ``lost`` includes
+    answers that became stale, whether they were right before or not. ``speedup`` is the engine's time over ours, the
+    median of whole answers; None where it was not measured.
     """
 
     fraction: float
-    answerable: int
+    items: int
+    right: int
     lost: int
+    gained: int = 0
     speedup: float | None = None
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.fraction <= 1.0:
             raise ConfigurationError("the fraction of a trial must be between 0 and 1")
-        if self.answerable < MIN_ANSWERABLE or not 0 <= self.lost <= self.answerable:
-            raise ConfigurationError(
-                f"a trial needs at least {MIN_ANSWERABLE} right answers, and no more lost than that"
-            )
+        if not MIN_RIGHT <= self.right <= self.items:
+            raise ConfigurationError(f"a trial needs at least {MIN_RIGHT} right answers, and no more than items")
+        if not 0 <= self.lost <= self.items or not 0 <= self.gained <= self.items - self.right:
+            raise ConfigurationError("a trial cannot lose or gain more answers than there are")
 
     @property
-    def expected_loss(self) -> float:
-        """The chance that the next right answer is lost, by the rule of succession: a small sample proves little."""
-        return (self.lost + 1) / (self.answerable + 2)
+    def likely_loss(self) -> float:
+        """The upper end of the net loss of right answers, as a fraction of all: the true one is larger with a chance of
+        one in four. A small sample proves little, and so do many losses that as many gains make up for."""
+        error = _UPPER * math.sqrt(self.lost + self.gained + 1)
+        return min(1.0, (self.lost - self.gained + error) / (self.items + 2))
 
     def keeps(self, max_loss: float) -> bool:
-        """Whether few enough are expected to be lost, and no time with them."""
-        return self.expected_loss <= max_loss and (self.speedup is None or self.speedup >= 1.0)
+        """Whether few enough are likely to be lost, and no time with them."""
+        return self.likely_loss <= max_loss and (self.speedup is None or self.speedup >= 1.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
     """The trials of one class in prompts above ``over_tokens`` and up to ``up_to_tokens``, by rising fraction.
 
-    ``min_moved_tokens`` is the shortest passage that was measured behind another context; 0: none was.
+    ``min_moved_tokens`` is the shortest passage that was measured after another context; 0: none was.
     """
 
     shape: PlanShape
@@ -78,6 +87,11 @@ class Budget:
         """The trial with the smallest fraction that keeps the answers; None if no measured one does."""
         return next((trial for trial in self.trials if trial.keeps(max_loss)), None)
 
+    def keeps(self, fraction: float, max_loss: float) -> bool:
+        """Whether the trial with this fraction, or the next smaller one, keeps the answers."""
+        measured = [trial for trial in self.trials if trial.fraction <= fraction]
+        return bool(measured) and measured[-1].keeps(max_loss)
+
 
 @dataclass(frozen=True, slots=True)
 class AnswerBudgets:
@@ -93,7 +107,7 @@ class AnswerBudgets:
     budgets: tuple[Budget, ...]
 
     def min_moved_tokens(self, max_loss: float) -> int:
-        """The shortest passage whose answers any budget keeps behind another context; 0: none does."""
+        """The shortest passage whose answers any budget keeps after another context; 0: none does."""
         kept = [one.min_moved_tokens for one in self.budgets if one.min_moved_tokens and one.smallest(max_loss)]
         return min(kept, default=0)
 
@@ -105,7 +119,8 @@ class AnswerBudgets:
     def with_others_of(self, earlier: AnswerBudgets, measured: Collection[tuple[PlanShape, int]]) -> AnswerBudgets:
         """These budgets, and those of an earlier measurement for classes and lengths that this one has not
         ``measured``."""
-        if (earlier.weights, earlier.engine, earlier.policy) != (self.weights, self.engine, self.policy):
+        same = ("engine", "policy", "weights", *(("model",) if self.weights is None else ()))
+        if any(getattr(earlier, name) != getattr(self, name) for name in same):
             return self
         kept = tuple(one for one in earlier.budgets if (one.shape, one.up_to_tokens) not in measured)
         return replace(self, budgets=kept + self.budgets)
@@ -156,10 +171,11 @@ def _budget(record: dict[str, Any]) -> Budget:
 
 
 def _trial(record: dict[str, Any]) -> Trial:
-    _only(record, {"fraction", "answerable", "lost", "speedup"})
-    answerable, lost = (count.from_json(record[key]) for key in ("answerable", "lost"))
+    counts = ("items", "right", "lost", "gained")
+    _only(record, {"fraction", *counts, "speedup"})
+    items, right, lost, gained = (count.from_json(record[key]) for key in counts)
     speedup = optional(number()).from_json(record["speedup"])
-    return Trial(fraction.from_json(record["fraction"]), answerable, lost, speedup)
+    return Trial(fraction.from_json(record["fraction"]), items, right, lost, gained, speedup)
 
 
 def _only(record: dict[str, Any], keys: set[str]) -> None:
@@ -169,4 +185,13 @@ def _only(record: dict[str, Any], keys: set[str]) -> None:
 
 def lowest_lost(trials: Sequence[Trial]) -> Trial:
     """The trial that comes nearest to keeping all answers, for a message."""
-    return min(trials, key=lambda trial: (trial.expected_loss, trial.fraction))
+    return min(trials, key=lambda trial: (trial.likely_loss, trial.fraction))
+
+
+def smallest_of_all(budgets: Sequence[Budget], max_loss: float) -> float | None:
+    """The smallest fraction that keeps the answers of each; None if there is none.
+
+    A fraction that was not measured in one of them counts there as the next smaller one.
+    """
+    fractions = {trial.fraction for one in budgets for trial in one.trials}
+    return min((each for each in fractions if all(one.keeps(each, max_loss) for one in budgets)), default=None)

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 AUTO: Final = "auto"
 NONE: Final = "none"
+OWN_OPTIONS: Final = ("recompute_fraction", "max_predicted_kl", "recompute_bridge_tokens")
+OWN_GATES: Final = ("max_context_share", "min_moved_tokens", "boundary_recompute_tokens")
+"""A deployment that sets one of these decides by itself what is reused and recomputed."""
 
 
 def open_budgets(
@@ -57,10 +60,10 @@ def with_budgets(gates: Gates, budgets: AnswerBudgets | None, max_loss: float) -
 def _set_by_itself(options: FidelityOptions, gates: Gates) -> str | None:
     """The first option, set by the deployment, that the budgets would overrule."""
     usual = type(options)()
-    for name in ("recompute_fraction", "max_predicted_kl"):
+    for name in OWN_OPTIONS:
         if getattr(options, name) != getattr(usual, name):
             return name
-    for name in ("max_context_share", "min_moved_tokens"):
+    for name in OWN_GATES:
         if getattr(gates, name) != getattr(ADAPTER_GATES, name):
             return name
     return None

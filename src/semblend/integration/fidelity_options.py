@@ -13,7 +13,7 @@ from sembase.values import count, flag, fraction, one_of, optional, path, rate, 
 from semblend.contract import ReusePlan
 from semblend.contract.answer_budgets import FILE_NAME, MAX_ANSWER_LOSS, AnswerBudgets
 from semblend.guard.verdicts import Verdicts
-from semblend.integration.answer_budgets import AUTO, NONE
+from semblend.integration.answer_budgets import AUTO, NONE, OWN_GATES, OWN_OPTIONS
 from semblend.integration.shared_options import AdapterOptions
 from semblend.plan.fidelity import AnswerLimit, Ceiling, FidelityGate
 from semblend.plan.gates import Gates
@@ -87,14 +87,14 @@ class FidelityOptions(AdapterOptions):
         "File written by `kvmend bench answer-budgets`. Each measured class and length recomputes the smallest "
         "fraction that kept the model's answers, or declines as `quality_gate`; long passages in another place are "
         f'served where one did. `"{AUTO}"`: `{FILE_NAME}` in the model\'s folder, if it is there and none of '
-        "`recompute_fraction`, `max_predicted_kl`, `max_context_share` and `min_moved_tokens` is set; "
+        f"{', '.join(f'`{name}`' for name in (*OWN_OPTIONS, *OWN_GATES))} is set; "
         f'`"{NONE}"`: none.',
     )
     max_answer_loss: float = setting(
         MAX_ANSWER_LOSS,
         fraction,
-        "Largest fraction of right answers that a measured budget may be expected to lose: (lost + 1) / (right + 2), "
-        "so that a small sample does not pass. No effect without answer budgets.",
+        "Largest net loss of right answers that a measured budget may have, as a fraction of all answers: the upper "
+        "end of its interval, so that a small sample does not pass. No effect without answer budgets.",
     )
     guard_verdicts: Path | None = setting(
         None,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from sembase.errors import ConfigurationError
 from semblend.contract import Decline, DeclineReason, PlanShape, ReusePlan, guard_off, risk_of_runs, shape_of
-from semblend.contract.answer_budgets import AnswerBudgets, Budget, lowest_lost
+from semblend.contract.answer_budgets import AnswerBudgets, Budget, lowest_lost, smallest_of_all
 from semblend.contract.shape import MOVED_SHARE
 from semblend.plan.prediction import Calibration, Law
 from semblend.plan.selection import is_moved
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from semblend.plan.gates import Gates
 
 _NOT_MEASURED: Final = "answers were not measured for moved passages in prompts of this class and length"
+_NONE_IN_COMMON: Final = "no measured fraction keeps the answers of reordered and of composed passages"
 _TOO_SHORT: Final = "what can be served of the moved passages is shorter than min_moved_tokens"
 MAX_FRACTION: Final = 0.5  # above it the sparse forward costs more than a cold prefill
 
@@ -45,7 +46,7 @@ class Ceiling:
 
 @dataclass(frozen=True, slots=True)
 class AnswerLimit:
-    """Recompute the smallest measured fraction that is expected to lose at most ``max_loss`` of the right answers.
+    """Recompute the smallest measured fraction that likely loses at most ``max_loss`` of the right answers.
 
     ``can_select`` off: no tokens can be recomputed, so a class that needs some is left to the defaults, and one that
     lost its answers with any measured fraction is declined all the same.
@@ -58,26 +59,29 @@ class AnswerLimit:
     def min_moved_tokens(self, plan: ReusePlan) -> int:
         """The shortest moved run that the measured budgets keep the answers with; 0: they keep none, or are missing."""
         found = self._budgets(plan)
-        kept = [one.min_moved_tokens for one in found if one is not None and one.smallest(self.max_loss) is not None]
-        return max(kept) if self.can_select and len(kept) == len(found) else 0
+        known = [one for one in found if one is not None]
+        is_kept = len(known) == len(found) and smallest_of_all(known, self.max_loss) is not None
+        return max(one.min_moved_tokens for one in known) if self.can_select and is_kept else 0
 
     def judge(self, plan: ReusePlan) -> float | Decline | None:
         """The fraction to recompute, a decline if no measured one keeps the answers, or None: not measured."""
         found = self._budgets(plan)
         known = [one for one in found if one is not None]
-        kept = [one.smallest(self.max_loss) for one in known]
-        if (failed := next((one for one, trial in zip(known, kept, strict=True) if trial is None), None)) is not None:
+        if (failed := next((one for one in known if one.smallest(self.max_loss) is None), None)) is not None:
             return Decline(DeclineReason.QUALITY_GATE, self._why(failed), plan.discoveries)
         if len(known) < len(found) or not self.can_select:
             return None
-        return max(trial.fraction for trial in kept if trial is not None)
+        fraction = smallest_of_all(known, self.max_loss)
+        return Decline(DeclineReason.QUALITY_GATE, _NONE_IN_COMMON, plan.discoveries) if fraction is None else fraction
 
     def _why(self, failed: Budget) -> str:
         nearest = lowest_lost(failed.trials)
         where = f"{failed.shape.value} up to {failed.up_to_tokens} tokens, {nearest.fraction:g} recomputed"
-        if nearest.expected_loss > self.max_loss:
-            lost = f"{nearest.lost} of {nearest.answerable} right answers were lost when it was measured"
-            return f"{where}: {lost}, {nearest.expected_loss:.3f} expected; max_answer_loss is {self.max_loss:g}"
+        if nearest.likely_loss > self.max_loss:
+            counted = (
+                f"{nearest.lost} of {nearest.items} answers were lost and {nearest.gained} gained when it was measured"
+            )
+            return f"{where}: {counted}, likely loss {nearest.likely_loss:.3f}; max_answer_loss is {self.max_loss:g}"
         return f"{where}: slower than cold when it was measured (cold over ours {nearest.speedup:.2f})"
 
     def _budgets(self, plan: ReusePlan) -> list[Budget | None]:

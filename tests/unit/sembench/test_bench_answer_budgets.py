@@ -29,22 +29,21 @@ from sembench.live.answer_budgets import (
 from sembench.live.item_trials import ItemTrial, ItemTrials, measure_text, trials_from_json
 from sembench.live.options import LiveOptions
 from sembench.live.session import RequestBuilder
-from sembench.manifest import WorkloadItem
 from sembench.replay.partial import partial_path
 from semblend.contract import PlanShape
-from semblend.contract.answer_budgets import MIN_ANSWERABLE, AnswerBudgets, decode_budgets
+from semblend.contract.answer_budgets import MIN_RIGHT, AnswerBudgets, Trial, decode_budgets
 from semblend.integration.sglang import options as sglang_options
 from semblend.integration.vllm import options as vllm_options
 
 FRACTIONS = (0.1, 0.2)
-RUN = BudgetRun(base_url="http://127.0.0.1:1", output=Path("b.json"), items=MIN_ANSWERABLE, fractions=FRACTIONS)
+RUN = BudgetRun(base_url="http://127.0.0.1:1", output=Path("b.json"), items=MIN_RIGHT, fractions=FRACTIONS)
 
 
 class Engine:
     """Answers right, from the prompt; wrong where ``is_lost`` says so. Classes are those the items were built for.
 
     ``deaf``: so many requests with a fraction are not reused. ``is_shaky``: a prompt whose first half was asked before
-    in its tenant is answered wrong.
+    in its tenant is answered otherwise. ``is_wrong``: what is answered wrong without reuse.
     """
 
     root_url = "http://127.0.0.1:1"
@@ -55,11 +54,13 @@ class Engine:
         deaf: int = 0,
         *,
         is_shaky: bool = False,
+        is_wrong: Callable[[str], bool] = lambda text: False,
     ) -> None:
         self.asked: list[LiveRequest] = []
         self._is_lost = is_lost
         self._deaf = deaf
         self._is_shaky = is_shaky
+        self._is_wrong = is_wrong
 
     async def __aenter__(self) -> Self:
         return self
@@ -76,7 +77,8 @@ class Engine:
         fraction = hints.get("recompute_fraction")
         answer, report, ms = self._right(text), None, 1000.0
         in_halves = any(each.tenant == request.tenant and text != each.prompt != "ok" for each in self.asked)
-        if self._is_shaky and request.request_id.startswith("again") and in_halves:
+        is_other = self._is_shaky and request.request_id.startswith("again") and in_halves
+        if fraction is None and is_other != self._is_wrong(text):
             answer = "nowhere"
         if fraction is not None and not request.stream:
             shape = self._shape(text)
@@ -106,7 +108,7 @@ class Engine:
     @staticmethod
     def _right(text: str) -> str:
         if asked := re.search(r"Where does (.+?) live\?", text):
-            return str(re.findall(rf"{asked[1]} lives in (\w+)\.", text)[0])
+            return next(iter(re.findall(rf"{asked[1]} lives in (\w+)\.", text)), "not said")
         if asked := re.search(r"In which hall is the crate (\w+)\?", text):
             return str(re.findall(rf"So the crate {asked[1]} is in hall (\w+)\.", text)[0])
         return "ok"
@@ -138,15 +140,15 @@ def test_every_class_gets_the_counts_of_each_fraction(monkeypatch: pytest.Monkey
     }
     for one in found.budgets:
         lost = [trial.lost for trial in one.trials]
-        assert lost == ([MIN_ANSWERABLE, 0] if one.shape is PlanShape.REORDER else [0, 0])
-        assert [trial.answerable for trial in one.trials] == [MIN_ANSWERABLE] * 2
+        assert lost == ([MIN_RIGHT, 0] if one.shape is PlanShape.REORDER else [0, 0])
+        assert [(trial.items, trial.right, trial.gained) for trial in one.trials] == [(MIN_RIGHT, MIN_RIGHT, 0)] * 2
         assert [trial.speedup for trial in one.trials] == [4.0, 4.0]
 
 
 def test_every_length_has_items_of_its_own() -> None:
     texts = texts_of(replace(RUN, lengths=(2048, 4096)), 1.5)
     ids = [item.item_id for text in texts for item in text.items]
-    assert len(set(ids)) == len(ids) == 6 * MIN_ANSWERABLE
+    assert len(set(ids)) == len(ids) == 6 * MIN_RIGHT
     words: dict[int, list[int]] = {}
     for text in texts:
         words.setdefault(text.up_to_tokens, []).append(len(text.items[0].recipient_prompt.split()))
@@ -163,21 +165,31 @@ def test_single_classes_can_be_measured_and_only_passages_that_move_at_every_len
         assert len({item.transform for text in texts for item in text.items}) == 1
 
 
-def test_questions_about_one_text_share_its_donors_and_have_answers_of_their_own() -> None:
-    """Donors may ask something else: what follows a text changes none of its KV."""
-
-    def documents(item: WorkloadItem) -> list[str]:
-        return [donor.text.partition("\n\nRequest:")[0] for donor in item.donor_prompts]
-
+def test_questions_about_one_text_share_donors_that_ask_something_else() -> None:
     for text in texts_of(RUN, 1.5):
         first, *others = text.items
-        assert len(others) in ((0,) if first.dataset == "derived_stated" else (3, MIN_ANSWERABLE % 4 - 1))
+        assert len(others) in ((0,) if first.dataset == "derived_stated" else (3, MIN_RIGHT % 4 - 1))
         shared = first.recipient_prompt[: first.recipient_prompt.rindex("Where does")] if others else ""
         for item in others:
-            assert documents(item) == documents(first)
+            assert item.donor_prompts == first.donor_prompts
             assert item.recipient_prompt.startswith(shared)
             assert Engine._right(item.recipient_prompt) == item.answers[0]
         assert len({item.answers for item in text.items}) == len(text.items)
+        for donor in first.donor_prompts:
+            asked = donor.text.partition("Request: ")[2].partition("\n")[0]
+            assert asked.endswith("?")
+            assert not any(asked in item.recipient_prompt for item in text.items)
+
+
+def test_donors_of_a_composition_have_read_a_passage_of_another_text() -> None:
+    (text, *_) = texts_of(replace(RUN, classes=(PlanShape.COMPOSITION,)), 1.5)
+    first = text.items[0].recipient_prompt
+    assert len(text.items[0].donor_prompts) == 4
+    for donor in text.items[0].donor_prompts:
+        foreign, own = donor.text.partition("\n\nRequest:")[0].split("\n\nDocument 2:\n")
+        assert own in first
+        assert foreign.removeprefix("Document 1:\n") not in first
+        assert len(foreign) > 0.5 * len(own)
 
 
 def measure_first(engine: Engine, questions: int, *waits: Callable[[float], Awaitable[object]]) -> list[ItemTrials]:
@@ -187,20 +199,20 @@ def measure_first(engine: Engine, questions: int, *waits: Callable[[float], Awai
     return asyncio.run(measure_text(text.items[:questions], text.up_to_tokens, engine, requests, FRACTIONS, wait))
 
 
-def test_donors_are_sent_once_for_all_questions_and_no_reading_sees_what_another_left() -> None:
+def test_donors_are_sent_once_for_all_questions_and_cold_answers_come_last() -> None:
+    """As in the engine without us: they have its exact cache, and leave the whole text in it."""
     engine = Engine()
     rows = measure_first(engine, 2)
     donor, poke, *asked = engine.asked
     assert poke.max_tokens == 1, "an idle engine stores its donors with the next step"
     assert not any(request.stream for request in asked), "streams of vLLM carry no report"
     assert len({request.request_id for request in engine.asked}) == len(engine.asked)
-    for *warm, cold in (asked[:3], asked[3:]):
-        assert [request.hints for request in warm] == [{"recompute_fraction": f, "capture": False} for f in FRACTIONS]
-        assert {request.tenant for request in warm} == {donor.tenant}
-        assert cold.tenant == asked[2].tenant != donor.tenant
-        assert cold.hints == {"reuse": False, "capture": False}
-        assert {request.prompt for request in warm} == {cold.prompt}
-    assert asked[2].prompt != asked[5].prompt
+    assert {request.tenant for request in asked} == {donor.tenant}
+    warm, cold = asked[:4], asked[4:]
+    assert [request.hints for request in warm] == [{"recompute_fraction": f, "capture": False} for f in FRACTIONS * 2]
+    assert [request.hints for request in cold] == [{"reuse": False, "capture": False}] * 2
+    assert [request.prompt for request in asked] == [asked[n].prompt for n in (0, 0, 2, 2, 0, 2)]
+    assert asked[0].prompt != asked[2].prompt
     assert [trial.right for row in rows for trial in row.trials] == [True] * 4
     assert [row.cold_ms for row in rows] == [1000.0, None], "the second one found its text in the exact cache"
     assert [trials_from_json(json.loads(json.dumps(row.to_json())), "here") for row in rows] == rows
@@ -218,34 +230,58 @@ def test_a_donor_that_was_stored_late_is_sent_again_to_another_tenant() -> None:
     assert len(waited) == 3
     assert waited == sorted(waited)
     asked = [request for request in engine.asked if "poke" not in request.request_id]
-    assert len({request.tenant for request in asked}) == 4  # three tries and the cold one
-    refused = measure_first(Engine(deaf=9), 2)
-    assert [(each.measured_shape, each.trials, each.why) for each in refused] == [
+    assert len({request.tenant for request in asked}) == 3
+    first, second = measure_first(Engine(deaf=9), 2)
+    assert [(each.measured_shape, each.trials, each.why) for each in (first, second)] == [
         (None, (), "the server reports no reuse")
     ] * 2
-    assert len({each.item_id for each in refused}) == 2
+    assert (first.cold_right, second.cold_right, second.cold_read) == (True, None, None), "the second was not asked"
+    assert not first.is_complete
+    assert first.item_id != second.item_id
 
 
-def test_an_answer_that_a_second_cold_run_loses_too_does_not_count_as_lost() -> None:
-    """The second one computes the prompt in halves; only questions with a lost answer are asked again."""
+def budget_of(item: ItemTrials) -> list[Trial]:
+    rows = [replace(item, item_id=str(n)) for n in range(4)]
+    steady = [row(n, PlanShape.NEW_INSTRUCTION, True, True) for n in range(100, 100 + MIN_RIGHT)]
+    (found,) = summarize([*rows, *steady], RUN, "m", None).budgets
+    return list(found.trials)
+
+
+@pytest.mark.parametrize("is_wrong", [False, True], ids=["lost", "gained"])
+def test_an_answer_that_a_second_cold_run_changes_too_tells_nothing(*, is_wrong: bool) -> None:
+    """The second one computes the prompt in halves; only questions whose answer reuse changed are asked again."""
     for is_shaky in (False, True):
-        engine = Engine(lambda shape, fraction: fraction == FRACTIONS[0], is_shaky=is_shaky)
+        engine = Engine(
+            lambda shape, fraction: is_wrong != (fraction == FRACTIONS[0]),
+            is_shaky=is_shaky,
+            is_wrong=lambda text: is_wrong,
+        )
         rows = measure_first(engine, 2)
         again = [request for request in engine.asked if request.request_id.startswith("again")]
         assert [request.request_id.endswith(".half") for request in again] == [True, False] * 2
-        halves, wholes = again[::2], again[1::2]
-        for half, whole in zip(halves, wholes, strict=True):
+        for half, whole in zip(again[::2], again[1::2], strict=True):
             assert str(whole.prompt).startswith(str(half.prompt))
             assert half.tenant == whole.tenant
             assert half.hints == whole.hints == {"reuse": False, "capture": False}
-        assert len({request.tenant for request in engine.asked}) == 5, "donors, cold, each floor, the poke"
-        assert [row.floor_right for row in rows] == [not is_shaky] * 2
-        assert [row.is_lost(trial) for row in rows for trial in row.trials] == [not is_shaky, False] * 2
-        budget = summarize([replace(rows[0], item_id=str(n)) for n in range(MIN_ANSWERABLE)], RUN, "m", None)
-        assert [trial.lost for trial in budget.budgets[0].trials] == [0 if is_shaky else MIN_ANSWERABLE, 0]
+        assert len({request.tenant for request in engine.asked}) == 4, "the text, each second run, the poke"
+        assert [each.cold_right for each in rows] == [not is_wrong] * 2
+        assert [each.is_steady for each in rows] == [not is_shaky] * 2
+        changed = 0 if is_shaky else 4
+        counted = [(trial.items, trial.lost, trial.gained) for trial in budget_of(rows[0])]
+        expected = (MIN_RIGHT + changed, 0, changed) if is_wrong else (MIN_RIGHT + changed, changed, 0)
+        assert counted == [expected, (MIN_RIGHT + changed, 0, 0)]
     kept = Engine()
-    assert [row.floor_right for row in measure_first(kept, 2)] == [None] * 2
+    assert [each.floor_right for each in measure_first(kept, 2)] == [None] * 2
     assert not any(request.request_id.startswith("again") for request in kept.asked)
+
+
+def test_the_answer_of_an_earlier_revision_is_lost_although_it_was_wrong_before() -> None:
+    wrong = row(0, PlanShape.EDIT, False, False, cold=False)
+    stale, other = (
+        replace(wrong.trials[0], read=read, stale=stale) for read, stale in (("Rome", True), ("Bonn", False))
+    )
+    assert [wrong.is_lost(each) for each in (stale, other)] == [True, False]
+    assert not replace(wrong, cold_read="Rome").is_lost(stale), "so it was without reuse"
 
 
 def row(
@@ -278,18 +314,22 @@ def row(
     )
 
 
-def test_only_right_cold_answers_of_the_class_and_all_of_its_fractions_count() -> None:
+def test_only_steady_items_of_the_class_with_all_of_its_fractions_count() -> None:
     new, edit = PlanShape.NEW_INSTRUCTION, PlanShape.EDIT
-    rows = [row(n, new, n != 3, True) for n in range(MIN_ANSWERABLE)]
+    rows = [row(n, new, n != 3, True) for n in range(MIN_RIGHT)]
     rows += [
-        row(100, new, False, False, cold=False),  # wrong cold
+        row(100, new, False, True, cold=False),  # wrong cold: counts as an item that may be gained
+        replace(row(104, new, False, False), floor_right=False),  # lost by a second cold run as well
         row(101, new, False, None),  # one reply was not usable
         row(102, new, False, False, moved=1),  # moved: the gate asks other budgets for it
         row(103, None),
-        *(row(200 + n, edit, False, False) for n in range(MIN_ANSWERABLE - 1)),
+        *(row(200 + n, edit, False, False) for n in range(MIN_RIGHT - 1)),
     ]
     (only,) = summarize(rows, RUN, "m", None).budgets
-    assert [(trial.lost, trial.answerable) for trial in only.trials] == [(1, MIN_ANSWERABLE), (0, MIN_ANSWERABLE)]
+    assert [(trial.lost, trial.gained, trial.right, trial.items) for trial in only.trials] == [
+        (1, 0, MIN_RIGHT, MIN_RIGHT + 1),
+        (0, 1, MIN_RIGHT, MIN_RIGHT + 1),
+    ]
     mixed = summarize([*rows, row(300, new, False, False, policy="first")], RUN, "m", None)
     assert mixed == summarize(rows, RUN, "m", None), "an item whose donor lacked something tells nothing"
     assert mixed.policy == "question"
@@ -310,7 +350,7 @@ def test_classes_that_were_not_measured_keep_what_the_file_says(
     again = measured(monkeypatch, Engine(lambda shape, fraction: True), one)
     assert decode_budgets(run.output.read_text(), "b.json") == again
     assert {each.shape: each.trials[0].lost for each in again.budgets} == {
-        each.shape: MIN_ANSWERABLE if each.shape is PlanShape.REORDER else 0 for each in whole.budgets
+        each.shape: MIN_RIGHT if each.shape is PlanShape.REORDER else 0 for each in whole.budgets
     }
     (tmp_path / "config.json").write_text("{}")
     others = measured(monkeypatch, Engine(), replace(one, model_dir=tmp_path))
@@ -332,8 +372,8 @@ def test_an_interrupted_measurement_continues_where_it_ended(monkeypatch: pytest
     lines = partial_path(run.output).read_text().splitlines()
     assert len(lines) > 2
     again = Engine()
-    found = measured(monkeypatch, again, replace(run, resume=True, items=MIN_ANSWERABLE + 2))
-    assert [trial.answerable for one in found.budgets for trial in one.trials] == [MIN_ANSWERABLE + 2] * 8
+    found = measured(monkeypatch, again, replace(run, resume=True, items=MIN_RIGHT + 2))
+    assert [trial.items for one in found.budgets for trial in one.trials] == [MIN_RIGHT + 2] * 8
     kept = [json.loads(line)["item_id"] for line in lines[1:]]
     assert all(each not in {request.request_id.split(".")[0] for request in again.asked} for each in kept)
     partial_path(run.output).write_text("\n".join(lines) + "\n")
@@ -351,6 +391,42 @@ def test_a_server_that_fails_ends_the_measurement(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(ConnectionError, match="5 items in a row failed"):
         measured(monkeypatch, Fails(), run)
     assert len(measured(monkeypatch, Engine(), replace(run, resume=True)).budgets) == 4, "failed items are asked again"
+
+
+def test_what_failed_with_one_fraction_is_asked_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    class Late(Engine):
+        async def ask(self, request: LiveRequest) -> LiveReply:
+            reply = await super().ask(request)
+            is_late = (request.hints or {}).get("recompute_fraction") == FRACTIONS[1]
+            return replace(reply, status="timeout") if is_late else reply
+
+    run = replace(RUN, output=tmp_path / "b.json", classes=(PlanShape.NEW_INSTRUCTION,))
+    with pytest.raises(NothingMeasuredError):
+        measured(monkeypatch, Late(), run)
+    (found,) = measured(monkeypatch, Engine(), replace(run, resume=True)).budgets
+    assert [trial.items for trial in found.trials] == [MIN_RIGHT] * 2
+
+
+def test_a_text_of_which_some_questions_were_measured_is_continued(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    run = replace(RUN, output=tmp_path / "b.json", classes=(PlanShape.REORDER,))
+    measured(monkeypatch, first := Engine(), run)
+    part = partial_path(run.output)
+    text = texts_of(run, 1.0)[-1]  # as long as this engine counts tokens; it has fewer than four questions
+    with pytest.MonkeyPatch.context() as kept:
+        kept.setattr("sembench.replay.partial.PartialWriter.discard", lambda self: None)
+        measured(kept, Engine(), run)
+    again = Engine()
+    found = measured(monkeypatch, again, replace(run, resume=True, items=MIN_RIGHT + 2)).budgets
+    assert not part.exists()
+    assert [trial.items for trial in found[0].trials] == [MIN_RIGHT + 2] * 2
+
+    def donors(engine: Engine) -> list[object]:
+        asked = {donor.text for donor in text.items[0].donor_prompts}
+        return [request.prompt for request in engine.asked if request.prompt in asked]
+
+    assert donors(first) == donors(again) != [], "more questions about the same text, after the same donors"
 
 
 def test_nothing_is_written_where_nothing_was_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -389,12 +465,12 @@ def test_the_command_prints_which_fraction_is_taken(
     monkeypatch.setattr(answer_budgets, "LiveClient", lambda *given, **named: engine)
     monkeypatch.setattr(item_trials, "_WAITS_S", (0.0,))
     (tmp_path / "config.json").write_text("{}")
-    common = ("--gateway-url", "http://127.0.0.1:9", "--model-dir", str(tmp_path), "--items", str(MIN_ANSWERABLE))
+    common = ("--gateway-url", "http://127.0.0.1:9", "--model-dir", str(tmp_path), "--items", str(MIN_RIGHT))
     rows = tmp_path / "rows.jsonl"
     assert main(["answer-budgets", *common, "--fractions", "0.1", "0.2", "--keep-rows", str(rows)]) == 0
     printed = capsys.readouterr().out
-    assert re.search(r"reorder +4,096 +0.2 +0 of 50 +\S+(?: %)? +4.0 +this one", printed), printed
-    assert len(rows.read_text().splitlines()) == 4 * MIN_ANSWERABLE
+    assert re.search(r"reorder +4,096 +0.2 +50 of 50 +0 +0 +1.3 % +7.1 % +4.0 +this one", printed), printed
+    assert len(rows.read_text().splitlines()) == 4 * MIN_RIGHT
     assert decode_budgets((tmp_path / "kvmend-answers.json").read_text(), "f").weights is not None
 
 
@@ -403,7 +479,7 @@ def test_a_server_that_reuses_nothing_is_recognized_and_the_options_to_use_are_p
 ) -> None:
     monkeypatch.setattr(answer_budgets, "LiveClient", lambda *given, **named: Engine(deaf=10**6))
     monkeypatch.setattr(item_trials, "_WAITS_S", (0.0,))
-    few = ("--items", str(MIN_ANSWERABLE))
+    few = ("--items", str(MIN_RIGHT))
     common = ("--gateway-url", "http://127.0.0.1:9", "--output", str(tmp_path / "b.json"), *few)
     assert main(["answer-budgets", *common]) == 2
     printed = capsys.readouterr().err

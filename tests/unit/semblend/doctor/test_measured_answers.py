@@ -20,8 +20,8 @@ def test_the_report_says_what_is_served_and_what_is_wrong_with_a_file(tmp_path: 
     options = ConnectorOptions()
     assert "kvmend bench answer-budgets" in describe_budgets(options, options.gates, "vllm", str(tmp_path))
     budgets = (
-        Budget(PlanShape.REORDER, 2048, 4096, 640, (Trial(0.05, 100, 9), Trial(0.2, 100, 0))),
-        Budget(PlanShape.COMPOSITION, 2048, 4096, 640, (Trial(0.2, 100, 9),)),
+        Budget(PlanShape.REORDER, 2048, 4096, 640, (Trial(0.05, 100, 100, 9), Trial(0.2, 100, 100, 0))),
+        Budget(PlanShape.COMPOSITION, 2048, 4096, 640, (Trial(0.2, 100, 100, 9),)),
     )
     measured = AnswerBudgets("m", weights_mark(tmp_path), "vllm", options.recompute_policy, budgets)
     (tmp_path / FILE_NAME).write_text(encode_budgets(measured))

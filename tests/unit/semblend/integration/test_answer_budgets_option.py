@@ -17,7 +17,7 @@ from semblend.integration.vllm.options import ConnectorOptions, parse_options
 from semblend.plan.gates import ADAPTER_GATES
 
 LOG = logging.getLogger("test.answer_budgets")
-REORDERED = Budget(PlanShape.REORDER, 2048, 4096, 700, (Trial(0.1, 100, 0),))
+REORDERED = Budget(PlanShape.REORDER, 2048, 4096, 700, (Trial(0.1, 100, 100, 0),))
 
 
 @pytest.fixture
@@ -54,6 +54,8 @@ def test_a_fraction_that_the_deployment_sets_is_not_overruled_by_a_file_that_was
     for own in (
         {"recompute_fraction": 0.3},
         {"min_moved_tokens": 900},
+        {"boundary_recompute_tokens": 0},
+        {"recompute_bridge_tokens": 64},
         {"max_context_share": 0.5},
         {"max_predicted_kl": 0.02, "calibration": "c.json"},
     ):

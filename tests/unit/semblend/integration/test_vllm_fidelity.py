@@ -183,7 +183,7 @@ def test_answers_that_were_lost_keep_moved_passages_out_and_the_runs_behind_them
     whole = ReusePlan(1200, 0, (TokenRange(0, 1100),), runs, gaps_before(0, runs))
     lost, kept = (
         FidelityGate(answers=AnswerLimit(AnswerBudgets("m", None, "vllm", None, (measured,)), 0.02))
-        for measured in (Budget(PlanShape.REORDER, 0, 4096, 300, (Trial(0.1, 50, each),)) for each in (9, 0))
+        for measured in (Budget(PlanShape.REORDER, 0, 4096, 300, (Trial(0.1, 50, 50, each),)) for each in (9, 0))
     )
     options = ConnectorOptions(gates=gates)
 
@@ -218,15 +218,15 @@ def test_what_is_left_after_a_short_moved_run_is_judged_as_its_own_class() -> No
             whole, gate, "m", None, options, gates, can_recompute=True, max_computed_tokens=4096
         )
 
-    composition = Budget(PlanShape.COMPOSITION, 0, 4096, 300, (Trial(0.1, 50, 0),))
-    reorder = Budget(PlanShape.REORDER, 0, 4096, 300, (Trial(0.2, 50, 0),))
+    composition = Budget(PlanShape.COMPOSITION, 0, 4096, 300, (Trial(0.1, 50, 50, 0),))
+    reorder = Budget(PlanShape.REORDER, 0, 4096, 300, (Trial(0.2, 50, 50, 0),))
     alone = fitted(composition)
     assert isinstance(alone, Decline), "one moved run needs a budget of both classes"
     assert "answers were not measured" in alone.detail
-    failed = fitted(composition, replace(reorder, trials=(Trial(0.2, 50, 9),)))
+    failed = fitted(composition, replace(reorder, trials=(Trial(0.2, 50, 50, 9),)))
     assert isinstance(failed, Decline)
     assert failed.reason is DeclineReason.QUALITY_GATE
-    assert "9 of 50 right answers were lost" in failed.detail
+    assert "9 of 50 answers were lost" in failed.detail
     both = fitted(composition, reorder)
     assert isinstance(both, ReusePlan)
     assert (both.runs, both.recompute_fraction) == (runs[:1], 0.2)
