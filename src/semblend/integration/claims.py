@@ -81,8 +81,9 @@ def with_recompute_fraction(
         if not runs and not allowed and asks:
             return gate.why_not_moved(plan)
         if not runs:
-            why = too_few_inexact(plan.runs, gates) if allowed else _CANNOT_SELECT
-            return Decline(DeclineReason.CONTEXT_RISK, why, plan.discoveries)
+            if allowed:
+                return Decline(DeclineReason.TOO_FEW_INEXACT, too_few_inexact(allowed, gates), plan.discoveries)
+            return Decline(DeclineReason.CONTEXT_RISK, _CANNOT_SELECT, plan.discoveries)
         if len(runs) < len(plan.runs):
             plan = _with_runs(plan, runs)
             if (too_little := below_min_reuse_ratio(plan, gates.min_reuse_ratio)) is not None:

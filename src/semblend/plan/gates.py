@@ -101,7 +101,7 @@ def decide(
         return Decline(DeclineReason.CONTEXT_RISK, detail, discoveries)
     kept = worthwhile(runs, gates)
     if runs and not kept:
-        return Decline(DeclineReason.CONTEXT_RISK, too_few_inexact(runs, gates), discoveries)
+        return Decline(DeclineReason.TOO_FEW_INEXACT, too_few_inexact(runs, gates), discoveries)
     runs = kept
     reused = sum(run.length for run in runs)
     beyond = prompt.tokens - prompt.exact_prefix_tokens

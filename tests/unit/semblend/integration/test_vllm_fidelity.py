@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from tests.unit.semblend.integration.vllm_fakes import config
 
 from semblend.contract import ContextRisk, Decline, DeclineReason, PlanShape, ReusePlan, Run, TokenRange
@@ -49,6 +50,7 @@ def answered(
     recompute_fraction: float | None = 0.0,
     tail_tokens: int = 9,
     gates: Gates = Gates(),  # noqa: B008  (frozen)
+    body: NDArray[np.uint32] = DOCUMENT,
 ) -> tuple[Any, VllmRequest]:
     options = ConnectorOptions(refresh_on_repeat=False, recompute_fraction=recompute_fraction, gates=gates)
     planner = Planner(settings=Settings(embedder="none"), gates=options.gates, budget_bytes=1 << 22)
@@ -64,7 +66,7 @@ def answered(
         skip_reading_prefix_cache=False,
         lora_request=None if lora is None else SimpleNamespace(lora_name=lora),
     )
-    tokens = np.concatenate([np.arange(100, 200, dtype=np.uint32), DOCUMENT, np.arange(tail_tokens, dtype=np.uint32)])
+    tokens = np.concatenate([np.arange(100, 200, dtype=np.uint32), body, np.arange(tail_tokens, dtype=np.uint32)])
     record = VllmRequest("r", tokens, namespace, hints or Hints(), request=request)
     with planner:
         return look_up.answer(record, 0), record
@@ -113,6 +115,16 @@ def test_a_moved_run_is_reused_only_where_tokens_are_selected_by_a_question() ->
     assert (declined.reason, "needs a question" in declined.detail) == (DeclineReason.CONTEXT_RISK, True)
     wide = replace(gates, max_context_share=1.0)
     assert isinstance(answered(gates=wide, tail_tokens=MAX_QUESTION_TOKENS + 1)[0], ReusePlan)
+
+
+def test_moved_runs_that_are_refused_do_not_count_as_inexact_tokens() -> None:
+    """The end of the document is moved and no question follows it; its beginning is allowed, but too short."""
+    gates = Gates(max_context_share=0.6, min_moved_tokens=600, min_inexact_tokens=600)
+    body = np.concatenate([DOCUMENT[:200], np.full(1500, 7, np.uint32), DOCUMENT[200:]])
+    declined = answered(gates=gates, body=body, tail_tokens=MAX_QUESTION_TOKENS + 1)[0]
+    assert isinstance(declined, Decline)
+    assert declined.reason == "too_few_inexact"
+    assert declined.detail == "200 tokens after differing context; min_inexact_tokens is 600"
 
 
 def test_what_another_policy_chose_has_no_prediction() -> None:
