@@ -46,7 +46,10 @@ class Saved:
 
 @dataclass(slots=True)
 class Anywhere:
-    """``found`` and ``served`` by class; ``declined`` counts requests of which runs were found but none is served."""
+    """``found`` and ``served`` by the class of all runs that were found in a request, also if gates leave fewer of them.
+
+    ``declined`` counts requests of which runs were found but none is served.
+    """
 
     found: dict[PlanShape, Saved] = field(default_factory=dict)
     served: dict[PlanShape, Saved] = field(default_factory=dict)
@@ -97,13 +100,18 @@ class AnywhereCounter:
             return decide(prompt, pieces, risks, names, gates, strict_prefix_boundary=True)
 
         missed = Work.between(reuse.prefix_tokens, reuse.prompt_tokens)
-        found = _count(decided(ANY_RUN), self.total.found, missed)
+        found = decided(ANY_RUN)
+        assert isinstance(found, ReusePlan), "each piece is a run that the gates of ANY_RUN allow"
+        shape = shape_of(found.runs)
+        _count(found, self.total.found, shape, missed)
         answer = decided(self._gates) if reuse.prompt_tokens >= self._gates.min_prompt_tokens else None
-        served = 0 if answer is None else _count(answer, self.total.served, missed)
-        if isinstance(answer, Decline):
+        if isinstance(answer, ReusePlan):
+            _count(answer, self.total.served, shape, missed)
+        elif answer is not None:
             self.total.declined[answer.reason.value] = self.total.declined.get(answer.reason.value, 0) + 1
+        served = answer.reused_tokens if isinstance(answer, ReusePlan) else 0
         weights = np.bincount(pieces[:, DONOR], pieces[:, LENGTH])
-        return Planned(found, served, donors[int(weights.argmax())])
+        return Planned(found.reused_tokens, served, donors[int(weights.argmax())])
 
     def _remember_parent(self, reuse: RequestReuse) -> None:
         if reuse.number >= len(self._parents):
@@ -116,12 +124,9 @@ class AnywhereCounter:
         return int(_common_prefix(self._parents, self._shared, number, donor, _MAX_STEPS))
 
 
-def _count(answer: ReusePlan | Decline, by_shape: dict[PlanShape, Saved], missed: Work) -> int:
-    if isinstance(answer, Decline):
-        return 0
-    share = default_recompute_fraction(answer.runs) if is_question(answer.prompt_tokens - answer.claim_end) else 0.0
-    by_shape.setdefault(shape_of(answer.runs), Saved()).add(missed.part(answer.reused_tokens), share)
-    return answer.reused_tokens
+def _count(plan: ReusePlan, by_shape: dict[PlanShape, Saved], shape: PlanShape, missed: Work) -> None:
+    share = default_recompute_fraction(plan.runs) if is_question(plan.prompt_tokens - plan.claim_end) else 0.0
+    by_shape.setdefault(shape, Saved()).add(missed.part(plan.reused_tokens), share)
 
 
 @kernel

@@ -176,8 +176,8 @@ def _anywhere(estimate: Estimate) -> Section | None:
     declined = estimate.figures.anywhere.declined
     reasons = ", ".join(f"{reason.replace('_', ' ')} {count:,}" for reason, count in sorted(declined.items()))
     lead = (
-        "Content that recurs at another position, by class of plan: the classes differ in how far answers move, so "
-        "gates and the guard judge them separately."
+        "Content that recurs at another position, by the class of all that was found in a request: the classes differ "
+        "in how far answers move, so gates and the guard judge them separately."
     )
     body = card(
         "Found, and served by default gates", table(data), f"Requests declined: {reasons}." if reasons else None

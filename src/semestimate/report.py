@@ -15,7 +15,7 @@ from semestimate.verdict import Verdict, judge
 from semestimate.work import Work
 
 _CLASSES = {
-    PlanShape.NEW_INSTRUCTION: "one run after another beginning",
+    PlanShape.NEW_INSTRUCTION: "same text, new beginning",
     PlanShape.EDIT: "edited text",
     PlanShape.REORDER: "other order, one donor",
     PlanShape.COMPOSITION: "parts of several prompts",

@@ -64,13 +64,25 @@ def _judge_reuse(figures: Figures, price: Price, prefill: float, back: float) ->
     saved = _saved(figures, price) or 0.0
     served, found = figures.anywhere.served_work(), figures.anywhere.found_work()
     share = saved / prefill if prefill else 0.0
+    is_repaid = share >= MIN_SAVED_SHARE
     reasons = [
         f"Prefix caching can serve {_percent(figures.prefix_share)} of the prompt tokens. Runs of 64 tokens and more "
         f"that recur elsewhere are another {_percent(found.tokens / figures.prompt.tokens)}; default gates serve "
-        f"{_percent(served.tokens / figures.prompt.tokens)}.",
-        f"After loading, recomputing and overhead that saves {_percent(share)} of the prefill time that prefix caching "
-        "leaves.",
+        f"{_percent(served.tokens / figures.prompt.tokens)}."
     ]
+    saves = (
+        f"kvmend saves {_percent(share)} of the prefill time that prefix caching leaves, after loading, recomputing "
+        "and overhead."
+    )
+    are_prompts_first = back >= 0.5 * saved if is_repaid else back > max(0.0, saved) and back >= MIN_SAVED_SHARE * prefill
+    if are_prompts_first:
+        decision = Decision.PROMPTS_FIRST
+        again = " Make them and estimate again: much of the rest may be the same tokens." if is_repaid else ""
+        reasons.append(f"Changes to the prompts would save {_percent(back / prefill)} by prefix caching alone.{again}")
+        reasons.append(f"If you cannot change them: {saves}")
+    else:
+        decision = Decision.TRY if is_repaid else Decision.NO
+        reasons.append(saves)
     even = price.break_even_tokens(figures.prompt.tokens // max(1, figures.requests))
     requests = sum(each.requests for each in figures.anywhere.served.values())
     if even is None:
@@ -80,23 +92,13 @@ def _judge_reuse(figures: Figures, price: Price, prefill: float, back: float) ->
             f"A served request reuses {served.tokens / requests:,.0f} tokens on average; loading pays "
             f"from {even:,.0f} on."
         )
-    if share < MIN_SAVED_SHARE:
-        if back > max(0.0, saved) and back >= MIN_SAVED_SHARE * prefill:
-            reasons.append(f"Changes to the prompts would save {_percent(back / prefill)}, without a new cache.")
-            return Verdict(Decision.PROMPTS_FIRST, tuple(reasons), prefill, saved, back)
-        if found.tokens > 2 * served.tokens and price.seconds(found) >= 2 * MIN_SAVED_SHARE * prefill:
-            reasons.append(
-                "More recurs than default gates serve: they decline runs whose context differs too much to keep "
-                "answers close. A recompute budget can serve more; measure fidelity first."
-            )
-        return Verdict(Decision.NO, tuple(reasons), prefill, saved, back)
-    if back >= 0.5 * saved:
+    is_declined = found.tokens > 2 * served.tokens and price.seconds(found) >= 2 * MIN_SAVED_SHARE * prefill
+    if decision is Decision.NO and is_declined:
         reasons.append(
-            f"Changes to the prompts would save {_percent(back / prefill)} by prefix caching alone. Make them and "
-            "estimate again: much of the rest may be the same tokens."
+            "More recurs than default gates serve: they decline what is short or follows too much new text to keep "
+            "answers close. A recompute budget can serve more of the long runs; measure fidelity first."
         )
-        return Verdict(Decision.PROMPTS_FIRST, tuple(reasons), prefill, saved, back)
-    return Verdict(Decision.TRY, tuple(reasons), prefill, saved, back)
+    return Verdict(decision, tuple(reasons), prefill, saved, back)
 
 
 def _saved(figures: Figures, price: Price) -> float | None:

@@ -62,6 +62,41 @@ def test_content_that_recurs_in_another_order_is_found(tmp_path: Path, capsys: p
     assert max(map(len, shown.splitlines()[:-1])) <= 80
 
 
+def under_instructions(path: Path) -> Path:
+    """Long documents below changing instructions; the last eight are followed by an earlier note."""
+    draws = random.Random(5)
+    documents, notes = ([" ".join(draws.choices(WORDS, k=words)) for _ in range(4)] for words in (1500, 150))
+    prompts = list(notes)
+    for number in range(20):
+        parts = [" ".join(draws.choices(WORDS, k=9)), documents[number % 4], *notes[: number >= 12]]
+        prompts.append("\n\n".join(parts))
+    lines = [{"model": "m", "messages": [{"role": "user", "content": prompt}]} for prompt in prompts]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def test_what_is_served_is_counted_in_the_class_in_which_it_was_found(tmp_path: Path) -> None:
+    """The gates leave only the document of a composition of document and note."""
+    anywhere = estimate(under_instructions(tmp_path / "log.jsonl"), tmp_path)["figures"]["anywhere"]
+    assert anywhere["found"]["composition"]["requests"] == 4, "the first of each document with the note"
+    assert anywhere["served"].keys() <= anywhere["found"].keys()
+    for shape, served in anywhere["served"].items():
+        found = anywhere["found"][shape]
+        assert served["requests"] <= found["requests"], shape
+        assert served["work"]["tokens"] <= found["work"]["tokens"], shape
+
+
+def test_a_user_who_cannot_change_the_prompts_reads_what_kvmend_saves(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same sentence in the terminal and on the page, with the figure of the JSON."""
+    verdict = estimate(under_instructions(tmp_path / "log.jsonl"), tmp_path)["verdict"]
+    assert verdict["decision"] == "change the prompts first"
+    sentence = f"If you cannot change them: kvmend saves {100 * verdict['saved_share']:.1f} % of the prefill time"
+    assert sentence in " ".join(capsys.readouterr().out.split())
+    assert sentence in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
 def test_the_page_loads_nothing(tmp_path: Path) -> None:
     estimate(chats(tmp_path / "chats.jsonl"), tmp_path)
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
