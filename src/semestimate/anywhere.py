@@ -46,7 +46,7 @@ class Saved:
 
 @dataclass(slots=True)
 class Anywhere:
-    """``found`` and ``served`` by the class of all runs that were found in a request, also if gates leave fewer of them.
+    """``found`` and ``served`` by the class of all runs found in a request, even where gates leave fewer of them.
 
     ``declined`` counts requests of which runs were found but none is served.
     """

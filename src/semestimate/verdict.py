@@ -74,8 +74,8 @@ def _judge_reuse(figures: Figures, price: Price, prefill: float, back: float) ->
         f"kvmend saves {_percent(share)} of the prefill time that prefix caching leaves, after loading, recomputing "
         "and overhead."
     )
-    are_prompts_first = back >= 0.5 * saved if is_repaid else back > max(0.0, saved) and back >= MIN_SAVED_SHARE * prefill
-    if are_prompts_first:
+    enough_back = 0.5 * saved if is_repaid else max(saved, MIN_SAVED_SHARE * prefill)
+    if back >= enough_back and back > 0.0:
         decision = Decision.PROMPTS_FIRST
         again = " Make them and estimate again: much of the rest may be the same tokens." if is_repaid else ""
         reasons.append(f"Changes to the prompts would save {_percent(back / prefill)} by prefix caching alone.{again}")
