@@ -55,13 +55,18 @@ class Observations:
 _COLUMNS = ("arrival_ms", "uncached_tokens", "cached_tokens", "output_tokens", "ttft_ms", "total_ms")
 
 
+def is_invented(record: TraceRecord) -> bool:
+    """Whether the record says that its observed times come from a mock or are invented."""
+    return bool(record.metadata.get("mock")) or record.metadata.get("observed") == "invented"
+
+
 def observations_from_records(records: Iterable[TraceRecord], name: str = "trace") -> Observations:
     """From ``semantic_kv.trace.v1`` records. Requests marked ``warm_up`` in their metadata are skipped."""
     rows: list[tuple[float, int, int, int, float, float]] = []
     skipped: Counter[str] = Counter()
     invented = 0
     for record in records:
-        invented += bool(record.metadata.get("mock")) or record.metadata.get("observed") == "invented"
+        invented += is_invented(record)
         cached, uncached = _tokens(
             record.prompt_tokens, record.observed_prefix_hit_tokens, record.observed_prefill_tokens
         )

@@ -8,10 +8,11 @@ from typing import Final
 
 from semantic_kv.cache.result import CACHE_MODELS
 from semantic_kv.calibrate import calibrate_trace, read_latency_model
+from semantic_kv.calibrate.observations import is_invented
 from semantic_kv.cli.arguments import add_renamed, add_work, policy, run_options
 from semantic_kv.cli.folders import new_folder, run_facts
 from semantic_kv.experiment.config import BASELINE, ExperimentConfig, FileSource, PolicyChoice
-from semantic_kv.experiment.observed import compare_observed
+from semantic_kv.experiment.observed import INVENTED, compare_observed
 from semantic_kv.experiment.run import open_source, run_study_on
 from semantic_kv.experiment.verdict import MODELLED, verdict_of
 from semantic_kv.report.outputs import write_replay
@@ -21,7 +22,10 @@ from sembase.errors import ConfigurationError
 from sembase.latency import LatencyModel
 from sembase.streams import write_out
 from sembase.trace.columns import BlockTrace
+from sembase.trace.formats import FORMATS
+from sembase.trace.load import read_records, sniff_format
 from sembase.trace.locate import HELP as TRACE_HELP
+from sembase.trace.locate import trace_files
 from sembase.values import amount, capacity, positive
 
 NAME: Final = "replay"
@@ -104,7 +108,17 @@ def execute(options: argparse.Namespace) -> ExitCode:
     )
     study = run_study_on(config, lambda seed: trace, run_options(options, options.output_dir, Path()))
     lru = PolicyChoice(BASELINE)
-    comparison = compare_observed(trace, lru, config.models[0], config.unit, config.capacities[0], latency)
+    comparison = compare_observed(
+        trace,
+        lru,
+        config.models[0],
+        config.unit,
+        config.capacities[0],
+        latency,
+        is_invented=_is_invented(options.trace, options.format),
+    )
+    if comparison is not None and comparison.is_invented:
+        notes = (INVENTED, *notes)
     folder = new_folder(options.output_dir, options.output_name)
     write_replay(study, comparison, notes, folder, run_facts())
     verdict = verdict_of(study)
@@ -135,6 +149,14 @@ def _latency(options: argparse.Namespace, trace: BlockTrace) -> tuple[LatencyMod
     return LatencyModel(base, slope, source="given"), (
         f"Latency model as given: {base:g} ms + {slope:g} ms per token.",
     )
+
+
+def _is_invented(trace: Path, name: str | None) -> bool:
+    """By the first record; a format without records has no place to say so."""
+    if FORMATS.get(name or sniff_format(trace_files(trace)[0])).records is None:
+        return False
+    first = next(read_records(trace, name), None)
+    return first is not None and is_invented(first)
 
 
 def _queue_note(queueing: bool) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,7 @@ from sembase.latency import LatencyModel
 from sembase.trace.columns import BlockTrace
 
 Floats = npt.NDArray[np.float64]
+INVENTED: Final = "Made-up data: the trace says that its observed times come from a mock or are invented."
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,7 @@ class ObservedComparison:
     observed_hit_tokens: int | None
     modelled_hit_tokens: int | None
     hit_token_pairs: int
+    is_invented: bool
 
     @property
     def median_absolute_percentage_error(self) -> float:
@@ -34,7 +37,14 @@ class ObservedComparison:
 
 
 def compare_observed(
-    trace: BlockTrace, choice: PolicyChoice, model: CacheModel, unit: Unit, capacity: int, latency: LatencyModel
+    trace: BlockTrace,
+    choice: PolicyChoice,
+    model: CacheModel,
+    unit: Unit,
+    capacity: int,
+    latency: LatencyModel,
+    *,
+    is_invented: bool = False,
 ) -> ObservedComparison | None:
     """None if the trace has no observed TTFT."""
     seen = np.isfinite(trace.observed_ttft_ms)
@@ -60,4 +70,5 @@ def compare_observed(
         int(trace.observed_hit_tokens[both].sum()) if both.any() else None,
         int(hit_tokens[both].sum()) if both.any() else None,
         int(both.sum()),
+        is_invented,
     )

@@ -95,7 +95,8 @@ def _headline(settings: Sequence[SettingVerdict]) -> str:
             "Choose a smaller capacity, or a trace that repeats more."
         )
     if len(won) == len(settings):
-        return "LRU wins: no policy in this study beats it by more than a tie in any setting."
+        lead = "LRU wins" if all(each.worse_than_lru > TIE for each in won) else "No policy is proven better than LRU"
+        return f"{lead}: none in this study beats it by more than a tie or chance in any setting."
     lost = [each for each in settings if not each.lru_wins]
     first = max(lost, key=lambda each: each.best.improvement)
     where = _where(first.setting)
@@ -119,7 +120,7 @@ def _sentence(study: Study, judged: SettingVerdict) -> str:
         attainable = f" {lead} {_hits(bound.clairvoyant.share(unit), unit)}."
     if judged.lru_wins:
         empty = " Nothing can be learned at this capacity." if judged.is_empty else ""
-        return f"{where}: LRU wins{_next(judged)}; it hits {_hits(judged.lru.share, unit)}.{attainable}{empty}"
+        return f"{where}: {_next(judged)}; LRU hits {_hits(judged.lru.share, unit)}.{attainable}{empty}"
     best = judged.best
     headroom = "" if best.headroom_share is None else f", {100 * best.headroom_share:.0f} % of the way to the bound"
     return (
@@ -135,13 +136,14 @@ def _hits(share: float, unit: Unit) -> str:
 
 def _next(judged: SettingVerdict) -> str:
     if judged.best is judged.lru:
-        return " (no other policy was simulated)"
+        return "LRU wins (no other policy was simulated)"
     slower = judged.worse_than_lru
     if abs(slower) <= TIE:
-        return f" or ties: {judged.best.name} has the same TTFT ({-100 * slower:+.2f} % saved)"
+        return f"LRU wins or ties: {judged.best.name} has the same TTFT ({-100 * slower:+.2f} % saved)"
     if slower < 0:
-        return f" within chance: {judged.best.name} is {-100 * slower:.2f} % ahead{_interval(judged.best)}"
-    return f"; the next, {judged.best.name}, is {100 * slower:.2f} % slower (modelled TTFT)"
+        ahead = f"{judged.best.name} is {-100 * slower:.2f} % ahead within chance{_interval(judged.best)}"
+        return f"no policy is proven better than LRU: {ahead}"
+    return f"LRU wins; the next, {judged.best.name}, is {100 * slower:.2f} % slower (modelled TTFT)"
 
 
 def _why(judged: SettingVerdict) -> str:

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from semantic_kv.experiment.observed import ObservedComparison
+from semantic_kv.experiment.observed import INVENTED, ObservedComparison
 from semantic_kv.report.formats import milliseconds, percent
 from sembase.onepage.chart import Chart, Curve, DataTable, Dot, Dots
 from sembase.onepage.formats import tick_ms
@@ -32,6 +32,7 @@ def observed_chart(comparison: ObservedComparison | None) -> Chart:
     ends = [float(min(observed.min(), modelled.min())), float(max(observed.max(), modelled.max()))]
     dots = tuple(Dot(float(observed[i]), float(modelled[i])) for i in kept)
     error = comparison.median_absolute_percentage_error
+    warning = f"{INVENTED} " if comparison.is_invented else ""
     quantiles = tuple(
         (f"p{p}", milliseconds(float(np.percentile(observed, p))), milliseconds(float(np.percentile(modelled, p))))
         for p in (10, 50, 90, 99)
@@ -39,7 +40,7 @@ def observed_chart(comparison: ObservedComparison | None) -> Chart:
     return Chart(
         "observed_vs_simulated_ttft",
         "Observed against modelled TTFT",
-        f"{observed.size:,} requests under {comparison.policy}; median absolute error {percent(error)}.",
+        f"{warning}{observed.size:,} requests under {comparison.policy}; median absolute error {percent(error)}.",
         log_axis("observed TTFT", ends, tick_ms),
         log_axis("modelled TTFT", ends, tick_ms),
         (

@@ -222,7 +222,10 @@ def test_a_mock_trace_is_collected_calibrated_and_replayed(tmp_path: Path, capsy
     observed = json.loads((folder / "replay_results.json").read_text())["observed"]
     assert observed["requests"] >= 100
     assert 0 <= observed["median_absolute_percentage_error"] < 1
-    capsys.readouterr()
+    made_up = "Made-up data: the trace says that its observed times come from a mock or are invented."
+    assert made_up in capsys.readouterr().out
+    for shown in ("replay_summary.md", "report.html"):
+        assert made_up in (folder / shown).read_text(encoding="utf-8"), shown
 
 
 @pytest.mark.parametrize(
