@@ -250,8 +250,8 @@ class RouterSettings(ServerSettings):
     client_keys_file: Path | None = setting(
         None,
         optional(path),
-        "TOML file of tenants, digests of their API keys and limits; other clients get status 401 (none: no "
-        "authentication). Reread when it changes",
+        "TOML file of tenants, digests of their API keys and how many requests each may have in flight; other clients "
+        "get status 401 (none: no authentication). Reread when it changes",
     )
     allow_engine_fields: bool = setting(
         False,
@@ -272,7 +272,7 @@ class RouterSettings(ServerSettings):
         "",
         text,
         "Valkey or Redis that the routers of a fleet share (valkey://host:6379; valkeys:// for TLS): snapshots of what "
-        "replicas hold, drains, sessions, limits of tenants; empty: each router by itself",
+        "replicas hold, drains, sessions, requests in flight per tenant; empty: each router by itself",
         metavar="URL",
     )
     shared_state_space: str = setting(

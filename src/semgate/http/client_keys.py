@@ -1,8 +1,9 @@
-"""The clients that may use a gateway: a TOML file of tenants with digests of their keys and their limits.
+"""The clients that may use a gateway: a TOML file of tenants with digests of their keys, and how many
+requests each may have in flight.
 
 In: the headers of a request; out: its tenant, admitted or refused. The file is read again when it changes, at most once
-a second; a file that cannot be read changes nothing and is logged. Keys are compared by digest only. State: per tenant
-two buckets and the requests in flight, which outlive a reload.
+a second; a file that cannot be read changes nothing and is logged. Keys are compared by digest only. State: the
+requests in flight per tenant, which outlive a reload.
 """
 
 from __future__ import annotations
@@ -25,84 +26,27 @@ from semgate.http.tenant import api_key_of
 from semgate.logs import log
 
 UNAUTHORIZED: Final = Fault(401, "invalid_request_error", "invalid_api_key", "The API key is missing or unknown.")
-LIMITS: Final = ("requests_per_minute", "tokens_per_minute", "concurrent_requests")
+TOO_MANY: Final = Fault(
+    429, "rate_limit_error", "rate_limit_exceeded", "Too many requests at the same time for this API key.", 1
+)
+LIMIT: Final = "concurrent_requests"
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_ROUNDING: Final = 1e-7  # who waits as long as told is admitted
-
-
-class Bucket:
-    """Refilled evenly, at most a minute's worth; may be overdrawn by one request whose cost is known only later."""
-
-    __slots__ = ("_at_s", "_left", "per_minute")
-
-    def __init__(self, per_minute: int, now_s: float) -> None:
-        self.per_minute = per_minute
-        self._left = float(per_minute)
-        self._at_s = now_s
-
-    def has_any(self, now_s: float) -> bool:
-        self._left = min(self._left + (now_s - self._at_s) * self.per_minute / 60.0, float(self.per_minute))
-        self._at_s = now_s
-        return self._left >= 1.0 - _ROUNDING
-
-    def take(self, amount: float) -> None:
-        self._left = min(self._left - amount, float(self.per_minute))
-
-    def wait_s(self) -> int:
-        """Until there is one again."""
-        return max(1, -int((self._left - 1.0) * 60.0 // max(self.per_minute, 1)))
 
 
 @dataclass(slots=True)
 class Tenant:
-    """``None``: no limit."""
-
     name: str
-    requests: Bucket | None = None
-    tokens: Bucket | None = None
-    max_concurrent: int | None = None
+    max_concurrent: int | None = None  # None: no limit
     concurrent: int = 0
     concurrent_elsewhere: int = 0  # on other routers, as they last reported
-    used_requests: float = 0.0  # since the last report to other routers
-    used_tokens: float = 0.0
 
-    def refusal(self, now_s: float) -> Fault | None:
-        if self.max_concurrent is not None and self.concurrent + self.concurrent_elsewhere >= self.max_concurrent:
-            return _too_many("requests at the same time", 1)
-        if self.requests is not None and not self.requests.has_any(now_s):
-            return _too_many("requests", self.requests.wait_s())
-        if self.tokens is not None and not self.tokens.has_any(now_s):
-            return _too_many("tokens", self.tokens.wait_s())
-        return None
+    def refusal(self) -> Fault | None:
+        is_full = self.max_concurrent is not None and self.concurrent + self.concurrent_elsewhere >= self.max_concurrent
+        return TOO_MANY if is_full else None
 
     def begin(self) -> None:
         self.concurrent += 1
-        self.used_requests += 1.0
-        if self.requests is not None:
-            self.requests.take(1.0)
-
-    def use_tokens(self, tokens: int) -> None:
-        """May be negative, to correct an estimate by what the engine reported."""
-        self.used_tokens += tokens
-        if self.tokens is not None:
-            self.tokens.take(float(tokens))
-
-    def take_used(self) -> tuple[float, float]:
-        """Requests and tokens since the last call, for the other routers."""
-        used = self.used_requests, self.used_tokens
-        self.used_requests = self.used_tokens = 0.0
-        return used
-
-    def give_back_used(self, requests: float, tokens: float) -> None:
-        """They could not be reported."""
-        self.used_requests += requests
-        self.used_tokens += tokens
-
-    def note_used_elsewhere(self, requests: float, tokens: float) -> None:
-        for bucket, amount in ((self.requests, requests), (self.tokens, tokens)):
-            if bucket is not None and amount:
-                bucket.take(amount)
 
     def end(self) -> None:
         self.concurrent -= 1
@@ -151,19 +95,13 @@ class ClientKeys:
                 if digest in by_digest:
                     raise ConfigurationError(f"{self.path}: tenants {by_digest[digest].name} and {name} share a key")
                 by_digest[digest] = made.setdefault(name, self._tenants.get(name) or Tenant(name))
-        now_s = self.clock_s()
         for name, tenant in made.items():
-            requests, tokens, tenant.max_concurrent = found[name][1]
-            tenant.requests = _limited(tenant.requests, requests, now_s)
-            tenant.tokens = _limited(tenant.tokens, tokens, now_s)
+            tenant.max_concurrent = found[name][1]
         self._by_digest, self._tenants = by_digest, made
 
 
-Limits = tuple[int | None, int | None, int | None]
-
-
-def _tables(path: Path) -> dict[str, tuple[tuple[str, ...], Limits]]:
-    """Digests and limits by tenant."""
+def _tables(path: Path) -> dict[str, tuple[tuple[str, ...], int | None]]:
+    """Digests and limit by tenant."""
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -176,28 +114,18 @@ def _tables(path: Path) -> dict[str, tuple[tuple[str, ...], Limits]]:
     return {name: _tenant(path, name, given) for name, given in tenants.items()}
 
 
-def _tenant(path: Path, name: str, given: Any) -> tuple[tuple[str, ...], Limits]:
+def _tenant(path: Path, name: str, given: Any) -> tuple[tuple[str, ...], int | None]:
     where = f"--client-keys-file {path}: tenant '{name}'"
     if not _NAME.fullmatch(name):
         raise ConfigurationError(f"{where}: a name has 1 to 64 letters, digits, dots, dashes")
-    if not isinstance(given, dict) or set(given) - {"keys", *LIMITS}:
-        raise ConfigurationError(f"{where}: allowed are keys, {', '.join(LIMITS)}")
+    if not isinstance(given, dict) or set(given) - {"keys", LIMIT}:
+        raise ConfigurationError(
+            f"{where}: allowed are keys and {LIMIT}; for requests or tokens per minute use your API gateway's rate limits"
+        )
     keys = given.get("keys")
     if not isinstance(keys, list) or not keys or not all(isinstance(k, str) and _DIGEST.fullmatch(k) for k in keys):
         raise ConfigurationError(f"{where}: keys must be a list of 'sha256:' and 64 hexadecimal digits")
-    for limit in LIMITS:
-        if not (given.get(limit) is None or (type(given[limit]) is int and given[limit] > 0)):
-            raise ConfigurationError(f"{where}: {limit} must be a positive integer")
-    digests = tuple(key.removeprefix("sha256:") for key in keys)
-    return digests, (given.get(LIMITS[0]), given.get(LIMITS[1]), given.get(LIMITS[2]))
-
-
-def _limited(bucket: Bucket | None, per_minute: int | None, now_s: float) -> Bucket | None:
-    """The same bucket while its limit is the same, so that a reload refills nothing."""
-    if per_minute is None:
-        return None
-    return bucket if bucket is not None and bucket.per_minute == per_minute else Bucket(per_minute, now_s)
-
-
-def _too_many(what: str, wait_s: int) -> Fault:
-    return Fault(429, "rate_limit_error", "rate_limit_exceeded", f"Too many {what} for this API key.", wait_s)
+    limit = given.get(LIMIT)
+    if not (limit is None or (type(limit) is int and limit > 0)):
+        raise ConfigurationError(f"{where}: {LIMIT} must be a positive integer")
+    return tuple(key.removeprefix("sha256:") for key in keys), limit

@@ -161,8 +161,6 @@ class PickJob:
         gateway.metrics.in_flight.inc()
         self._asked = asked.without_prompt()
         trace.request = await gateway.evidence.collect(asked, self.body)
-        if self._tenant is not None:
-            self._tenant.use_tokens(trace.request.prompt_tokens)
         held.drop_parsed()
         allowed = None if subset is None else picker.names_of(subset)
         try:
@@ -238,7 +236,6 @@ class PickJob:
                 self._placement.first_byte(trace.status or 200)
             self._placement.end("answered" if is_complete else "unknown", trace.facts)
         if self._tenant is not None:
-            self._tenant.use_tokens(trace.uncharged_tokens())
             self._tenant.end()
         if self._asked is not None:
             self._picker.gateway.metrics.in_flight.dec()

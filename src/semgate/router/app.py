@@ -128,8 +128,6 @@ class RouterApp:
         try:
             with ClientWatch(receive) as watch:
                 trace.request = await gateway.evidence.collect(asked, held.data)
-                if tenant is not None:
-                    tenant.use_tokens(trace.request.prompt_tokens)
                 asked = asked.without_prompt()
                 held.drop_parsed()
                 place = gateway.placements(trace.request, model=asked.model)
@@ -142,8 +140,6 @@ class RouterApp:
             raise
         finally:
             gateway.metrics.in_flight.dec()
-            if tenant is not None:
-                tenant.use_tokens(trace.uncharged_tokens())
             gateway.finished(asked, trace)
 
     def _inbound(self, scope: Scope, headers: Headers, request_id: str, held: HeldBody) -> Inbound:

@@ -1,15 +1,17 @@
-"""What routers report to each other twice a second: drained replicas, last replicas of sessions, what tenants used.
+"""What routers report to each other twice a second: drained replicas, last replicas of sessions, requests in flight.
 
 In: this router's changes; out: those of the others, applied here. Between two rounds each router acts on what it knows,
-so a tenant may exceed a limit by what all routers admit in half a second. Without the store each router has its own.
+so a tenant may exceed its limit by what all routers admit in half a second. Without the store each router has its own.
+What no router sealed is skipped and counted.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, Protocol
+from typing import Annotated, Any, Final, Protocol
 
 import msgspec
 
@@ -31,16 +33,20 @@ class Drains(Protocol):
     def set_drained(self, names: Iterable[str]) -> None: ...
 
 
+Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
+Seconds = Annotated[float, msgspec.Meta(ge=0.0, le=1e12)]  # no NaN
+
+
 class _Batch(msgspec.Struct, array_like=True):
     """Notes of sessions: (key, replica, prompt tokens, seconds ago)."""
 
     router: str
-    notes: list[tuple[bytes, str, int, float]]
+    notes: list[tuple[bytes, str, Count, Seconds]]
 
 
 class _InUse(msgspec.Struct, array_like=True):
-    at_s: float
-    concurrent: dict[str, int]
+    at_s: Seconds
+    concurrent: dict[str, Count]
 
 
 class Exchange:
@@ -63,8 +69,6 @@ class Exchange:
         self._clock_s = clock_s
         self._read_to = "0-0"
         self._pending_drains: dict[str, bool] = {}
-        self._totals: dict[bytes, float] | None = None  # what all routers had used, as of the last round
-        self.rounds = 0
         self.sessions_learnt = 0
 
     async def run(self) -> None:
@@ -83,10 +87,11 @@ class Exchange:
             await asyncio.sleep(ROUND_S)
 
     async def round(self) -> None:
-        await self._share_drains()
-        await self._share_sessions()
-        await self._share_usage()
-        self.rounds += 1
+        """A part that the store refuses does not keep the others from being shared."""
+        parts = (self._share_drains(), self._share_sessions(), self._share_in_use())
+        for failed in await asyncio.gather(*parts, return_exceptions=True):
+            if failed is not None:
+                raise failed
 
     async def leave(self) -> None:
         """Requests in flight here are over."""
@@ -118,7 +123,7 @@ class Exchange:
 
         async def work(client: Any) -> Any:
             if notes:
-                batch = self._store.seal(msgspec.msgpack.encode(_Batch(self._router, notes)))
+                batch = self._store.seal(key, _Batch(self._router, notes))
                 await client.xadd(key, {"b": batch}, maxlen=MAX_BATCHES, approximate=True)
             return await client.xread({key: self._read_to}, count=MAX_BATCHES)
 
@@ -129,81 +134,36 @@ class Exchange:
             raise
         for number, fields in found[0][1] if found else ():
             self._read_to = number.decode()
-            self._learn(fields.get(b"b", b""), self._clock_s())
+            batch = self._store.unseal(key, fields.get(b"b", b""), _Batch)
+            if batch is not None and batch.router != self._router:
+                self._learn(batch, self._clock_s())
 
-    def _learn(self, sealed: bytes, now_s: float) -> None:
-        blob = self._store.unseal(sealed)
-        if blob is None:
-            return
-        try:
-            batch = msgspec.msgpack.decode(blob, type=_Batch)
-        except (msgspec.DecodeError, msgspec.ValidationError):
-            return
-        if batch.router == self._router:
-            return
+    def _learn(self, batch: _Batch, now_s: float) -> None:
         for key, replica, prompt_tokens, age_s in batch.notes:
             self._homes.learn(key, replica, prompt_tokens, now_s - age_s, now_s)
             self.sessions_learnt += 1
 
-    async def _share_usage(self) -> None:
+    async def _share_in_use(self) -> None:
         tenants = self._tenants()
         if not tenants:
             return
-        used = {name: tenant.take_used() for name, tenant in tenants.items()}
-        own = {
-            field: amount
-            for name, (requests, tokens) in used.items()
-            for field, amount in ((f"r:{name}".encode(), requests), (f"t:{name}".encode(), tokens))
-            if amount
-        }
         concurrent = {name: tenant.concurrent for name, tenant in tenants.items() if tenant.concurrent}
+        key, own = self._store.key("in-use"), self._router
 
         async def work(client: Any) -> Any:
             seconds, micros = await client.time()
             at_s = seconds + micros / 1e6
             pipeline = client.pipeline(transaction=True)
-            for field, amount in own.items():
-                pipeline.hincrbyfloat(self._store.key("used"), field, amount)
-            mine = msgspec.msgpack.encode(_InUse(at_s, concurrent))
-            pipeline.hset(self._store.key("in-use"), self._router, mine)
-            pipeline.hgetall(self._store.key("used"))
-            pipeline.hgetall(self._store.key("in-use"))
-            totals, in_use = (await pipeline.execute())[-2:]
-            return at_s, totals, in_use
+            pipeline.hset(key, own, self._store.seal(f"{key}:{own}", _InUse(at_s, concurrent)))
+            pipeline.hgetall(key)
+            return at_s, (await pipeline.execute())[-1]
 
-        try:
-            at_s, totals, in_use = await self._store.call(work)
-        except StoreError:
-            for name, (requests, tokens) in used.items():
-                tenants[name].give_back_used(requests, tokens)
-            raise
-        self._apply_usage(tenants, {field: float(value) for field, value in totals.items()}, own)
-        elsewhere = _concurrent_elsewhere(in_use, self._router.encode(), at_s)
+        at_s, in_use = await self._store.call(work)
+        elsewhere: Counter[str] = Counter()
+        for router, sealed in in_use.items():
+            name = router.decode("utf-8", "replace")
+            report = self._store.unseal(f"{key}:{name}", sealed, _InUse)
+            if report is not None and name != own and abs(at_s - report.at_s) < LATE_S:
+                elsewhere.update(report.concurrent)
         for name, tenant in tenants.items():
-            tenant.concurrent_elsewhere = elsewhere.get(name, 0)
-
-    def _apply_usage(
-        self, tenants: Mapping[str, Tenant], totals: dict[bytes, float], own: Mapping[bytes, float]
-    ) -> None:
-        before, self._totals = self._totals, totals
-        if before is None:
-            return  # what was used before this router started is not counted
-        for name, tenant in tenants.items():
-            requests, tokens = (
-                totals.get(field, 0.0) - before.get(field, 0.0) - own.get(field, 0.0)
-                for field in (f"r:{name}".encode(), f"t:{name}".encode())
-            )
-            tenant.note_used_elsewhere(requests, tokens)
-
-
-def _concurrent_elsewhere(in_use: Mapping[bytes, bytes], own: bytes, now_s: float) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for router, raw in in_use.items():
-        try:
-            report = msgspec.msgpack.decode(raw, type=_InUse)
-        except (msgspec.DecodeError, msgspec.ValidationError):
-            continue
-        if router != own and now_s - report.at_s < LATE_S:
-            for name, count in report.concurrent.items():
-                found[name] = found.get(name, 0) + count
-    return found
+            tenant.concurrent_elsewhere = elsewhere[name]

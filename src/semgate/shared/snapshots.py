@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 import numpy as np
@@ -23,6 +23,8 @@ from semgate.shared.store import SharedStore, StoreError
 
 VERSION: Final = 1
 LIFETIME_S: Final = 3_600
+Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+BlockTokens = Annotated[int, msgspec.Meta(ge=1, le=1 << 20)]
 
 
 class _Wire(msgspec.Struct, array_like=True):
@@ -30,10 +32,10 @@ class _Wire(msgspec.Struct, array_like=True):
 
     version: int
     scheme: int
-    next_seq: int
+    next_seq: Count
     newest: bytes
-    group: int | None
-    block_tokens: int | None
+    group: Count | None
+    block_tokens: BlockTokens | None
     adapters: list[str]
     hashes: bytes
     keys: bytes
@@ -51,16 +53,17 @@ class Snapshots:
 
     async def load(self, stream: str) -> StreamState | None:
         """None if there is none, or none that can be used."""
+        key = self._store.key("blocks", stream)
         try:
-            sealed = await self._store.call(lambda client: client.get(self._store.key("blocks", stream)))
+            sealed = await self._store.call(lambda client: client.get(key))
         except StoreError as error:
             log(logging.WARNING, "snapshot not read", why=str(error))
             return None
         if sealed is None:
             return None
-        state = await asyncio.to_thread(self._decoded, sealed)
+        state = await asyncio.to_thread(self._decoded, key, sealed)
         if state is None:
-            log(logging.WARNING, "snapshot not used: another digest secret or version wrote it")
+            log(logging.WARNING, "snapshot not used: another stream, digest secret or version wrote it")
             return None
         self.restored += len(state.hashes)
         return state
@@ -77,7 +80,7 @@ class Snapshots:
             lambda client: client.expire(key, LIFETIME_S)
         ):
             return
-        sealed = await asyncio.to_thread(self._encoded, state)
+        sealed = await asyncio.to_thread(self._encoded, key, state)
         await self._store.call(lambda client: client.set(key, sealed, ex=LIFETIME_S))
         self._written[stream] = state.next_seq
         self.saved += 1
@@ -92,7 +95,7 @@ class Snapshots:
                     break
             await asyncio.sleep(self._interval_s)
 
-    def _encoded(self, state: StreamState) -> bytes:
+    def _encoded(self, key: str, state: StreamState) -> bytes:
         hashes, keys, copies = state.ordered()
         wire = _Wire(
             version=VERSION,
@@ -106,15 +109,11 @@ class Snapshots:
             keys=keys.astype("<u8", copy=False).tobytes(),
             copies=copies.astype("<u2", copy=False).tobytes(),
         )
-        return self._store.seal(msgspec.msgpack.encode(wire))
+        return self._store.seal(key, wire)
 
-    def _decoded(self, sealed: bytes) -> StreamState | None:
-        blob = self._store.unseal(sealed)
-        if blob is None:
-            return None
-        try:
-            wire = msgspec.msgpack.decode(blob, type=_Wire)
-        except (msgspec.DecodeError, msgspec.ValidationError):
+    def _decoded(self, key: str, sealed: bytes) -> StreamState | None:
+        wire = self._store.unseal(key, sealed, _Wire)
+        if wire is None:
             return None
         count = len(wire.hashes) // 8
         sizes = (len(wire.hashes), len(wire.keys), len(wire.copies))

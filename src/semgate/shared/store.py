@@ -2,7 +2,7 @@
 
 Routers work without it, each by itself; nothing on the path of a request waits for it. It holds no text: block hashes,
 digests of sessions, names of replicas and tenants, counts. A process that writes to it could misplace requests, so
-blobs are sealed with the routers' common digest secret.
+values are sealed, each for its key, with the routers' common digest secret. The names of drained replicas are not.
 """
 
 from __future__ import annotations
@@ -12,9 +12,12 @@ import hmac
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
+import msgspec
+
 from sembase.errors import ConfigurationError, MissingDependencyError
 
 T = TypeVar("T")
+S = TypeVar("S", bound=msgspec.Struct)
 SEAL_BYTES: Final = 32
 TIMEOUT_S: Final = 5.0  # of one call; a snapshot of a million blocks is 18 MB
 
@@ -42,6 +45,7 @@ class SharedStore:
         self._space = space
         self._key = hashlib.blake2b(secret, digest_size=32, person=b"semgate.shared").digest()
         self.failures = 0
+        self.refused = 0  # values that nobody with our secret wrote for the key they were found under
         self.is_up = False
 
     def key(self, *parts: str) -> str:
@@ -58,14 +62,26 @@ class SharedStore:
         self.is_up = True
         return found
 
-    def seal(self, blob: bytes) -> bytes:
-        return hashlib.blake2b(blob, key=self._key, digest_size=SEAL_BYTES).digest() + blob
+    def seal(self, key: str, value: msgspec.Struct) -> bytes:
+        blob = msgspec.msgpack.encode(value)
+        return self._digest(key, blob) + blob
 
-    def unseal(self, sealed: bytes) -> bytes | None:
-        """None if it was not sealed with our secret."""
-        seal, blob = sealed[:SEAL_BYTES], sealed[SEAL_BYTES:]
-        expected = hashlib.blake2b(blob, key=self._key, digest_size=SEAL_BYTES).digest()
-        return blob if hmac.compare_digest(seal, expected) else None
+    def unseal(self, key: str, sealed: bytes, kind: type[S]) -> S | None:
+        """None, counted, if it was not sealed with our secret for this key, or is not a ``kind`` within its bounds."""
+        blob = sealed[SEAL_BYTES:]
+        if hmac.compare_digest(sealed[:SEAL_BYTES], self._digest(key, blob)):
+            try:
+                return msgspec.msgpack.decode(blob, type=kind)
+            except (msgspec.MsgspecError, UnicodeDecodeError):
+                pass  # another version wrote it
+        self.refused += 1
+        return None
+
+    def _digest(self, key: str, blob: bytes) -> bytes:
+        name = key.encode()
+        digest = hashlib.blake2b(len(name).to_bytes(8, "big") + name, key=self._key, digest_size=SEAL_BYTES)
+        digest.update(blob)
+        return digest.digest()
 
     async def close(self) -> None:
         try:

@@ -1,4 +1,4 @@
-"""Who may ask, and for what: the tenant of a request, its limits, and the requests that are refused before placement.
+"""Who may ask, and for what: the tenant of a request, its limit, and the requests that are refused before placement.
 
 Used by the router's client port and by the picker, whose data plane forwards the request itself.
 """
@@ -38,7 +38,7 @@ class Admission:
         tenant = self._clients.tenant_of(headers)
         if tenant is None:
             return None, UNAUTHORIZED
-        return tenant, tenant.refusal(self._clients.clock_s())
+        return tenant, tenant.refusal()
 
     def pattern_of(self, path: str) -> str:
         """The pattern that admits a path; empty if none does."""

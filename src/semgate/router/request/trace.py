@@ -68,13 +68,5 @@ class RequestTrace:
             cached_tokens=None if facts is None else facts.cached_tokens,
         )
 
-    def uncharged_tokens(self) -> int:
-        """What the engine reported beyond the estimate that was charged when the request was placed."""
-        facts = self.facts
-        if self.request is None or facts is None:
-            return 0
-        charged = self.request.prompt_tokens
-        return (charged if facts.prompt_tokens is None else facts.prompt_tokens) - charged + (facts.output_tokens or 0)
-
     def _since(self, at_s: float | None) -> float | None:
         return None if at_s is None else round((at_s - self.started_s) * 1e3, 3)

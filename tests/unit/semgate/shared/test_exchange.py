@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from semgate.placement import affinity
@@ -60,11 +61,11 @@ class Store:
     def key(self, name: str) -> str:
         return name
 
-    def seal(self, blob: bytes) -> bytes:
-        return blob
+    def seal(self, _: str, value: msgspec.Struct) -> bytes:
+        return msgspec.msgpack.encode(value)
 
-    def unseal(self, blob: bytes) -> bytes:
-        return blob
+    def unseal(self, _: str, sealed: bytes, kind: type[Any]) -> Any:
+        return msgspec.msgpack.decode(sealed, type=kind)
 
     async def xadd(self, _: str, fields: dict[str, bytes], **limits: object) -> None:
         self.batches.append((b"%d-0" % len(self.batches), {name.encode(): value for name, value in fields.items()}))
@@ -84,7 +85,7 @@ class Store:
 
 
 def exchange_of(store: Store, router: str, roster: Roster, homes: SessionHomes) -> Exchange:
-    return Exchange(cast(SharedStore, store), router, drains=roster, homes=homes, tenants=dict, clock_s=lambda: 0.0)
+    return Exchange(cast(SharedStore, store), router, drains=roster, homes=homes, tenants=dict, clock_s=lambda: 1.0)
 
 
 def sharing() -> tuple[Roster, Store, Callable[[], None]]:
