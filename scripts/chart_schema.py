@@ -32,7 +32,6 @@ OF_THE_CHART: Final = frozenset(
         "tls_cert_file",
         "tls_key_file",
         "shared_state_url",
-        "unary_port",
         "upstream_api_key_file",
     }
 )
@@ -60,7 +59,6 @@ def values_schema() -> str:
         router=_component(RouterSettings, service=_service()),
         picker=_component(
             PickerSettings,
-            unaryPort={"type": "integer", "minimum": 0, "maximum": 65535},
             inferencePool=_closed(
                 create=FLAG, selector=WORDS, targetPort=PORT, failureMode={"enum": ["FailOpen", "FailClose"]}
             ),

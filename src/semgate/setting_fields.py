@@ -5,7 +5,7 @@ settings.py reads them; import the classes from there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -76,6 +76,7 @@ class ServerSettings:
 
     environment_prefix: ClassVar[str] = "SEMGATE_"
     table: ClassVar[str] = ""
+    removed: ClassVar[Mapping[str, str]] = {}  # settings of an earlier release, and what to do instead
 
     status_host: str = setting("127.0.0.1", text, "address of /healthz, /readyz and /metrics", metavar="ADDRESS")
     status_port: int = setting(
@@ -214,6 +215,9 @@ class ProxySettings(ServerSettings):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouterSettings(ServerSettings):
     table: ClassVar[str] = "router"
+    removed: ClassVar[Mapping[str, str]] = {
+        "workers": "start several routers behind a load balancer, with --shared-state-url"
+    }
 
     replicas: tuple[str, ...] = setting(
         (),
@@ -261,12 +265,6 @@ class RouterSettings(ServerSettings):
     )
     routers: int = setting(
         1, positive, "number of routers that serve the same clients; several need one digest_secret_file for salts"
-    )
-    workers: int = setting(
-        1,
-        positive,
-        "processes that serve the port; each has its own status port, counted up from --status-port, and the first has "
-        "the admin port",
     )
     shared_state_url: str = setting(
         "",
@@ -353,8 +351,11 @@ class PickerSettings(RouterSettings):
     """The router's, since it places as the router does; the data plane forwards."""
 
     table: ClassVar[str] = "picker"
+    removed: ClassVar[Mapping[str, str]] = {
+        **RouterSettings.removed,
+        "unary_port": "use external processing (gRPC on --port), as deploy/envoy/picker.yaml does",
+    }
 
-    unary_port: int = setting(0, port, "port of unary HTTP picks, for Envoy's ext_authz and other gateways (0: none)")
     port: int = setting(9002, port, "port of the external processing service (gRPC)")
 
 

@@ -1,7 +1,8 @@
 """The only module of semgate that reads the environment: flags > environment > one TOML file > defaults.
 
 In: flags as text, the environment, ``[proxy]``, ``[router]`` or ``[picker]`` of the TOML file; out: immutable settings.
-Unknown names are refused with the nearest known one. The reference pages and the flags are made from the same fields.
+Unknown names are refused with the nearest known one, removed ones with what replaced them. The reference pages and the
+flags are made from the same fields.
 """
 
 from __future__ import annotations
@@ -60,8 +61,11 @@ def config_path(given: Path | None, environment: Mapping[str, str] | None = None
 def _refuse_unknown_variables(environment: Mapping[str, str]) -> None:
     rows = [row for kind in KINDS for row in rows_of(kind)]
     known = {variable for row in rows for variable in row.variables()} | {CONFIG_VARIABLE}
+    removed = {kind.environment_prefix + key.upper(): why for kind in KINDS for key, why in kind.removed.items()}
     for name, value in environment.items():
         if name.startswith(_PREFIXES) and name not in known and not _is_service_link(name, value):
+            if name in removed:
+                raise ConfigurationError(f"{name} was removed; {removed[name]}")
             near = nearest(name, {CONFIG_VARIABLE, *(row.variable for row in rows)})
             raise ConfigurationError(f"{name} is not a setting of semgate; the nearest is {near}")
 
@@ -80,6 +84,7 @@ def _tables(path: Path) -> dict[str, dict[str, Any]]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{path}: is not TOML: {error}") from None
     rows = {kind.table: rows_of(kind) for kind in KINDS}
+    removed = {kind.table: kind.removed for kind in KINDS}
     for name, table in document.items():
         if name not in rows:
             raise ConfigurationError(f"{path}: unknown table [{name}]; known: [proxy], [router] and [picker]")
@@ -88,6 +93,8 @@ def _tables(path: Path) -> dict[str, dict[str, Any]]:
         known = {key for row in rows[name] for key in row.names()}
         for key in table:
             if key not in known:
+                if key in removed[name]:
+                    raise ConfigurationError(f"{path}: {name}.{key} was removed; {removed[name][key]}")
                 near = nearest(key, (row.name for row in rows[name]))
                 raise ConfigurationError(f"{path}: unknown key {name}.{key}; the nearest is {near}")
     return document

@@ -22,7 +22,7 @@ PROMISED = {
     "--admin-tls-cert-file --admin-tls-key-file --discovery --kubernetes-service --forward-authorization "
     "--trust-tenant-header --inject-cache-salt --max-attempts --shutdown-seconds --reload-seconds",
     "proxy": "--config --upstream-base-url --trace-output-dir --redact-text --proxy-timeout-seconds --host --port",
-    "picker": "--config --replicas --routing-policy --host --port --unary-port --discovery --kubernetes-service "
+    "picker": "--config --replicas --routing-policy --host --port --discovery --kubernetes-service "
     "--status-port --inject-cache-salt --trust-tenant-header",
     "explain": "--log-dir --admin-url --admin-api-key-file --ca-file --json",
 }

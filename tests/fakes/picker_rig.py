@@ -15,18 +15,16 @@ from scripts.engines.fronts import binary_of
 from scripts.engines.ports import free_port
 from tests.attacks.fronts import running_front
 from tests.fakes.fault_replica import FaultReplica
-from tests.fakes.router_rig import SECRET, stop_clocks
+from tests.fakes.router_rig import SECRET
 from tests.waiting import PATIENCE_S
 
-from semgate.http.server import HttpServer
 from semgate.picker.pick import Picker
 from semgate.picker.service import grpc_server
-from semgate.picker.unary import UnaryApp
 from semgate.router.gateway import Gateway
 from semgate.settings import PickerSettings
 
 ROOT: Final = Path(__file__).parents[2]
-Door = Literal["full duplex", "cheap", "unary"]
+Door = Literal["full duplex", "cheap"]
 _PATIENCE: Final = f"{PATIENCE_S:.0f}s"
 Change = Callable[[dict[str, Any]], None]
 
@@ -41,23 +39,17 @@ class PickerRig:
 
     picker: Picker
     picker_port: int
-    unary_port: int
     replicas: tuple[FaultReplica, ...]
     server: Any
-    unary: HttpServer
     port: int = 0
 
     @property
     def gateway(self) -> Gateway:
         return self.picker.gateway
 
-    def stop_clocks(self) -> None:
-        stop_clocks(self.gateway)
-
     async def stop(self) -> None:
         """The picker is gone; Envoy and the replicas stay."""
         await self.server.stop(None)
-        await self.unary.stop()
 
     def replica(self, name: str) -> FaultReplica:
         return next(each for each in self.replicas if each.name == name)
@@ -87,23 +79,20 @@ async def picker_rig(folder: Path, *names: str, **settings: Any) -> AsyncIterato
     gateway = Gateway(PickerSettings(**wanted), SECRET)
     picker = Picker(gateway)
     server, port = grpc_server(picker)
-    unary = HttpServer(UnaryApp(picker), host="127.0.0.1", port=0, shutdown_seconds=1.0)
     try:
         await gateway.start()
         await server.start()
-        yield PickerRig(picker, port, await unary.start(), replicas, server, unary)
+        yield PickerRig(picker, port, replicas, server)
     finally:
         await server.stop(None)
-        await unary.stop()
         await gateway.stop()
         for each in replicas:
             await each.die()
 
 
 def envoy_config(door: Door, *, listen: int, engines: Sequence[int], picker: int) -> dict[str, Any]:
-    """The shipped file with ports on loopback. ``picker`` is that of the door."""
-    name = "unary" if door == "unary" else "picker"
-    config: dict[str, Any] = yaml.safe_load((ROOT / "deploy" / "envoy" / f"{name}.yaml").read_text(encoding="utf-8"))
+    """The shipped file with ports on loopback."""
+    config: dict[str, Any] = yaml.safe_load((ROOT / "deploy" / "envoy" / "picker.yaml").read_text(encoding="utf-8"))
     resources = config["static_resources"]
     engines_cluster, picker_cluster = resources["clusters"]
     listener = resources["listeners"][0]
@@ -112,10 +101,7 @@ def envoy_config(door: Door, *, listen: int, engines: Sequence[int], picker: int
     _set_endpoints(picker_cluster, [picker])
     picker_cluster.pop("health_checks", None)  # started before Envoy
     engines_cluster["connect_timeout"] = picker_cluster["connect_timeout"] = _PATIENCE  # the test's process may stall
-    if door == "unary":
-        filters_of(config)[0]["typed_config"]["http_service"]["server_uri"]["timeout"] = _PATIENCE
-    else:
-        ext_proc_of(config)["message_timeout"] = ext_proc_of(config)["grpc_service"]["timeout"] = _PATIENCE
+    ext_proc_of(config)["message_timeout"] = ext_proc_of(config)["grpc_service"]["timeout"] = _PATIENCE
     if door == "full duplex":
         modes = ext_proc_of(config)["processing_mode"]
         modes["request_body_mode"] = modes["response_body_mode"] = "FULL_DUPLEX_STREAMED"
@@ -157,7 +143,7 @@ async def envoy_before(
         door,
         listen=free_port(),
         engines=[each.port for each in rig.replicas],
-        picker=rig.unary_port if door == "unary" else rig.picker_port,
+        picker=rig.picker_port,
     )
     if change is not None:
         change(config)

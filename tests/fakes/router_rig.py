@@ -32,12 +32,8 @@ class Rig:
 
     def stop_clocks(self) -> None:
         """No breaker closes, however long the machine stalls."""
-        stop_clocks(self.gateway)
-
-
-def stop_clocks(gateway: Gateway) -> None:
-    for each in gateway.roster.fleet:
-        each._clock_s = partial(float, each._clock_s())
+        for each in self.gateway.roster.fleet:
+            each._clock_s = partial(float, each._clock_s())
 
 
 @asynccontextmanager

@@ -27,7 +27,7 @@ from benchmarks.router.upstreams import replica_specs
 from benchmarks.targets import Verdict
 
 ROUTER = "router"
-ARMS = (ROUTER, ALONE, "unary", "cheap", "full duplex")
+ARMS = (ROUTER, ALONE, "cheap", "full duplex")
 POLICY = "semantic_locality"
 
 
@@ -53,17 +53,16 @@ def started(stack: ExitStack, name: str, engines: Sequence[EngineServer], folder
         router = launch(rivals.semgate(urls, POLICY, folder))
         stack.callback(router.stop)
         return router.base_url, [router.pid]
-    pids, door_port = [], 1
+    pids, door_port = [], free_port()
     if name != ALONE:
-        grpc_port, unary_port = free_port(), free_port()
         command = (
-            *(sys.executable, "-m", "semgate", "picker", "--status-port", PORT, "--port", str(grpc_port)),
-            *("--unary-port", str(unary_port), "--replicas", ",".join(urls), "--routing-policy", POLICY),
+            *(sys.executable, "-m", "semgate", "picker", "--status-port", PORT, "--port", str(door_port)),
+            *("--replicas", ",".join(urls), "--routing-policy", POLICY),
             *("--routing-output-dir", str(folder), "--log-level", "warning"),
         )
         picker = launch(ServerSpec(f"picker, {name}", command, health_path="/readyz", startup_timeout_s=120.0))
         stack.callback(picker.stop)
-        pids, door_port = [picker.pid], unary_port if name == "unary" else grpc_port
+        pids.append(picker.pid)
     ports = ",".join(url.rpartition(":")[2] for url in urls)
     front = (
         *(sys.executable, "-m", "benchmarks.router.doors.envoy", "--port", PORT, "--door", name),

@@ -20,7 +20,7 @@ ALONE = "alone"
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
     parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--door", required=True, help="full duplex, cheap, unary, or alone: without a picker")
+    parser.add_argument("--door", required=True, help="full duplex, cheap, or alone: without a picker")
     parser.add_argument("--engines", required=True, help="ports, separated by commas")
     parser.add_argument("--picker", type=int, default=1, help="port of the picker's door")
     chosen = parser.parse_args()
@@ -28,7 +28,7 @@ def main() -> int:
     if binary is None:
         raise SystemExit("Envoy is not installed; run python -m scripts.engines.fronts")
     engines = [int(port) for port in chosen.engines.split(",")]
-    door: Door = "unary" if chosen.door == ALONE else chosen.door
+    door: Door = "cheap" if chosen.door == ALONE else chosen.door
     config = envoy_config(door, listen=chosen.port, engines=engines, picker=chosen.picker)
     if chosen.door == ALONE:
         del filters_of(config)[0]

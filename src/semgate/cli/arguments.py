@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 from sembase.errors import MissingDependencyError
-from sembase.settings import rows_of
+from sembase.settings import flag_of, rows_of
 from semgate.settings import CONFIG_VARIABLE, ServerSettings, load
 
 S = TypeVar("S", bound=ServerSettings)
@@ -39,6 +39,17 @@ def add_settings(command: argparse.ArgumentParser, kind: type[ServerSettings]) -
         group.add_argument(flag, metavar=row.metavar, help=described)
         for each in old:
             group.add_argument(each, help=argparse.SUPPRESS)
+    for name, instead in kind.removed.items():
+        group.add_argument(flag_of(name), type=_refusal(instead), default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+
+
+def _refusal(instead: str) -> Callable[[str], NoReturn]:
+    """The argparse type of a removed flag."""
+
+    def refuse(_: str) -> NoReturn:
+        raise argparse.ArgumentTypeError(f"was removed; {instead}")
+
+    return refuse
 
 
 def settings_from(options: argparse.Namespace, kind: type[S]) -> S:

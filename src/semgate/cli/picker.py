@@ -16,7 +16,7 @@ SUMMARY: Final = "Pick endpoints for Envoy, Istio and other gateways: Endpoint P
 EXAMPLES: Final = """\
   kvmend pick --replicas http://10.0.0.7:8000,http://10.0.0.8:8000
   kvmend pick --discovery kubernetes --kubernetes-service vllm --port 9002 --status-port 9003
-  kvmend pick --config semgate.toml --unary-port 9004
+  kvmend pick --config semgate.toml --admin-port 8021 --admin-api-key-file admin.key
 
 Settings of forwarding (timeouts of answers, retries) belong to the data plane and have no effect here.
 signals: SIGTERM and Ctrl-C wait for open requests; SIGHUP reloads the replicas"""

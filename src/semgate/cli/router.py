@@ -25,32 +25,16 @@ signals: SIGTERM and Ctrl-C wait for open streams (a second one does not wait); 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     add_settings(command, RouterSettings)
-    command.add_argument("--worker", default=None, help=argparse.SUPPRESS)  # set by the parent of several workers
 
 
 def execute(options: argparse.Namespace) -> ExitCode:
     settings = settings_from(options, RouterSettings)
-    if settings.workers > 1 and options.worker is None:
-        return _start_workers(settings)
     with extra_needed("gateway", "kvmend route"):
         from semgate.http.server import run  # noqa: PLC0415  (help needs no extra)
         from semgate.router.service import serve  # noqa: PLC0415  (its compiled loops are 70 MB that the proxy does not need)
-        from semgate.router.workers import WorkerPlace  # noqa: PLC0415
 
     flags, config = given_flags(options, RouterSettings), config_path(options.config)
-    worker = None if options.worker is None else WorkerPlace.parse(options.worker)
     start_logs(settings.log_level, sys.stderr)
     reload_settings = partial(load, RouterSettings, flags, config=config)
-    run(serve(settings, reload_settings=reload_settings, config=config, worker=worker))
+    run(serve(settings, reload_settings=reload_settings, config=config))
     return ExitCode.OK
-
-
-def _start_workers(settings: RouterSettings) -> ExitCode:
-    with extra_needed("gateway", "kvmend route"):
-        from semgate.http.server import run  # noqa: PLC0415
-        from semgate.router.operations.settings_check import check_settings  # noqa: PLC0415
-        from semgate.router.workers import Workers  # noqa: PLC0415
-
-    check_settings(settings)
-    start_logs(settings.log_level, sys.stderr)
-    return run(Workers(settings, (NAME, *sys.argv[2:])).run())  # after the program and its command

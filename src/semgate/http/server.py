@@ -57,7 +57,6 @@ class HttpServer:
         shutdown_seconds: float = 30.0,
         limits: Limits | None = None,
         flags: tuple[str, str] = ("--host", "--port"),
-        listener: socket.socket | None = None,
     ) -> None:
         check_uvicorn()
         self._config = uvicorn.Config(
@@ -79,7 +78,7 @@ class HttpServer:
         self._shutdown_seconds = shutdown_seconds
         self._limits = limits or Limits()
         self._state = ServerState()
-        self._listener = listener  # bound by the parent of several workers
+        self._listener: socket.socket | None = None
         self._server: asyncio.Server | None = None
         self._waiting: asyncio.Timeout | None = None
         self.is_stopping = False
@@ -91,7 +90,7 @@ class HttpServer:
     def bind(self) -> None:
         """Takes the port, so that a port in use is reported early; clients are refused until `start`."""
         if self._listener is None:
-            self._listener = bind_listener(*self._address, self._flags)
+            self._listener = _bound(*self._address, self._flags)
 
     async def start(self) -> int:
         """Returns the port it listens on."""
@@ -181,7 +180,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
         return runner.run(main)
 
 
-def bind_listener(host: str, port: int, flags: tuple[str, str]) -> socket.socket:
+def _bound(host: str, port: int, flags: tuple[str, str]) -> socket.socket:
     """An address of another machine is a wrong setting (exit code 2); a port in use is the environment's state (3)."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # The protocol is named, or asyncio leaves Nagle on for accepted connections: 40 ms for each small reply.

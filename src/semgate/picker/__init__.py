@@ -1,1 +1,1 @@
-"""The router's placement for data planes of others: Envoy and what is built on it (ext_proc), or a unary HTTP pick."""
+"""The router's placement for data planes of others: Envoy and what is built on it (ext_proc)."""

@@ -215,11 +215,6 @@ class PickJob:
         self._scan.feed(data, now_s)
         self._trace.answer_bytes += len(data)
 
-    def assume_answered(self) -> None:
-        """For a data plane that reports nothing: the request counts as load until its prefill is predicted to end."""
-        if self._placement is not None:
-            self._later(self._placement.predicted_first_byte_s, lambda: self.close(is_complete=True))
-
     def close(self, *, is_complete: bool) -> None:
         """``is_complete``: the answer ended by itself. Otherwise the client left, or the data plane gave up."""
         if self._is_closed:

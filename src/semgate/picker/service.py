@@ -1,4 +1,4 @@
-"""Runs a picker until a signal stops it: gRPC, unary picks, status and admin. For `kvmend pick`."""
+"""Runs a picker until a signal stops it: gRPC, status and admin. For `kvmend pick`."""
 
 from __future__ import annotations
 
@@ -14,13 +14,10 @@ import grpc.aio
 
 from sembase.errors import ConfigurationError
 from semgate.http.served_paths import status_server
-from semgate.http.server import HttpServer
-from semgate.http.server_protocol import Limits
 from semgate.logs import log
 from semgate.picker.ext_proc import ExternalProcessor
 from semgate.picker.health import Health
 from semgate.picker.pick import Picker
-from semgate.picker.unary import UnaryApp
 from semgate.router.operations.replicas import ReadSettings
 from semgate.router.operations.settings_check import replicas_of
 from semgate.router.service import admin_server, build_gateway
@@ -33,26 +30,20 @@ async def serve(
     settings: PickerSettings, *, reload_settings: ReadSettings | None = None, config: Path | None = None
 ) -> None:
     check_addresses(settings)
-    if settings.workers > 1:
-        raise ConfigurationError(
-            "--workers: a picker is one process; start several, for example as replicas of its pod"
-        )
-    if settings.unary_port and settings.inject_cache_salt:
-        raise ConfigurationError("--unary-port cannot change bodies: set it to 0, or --inject-cache-salt to false")
     gateway = build_gateway(settings, reload_settings, config)
     picker = Picker(gateway)
     server, port = grpc_server(picker)
-    others = [each for each in (unary_server(picker), admin_server(gateway)) if each is not None]
+    admin = admin_server(gateway)
     status = status_server(settings, gateway.readiness, gateway.metrics.text)
     loop, stopped = asyncio.get_running_loop(), asyncio.Event()
     try:
-        for each in others:
-            each.bind()
+        if admin is not None:
+            admin.bind()
         if status is not None:
             await status.start()
         await gateway.start()
-        for each in others:
-            await each.start()
+        if admin is not None:
+            await admin.start()
         await server.start()
         loop.add_signal_handler(signal.SIGHUP, gateway.reloader.try_reload, "SIGHUP")
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -67,8 +58,8 @@ async def serve(
         for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
         await server.stop(None)
-        for each in others:
-            await each.stop()
+        if admin is not None:
+            await admin.stop()
         await gateway.stop()
         if status is not None:
             await status.stop()
@@ -89,23 +80,6 @@ def grpc_server(picker: Picker) -> tuple[Any, int]:
         return server, server.add_secure_port(where, grpc.ssl_server_credentials([pair]))
     except RuntimeError:
         raise ConfigurationError(f"cannot listen on {where}: set --host and --port to a free address") from None
-
-
-def unary_server(picker: Picker) -> HttpServer | None:
-    """None if ``unary_port`` is 0."""
-    settings = picker.gateway.settings
-    if not isinstance(settings, PickerSettings) or settings.unary_port == 0:
-        return None
-    return HttpServer(
-        UnaryApp(picker),
-        host=settings.host,
-        port=settings.unary_port,
-        tls_cert_file=settings.tls_cert_file,
-        tls_key_file=settings.tls_key_file,
-        shutdown_seconds=1.0,
-        limits=Limits(max_connections=settings.max_connections),
-        flags=("--host", "--unary-port"),
-    )
 
 
 def check_addresses(settings: RouterSettings) -> None:

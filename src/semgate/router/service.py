@@ -20,7 +20,6 @@ from semgate.router.gateway import Gateway
 from semgate.router.operations.admin import AdminApp
 from semgate.router.operations.replicas import ReadSettings
 from semgate.router.operations.settings_check import check_settings, read_admin_key
-from semgate.router.workers import WorkerPlace
 from semgate.settings import RouterSettings
 
 
@@ -33,18 +32,8 @@ def build_gateway(
 
 
 async def serve(
-    settings: RouterSettings,
-    *,
-    reload_settings: ReadSettings | None = None,
-    config: Path | None = None,
-    worker: WorkerPlace | None = None,
+    settings: RouterSettings, *, reload_settings: ReadSettings | None = None, config: Path | None = None
 ) -> None:
-    """``worker``: one of several behind a port that their parent has bound."""
-    if worker is not None:
-        settings = worker.settings(settings)
-        read = reload_settings
-        reload_settings = None if read is None else lambda: worker.settings(read())
-        worker.stop_with_parent()
     gateway = build_gateway(settings, reload_settings, config)
     banner = StartupBanner(settings)
     banner.starting()
@@ -56,7 +45,6 @@ async def serve(
         tls_key_file=settings.tls_key_file,
         shutdown_seconds=settings.shutdown_seconds,
         limits=Limits(max_connections=settings.max_connections),
-        listener=None if worker is None else worker.listener(),
     )
     admin: HttpServer | None = None
     status = status_server(settings, gateway.readiness, gateway.metrics.text)

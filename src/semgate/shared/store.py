@@ -45,7 +45,7 @@ class SharedStore:
         self._space = space
         self._key = hashlib.blake2b(secret, digest_size=32, person=b"semgate.shared").digest()
         self.failures = 0
-        self.refused = 0  # values that nobody with our secret wrote for the key they were found under
+        self.refused = 0  # values that were not sealed with our secret for the key they were found under
         self.is_up = False
 
     def key(self, *parts: str) -> str:

@@ -23,7 +23,6 @@ from semgate.picker import pick
 
 pytestmark = needs_envoy
 DOORS: tuple[Door, ...] = ("full duplex", "cheap")
-ALL_DOORS: tuple[Door, ...] = (*DOORS, "unary")
 BODY = {"model": "m", "stream": True, "prompt": "x"}
 Act = Callable[[PickerRig], Awaitable[None]]
 
@@ -64,7 +63,7 @@ def with_subset(endpoints: Sequence[str]) -> Callable[[dict[str, Any]], None]:
     return change
 
 
-@pytest.mark.parametrize("door", ALL_DOORS)
+@pytest.mark.parametrize("door", DOORS)
 def test_the_picked_endpoint_serves_and_a_clients_own_choice_is_overwritten(tmp_path: Path, door: Door) -> None:
     async def act(rig: PickerRig) -> None:
         for _ in range(6):
@@ -163,7 +162,7 @@ def test_only_endpoints_of_the_subset_are_picked(tmp_path: Path, door: Door) -> 
     asyncio.run(asyncio.wait_for(work(), PATIENCE_S))
 
 
-@pytest.mark.parametrize("door", ALL_DOORS)
+@pytest.mark.parametrize("door", DOORS)
 def test_without_a_ready_endpoint_503_and_beyond_a_limit_429(tmp_path: Path, door: Door) -> None:
     keys = tmp_path / "keys.toml"
     digest = "2c70e12b7a0646f92279f427c7b38e7334d8e5389cff167a1dc30e73f826b683"  # of "key"
@@ -225,13 +224,13 @@ def test_bodies_are_salted_whole_and_refused_as_by_the_router(tmp_path: Path, do
     run(tmp_path, door, act, inject_cache_salt=True, max_body_bytes=1_000_000)
 
 
-@pytest.mark.parametrize("door", ALL_DOORS)
+@pytest.mark.parametrize("door", DOORS)
 def test_without_its_picker_the_data_plane_does_what_it_is_configured_to(tmp_path: Path, door: Door) -> None:
     async def work() -> None:
         async with picker_rig(tmp_path) as rig, envoy_before(rig, door, tmp_path / "envoy"):
             assert (await complete(rig)).status == 200
             await rig.stop()
-            assert (await complete(rig)).status == (503 if door == "unary" else 500)
+            assert (await complete(rig)).status == 500
             assert len(rig.seen()) == 1
 
             def allow(config: dict[str, Any]) -> None:
@@ -244,16 +243,14 @@ def test_without_its_picker_the_data_plane_does_what_it_is_configured_to(tmp_pat
     asyncio.run(asyncio.wait_for(work(), PATIENCE_S))
 
 
-@pytest.mark.parametrize("door", ["full duplex", "unary"])
-def test_a_body_that_is_late_keeps_no_memory(tmp_path: Path, door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_body_that_is_late_keeps_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pick, "BODY_SECONDS", 0.2)
 
     def unbuffered(config: dict[str, Any]) -> None:
         config["static_resources"]["listeners"][0]["per_connection_buffer_limit_bytes"] = 1 << 20
 
     async def act(rig: PickerRig) -> None:
-        port = rig.unary_port if door == "unary" else rig.port  # Envoy itself waits for the body of a unary pick
-        exchange = await Exchange.open(port)
+        exchange = await Exchange.open(rig.port)
         await exchange.send("POST", "/v1/completions", b"x" * 50_000, {"content-length": "50001"})
         await until(lambda: rig.picker.bodies.held_bytes > 0)
         await until(lambda: rig.picker.bodies.held_bytes == 0)
@@ -261,4 +258,4 @@ def test_a_body_that_is_late_keeps_no_memory(tmp_path: Path, door: Door, monkeyp
         assert (await exchange.head())[0] == 408
         exchange.writer.transport.abort()
 
-    run(tmp_path, door, act, unbuffered)
+    run(tmp_path, "full duplex", act, unbuffered)

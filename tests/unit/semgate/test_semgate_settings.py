@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import re
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from sembase.values import flag, origin, port, seconds, whole
 from semgate.cli.arguments import add_settings, settings_from
 from semgate.settings import (
     KINDS,
+    PickerSettings,
     ProxySettings,
     RouterSettings,
     ServerSettings,
@@ -113,6 +115,31 @@ def test_every_field_is_in_the_reference_and_its_default_can_be_written(kind: ty
         assert row.description.strip()
         if row.default_text() != "none":
             assert row.parser(row.default_text()) == row.default
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "instead"),
+    [
+        (RouterSettings, "workers", "several routers"),
+        (PickerSettings, "workers", "several routers"),
+        (PickerSettings, "unary_port", "external processing"),
+    ],
+)
+def test_a_removed_setting_is_answered_by_what_replaced_it(
+    kind: type[ServerSettings], name: str, instead: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wanted = f"was removed; .*{instead}"
+    with pytest.raises(ConfigurationError, match=f"SEMGATE_{name.upper()} {wanted}"):
+        load(kind, None, {f"SEMGATE_{name.upper()}": "2"})
+    with pytest.raises(ConfigurationError, match=f"{kind.table}.{name} {wanted}"):
+        load(kind, None, {}, toml(tmp_path, f"[{kind.table}]\n{name} = 2\n"))
+    parser = argparse.ArgumentParser()
+    add_settings(parser, kind)
+    flag = f"--{name.replace('_', '-')}"
+    assert flag not in parser.format_help()
+    with pytest.raises(SystemExit):
+        parser.parse_args([flag, "2"])
+    assert re.search(f"{flag}: {wanted}", capsys.readouterr().err)
 
 
 @given(st.text(max_size=20))

@@ -31,7 +31,7 @@ helm.sh/chart: {{ .root.Chart.Name }}-{{ .root.Chart.Version }}
 {{/* Ports by component. The status port answers probes and Prometheus; clients cannot fill it. */}}
 {{- define "semgate.ports" -}}
 {{- if eq .component "router" }}{ http: 8020, admin: 8021, status: 8022 }
-{{- else if eq .component "picker" }}{ grpc: 9002, status: 9003, admin: 8021{{ if .values.unaryPort }}, unary: {{ .values.unaryPort }}{{ end }} }
+{{- else if eq .component "picker" }}{ grpc: 9002, status: 9003, admin: 8021 }
 {{- else }}{ http: 8010, status: 8012 }
 {{- end }}
 {{- end }}

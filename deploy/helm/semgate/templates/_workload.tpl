@@ -290,7 +290,6 @@ spec:
 {{- $_ := set $own "tls_cert_file" "/etc/semgate/tls/tls.crt" -}}
 {{- $_ := set $own "tls_key_file" "/etc/semgate/tls/tls.key" -}}
 {{- end -}}
-{{- if $ports.unary -}}{{- $_ := set $own "unary_port" $ports.unary -}}{{- end -}}
 {{- else -}}
 {{- $_ := set $own "trace_output_dir" "/var/lib/semgate/traces" -}}
 {{- end -}}

@@ -28,11 +28,6 @@ def check_settings(settings: RouterSettings) -> None:
             "--inject-cache-salt with several routers requires --digest-secret-file, the same on all of them: with a "
             "secret each, one tenant would get two salts"
         )
-    if settings.workers > 1 and (settings.digest_secret_file is None or not settings.shared_state_url):
-        raise ConfigurationError(
-            "--workers above 1 requires --digest-secret-file and --shared-state-url: workers share drains, sessions "
-            "and limits as several routers do"
-        )
     if settings.donors_key_file is not None:
         donors_key(settings.donors_key_file)
     for certificate in (settings.events_server_key_file, settings.donors_server_key_file):
@@ -48,7 +43,7 @@ def check_settings(settings: RouterSettings) -> None:
 
 
 def _may_be_several(settings: RouterSettings) -> bool:
-    return settings.routers > 1 or settings.workers > 1 or settings.discovery == "kubernetes"
+    return settings.routers > 1 or settings.discovery == "kubernetes"
 
 
 def replicas_of(settings: RouterSettings, texts: tuple[str, ...]) -> tuple[Endpoint, ...]:

@@ -86,7 +86,8 @@ class SharedState:
             return
         yield "gauge", "semgate_shared_up", "1 while the shared state answers.", {}, float(store.is_up)
         yield "counter", "semgate_shared_failures", "Calls of the shared state that failed.", {}, store.failures
-        yield "counter", "semgate_shared_refused", "Values in the shared state that no router sealed.", {}, store.refused
+        refused = store.refused
+        yield "counter", "semgate_shared_refused", "Values in the shared state that no router sealed.", {}, refused
         saved, restored = self._snapshots.saved, self._snapshots.restored
         yield "counter", "semgate_snapshots_saved", "Snapshots that this router wrote.", {}, saved
         yield "counter", "semgate_snapshot_blocks_restored", "Blocks read from snapshots.", {}, restored
