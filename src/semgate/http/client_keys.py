@@ -120,8 +120,7 @@ def _tenant(path: Path, name: str, given: Any) -> tuple[tuple[str, ...], int | N
         raise ConfigurationError(f"{where}: a name has 1 to 64 letters, digits, dots, dashes")
     if not isinstance(given, dict) or set(given) - {"keys", LIMIT}:
         raise ConfigurationError(
-            f"{where}: allowed are keys and {LIMIT}; to limit requests or tokens per minute, use your API gateway's rate "
-            "limits"
+            f"{where}: allowed are keys and {LIMIT}; for limits per minute use your API gateway's rate limits"
         )
     keys = given.get("keys")
     if not isinstance(keys, list) or not keys or not all(isinstance(k, str) and _DIGEST.fullmatch(k) for k in keys):
