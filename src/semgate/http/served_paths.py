@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from fnmatch import fnmatchcase
 from typing import Any, Final
+from urllib.parse import unquote
 
 from semgate.http.faults import NOT_FOUND, Send, send_fault, send_json
 from semgate.http.request_body import Receive
@@ -17,9 +18,20 @@ from semgate.http.server import App, HttpServer
 from semgate.http.server_protocol import Limits
 from semgate.settings import ServerSettings
 
-METHODS: Final = frozenset({"GET", "HEAD", "POST", "OPTIONS"})
+_READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_MODELS: Final = "/v1/models"
 _STATUS_CONNECTIONS: Final = 64
 _METRICS_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
+
+
+def decoded_path(target: str) -> str:
+    """The path of a request's target, decoded once, as uvicorn decodes it; empty if it is not ASCII."""
+    return unquote(target.partition("?")[0]) if target.isascii() else ""
+
+
+def allows(method: str, path: str) -> bool:
+    """Models are only read: a body sent to them would reach an engine without a salt."""
+    return method in _READING or (method == "POST" and path != _MODELS and not path.startswith(f"{_MODELS}/"))
 
 
 class ForwardedPaths:
@@ -30,9 +42,9 @@ class ForwardedPaths:
         self._exact = frozenset(pattern for pattern in self._patterns if "*" not in pattern)
 
     def pattern_of(self, path: str) -> str | None:
-        """The pattern that admits a path, for metrics and records: unlike the path it contains no text of the client.
-        None if the path must not be forwarded."""
-        if ".." in path:
+        """The pattern that admits a decoded path, for metrics and records: unlike the path it contains no text of the
+        client. None if the path must not be forwarded; one that climbs or could be decoded again never is."""
+        if ".." in path or "%" in path or not path.isprintable():
             return None
         if path in self._exact:
             return path

@@ -13,6 +13,7 @@ from google.protobuf.struct_pb2 import Struct
 
 from semgate.http.faults import Fault
 from semgate.http.headers import Headers
+from semgate.http.served_paths import decoded_path
 from semgate.picker.pick import DESTINATION, SERVED, SUBSET, RequestHead
 
 NONE: Final[int] = ProcessingMode.NONE
@@ -48,7 +49,7 @@ def headers_of(message: Message) -> Headers:
 
 def head_of(headers: Headers) -> RequestHead:
     pseudo = {name: value.decode("latin-1") for name, value in headers if name.startswith(b":")}
-    path = pseudo.get(b":path", "/").partition("?")[0]
+    path = decoded_path(pseudo.get(b":path", "/"))
     rest = tuple(pair for pair in headers if not pair[0].startswith(b":"))
     return RequestHead(pseudo.get(b":method", "GET"), path, rest)
 

@@ -42,7 +42,7 @@ _CAN_SERVE: Final = ("ready", "half_open")
 
 @dataclass(frozen=True, slots=True)
 class RequestHead:
-    """``path`` without its query; names of headers in lower case."""
+    """``path`` decoded, without its query; names of headers in lower case."""
 
     method: str
     path: str

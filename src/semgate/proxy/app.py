@@ -31,7 +31,7 @@ from semgate.http.headers import Headers, find, for_client, for_upstream
 from semgate.http.held_body import BodiesFull, BodyBudget, HeldBody
 from semgate.http.reply_scan import ReplyScan
 from semgate.http.request_body import BodyTooLarge, ClientGone, Receive, read_body
-from semgate.http.served_paths import METHODS, ForwardedPaths, send_own_page
+from semgate.http.served_paths import ForwardedPaths, allows, send_own_page
 from semgate.http.tenant import AmbiguousTenant, TenantRule
 from semgate.proxy.exchange import Exchange
 from semgate.proxy.guard import ProxyGuard
@@ -84,7 +84,7 @@ class ProxyApp:
         if label is None:
             if not await send_own_page(send, path, self.readiness):
                 await self._refuse(send, NO_PATH, NOT_FOUND)
-        elif method not in METHODS:
+        elif not allows(method, path):
             await self._refuse(send, label, NO_METHOD)
         elif find(scope["headers"], b"upgrade") is not None:  # our server never passes it; uvicorn's would read on
             await self._refuse(send, label, NO_UPGRADE)

@@ -10,7 +10,7 @@ from typing import Final
 from semgate.http.client_keys import UNAUTHORIZED, ClientKeys, Tenant
 from semgate.http.faults import NO_METHOD, NO_UPGRADE, NOT_FOUND, Fault
 from semgate.http.headers import Headers, find
-from semgate.http.served_paths import METHODS, ForwardedPaths
+from semgate.http.served_paths import ForwardedPaths, allows
 from semgate.router.request.inspection import isolates_tenants
 from semgate.settings import RouterSettings
 
@@ -49,7 +49,7 @@ class Admission:
             return NO_UPGRADE
         if self._paths.pattern_of(path) is None:
             return NOT_FOUND
-        if method not in METHODS:
+        if not allows(method, path):
             return NO_METHOD
         if self._isolates and not isolates_tenants(path):
             return NOT_ISOLATED

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from semgate.http.served_paths import ForwardedPaths, send_own_page
+from semgate.http.served_paths import ForwardedPaths, allows, decoded_path, send_own_page
 
 
 @pytest.mark.parametrize(
@@ -20,10 +20,39 @@ from semgate.http.served_paths import ForwardedPaths, send_own_page
         ("/v1/models/../admin", None),
         ("/v1/other", None),
         ("/V1/models", None),
+        ("/v1/models/Qwen/Qwen2.5", "/v1/models/*"),
+        ("/v1/models/%2e%2e/admin", None),
+        ("/v1/models/a\n", None),
+        ("/v1/models/a\x00", None),
     ],
 )
 def test_a_path_is_forwarded_only_under_a_pattern(path: str, pattern: str | None) -> None:
     assert ForwardedPaths(("/v1/models", "/v1/models/*")).pattern_of(path) == pattern
+
+
+@pytest.mark.parametrize(
+    ("target", "path"),
+    [
+        ("/v1/models?x=/../", "/v1/models"),
+        ("/v1/%6dodels/a%2fb", "/v1/models/a/b"),
+        ("/v1/models/%2e%2e/admin", "/v1/models/../admin"),
+        ("/v1/models/%252e%252e/admin", "/v1/models/%2e%2e/admin"),
+        ("/v1/models/\xe9", ""),
+    ],
+)
+def test_a_target_is_decoded_once(target: str, path: str) -> None:
+    assert decoded_path(target) == path
+
+
+@pytest.mark.parametrize("path", ["/v1/models", "/v1/models/", "/v1/models/a"])
+def test_models_are_only_read(path: str) -> None:
+    assert [method for method in ("GET", "HEAD", "OPTIONS", "POST", "PUT") if allows(method, path)] == [
+        "GET",
+        "HEAD",
+        "OPTIONS",
+    ]
+    assert allows("POST", "/v1/completions")
+    assert not allows("PUT", "/v1/completions")
 
 
 def test_a_pattern_cannot_admit_a_path_that_climbs() -> None:
