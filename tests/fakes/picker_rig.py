@@ -18,6 +18,7 @@ from tests.fakes.fault_replica import FaultReplica
 from tests.fakes.router_rig import SECRET
 from tests.waiting import PATIENCE_S
 
+from semgate.picker.ext_proc import ExternalProcessor
 from semgate.picker.pick import Picker
 from semgate.picker.service import grpc_server
 from semgate.router.gateway import Gateway
@@ -41,6 +42,7 @@ class PickerRig:
     picker_port: int
     replicas: tuple[FaultReplica, ...]
     server: Any
+    processor: ExternalProcessor
     port: int = 0
 
     @property
@@ -76,13 +78,15 @@ async def picker_rig(folder: Path, *names: str, **settings: Any) -> AsyncIterato
         "port": free_port(),
         **settings,
     }
-    gateway = Gateway(PickerSettings(**wanted), SECRET)
+    made = PickerSettings(**wanted)
+    gateway = Gateway(made, SECRET)
     picker = Picker(gateway)
-    server, port = grpc_server(picker)
+    processor = ExternalProcessor(picker)
+    server, port = grpc_server(made, processor)
     try:
         await gateway.start()
         await server.start()
-        yield PickerRig(picker, port, replicas, server)
+        yield PickerRig(picker, port, replicas, server, processor)
     finally:
         await server.stop(None)
         await gateway.stop()

@@ -6,6 +6,7 @@ them back; with buffered request bodies and no response bodies a request costs f
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterable
 from typing import Any, Final
 
@@ -17,14 +18,23 @@ from semgate.picker import messages
 from semgate.picker.messages import Message
 from semgate.picker.pick import Picker, PickJob
 
+HEADERS_SECONDS: Final = 5.0  # from the start of a stream
+
 
 class ExternalProcessor:
-    """The gRPC service of one picker."""
+    """The gRPC service of one picker. ``streams`` are open; at ``max_connections`` further ones are refused."""
 
     name: Final = "envoy.service.ext_proc.v3.ExternalProcessor"
 
     def __init__(self, picker: Picker) -> None:
         self._picker = picker
+        self.streams = 0
+
+    def readiness(self) -> dict[str, str]:
+        """The gateway's; also not ready while no further stream is admitted."""
+        if self._is_full():
+            return {"status": "not ready", "reason": "the limit of open streams is reached (--max-connections)"}
+        return self._picker.gateway.readiness()
 
     def handler(self) -> Any:
         process = grpc.stream_stream_rpc_method_handler(
@@ -33,13 +43,34 @@ class ExternalProcessor:
         return grpc.method_handlers_generic_handler(self.name, {"Process": process})
 
     async def process(self, requests: AsyncIterator[Message], context: Any) -> AsyncIterator[Message]:
+        if self._is_full():
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many open streams")
         stream = RequestStream(self._picker)
+        self.streams += 1
         try:
-            async for message in requests:
+            message = await _first(requests, context)
+            while message is not None:
                 for reply in await stream.take(message):
                     yield reply
+                message = await anext(requests, None)
         finally:
+            self.streams -= 1
             stream.close()
+
+    def _is_full(self) -> bool:
+        return self.streams >= self._picker.gateway.settings.max_connections
+
+
+async def _first(requests: AsyncIterator[Message], context: Any) -> Message | None:
+    """The request's headers; None if the data plane has closed the stream. Without them nothing is inspected."""
+    try:
+        async with asyncio.timeout(HEADERS_SECONDS):
+            message = await anext(requests, None)
+    except TimeoutError:
+        await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "no request headers arrived in time")
+    if message is not None and message.WhichOneof("request") != "request_headers":
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a stream begins with request headers")
+    return message
 
 
 class RequestStream:

@@ -1,15 +1,13 @@
-"""The gRPC health service of a picker: alive as soon as it answers, ready as the gateway is."""
+"""The gRPC health service of a picker: alive as soon as it answers, ready as /readyz is."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 import grpc
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 
 from semgate.picker.ext_proc import ExternalProcessor
-from semgate.router.gateway import Gateway
 
 LIVENESS: Final = "liveness"
 READY_SERVICES: Final = ("", "readiness", ExternalProcessor.name)
@@ -20,8 +18,8 @@ class Health:
 
     name: Final = "grpc.health.v1.Health"
 
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
+    def __init__(self, processor: ExternalProcessor) -> None:
+        self._processor = processor
 
     def handler(self) -> Any:
         check = grpc.unary_unary_rpc_method_handler(
@@ -34,6 +32,5 @@ class Health:
             return HealthCheckResponse(status=HealthCheckResponse.SERVING)
         if request.service not in READY_SERVICES:
             await context.abort(grpc.StatusCode.NOT_FOUND, "unknown service")
-        found: Mapping[str, str] = self._gateway.readiness()
-        ready = found["status"] == "ready"
+        ready = self._processor.readiness()["status"] == "ready"
         return HealthCheckResponse(status=HealthCheckResponse.SERVING if ready else HealthCheckResponse.NOT_SERVING)

@@ -24,6 +24,15 @@ from semgate.router.service import admin_server, build_gateway
 from semgate.settings import PickerSettings, RouterSettings
 
 _MORE_BYTES: Final = 1 << 20  # of a message beyond the body it contains
+_CONNECTION_PARTS: Final = 4  # one connection may open a quarter of all streams
+# Connections whose peer is gone are found within 80 s, and idle ones closed; data planes may send pings of their own.
+_KEEPALIVE: Final = (
+    ("grpc.keepalive_time_ms", 60_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+    ("grpc.max_connection_idle_ms", 300_000),
+)
 
 
 async def serve(
@@ -31,10 +40,10 @@ async def serve(
 ) -> None:
     check_addresses(settings)
     gateway = build_gateway(settings, reload_settings, config)
-    picker = Picker(gateway)
-    server, port = grpc_server(picker)
+    processor = ExternalProcessor(Picker(gateway))
+    server, port = grpc_server(settings, processor)
     admin = admin_server(gateway)
-    status = status_server(settings, gateway.readiness, gateway.metrics.text)
+    status = status_server(settings, processor.readiness, gateway.metrics.text)
     loop, stopped = asyncio.get_running_loop(), asyncio.Event()
     try:
         if admin is not None:
@@ -65,12 +74,16 @@ async def serve(
             await status.stop()
 
 
-def grpc_server(picker: Picker) -> tuple[Any, int]:
+def grpc_server(settings: RouterSettings, processor: ExternalProcessor) -> tuple[Any, int]:
     """Bound, not started. With a certificate it speaks TLS."""
-    settings = picker.gateway.settings
-    options = [("grpc.max_receive_message_length", settings.max_body_bytes + _MORE_BYTES), ("grpc.so_reuseport", 0)]
-    server = grpc.aio.server(options=options, maximum_concurrent_rpcs=settings.max_connections)
-    server.add_generic_rpc_handlers((ExternalProcessor(picker).handler(), Health(picker.gateway).handler()))
+    options = [
+        ("grpc.max_receive_message_length", settings.max_body_bytes + _MORE_BYTES),
+        ("grpc.max_concurrent_streams", max(settings.max_connections // _CONNECTION_PARTS, 1)),
+        ("grpc.so_reuseport", 0),
+        *_KEEPALIVE,
+    ]
+    server = grpc.aio.server(options=options)
+    server.add_generic_rpc_handlers((processor.handler(), Health(processor).handler()))
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     where = f"{host}:{settings.port}"
     try:
