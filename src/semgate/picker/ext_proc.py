@@ -52,6 +52,8 @@ class ExternalProcessor:
             while message is not None:
                 for reply in await stream.take(message):
                     yield reply
+                    if reply.HasField("immediate_response"):
+                        return
                 message = await anext(requests, None)
         finally:
             self.streams -= 1

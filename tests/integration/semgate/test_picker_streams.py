@@ -56,14 +56,18 @@ def silent(channel: Any) -> asyncio.Task[grpc.StatusCode]:
     return asyncio.create_task(status())
 
 
-async def picked(rig: PickerRig, method: str = "GET", path: str = "/v1/models") -> int | grpc.StatusCode:
-    """The status that a request of its own connection gets: 200 if it was placed."""
+def request(method: str, path: str) -> messages.Message:
     pairs = ((":method", method), (":path", path))
     headers = HeaderMap(headers=[HeaderValue(key=key, raw_value=value.encode("latin-1")) for key, value in pairs])
+    return messages.ProcessingRequest(request_headers={"headers": headers, "end_of_stream": True})
+
+
+async def picked(rig: PickerRig, method: str = "GET", path: str = "/v1/models") -> int | grpc.StatusCode:
+    """The status that a request of its own connection gets: 200 if it was placed."""
     async with connected(rig) as channel:
         call = opened(channel)
         try:
-            await call.write(messages.ProcessingRequest(request_headers={"headers": headers, "end_of_stream": True}))
+            await call.write(request(method, path))
             reply = await call.read()
         except grpc.aio.AioRpcError as error:
             return error.code()
@@ -108,6 +112,20 @@ def test_a_stream_begins_with_request_headers(tmp_path: Path) -> None:
             call = opened(channel)
             await call.write(messages.ProcessingRequest(request_body={"body": b"{}", "end_of_stream": True}))
             assert await call.code() == grpc.StatusCode.INVALID_ARGUMENT
+
+    asyncio.run(asyncio.wait_for(work(), PATIENCE_S))
+
+
+def test_a_refused_stream_is_ended(tmp_path: Path) -> None:
+    """Otherwise a client without a key could hold it."""
+
+    async def work() -> None:
+        async with picker_rig(tmp_path) as rig, connected(rig) as channel:
+            call = opened(channel)
+            await call.write(request("GET", "/flush_cache"))
+            assert (await call.read()).immediate_response.status.code == 404
+            assert await call.read() is grpc.aio.EOF
+            assert streams_of(rig) == 0
 
     asyncio.run(asyncio.wait_for(work(), PATIENCE_S))
 
