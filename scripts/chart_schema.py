@@ -80,7 +80,7 @@ def values_schema() -> str:
             monitoringNamespace=WORD,
             clients=PEERS,
             dataPlane=PEERS,
-            engines=WORDS,
+            engines=_closed(enabled=FLAG, labels=WORDS, clients=PEERS),
             apiServerPorts={"type": "array", "items": PORT},
             extraEgress=PEERS,
         ),

@@ -7,6 +7,7 @@ custom resources only the fields that we use are checked here. Nothing was appli
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Iterator
 from dataclasses import fields
@@ -17,7 +18,8 @@ import kubernetes_validate
 import pytest
 import yaml
 from scripts.chart_schema import OF_THE_CHART
-from tests.fakes.chart import CHART, EXAMPLES, HELM, Manifest, helm, of_kind, rendered, values
+from scripts.release import version
+from tests.fakes.chart import CHART, EXAMPLES, HELM, Manifest, helm, of_kind, rendered, values, values_of
 
 from semgate.placement.policy.registry import POLICIES
 from semgate.settings import PickerSettings, ProxySettings, RouterSettings, ServerSettings, load
@@ -269,17 +271,85 @@ def test_the_schema_knows_every_setting() -> None:
         assert set(values()[component]["settings"]) <= known
 
 
-def test_engines_admit_only_what_places_requests() -> None:
-    """vLLM publishes the token ids of every prompt to all who connect."""
-    manifests = rendered("engine")
-    policy = of_kind(manifests, "NetworkPolicy", "vllm")["spec"]
-    engine = of_kind(manifests, "Deployment", "vllm")["spec"]["template"]
-    router = of_kind(manifests, "Deployment", "gw-semgate-router")["spec"]["template"]["metadata"]["labels"]
-    assert policy["podSelector"]["matchLabels"] == engine["metadata"]["labels"]
-    placing, others, monitoring = policy["ingress"]
-    (served,) = engine["spec"]["containers"]
-    assert {port["port"] for port in placing["ports"]} == {port["containerPort"] for port in served["ports"]}
-    assert {"podSelector": {"matchLabels": router}} in placing["from"]
-    assert all("podSelector" in each for each in placing["from"])
-    for rule in (others, monitoring):
-        assert [port["port"] for port in rule["ports"]] == [8000]
+def selector(component: str) -> Manifest:
+    labels = {"name": "semgate", "instance": "gw", "component": component}
+    return {"podSelector": {"matchLabels": {f"app.kubernetes.io/{key}": value for key, value in labels.items()}}}
+
+
+@pytest.mark.parametrize("example", EVERY)
+def test_engines_admit_only_what_places_requests(example: str | None) -> None:
+    """vLLM publishes the token ids of every prompt to all who connect, also if another chart deployed it."""
+    policy = of_kind(rendered(example), "NetworkPolicy", "gw-semgate-engines")["spec"]
+    assert policy["podSelector"]["matchLabels"] == {"app": "vllm"}
+    *events, requests = policy["ingress"]
+    for rule in events:
+        assert rule["from"] == [selector("router"), selector("picker")]
+        assert {port["port"] for port in rule["ports"]} == {5557, 5558}
+    assert len(events) == (example != "proxy"), "a rule without ports would open all of them"
+    assert requests["from"][:3] == [selector("router"), selector("picker"), selector("proxy")]
+    assert requests["from"][3:] == (values_of(example)["networkPolicy"]["dataPlane"] if example == "picker" else [])
+    assert [port["port"] for port in requests["ports"]] == [8000]
+    ours = example == "engine"
+    assert policy["policyTypes"] == (["Ingress", "Egress"] if ours else ["Ingress"]), "an engine may fetch its model"
+
+
+def test_the_engines_policy_has_its_own_switch_and_follows_the_ports_of_the_settings() -> None:
+    names = {each["metadata"]["name"] for each in rendered(None, "networkPolicy.enabled=false") if "spec" in each}
+    assert "gw-semgate-engines" in names
+    assert "gw-semgate-engines" not in {
+        each["metadata"]["name"] for each in rendered(None, "networkPolicy.engines.enabled=false")
+    }
+    moved = rendered(None, "router.settings.events_port=6000", "router.settings.donors_port=6001")
+    events = of_kind(moved, "NetworkPolicy", "gw-semgate-engines")["spec"]["ingress"][0]["ports"]
+    assert {port["port"] for port in events} == {6000, 5558, 6001}
+
+
+def test_prometheus_reaches_engines_only_if_named() -> None:
+    """vLLM serves its metrics on the port of its whole API, without salts and limits."""
+    named = "networkPolicy.engines.clients[0].namespaceSelector.matchLabels.kind=monitoring"
+    for sets, reached in (((), False), ((named,), True)):
+        manifests = rendered("engine", *sets)
+        peers = of_kind(manifests, "NetworkPolicy", "gw-semgate-engines")["spec"]["ingress"][1]["from"]
+        assert any("namespaceSelector" in each for each in peers) is reached
+        pod = of_kind(manifests, "Deployment", "vllm")["spec"]["template"]["metadata"]
+        assert ("annotations" in pod) is reached
+
+
+def test_the_notes_say_who_reaches_the_engines() -> None:
+    """Their text only: helm prints notes on a cluster."""
+    notes = (CHART / "templates" / "NOTES.txt").read_text(encoding="utf-8")
+    for name in ("networkPolicy.dataPlane", "networkPolicy.engines.clients", "networkPolicy.engines.enabled=false"):
+        assert name in notes
+
+
+def test_a_picker_that_every_pod_reaches_is_refused() -> None:
+    run = helm("template", "gw", str(CHART), "--set", "picker.enabled=true")
+    assert run.returncode != 0
+    assert "networkPolicy.dataPlane" in run.stderr
+    for manifests in (rendered("picker"), rendered(None, "picker.enabled=true", "networkPolicy.enabled=false")):
+        rules = [
+            rule
+            for each in manifests
+            if each["kind"] == "NetworkPolicy" and each["metadata"]["labels"].get(COMPONENT) == "picker"
+            for rule in each["spec"]["ingress"]
+        ]
+        assert all("from" in rule for rule in rules)
+
+
+def test_an_engine_that_its_policy_misses_is_refused() -> None:
+    run = helm("template", "gw", str(CHART), "--set", "engine.enabled=true,engine.name=other")
+    assert run.returncode != 0
+    assert "networkPolicy.engines.labels" in run.stderr
+
+
+def test_images_carry_the_version_of_the_package() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
+    assert chart["version"] == chart["appVersion"] == version()
+    for example in EVERY:
+        for each in rendered(example):
+            if each["kind"] == "Deployment":
+                (container,) = each["spec"]["template"]["spec"]["containers"]
+                assert container["image"].endswith(f":{version()}"), container["image"]
+    guide = (CHART.parents[2] / "docs" / "guides" / "deploy.md").read_text(encoding="utf-8")
+    built = re.findall(r"docker build \S+ \S+ -t (\S+) \.", guide)
+    assert built == [f"semgate:{version()}", f"semblend-vllm:{version()}"]

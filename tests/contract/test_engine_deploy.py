@@ -135,8 +135,9 @@ def test_the_router_finds_and_reaches_the_engines() -> None:
     assert document("Service")["spec"]["selector"] == LABELS
     deployment = document("Deployment")["spec"]
     assert deployment["selector"]["matchLabels"] == deployment["template"]["metadata"]["labels"] == LABELS
-    allowed = document("NetworkPolicy")["spec"]["ingress"][0]
-    assert {each["port"] for each in allowed["ports"]} == {each["containerPort"] for each in container()["ports"]}
+    policy = of_kind(rendered("engine"), "NetworkPolicy", "gw-semgate-engines")["spec"]
+    allowed = {each["port"] for rule in policy["ingress"] for each in rule["ports"]}
+    assert allowed == {each["containerPort"] for each in container()["ports"]}
     outward = of_kind(rendered("engine"), "NetworkPolicy", "gw-semgate-router")["spec"]["egress"][0]
     assert outward["to"][0]["podSelector"]["matchLabels"] == LABELS
-    assert {each["port"] for each in outward["ports"]} == {each["port"] for each in allowed["ports"]}
+    assert {each["port"] for each in outward["ports"]} == allowed

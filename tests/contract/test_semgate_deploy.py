@@ -26,7 +26,7 @@ def test_compose_agrees_with_its_settings() -> None:
     router = compose["services"]["router"]
     endpoints = parse_replicas(made.replicas)
     assert {each.name for each in endpoints} == set(compose["services"]) - {"router"} == set(router["depends_on"])
-    assert router["ports"] == [f"{made.port}:{made.port}", f"127.0.0.1:{made.admin_port}:{made.admin_port}"]
+    assert router["ports"] == [f"127.0.0.1:{port}:{port}" for port in (made.port, made.admin_port)]
     for each in endpoints:
         engine = compose["services"][each.name]
         events = next(word for word in engine["command"] if "enable_kv_cache_events" in word)

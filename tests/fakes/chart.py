@@ -45,6 +45,14 @@ def of_kind(manifests: Sequence[Manifest], kind: str, name: str | None = None) -
 
 
 def values() -> Manifest:
-    found = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+    return _read(CHART / "values.yaml")
+
+
+def values_of(example: str) -> Manifest:
+    return _read(CHART / "examples" / f"{example}.yaml")
+
+
+def _read(path: Path) -> Manifest:
+    found = yaml.safe_load(path.read_text(encoding="utf-8"))
     assert isinstance(found, dict)
     return found

@@ -93,3 +93,13 @@ def test_changed_files_lead_to_their_tests() -> None:
     assert covering_tests(changed) == [ALWAYS, "tests/unit/kvmend", "tests/unit/scripts", "tests/unit/semblend"]
     assert covering_tests(["src/semblend/plan/gates.py"]) == [ALWAYS, "tests/unit/semblend/plan"]
     assert covering_tests([]) == [ALWAYS]
+
+
+def test_the_release_is_built_by_pinned_packages() -> None:
+    """`python -m build` installs the build backend with pip, which reads the constraints; they have no hashes."""
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8").splitlines()
+    (command,) = [line for line in makefile if " -m build " in line]
+    assert "PIP_CONSTRAINT=requirements/dev.txt" in command
+    pins = (ROOT / "requirements" / "dev.txt").read_text(encoding="utf-8")
+    pinned = set(re.findall(r"^([\w-]+)==", pins, re.MULTILINE))
+    assert {"hatchling", "packaging", "pathspec", "pluggy", "trove-classifiers"} <= pinned

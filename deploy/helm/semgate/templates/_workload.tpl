@@ -252,7 +252,7 @@ spec:
   egress:
     - to:
         - podSelector:
-            matchLabels: {{- toYaml $network.engines | nindent 14 }}
+            matchLabels: {{- toYaml $network.engines.labels | nindent 14 }}
       ports:
         - { protocol: TCP, port: 8000 }
         {{- if $places }}
