@@ -159,8 +159,8 @@ test-changed: setup  ## unit tests of the areas that changed since BASE
 
 check: lint types imports docs-check test  ## everything a commit must pass
 
-build: setup  ## wheel and source distribution
-	rm -rf dist && $(PY) -m build --quiet
+build: setup  ## wheel and source distribution, by the build backend that requirements/dev.txt pins
+	rm -rf dist && PIP_CONSTRAINT=requirements/dev.txt $(PY) -m build --quiet
 
 smoke: build  ## the wheel in a clean environment: every command, the offline bench end to end
 	$(PY) scripts/smoke_wheel.py
