@@ -1,7 +1,7 @@
-"""The Grafana dashboard of the gateway as code: panels in, the JSON of ``deploy/observability/dashboard.json`` out.
+"""The Grafana dashboard as code: panels in, the JSON of ``deploy/observability/dashboard.json`` out.
 
-``python -m scripts.generate_docs`` writes it. Every series must be one that the router or the proxy exports: a test
-starts both and compares (tests/integration/semgate/test_observability.py).
+``python -m scripts.generate_docs`` writes it. Every series must be one that the router, the proxy or the connector
+exports: a test starts them and compares (tests/integration/semgate/test_observability.py).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ WIDTH: Final = 8  # of 24 columns: three panels in a row
 HEIGHT: Final = 7
 SOURCE: Final[Mapping[str, str]] = {"type": "prometheus", "uid": "${datasource}"}
 BY_JOB: Final = 'job=~"$job"'
+JOBS: Final = "semgate_in_flight|semgate_proxy_in_flight|vllm:semblend_lookups_total"
 LINES: Final[Mapping[str, Any]] = {"lineWidth": 1, "fillOpacity": 10, "showPoints": "never"}
 
 
@@ -52,6 +53,53 @@ def _quantile(share: float, name: str, by: str = "") -> str:
 
 
 ROWS: Final = (
+    Row(
+        "KV reuse",
+        (
+            Panel(
+                "Reused fraction of prompt tokens",
+                "Tokens whose KV was loaded from a donor; vLLM's own prefix hits are not among them.",
+                {
+                    "{{pod}}{{instance}}": f"{_rate('vllm:semblend_reused_tokens_total', 'pod, instance')}"
+                    f" / {_rate('vllm:prompt_tokens_total', 'pod, instance')}"
+                },
+                "percentunit",
+            ),
+            Panel(
+                "Declines by reason",
+                "Requests into which no donor KV was loaded. docs/operate/troubleshooting.md explains each reason.",
+                {"{{reason}}": _rate("vllm:semblend_declined_total", "reason")},
+                "reqps",
+            ),
+            Panel(
+                "Faults by stage",
+                "Contained: the engine prefilled these requests.",
+                {"{{stage}}": _rate("vllm:semblend_faults_total", "stage")},
+                "reqps",
+            ),
+            Panel(
+                "Repairs",
+                "Tokens computed again after an answer, and tokens of exact KV that entered the engine's prefix cache.",
+                {
+                    "repaired": f"sum(rate(vllm:semblend_repaired_tokens_total{{{BY_JOB}}}[$__rate_interval]))",
+                    "published": f"sum(rate(vllm:semblend_published_tokens_total{{{BY_JOB}}}[$__rate_interval]))",
+                },
+                "ops",
+            ),
+            Panel(
+                "Donor memory",
+                "Bytes of stored donor KV per worker; the option host_bytes is its limit.",
+                {"{{pod}}{{instance}}": f"max by (pod, instance) (vllm:semblend_host_bytes{{{BY_JOB}}})"},
+                "bytes",
+            ),
+            Panel(
+                "Donors evicted",
+                "Dropped to stay within donor memory. Evictions while requests find no candidate: it is too small.",
+                {"{{pod}}{{instance}}": _rate("vllm:semblend_evicted_donors_total", "pod, instance")},
+                "ops",
+            ),
+        ),
+    ),
     Row(
         "Clients",
         (
@@ -271,7 +319,7 @@ def _variables() -> list[dict[str, Any]]:
             "label": "Job",
             "type": "query",
             "datasource": SOURCE,
-            "query": 'label_values({__name__=~"semgate_in_flight|semgate_proxy_in_flight"}, job)',
+            "query": f'label_values({{__name__=~"{JOBS}"}}, job)',
             "refresh": 2,
             "includeAll": True,
             "multi": True,

@@ -1,4 +1,4 @@
-"""Dashboard and alerts name only series that a started router and proxy export, and a real Prometheus answers them.
+"""Dashboard and alerts name only series that router, proxy and connector export, and a real Prometheus answers them.
 
 Prometheus and promtool: ``python -m scripts.engines.prometheus``; tests that need them are skipped without.
 """
@@ -9,16 +9,18 @@ import asyncio
 import json
 import re
 import subprocess
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+import prometheus_client
 import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
-from scripts.dashboard import dashboard, queries
+from scripts.dashboard import ROWS, dashboard, queries
 from scripts.engines.prometheus import binary_of
 from tests.fakes.fault_replica import FaultReplica
 from tests.fakes.kv_publisher import BLOCK, EnginePool, KvPublisher
@@ -26,6 +28,8 @@ from tests.fakes.raw_client import ask, chat
 from tests.fakes.router_rig import router_rig
 from tests.waiting import PATIENCE_S, until
 
+from semblend.contract import Declined, DeclineReason, FaultContained
+from semblend.integration.core.metrics import MetricsRecorder, PrometheusFamilies
 from semgate.fleet.engine_load import TARGETS
 from semgate.http.served_paths import status_app
 from semgate.http.server import HttpServer
@@ -52,8 +56,8 @@ def expressions() -> Iterator[str]:
 
 
 @asynccontextmanager
-async def watched(folder: Path) -> AsyncIterator[tuple[int, int]]:
-    """A router with events, load reports, one failing replica and one retry, and a proxy; their status ports."""
+async def watched(folder: Path) -> AsyncIterator[tuple[int, ...]]:
+    """A router with events, load reports, one failing replica and one retry, a proxy, an engine; their status ports."""
     async with KvPublisher() as publisher:
         at = f";events={publisher.endpoint};replay={publisher.replay_endpoint}"
         options: dict[str, Any] = {"routing_policy": "precise_prefix", "block_tokens": BLOCK, "engine_tokenize": True}
@@ -70,11 +74,12 @@ async def watched(folder: Path) -> AsyncIterator[tuple[int, int]]:
             servers = [
                 HttpServer(status_app(gateway.readiness, gateway.metrics.text), host="127.0.0.1", port=0),
                 HttpServer(status_app(proxy.app.readiness, proxy.telemetry.text), host="127.0.0.1", port=0),
+                HttpServer(status_app(proxy.app.readiness, engine_metrics()), host="127.0.0.1", port=0),
                 HttpServer(proxy, host="127.0.0.1", port=0),
             ]
             stopped = asyncio.Event()
             try:
-                router_status, proxy_status, proxy_port = [await each.start() for each in servers]
+                *status, proxy_port = [await each.start() for each in servers]
 
                 async def traffic() -> None:
                     while not stopped.is_set():
@@ -88,7 +93,7 @@ async def watched(folder: Path) -> AsyncIterator[tuple[int, int]]:
                 running = asyncio.create_task(traffic())
                 metrics = gateway.metrics.text
                 await until(lambda: b"semgate_retries_total{" in metrics() and b"semgate_engine_running{" in metrics())
-                yield router_status, proxy_status
+                yield tuple(status)
                 stopped.set()
                 await running
             finally:
@@ -96,6 +101,38 @@ async def watched(folder: Path) -> AsyncIterator[tuple[int, int]]:
                     await server.stop()
                 await proxy.stop()
                 await upstream.die()
+
+
+def engine_metrics() -> Callable[[], bytes]:
+    """The page of a vLLM server with the connector, where each scrape finds one more request of each kind."""
+    registry = prometheus_client.CollectorRegistry()
+    counter = partial(prometheus_client.Counter, registry=registry)
+    histogram = partial(prometheus_client.Histogram, registry=registry)
+
+    def gauge(multiprocess_mode: str, **options: Any) -> prometheus_client.Gauge:
+        return prometheus_client.Gauge(registry=registry, **options)
+
+    families = PrometheusFamilies(
+        "vllm", ["engine"], counter=counter, histogram=histogram, gauge=gauge, registered=lambda name: None
+    )
+    families.show_zeros(["0"])
+    prompt_tokens = counter("vllm:prompt_tokens", "vLLM's own.", ["engine"]).labels("0")
+
+    def text() -> bytes:
+        recorder = MetricsRecorder()
+        recorder.record_lookup(0.001)
+        recorder.record_load(900, 100, 0.01, 0.1)
+        recorder.record_repair(100, 0.1)
+        recorder.add("published_tokens", 96)
+        recorder.add("evicted_donors", 1)
+        recorder.record(Declined("r", DeclineReason.NO_CANDIDATE))
+        recorder.record(FaultContained("r", "load", "broken"))
+        recorder.set_gauges(donors=7, host_bytes=4096)
+        families.observe(recorder.data, ["0"])
+        prompt_tokens.inc(2000)
+        return prometheus_client.generate_latest(registry)
+
+    return text
 
 
 async def exported(*ports: int) -> dict[str, set[str]]:
@@ -115,7 +152,7 @@ def unknown(known: dict[str, set[str]]) -> list[str]:
     """The expressions with a series or a label that is not exported."""
     found = []
     for expression in expressions():
-        names = set(re.findall(r"\bsemgate_\w+", expression))
+        names = set(re.findall(r"\b(?:semgate_|vllm:)\w+", expression))
         assert names, expression
         labels = {word for part in re.findall(r"by \(([^)]*)\)", expression) for word in part.split(", ")}
         labels |= set(re.findall(r"[{,]\s*(\w+)\s*(?:=~|!=|=)", expression))
@@ -137,6 +174,14 @@ def test_every_series_of_the_dashboard_and_the_alerts_is_exported(tmp_path: Path
             assert not missing
 
     asyncio.run(asyncio.wait_for(act(), 4 * PATIENCE_S))
+
+
+def test_the_dashboard_begins_with_what_is_reused() -> None:
+    """The owner of a server looks for this first; a server without a gateway has nothing else to show."""
+    first, *others = ROWS
+    assert first.title == "KV reuse"
+    assert all("vllm:semblend_" in query for panel in first.panels for query in panel.queries.values())
+    assert not any("vllm:" in query for row in others for panel in row.panels for query in panel.queries.values())
 
 
 def test_the_dashboard_is_what_the_code_makes() -> None:
