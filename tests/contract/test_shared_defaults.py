@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from semantic_kv.policy import reuse
 from semantic_kv.policy.reuse import Reuse
 from semblend.contract.shape import MOVED_SHARE
 from semblend.donors import index
+from semblend.integration import shared_options
 from semblend.integration.sglang.options import SglangOptions
 from semblend.integration.vllm.options import ConnectorOptions
 from semblend.plan.gates import ADAPTER_GATES
@@ -25,6 +27,7 @@ def test_the_simulator_assumes_the_adapters_gates() -> None:
     """It cannot import them: semantic_kv does not depend on semblend."""
     for name in ("min_run_tokens", "min_reuse_ratio", "min_inexact_tokens", "boundary_recompute_tokens"):
         assert getattr(Reuse(), name) == getattr(ADAPTER_GATES, name), name
+    assert reuse.BUSY_STEPS_PER_SLICE == shared_options.BUSY_STEPS_PER_SLICE
 
 
 def test_the_default_of_max_context_share_is_written_once() -> None:

@@ -23,7 +23,7 @@ MAX_ANSWER_LOSS: Final = 0.02
 """A server's default limit of the likely loss."""
 MIN_RIGHT: Final = 50
 """With fewer right cold answers a class counts as not measured."""
-_UPPER: Final = 0.7  # standard errors: the true loss is below the bound with a chance of three in four
+LOSS_ERRORS: Final = 0.7  # standard errors: the true loss is below the bound with a chance of three in four
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Trial:
     def likely_loss(self) -> float:
         """The upper end of the net loss of right answers, as a fraction of all: the true one is larger with a chance of
         one in four. A small sample proves little, and so do many losses that as many gains make up for."""
-        error = _UPPER * math.sqrt(self.lost + self.gained + 1)
+        error = LOSS_ERRORS * math.sqrt(self.lost + self.gained + 1)
         return min(1.0, (self.lost - self.gained + error) / (self.items + 2))
 
     def keeps(self, max_loss: float) -> bool:

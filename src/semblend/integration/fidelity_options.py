@@ -11,7 +11,8 @@ from sembase.errors import ConfigurationError
 from sembase.settings import setting
 from sembase.values import count, flag, fraction, one_of, optional, path, rate, text
 from semblend.contract import ReusePlan
-from semblend.contract.answer_budgets import FILE_NAME, MAX_ANSWER_LOSS, AnswerBudgets
+from semblend.contract.answer_budgets import FILE_NAME, LOSS_ERRORS, MAX_ANSWER_LOSS, AnswerBudgets
+from semblend.contract.shape import MOVED_SHARE
 from semblend.guard.verdicts import Verdicts
 from semblend.integration.answer_budgets import AUTO, NONE, OWN_GATES, OWN_OPTIONS
 from semblend.integration.shared_options import AdapterOptions
@@ -21,6 +22,7 @@ from semblend.plan.prediction import Calibration, decode_prediction
 from semblend.plan.selection import (
     DEFAULT_POLICY,
     MIN_SELECTABLE_TOKENS,
+    MOVED_FRACTION,
     POLICIES,
     SHORT_PROMPT_FRACTION,
     SHORT_PROMPT_TOKENS,
@@ -56,8 +58,9 @@ class FidelityOptions(AdapterOptions):
         None,
         optional(fraction),
         "Fraction of reused tokens to recompute. 0 disables recomputation. "
-        f"`null`: {SHORT_PROMPT_FRACTION:g} when at least {MIN_SELECTABLE_TOKENS} tokens within the prompt's first "
-        f"{SHORT_PROMPT_TOKENS:,} are reused, and 0 when fewer are, when they lie further back, or when all are exact.",
+        f"`null`: {MOVED_FRACTION:g} if a run is reused whose mean fraction of differing context is above "
+        f"{MOVED_SHARE:g}; {SHORT_PROMPT_FRACTION:g} if at least {MIN_SELECTABLE_TOKENS} tokens are reused, not all of "
+        f"them exact, and the last of them before position {SHORT_PROMPT_TOKENS:,}; 0 otherwise.",
         renamed_from=("select_share",),
     )
     recompute_bridge_tokens: int = setting(
@@ -93,8 +96,9 @@ class FidelityOptions(AdapterOptions):
     max_answer_loss: float = setting(
         MAX_ANSWER_LOSS,
         fraction,
-        "Largest net loss of right answers that a measured budget may have, as a fraction of all answers: the upper "
-        "end of its interval, so that a small sample does not pass. No effect without answer budgets.",
+        "Largest likely net loss of right answers at which a measured fraction is used, as a fraction of all "
+        f"questions: lost minus gained answers plus {LOSS_ERRORS:g} standard errors, so that a small sample does not "
+        "pass. The true loss is larger with a chance of one in four. No effect without answer budgets.",
     )
     guard_verdicts: Path | None = setting(
         None,

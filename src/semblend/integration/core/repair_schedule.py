@@ -9,13 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semblend.integration.core.session_returns import SessionReturns
-from semblend.integration.shared_options import RepairPolicy
+from semblend.integration.shared_options import BUSY_STEPS_PER_SLICE, RepairPolicy
 
 # Computed per step: the longest wait of a request that arrives in the meantime.
 STEP_TOKENS: Final = 128
-# While requests run, one slice in this many steps: of the times between their tokens 0.4 % are longer, so that the 99th
-# percentile is still that of the other steps. At 128 it was not: with the engine's own slow steps, 1 % was reached.
-BUSY_STEPS_PER_SLICE: Final = 256
 # Least likelihood that the session returns, under the policy "likely".
 MIN_LIKELIHOOD: Final = 0.25
 # Waiting repairs. The newest is computed first, because its session is the likeliest to return soon; beyond this many

@@ -7,13 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semblend.integration.core.repair_schedule import (
-    BUSY_STEPS_PER_SLICE,
-    RepairSchedule,
-    continues,
-)
+from semblend.integration.core.repair_schedule import RepairSchedule, continues
 from semblend.integration.core.session_returns import BLOCK_TOKENS, block_hashes
-from semblend.integration.shared_options import RepairPolicy
+from semblend.integration.shared_options import BUSY_STEPS_PER_SLICE, RepairPolicy
 
 TOKENS = st.lists(st.integers(0, 3), max_size=3 * BLOCK_TOKENS)
 
