@@ -1,15 +1,13 @@
 """Runs selection rules over composition and reorder items in the engine's environment. One JSON line per item and rule.
 
 Called by ``benchmarks.fidelity.inside --rules``. Items are taken in batches: their signals are measured, then every
-rule is tried on them, so that an interrupted run has rows of every rule. An item's layers are ranked on the others
-measured so far. What was measured of an item is kept under ``.cache/fidelity``, by the digest of model, engine, donors
-and text: 60 MB at 1K.
+rule is tried on them, so that an interrupted run has rows of every rule; the next run measures the signals again, but
+tries only the rules that have no row yet. An item's layers are ranked on the others measured so far.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -27,7 +25,7 @@ from benchmarks.documents import DEFAULT_TEXTS
 from benchmarks.fidelity.consensus import accounts
 from benchmarks.fidelity.figures import done_in
 from benchmarks.fidelity.items import COMPOSITION, REORDER, FidelityItem, FidelitySet
-from benchmarks.fidelity.laboratory import AS_LOADED, CACHE, model_digest
+from benchmarks.fidelity.laboratory import AS_LOADED
 from benchmarks.fidelity.measured_signals import load, measure
 from benchmarks.fidelity.readings import POSITIONS, Reading, gap, reading_of
 from benchmarks.fidelity.rig import Rig
@@ -55,15 +53,15 @@ class Prepared:
 
 
 class RuleTrial:
-    def __init__(self, rig: Rig, repeat: TokenIds, out: Path, engine: str) -> None:
-        self._rig, self._repeat, self._out, self._engine = rig, repeat, out, engine
+    def __init__(self, rig: Rig, repeat: TokenIds, out: Path) -> None:
+        self._rig, self._repeat, self._out = rig, repeat, out
         self._done = done_in(out)
 
     def run(self, items: Sequence[FidelityItem], arms: Sequence[RuleArm]) -> None:
         prepared: list[Prepared] = []
         for start in range(0, len(items), BATCH):
             for item in items[start : start + BATCH]:
-                if (made := self._kept(replace(item, reference=item.reference[:POSITIONS]))) is not None:
+                if (made := self._prepare(replace(item, reference=item.reference[:POSITIONS]))) is not None:
                     prepared.append(made)
                 progress(f"measured: {item.name}")
             self._try_all(prepared, arms)
@@ -79,21 +77,6 @@ class RuleTrial:
                     self._try(one, arm.name, arm.choose(signals[one.item.name]))
                     self._done.add(key)
             progress(arm.name)
-
-    def _kept(self, item: FidelityItem) -> Prepared | None:
-        """What an earlier run measured of the item, or measure it now and keep it."""
-        part = "" if self._repeat else "-unrepeated"
-        path = CACHE / f"{self._engine}-{item.digest()}-{_donor_digest(item)}{part}.pt"
-        if path.is_file():
-            kept: Prepared = torch.load(path, weights_only=False)  # a file of our own
-            return kept
-        made = self._prepare(item)
-        if made is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            partial = path.with_suffix(".partial")
-            torch.save(made, partial)
-            partial.rename(path)
-        return made
 
     def _prepare(self, item: FidelityItem) -> Prepared | None:
         rig = self._rig
@@ -145,10 +128,6 @@ class RuleTrial:
             stream.write(json.dumps(row) + "\n")
 
 
-def _donor_digest(item: FidelityItem) -> str:
-    return hashlib.sha256(repr(item.donors).encode()).hexdigest()[:12]
-
-
 def _calibrated(one: Prepared, prepared: Sequence[Prepared]) -> Signals:
     """Layers ranked on items with other recipients; those of one number share theirs. Of a single item: on itself."""
     others = [other.signals for other in prepared if other.item.number != one.item.number] or [one.signals]
@@ -178,7 +157,6 @@ def run(engine: Any, model: KnownModel) -> int:
     progress(f"{len(made)} items, {len(arms)} rules")
     with torch.inference_mode():
         rig = Rig(engine)
-        digest = model_digest(model.folder, str(rig.cache.dtype))
         repeat = items.encode(REPEAT) if arguments.repeat else ()
-        RuleTrial(rig, repeat, arguments.out, digest).run(made, arms)
+        RuleTrial(rig, repeat, arguments.out).run(made, arms)
     return 0

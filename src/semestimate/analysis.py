@@ -1,4 +1,4 @@
-"""One pass over the requests of a trace: every request goes through all parts once. The state can be saved."""
+"""One pass over the requests of a trace: every request goes through all parts once."""
 
 from __future__ import annotations
 

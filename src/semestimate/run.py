@@ -1,9 +1,8 @@
-"""Options of the command in; the pass over the trace, the page and the summary out. Ctrl-C keeps what was counted."""
+"""Options of the command in; the pass over the trace, the page and the summary out."""
 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import time
 from collections.abc import Iterator
@@ -22,7 +21,6 @@ from sembase.tokenizer import open_tokenizer
 from sembase.trace.files import trace_name
 from sembase.trace.locate import trace_files
 from semestimate.analysis import Analysis
-from semestimate.checkpoint import read_checkpoint, save_checkpoint
 from semestimate.cost import Price, price_by, price_on
 from semestimate.hardware import device_named, model_named
 from semestimate.page import page_html
@@ -31,7 +29,6 @@ from semestimate.report import Estimate, estimate_of
 from semestimate.request import Request, RequestReader
 from semestimate.terminal import summary
 
-_CHECKPOINT_S: Final = 60.0
 _BETWEEN_CHECKS: Final = 64
 
 
@@ -45,9 +42,8 @@ def run(options: argparse.Namespace) -> ExitCode:
     requests = RequestReader(tokenizer).requests(options.traces, options.format)
     if options.max_requests is not None:
         requests = islice(requests, options.max_requests)
-    checkpoint = options.output.with_name(options.output.name + ".checkpoint")
     started = time.monotonic()
-    analysis = _analyse(requests, files, checkpoint, _identity(options, files), quiet=options.quiet)
+    analysis = _analyse(requests, files, quiet=options.quiet)
     if not analysis.requests:
         raise ConfigurationError("the traces contain no requests")
     names = tuple(trace_name(named) for named in options.traces)
@@ -57,7 +53,6 @@ def run(options: argparse.Namespace) -> ExitCode:
     if options.json is not None:
         with replace_atomically(options.json) as stream:
             stream.write(json.dumps(as_record(estimate), indent=1).encode() + b"\n")
-    checkpoint.unlink(missing_ok=True)
     write_out(summary(estimate))
     write_out(f"page: {options.output}\n")
     if not options.quiet:
@@ -76,42 +71,16 @@ def as_record(estimate: Estimate) -> dict[str, Any]:
     }
 
 
-def _analyse(
-    requests: Iterator[Request], files: list[Path], checkpoint: Path, identity: str, *, quiet: bool
-) -> Analysis:
-    """Continues from a checkpoint of the same traces; requests counted before are read again, but not analysed."""
-    analysis = read_checkpoint(checkpoint, identity) or Analysis()
-    skipped = analysis.requests
-    if skipped and not quiet:
-        write_err(f"continuing after {skipped:,} requests ({checkpoint.name})\n")
-    progress, fraction = Progress(quiet=quiet), ReadFraction(files)
-    saved = time.monotonic()
-    read = 0
+def _analyse(requests: Iterator[Request], files: list[Path], *, quiet: bool) -> Analysis:
+    analysis, progress, fraction = Analysis(), Progress(quiet=quiet), ReadFraction(files)
     try:
         for request in requests:
-            read += 1
-            if read > skipped:
-                analysis.add(request)
-            if read % _BETWEEN_CHECKS == 0:
-                progress.update(f"{read:,} requests", fraction.now() if progress.is_due else None)
-                if read > skipped and time.monotonic() - saved > _CHECKPOINT_S:
-                    save_checkpoint(checkpoint, identity, analysis)
-                    saved = time.monotonic()
-    except KeyboardInterrupt:
+            analysis.add(request)
+            if analysis.requests % _BETWEEN_CHECKS == 0:
+                progress.update(f"{analysis.requests:,} requests", fraction.now() if progress.is_due else None)
+    finally:
         progress.finish()
-        if analysis.requests > skipped:
-            save_checkpoint(checkpoint, identity, analysis)
-        write_err(f"{analysis.requests:,} requests are counted in {checkpoint}; the same command continues\n")
-        raise
-    progress.finish()
     return analysis
-
-
-def _identity(options: argparse.Namespace, files: list[Path]) -> str:
-    """Equal for the same files and options; files are compared by size and time, not read."""
-    stats = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    given = (options.format, options.tokenizer, options.max_requests)
-    return hashlib.sha256(repr((stats, given)).encode()).hexdigest()
 
 
 def _price(options: argparse.Namespace) -> Price:

@@ -16,7 +16,7 @@ token let a run appear too long by 1/3 of a token at each end on average.
 Memory: at most ``memory_bytes`` (one request that needs more is still counted), about 3 bytes per distinct token. When
 the budget is full, what was not seen for the longest time is forgotten: ``oldest_request`` is how far back the counter
 sees, and ``forgotten_tokens`` estimates from a sample of everything ever seen how many reusable tokens it therefore
-missed. A counter can be pickled, to be continued later.
+missed.
 """
 
 from __future__ import annotations

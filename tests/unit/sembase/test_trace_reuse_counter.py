@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -171,15 +169,6 @@ def test_namespaces_and_keys_share_nothing() -> None:
 def test_empty_and_tiny_prompts_are_requests_too() -> None:
     rows = [np.arange(n) for n in (0, 1, 15, 16, 63, 64, 64)]
     assert [found.reusable_tokens for found in count(rows)] == [0, 0, 0, 0, 16, 48, 64]
-
-
-def test_a_pickled_counter_continues_where_it_stopped() -> None:
-    rows = mixture(4, 40)
-    whole = count(rows)
-    counter = ReuseCounter(memory_bytes=MIN_MEMORY_BYTES)
-    count(rows[:20], counter)
-    rest = count(rows[20:], pickle.loads(pickle.dumps(counter)))
-    assert [f.reusable_tokens for f in rest] == [f.reusable_tokens for f in whole[20:]]
 
 
 def test_memory_is_bounded_and_what_was_forgotten_is_estimated() -> None:

@@ -1,9 +1,8 @@
-"""``semblend estimate`` as a user runs it: figures, 80 columns, one page without requests, Ctrl-C and continue."""
+"""``semblend estimate`` as a user runs it: figures, 80 columns, one page without requests, Ctrl-C."""
 
 from __future__ import annotations
 
 import json
-import pickle
 import random
 import re
 from pathlib import Path
@@ -12,11 +11,9 @@ from typing import Any
 import pytest
 
 from sembase.command_line import ExitCode
-from sembase.errors import ContractError
 from sembase.trace.save import save_records
 from semblend.cli.main import main
 from semestimate.analysis import Analysis
-from semestimate.checkpoint import read_checkpoint, save_checkpoint
 from semgate.prompt.digest import Digests
 from semgate.proxy.exchange import Exchange
 from semgate.proxy.record import RecordMaker
@@ -105,37 +102,29 @@ def test_the_page_loads_nothing(tmp_path: Path) -> None:
     assert "prefers-color-scheme: dark" in page
 
 
-def test_an_interrupted_run_continues_with_the_same_figures(
+def test_an_interrupted_run_leaves_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trace = chats(tmp_path / "chats.jsonl")
-    whole = estimate(trace, tmp_path / "whole")
-    added = Analysis.add
 
     def add(self: Analysis, request: Any) -> None:
-        if self.requests == 17:
-            raise KeyboardInterrupt
-        added(self, request)
+        raise KeyboardInterrupt
 
     monkeypatch.setattr(Analysis, "add", add)
-    (tmp_path / "part").mkdir()
-    arguments = ["estimate", str(trace), "--output", str(tmp_path / "part" / "page.html"), "--quiet"]
-    assert main(arguments) == ExitCode.INTERRUPTED
-    assert "the same command continues" in capsys.readouterr().err
-    monkeypatch.setattr(Analysis, "add", lambda self, request: added(self, request))
-    assert (tmp_path / "part" / "page.html.checkpoint").is_file()
-    assert estimate(trace, tmp_path / "part") == whole
-    assert not (tmp_path / "part" / "page.html.checkpoint").exists()
+    page = tmp_path / "page.html"
+    assert main(["estimate", str(trace), "--output", str(page), "--quiet"]) == ExitCode.INTERRUPTED
+    assert "interrupted" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == [trace]
 
 
-def test_a_checkpoint_runs_no_code_and_fits_only_its_traces(tmp_path: Path) -> None:
-    file = tmp_path / "x.checkpoint"
-    save_checkpoint(file, "these", Analysis())
-    assert read_checkpoint(file, "others") is None
-    assert isinstance(read_checkpoint(file, "these"), Analysis)
-    file.write_bytes(pickle.dumps(print))
-    with pytest.raises(ContractError, match="delete it"):
-        read_checkpoint(file, "these")
+def test_no_file_beside_the_page_runs_code(tmp_path: Path) -> None:
+    """Earlier releases unpickled ``<page>.checkpoint``; this one calls ``os.system`` through a module of ours."""
+    mark = tmp_path / "mark"
+    command = f"touch {mark}".encode()
+    hostile = b"\x80\x02csemestimate.command\nload_target\nVos:system\n\x85RV" + command + b"\n\x85R."
+    (tmp_path / "page.html.checkpoint").write_bytes(hostile)
+    estimate(chats(tmp_path / "chats.jsonl", 5), tmp_path)
+    assert not mark.exists()
 
 
 @pytest.mark.parametrize("name", ["litellm.jsonl", "otel_sdk.jsonl"])
