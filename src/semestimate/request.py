@@ -36,9 +36,10 @@ _HEX: Final = re.compile("[0-9a-f]{16,}")
 _DAYS: Final = "mon|tue|tues|wed|thu|thurs|fri|sat|sun|(?:mon|tues|wednes|thurs|fri|satur|sun)day"
 _MONTHS: Final = "jan|feb|mar|apr|may|jun|jul|aug|sep|sept|oct|nov|dec"
 _LONG_MONTHS: Final = "january|february|march|april|june|july|august|september|october|november|december"
-# A word that contains a digit (a number, a time, an id), the name of a day or a month, am and pm.
+# A word that contains a digit (a number, a time, an id), the name of a day or a month, am and pm. Words are looked at
+# from their beginning only: the time is linear in a word of any length.
 _VARIABLE: Final = re.compile(
-    rf"[\w:.+/-]*\d[\w:.+/-]*|\b(?:{_DAYS}|{_MONTHS}|{_LONG_MONTHS}|am|pm|utc|gmt)\b[.,]?", re.IGNORECASE
+    rf"(?<![\w:.+/-])[\w:.+/-]*\d[\w:.+/-]*|\b(?:{_DAYS}|{_MONTHS}|{_LONG_MONTHS}|am|pm|utc|gmt)\b[.,]?", re.IGNORECASE
 )
 _MAX_TOOLS: Final = 512
 

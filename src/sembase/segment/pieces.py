@@ -18,7 +18,7 @@ import numpy as np
 
 from sembase.segment.messages import ROLE_LABELS, Message
 from sembase.segment.rules import LABEL_LINE
-from sembase.segment.segments import segment_messages, segment_prompt
+from sembase.segment.segments import iter_segments, segment_prompt
 
 TOKEN_BLOCK: Final = 128
 MAX_TEXT_CHARS: Final = 1 << 20  # of one text, if the caller sets max_pieces
@@ -122,7 +122,7 @@ def _of_part(role: str, part: object, max_pieces: int | None) -> Iterator[Piece]
 
 
 def _segments(role: str, text: str, max_pieces: int | None) -> Iterator[Piece]:
-    for segment in segment_messages((Message(role, _opening(text, max_pieces)),)):
+    for segment in iter_segments(Message(role, _opening(text, max_pieces))):
         yield _text_piece(segment.label, segment.text)
 
 

@@ -10,6 +10,8 @@ import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from heapq import merge
+from itertools import chain
 from typing import Final
 
 from sembase.segment.messages import ROLE_LABELS, Message
@@ -33,21 +35,18 @@ class Segment:
 
 def segment_messages(messages: Sequence[Message]) -> tuple[Segment, ...]:
     """One or more segments for each message that contains text."""
-    return tuple(segment for message in messages for segment in _segment_message(message))
+    return tuple(segment for message in messages for segment in iter_segments(message))
 
 
-def segment_prompt(text: str) -> tuple[Segment, ...]:
+def segment_prompt(text: str) -> Iterator[Segment]:
     """A prompt without roles, as an application sends it to a completions endpoint: all its labels are trusted."""
-    segments: list[Segment] = []
     inherited: str | None = None
     for piece in _pieces(text):
-        claimed = leading_label(piece)
-        inherited = claimed or inherited
-        segments.append(Segment(inherited or guess_label(piece), piece))
-    return tuple(segments)
+        inherited = leading_label(piece) or inherited
+        yield Segment(inherited or guess_label(piece), piece)
 
 
-def _segment_message(message: Message) -> Iterator[Segment]:
+def iter_segments(message: Message) -> Iterator[Segment]:
     role_label = ROLE_LABELS[message.role]
     label = role_label
     for piece in _pieces(message.content):
@@ -56,20 +55,18 @@ def _segment_message(message: Message) -> Iterator[Segment]:
         yield Segment(message.semantic_type or label, piece, message.role)
 
 
-def _pieces(text: str) -> list[str]:
+def _pieces(text: str) -> Iterator[str]:
     """Cut at blank lines and before lines that start with a label.
 
     White space belongs to the piece after it, so a message that grows keeps its earlier pieces unchanged.
     """
-    cuts = {found.start() for found in _BLANK_LINE.finditer(text)}
-    cuts |= {max(0, found.start() - 1) for found in LABEL_LINE.finditer(text)}  # including the line break
-    edges = [*sorted(cuts - {0}), len(text)]
-    pieces: list[str] = []
-    start = 0
-    for end in edges:
+    blanks = (found.start() for found in _BLANK_LINE.finditer(text))
+    labels = (max(0, found.start() - 1) for found in LABEL_LINE.finditer(text))  # including the line break
+    start, piece = 0, ""
+    for end in chain(merge(blanks, labels), (len(text),)):
         if text[start:end].strip():
-            pieces.append(text[start:end])
-            start = end
-    if pieces and start < len(text):  # trailing white space
-        pieces[-1] += text[start:]
-    return pieces
+            if piece:
+                yield piece
+            piece, start = text[start:end], end
+    if piece:
+        yield piece + text[start:]  # trailing white space

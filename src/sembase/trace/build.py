@@ -16,6 +16,7 @@ from sembase.trace.record import TraceBlock, TraceRecord
 from sembase.trace.rows import TraceRows
 
 REORDERED_RECORDS: Final = 4096
+REORDERED_CHARACTERS: Final = 512 << 20  # of their texts
 
 
 class Names:
@@ -82,18 +83,25 @@ def content_key(block: TraceBlock) -> tuple[str, int]:
 
 
 def in_time_order(records: Iterable[TraceRecord], name: str) -> Iterator[TraceRecord]:
-    """The records sorted by arrival; collectors write them as they finish. Holds ``REORDERED_RECORDS`` at most."""
+    """The records sorted by arrival; collectors write them as they finish. Holds ``REORDERED_RECORDS``
+    with ``REORDERED_CHARACTERS`` of text at most."""
     waiting: list[tuple[float, int, TraceRecord]] = []
-    latest_ms = float("-inf")
+    latest_ms, characters = float("-inf"), 0
     for number, record in enumerate(records):
         if record.timestamp_ms < latest_ms:
             raise ContractError(
                 f"{name}: request {number} ({record.request_id}) arrived before a request more than "
-                f"{REORDERED_RECORDS} lines earlier; sort the trace by timestamp_ms"
+                f"{len(waiting)} lines earlier; sort the trace by timestamp_ms"
             )
         heapq.heappush(waiting, (record.timestamp_ms, number, record))
-        if len(waiting) > REORDERED_RECORDS:
+        characters += _characters(record)
+        while len(waiting) > REORDERED_RECORDS or (characters > REORDERED_CHARACTERS and len(waiting) > 1):
             latest_ms, _, earliest = heapq.heappop(waiting)
+            characters -= _characters(earliest)
             yield earliest
     while waiting:
         yield heapq.heappop(waiting)[2]
+
+
+def _characters(record: TraceRecord) -> int:
+    return sum(len(block.text) for block in record.blocks if block.text is not None)

@@ -9,13 +9,21 @@ import re
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
-from typing import IO, Final, cast
+from typing import IO, Any, Final, cast
 
 from sembase.errors import ConfigurationError, ContractError, MissingDependencyError
 from sembase.files import replace_atomically
 
-MAX_LINE_BYTES: Final = 256 * 2**20  # the longest line of the Claude Code trace is 11 MB
+MAX_LINE_BYTES: Final = 16 << 20  # a prompt of a million tokens is 4 to 8 MB of text
+MAX_DOCUMENT_BYTES: Final = 64 << 20  # a JSON document is parsed as a whole, in about ten times its size
+MAX_CONTAINERS: Final = 1 << 21  # objects and lists of one line or document; each takes up to 250 bytes
+# Logs repeat themselves: agents' sessions pack 7 to 46 times with gzip, equal prompts 150 times; Zstandard, which sees
+# further back, packs the same sessions 1,200 times and equal prompts 1,800 times.
+_MAX_RATIO: Final = {"gzip": 256, "Zstandard": 4096}
+_ANY_RATIO_BYTES: Final = 256 << 20  # a file may unpack to this much, however small it is
+_HEAD_BYTES: Final = 4096
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 _BROKEN: Final = (gzip.BadGzipFile, zlib.error, EOFError)
@@ -32,11 +40,11 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
             raw.seek(0)
             if magic.startswith(_GZIP_MAGIC):
                 with gzip.open(raw) as unpacked:
-                    yield cast(IO[bytes], unpacked)
+                    yield _bounded(cast(IO[bytes], unpacked), raw, path, kind)
             elif magic == _ZSTD_MAGIC:
                 kind = "Zstandard"
                 with _open_zstd(raw, path) as unpacked:
-                    yield unpacked
+                    yield _bounded(unpacked, raw, path, kind)
             else:
                 yield raw
     except _BROKEN as error:
@@ -52,28 +60,90 @@ def _open_zstd(raw: IO[bytes], path: Path) -> Iterator[IO[bytes]]:
         import pyarrow  # noqa: PLC0415
     except ModuleNotFoundError:
         raise MissingDependencyError("pyarrow", "simulator", f"reading {path.name}, a Zstandard file,") from None
-    with pyarrow.CompressedInputStream(raw, "zstd") as stream, io.BufferedReader(stream, 1 << 20) as unpacked:
+    with pyarrow.CompressedInputStream(raw, "zstd") as stream:
         try:
-            yield cast(IO[bytes], unpacked)
+            yield cast(IO[bytes], stream)
         except OSError as error:
             if error.errno is None:  # pyarrow's own: the frame is damaged
                 raise zlib.error(str(error)) from None
             raise
 
 
-def read_head(path: Path, limit_bytes: int = 4096) -> bytes:
+def _bounded(unpacked: IO[bytes], packed: IO[bytes], path: Path, kind: str) -> IO[bytes]:
+    return io.BufferedReader(_Unpacked(unpacked, packed, path.name, _MAX_RATIO[kind]), 1 << 20)
+
+
+class _Unpacked(io.RawIOBase):
+    """The unpacked bytes of ``packed``; an error once they are more than ``max_ratio`` times what was read for them."""
+
+    def __init__(self, unpacked: IO[bytes], packed: IO[bytes], name: str, max_ratio: int) -> None:
+        self._unpacked, self._packed, self._name, self._max_ratio = unpacked, packed, name, max_ratio
+        self._bytes = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._unpacked.read(len(buffer))
+        buffer[: len(data)] = data
+        self._bytes += len(data)
+        if self._bytes > max(_ANY_RATIO_BYTES, self._max_ratio * self._packed.tell()):
+            raise ContractError(
+                f"{self._name}: unpacks to more than {self._max_ratio} times its size, unlike any log; "
+                "if you trust it, unpack it first"
+            )
+        return len(data)
+
+
+def read_head(path: Path) -> bytes:
+    """The first bytes; a JSON value in the first line, however long, by its outline."""
     with open_bytes(path) as stream:
-        return stream.read(limit_bytes)
+        head = stream.read(_HEAD_BYTES)
+        first, end, rest = head.partition(b"\n")
+        if first.lstrip()[:1] not in (b"{", b"["):
+            return head
+        if not end:
+            first += stream.readline(MAX_LINE_BYTES - len(first))
+    try:
+        return json.dumps(_outline(parse_json(first, path.name))).encode() + end + rest
+    except ContractError:
+        return head
+
+
+def _outline(value: object, depth: int = 4) -> object:
+    """Long texts, lists and deep values cut: what is left shows the fields."""
+    if isinstance(value, str):
+        return value[:64]
+    if isinstance(value, list):
+        return [_outline(each, depth - 1) for each in value[:3]] if depth else []
+    if isinstance(value, dict):
+        first = islice(value.items(), 256) if depth else ()
+        return {key[:64]: _outline(each, depth - 1) for key, each in first}
+    return value
+
+
+def read_document(path: Path) -> object:
+    with open_bytes(path) as stream:
+        content = stream.read(MAX_DOCUMENT_BYTES + 1)
+    if len(content) > MAX_DOCUMENT_BYTES:
+        raise ContractError(f"{path.name}: JSON document larger than {MAX_DOCUMENT_BYTES >> 20} MiB; use JSON Lines")
+    return parse_json(content, path.name)
+
+
+def read_line(stream: IO[bytes], where: str) -> bytes:
+    """The next line with its end; empty after the last."""
+    line = stream.readline(MAX_LINE_BYTES + 1)
+    if len(line) > MAX_LINE_BYTES:
+        raise ContractError(f"{where}: longer than {MAX_LINE_BYTES >> 20} MiB; remove the line")
+    return line
 
 
 def iter_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Numbered non-empty lines. Holds one line at a time."""
     with open_bytes(path) as stream:
         number = 0
-        while line := stream.readline(MAX_LINE_BYTES + 1):
+        while line := read_line(stream, f"{path.name} line {number + 1}"):
             number += 1
-            if len(line) > MAX_LINE_BYTES:
-                raise ContractError(f"{path.name} line {number}: longer than {MAX_LINE_BYTES} bytes")
             if line.strip():
                 yield number, line
 
@@ -86,6 +156,8 @@ def iter_json_lines(path: Path) -> Iterator[tuple[str, object]]:
 
 
 def parse_json(content: bytes, where: str) -> object:
+    if content.count(b"{") + content.count(b"[") > MAX_CONTAINERS:
+        raise ContractError(f"{where}: more than {MAX_CONTAINERS:,} objects and lists; split it")
     try:
         return json.loads(content)
     except UnicodeDecodeError:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Final
 
 from sembase.errors import ContractError
 from sembase.segment.messages import Message
@@ -11,6 +13,8 @@ from sembase.segment.pieces import Piece
 from sembase.segment.segments import Segment, segment_messages, segment_prompt
 from sembase.tokenizer import TokenCounter, open_tokenizer
 from sembase.trace.record import TraceBlock, TraceRecord
+
+MAX_BLOCKS: Final = 1 << 18  # of a prompt in a log; a block takes about 400 bytes
 
 
 def record_from_messages(
@@ -38,7 +42,7 @@ def record_from_prompt(
 
 
 def _record(
-    segments: Sequence[Segment],
+    segments: Iterable[Segment],
     request_id: str,
     timestamp_ms: float,
     session_id: str | None,
@@ -57,7 +61,7 @@ def _record(
 
 def blocks_from_pieces(pieces: Iterable[Piece], counter: TokenCounter) -> tuple[TraceBlock, ...]:
     """Blocks with text where there is text; token ids and media are known by their digest only."""
-    return tuple(
+    blocks = tuple(
         TraceBlock(
             piece.label,
             piece.tokens if piece.tokens is not None else max(1, counter.count(piece.text or "")),
@@ -66,5 +70,8 @@ def blocks_from_pieces(pieces: Iterable[Piece], counter: TokenCounter) -> tuple[
             position=position,
             metadata={} if piece.media is None else {"media": piece.media},
         )
-        for position, piece in enumerate(pieces)
+        for position, piece in enumerate(islice(pieces, MAX_BLOCKS + 1))
     )
+    if len(blocks) > MAX_BLOCKS:
+        raise ContractError(f"a prompt of more than {MAX_BLOCKS:,} parts (paragraphs, messages); remove its line")
+    return blocks

@@ -95,7 +95,7 @@ def test_the_guess_label_a_text_decides_last(text: str, label: str) -> None:
 
 @given(st.text(st.sampled_from("ab:\n \tSYTEMUSR"), max_size=60))
 def test_segments_tile_the_text(text: str) -> None:
-    for segments in (segment_prompt(text), segment_messages([Message("user", text)])):
+    for segments in (tuple(segment_prompt(text)), segment_messages([Message("user", text)])):
         assert "".join(segment.text for segment in segments) == (text if text.strip() else "")
         assert all(segment.text.strip() for segment in segments)
 
@@ -111,8 +111,8 @@ def test_identity_is_the_exact_text_and_not_the_label() -> None:
     one, other = segment_messages([Message("user", "same"), Message("system", "same")])
     assert one.label != other.label
     assert one.content_hash == other.content_hash
-    spaced = segment_prompt("same  text")[0]
-    assert spaced.content_hash != segment_prompt("same text")[0].content_hash
+    (spaced,), (plain,) = segment_prompt("same  text"), segment_prompt("same text")
+    assert spaced.content_hash != plain.content_hash
 
 
 def test_the_same_prefix_under_other_labels_is_one_prefix() -> None:
@@ -156,7 +156,7 @@ def test_openai_messages_are_parsed_and_others_refused() -> None:
 @pytest.mark.parametrize("piece", ["\n", " ", "\n \n", "USER:\n", "\t\n", "from a"])
 def test_hostile_texts_take_no_more_than_their_length(piece: str) -> None:
     began = time.process_time()
-    segment_prompt(piece * 20_000)
+    list(segment_prompt(piece * 20_000))
     segment_messages([Message("user", piece * 20_000)])
     assert time.process_time() - began < 5.0  # quadratic rules would take minutes
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator
+import random
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from sembase.errors import ConfigurationError, ContractError
 from sembase.labels import LABELS
-from sembase.trace import build
+from sembase.trace import build, files
 from sembase.trace.build import build_trace, in_time_order
 from sembase.trace.columns import BlockTrace
 from sembase.trace.formats import FORMATS
@@ -248,6 +249,57 @@ def test_a_damaged_gzip_is_named(tmp_path: Path) -> None:
     path.write_bytes(gzip.compress(lines(*[GOOD] * 500))[:-20])
     with pytest.raises(ContractError, match=r"t\.jsonl\.gz: damaged gzip"):
         load_trace(path, "trace_v1")
+
+
+def zstd(content: bytes) -> bytes:
+    import pyarrow
+
+    return bytes(pyarrow.Codec("zstd").compress(content, asbytes=True))
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zstd])
+def test_a_file_that_unpacks_to_far_more_than_any_log_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pack: Callable[[bytes], bytes]
+) -> None:
+    path, plain = tmp_path / "t.jsonl.packed", tmp_path / "t.jsonl"
+    plain.write_bytes(lines(*[GOOD] * 40) + b" \n" * (16 << 20))
+    path.write_bytes(pack(plain.read_bytes()))
+    assert len(list(read_records(path))) == 40, "it is small"
+    monkeypatch.setattr(files, "_ANY_RATIO_BYTES", 1 << 20)
+    with pytest.raises(ContractError, match=r"t\.jsonl\.packed: unpacks to more than .* unpack it first"):
+        list(read_records(path))
+    assert len(list(read_records(plain))) == 40
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zstd])
+def test_a_log_of_equal_prompts_is_no_bomb(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pack: Callable[[bytes], bytes]
+) -> None:
+    """A long system prompt and the same short question again and again pack better than any other honest log."""
+    monkeypatch.setattr(files, "_ANY_RATIO_BYTES", 1 << 20)
+    draws = random.Random(1)
+    system = " ".join(f"{draws.randrange(10**5)}" for _ in range(1500))
+    messages = [{"role": "system", "content": system}, {"role": "user", "content": "ping"}]
+    path = tmp_path / "t.jsonl.packed"
+    content = lines(*({"model": "m", "timestamp": 1.7e9 + n, "messages": messages} for n in range(400)))
+    path.write_bytes(pack(content))
+    assert len(content) > 60 * path.stat().st_size
+    assert len(list(read_records(path, "openai"))) == 400
+
+
+def test_records_wait_for_earlier_ones_in_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Texts count as well as records: few very long prompts are not held all."""
+    monkeypatch.setattr(build, "REORDERED_CHARACTERS", 1000)
+    taken = []
+
+    def long_prompts() -> Iterator[TraceRecord]:
+        for number in range(50):
+            taken.append(number)
+            yield TraceRecord(f"r{number}", float(number), (TraceBlock("user", 1, text="x" * 300),))
+
+    for number, record in enumerate(in_time_order(long_prompts(), "t")):
+        assert record.request_id == f"r{number}"
+        assert len(taken) <= number + 4
 
 
 def test_a_failed_save_leaves_the_old_file(tmp_path: Path) -> None:

@@ -92,6 +92,14 @@ def test_engine_logs_give_prompts_or_token_ids() -> None:
         assert ids.shows == "block"
 
 
+@pytest.mark.parametrize("prompt", [r"'\x'", "'\0'"])
+def test_a_vllm_prompt_that_is_no_python_text_is_named(prompt: str, tmp_path: Path) -> None:
+    path = tmp_path / "v.log"
+    path.write_text(f"DEBUG 11-16 08:40:23 [logger.py:1] Request c details: prompt: {prompt}, x\n", encoding="utf-8")
+    with pytest.raises(ContractError, match=r"v\.log line 1: the prompt is not a Python text"):
+        list(read_records(path))
+
+
 def test_a_claude_session_follows_the_chain_of_messages() -> None:
     first, second, again = read("claude_log.jsonl")
     assert first.prompt_text() == QUESTION

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sembase.errors import ContractError
-from sembase.trace.files import iter_json_lines, open_bytes, parse_json, read_head
+from sembase.trace.files import iter_json_lines, open_bytes, read_document
 from sembase.trace.formats.interface import record_format
 from sembase.trace.formats.logged_request import (
     RecordBuilder,
@@ -19,7 +19,6 @@ from sembase.trace.formats.logged_request import (
     pieces_of_body,
     time_ms,
 )
-from sembase.trace.formats.record_document import MAX_DOCUMENT_BYTES
 from sembase.trace.record import TraceRecord
 
 
@@ -65,14 +64,12 @@ def _body(given: object) -> dict[str, Any]:
 
 
 def _observations(path: Path) -> Iterator[tuple[str, Any]]:
-    if not read_head(path, 64).lstrip().startswith(b"["):
+    with open_bytes(path) as stream:
+        is_list = stream.read(64).lstrip().startswith(b"[")
+    if not is_list:
         yield from iter_json_lines(path)
         return
-    with open_bytes(path) as stream:
-        content = stream.read(MAX_DOCUMENT_BYTES + 1)
-    if len(content) > MAX_DOCUMENT_BYTES:
-        raise ContractError(f"{path.name}: JSON list larger than {MAX_DOCUMENT_BYTES} bytes; export JSON Lines")
-    listed = parse_json(content, path.name)
+    listed = read_document(path)
     known = [(number, each) for number, each in enumerate(listed if isinstance(listed, list) else [listed])]
     known.sort(key=lambda each: str(each[1].get("startTime")) if isinstance(each[1], dict) else "")
     yield from ((f"{path.name} observation {number}", each) for number, each in known)

@@ -7,20 +7,15 @@ from pathlib import Path
 from typing import Final
 
 from sembase.errors import ContractError
-from sembase.trace.files import open_bytes, parse_json
+from sembase.trace.files import read_document
 from sembase.trace.formats.interface import record_format
 from sembase.trace.record import SCHEMA, TraceRecord, parse_record
 
 _FIELDS: Final = ("schema", "trace_id", "backend_name", "model_name", "requests", "metadata")
-MAX_DOCUMENT_BYTES: Final = 512 * 2**20  # parsed as a whole, in about ten times its size
 
 
 def records(path: Path) -> Iterator[TraceRecord]:
-    with open_bytes(path) as stream:
-        content = stream.read(MAX_DOCUMENT_BYTES + 1)
-    if len(content) > MAX_DOCUMENT_BYTES:
-        raise ContractError(f"{path.name}: JSON document larger than {MAX_DOCUMENT_BYTES} bytes; use JSON Lines")
-    document = parse_json(content, path.name)
+    document = read_document(path)
     if isinstance(document, dict):
         unknown = sorted(set(document) - set(_FIELDS))
         if unknown or document.get("schema", SCHEMA) != SCHEMA:

@@ -6,15 +6,14 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 from collections.abc import Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 from sembase.errors import ContractError
-from sembase.trace.files import open_bytes
+from sembase.trace.files import open_bytes, read_line
 from sembase.trace.formats.interface import record_format
 from sembase.trace.record import BLOCK_FIELDS, RECORD_FIELDS, TraceRecord, parse_record
 
@@ -40,8 +39,7 @@ def records(path: Path) -> Iterator[TraceRecord]:
 
 def _rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
     with open_bytes(path) as stream:
-        text = io.TextIOWrapper(stream, "utf-8-sig", newline="")
-        reader = csv.reader(text)
+        reader = csv.reader(_text_lines(stream, path.name))
         try:
             header = next(reader, [])
             _check_header(header, path.name)
@@ -55,8 +53,13 @@ def _rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
             raise ContractError(f"{path.name} line {reader.line_num + 1}: not UTF-8 text") from None
         except csv.Error as error:
             raise ContractError(f"{path.name} line {reader.line_num}: {error}") from None
-        finally:
-            text.detach()
+
+
+def _text_lines(stream: IO[bytes], name: str) -> Iterator[str]:
+    encoding, number = "utf-8-sig", 0
+    while line := read_line(stream, f"{name} line {(number := number + 1)}"):
+        yield line.decode(encoding)
+        encoding = "utf-8"
 
 
 def _check_header(header: list[str], name: str) -> None:

@@ -20,7 +20,7 @@ from sembase.trace.record import TraceRecord
 
 _REQUEST: Final = re.compile(
     r"(?:Request (?P<new>\S+) details|Received request (?P<old>\S+)): prompt: "
-    r"(?P<prompt>None|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")"
+    r"(?P<prompt>None|'[^'\\]*+(?:\\.[^'\\]*+)*+'|\"[^\"\\]*+(?:\\.[^\"\\]*+)*+\")"  # possessive: nothing to remember
 )
 _INFO_ONLY: Final = re.compile(r"Received request \S+: params: ")
 _IDS: Final = re.compile(r"prompt_token_ids: \[([\d, ]*)\]")
@@ -38,8 +38,12 @@ def records(path: Path) -> Iterator[TraceRecord]:
             without_prompt += _INFO_ONLY.search(text) is not None
             continue
         ids = _IDS.search(text, request.end())
+        try:
+            prompt = ast.literal_eval(request["prompt"])
+        except (SyntaxError, ValueError):  # an escape or a zero byte that Python does not write
+            raise ContractError(f"{path.name} line {number}: the prompt is not a Python text") from None
         body = {
-            "prompt": ast.literal_eval(request["prompt"]),
+            "prompt": prompt,
             "prompt_token_ids": [int(each) for each in ids[1].split(",") if each.strip()] if ids else None,
         }
         stamp = _TIME.search(text)

@@ -6,12 +6,14 @@ import asyncio
 import json
 import sys
 import threading
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sembase.segment import Message, Segment, pieces, segment_messages
+from sembase.segment import Message, Segment, pieces
+from sembase.segment.segments import iter_segments
 from semgate.http.held_body import BodyBudget, HeldBody
 from semgate.http.request_body import MAX_VALUES, Asked, parsed_size, read_request
 from semgate.prompt.contents import (
@@ -42,11 +44,11 @@ def chat_of(content: object) -> tuple[Asked, bytes]:
 def test_only_as_many_pieces_are_cut_as_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     segmented: list[int] = []
 
-    def count(messages: tuple[Message, ...]) -> tuple[Segment, ...]:
-        segmented.extend(len(message.content) for message in messages)
-        return segment_messages(messages)
+    def count(message: Message) -> Iterator[Segment]:
+        segmented.append(len(message.content))
+        return iter_segments(message)
 
-    monkeypatch.setattr(pieces, "segment_messages", count)
+    monkeypatch.setattr(pieces, "iter_segments", count)
     asked, body = chat_of("a\n\n" * 800_000)
     assert len(contents_of(asked, body)) == MAX_CONTENTS
     assert sum(segmented) < 4 * (MAX_CONTENTS + 2), "of 2,400,000 characters"
