@@ -27,7 +27,7 @@ EXAMPLES: Final = """\
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("traces", nargs="+", type=existing_trace, metavar="TRACE", help=f"{TRACE_HELP}, any format")
-    command.add_argument("--format", metavar="NAME", help="trace format (default: detected from the first bytes)")
+    command.add_argument("--format", metavar="NAME", help="trace format (default: detected from the first line)")
     command.add_argument(
         "--output", type=Path, default=Path("estimate.html"), metavar="FILE", help="the page (default: %(default)s)"
     )

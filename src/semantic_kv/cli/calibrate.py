@@ -44,7 +44,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         metavar="TRACE",
         help=f"{TRACE_HELP}, or {EXAMPLE!r}, with observed_ttft_ms",
     )
-    command.add_argument("--format", metavar="NAME", help="trace format (default: detected from the first bytes)")
+    command.add_argument("--format", metavar="NAME", help="trace format (default: detected from the first line)")
     command.add_argument(
         "--output-dir",
         type=Path,

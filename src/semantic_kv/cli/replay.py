@@ -45,7 +45,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         metavar="TRACE",
         help=f"{TRACE_HELP}, or {EXAMPLE!r}, in any known format",
     )
-    command.add_argument("--format", metavar="NAME", help="trace format (default: detected from the first bytes)")
+    command.add_argument("--format", metavar="NAME", help="trace format (default: detected from the first line)")
     add_renamed(command, "--max-requests", "--most-requests", type=positive, help="replay the first N requests only")
     size = command.add_mutually_exclusive_group(required=True)
     size.add_argument(

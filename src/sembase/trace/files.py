@@ -96,18 +96,19 @@ class _Unpacked(io.RawIOBase):
 
 
 def read_head(path: Path) -> bytes:
-    """The first bytes; a JSON value in the first line, however long, by its outline."""
+    """The first bytes. Of JSON Lines the outlines of the whole lines in them, of the first line however long it is."""
     with open_bytes(path) as stream:
         head = stream.read(_HEAD_BYTES)
-        first, end, rest = head.partition(b"\n")
-        if first.lstrip()[:1] not in (b"{", b"["):
+        if head.lstrip()[:1] not in (b"{", b"["):
             return head
-        if not end:
-            first += stream.readline(MAX_LINE_BYTES - len(first))
+        *whole, last = head.split(b"\n")
+        if not any(map(bytes.strip, whole)):
+            whole = [last + stream.readline(MAX_LINE_BYTES)]
     try:
-        return json.dumps(_outline(parse_json(first, path.name))).encode() + end + rest
+        values = [parse_json(line, path.name) for line in whole if line.strip()]
     except ContractError:
         return head
+    return b"\n".join(json.dumps(_outline(value)).encode() for value in values)
 
 
 def _outline(value: object, depth: int = 4) -> object:

@@ -7,15 +7,16 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from sembase.errors import ConfigurationError
+from sembase.errors import ConfigurationError, ContractError
 from sembase.trace.build import build_trace, in_time_order
 from sembase.trace.columns import BlockTrace
-from sembase.trace.files import read_head, trace_name
+from sembase.trace.files import parse_json, read_head, trace_name
 from sembase.trace.formats import FORMATS
 from sembase.trace.locate import trace_files
 from sembase.trace.merge import merge_records
 from sembase.trace.record import TraceRecord
 
+_SHOWN_FIELDS: Final = 12
 # The most specific first bytes first.
 _SNIFF_ORDER: Final = (
     "azure",
@@ -38,7 +39,7 @@ _SNIFF_ORDER: Final = (
 
 
 def load_trace(path: Path | str, format: str | None = None, options: Mapping[str, object] | None = None) -> BlockTrace:
-    """Without ``format``, the format of each file is detected from its first bytes. ``options`` belong to the format.
+    """Without ``format``, the format of each file is detected from its first line. ``options`` belong to the format.
 
     Several files become one trace of their records in time order; options apply to a single file only.
     """
@@ -76,4 +77,21 @@ def sniff_format(path: Path) -> str:
     for name in (*_SNIFF_ORDER, *others):
         if FORMATS.get(name).looks_like(head):
             return name
-    raise ConfigurationError(f"{path}: unknown trace format; choose one with --format: {', '.join(FORMATS.names())}")
+    raise ConfigurationError(
+        f"{path}: unknown trace format{_nearest(head)}; choose one with --format: {', '.join(FORMATS.names())}"
+    )
+
+
+def _nearest(head: bytes) -> str:
+    """The fields of the first line, and the format that shares most of them."""
+    try:
+        line = parse_json(head.partition(b"\n")[0], "")
+    except ContractError:
+        return ""
+    if not isinstance(line, dict):
+        return ""
+    message = f"; its first line has the fields {', '.join(list(line)[:_SHOWN_FIELDS])}"
+    nearest = max((FORMATS.get(name) for name in _SNIFF_ORDER), key=lambda each: len(line.keys() & set(each.fields)))
+    if not line.keys() & set(nearest.fields):
+        return message
+    return f"{message}; the nearest format is {nearest.name} (its fields: {', '.join(nearest.fields)})"

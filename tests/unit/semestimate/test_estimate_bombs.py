@@ -68,13 +68,13 @@ def blanks(head: bytes) -> Iterator[bytes]:
 def test_a_bomb_is_refused_in_bounded_memory(
     tmp_path: Path, name: str, make: Callable[[], Iterable[bytes]], message: str
 ) -> None:
-    status, said = estimate(packed(tmp_path / name, make()))
-    assert message in said
+    status, output = estimate(packed(tmp_path / name, make()))
+    assert message in output
     assert status == ExitCode.USAGE
 
 
 def test_a_log_of_a_very_long_prompt_is_read_in_bounded_memory(tmp_path: Path) -> None:
     prompt = b"a" * 8_000_000 + b" word\\n" * 1_000_000
-    status, said = estimate(packed(tmp_path / "long.log.gz", [vllm_line(prompt)] * 2))
-    assert status == ExitCode.OK, said
-    assert "2 requests" in said
+    status, output = estimate(packed(tmp_path / "long.log.gz", [vllm_line(prompt)] * 2))
+    assert status == ExitCode.OK, output
+    assert "2 requests" in output

@@ -114,7 +114,7 @@ def _iter_calls(path: Path) -> Iterator[AgentCall]:
 def _looks_like(head: bytes) -> bool:
     first = head.lstrip().partition(b"\n")[0]
     is_call = first.startswith(b"{") and b'"input"' in first and b'"timestamp"' in first
-    return is_call and b'"model"' not in first.partition(b'"input"')[0] and b'"request"' not in first
+    return is_call and b'"model"' not in first and b'"request"' not in first
 
 
 FORMAT = TraceFormat(
@@ -123,4 +123,5 @@ FORMAT = TraceFormat(
     looks_like=_looks_like,
     load=load,
     records=records,
+    fields=("timestamp", "session_id", "input", "output"),
 )

@@ -143,4 +143,5 @@ FORMAT = TraceFormat(
     looks_like=lambda head: head.lstrip().startswith(b"{") and b'"block_size"' in head and b'"requests"' in head,
     load=load,
     records=records,
+    fields=("models", "block_size", "tool_tokens", "system_tokens", "requests"),
 )

@@ -105,4 +105,5 @@ FORMAT = record_format(
     "Claude Code's own session files: one message per line; without the system prompt and the tools",
     lambda head: b'"sessionId"' in head and (b'"parentUuid"' in head or b'"leafUuid"' in head),
     records,
+    ("parentUuid", "sessionId", "uuid", "message", "type"),
 )

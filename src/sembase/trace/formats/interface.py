@@ -17,13 +17,18 @@ Options = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True)
 class TraceFormat:
-    """``looks_like`` gets the first (decompressed) bytes. ``records`` is None if such files have no trace records."""
+    """``looks_like`` gets the first (decompressed) bytes; lines of JSON are cut to their outlines.
+
+    ``records`` is None if such files have no trace records. ``fields`` are those that lines of JSON have: the error
+    about an unknown file names the format that shares most of them.
+    """
 
     name: str
     summary: str
     looks_like: Callable[[bytes], bool]
     load: Callable[[Path, Options], BlockTrace]
     records: Callable[[Path], Iterator[TraceRecord]] | None = None
+    fields: tuple[str, ...] = ()
 
 
 def reject_options(given: Options, format_name: str) -> None:
@@ -32,7 +37,11 @@ def reject_options(given: Options, format_name: str) -> None:
 
 
 def record_format(
-    name: str, summary: str, looks_like: Callable[[bytes], bool], records: Callable[[Path], Iterator[TraceRecord]]
+    name: str,
+    summary: str,
+    looks_like: Callable[[bytes], bool],
+    records: Callable[[Path], Iterator[TraceRecord]],
+    fields: tuple[str, ...] = (),
 ) -> TraceFormat:
     """A format whose files hold trace records and that has no options: its columns are built from the records."""
 
@@ -40,4 +49,4 @@ def record_format(
         reject_options(given, name)
         return build_trace(in_time_order(records(path), path.name), trace_name(path))
 
-    return TraceFormat(name, summary, looks_like, load, records)
+    return TraceFormat(name, summary, looks_like, load, records, fields)

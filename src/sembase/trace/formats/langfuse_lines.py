@@ -80,4 +80,5 @@ FORMAT = record_format(
     "Langfuse observations (generations with their input), as JSON Lines or one JSON list",
     lambda head: b'"traceId"' in head and b'"startTime"' in head and b'"type"' in head and b'"call_type"' not in head,
     records,
+    ("traceId", "startTime", "type", "input", "usageDetails"),
 )

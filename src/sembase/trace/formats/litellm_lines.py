@@ -59,4 +59,5 @@ FORMAT = record_format(
     "LiteLLM standard logging payloads, one JSON object per line",
     lambda head: head.lstrip().startswith(b"{") and b'"call_type"' in head and b'"startTime"' in head,
     records,
+    ("call_type", "startTime", "endTime", "messages", "model_parameters", "litellm_call_id"),
 )

@@ -95,4 +95,5 @@ FORMAT = TraceFormat(
     looks_like=lambda head: head.lstrip().startswith(b"{") and b'"hash_ids"' in head and b'"input_length"' in head,
     load=load,
     records=records,
+    fields=("timestamp", "input_length", "output_length", "hash_ids"),
 )

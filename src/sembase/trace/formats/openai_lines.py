@@ -1,12 +1,13 @@
 """OpenAI requests as JSON Lines, with their responses if logged: chat, completions and the Responses API.
 
 A line is a request body (``messages``, ``prompt`` or ``input``), or an object with one under ``request``, ``body``
-(batch files), ``request_body``, ``kwargs`` or ``data`` and the reply under ``response`` or ``response_body``. Fields
-that are not listed here are ignored.
+(batch files), ``request_body`` (or its text, as nginx logs it), ``kwargs`` or ``data`` and the reply under ``response``
+or ``response_body``. Fields that are not listed here are ignored.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -59,6 +60,8 @@ def _inner(line: Mapping[str, Any], names: tuple[str, ...], signs: tuple[str, ..
     """The named object with one of ``signs``; batch files nest the reply in ``response.body``."""
     for name in names:
         value = line.get(name)
+        if isinstance(value, str) and value.startswith("{"):
+            value = _parsed(value)
         if isinstance(value, Mapping):
             nested = value.get("body")
             for each in (value, nested):
@@ -67,11 +70,18 @@ def _inner(line: Mapping[str, Any], names: tuple[str, ...], signs: tuple[str, ..
     return None
 
 
+def _parsed(text: str) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
 def _looks_like(head: bytes) -> bool:
     first = head.lstrip().partition(b"\n")[0]
     is_chat = b'"messages"' in first and b'"role"' in first
     is_body = b'"model"' in first and (b'"prompt"' in first or b'"input"' in first)
-    return first.startswith(b"{") and (is_chat or is_body)
+    return first.startswith(b"{") and (is_chat or is_body or b'"request_body"' in first)
 
 
 FORMAT = record_format(
@@ -79,4 +89,5 @@ FORMAT = record_format(
     "OpenAI requests with or without responses, one per line: chat, completions, Responses API, batch files",
     _looks_like,
     records,
+    (*_PROMPTS, *_BODIES, *_REPLIES, "model", "instructions", "tools"),
 )

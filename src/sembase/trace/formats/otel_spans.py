@@ -123,4 +123,5 @@ FORMAT = record_format(
     "OpenTelemetry GenAI spans with captured messages, as the SDK's JSON or OTLP JSON, one object per line",
     lambda head: head.lstrip().startswith(b"{") and (b'"resourceSpans"' in head or b'"gen_ai.' in head),
     records,
+    ("resourceSpans", "attributes", "start_time", "end_time", "context"),
 )

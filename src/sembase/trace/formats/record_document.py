@@ -31,7 +31,8 @@ def _looks_like(head: bytes) -> bool:
     """A list, or an object whose own keys come before the first record."""
     text = head.lstrip()
     outer = text.partition(b'"request_id"')[0]
-    return text.startswith(b"[") or (text.startswith(b"{") and (b'"trace_id"' in outer or b'"requests"' in outer))
+    is_document = text.startswith(b"{") and (b'"trace_id"' in outer or b'"requests"' in outer)
+    return text.startswith(b"[") or (is_document and b'"messages"' not in outer)
 
 
 FORMAT = record_format(

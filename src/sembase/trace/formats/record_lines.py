@@ -15,9 +15,15 @@ def records(path: Path) -> Iterator[TraceRecord]:
         yield parse_record(value, where)
 
 
+def _looks_like(head: bytes) -> bool:
+    first = head.lstrip().partition(b"\n")[0]
+    return first.startswith(b"{") and b'"request_id"' in first and b'"blocks"' in first
+
+
 FORMAT = record_format(
     "trace_v1",
     "semantic_kv.trace.v1 records, one JSON object per line, as the collector and the proxy write them",
-    lambda head: head.lstrip().startswith(b"{") and b'"request_id"' in head.partition(b"\n")[0],
+    _looks_like,
     records,
+    ("request_id", "timestamp_ms", "blocks", "session_id", "tenant_id"),
 )
