@@ -14,6 +14,8 @@ _CHANGES: Final = {
     Cause.TOOLS_REORDERED: "Send the tools in one fixed order, for instance sorted by name.",
     Cause.DOCUMENT_ORDER: "Send retrieved documents in one fixed order, for instance sorted by id.",
     Cause.NEW_INSTRUCTION: "Put the document before the instruction, so that the instruction comes last.",
+    Cause.HEAD_CHANGED: "Keep the head of the prompt constant; put what changes (a date, an id, an instruction, tools) "
+    "at its end. Records with text show what it is: kvmend proxy --redact-text false.",
 }
 _HABITS: Final = {
     Cause.TOOLS_CHANGED: "Send all tools in every request of a session; append new ones at the end.",

@@ -57,6 +57,7 @@ _BETWEEN_SESSIONS: Final = frozenset(
         Cause.TOOLS_CHANGED,
         Cause.DOCUMENT_ORDER,
         Cause.NEW_INSTRUCTION,
+        Cause.HEAD_CHANGED,
     )
 )
 

@@ -1,7 +1,8 @@
 """Why a prompt does not continue the one before it: two prompts as blocks in, the cause of the prefix break out.
 
-With text all causes can be distinguished. Digests of whole blocks (a redacted record) hide what changed inside a block,
-and ids of prefixes hide what follows the break: then only fewer, coarser causes can be named.
+With text all causes can be distinguished. Digests of whole blocks (a redacted record) hide what changed inside a block:
+a changed date, other tools and an edited instruction are all ``HEAD_CHANGED``. Ids of prefixes also hide what follows
+the break.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from sembase.trace.record import VisibleReuse
 
 
 class Cause(StrEnum):
-    """``IN_HEAD`` and ``IN_HISTORY`` are all that ids of prefixes can tell."""
+    """``IN_HEAD`` and ``IN_HISTORY`` are all that ids of prefixes can tell, ``HEAD_CHANGED`` what digests can."""
 
     DATE_OR_ID = "date or id changed"
     TOOLS_REORDERED = "tools reordered"
@@ -31,12 +32,13 @@ class Cause(StrEnum):
     HISTORY_EDITED = "history edited"
     DOCUMENT_ORDER = "other document order"
     NEW_INSTRUCTION = "new instruction, old document"
+    HEAD_CHANGED = "head changed (cause hidden)"
     IN_HEAD = "in the tools or system prompt"
     IN_HISTORY = "in the conversation"
 
 
 _SYSTEM: Final = label_index("system")
-_TEMPLATE: Final = label_index("template")
+_HEADS: Final = tuple(map(label_index, ("system", "template")))
 _TURNS: Final = tuple(map(label_index, ("assistant", "tool_output")))  # only a conversation has these
 _COMPACTED: Final = 2.0  # removed tokens over those in their place, from which history was compacted rather than edited
 
@@ -88,7 +90,7 @@ def recurring_tokens(before: Prompt, after: Prompt, common: int) -> int:
 def cause_of(before: Prompt, after: Prompt, common: int) -> Break | None:
     """None if ``after`` is simply another prompt: nothing that follows the break in ``before`` recurs in it."""
     if after.shows == "prefix":
-        in_head = common < len(before.labels) and before.labels[common] in (_SYSTEM, _TEMPLATE)
+        in_head = common < len(before.labels) and before.labels[common] in _HEADS
         return Break(Cause.IN_HEAD if in_head else Cause.IN_HISTORY)
     if common == len(after.keys):
         return Break(Cause.HISTORY_COMPACTED)  # cut off: what is left is served whole
@@ -104,7 +106,11 @@ def cause_of(before: Prompt, after: Prompt, common: int) -> Break | None:
     came_from = [places[key] for key in after.contents[once].tolist()]
     if any(later < earlier for earlier, later in pairwise(came_from)):
         return Break(Cause.DOCUMENT_ORDER, _recurring_from(after, recurring, common))
-    if before.is_conversation or after.is_conversation:
+    is_conversation = before.is_conversation or after.is_conversation
+    heads = np.isin((before.labels[common], after.labels[common]), _HEADS).any()
+    if after.shapes is None and (heads or not is_conversation):
+        return Break(Cause.HEAD_CHANGED, int(after.tokens[recurring].sum()))
+    if is_conversation:
         if _SYSTEM in (before.labels[common], after.labels[common]):
             return Break(Cause.SYSTEM_CHANGED)
         removed, put = places[int(after.contents[recurring[0]])] - common, recurring[0] - common
@@ -115,9 +121,7 @@ def cause_of(before: Prompt, after: Prompt, common: int) -> Break | None:
 def _in_the_tools(before: Prompt, after: Prompt, common: int) -> Break | None:
     old, new = before.tools.get(common), after.tools.get(common)
     if old is None and new is None:
-        is_template = before.labels[common : common + 1].tolist() == after.labels[common : common + 1].tolist()
-        hidden = after.shapes is None and common == 0 and is_template and after.labels[0] == _TEMPLATE
-        return Break(Cause.TOOLS_CHANGED) if hidden else None
+        return None
     if old is None or new is None or sorted(old) != sorted(new):
         return Break(Cause.TOOLS_CHANGED)
     return Break(Cause.TOOLS_REORDERED, int(after.tokens[common]) + _equal_after(before, after, common + 1))
@@ -148,7 +152,7 @@ def _without_recurrence(before: Prompt, after: Prompt, common: int) -> Break | N
     if common == 0 or common >= len(before.keys):
         return None
     if _SYSTEM in (before.labels[common], after.labels[common]) and before.is_conversation:
-        return Break(Cause.SYSTEM_CHANGED)
+        return Break(Cause.IN_HEAD if after.shapes is None else Cause.SYSTEM_CHANGED)
     if not before.is_conversation or not np.isin(before.labels[common:], _TURNS).any():
         return None
     removed, put = int(before.tokens[common:].sum()), int(after.tokens[common:].sum())

@@ -154,8 +154,8 @@ def assumptions(estimate: Estimate) -> tuple[str, ...]:
         lines.append("The trace has ids of prefixes: reuse at other positions is not visible in it.")
     if figures.misses.breaks and not figures.sees_content:
         lines.append(
-            "Without text the cause of a break is derived from the position of digests only: a changed date, "
-            "reordered tools and an edited system prompt look alike."
+            "Without text a changed date, reordered tools and an edited system prompt look alike: a break is named by "
+            "where it is, not by its cause."
         )
     if figures.tokenizer == "builtin" and figures.shows.get("text", 0):
         lines.append("Tokens of texts are counted by the built-in rule, not by your model; pass --tokenizer.")

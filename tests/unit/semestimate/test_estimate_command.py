@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -148,21 +149,26 @@ def test_a_trace_is_never_overwritten(tmp_path: Path) -> None:
     assert trace.read_text(encoding="utf-8").startswith("{")
 
 
+def recorded(bodies: Sequence[dict[str, Any]], path: Path, *, redact_text: bool) -> Path:
+    """What the proxy writes of these bodies."""
+    maker = RecordMaker(Digests(b"k" * 32), redact_text=redact_text)
+    records = []
+    for number, body in enumerate(bodies):
+        exchange = Exchange("/v1/chat/completions", (), json.dumps(body).encode(), "t", 1.7e12 + number, 0.0)
+        exchange.outcome = "ok"
+        record = maker.record_of(exchange)
+        assert record is not None
+        records.append(record)
+    save_records(records, path)
+    return path
+
+
 def test_redacted_records_give_the_figures_of_the_text(tmp_path: Path) -> None:
     """What the proxy records by default, beside the same requests with text."""
     bodies = [json.loads(line) for line in chats(tmp_path / "chats.jsonl").read_text(encoding="utf-8").splitlines()]
     shares = []
     for redact_text in (True, False):
-        maker = RecordMaker(Digests(b"k" * 32), redact_text=redact_text)
-        trace = tmp_path / f"redacted-{redact_text}.jsonl"
-        records = []
-        for number, body in enumerate(bodies):
-            exchange = Exchange("/v1/chat/completions", (), json.dumps(body).encode(), "t", 1.7e12 + number, 0.0)
-            exchange.outcome = "ok"
-            record = maker.record_of(exchange)
-            assert record is not None
-            records.append(record)
-        save_records(records, trace)
+        trace = recorded(bodies, tmp_path / f"redacted-{redact_text}.jsonl", redact_text=redact_text)
         figures = estimate(trace, tmp_path / f"{redact_text}")["figures"]
         total = figures["prompt"]["tokens"]
         found = sum(each["work"]["tokens"] for each in figures["anywhere"]["found"].values())
@@ -170,3 +176,47 @@ def test_redacted_records_give_the_figures_of_the_text(tmp_path: Path) -> None:
     redacted, text = shares
     assert redacted[0] == text[0]
     assert redacted[1:] == pytest.approx(text[1:], abs=0.01)
+
+
+HIDDEN = "head changed (cause hidden)"
+
+
+def changed_heads(kind: str) -> list[dict[str, Any]]:
+    """Requests whose head has another time, or other tools, each time."""
+    draws = random.Random(7)
+    policy, document = (" ".join(draws.choices(WORDS, k=300)) for _ in range(2))
+    tools = [{"type": "function", "function": {"name": f"{word}_tool", "description": policy[:80]}} for word in WORDS]
+    bodies = []
+    for number in range(12):
+        system = f"It is 2026-11-19 05:{10 + number}.\n\n{policy}" if "time" in kind else policy
+        turns = [{"role": "user", "content": f"{document}\n\nWhat is carried?"}]
+        if "conversation" in kind:
+            turns += [{"role": "assistant", "content": document[:600]}, {"role": "user", "content": "And then?"}]
+        body: dict[str, Any] = {"model": "m", "messages": [{"role": "system", "content": system}, *turns]}
+        if "tools" in kind:
+            body["tools"] = tools[: 1 + number % 10]
+        bodies.append({**body, "user": "u"} if "session" in kind else body)
+    return bodies
+
+
+@pytest.mark.parametrize(
+    "kind", ["time", "time, session", "time, session, conversation", "tools, session, conversation"]
+)
+def test_redacted_records_name_no_cause_that_they_hide(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = estimate(recorded(changed_heads(kind), tmp_path / "redacted.jsonl", redact_text=True), tmp_path)
+    assert list(found["figures"]["misses"]["breaks"]) == [HIDDEN]
+    (advice,) = found["advice"]
+    assert advice["saved"]["tokens"] > 2000
+    assert "--redact-text false" in advice["change"]
+    shown = capsys.readouterr().out + (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert f"break: {HIDDEN}" in shown
+    for other in ("new instruction, old document", "Put the document", "system prompt changed", "tools added"):
+        assert other not in shown
+
+
+def test_recorded_text_names_the_changed_time(tmp_path: Path) -> None:
+    for kind in ("time", "time, session, conversation"):
+        trace = recorded(changed_heads(kind), tmp_path / "text.jsonl", redact_text=False)
+        assert list(estimate(trace, tmp_path)["figures"]["misses"]["breaks"]) == ["date or id changed"]
