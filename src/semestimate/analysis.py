@@ -127,7 +127,9 @@ class Analysis:
         if request.observed_hit_tokens is not None:
             self._observed = [
                 count + more
-                for count, more in zip(self._observed, (1, request.observed_hit_tokens, tokens), strict=True)
+                for count, more in zip(
+                    self._observed, (1, request.observed_hit_tokens, request.observed_prompt_tokens), strict=True
+                )
             ]
         owners = [self._tenants.count_of(request.tenant or OTHER_TENANT)]
         if request.session is not None:

@@ -157,6 +157,8 @@ def assumptions(estimate: Estimate) -> tuple[str, ...]:
             "Without text a changed date, reordered tools and an edited system prompt look alike: a break is named by "
             "where it is, not by its cause."
         )
+    if not figures.sessions and figures.shows.get("none", 0) < figures.requests:
+        lines.append("No session ids: compacted history cannot be told from new text.")
     if figures.tokenizer == "builtin" and figures.shows.get("text", 0):
         lines.append("Tokens of texts are counted by the built-in rule, not by your model; pass --tokenizer.")
     if figures.observed_requests:

@@ -66,6 +66,7 @@ class Request:
     bare: NDArray[np.uint64] | None = None
     tools: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     observed_hit_tokens: int | None = None
+    observed_prompt_tokens: int = 0  # that the server saw; the log may lack the system prompt
 
     @property
     def prompt_tokens(self) -> int:
@@ -113,6 +114,7 @@ class RequestReader:
 
     def request_of(self, record: TraceRecord) -> Request:
         blocks = record.blocks
+        hit, prefilled = record.observed_prefix_hit_tokens, record.observed_prefill_tokens
         keys = [content_key(block) for block in blocks]
         texts = [block.text for block in blocks]
         read = [self._texts.read(key, text) for key, text in zip(keys, texts, strict=True) if text is not None]
@@ -139,7 +141,8 @@ class RequestReader:
             shapes=np.array([each.shape for each in read], np.uint64) if is_text else None,
             bare=np.array([each.bare for each in read], np.uint64) if is_text else None,
             tools={at: each.tools for at, each in enumerate(read) if each.tools} if is_text else {},
-            observed_hit_tokens=record.observed_prefix_hit_tokens,
+            observed_hit_tokens=hit,
+            observed_prompt_tokens=max(hit or 0, sum(tokens)) if prefilled is None else (hit or 0) + prefilled,
         )
 
 

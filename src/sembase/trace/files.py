@@ -7,7 +7,7 @@ import io
 import json
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -15,10 +15,12 @@ from typing import IO, Any, Final, cast
 
 from sembase.errors import ConfigurationError, ContractError, MissingDependencyError
 from sembase.files import replace_atomically
+from sembase.streams import write_err
 
 MAX_LINE_BYTES: Final = 16 << 20  # a prompt of a million tokens is 4 to 8 MB of text
 MAX_DOCUMENT_BYTES: Final = 64 << 20  # a JSON document is parsed as a whole, in about ten times its size
 MAX_CONTAINERS: Final = 1 << 21  # objects and lists of one line or document; each takes up to 250 bytes
+MAX_DAMAGED: Final = 0.01  # of the lines that are read
 # Logs repeat themselves: agents' sessions pack 7 to 46 times with gzip, equal prompts 150 times; Zstandard, which sees
 # further back, packs the same sessions 1,200 times and equal prompts 1,800 times.
 _MAX_RATIO: Final = {"gzip": 256, "Zstandard": 4096}
@@ -149,11 +151,32 @@ def iter_lines(path: Path) -> Iterator[tuple[int, bytes]]:
                 yield number, line
 
 
-def iter_json_lines(path: Path) -> Iterator[tuple[str, object]]:
-    """The JSON of each line with its location, for error messages."""
-    for number, line in iter_lines(path):
+def iter_json_lines(path: Path, lines: Iterable[tuple[int, bytes]] | None = None) -> Iterator[tuple[str, object]]:
+    """The JSON of each line of the file, or of ``lines`` of it, with its location for error messages.
+
+    Damaged lines are left out and reported; more than ``MAX_DAMAGED`` of them are an error. The last line of a live log
+    may be cut.
+    """
+    read = damaged = cut = 0
+    first = ""
+    for number, line in iter_lines(path) if lines is None else lines:
         where = f"{path.name} line {number}"
-        yield where, parse_json(line, where)
+        try:
+            value = parse_json(line, where)
+        except DamagedLineError as error:
+            first, damaged, cut = first or str(error), damaged + 1, not line.endswith(b"\n")
+            continue
+        read += 1
+        yield where, value
+    if damaged - cut > MAX_DAMAGED * read or (damaged and not read):
+        more = f"; {damaged} of {read + damaged} lines are damaged" if damaged > 1 else ""
+        raise ContractError(f"{first}{more}")
+    if damaged:
+        write_err(f"{path.name}: {damaged} of {read + damaged} lines left out: {first}\n")
+
+
+class DamagedLineError(ContractError):
+    """Not JSON in UTF-8: cut or overwritten, not of another format."""
 
 
 def parse_json(content: bytes, where: str) -> object:
@@ -162,9 +185,9 @@ def parse_json(content: bytes, where: str) -> object:
     try:
         return json.loads(content)
     except UnicodeDecodeError:
-        raise ContractError(f"{where}: not UTF-8 text") from None
+        raise DamagedLineError(f"{where}: not UTF-8 text") from None
     except json.JSONDecodeError as error:
-        raise ContractError(f"{where}: not JSON: {error.msg} at column {error.colno}") from None
+        raise DamagedLineError(f"{where}: not JSON: {error.msg} at column {error.colno}") from None
     except RecursionError:
         raise ContractError(f"{where}: nested too deeply") from None
     except ValueError as error:  # a number with thousands of digits

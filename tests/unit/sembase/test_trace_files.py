@@ -179,6 +179,27 @@ def test_reading_records_holds_one_of_them(tmp_path: Path) -> None:
         next(reader)
 
 
+def test_damaged_lines_are_left_out_and_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The last line of a live log is often cut; a few others may be broken, more are an error."""
+    path = tmp_path / "t.jsonl"
+    good, cut = lines(GOOD), lines(GOOD)[:40]
+    path.write_bytes(good * 3 + cut)
+    assert len(list(read_records(path))) == 3
+    assert "t.jsonl: 1 of 4 lines left out: t.jsonl line 4: not JSON" in capsys.readouterr().err
+    path.write_bytes(good * 200 + b"\xff\n" + b"{broken\n" + good * 200 + cut)
+    assert len(list(read_records(path))) == 400
+    assert "t.jsonl: 3 of 403 lines left out: t.jsonl line 201: not UTF-8 text" in capsys.readouterr().err
+    path.write_bytes(good * 50 + b"{broken\n" * 2 + good * 50)
+    with pytest.raises(ContractError, match=r"t\.jsonl line 51: not JSON: .*; 2 of 102 lines are damaged"):
+        list(read_records(path))
+    path.write_bytes(cut)
+    with pytest.raises(ContractError, match=r"t\.jsonl line 1: not JSON"):
+        list(read_records(path, "trace_v1"))
+    path.write_bytes(good * 3)
+    assert len(list(read_records(path))) == 3
+    assert capsys.readouterr().err == ""
+
+
 def test_records_written_as_they_finished_are_put_in_order_of_arrival(monkeypatch: pytest.MonkeyPatch) -> None:
     records = some_records(6)
     mixed = [records[number] for number in (1, 0, 3, 2, 5, 4)]

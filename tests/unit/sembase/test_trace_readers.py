@@ -100,6 +100,24 @@ def test_a_vllm_prompt_that_is_no_python_text_is_named(prompt: str, tmp_path: Pa
         list(read_records(path))
 
 
+def test_an_sglang_log_may_end_in_the_middle_of_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    content = (SAMPLES / "sglang.log").read_bytes()
+    start = content.rindex(b"\n", 0, content.rindex(b'"event": "request.finished"')) + 1
+    path = tmp_path / "s.log"
+    path.write_bytes(content + content[start : start + 200])
+    whole = read("sglang.log")
+    assert [record.request_id for record in read_records(path)] == [record.request_id for record in whole]
+    assert f"1 of {len(whole) + 1} lines left out" in capsys.readouterr().err
+
+
+def test_a_conversation_of_the_responses_api_is_a_session(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    for given in ("conv_1", {"id": "conv_1"}):
+        path.write_text(json.dumps({"model": "m", "input": "hello", "conversation": given, "user": "u"}) + "\n")
+        (record,) = read_records(path)
+        assert record.session_id == "conv_1"
+
+
 def test_a_claude_session_follows_the_chain_of_messages() -> None:
     first, second, again = read("claude_log.jsonl")
     assert first.prompt_text() == QUESTION

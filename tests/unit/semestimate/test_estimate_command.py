@@ -133,6 +133,29 @@ def test_exports_of_other_tools_are_read(name: str, tmp_path: Path) -> None:
     assert estimate(SAMPLES / name, tmp_path)["figures"]["requests"] > 0
 
 
+def test_without_session_ids_the_summary_says_what_it_cannot_tell(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing = "No session ids: compacted history cannot be told from new text."
+    estimate(chats(tmp_path / "chats.jsonl", 5), tmp_path)
+    assert missing in " ".join(capsys.readouterr().out.split())
+    estimate(SAMPLES / "claude_log.jsonl", tmp_path)
+    assert missing not in " ".join(capsys.readouterr().out.split())
+
+
+def test_reported_prefix_hits_are_of_the_prompt_that_the_server_saw(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A log may lack the system prompt and the tools, which the server found in its cache: never more than 100 %."""
+    trace = tmp_path / "log.jsonl"
+    bodies = [{"model": "m", "messages": [{"role": "user", "content": f"question {n}"}]} for n in range(4)]
+    usage = {"prompt_tokens": 1000, "prompt_tokens_details": {"cached_tokens": 900}, "completion_tokens": 1}
+    trace.write_text("".join(json.dumps({**body, "usage": usage}) + "\n" for body in bodies), encoding="utf-8")
+    estimate(trace, tmp_path)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "The server itself reported prefix hits of 90.0 % of the prompt tokens over 4 requests." in shown
+
+
 def test_ids_of_prefixes_give_no_verdict_about_other_positions(tmp_path: Path) -> None:
     trace = tmp_path / "mooncake.jsonl"
     lines = [

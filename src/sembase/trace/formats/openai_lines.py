@@ -45,7 +45,7 @@ def records(path: Path) -> Iterator[TraceRecord]:
         at_ms = started_ms if started_ms is not None else time_ms(reply.get("created"), reply.get("created_at"))
         ended_ms = time_ms(line.get("end_time"), line.get("endTime"))
         facts = Reply(
-            session=first_text(line.get("session_id"), body.get("session_id"), body.get("user")),
+            session=first_text(line.get("session_id"), body.get("session_id"), _conversation(body), body.get("user")),
             tenant=first_text(line.get("tenant_id"), line.get("tenant")),
             model=first_text(body.get("model"), line.get("model")),
             total_ms=between_ms(started_ms, ended_ms),
@@ -68,6 +68,12 @@ def _inner(line: Mapping[str, Any], names: tuple[str, ...], signs: tuple[str, ..
                 if isinstance(each, Mapping) and any(sign in each for sign in signs):
                     return each
     return None
+
+
+def _conversation(body: Mapping[str, Any]) -> object:
+    """Its id: the Responses API takes the id, or an object with it."""
+    given = body.get("conversation")
+    return given.get("id") if isinstance(given, Mapping) else given
 
 
 def _parsed(text: str) -> object:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sembase.errors import ContractError
-from sembase.trace.files import iter_lines, parse_json
+from sembase.trace.files import iter_json_lines, iter_lines
 from sembase.trace.formats.interface import record_format
 from sembase.trace.formats.logged_request import RecordBuilder, Reply, first_count, first_text, pieces_of_body, time_ms
 from sembase.trace.record import TraceRecord
@@ -24,12 +24,10 @@ _LINE: Final = re.compile(rb"\A\s*\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 def records(path: Path) -> Iterator[TraceRecord]:
     builder = RecordBuilder()
     finished = found = 0
-    for number, line in iter_lines(path):
-        if _EVENT not in line:
-            continue
+    lines = ((number, line[line.find(b"{") :]) for number, line in iter_lines(path) if _EVENT in line)
+    event: Any
+    for where, event in iter_json_lines(path, lines):
         finished += 1
-        where = f"{path.name} line {number}"
-        event: Any = parse_json(line[line.index(b"{") :], where)
         body = event.get("obj") if isinstance(event, dict) else None
         if not isinstance(body, dict):
             raise ContractError(f"{where}: a finished request without 'obj'")
