@@ -16,7 +16,7 @@ from sembase.trace.record import TraceBlock, TraceRecord
 from sembase.trace.rows import TraceRows
 
 REORDERED_RECORDS: Final = 4096
-REORDERED_CHARACTERS: Final = 512 << 20  # of their texts
+REORDERED_CHARACTERS: Final = 256 << 20  # of their texts
 
 
 class Names:

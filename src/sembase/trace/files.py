@@ -125,6 +125,15 @@ def _outline(value: object, depth: int = 4) -> object:
     return value
 
 
+def json_list(path: Path) -> list[tuple[str, object]] | None:
+    """The values of a file that is one JSON list, with their locations; None for JSON Lines."""
+    with open_bytes(path) as stream:
+        if not stream.read(64).lstrip().startswith(b"["):
+            return None
+    listed = cast(list[object], read_document(path))
+    return [(f"{path.name} request {number}", each) for number, each in enumerate(listed)]
+
+
 def read_document(path: Path) -> object:
     with open_bytes(path) as stream:
         content = stream.read(MAX_DOCUMENT_BYTES + 1)

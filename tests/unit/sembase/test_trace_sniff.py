@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sembase.errors import ConfigurationError
+from sembase.errors import ConfigurationError, ContractError
 from sembase.trace.files import read_head
 from sembase.trace.load import read_records, sniff_format
 
@@ -49,6 +49,17 @@ def test_openai_requests_of_any_order_are_recognised(case: str, suffix: str, tmp
     assert sniff_format(path) == "openai"
     first, _ = read_records(path)
     assert str(first.blocks[-1].text).startswith("When")
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+def test_a_list_of_openai_requests_is_read(indent: int | None, tmp_path: Path) -> None:
+    path = tmp_path / "log.json"
+    path.write_text(json.dumps([{"model": "m", "messages": CHAT}, {"model": "m", "input": "When?"}], indent=indent))
+    assert sniff_format(path) == "openai"
+    assert len(list(read_records(path))) == 2
+    path.write_text(json.dumps([3]))
+    with pytest.raises(ContractError, match=r"log\.json request 0: expected a JSON object with a request"):
+        list(read_records(path, "openai"))
 
 
 def test_the_head_of_a_long_line_is_its_outline(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sembase.errors import ContractError
-from sembase.trace.files import iter_json_lines, open_bytes, read_document
+from sembase.trace.files import iter_json_lines, json_list
 from sembase.trace.formats.interface import record_format
 from sembase.trace.formats.logged_request import (
     RecordBuilder,
@@ -64,15 +64,11 @@ def _body(given: object) -> dict[str, Any]:
 
 
 def _observations(path: Path) -> Iterator[tuple[str, Any]]:
-    with open_bytes(path) as stream:
-        is_list = stream.read(64).lstrip().startswith(b"[")
-    if not is_list:
-        yield from iter_json_lines(path)
-        return
-    listed = read_document(path)
-    known = [(number, each) for number, each in enumerate(listed if isinstance(listed, list) else [listed])]
-    known.sort(key=lambda each: str(each[1].get("startTime")) if isinstance(each[1], dict) else "")
-    yield from ((f"{path.name} observation {number}", each) for number, each in known)
+    listed = json_list(path)
+    if listed is None:
+        return iter_json_lines(path)
+    listed.sort(key=lambda each: str(each[1].get("startTime")) if isinstance(each[1], dict) else "")
+    return iter(listed)
 
 
 FORMAT = record_format(

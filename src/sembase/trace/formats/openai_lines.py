@@ -1,6 +1,6 @@
-"""OpenAI requests as JSON Lines, with their responses if logged: chat, completions and the Responses API.
+"""OpenAI requests as JSON Lines or one list, with their responses if logged: chat, completions, the Responses API.
 
-A line is a request body (``messages``, ``prompt`` or ``input``), or an object with one under ``request``, ``body``
+A request is a body (``messages``, ``prompt`` or ``input``), or an object with one under ``request``, ``body``
 (batch files), ``request_body`` (or its text, as nginx logs it), ``kwargs`` or ``data`` and the reply under ``response``
 or ``response_body``. Fields that are not listed here are ignored.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sembase.errors import ContractError
-from sembase.trace.files import iter_json_lines
+from sembase.trace.files import iter_json_lines, json_list
 from sembase.trace.formats.interface import record_format
 from sembase.trace.formats.logged_request import (
     RecordBuilder,
@@ -34,7 +34,7 @@ _PROMPTS: Final = ("messages", "prompt", "input")
 def records(path: Path) -> Iterator[TraceRecord]:
     """Lines without a prompt (embeddings, failed requests without a body) are left out."""
     builder = RecordBuilder()
-    for where, line in iter_json_lines(path):
+    for where, line in json_list(path) or iter_json_lines(path):
         if not isinstance(line, dict):
             raise ContractError(f"{where}: expected a JSON object with a request")
         body = _inner(line, _BODIES, _PROMPTS) or line
@@ -84,15 +84,16 @@ def _parsed(text: str) -> object:
 
 
 def _looks_like(head: bytes) -> bool:
-    first = head.lstrip().partition(b"\n")[0]
+    text = head.lstrip()
+    first = text if text.startswith(b"[") else text.partition(b"\n")[0]
     is_chat = b'"messages"' in first and b'"role"' in first
     is_body = b'"model"' in first and (b'"prompt"' in first or b'"input"' in first)
-    return first.startswith(b"{") and (is_chat or is_body or b'"request_body"' in first)
+    return first.startswith((b"{", b"[")) and (is_chat or is_body or b'"request_body"' in first)
 
 
 FORMAT = record_format(
     "openai",
-    "OpenAI requests with or without responses, one per line: chat, completions, Responses API, batch files",
+    "OpenAI requests, with or without responses, one per line or in one list: chat, completions, Responses, batch",
     _looks_like,
     records,
     (*_PROMPTS, *_BODIES, *_REPLIES, "model", "instructions", "tools"),

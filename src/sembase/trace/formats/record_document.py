@@ -32,7 +32,8 @@ def _looks_like(head: bytes) -> bool:
     text = head.lstrip()
     outer = text.partition(b'"request_id"')[0]
     is_document = text.startswith(b"{") and (b'"trace_id"' in outer or b'"requests"' in outer)
-    return text.startswith(b"[") or (is_document and b'"messages"' not in outer)
+    is_list = text.startswith(b"[") and b'"model"' not in text
+    return (is_list or is_document) and b'"messages"' not in outer
 
 
 FORMAT = record_format(
