@@ -158,7 +158,7 @@ def assumptions(estimate: Estimate) -> tuple[str, ...]:
             "where it is, not by its cause."
         )
     if not figures.sessions and figures.shows.get("none", 0) < figures.requests:
-        lines.append("No session ids: compacted history cannot be told from new text.")
+        lines.append("No session ids: compacted history and new text look alike.")
     if figures.tokenizer == "builtin" and figures.shows.get("text", 0):
         lines.append("Tokens of texts are counted by the built-in rule, not by your model; pass --tokenizer.")
     if figures.observed_requests:

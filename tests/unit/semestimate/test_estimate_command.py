@@ -136,7 +136,7 @@ def test_exports_of_other_tools_are_read(name: str, tmp_path: Path) -> None:
 def test_without_session_ids_the_summary_says_what_it_cannot_tell(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    missing = "No session ids: compacted history cannot be told from new text."
+    missing = "No session ids: compacted history and new text look alike."
     estimate(chats(tmp_path / "chats.jsonl", 5), tmp_path)
     assert missing in " ".join(capsys.readouterr().out.split())
     estimate(SAMPLES / "claude_log.jsonl", tmp_path)
