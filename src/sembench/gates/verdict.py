@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -138,4 +139,7 @@ def measured_in(aggregate: Mapping[str, Any], metric: str) -> Measured:
 
 
 def number(value: object) -> float | None:
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+    """The value if it is a finite number. A result with any other has failed by its rows; no gate computes with it."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return value if math.isfinite(value) else None

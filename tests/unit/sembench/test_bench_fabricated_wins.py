@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import math
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, replace
@@ -810,6 +811,15 @@ def test_any_changed_number_is_refused(place: tuple[Any, ...], data: st.DataObje
     parent[place[-1]] = new
     found = judge(forged, HONEST.rows, None, GateRequest(allow_missing=True))
     assert any(str(place[-1]) in failure and "but the rows give" in failure for failure in found.failures)
+
+
+@pytest.mark.parametrize("forged", [math.nan, math.inf])
+@pytest.mark.parametrize("name", ["pairs", "failed_pairs"])
+def test_a_count_that_is_no_number_is_refused_by_the_rows(name: str, forged: float) -> None:
+    result = copy.deepcopy(RESULT)
+    result["paired"][name] = forged
+    found = judge(result, HONEST.rows, None, GateRequest(allow_missing=True))
+    assert any(name in failure and "but the rows give" in failure for failure in found.failures)
 
 
 def test_a_row_lost_and_everything_computed_again_needs_the_manifest(tmp_path: Path, capsys: Any) -> None:
