@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple, Protocol
+from typing import Final, Literal, NamedTuple, Protocol, TypeVar
 
 ResetReason = Literal["restart", "gap"]
 Verdict = Literal["first", "next", "duplicate", "gap", "restart"]
@@ -26,6 +26,8 @@ GAP_REPLAYS: Final = 3
 GAP_PAUSE_SECONDS: Final = 0.02
 MAX_BACKOFF: Final = 32
 
+T = TypeVar("T")
+
 
 class Message(NamedTuple):
     seq: int
@@ -37,11 +39,22 @@ class ReplayError(Exception):
 
 
 class Sink(Protocol):
-    """Where messages go. Neither method may raise."""
+    """Where messages go. Neither method may raise. ``deliver`` may let other tasks run before it has applied all of a
+    message; the next message comes after it returns."""
 
-    def deliver(self, payload: bytes) -> None: ...
+    async def deliver(self, payload: bytes) -> None: ...
 
     def reset(self, reason: ResetReason) -> None: ...
+
+
+async def in_slices(items: Iterable[T]) -> AsyncIterator[T]:
+    """The same items; after each millisecond of work on them the loop's other tasks run."""
+    slice_ends = time.monotonic() + SLICE_SECONDS
+    for item in items:
+        yield item
+        if time.monotonic() >= slice_ends:
+            await asyncio.sleep(0)
+            slice_ends = time.monotonic() + SLICE_SECONDS
 
 
 @dataclass(slots=True)
@@ -150,6 +163,7 @@ class OrderedStream:
         self.counters = StreamCounters()
         self.is_incomplete = False  # messages are missing that a later replay may still give
         self.is_catching_up = False  # a replay is being read
+        self._is_delivering = False  # the sink has applied a part of the newest message
         self._sink = sink
         self._position = SequencePosition(stamp)
         self._replay = replay
@@ -170,8 +184,9 @@ class OrderedStream:
         return self._position.next_seq
 
     def position(self) -> tuple[int, bytes] | None:
-        """The next number and the digest of the message before it. None before the first, or while some are missing."""
-        if not self.next_seq or self.is_incomplete or self._held_back:
+        """The next number and the digest of the message before it. None before the first, while some are missing, and
+        while the sink applies one."""
+        if not self.next_seq or self.is_incomplete or self._held_back or self._is_delivering:
             return None
         return self.next_seq, self._position.newest_digest()
 
@@ -191,8 +206,8 @@ class OrderedStream:
             return self._check_seconds
         return min(self._check_seconds, max(0.0, self._held_until - self._clock()))
 
-    def take_now(self, message: Message) -> bool:
-        """Take a message that needs no replay: the next, a duplicate or a snapshot. False: use ``receive``."""
+    async def _take_directly(self, message: Message) -> bool:
+        """Take a message that needs no replay: the next, a duplicate or a snapshot."""
         verdict = self._position.judge(*message)
         if verdict == "duplicate":
             self.counters.duplicates += 1
@@ -206,12 +221,12 @@ class OrderedStream:
             self._held_back = {seq: payload for seq, payload in self._held_back.items() if seq > message.seq}
         elif verdict != "next" or (self.is_incomplete and self._may_replay()):
             return False
-        self._take(message)
-        self._take_held_back()
+        await self._take(message)
+        await self._take_held_back()
         return True
 
     async def receive(self, message: Message) -> None:
-        if self.take_now(message):
+        if await self._take_directly(message):
             return
         verdict = self._position.judge(*message)
         if verdict == "gap" and not (self.is_incomplete and self._may_replay()):
@@ -220,7 +235,7 @@ class OrderedStream:
         if verdict == "restart":
             self._reset("restart")
         await self.catch_up()
-        self._take_from_here(message)
+        await self._take_from_here(message)
 
     async def on_connection(self) -> None:
         """A new connection: whether it is the same publisher must be known before its messages are read."""
@@ -282,7 +297,7 @@ class OrderedStream:
                 if self._position.judge(*message) != "gap":
                     break
                 await asyncio.sleep(GAP_PAUSE_SECONDS)  # some publishers send first and buffer a moment later
-            self._take_from_here(message)
+            await self._take_from_here(message)
             return
         if not self._held_back:
             self._held_until = self._clock() + self._reorder_seconds
@@ -290,20 +305,20 @@ class OrderedStream:
         if len(self._held_back) >= self._reorder_messages:
             await self._give_up_gap()
 
-    def _take_held_back(self) -> None:
+    async def _take_held_back(self) -> None:
         while self._held_back and self.next_seq in self._held_back:
             seq = self.next_seq
-            self._take(Message(seq, self._held_back.pop(seq)))
+            await self._take(Message(seq, self._held_back.pop(seq)))
 
     async def _give_up_gap(self) -> None:
         """The missing messages did not come; continue after them, from an empty state."""
         waiting = sorted(self._held_back.items())
         self._held_back.clear()
         for seq, payload in waiting:
-            self._take_from_here(Message(seq, payload))
+            await self._take_from_here(Message(seq, payload))
         await asyncio.sleep(0)
 
-    def _take_from_here(self, message: Message) -> None:
+    async def _take_from_here(self, message: Message) -> None:
         """Take a message after every attempt to get those before it; any that are still missing are lost."""
         verdict = self._position.judge(*message)
         if verdict in ("gap", "restart"):
@@ -314,14 +329,18 @@ class OrderedStream:
         if verdict == "first" and message.seq > 0:
             self.counters.joined_late += 1
             self.is_incomplete = self._failures > 0  # no replay gave the messages before this one
-        self._take(message)
+        await self._take(message)
 
-    def _take(self, message: Message) -> None:
+    async def _take(self, message: Message) -> None:
         if self._is_snapshot is not None and (self.next_seq is None or self._lacks_start):
             self._lacks_start = not self._is_snapshot(message.payload)
         self.counters.messages += 1
         self._position.take(*message)
-        self._sink.deliver(message.payload)
+        self._is_delivering = True
+        try:
+            await self._sink.deliver(message.payload)
+        finally:
+            self._is_delivering = False
 
     def _reset(self, reason: ResetReason) -> None:
         if reason == "gap":
@@ -362,7 +381,7 @@ class OrderedStream:
                     self.counters.joined_late += 1
                 if self.next_seq not in (None, message.seq):
                     return "gap"
-                self._take(message)
+                await self._take(message)
                 self.counters.replayed += 1
                 await self._yield_to_loop()
         finally:

@@ -5,7 +5,7 @@ The records are those of ``semblend.contract.donor_event``.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Any, Final
 
 from sembase.errors import MissingDependencyError
 from sembase.ordered_stream import SEQUENCE_BYTES
@@ -16,9 +16,15 @@ try:
 except ImportError as error:
     raise MissingDependencyError(str(error.name), "dynamo", "donor events") from None
 
-_decode: Final = msgspec.msgpack.Decoder().decode
+from sembase.event_batch import UNREADABLE, EventBatch, open_batch
+
+MAX_EVENTS: Final = 256  # of a message; publishers send up to 64
+_Map = Annotated[dict[str, msgspec.Raw], msgspec.Meta(max_length=32)]
+_Gates = Annotated[dict[str, int | float], msgspec.Meta(max_length=256)]
+_decode_map: Final = msgspec.msgpack.Decoder(_Map).decode
+_decode_gates: Final = msgspec.msgpack.Decoder(_Gates).decode
+_decode_value: Final = msgspec.msgpack.Decoder().decode
 _encode: Final = msgspec.msgpack.Encoder().encode
-MAX_PAYLOAD_BYTES: Final = 64 << 20
 
 
 def pack(batch: DonorBatch) -> bytes:
@@ -27,20 +33,14 @@ def pack(batch: DonorBatch) -> bytes:
 
 def unpack(payload: bytes) -> DonorBatch:
     """The batch, or ``DonorEventError`` whatever the bytes are."""
-    if len(payload) > MAX_PAYLOAD_BYTES:
-        raise DonorEventError(f"a message of {len(payload)} bytes is larger than {MAX_PAYLOAD_BYTES}")
+    batch = _opened(payload)
+    if len(batch.events) > MAX_EVENTS:
+        raise DonorEventError(f"a message of {len(batch.events)} events has more than {MAX_EVENTS}")
     try:
-        return decode_batch(_decode(payload))
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise DonorEventError(f"not msgpack: {error}") from None
-
-
-def published_s(payload: bytes) -> float | None:
-    """The publisher's time of a payload; tells a restarted publisher from a repeated message."""
-    try:
-        return unpack(payload).timestamp_s
-    except DonorEventError:
-        return None
+        events = [_plain(raw) for raw in batch.events]
+    except UNREADABLE as error:
+        raise DonorEventError(f"not a donor event: {error}") from None
+    return decode_batch([batch.ts, events, batch.rank])
 
 
 def is_snapshot(payload: bytes) -> bool:
@@ -50,6 +50,24 @@ def is_snapshot(payload: bytes) -> bool:
     except DonorEventError:
         return False
     return bool(events) and isinstance(events[0], GenerationReset)
+
+
+def _opened(payload: bytes) -> EventBatch:
+    try:
+        return open_batch(payload)
+    except UNREADABLE as error:
+        raise DonorEventError(f"not msgpack: {error}") from None
+
+
+def _plain(raw: msgspec.Raw) -> dict[str, Any]:
+    return {name: _value(value) for name, value in _decode_map(raw).items()}
+
+
+def _value(raw: msgspec.Raw) -> Any:
+    """The only value that may contain others is a map of numbers, the gates."""
+    first = memoryview(raw)[0]
+    is_container = 0x80 <= first < 0xA0 or 0xDC <= first <= 0xDF
+    return (_decode_gates if is_container else _decode_value)(raw)
 
 
 def frame(sequence: int, payload: bytes) -> bytes:

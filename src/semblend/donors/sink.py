@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sembase.errors import ConfigurationError
-from sembase.ordered_stream import ResetReason
+from sembase.ordered_stream import ResetReason, in_slices
 from semblend.contract.donor_event import (
     DonorAnnounced,
     DonorBatch,
@@ -43,13 +43,15 @@ class DonorSink:
         self.slot = slot
         self._index = index
 
-    def deliver(self, payload: bytes) -> None:
+    async def deliver(self, payload: bytes) -> None:
         try:
             batch = unpack(payload)
         except DonorEventError:
             self.counters.malformed += 1
             return
-        self.apply(batch)
+        self.counters.unknown += batch.unknown
+        async for event in in_slices(batch.events):
+            self._apply(event)
 
     def apply(self, batch: DonorBatch) -> None:
         self.counters.unknown += batch.unknown

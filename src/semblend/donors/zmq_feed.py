@@ -15,13 +15,14 @@ from sembase.errors import MissingDependencyError
 from sembase.kept_task import KeptTask
 from sembase.ordered_stream import Sink
 from semblend.contract.donor_event import TOPIC, replay_endpoint
-from semblend.donors.packing import is_snapshot, published_s
+from semblend.donors.packing import is_snapshot
 
 try:
     import zmq.asyncio
 except ImportError as error:
     raise MissingDependencyError(str(error.name), "dynamo", "donor events over ZeroMQ") from None
 
+from sembase.event_batch import published_s
 from sembase.zmq_curve import CurveClient
 from sembase.zmq_stream import StreamOptions, ZmqStream, new_context
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from sembase.errors import ContractError
-from sembase.ordered_stream import ResetReason
-from semgate.events.wire import Removed, Stored, decode_batch
+from sembase.ordered_stream import ResetReason, in_slices
+from semgate.events.wire import Event, Removed, Stored, Unread, decode_batch
 from semgate.index.blocks import BlockIndex
-from semgate.index.keys import known_root_key
+from semgate.index.keys import known_root_key, root_key
 
 # Blocks on the accelerator. Copies in host memory or on disk are announced too, but take time to load.
 DEVICE_MEDIUMS: Final = frozenset({None, "GPU"})
@@ -19,6 +19,11 @@ DEVICE_MEDIUMS: Final = frozenset({None, "GPU"})
 WHOLE_PREFIX_KINDS: Final = frozenset({None, "full_attention", "sink_full_attention", "mla_attention"})
 
 MAX_ADAPTERS: Final = 4096
+
+MAX_KNOWN_SALT_CHARACTERS: Final = 256  # clients may choose salts: the root of a longer one is computed each time
+
+# One event that the index cannot take, for whatever reason, must not cost the others.
+_REFUSALS: Final = (ContractError, ArithmeticError, LookupError, TypeError, ValueError)
 
 
 @dataclass(slots=True)
@@ -63,48 +68,51 @@ class ReplicaSink:
                 self.adapters.add(name)
             self._on_adapter(name)
 
-    def deliver(self, payload: bytes) -> None:
+    async def deliver(self, payload: bytes) -> None:
         try:
-            batch = decode_batch(payload)
+            events = decode_batch(payload)
         except ContractError:
             self.counters.malformed_batches += 1
             return
         self.counters.batches += 1
-        self.counters.unknown_events += batch.unknown
-        self.counters.malformed_events += batch.malformed
-        for event in batch.events:
-            self.counters.events += 1
+        async for event in in_slices(events):
+            if event is Unread.UNKNOWN:
+                self.counters.unknown_events += 1
+            elif event is Unread.MALFORMED:
+                self.counters.malformed_events += 1
+            else:
+                self.counters.events += 1
+                self._apply(event)
+
+    def reset(self, reason: ResetReason) -> None:
+        self._index.cleared(self._slot)
+        self._group = None
+
+    def _apply(self, event: Event) -> None:
+        try:
             if isinstance(event, Stored):
                 self._stored(event)
             elif isinstance(event, Removed):
                 self._removed(event)
             else:
                 self._index.cleared(self._slot)
-
-    def reset(self, reason: ResetReason) -> None:
-        self._index.cleared(self._slot)
-        self._group = None
+        except _REFUSALS:
+            self.counters.malformed_events += 1
 
     def _stored(self, event: Stored) -> None:
         if event.medium not in DEVICE_MEDIUMS or event.group_kind not in WHOLE_PREFIX_KINDS:
             self.counters.passed_over += 1
             return
-        if self._group is None:
-            self._group = event.group
-        if event.group != self._group:
+        if self._group is not None and event.group != self._group:
             self.counters.passed_over += 1
             return
+        key_of = known_root_key if len(event.salt or "") <= MAX_KNOWN_SALT_CHARACTERS else root_key
+        root = key_of(self._model, event.salt, event.lora)
+        self._index.stored(self._slot, event.hashes, event.parent, event.tokens, event.block_tokens, root, event.extras)
+        self._group = event.group
+        self.block_tokens = event.block_tokens
         if event.lora is not None:
             self._note_adapter(event.lora)
-        root = known_root_key(self._model, event.salt, event.lora)
-        try:
-            self._index.stored(
-                self._slot, event.hashes, event.parent, event.tokens, event.block_tokens, root, event.extras
-            )
-        except ContractError:
-            self.counters.malformed_events += 1
-            return
-        self.block_tokens = event.block_tokens
 
     def _removed(self, event: Removed) -> None:
         if event.medium not in DEVICE_MEDIUMS or event.group != self._group:

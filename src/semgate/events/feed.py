@@ -13,12 +13,12 @@ from functools import partial
 from typing import Final
 
 from sembase.errors import ConfigurationError
+from sembase.event_batch import published_s
 from sembase.kept_task import KeptTask
 from sembase.ordered_stream import StreamCounters
 from sembase.zmq_stream import StreamOptions, ZmqStream, new_context
 from semgate.events.apply import MAX_ADAPTERS, ApplyCounters, ReplicaSink
 from semgate.events.resume import StreamState
-from semgate.events.wire import published_s
 from semgate.index.blocks import BlockIndex
 from semgate.index.held import entries
 from semgate.index.keys import root_key

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from sembase.compiled import kernel, kernel_part
 
+MAX_BLOCKS: Final = 1 << 17  # of one event: a prompt of 128K in blocks of one token
 _HEAD_BYTES: Final = {0xDC: 3, 0xDD: 5}
 _FIX_ARRAY: Final = range(0x90, 0xA0)
 _UNSIGNED: Final = 0xCC
@@ -28,8 +29,11 @@ _BYTE: Final = np.uint64(8)
 
 
 def read_hashes(raw: msgspec.Raw) -> NDArray[np.uint64]:
-    """64 bits of each, the last eight bytes of a byte string. ``ValueError`` for elements of any other type."""
+    """64 bits of each, the last eight bytes of a byte string. ``ValueError`` for elements of any other type or for more
+    than ``MAX_BLOCKS``."""
     data, head, count = _array_of(raw)
+    if count > MAX_BLOCKS:
+        raise ValueError(f"{count} blocks in one event exceed the maximum of {MAX_BLOCKS}")
     hashes = np.empty(count, np.uint64)
     if not read_numbers(data, head, True, hashes):
         raise ValueError("block hashes must be whole numbers or bytes")

@@ -1,15 +1,17 @@
 """KV events on the wire: a msgpack payload of vLLM or SGLang in, typed events out; ``encode_batch`` for the other way.
 
 Both maps with a ``type`` and the older array form are read, hashes may be integers or bytes, unknown fields are
-ignored. An unreadable event is counted and does not affect the others.
+ignored. Each event is decoded by itself: an unreadable one is counted and does not affect the others. An event of an
+unknown type is skipped without decoding it.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from enum import Enum
+from typing import Annotated, Any, Final
 
 import msgspec
 import numpy as np
@@ -17,10 +19,14 @@ from numpy.typing import NDArray
 
 from sembase.compiled import HAS_COMPILER
 from sembase.errors import ContractError
-from semgate.events.numbers import read_hashes, read_tokens
+from sembase.event_batch import UNREADABLE, open_batch
+from semgate.events.numbers import MAX_BLOCKS, read_hashes, read_tokens
 from semgate.index.keys import extra_key
 
 EngineHash = int | bytes
+MAX_BLOCK_TOKENS: Final = 1 << 20
+MAX_NAME_CHARACTERS: Final = 1024  # of an adapter
+MAX_EXTRA_KEYS: Final = 256  # of one block
 _64_BITS: Final = (1 << 64) - 1
 
 
@@ -59,11 +65,11 @@ class _RawStored(msgspec.Struct, tag="BlockStored", gc=False):
     block_hashes: msgspec.Raw
     parent_block_hash: EngineHash | None
     token_ids: msgspec.Raw
-    block_size: int
+    block_size: Annotated[int, msgspec.Meta(ge=1, le=MAX_BLOCK_TOKENS)]
     lora_id: int | None = None
     medium: str | None = None
-    lora_name: str | None = None
-    extra_keys: list[list[Any] | None] | None = None
+    lora_name: Annotated[str, msgspec.Meta(max_length=MAX_NAME_CHARACTERS)] | None = None
+    extra_keys: Annotated[list[msgspec.Raw], msgspec.Meta(max_length=MAX_BLOCKS)] | None = None
     group_idx: int | None = None
     kv_cache_spec_kind: str | None = None
     cache_salt: str | None = None
@@ -75,7 +81,7 @@ class _RawRemoved(msgspec.Struct, tag="BlockRemoved", gc=False):
     group_idx: int | None = None
 
 
-_ReadEvent = BlockStored | BlockRemoved | AllBlocksCleared | _RawStored | _RawRemoved
+_RawEvent = _RawStored | _RawRemoved | AllBlocksCleared
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,48 +119,24 @@ class Cleared:
 Event = Stored | Removed | Cleared
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """``unknown`` events have an unknown type, ``malformed`` ones a known type and unreadable content."""
-
-    published_s: float
-    events: tuple[Event, ...]
-    rank: int | None
-    unknown: int = 0
-    malformed: int = 0
+class Unread(Enum):
+    UNKNOWN = "unknown"  # an event of a type this version does not know, or nothing with a type
+    MALFORMED = "malformed"  # a known type and unreadable content
 
 
-class _WireBatch(msgspec.Struct, array_like=True, gc=False):
-    ts: float
-    events: list[WireEvent]
-    data_parallel_rank: int | None = None
+class _Kind(msgspec.Struct, gc=False):
+    type: str
 
 
-class _RawBatch(msgspec.Struct, array_like=True, gc=False):
-    ts: float
-    events: list[_RawStored | _RawRemoved | AllBlocksCleared]
-    data_parallel_rank: int | None = None
-
-
-class _LooseBatch(msgspec.Struct, array_like=True, gc=False):
-    ts: float
-    events: list[Any]
-    data_parallel_rank: int | None = None
-
-
-class _Published(msgspec.Struct, array_like=True, gc=False):
-    ts: float
-
-
-# Numbers are read by a compiled loop where there is one.
-_decoder: msgspec.msgpack.Decoder[_WireBatch] | msgspec.msgpack.Decoder[_RawBatch] = (
-    msgspec.msgpack.Decoder(_RawBatch) if HAS_COMPILER else msgspec.msgpack.Decoder(_WireBatch)
+_event_decoder: Final[msgspec.msgpack.Decoder[_RawEvent]] = msgspec.msgpack.Decoder(_RawEvent)
+_kind_decoder: Final = msgspec.msgpack.Decoder(_Kind)
+_fields_decoder: Final = msgspec.msgpack.Decoder(Annotated[list[msgspec.Raw], msgspec.Meta(max_length=64)])
+_keys_decoder: Final = msgspec.msgpack.Decoder(
+    Annotated[list[msgspec.Raw], msgspec.Meta(max_length=MAX_EXTRA_KEYS)] | None
 )
-_loose_decoder = msgspec.msgpack.Decoder(_LooseBatch)
-_published_decoder = msgspec.msgpack.Decoder(_Published)
-_TYPES: Final[dict[str, type[WireEvent]]] = {
-    kind.__name__: kind for kind in (BlockStored, BlockRemoved, AllBlocksCleared)
-}
+_text_decoder: Final = msgspec.msgpack.Decoder(str)
+_hash_decoder: Final = msgspec.msgpack.Decoder(Annotated[list[EngineHash], msgspec.Meta(max_length=MAX_BLOCKS)])
+_token_decoder: Final = msgspec.msgpack.Decoder(list[int])
 
 # The array form lists the fields in the order in which vLLM declares them; SGLang has never used it.
 _ARRAY_FIELDS: Final[dict[str, tuple[str, ...]]] = {
@@ -167,25 +149,17 @@ _ARRAY_FIELDS: Final[dict[str, tuple[str, ...]]] = {
 }
 
 
-def decode_batch(payload: bytes) -> Batch:
-    """Raises ``ContractError`` when the payload is not a batch at all."""
+def decode_batch(payload: bytes) -> Iterator[Event | Unread]:
+    """Decodes an event when it is requested. Raises ``ContractError`` when the payload is not a batch at all."""
     try:
-        batch = _decoder.decode(payload)
-    except (msgspec.DecodeError, RecursionError):
-        return _decode_loosely(payload)
-    return _typed_batch(batch.ts, batch.events, batch.data_parallel_rank, unknown=0, malformed=0)
-
-
-def published_s(payload: bytes) -> float | None:
-    """When the engine made a batch, by its own clock, without decoding the rest; ``None`` if unreadable."""
-    try:
-        return _published_decoder.decode(payload).ts
-    except (msgspec.DecodeError, RecursionError):
-        return None
+        batch = open_batch(payload)
+    except UNREADABLE as error:
+        raise ContractError(f"not a batch of KV events: {error}") from error
+    return map(_read, batch.events)
 
 
 def encode_batch(published: float, events: Sequence[WireEvent], rank: int | None = 0) -> bytes:
-    return msgspec.msgpack.encode(_WireBatch(published, list(events), rank))
+    return msgspec.msgpack.encode((published, events, rank))
 
 
 def engine_hash(value: EngineHash) -> int:
@@ -193,53 +167,50 @@ def engine_hash(value: EngineHash) -> int:
     return int.from_bytes(value[-8:], "big") if isinstance(value, bytes) else value & _64_BITS
 
 
-def _decode_loosely(payload: bytes) -> Batch:
+def _read(raw: msgspec.Raw) -> Event | Unread:
     try:
-        batch = _loose_decoder.decode(payload)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise ContractError(f"not a batch of KV events: {error}") from error
-    readable: list[WireEvent] = []
-    unknown = malformed = 0
-    for raw in batch.events:
-        fields = _named_fields(raw)
-        kind = fields.pop("type", None)
-        if not isinstance(kind, str) or kind not in _TYPES:
-            unknown += 1
-            continue
-        try:
-            readable.append(msgspec.convert(fields | {"type": kind}, _TYPES[kind]))
-        except msgspec.ValidationError:
-            malformed += 1
-    return _typed_batch(batch.ts, readable, batch.data_parallel_rank, unknown=unknown, malformed=malformed)
+        return _typed(_event_decoder.decode(raw))
+    except UNREADABLE:
+        pass  # what the attempt allocated is released before the next
+    return _read_array_form(raw)
 
 
-def _named_fields(raw: object) -> dict[str, Any]:
-    if isinstance(raw, dict):
-        return {name: value for name, value in raw.items() if isinstance(name, str)}
-    if isinstance(raw, list) and raw and isinstance(raw[0], str):
-        return {"type": raw[0], **dict(zip(_ARRAY_FIELDS.get(raw[0], ()), raw[1:], strict=False))}
-    return {}
+def _read_array_form(raw: msgspec.Raw) -> Event | Unread:
+    """An event in the older form, or why it is unreadable."""
+    try:
+        named = _with_names(raw)
+        kind = _kind_decoder.decode(named).type
+    except UNREADABLE:
+        return Unread.UNKNOWN
+    if kind not in _ARRAY_FIELDS:
+        return Unread.UNKNOWN
+    if named is raw:
+        return Unread.MALFORMED
+    try:
+        return _typed(_event_decoder.decode(named))
+    except UNREADABLE:
+        return Unread.MALFORMED
 
 
-def _typed_batch(ts: float, wire: Sequence[_ReadEvent], rank: int | None, *, unknown: int, malformed: int) -> Batch:
-    events: list[Event] = []
-    for event in wire:
-        try:
-            events.append(_typed(event))
-        except (ValueError, OverflowError, TypeError):
-            malformed += 1
-    return Batch(ts, tuple(events), rank, unknown, malformed)
+def _with_names(raw: msgspec.Raw) -> bytes | msgspec.Raw:
+    """The array form as a map; a map as it is."""
+    first = memoryview(raw)[0]
+    if not (0x90 <= first < 0xA0 or first in (0xDC, 0xDD)):
+        return raw
+    kind, *values = _fields_decoder.decode(raw)
+    name = _text_decoder.decode(kind)
+    return msgspec.msgpack.encode({"type": name, **dict(zip(_ARRAY_FIELDS.get(name, ()), values, strict=False))})
 
 
-def _typed(event: _ReadEvent) -> Event:
-    if isinstance(event, BlockStored | _RawStored):
+def _typed(event: _RawEvent) -> Event:
+    if isinstance(event, _RawStored):
         return _stored(event)
-    if isinstance(event, BlockRemoved | _RawRemoved):
+    if isinstance(event, _RawRemoved):
         return Removed(_hashes(event.block_hashes), event.medium, event.group_idx)
     return Cleared()
 
 
-def _stored(event: BlockStored | _RawStored) -> Stored:
+def _stored(event: _RawStored) -> Stored:
     parent = None if event.parent_block_hash is None else engine_hash(event.parent_block_hash)
     lora = event.lora_name
     if lora is None and event.lora_id is not None:
@@ -259,36 +230,41 @@ def _stored(event: BlockStored | _RawStored) -> Stored:
     )
 
 
-def _split_extra_keys(
-    event: BlockStored | _RawStored, lora: str | None
-) -> tuple[str | None, NDArray[np.uint64] | None]:
+def _split_extra_keys(event: _RawStored, lora: str | None) -> tuple[str | None, NDArray[np.uint64] | None]:
     """vLLM lists per block, untagged: the adapter's name, (image, offset) pairs, the salt in the first block of a
     prompt, digests of embeddings. The adapter and the salt name the chain; the rest makes blocks different."""
     salt = event.cache_salt
     if event.extra_keys is None:
         return salt, None
     extras = np.zeros(len(event.extra_keys), np.uint64)
-    for block, keys in enumerate(event.extra_keys):
-        rest = list(keys or ())
-        if rest and rest[0] == lora and lora is not None:
+    for block, raw in enumerate(event.extra_keys):
+        rest = _keys_decoder.decode(raw)
+        if not rest:
+            continue
+        if lora is not None and _text(rest[0]) == lora:
             del rest[0]
         if block == 0 and event.parent_block_hash is None and salt is None:
-            texts = [key for key in rest if isinstance(key, str)]
-            if texts:
-                salt = texts[0]
-                rest.remove(salt)
+            found = next(((place, text) for place, key in enumerate(rest) if (text := _text(key)) is not None), None)
+            if found is not None:
+                salt = found[1]
+                del rest[found[0]]
         if rest:
             extras[block] = extra_key(msgspec.msgpack.encode(rest))
     return salt, extras if extras.any() else None
 
 
-def _hashes(values: Sequence[EngineHash] | msgspec.Raw) -> NDArray[np.uint64]:
-    if isinstance(values, msgspec.Raw):
-        return read_hashes(values)
+def _text(raw: msgspec.Raw) -> str | None:
+    """``None`` for a value of another type."""
+    first = memoryview(raw)[0]
+    return _text_decoder.decode(raw) if 0xA0 <= first < 0xC0 or 0xD9 <= first <= 0xDB else None
+
+
+def _hashes(raw: msgspec.Raw) -> NDArray[np.uint64]:
+    if HAS_COMPILER:
+        return read_hashes(raw)
+    values = _hash_decoder.decode(raw)
     return np.fromiter((engine_hash(value) for value in values), np.uint64, len(values))
 
 
-def _tokens(values: Sequence[int] | msgspec.Raw) -> NDArray[np.uint32]:
-    if isinstance(values, msgspec.Raw):
-        return read_tokens(values)
-    return np.array(array("I", values), np.uint32)
+def _tokens(raw: msgspec.Raw) -> NDArray[np.uint32]:
+    return read_tokens(raw) if HAS_COMPILER else np.array(array("I", _token_decoder.decode(raw)), np.uint32)

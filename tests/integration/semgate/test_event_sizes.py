@@ -17,7 +17,7 @@ class Kept:
     def __init__(self) -> None:
         self.payloads: list[bytes] = []
 
-    def deliver(self, payload: bytes) -> None:
+    async def deliver(self, payload: bytes) -> None:
         self.payloads.append(payload)
 
     def reset(self, reason: ResetReason) -> None:

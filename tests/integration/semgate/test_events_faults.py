@@ -319,6 +319,41 @@ def test_what_cannot_be_read_is_counted_and_the_rest_continues() -> None:
     run(scenario())
 
 
+NOT_UTF8 = b"\x93\xcb?\xf0\0\0\0\0\0\0\x91\x81\xa4ty\xffe\xa1x\x00"
+NAME_NOT_UTF8 = encode_batch(1.0, [BlockStored([], None, [], BLOCK, lora_name="label")]).replace(b"label", b"la\xffel")
+HUGE_BLOCKS = encode_batch(1.0, [BlockStored([], None, [], 2**63)])
+EMPTY_MAPS = b"\x93\xcb?\xf0\0\0\0\0\0\0\xdd" + (1 << 20).to_bytes(4, "big") + b"\x80" * (1 << 20) + b"\x00"
+
+
+@pytest.mark.parametrize("replay", [True, False])
+@pytest.mark.parametrize(
+    "bad",
+    [NOT_UTF8, NAME_NOT_UTF8, HUGE_BLOCKS, EMPTY_MAPS],
+    ids=["key not UTF-8", "name not UTF-8", "huge blocks", "empty maps"],
+)
+def test_a_hostile_message_costs_itself_only(bad: bytes, replay: bool) -> None:
+    async def scenario() -> None:
+        pool = EnginePool()
+        async with KvPublisher() as publisher:
+            async with listening(publisher, options_for(publisher, replay=replay)) as feed:
+                await live(pool, publisher, 10)
+                await publisher.publish_payload(bad)
+                await live(pool, publisher, 10)
+                await until(lambda: status(feed).next_seq == 21 or status(feed).deaths > 0)
+                assert status(feed).deaths == 0
+                assert equals(feed, pool)
+                found = status(feed)
+                applied = found.applied
+                assert applied.malformed_batches + applied.malformed_events + applied.unknown_events == 1
+                assert (found.stream.resyncs, found.stream.restarts, found.stream.gaps) == (0, 0, 0)
+            if replay:
+                async with listening(publisher) as later:
+                    assert equals(later, pool), "the message is in the replay buffer"
+                    assert status(later).deaths == 0
+
+    run(scenario())
+
+
 def test_a_router_that_starts_again_rebuilds_its_index() -> None:
     async def scenario() -> None:
         pool = EnginePool()

@@ -106,8 +106,11 @@ class Publisher:
 class Names:
     def __init__(self) -> None:
         self.known: set[str] = set()
+        self.goes_on = asyncio.Event()
+        self.goes_on.set()
 
-    def deliver(self, payload: bytes) -> None:
+    async def deliver(self, payload: bytes) -> None:
+        await self.goes_on.wait()
         change = payload.decode().partition(":")[2]
         if change[0] == "=":
             self.known = set(change[1:])
@@ -214,9 +217,31 @@ def test_a_replay_that_never_comes_costs_what_was_known_until_the_state_is_repea
         follower.now += 1_000.0
         await follower.receive(publisher.add("d"))
         assert follower.known == {"c", "d"}
-        assert follower.stream.take_now(publisher.repeat())
+        await follower.receive(publisher.repeat())
         assert follower.known == {"a", "b", "c", "d"}
         assert not follower.stream.is_incomplete
+
+    asyncio.run(scenario())
+
+
+def test_a_message_that_is_being_applied_is_not_part_of_a_position() -> None:
+    """A state saved now would hold a part of it."""
+
+    async def scenario() -> None:
+        publisher = Publisher(kept=10)
+        follower = Follower(publisher)
+        await follower.receive(Message(0, publisher.sent[0]))
+        before = follower.stream.position()
+        follower.names.goes_on.clear()
+        receiving = asyncio.create_task(follower.receive(publisher.add("a")))
+        await asyncio.sleep(0)
+        assert follower.stream.position() is None
+        follower.names.goes_on.set()
+        await receiving
+        after = follower.stream.position()
+        assert before is not None
+        assert after is not None
+        assert after[0] == before[0] + 1
 
     asyncio.run(scenario())
 

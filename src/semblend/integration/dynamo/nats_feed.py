@@ -16,7 +16,7 @@ from typing import Any, Final
 from sembase.errors import MissingDependencyError
 from sembase.ordered_stream import END, SEQUENCE_BYTES, Message, OrderedStream, ReplayError
 from semblend.contract.donor_event import DonorEventError
-from semblend.donors.packing import is_snapshot, published_s, unframe
+from semblend.donors.packing import is_snapshot, unframe
 from semblend.integration.dynamo.nats_access import NatsAccess
 from semblend.integration.dynamo.nats_subjects import (
     ALL_EVENTS,
@@ -33,6 +33,8 @@ try:
     from nats.aio.msg import Msg
 except ImportError as error:
     raise MissingDependencyError(str(error.name), "dynamo", "donor events over NATS") from None
+
+from sembase.event_batch import published_s
 
 MAX_PUBLISHERS: Final = 4096
 MAX_REPLAYS: Final = 64
@@ -64,7 +66,7 @@ class ByteBudget:
 
 
 class Publisher:
-    """One publisher's stream. A task exists only while a replay or a gap holds messages back."""
+    """One publisher's stream. A task exists only while messages wait or a replay or a gap holds them back."""
 
     def __init__(self, stream: OrderedStream, budget: ByteBudget) -> None:
         self.stream = stream
@@ -79,8 +81,6 @@ class Publisher:
         return self._task is None
 
     def received(self, message: Message) -> None:
-        if self._task is None and self.stream.take_now(message):
-            return
         if len(self._waiting) < MAX_WAITING and self._budget.take(len(message.payload)):
             self._waiting.append(message)
             self._arrived.set()
@@ -194,12 +194,13 @@ class NatsDonorFeed:
             task.add_done_callback(self._ending.discard)
 
     async def _received(self, message: Msg) -> None:
-        """Never waits: the messages of all publishers come through this one subscription."""
+        """Waits for no publisher: the messages of all come through this one subscription."""
         publisher = publisher_of(message.subject)
         if not publisher.isdecimal():
             self._malformed_frames += 1
         elif not self._is_closing and (read := self._unframed(message.data)) is not None:
             self._follow(int(publisher)).received(read)
+        await asyncio.sleep(0)  # the publisher's task takes it
 
     def _unframed(self, data: bytes) -> Message | None:
         try:

@@ -57,7 +57,7 @@ class WorkerSink:
         self._provider = provider
         self._worker_id = worker_id
 
-    def deliver(self, payload: bytes) -> None:
+    async def deliver(self, payload: bytes) -> None:
         try:
             batch = unpack(payload)
         except DonorEventError:

@@ -35,7 +35,7 @@ def warm_up() -> None:
 def _messages(tokens: NDArray[np.uint32]) -> None:
     blocks = len(tokens) // _BLOCK_TOKENS
     events = (BlockStored(list(range(blocks)), None, tokens.tolist(), _BLOCK_TOKENS), BlockRemoved([0]))
-    decode_batch(encode_batch(0.0, events))
+    tuple(decode_batch(encode_batch(0.0, events)))
 
 
 def _announced(tokens: NDArray[np.uint32], keys: NDArray[np.uint64], root: int) -> None:

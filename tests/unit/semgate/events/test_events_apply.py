@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import numpy as np
 
 from semgate.events.apply import ReplicaSink
@@ -18,7 +20,7 @@ def new_sink() -> tuple[ReplicaSink, BlockIndex, list[str]]:
 
 
 def deliver(sink: ReplicaSink, *events: WireEvent) -> None:
-    sink.deliver(encode_batch(1.0, events))
+    asyncio.run(sink.deliver(encode_batch(1.0, events)))
 
 
 def longest(index: BlockIndex, salt: str | None = None, lora: str | None = None) -> int:
@@ -66,6 +68,6 @@ def test_clearing_by_the_engine_and_by_the_stream() -> None:
 def test_blocks_with_too_few_tokens_are_malformed() -> None:
     sink, index, _ = new_sink()
     deliver(sink, BlockStored([1, 2], None, TOKENS[:5], 4), BlockStored([1], None, [], 0))
-    sink.deliver(b"\xc1")
+    asyncio.run(sink.deliver(b"\xc1"))
     assert (sink.counters.malformed_events, sink.counters.malformed_batches) == (2, 1)
     assert index.blocks(0) == 0

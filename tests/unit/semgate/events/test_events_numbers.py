@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semgate.events.numbers import read_hashes, read_tokens
-from semgate.events.wire import Stored, decode_batch, engine_hash
+from semgate.events.wire import Stored, Unread, decode_batch, engine_hash
 
 edges = [edge + off for edge in (0, 1 << 7, 1 << 8, 1 << 15, 1 << 16, 1 << 31, 1 << 32, 1 << 63) for off in (-1, 0, 1)]
 integers = st.sampled_from([*edges, *(-edge for edge in edges if edge <= 1 << 63), (1 << 64) - 1]) | st.integers(
@@ -58,6 +58,6 @@ def test_many_of_every_length_of_array() -> None:
 
 def test_an_event_with_a_token_id_too_wide_costs_itself_alone() -> None:
     event = {"type": "BlockStored", "block_hashes": [1], "parent_block_hash": None, "token_ids": [1], "block_size": 1}
-    batch = decode_batch(msgspec.msgpack.encode([1.0, [event | {"token_ids": [1 << 32]}, event], 0]))
-    assert (batch.malformed, len(batch.events)) == (1, 1)
-    assert isinstance(batch.events[0], Stored)
+    unread, stored = decode_batch(msgspec.msgpack.encode([1.0, [event | {"token_ids": [1 << 32]}, event], 0]))
+    assert unread is Unread.MALFORMED
+    assert isinstance(stored, Stored)

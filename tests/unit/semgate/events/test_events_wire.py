@@ -12,19 +12,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sembase.errors import ContractError
+from sembase.event_batch import published_s
+from semgate.events.numbers import MAX_BLOCKS
 from semgate.events.wire import (
+    MAX_BLOCK_TOKENS,
+    MAX_EXTRA_KEYS,
+    MAX_NAME_CHARACTERS,
     AllBlocksCleared,
-    Batch,
     BlockRemoved,
     BlockStored,
     Cleared,
     Removed,
     Stored,
+    Unread,
     WireEvent,
     decode_batch,
     encode_batch,
     engine_hash,
-    published_s,
 )
 
 
@@ -32,8 +36,8 @@ def batch_of(*events: object, rank: object = 0) -> bytes:
     return msgspec.msgpack.encode([12.5, list(events), rank])
 
 
-def only_stored(batch: Batch) -> Stored:
-    (event,) = batch.events
+def only_stored(payload: bytes) -> Stored:
+    (event,) = decode_batch(payload)
     assert isinstance(event, Stored)
     return event
 
@@ -55,8 +59,8 @@ VLLM: dict[str, Any] = {
 
 
 def test_a_batch_of_vllm() -> None:
-    batch = decode_batch(batch_of(VLLM, {"type": "BlockRemoved", "block_hashes": [7], "medium": "GPU", "group_idx": 0}))
-    stored, removed = batch.events
+    payload = batch_of(VLLM, {"type": "BlockRemoved", "block_hashes": [7], "medium": "GPU", "group_idx": 0})
+    stored, removed = decode_batch(payload)
     assert isinstance(stored, Stored)
     assert isinstance(removed, Removed)
     assert stored.hashes.tolist() == [7, 8]
@@ -64,7 +68,7 @@ def test_a_batch_of_vllm() -> None:
     assert (stored.salt, stored.lora, stored.extras, stored.parent) == ("salt of a tenant", None, None, None)
     assert (stored.group, stored.group_kind, stored.medium) == (0, "full_attention", "GPU")
     assert removed.hashes.tolist() == [7]
-    assert (batch.published_s, batch.rank, batch.unknown, batch.malformed) == (12.5, 0, 0, 0)
+    assert published_s(payload) == 12.5
 
 
 def test_a_batch_of_sglang() -> None:
@@ -77,7 +81,7 @@ def test_a_batch_of_sglang() -> None:
         "lora_id": None,
         "cache_salt": "a salt",
     }
-    stored = only_stored(decode_batch(batch_of(event, rank=None)))
+    stored = only_stored(batch_of(event, rank=None))
     assert stored.hashes.tolist() == [2**64 - 5, 2**63 - 1]
     assert stored.parent == 2**64 - 9
     assert stored.salt == "a salt"
@@ -89,7 +93,7 @@ def test_the_older_array_form() -> None:
             ["BlockStored", [7], None, [1, 2], 2, None, "GPU"], ["BlockRemoved", [7]], ["AllBlocksCleared"], rank=None
         )
     )
-    stored, removed, cleared = batch.events
+    stored, removed, cleared = batch
     assert isinstance(stored, Stored)
     assert (stored.medium, stored.block_tokens) == ("GPU", 2)
     assert isinstance(removed, Removed)
@@ -104,42 +108,46 @@ def test_bytes_and_integers_of_one_hash_agree() -> None:
 def test_adapters_images_and_salts_are_distinguished() -> None:
     event = {**VLLM, "lora_name": "adapter", "lora_id": 3}
     keys = [["adapter", ["image", -4], "a salt"], ["adapter", ["image", -6]]]
-    stored = only_stored(decode_batch(batch_of({**event, "extra_keys": keys})))
+    stored = only_stored(batch_of({**event, "extra_keys": keys}))
     assert (stored.lora, stored.salt) == ("adapter", "a salt")
     assert stored.extras is not None
     assert stored.extras.all()
-    other = only_stored(decode_batch(batch_of({**event, "extra_keys": [keys[0], ["adapter", ["other", -6]]]})))
+    other = only_stored(batch_of({**event, "extra_keys": [keys[0], ["adapter", ["other", -6]]]}))
     assert other.extras is not None
     assert (stored.extras == other.extras).tolist() == [True, False]
-    plain = only_stored(decode_batch(batch_of({**event, "extra_keys": [["adapter"], ["adapter"]]})))
+    plain = only_stored(batch_of({**event, "extra_keys": [["adapter"], ["adapter"]]}))
     assert (plain.salt, plain.extras) == (None, None)
     later = {**event, "parent_block_hash": 5, "extra_keys": [["adapter", "a digest of embeddings"], ["adapter"]]}
-    behind = only_stored(decode_batch(batch_of(later)))
+    behind = only_stored(batch_of(later))
     assert behind.salt is None, "a salt is only in the first block of a prompt"
     assert behind.extras is not None
 
 
 def test_an_adapter_known_by_number_only_is_an_adapter() -> None:
-    stored = only_stored(decode_batch(batch_of({**VLLM, "lora_id": 3, "extra_keys": None})))
+    stored = only_stored(batch_of({**VLLM, "lora_id": 3, "extra_keys": None}))
     assert stored.lora is not None
 
 
 def test_events_that_cannot_be_read_cost_the_others_nothing() -> None:
-    batch = decode_batch(
-        batch_of(
-            {"type": "BlockMoved", "block_hashes": [1]},
-            {"no type": 1},
-            17,
-            {**VLLM, "token_ids": "text"},
-            {**VLLM, "token_ids": [-1, 2, 3, 4]},
-            {**VLLM, "token_ids": [2**32, 2, 3, 4]},
-            {**VLLM, "block_hashes": None},
-            ["BlockStored"],
-            VLLM,
-        )
-    )
-    assert (batch.unknown, batch.malformed) == (3, 5)
-    assert only_stored(batch).hashes.tolist() == [7, 8]
+    unknown: list[object] = [{"type": "BlockMoved", "block_hashes": [1]}, {"no type": 1}, 17, {}, [], ["BlockMoved", 1]]
+    malformed = [
+        {**VLLM, "token_ids": "text"},
+        {**VLLM, "token_ids": [-1, 2, 3, 4]},
+        {**VLLM, "token_ids": [2**32, 2, 3, 4]},
+        {**VLLM, "block_hashes": None},
+        {**VLLM, "block_hashes": [1] * (MAX_BLOCKS + 1)},
+        {**VLLM, "block_size": 0},
+        {**VLLM, "block_size": -1},
+        {**VLLM, "block_size": MAX_BLOCK_TOKENS + 1},
+        {**VLLM, "block_size": 2**64 - 1, "block_hashes": [], "token_ids": []},
+        {**VLLM, "lora_name": "a" * (MAX_NAME_CHARACTERS + 1)},
+        {**VLLM, "extra_keys": [[1] * (MAX_EXTRA_KEYS + 1), None]},
+        ["BlockStored"],
+    ]
+    *unread, stored = decode_batch(batch_of(*unknown, *malformed, VLLM))
+    assert unread == len(unknown) * [Unread.UNKNOWN] + len(malformed) * [Unread.MALFORMED]
+    assert isinstance(stored, Stored)
+    assert stored.hashes.tolist() == [7, 8]
 
 
 @pytest.mark.parametrize("payload", [b"", b"\xc1", b"\x80", msgspec.msgpack.encode([1.0]), b"\x91" * 5000])
@@ -151,7 +159,7 @@ def test_what_is_no_batch_is_refused(payload: bytes) -> None:
 @given(st.binary(max_size=200))
 def test_no_bytes_do_more_than_be_refused(payload: bytes) -> None:
     with contextlib.suppress(ContractError):
-        decode_batch(payload)
+        list(decode_batch(payload))
     published_s(payload)
 
 
@@ -166,7 +174,7 @@ def test_what_we_write_we_read(hashes: list[int], parent: int | None, data: st.D
     ]
     payload = encode_batch(3.5, events)
     assert published_s(payload) == 3.5
-    stored, removed, cleared = decode_batch(payload).events
+    stored, removed, cleared = decode_batch(payload)
     assert isinstance(stored, Stored)
     assert isinstance(removed, Removed)
     assert isinstance(cleared, Cleared)

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from tests.unit.semblend.donors.announcements import KEY, announced, batch, words
 from tests.waiting import PATIENCE_S
 
+from sembase.event_batch import published_s
 from sembase.ordered_stream import END, Message, OrderedStream, ResetReason
 from semblend.contract.donor_event import DonorBatch, DonorEvent, GenerationReset
-from semblend.donors.packing import frame, is_snapshot, pack, published_s
+from semblend.donors.packing import frame, is_snapshot, pack
 from semblend.integration.dynamo import nats_feed
 from semblend.integration.dynamo.nats_feed import ByteBudget, NatsDonorFeed, Publisher
 from semblend.integration.dynamo.nats_subjects import PUBLISHER_HEADER, events_subject, replay_subject
@@ -29,7 +30,7 @@ class Taken:
     def __init__(self) -> None:
         self.payloads: list[bytes] = []
 
-    def deliver(self, payload: bytes) -> None:
+    async def deliver(self, payload: bytes) -> None:
         self.payloads.append(payload)
 
     def reset(self, reason: ResetReason) -> None:

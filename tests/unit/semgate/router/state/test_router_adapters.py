@@ -20,7 +20,7 @@ def test_blocks_and_donors_of_an_adapter_have_one_name() -> None:
         in_place, beside = replace(plain, model="sql"), replace(plain, lora="sql")
         assert blocks.resolved(in_place).lora is None  # not announced as an adapter yet
         sink: ReplicaSink = blocks._feed._listeners["a#1"].sink
-        sink.deliver(encode_batch(1.0, [BlockStored([1], None, [1, 2], 2, lora_name="sql")]))
+        await sink.deliver(encode_batch(1.0, [BlockStored([1], None, [1, 2], 2, lora_name="sql")]))
         seen = [blocks.resolved(each) for each in (plain, in_place, beside)]
         assert [each.lora for each in seen] == [None, "sql", "sql"]
         roots = [blocks.announced_root(each) for each in seen]
