@@ -8,7 +8,7 @@ from enum import Enum
 
 import numpy as np
 
-from semblend.fleet.carrier.base import CarrierError, KvCarrier, Piece
+from semblend.fleet.carrier.base import CarrierError, KvCarrier, Piece, TooShortError
 from semblend.fleet.donor_object import KvBytes, ObjectForm, RowShape, SealError, pack, read_head
 from semblend.fleet.keys import SpaceKeys
 from semblend.fleet.strikes import Strikes
@@ -70,8 +70,7 @@ class SealedDonors:
         read_bytes = sum(len(piece.into) for piece in pieces)
         try:
             if not self._carrier.read(donor_id, pieces):
-                self.remove(donor_id)  # an object that is too short would keep its place for ever
-                return Fetched(FetchOutcome.MISSING)
+                return Fetched(FetchOutcome.MISSING)  # another replica may be writing it
             head = read_head(head_bytes.tobytes(), form, keys, donor_id)
             if self._strikes.is_barred(head.writer):
                 return Fetched(FetchOutcome.BARRED, "its writer has too many strikes", read_bytes, head.writer)
@@ -81,6 +80,9 @@ class SealedDonors:
             self._strikes.strike(error.writer)
             self.remove(donor_id)
             return Fetched(FetchOutcome.REFUSED, str(error), read_bytes, error.writer)
+        except TooShortError:
+            self.remove(donor_id)  # it would keep its place for ever
+            return Fetched(FetchOutcome.MISSING)
         except CarrierError as error:
             return Fetched(FetchOutcome.UNREACHABLE, str(error))
         return Fetched(FetchOutcome.FETCHED, "", read_bytes, head.writer)

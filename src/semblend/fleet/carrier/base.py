@@ -21,6 +21,10 @@ class CarrierError(SemBlendError):
     """The store cannot be reached or refuses; the caller continues without it."""
 
 
+class TooShortError(CarrierError):
+    """An object is complete and has fewer bytes than its reader expects: it is not what its name says."""
+
+
 class Piece(NamedTuple):
     """Bytes of an object from ``offset`` on, as many as ``into`` holds."""
 
@@ -35,7 +39,8 @@ class KvCarrier(Protocol):
         """Store an object. A name that exists keeps its bytes: False. Readers see all of it or nothing."""
 
     def read(self, name: str, pieces: Sequence[Piece]) -> bool:
-        """Fill the pieces. False if there is no such object or it is too short; the buffers are then undefined."""
+        """Fill the pieces. False if there is no such object, or its writer has not finished it; ``TooShortError`` if it
+        is too short. The buffers are then undefined."""
 
     def drop(self, name: str) -> bool:
         """Remove an object; False if there was none."""

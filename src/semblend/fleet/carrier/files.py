@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from semblend.fleet.carrier.base import CarrierError, Piece, check_name
+from semblend.fleet.carrier.base import CarrierError, Piece, TooShortError, check_name
 
 FOLDERS: Final = 256
 # A named pipe or a device under an object's name must not block the reader.
@@ -66,11 +66,12 @@ class FileCarrier:
                 return False
             raise CarrierError(f"fleet store {self._root}: {error.strerror}") from None
         try:
-            if not stat.S_ISREG(os.fstat(handle).st_mode):
-                return False
+            is_file = stat.S_ISREG(os.fstat(handle).st_mode)
             with suppress(OSError):
                 os.utime(handle)  # the order of removal
-            return all(_fill(handle, piece) for piece in pieces)
+            if not is_file or not all(_fill(handle, piece) for piece in pieces):
+                raise TooShortError(f"fleet store {self._root}: {name} is too short")
+            return True
         except OSError as error:
             raise CarrierError(f"fleet store {self._root}: {error.strerror}") from None
         finally:

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sembase.errors import ConfigurationError, MissingDependencyError
-from semblend.fleet.carrier.base import CarrierError, Piece, check_name
+from semblend.fleet.carrier.base import CarrierError, Piece, TooShortError, check_name
 
 try:
     from mooncake.store import MooncakeDistributedStore
@@ -95,7 +95,7 @@ class MooncakeCarrier:
         if _NOT_FOUND in codes or _NOT_READY in codes:
             return False
         if _INVALID in codes and 0 <= store.get_size(key) < max(piece.offset + len(piece.into) for piece in wanted):
-            return False
+            raise TooShortError(f"fleet store mooncake://{self._master}: {name} is too short")
         raise self._fault("read", min(codes))
 
     def drop(self, name: str) -> bool:

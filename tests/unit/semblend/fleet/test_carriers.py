@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from scripts.engines.mooncake import mooncake_missing, start_mooncake
 
 from sembase.errors import ConfigurationError, MissingDependencyError
-from semblend.fleet.carrier.base import CARRIERS, CarrierError, KvCarrier, Piece, open_carrier
+from semblend.fleet.carrier.base import CARRIERS, CarrierError, KvCarrier, Piece, TooShortError, open_carrier
 from semblend.fleet.carrier.files import FOLDERS, FileCarrier
 
 NAMES = [f"{number:032x}" for number in (1, 2, 1 << 120)]
@@ -72,10 +72,12 @@ def test_it_behaves_like_a_dictionary_that_never_overwrites(
         assert carrier.contains(NAMES) == [name in held for name in NAMES]
 
 
-def test_an_object_that_is_too_short_is_missing(carrier: KvCarrier) -> None:
+def test_an_object_that_is_too_short_is_told_from_one_that_is_missing(carrier: KvCarrier) -> None:
     carrier.put(NAMES[0], data_of(1, 100))
     assert carrier.read(NAMES[0], [Piece(60, np.zeros(40, np.uint8))])
-    assert not carrier.read(NAMES[0], [Piece(61, np.zeros(40, np.uint8))])
+    assert not carrier.read(NAMES[1], [Piece(60, np.zeros(40, np.uint8))])
+    with pytest.raises(TooShortError):
+        carrier.read(NAMES[0], [Piece(61, np.zeros(40, np.uint8))])
 
 
 def test_of_many_writers_of_one_name_one_wins_whole(carrier: KvCarrier) -> None:
@@ -173,7 +175,8 @@ def test_a_pipe_or_a_link_under_a_name_does_not_block_and_is_not_read(tmp_path: 
     carrier = FileCarrier(str(tmp_path), max_bytes=1 << 20)
     (tmp_path / "aa").mkdir()
     os.mkfifo(tmp_path / "aa" / f"aa{0:030x}")
-    assert not carrier.read(f"aa{0:030x}", [Piece(0, np.zeros(1, np.uint8))])
+    with pytest.raises(TooShortError):
+        carrier.read(f"aa{0:030x}", [Piece(0, np.zeros(1, np.uint8))])
     (tmp_path / "secret").write_bytes(b"not for readers")
     (tmp_path / "aa" / f"aa{1:030x}").symlink_to(tmp_path / "secret")
     with pytest.raises(CarrierError):

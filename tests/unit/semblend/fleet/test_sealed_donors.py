@@ -157,6 +157,24 @@ def test_an_object_that_is_too_short_makes_room_for_a_whole_one(donors: SealedDo
     assert donors.publish(KEYS, ID, TRUE_KV)
 
 
+def test_a_donor_that_another_replica_is_writing_is_left_alone(tmp_path: Path) -> None:
+    """It reads as missing until all of it is there; Mooncake would remove it under its writer."""
+
+    class BeingWritten(FileCarrier):
+        dropped = 0
+
+        def read(self, *_: object) -> bool:
+            return False
+
+        def drop(self, name: str) -> bool:
+            self.dropped += 1
+            return True
+
+    carrier = BeingWritten(str(tmp_path), 1 << 20)
+    fetched = SealedDonors(carrier, SHAPE, WRITER, Strikes()).fetch(KEYS, ID, TOKENS, empty())
+    assert (fetched.outcome, carrier.dropped) == (FetchOutcome.MISSING, 0)
+
+
 def test_a_carrier_that_fails_is_an_outcome(tmp_path: Path) -> None:
     class Broken(FileCarrier):
         def read(self, *_: object) -> bool:
