@@ -3,11 +3,13 @@ One more per mark of content that was seen.
 
 Keys are raw bytes: a letter, the space, the anchor or the donor's id. Every key expires; announcing renews it. Several
 servers share the keys: each key has one owner, found by arithmetic alone, and the servers do not know of each other.
+Neither the servers nor those that write to them are trusted: the time and the bytes of each answer are bounded.
 """
 
 from __future__ import annotations
 
 import hashlib
+import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,12 +28,13 @@ try:
 except ImportError:
     raise MissingDependencyError("valkey", "fleet", "a fleet directory in Valkey") from None
 
-TIMEOUT_S: Final = 0.2  # of one call; a directory that takes longer is worth less than the wait
+TIMEOUT_S: Final = 0.2  # of one answer; a directory that takes longer is worth less than the wait
 REST_S: Final = 1.0  # that a server which failed is not asked
 LIFETIME_S: Final = 24 * 3600
 MARK_LIFETIME_S: Final = 3600
 MAX_KEYS: Final = 512  # per command: a long one would delay the server's other clients
 MAX_RECORD_BYTES: Final = 4 << 20
+MAX_ANSWER_BYTES: Final = 33 << 20  # eight records
 
 T = TypeVar("T")
 Words = NDArray[np.uint64]
@@ -58,8 +61,7 @@ class ValkeyDirectory:
 
     def records(self, space: bytes, donor_ids: Sequence[str]) -> list[bytes | None]:
         keys = [_record_key(space, donor_id) for donor_id in donor_ids]
-        found = self._each(_words(donor_ids), keys, _get, None)
-        return [raw if raw is not None and len(raw) <= MAX_RECORD_BYTES else None for raw in found]
+        return self._each(_words(donor_ids), keys, _get_records, None)
 
     def announce(self, space: bytes, donor_id: str, record: bytes, anchors: Words) -> None:
         raw = bytes.fromhex(donor_id)
@@ -121,6 +123,8 @@ class _Partition:
             self._client: Any = valkey.Valkey.from_url(url, socket_timeout=timeout_s, socket_connect_timeout=timeout_s)
         except ValueError as error:
             raise ConfigurationError(f"fleet directory '{url}': {error}") from None
+        pool = self._client.connection_pool
+        pool.connection_class = type("BoundedConnection", (_BoundedAnswers, pool.connection_class), {})
         parts = urlsplit(url)
         self.name = parts.netloc.rpartition("@")[2] + parts.path
         self.seed = int.from_bytes(hashlib.blake2b(self.name.encode(), digest_size=8).digest(), "little")
@@ -137,6 +141,58 @@ class _Partition:
         except (valkey.ValkeyError, OSError) as error:
             self._rests_until = time.monotonic() + REST_S
             raise DirectoryError(f"fleet directory: {error}") from None
+
+
+class _BoundedAnswers:
+    """Mixed into a class of connections: TCP, TLS or a local socket."""
+
+    socket_timeout: float
+
+    def _connect(self) -> _BoundedSocket:
+        return _BoundedSocket(super()._connect(), self.socket_timeout)  # type: ignore[misc]
+
+
+class _BoundedSocket:
+    """A connected socket whose every request begins a new answer of at most ``timeout_s`` and ``MAX_ANSWER_BYTES``.
+
+    The client's own time limit is of each read, and it stores whatever length the server announces.
+    """
+
+    def __init__(self, connected: socket.socket, timeout_s: float) -> None:
+        self._socket = connected
+        self._timeout_s = timeout_s
+        self._ends_s = 0.0
+        self._left_bytes = MAX_ANSWER_BYTES
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._socket, name)
+
+    def sendall(self, data: bytes) -> None:
+        self._ends_s = time.monotonic() + self._timeout_s
+        self._left_bytes = MAX_ANSWER_BYTES
+        self._socket.settimeout(self._timeout_s)  # the last answer left less
+        self._socket.sendall(data)
+
+    def recv(self, max_bytes: int) -> bytes:
+        self._limit_time()
+        return self._counted(received := self._socket.recv(max_bytes), len(received))
+
+    def recv_into(self, buffer: bytearray) -> int:
+        self._limit_time()
+        return self._counted(received := self._socket.recv_into(buffer), received)
+
+    def _limit_time(self) -> None:
+        if self._socket.gettimeout() != 0.0:  # 0: a look at an idle connection
+            left_s = self._ends_s - time.monotonic()
+            if left_s <= 0.0:
+                raise TimeoutError("the answer takes too long")
+            self._socket.settimeout(left_s)
+
+    def _counted(self, received: T, size_bytes: int) -> T:
+        self._left_bytes -= size_bytes
+        if self._left_bytes < 0:
+            raise OSError(f"the answer has more than {MAX_ANSWER_BYTES} bytes")
+        return received
 
 
 def owners_of(words: Words, seeds: Words) -> NDArray[np.intp]:
@@ -157,6 +213,15 @@ def _words(donor_ids: Sequence[str]) -> Words:
 
 def _get(client: Any, keys: Sequence[bytes]) -> list[bytes | None]:
     return [value for part in _parts(keys) for value in client.mget(part)]
+
+
+def _get_records(client: Any, keys: Sequence[bytes]) -> list[bytes | None]:
+    """No more is downloaded of a value than shows that it is too large."""
+    pipeline = client.pipeline(transaction=False)
+    for key in keys:
+        pipeline.getrange(key, 0, MAX_RECORD_BYTES)
+    found = pipeline.execute(raise_on_error=False)  # of a value that is not text
+    return [raw if isinstance(raw, bytes) and 0 < len(raw) <= MAX_RECORD_BYTES else None for raw in found]
 
 
 def _piped(client: Any, keys: Sequence[bytes], add: Callable[[Any, bytes], object]) -> list[Any]:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
+import threading
+import tracemalloc
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
@@ -217,3 +221,64 @@ def test_a_server_named_twice_is_a_configuration_error() -> None:
 def test_a_url_that_names_no_directory_is_a_configuration_error(url: str) -> None:
     with pytest.raises(ConfigurationError):
         open_directory(url)
+
+
+def test_a_value_beyond_its_size_costs_itself_and_is_not_downloaded() -> None:
+    import valkey
+
+    with valkeys(1) as servers:
+        (server,) = servers
+        directory, client = opened(servers), valkey.Valkey.from_url(server.url)
+        directory.announce(b"s", IDS[0], b"record", ANCHORS[:1])
+        (key,) = client.keys(b"d*")
+        client.set(key[: -len(bytes.fromhex(IDS[0]))] + bytes.fromhex(IDS[1]), bytes(48 << 20))
+        client.rpush(key[: -len(bytes.fromhex(IDS[0]))] + bytes.fromhex(IDS[2]), b"no text")
+        sent = client.info("stats")["total_net_output_bytes"]
+        assert directory.records(b"s", IDS) == [b"record", None, None, None]
+        assert client.info("stats")["total_net_output_bytes"] - sent < 5 << 20
+
+
+@pytest.mark.parametrize("call", ["look_up", "mark"])
+def test_an_answer_that_is_too_large_is_given_up(call: str) -> None:
+    """An anchor leads to 16 bytes; a writer to the directory may have put anything there."""
+    import valkey
+
+    with valkeys(1) as servers:
+        directory, client = opened(servers), valkey.Valkey.from_url(servers[0].url)
+        getattr(directory, call)(b"s", ANCHORS[:1])
+        directory.announce(b"s", IDS[0], b"record", ANCHORS[:1])
+        for key in [*client.keys(b"a*"), *client.keys(b"m*")]:
+            client.set(key, bytes(64 << 20))
+        tracemalloc.start()
+        with pytest.raises(DirectoryError):
+            getattr(directory, call)(b"s", ANCHORS[:1])
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 60 << 20
+
+
+def test_the_time_limit_is_of_an_answer_not_of_a_read() -> None:
+    """A server that sends a byte now and then would hold a search for as long as it likes."""
+    from semblend.fleet.directory.valkey import ValkeyDirectory
+
+    answer = b"*1\r\n$16\r\n" + bytes.fromhex(IDS[0]) + b"\r\n"
+    ending = threading.Event()
+
+    def serve(listener: socket.socket) -> None:
+        with listener.accept()[0] as client, contextlib.suppress(OSError):
+            while b"MGET" not in (received := client.recv(1 << 16)):
+                client.sendall(b"+OK\r\n" * received.count(b"CLIENT"))
+            for byte in answer:
+                client.sendall(bytes((byte,)))
+                ending.wait(0.1)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        serving = threading.Thread(target=serve, args=(listener,))
+        serving.start()
+        try:
+            directory = ValkeyDirectory(f"valkey://127.0.0.1:{listener.getsockname()[1]}", 1.0)
+            with pytest.raises(DirectoryError, match="Timeout"):
+                directory.look_up(b"s", ANCHORS[:1])
+        finally:
+            ending.set()
+            serving.join()
