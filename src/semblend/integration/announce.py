@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
-from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
@@ -50,6 +49,7 @@ if TYPE_CHECKING:
 
 QUEUE_LIMIT: Final = 4096
 BATCH_EVENTS: Final = 64
+BATCH_BYTES: Final = 1 << 20  # of anchors; the largest donor has 1.5 MiB. Subscribers read messages of up to 16 MiB
 TURN_S: Final = 0.1  # longest wait of a replay request while there is nothing to announce
 REPEAT_EVERY_S: Final = 5.0
 NAMESPACES_REMEMBERED: Final = 4096
@@ -245,9 +245,22 @@ class DonorAnnouncer(Announcer):
         return True
 
     def _publish(self, socket: BatchSocket, events: Iterable[DonorEvent]) -> None:
-        rest = iter(events)
-        while part := tuple(islice(rest, BATCH_EVENTS)):
+        for part in _parts(events):
             socket.publish(DonorBatch(time.time(), part, self._rank))
+
+
+def _parts(events: Iterable[DonorEvent]) -> Iterator[tuple[DonorEvent, ...]]:
+    """As many events at a time as one message holds."""
+    part: list[DonorEvent] = []
+    size_bytes = 0
+    for event in events:
+        part.append(event)
+        size_bytes += len(event.anchors) + len(event.positions) if isinstance(event, DonorAnnounced) else 0
+        if len(part) == BATCH_EVENTS or size_bytes >= BATCH_BYTES:
+            yield tuple(part)
+            part, size_bytes = [], 0
+    if part:
+        yield tuple(part)
 
 
 class _State:

@@ -32,6 +32,7 @@ from semblend.contract.donor_event import (
     tenant_of_salt,
 )
 from semblend.donors.index import announced_gates
+from semblend.donors.packing import pack
 from semblend.fingerprint.anchors import select_anchors
 from semblend.integration import announce
 from semblend.integration.announce import SILENT, DonorAnnouncer, open_announcer
@@ -51,6 +52,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self.events: list[DonorEvent] = []
+        self.sizes: list[int] = []
         self.gate = threading.Event()
         self.gate.set()
         self.fails = False
@@ -63,6 +65,7 @@ class Recorder:
             self.fails = False
             raise OSError("no route")
         self.events.extend(batch.events)
+        self.sizes.append(len(pack(batch)))
 
     def answer(self) -> bool:
         asked, self.asked = self.asked, False
@@ -82,6 +85,21 @@ def announcing(recorder: Recorder) -> Iterator[tuple[DonorAnnouncer, list[FaultC
         recorder.gate.set()
         announcer.close(patience_s=PATIENCE_S)
         assert recorder.closed
+
+
+def test_a_batch_of_long_donors_is_split_by_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A subscriber refuses a message that is too large, and would request it again."""
+    monkeypatch.setattr(announce, "BATCH_BYTES", 2_000)
+    recorder = Recorder()
+    with announcing(recorder) as (announcer, _):
+        recorder.gate.clear()
+        for seed in range(20):
+            announcer.loadable(f"{seed}", tokens(seed, 1_500), None, None)
+        recorder.gate.set()
+        wait_until(lambda: sum(isinstance(event, DonorAnnounced) for event in recorder.events) == 20)
+        recorder.asked = True
+        wait_until(lambda: sum(isinstance(event, DonorAnnounced) for event in recorder.events) == 40)
+    assert max(recorder.sizes) < 2_000 + 2_000, "at most one donor more"
 
 
 def tokens(seed: int, count: int = 300) -> np.ndarray[Any, np.dtype[np.uint32]]:
