@@ -106,11 +106,11 @@ class Publisher:
 class Names:
     def __init__(self) -> None:
         self.known: set[str] = set()
-        self.goes_on = asyncio.Event()
-        self.goes_on.set()
+        self.may_apply = asyncio.Event()
+        self.may_apply.set()
 
     async def deliver(self, payload: bytes) -> None:
-        await self.goes_on.wait()
+        await self.may_apply.wait()
         change = payload.decode().partition(":")[2]
         if change[0] == "=":
             self.known = set(change[1:])
@@ -232,11 +232,11 @@ def test_a_message_that_is_being_applied_is_not_part_of_a_position() -> None:
         follower = Follower(publisher)
         await follower.receive(Message(0, publisher.sent[0]))
         before = follower.stream.position()
-        follower.names.goes_on.clear()
+        follower.names.may_apply.clear()
         receiving = asyncio.create_task(follower.receive(publisher.add("a")))
         await asyncio.sleep(0)
         assert follower.stream.position() is None
-        follower.names.goes_on.set()
+        follower.names.may_apply.set()
         await receiving
         after = follower.stream.position()
         assert before is not None

@@ -56,7 +56,7 @@ def test_what_is_absent_or_still_being_written_is_missing(store: tuple[Store, Kv
     assert store[1].read(NAME, [Piece(0, np.zeros(9, np.uint8))]) is False
 
 
-def test_a_whole_object_that_is_too_short_is_told_from_a_fault(store: tuple[Store, KvCarrier]) -> None:
+def test_a_whole_object_that_is_too_short_is_no_fault_of_the_store(store: tuple[Store, KvCarrier]) -> None:
     store[0].code = INVALID
     for store[0].size, error in ((8, TooShortError), (9, CarrierError), (NOT_READY, CarrierError)):
         with pytest.raises(CarrierError) as raised:
