@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from tests.attacks import hostile, memory
+from tests.attacks import events, hostile, memory
 from tests.attacks.fronts import FRONTS, FrontAbsentError, in_front_of
 from tests.attacks.targets import TARGETS
 from tests.attacks.upgrade import SAFE, VARIANTS, jdk_request, send, verdict
@@ -54,10 +54,17 @@ async def parsed_bodies(folder: Path) -> AsyncIterator[Row]:
     yield f"{memory.BODIES} x 4.7 MB of small objects", "router", found, peak < memory.LIMIT_MB
 
 
+async def event_streams(folder: Path) -> AsyncIterator[Row]:
+    for number, (name, payload) in enumerate(events.MESSAGES.items()):
+        found = await events.sent_to_a_router(payload, folder / str(number))
+        yield name, "router", str(found), found.is_harmless
+
+
 ATTACKS: Final[Mapping[str, Callable[[Path], AsyncIterator[Row]]]] = {
     "smuggling": smuggling,
     "http": http,
     "memory": parsed_bodies,
+    "events": event_streams,
 }
 
 

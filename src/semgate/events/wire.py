@@ -120,8 +120,8 @@ Event = Stored | Removed | Cleared
 
 
 class Unread(Enum):
-    UNKNOWN = "unknown"  # an event of a type this version does not know, or nothing with a type
-    MALFORMED = "malformed"  # a known type and unreadable content
+    UNKNOWN = "unknown"  # a type this version does not know
+    MALFORMED = "malformed"  # no type, or a known one and unreadable content
 
 
 class _Kind(msgspec.Struct, gc=False):
@@ -181,7 +181,7 @@ def _read_array_form(raw: msgspec.Raw) -> Event | Unread:
         named = _with_names(raw)
         kind = _kind_decoder.decode(named).type
     except UNREADABLE:
-        return Unread.UNKNOWN
+        return Unread.MALFORMED
     if kind not in _ARRAY_FIELDS:
         return Unread.UNKNOWN
     if named is raw:

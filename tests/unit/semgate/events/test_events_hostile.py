@@ -155,7 +155,7 @@ def test_more_events_than_an_honest_message_has_are_refused_together() -> None:
     sink, _ = new_sink()
     for count in (MAX_EVENTS, MAX_EVENTS + 1):
         asyncio.run(sink.deliver(b"\x93" + TIME + array(count) + b"\x80" * count + b"\x00"))
-    assert (sink.counters.unknown_events, sink.counters.malformed_batches) == (MAX_EVENTS, 1)
+    assert (sink.counters.malformed_events, sink.counters.malformed_batches) == (MAX_EVENTS, 1)
 
 
 def test_other_tasks_run_between_the_events_of_a_message(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -129,8 +129,9 @@ def test_an_adapter_known_by_number_only_is_an_adapter() -> None:
 
 
 def test_events_that_cannot_be_read_cost_the_others_nothing() -> None:
-    unknown: list[object] = [{"type": "BlockMoved", "block_hashes": [1]}, {"no type": 1}, 17, {}, [], ["BlockMoved", 1]]
-    malformed = [
+    unknown: list[object] = [{"type": "BlockMoved", "block_hashes": [1]}, ["BlockMoved", 1]]
+    malformed: list[object] = [
+        *({"no type": 1}, {"type": 1}, 17, {}, [], [17]),
         {**VLLM, "token_ids": "text"},
         {**VLLM, "token_ids": [-1, 2, 3, 4]},
         {**VLLM, "token_ids": [2**32, 2, 3, 4]},
