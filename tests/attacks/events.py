@@ -47,9 +47,9 @@ MESSAGES: Final[Mapping[str, bytes]] = {
     "event: a name that is not UTF-8": _stored(lora_name=b"\xa2n\xff"),
     "event: blocks of 2^63 tokens": _stored(block_hashes=b"\x90", token_ids=b"\x90", block_size=b"\xcf\x80" + bytes(7)),
     "event: 8 MiB of empty maps": _batch(EMPTY_MAPS),
-    "event: 8 MiB of empty maps in one event": _batch(b"\x91" + EMPTY_MAPS),
-    "event: 8 MiB of empty maps as extra keys": _stored(extra_keys=EMPTY_MAPS),
-    "event: 8 MiB of empty maps as token ids": _stored(token_ids=EMPTY_MAPS),
+    "event: 8 MiB of maps in one event": _batch(b"\x91" + EMPTY_MAPS),
+    "event: 8 MiB of maps as extra keys": _stored(extra_keys=EMPTY_MAPS),
+    "event: 8 MiB of maps as token ids": _stored(token_ids=EMPTY_MAPS),
 }
 
 
