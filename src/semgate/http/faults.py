@@ -34,6 +34,9 @@ NOT_FOUND: Final = Fault(404, "invalid_request_error", "not_found", "This path d
 NO_METHOD: Final = Fault(405, "invalid_request_error", "method_not_allowed", "This path does not support that method.")
 BAD_REQUEST: Final = Fault(400, "invalid_request_error", "bad_request", "The request is not valid HTTP.")
 NO_UPGRADE: Final = Fault(400, "invalid_request_error", "no_upgrade", "No other protocol is offered here.")
+HEAD_TOO_LARGE: Final = Fault(
+    431, "invalid_request_error", "head_too_large", "The request head is too large, or has too many headers."
+)
 TWO_TENANTS: Final = Fault(400, "invalid_request_error", "ambiguous_tenant", "Send X-Tenant-ID only once.")
 BODIES_FULL: Final = Fault(
     503, "server_error", "overloaded", "The gateway has no memory for another body; retry later.", 1

@@ -1,7 +1,11 @@
 """uvicorn's httptools protocol with the limits it lacks: size of the head, slow heads, stalled readers, connections.
 
 Each limit is a timer per connection or a number; none costs anything per chunk. The time of a request counts from its
-first byte; that of the first one from the connection; that of a pipelined one from the end of the previous reply.
+first byte, that of the first one from the connection.
+
+One request of a connection is served at a time, and none is parsed ahead. Bytes that begin another request before the
+client has its answer are dropped, and the connection closes after that answer: `docs/adr/0031-nothing-is-pipelined.md`.
+Reading continues meanwhile, so a client that leaves is noticed whatever it sent ahead.
 
 No protocol is upgraded to. httptools ends a request that asks for one at its head, and would read its body as the next
 request; such a head is therefore parsed again without the request for an upgrade.
@@ -24,20 +28,24 @@ from uvicorn.server import ServerState
 
 from sembase.errors import MissingDependencyError
 from semgate.http.departure import NotesDeparture
-from semgate.http.faults import BAD_REQUEST, BUSY, INTERNAL, Fault, send_fault
+from semgate.http.faults import BAD_REQUEST, BUSY, HEAD_TOO_LARGE, INTERNAL, Fault, send_fault
 
 # The versions the tests were run with, from the first to the last; the same bounds are in the extra `gateway`.
 # Below 0.45 uvicorn has no `_start_asgi_task`, so `ServerProtocol` would take every stream for a slow request head.
 UVICORN_LOWEST: Final = "0.45.0"
 UVICORN_HIGHEST: Final = "0.54.0"
+MAX_HEADERS: Final = 128
+_LINE_BYTES: Final = 4  # of a header beside its name and value: colon, blank, CR, LF
 _LOGGER: Final = logging.getLogger("semgate")
 _UPGRADE: Final = frozenset({b"upgrade", b"http2-settings"})
-_REASONS: Final = {400: b"Bad Request", 503: b"Service Unavailable"}
+_REASONS: Final = {400: b"Bad Request", 431: b"Request Header Fields Too Large", 503: b"Service Unavailable"}
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """``head_seconds`` and ``body_seconds`` to send a request; ``stall_seconds`` for a client that reads nothing."""
+    """``head_seconds`` and ``body_seconds`` to send a request; ``stall_seconds`` for a client that reads nothing.
+
+    ``max_head_bytes`` counts as on the wire, with separators, and includes trailers."""
 
     max_connections: int = 10_000
     max_head_bytes: int = 64 * 1024
@@ -60,6 +68,14 @@ def _release(version: str) -> tuple[int, ...]:
     return tuple(map(int, found.group().split("."))) if found else ()
 
 
+class _PipelinedError(Exception):
+    """Stops the parser where a second request begins. The parser cannot continue after that."""
+
+
+class _TooLargeError(Exception):
+    pass
+
+
 class ServerProtocol(HttpToolsProtocol):
     def __init__(
         self, config: Config, server_state: ServerState, limits: Limits, loop: asyncio.AbstractEventLoop
@@ -67,11 +83,12 @@ class ServerProtocol(HttpToolsProtocol):
         super().__init__(config=config, server_state=server_state, app_state={}, _loop=loop)
         self.logger = _UVICORN
         self._limits = limits
-        self._head_bytes = 0
+        self._head_bytes = self._header_count = 0
         self._in_head = False
         self._asks_upgrade = False
         self._running: _Cycle | None = None
-        self._allowed_s: float | None = None  # for the request being received; None: there is none
+        self._is_pipelining = False
+        self._early = b""  # came after the last byte of an answer, before the app had ended it
         self._request_timer: asyncio.TimerHandle | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
 
@@ -93,15 +110,24 @@ class ServerProtocol(HttpToolsProtocol):
                 running.on_departure()
 
     def data_received(self, data: bytes) -> None:
-        if self.parser is not None and not self.transport.is_closing():
-            self._unset_keepalive_if_required()
-            try:
-                self._parse(data)
-            except httptools.HttpParserError:
-                self._refuse(BAD_REQUEST)
-            # Any byte ends the wait for the next request, so bytes that begin no request need a limit of their own.
-            if self._allowed_s is None and (self._in_head or not self._is_replying):
-                self._allow(self._limits.head_seconds)
+        if self.parser is None or self.transport.is_closing() or self._is_pipelining:
+            return
+        running = self._running
+        if running is not None and running.has_sent_all and not self.transport.get_write_buffer_size():
+            self._early += data
+            self.flow.pause_reading()
+            return
+        self._unset_keepalive_if_required()
+        try:
+            self._parse(data)
+        except httptools.HttpParserError as error:
+            if isinstance(error.__context__, _PipelinedError):
+                self._is_pipelining, self.cycle.keep_alive = True, False
+            else:
+                self._refuse(HEAD_TOO_LARGE if isinstance(error.__context__, _TooLargeError) else BAD_REQUEST)
+        # Any byte ends the wait for the next request, so bytes that begin no request need a limit of their own.
+        if self._request_timer is None and not self._is_replying:
+            self._allow(self._limits.head_seconds)
 
     def _parse(self, data: bytes) -> None:
         rest = memoryview(data)
@@ -117,27 +143,31 @@ class ServerProtocol(HttpToolsProtocol):
                 self.parser.feed_data(head)
 
     def on_message_begin(self) -> None:
+        if self._is_replying:
+            raise _PipelinedError
         super().on_message_begin()
         self._received()
         self._asks_upgrade = False
-        self._head_bytes, self._in_head = 0, True
+        self._head_bytes, self._header_count, self._in_head = 0, 0, True
 
     def on_url(self, url: bytes) -> None:
-        self._head_bytes = len(self.url) + len(url)
-        if self._head_bytes > self._limits.max_head_bytes:
-            raise ValueError("the request head is too large")
+        self._count(len(url))
         self.url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._head_bytes += len(name) + len(value)
-        if self._head_bytes > self._limits.max_head_bytes:
-            raise ValueError("the request head is too large")
+        self._header_count += 1
+        self._count(len(name) + len(value) + _LINE_BYTES)
         if not self._in_head:  # a trailer could name a tenant after the headers were checked
             return
         name = name.lower()
         if name == b"expect" and value.lower() == b"100-continue":
             self.expect_100_continue = True
         self.headers.append((name, value))
+
+    def _count(self, more_bytes: int) -> None:
+        self._head_bytes += more_bytes
+        if self._head_bytes > self._limits.max_head_bytes or self._header_count > MAX_HEADERS:
+            raise _TooLargeError
 
     def on_headers_complete(self) -> None:
         self._in_head = False
@@ -156,13 +186,13 @@ class ServerProtocol(HttpToolsProtocol):
             return
         self._received()
         super().on_message_complete()
-        if self.cycle is self._running:  # uvicorn stopped reading for a large body, and would miss a disconnect
-            self.flow.resume_reading()
+        self.flow.resume_reading()  # uvicorn stopped reading for a large body, and would miss a disconnect
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        if self._allowed_s is not None and not self.transport.is_closing():
-            self._allow(self._allowed_s)
+        early, self._early = self._early, b""
+        if early:
+            self.data_received(early)
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -188,20 +218,12 @@ class ServerProtocol(HttpToolsProtocol):
 
     def _allow(self, seconds: float) -> None:
         self._received()
-        self._allowed_s = seconds
-        self._request_timer = self.loop.call_later(seconds, self._late)
+        self._request_timer = self.loop.call_later(seconds, self.transport.abort)
 
     def _received(self) -> None:
-        self._allowed_s = None
         if self._request_timer is not None:
             self._request_timer.cancel()
             self._request_timer = None
-
-    def _late(self) -> None:
-        """A reply to an earlier request continues; the late request's time starts again when that reply has ended."""
-        self._request_timer = None
-        if not (self._is_replying and (self._in_head or self._running is not self.cycle)):
-            self.transport.abort()
 
     def _stop_stall_timer(self) -> None:
         if self._stall_timer is not None:
@@ -236,6 +258,13 @@ def _check_host(headers: list[tuple[bytes, bytes]], version: str) -> None:
 
 
 class _Cycle(NotesDeparture, RequestResponseCycle):
+    @property
+    def has_sent_all(self) -> bool:
+        """Nothing but the app's own end is missing: a client that knows the length may send its next request."""
+        if not self.response_started or self.response_complete or self.more_body:
+            return False
+        return self.scope["method"] == "HEAD" or not (self.chunked_encoding or self.expected_content_length)
+
     async def send(self, message: Any) -> None:
         """The usual case, a chunk in the middle of a reply, skips the checks made at its start."""
         is_open = not (self.flow.write_paused or self.disconnected or self.response_complete)

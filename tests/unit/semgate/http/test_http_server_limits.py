@@ -68,39 +68,6 @@ def test_a_quiet_kept_connection_is_no_slow_head() -> None:
     run_with_clock(act)
 
 
-@pytest.mark.parametrize("late", [b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\n\r\nab", b"GET / HT"])
-def test_a_late_request_behind_a_stream_does_not_cut_the_stream(late: bytes) -> None:
-    async def act(clock: MovableClock) -> None:
-        begun, release = asyncio.Event(), asyncio.Event()
-
-        async def app(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-            if scope["path"] != "/stream":
-                await read_body(receive, ())
-                return
-            await send({"type": "http.response.start", "status": 200, "headers": []})
-            await send({"type": "http.response.body", "body": b"a", "more_body": True})
-            begun.set()
-            await release.wait()
-            await send({"type": "http.response.body", "body": b"b"})
-
-        limits = Limits(head_seconds=LONG_S, body_seconds=LONG_S)
-        async with serving(app, limits) as port, connected(port) as client:
-            client.send("GET", "/stream")
-            await begun.wait()
-            client.writer.write(late)
-            await clock.skip(0.0)  # the server reads it
-            await clock.skip(3.0 * LONG_S)
-            release.set()
-            answer = await client.answer()
-            assert (answer.body, answer.complete) == (b"ab", True)
-            cut = asyncio.ensure_future(client.reader.read(1))
-            while not cut.done():
-                await clock.skip(LONG_S / 4)
-            assert cut.result() == b""
-
-    run_with_clock(act)
-
-
 def test_a_stream_outlives_the_time_limits_of_its_request() -> None:
     limits, release = Limits(head_seconds=LONG_S, body_seconds=LONG_S), asyncio.Event()
 
