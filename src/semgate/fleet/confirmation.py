@@ -1,7 +1,8 @@
 """Decides whether a replica is at fault when requests of clients fail on it: the router sends it a request of its own.
 
-A client can make a request fail once and pass on the next replica, or last longer than any limit. Such failures only
-raise a suspicion; a fault counts if the replica also fails the router's own request. One check per replica at a time.
+A client can make a request fail once and pass on the next replica, reset every connection it is sent on, or last
+longer than any limit; many clients can fill the accept queue of a replica that answers. Such failures only raise a
+suspicion; a fault counts if the replica also fails the router's own request. One check per replica at a time.
 """
 
 from __future__ import annotations

@@ -262,12 +262,12 @@ class Gateway:
         return reply.status < 500
 
     async def _answers(self, origin: str) -> bool:
-        """One token of the replica's own model. Only an error of the replica counts; a slow one is busy."""
+        """A stream of one token of the replica's own model. Only an error of the replica counts; a slow one is busy."""
         try:
             status, found = await self._probes.fetch("GET", f"{origin}/v1/models", max_bytes=_MAX_MODELS_BYTES)
             if status < 400:
                 model = next(iter(models_of(found) or ()), "")
-                body = json.dumps({"model": model, "prompt": "1", "max_tokens": 1}).encode()
+                body = json.dumps({"model": model, "prompt": "1", "max_tokens": 1, "stream": True}).encode()
                 url = f"{origin}/v1/completions"
                 status, _ = await self._probes.fetch("POST", url, headers=_JSON, body=body)
         except HttpFault as fault:

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 from tests.clock import LONG_S, MovableClock, run_with_clock
-from tests.fakes.fault_replica import FaultReplica, _plain
+from tests.fakes.fault_replica import FaultReplica, Mode, _plain
 from tests.fakes.raw_client import ask, chat
 from tests.fakes.router_rig import Rig, router_rig
 from tests.waiting import PATIENCE_S, until
 
-from sembase.http.client import HttpFault
+from sembase.http.client import HttpClient, HttpFault, StreamedReply
 from semgate.http.held_body import BodyBudget, HeldBody
 from semgate.router.request.forward import _ending
 from semgate.router.request.placement import FleetPlacement, Placement
@@ -92,6 +92,89 @@ def test_a_request_that_fails_once_shuts_no_replica_off(tmp_path: Path) -> None:
     run(work())
 
 
+POISON = "resets whatever computes it"
+
+
+def is_reset_by(replica: FaultReplica, poison: str, *, in_stream: bool = False) -> None:
+    """The replica resets the connection of a request that contains ``poison``, before or during its answer."""
+    serve = replica._serve
+
+    async def reset(path: str, body: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        if poison.encode() not in body:
+            return await serve(path, body, reader, writer)
+        if in_stream:
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
+            writer.write(b"9\r\ndata: 1\n\n\r\n")
+            await writer.drain()
+        writer.close()
+        return False
+
+    replica._serve = reset  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("in_stream", [False, True])
+@pytest.mark.parametrize("names", [("a",), ("a", "b", "c")])
+def test_requests_that_make_replicas_reset_shut_none_off(
+    names: tuple[str, ...], in_stream: bool, tmp_path: Path
+) -> None:
+    async def work() -> None:
+        async with router_rig(tmp_path, *names) as rig:
+            rig.stop_clocks()
+            for each in rig.replicas:
+                is_reset_by(each, POISON, in_stream=in_stream)
+            replies = [await ask(rig.port, body=chat(POISON)) for _ in range(8)]
+            assert {reply.status for reply in replies} == {200 if in_stream else 502}
+            await until(lambda: not rig.gateway._confirmation._running)
+            assert [each.breaker.opened for each in rig.gateway.roster.fleet] == [0] * len(names)
+            assert (await ask(rig.port, body=chat())).complete
+
+    run(work())
+
+
+@pytest.mark.parametrize("mode", ["die_on_request", "die_after_head", "die_in_stream"])
+def test_a_replica_that_resets_the_routers_own_request_is_shut_off(mode: Mode, tmp_path: Path) -> None:
+    async def work() -> None:
+        async with router_rig(tmp_path) as rig:
+            rig.stop_clocks()
+            rig.replica("a").mode = mode
+            for _ in range(2):  # one of them meets it
+                await ask(rig.port, body=chat())
+            await until(lambda: states(rig) == {"a": "open", "b": "ready"})
+
+    run(work())
+
+
+@pytest.mark.parametrize(("takes_ours", "state"), [(True, "ready"), (False, "open")])
+def test_a_connect_that_times_out_counts_if_the_routers_own_request_fails_too(
+    takes_ours: bool, state: str, tmp_path: Path
+) -> None:
+    """An engine whose accept queue is full refuses new connections while it answers on others."""
+
+    async def work() -> None:
+        async with router_rig(tmp_path) as rig:
+            rig.stop_clocks()
+            full = rig.replica("a").origin
+            for client in (rig.gateway._upstream, *(() if takes_ours else (rig.gateway._probes,))):
+                _times_out_at(client, full)
+            replies = [await ask(rig.port, body=chat()) for _ in range(8)]
+            assert all(reply.complete and reply.status == 200 for reply in replies)
+            await until(lambda: not rig.gateway._confirmation._running)
+            assert states(rig) == {"a": state, "b": "ready"}
+
+    run(work())
+
+
+def _times_out_at(client: HttpClient, full: str) -> None:
+    send = client.send
+
+    async def times_out(origin: str, *words: Any, **more: Any) -> StreamedReply:
+        if origin == full:
+            raise HttpFault("connect", sent=False, detail="timed out")
+        return await send(origin, *words, **more)
+
+    client.send = times_out  # type: ignore[method-assign]
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_slow_answers_shut_no_replica_off_and_leave_the_router_ready(stream: bool, tmp_path: Path) -> None:
     def computing(rig: Rig) -> int:
@@ -156,9 +239,10 @@ def test_with_every_breaker_open_one_replica_is_tried_and_may_recover(tmp_path: 
 def test_only_a_refused_connection_means_that_the_replica_is_gone() -> None:
     assert _ending(HttpFault("no_connection", sent=False)) == "unknown"
     assert _ending(HttpFault("connect", sent=False, refused=True)) == "gone"
-    assert _ending(HttpFault("connect", sent=False, detail="timed out")) == "failed"
-    assert _ending(HttpFault("connect", sent=False, detail="OSError")) == "failed"
-    assert _ending(HttpFault("reset", sent=True)) == "failed"
+    assert _ending(HttpFault("connect", sent=False, detail="timed out")) == "suspect"
+    assert _ending(HttpFault("connect", sent=False, detail="OSError")) == "suspect"
+    assert _ending(HttpFault("reset", sent=True)) == "suspect"
+    assert _ending(HttpFault("protocol", sent=True)) == "suspect"
     assert _ending(HttpFault("timeout", sent=True)) == "unknown"
 
 

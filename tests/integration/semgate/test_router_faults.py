@@ -111,6 +111,7 @@ def test_what_stores_something_is_not_sent_twice(tmp_path: Path) -> None:
             reply = await ask(rig.port, "/v1/responses", {"input": "x"})
             assert (reply.status, reply.error_code) == (502, "upstream_reset")
             assert rig.replica("b").requests == 0
+            await until(lambda: not rig.gateway._confirmation._running)
             await rig.replica("a").die()  # now it surely never arrives, so another may be asked
             assert (await ask(rig.port, "/v1/responses", {"input": "x"})).status == 200
 

@@ -140,7 +140,7 @@ async def pass_on(
     else:
         trace.outcome = "cut"
         trace.attempts[-1] = replace(trace.attempts[-1], fault=f"cut_{fault.kind}")
-        placement.end("unknown" if fault.kind == "timeout" else "failed")
+        placement.end("unknown" if fault.kind == "timeout" else "suspect")
 
 
 async def _stream(answer: Answer, client: Client, trace: RequestTrace, scan: ReplyScan) -> HttpFault | None:

@@ -133,10 +133,11 @@ class RetryBudget:
 
 def _ending(fault: HttpFault) -> Ending:
     """Only a refused connection means that the replica is gone. A full connection pool says nothing about it, nor does
-    silence, since a client decides how long its request takes: health checks find a replica that hangs."""
+    silence, since a client decides how long its request takes: health checks find a replica that hangs. Any other
+    failure of the connection may be the request's doing, or that of the clients who fill the accept queue."""
     if fault.kind in ("no_connection", "timeout"):
         return "unknown"
-    return "gone" if fault.refused else "failed"
+    return "gone" if fault.refused else "suspect"
 
 
 async def _refuse(send: Send, fault: Fault, trace: RequestTrace) -> None:

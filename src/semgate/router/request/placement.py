@@ -17,13 +17,15 @@ from semgate.placement.view import PlacementRequest
 from semgate.router.state.roster import Roster
 
 # answered: the replica did its work. failed: counted by its breaker. gone: nothing listens on its port any more, so
-# its cache is lost too. unknown: the attempt says nothing about the replica (the client left, no connection was free,
-# or the request itself may be at fault, as one that takes longer than a time limit).
-Ending = Literal["answered", "failed", "gone", "unknown"]
+# its cache is lost too. suspect: the connection failed, as the request itself, or many others, may have caused; the
+# router sends a request of its own. unknown: the attempt says nothing about the replica (the client left, no connection
+# was free, or the request may take longer than a time limit).
+Ending = Literal["answered", "failed", "gone", "suspect", "unknown"]
 _OUTCOMES: Final[dict[Ending, AttemptOutcome]] = {
     "answered": "ok",
     "failed": "fault",
     "gone": "fault",
+    "suspect": "cancelled",
     "unknown": "cancelled",
 }
 
@@ -113,6 +115,8 @@ class FleetPlacement:
             self._listener.reported(self._replica.slot, self._request, facts.cached_tokens)
         if ending == "gone":
             self._roster.cache_lost(self._replica)
+        elif ending == "suspect":
+            self.suspect()
         elif ending == "answered" and facts is not None and facts.first_token_s is not None:
             prompt_tokens = facts.prompt_tokens or self._request.prompt_tokens
             ttft_ms = (facts.first_token_s - self._began_s) * 1e3
