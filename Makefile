@@ -92,7 +92,7 @@ test-starved: setup  ## tests of sockets, threads and processes while more than 
 	trap "kill $$!" EXIT; $(BIN)/pytest -n 2 --durations=12 $(ALONE) $(STARVED)
 
 # `make test` runs the highest version, which the pins name; the lowest is installed beside it and found first.
-UVICORN ?= $(shell $(PY) -c "from semgate.http.server_protocol import *; print(UVICORN_LOWEST, UVICORN_HIGHEST)")
+UVICORN ?= $(shell $(PY) -c "from sembase.http.server_protocol import *; print(UVICORN_LOWEST, UVICORN_HIGHEST)")
 UVICORN_TESTS := tests/unit/semgate/http tests/integration/semgate/test_proxy_passthrough.py tests/integration/semgate/test_router_padding.py
 test-uvicorn: setup  ## the gateway's HTTP and streaming tests with the lowest and the highest uvicorn it accepts (UVICORN=version ...)
 	@for version in $(UVICORN); do folder=.cache/uvicorn/$$version; echo "uvicorn $$version"; \

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from pathlib import Path
 from typing import Any
 
-from semgate.http.server import HttpServer
+from sembase.http.server import HttpServer
 from semgate.router.app import RouterApp
 from semgate.router.gateway import Gateway
 from semgate.settings import RouterSettings

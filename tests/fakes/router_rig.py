@@ -13,7 +13,7 @@ from typing import Any
 from tests.fakes.fault_replica import FaultReplica
 from tests.waiting import PATIENCE_S
 
-from semgate.http.server import HttpServer
+from sembase.http.server import HttpServer
 from semgate.router.app import RouterApp
 from semgate.router.gateway import Gateway
 from semgate.settings import RouterSettings

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Annotated, Any, Final
 
 import numpy as np
-from fastapi import Depends, FastAPI, Request
+from fastapi import APIRouter, Depends, FastAPI, Request
 
-from semantic_kv.api.borders import BodyLimit, install_fault_handlers
+from semantic_kv.api.borders import BodyLimit, LocalHost, install_fault_handlers, require_json
 from semantic_kv.api.jobs import EXPERIMENTS, Jobs
 from semantic_kv.api.live_cache import LiveCache
 from semantic_kv.api.schemas import (
@@ -21,6 +21,7 @@ from semantic_kv.api.schemas import (
     LabelCounts,
     MetricsOut,
     PoliciesOut,
+    ResetIn,
     SimulateRequestIn,
     SimulateRequestOut,
     SimulateTraceIn,
@@ -36,6 +37,9 @@ from semblend import __version__
 _DESCRIPTION: Final = (
     "Simulates prefix and KV caches. Every TTFT is modelled, none is measured, and no real cache is controlled."
 )
+_CHANGES: Final[dict[int | str, dict[str, Any]]] = {
+    415: {"model": ErrorOut, "description": "the content type is not application/json"}
+}
 _REFUSALS: Final[dict[int | str, dict[str, Any]]] = {
     400: {"model": ErrorOut, "description": "invalid JSON"},
     413: {"model": ErrorOut, "description": "the body is too large"},
@@ -63,30 +67,35 @@ def _service(request: Request) -> Service:
 Chosen = Annotated[Service, Depends(_service)]
 
 
-def create_app(settings: ServiceSettings | None = None) -> FastAPI:
+def create_app(settings: ServiceSettings | None = None, *, is_local: bool = False) -> FastAPI:
+    """``is_local``: it listens on a loopback address."""
     chosen = settings or ServiceSettings()
     app = FastAPI(title="semantic_kv", version=__version__, description=_DESCRIPTION)
     app.state.service = Service(chosen)
     app.add_middleware(BodyLimit, max_bytes=chosen.limits.body_bytes)
+    if is_local:
+        app.add_middleware(LocalHost)
     install_fault_handlers(app)
     app.get("/health", summary="Health check")(health)
     app.get("/v1/policies", summary="Names of policies and experiments")(policies)
     app.get("/v1/cache/state", summary="The simulated cache of this service")(cache_state)
-    app.post("/v1/cache/reset", summary="Restart with an empty cache")(reset_cache)
     app.get("/v1/metrics/summary", summary="Hits, admissions and evictions in the current epoch")(metrics_summary)
-    app.post("/v1/simulate/request", summary="Look up one prompt in the service's cache", responses=_REFUSALS)(
+    changes = APIRouter(dependencies=[Depends(require_json)], responses=_CHANGES)
+    changes.post("/v1/cache/reset", summary="Restart with an empty cache", responses=_REFUSALS)(reset_cache)
+    changes.post("/v1/simulate/request", summary="Look up one prompt in the service's cache", responses=_REFUSALS)(
         simulate_request
     )
-    app.post(
+    changes.post(
         "/v1/simulate/trace",
         summary="Simulate a small trace, with one new cache per policy",
         responses={**_REFUSALS, **_BUSY},
     )(simulate_trace)
-    app.post(
+    changes.post(
         "/v1/experiments/run",
         summary="Run a built-in workload under a few policies",
         responses={**_REFUSALS, **_BUSY, **_UNKNOWN},
     )(run_experiment)
+    app.include_router(changes)
     return app
 
 
@@ -150,7 +159,7 @@ def cache_state(service: Chosen) -> CacheStateOut:
     )
 
 
-def reset_cache(service: Chosen) -> EpochOut:
+def reset_cache(_: ResetIn, service: Chosen) -> EpochOut:
     return EpochOut(epoch=service.cache.reset())
 
 

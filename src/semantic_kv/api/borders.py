@@ -1,8 +1,11 @@
-"""Request body limits, and error responses: one JSON object with a message, never a stack trace."""
+"""Request body limits, what a web page may not send, and error responses: one JSON object, never a stack trace."""
 
 from __future__ import annotations
 
+import ipaddress
+import logging
 from typing import Final
+from urllib.parse import urlsplit
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -14,6 +17,7 @@ from sembase.errors import SemBlendError
 
 _SHOWN_CHARS: Final = 300
 _SHOWN_FAULTS: Final = 3
+_LOGGER: Final = logging.getLogger("semantic_kv")
 
 
 class BodyLimit:
@@ -45,6 +49,33 @@ class BodyLimit:
 
     def _sentence(self) -> str:
         return f"the body is larger than {self._max_bytes:,} bytes"
+
+
+class LocalHost:
+    """Refuses a request under a name that is not this machine's: a web page can let its own name point here."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        app = self._app
+        if scope["type"] == "http" and not _is_local(dict(scope["headers"]).get(b"host", b"")):
+            app = fault(403, "foreign_host", "the Host header must be localhost or a loopback address")
+        await app(scope, receive, send)
+
+
+def require_json(request: Request) -> None:
+    """A web page can make a browser send a change here, but not with this type."""
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise HTTPException(415, "send content-type: application/json")
+
+
+def _is_local(host: bytes) -> bool:
+    try:
+        name = urlsplit(f"//{host.decode('ascii')}").hostname or ""
+        return name == "localhost" or ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
 
 
 def fault(status: int, kind: str, message: str) -> JSONResponse:
@@ -81,4 +112,5 @@ async def _on_http(_: Request, error: Exception) -> JSONResponse:
 
 async def _on_bug(_: Request, error: Exception) -> JSONResponse:
     """Details go to the server log, not to the client."""
+    _LOGGER.error("internal error", exc_info=error)
     return fault(500, "internal", "internal error; see the service log")

@@ -47,6 +47,10 @@ class SimulateRequestIn(Strict):
     tenant_id: Name | None = None
 
 
+class ResetIn(Strict):
+    """``{}``: a web page can make a browser send a request without a body, but not this one."""
+
+
 class BlockOut(BaseModel):
     semantic_type: str
     token_count: int

@@ -29,7 +29,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> ExitCode:
     settings = settings_from(options, PickerSettings)
     with extra_needed("picker", "kvmend pick"):
-        from semgate.http.server import run  # noqa: PLC0415  (help needs no extra)
+        from sembase.http.server import run  # noqa: PLC0415  (help needs no extra)
         from semgate.picker.service import serve  # noqa: PLC0415
 
     flags, config = given_flags(options, PickerSettings), config_path(options.config)

@@ -26,7 +26,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> ExitCode:
     settings = settings_from(options, ProxySettings)
     with extra_needed("gateway", "kvmend proxy"):
-        from semgate.http.server import run  # noqa: PLC0415  (help needs no extra)
+        from sembase.http.server import run  # noqa: PLC0415  (help needs no extra)
         from semgate.proxy.service import serve  # noqa: PLC0415
     start_logs(settings.log_level, sys.stderr)
 

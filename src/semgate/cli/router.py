@@ -30,7 +30,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> ExitCode:
     settings = settings_from(options, RouterSettings)
     with extra_needed("gateway", "kvmend route"):
-        from semgate.http.server import run  # noqa: PLC0415  (help needs no extra)
+        from sembase.http.server import run  # noqa: PLC0415  (help needs no extra)
         from semgate.router.service import serve  # noqa: PLC0415  (its compiled loops are 70 MB that the proxy does not need)
 
     flags, config = given_flags(options, RouterSettings), config_path(options.config)

@@ -7,18 +7,11 @@ other ASGI server a small task awaits ``receive``.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
+from sembase.http.server_protocol import NotesDeparture
 from semgate.http.request_body import ClientGone, Receive
-
-
-class NotesDeparture:
-    """The owner of ``receive`` on a server that calls ``on_departure`` when the connection is lost."""
-
-    on_departure: Callable[[], None] | None = None
-    disconnected: bool = False
 
 
 class ClientWatch:

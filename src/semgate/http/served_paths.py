@@ -12,10 +12,10 @@ from fnmatch import fnmatchcase
 from typing import Any, Final
 from urllib.parse import unquote
 
+from sembase.http.server import App, HttpServer
+from sembase.http.server_protocol import Limits
 from semgate.http.faults import NOT_FOUND, Send, send_fault, send_json
 from semgate.http.request_body import Receive
-from semgate.http.server import App, HttpServer
-from semgate.http.server_protocol import Limits
 from semgate.settings import ServerSettings
 
 _READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})

@@ -12,13 +12,13 @@ from urllib.parse import urlsplit
 
 from sembase.errors import ConfigurationError
 from sembase.http.client import HttpClient
+from sembase.http.server import HttpServer
+from sembase.http.server_protocol import Limits
 from sembase.jsonl import cut_torn_lines
 from sembase.tokenizer import open_tokenizer
 from semgate.http.faults import Send
 from semgate.http.request_body import Receive
 from semgate.http.served_paths import status_server
-from semgate.http.server import HttpServer
-from semgate.http.server_protocol import Limits
 from semgate.http.tenant import TenantRule
 from semgate.prompt.digest import Digests, open_secret
 from semgate.proxy.app import Passing, ProxyApp

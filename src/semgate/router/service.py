@@ -9,10 +9,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from sembase.http.server import HttpServer
+from sembase.http.server_protocol import Limits
 from sembase.streams import write_err
 from semgate.http.served_paths import status_server
-from semgate.http.server import HttpServer
-from semgate.http.server_protocol import Limits
 from semgate.logs import log
 from semgate.prompt.digest import open_secret
 from semgate.router.app import RouterApp

@@ -15,8 +15,8 @@ from tests.fakes.router_rig import router_rig
 from tests.integration.semgate.test_observability import NEEDS_PROMETHEUS, api, prometheus
 from tests.waiting import PATIENCE_S
 
+from sembase.http.server import HttpServer
 from semgate.http.served_paths import status_app
-from semgate.http.server import HttpServer
 from semgate.settings import RouterSettings, load
 
 ROOT = Path(__file__).parents[3]

@@ -28,11 +28,11 @@ from tests.fakes.raw_client import ask, chat
 from tests.fakes.router_rig import router_rig
 from tests.waiting import PATIENCE_S, until
 
+from sembase.http.server import HttpServer
 from semblend.contract import Declined, DeclineReason, FaultContained
 from semblend.integration.core.metrics import MetricsRecorder, PrometheusFamilies
 from semgate.fleet.engine_load import TARGETS
 from semgate.http.served_paths import status_app
-from semgate.http.server import HttpServer
 from semgate.proxy.service import ProxyService
 from semgate.settings import ProxySettings
 

@@ -19,7 +19,7 @@ from tests.fakes.router_rig import Rig, router_rig
 from tests.waiting import PATIENCE_S
 
 from sembase.errors import ConfigurationError
-from semgate.http.server import HttpServer
+from sembase.http.server import HttpServer
 from semgate.router.operations.admin import AdminApp
 from semgate.router.operations.explain import fetch_decision
 from semgate.router.operations.settings_check import read_admin_key

@@ -14,7 +14,7 @@ from tests.fakes.raw_client import Exchange, ask, chat
 from tests.fakes.router_rig import Rig, router_rig
 from tests.waiting import PATIENCE_S
 
-from semgate.http.server import HttpServer
+from sembase.http.server import HttpServer
 from semgate.router.app import RouterApp
 
 BODY = json.dumps(chat("x" * 1_000_000)).encode()

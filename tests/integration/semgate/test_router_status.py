@@ -10,9 +10,9 @@ from tests.fakes.raw_client import Exchange, ask, chat
 from tests.fakes.router_rig import router_rig
 from tests.fakes.scripted_upstream import connected
 
+from sembase.http.server import HttpServer
+from sembase.http.server_protocol import Limits
 from semgate.http.served_paths import status_app
-from semgate.http.server import HttpServer
-from semgate.http.server_protocol import Limits
 from semgate.router.app import RouterApp
 
 CONNECTIONS = 20

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("fastapi")
 httpx = pytest.importorskip("httpx")
 
-from semantic_kv.api import Limits, ServiceSettings, create_app, serve  # noqa: E402
+from semantic_kv.api import Limits, ServiceSettings, _application, create_app, serve  # noqa: E402
 from semantic_kv.latency import LatencyModel  # noqa: E402
 from sembase.errors import ConfigurationError  # noqa: E402
 
@@ -110,7 +110,7 @@ def test_a_full_history_starts_a_new_epoch(caller: Caller) -> None:
 
     assert epochs == [1] * 6 + [2] * 2
     assert caller.ok("GET", "/v1/cache/state")["known_blocks"] <= LIMITS.known_blocks
-    assert caller.ok("POST", "/v1/cache/reset") == {"epoch": 3}
+    assert caller.ok("POST", "/v1/cache/reset", {}) == {"epoch": 3}
     assert caller.ok("GET", "/v1/cache/state")["resident_blocks"] == 0
 
 
@@ -218,6 +218,37 @@ def test_bodies_that_are_no_json_are_refused(caller: Caller, content: bytes) -> 
 
     assert answer.status_code in (400, 422)
     assert set(answer.json()) == {"error"}
+
+
+@pytest.mark.parametrize("kind", [None, "text/plain", "application/x-www-form-urlencoded", "multipart/form-data"])
+def test_what_a_form_of_a_web_page_can_send_changes_nothing(caller: Caller, kind: str | None) -> None:
+    headers = {"origin": "http://evil.example", **({} if kind is None else {"content-type": kind})}
+    for path in ("/v1/cache/reset", "/v1/simulate/request"):
+        caller.refused(415, "POST", path, content=b"", headers=headers)
+    assert caller.ok("GET", "/v1/cache/state")["epoch"] == 1
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost", 200),
+        ("LOCALHOST:8030", 200),
+        ("127.0.0.1:8030", 200),
+        ("[::1]:8030", 200),
+        ("evil.example", 403),
+        ("127.0.0.1.evil.example:8030", 403),
+        ("localhost@evil.example", 403),
+        ("[", 403),
+        ("", 403),
+    ],
+)
+def test_on_loopback_a_name_of_another_machine_is_refused(host: str, status: int) -> None:
+    async def ask() -> int:
+        transport = httpx.ASGITransport(app=_application(None, is_local=True))
+        async with httpx.AsyncClient(transport=transport, base_url="http://service") as client:
+            return int((await client.get("/health", headers={"host": host})).status_code)
+
+    assert asyncio.run(ask()) == status
 
 
 def test_unknown_paths_and_methods_answer_as_the_others_do(caller: Caller) -> None:

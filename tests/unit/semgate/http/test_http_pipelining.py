@@ -11,11 +11,11 @@ from tests.fakes.scripted_upstream import connected
 from tests.unit.semgate.http.test_http_server import echo, error_of, play, serving
 from tests.waiting import until
 
+from sembase.http.server import HttpServer
+from sembase.http.server_protocol import MAX_HEADERS
 from semgate.http.departure import ClientWatch
 from semgate.http.faults import Send, send_json
 from semgate.http.request_body import ClientGone, Receive, read_body
-from semgate.http.server import HttpServer
-from semgate.http.server_protocol import MAX_HEADERS
 
 SMALL = b"GET /ahead HTTP/1.1\r\nhost:\r\n\r\n"
 MANY = SMALL * (250_000 // len(SMALL))

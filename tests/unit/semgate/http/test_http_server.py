@@ -16,11 +16,11 @@ from tests.fakes.scripted_upstream import ask, connected
 from tests.waiting import PATIENCE_S
 
 from sembase.errors import ConfigurationError
+from sembase.http.server import App, HttpServer
+from sembase.http.server_protocol import Limits
 from semgate.http.departure import ClientWatch
 from semgate.http.faults import Send, send_json
 from semgate.http.request_body import ClientGone, Receive, read_body
-from semgate.http.server import App, HttpServer
-from semgate.http.server_protocol import Limits
 
 
 @asynccontextmanager

@@ -14,10 +14,10 @@ from tests.fakes.scripted_upstream import connected
 from tests.unit.semgate.http.test_http_server import echo, play, serving
 from tests.waiting import PATIENCE_S, until
 
+from sembase.http.server import _KEEP_ALIVE_SECONDS, HttpServer
+from sembase.http.server_protocol import Limits
 from semgate.http.faults import Send, send_json
 from semgate.http.request_body import Receive, read_body
-from semgate.http.server import _KEEP_ALIVE_SECONDS, HttpServer
-from semgate.http.server_protocol import Limits
 
 
 @pytest.mark.parametrize("trailers", [b"X-Tenant-ID: victim\r\n", b"x-a: 1\r\nX-Tenant-ID: victim\r\n"])

@@ -15,9 +15,9 @@ from tests.fakes.scripted_upstream import PlainClient
 from tests.waiting import PATIENCE_S
 
 from sembase.errors import ConfigurationError
+from sembase.http.server import HttpServer
 from semgate.http.faults import Send, send_json
 from semgate.http.request_body import Receive
-from semgate.http.server import HttpServer
 
 
 async def hello(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:

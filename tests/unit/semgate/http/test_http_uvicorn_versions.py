@@ -12,8 +12,8 @@ from tests.unit.semgate.http.test_http_server import echo
 
 from sembase.command_line import ExitCode, exit_code_of
 from sembase.errors import MissingDependencyError
-from semgate.http.server import HttpServer
-from semgate.http.server_protocol import UVICORN_HIGHEST, UVICORN_LOWEST
+from sembase.http.server import HttpServer
+from sembase.http.server_protocol import UVICORN_HIGHEST, UVICORN_LOWEST
 
 ROOT = Path(__file__).parents[4]
 
@@ -43,9 +43,10 @@ def test_any_other_version_is_refused_before_the_server_listens(
     )
 
 
-def test_the_extra_allows_exactly_the_versions_the_server_accepts() -> None:
+def test_the_extras_allow_exactly_the_versions_the_server_accepts() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
-    assert f"uvicorn>={UVICORN_LOWEST},<={UVICORN_HIGHEST}" in extras["gateway"]
+    for extra in ("gateway", "service"):
+        assert f"uvicorn>={UVICORN_LOWEST},<={UVICORN_HIGHEST}" in extras[extra]
 
 
 def test_the_tests_run_with_the_highest_version() -> None:

@@ -16,8 +16,8 @@ from typing import Any
 from tests.fakes.scripted_upstream import EVENTS_HEAD, Call, Script, ScriptedUpstream, scripted
 from tests.waiting import PATIENCE_S
 
+from sembase.http.server import HttpServer
 from semgate.http.served_paths import status_app
-from semgate.http.server import HttpServer
 from semgate.proxy.service import ProxyService, open_server
 from semgate.settings import ProxySettings
 

@@ -1,6 +1,6 @@
 """Runs a plain ASGI callable on uvicorn's httptools protocol: limits, TLS, graceful shutdown. One process, one loop.
 
-In: the app and where to listen; out: a running server. Called by the commands and by tests (port 0).
+In: the app and where to listen; out: a running server. Used by the gateway, the simulator's service and tests.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from sembase.errors import ConfigurationError
-from semgate.http.server_protocol import Limits, ServerProtocol, check_uvicorn
+from sembase.http.server_protocol import Limits, ServerProtocol, check_uvicorn
 
 App = Callable[
     [
@@ -57,8 +57,9 @@ class HttpServer:
         shutdown_seconds: float = 30.0,
         limits: Limits | None = None,
         flags: tuple[str, str] = ("--host", "--port"),
+        extra: str = "gateway",
     ) -> None:
-        check_uvicorn()
+        check_uvicorn(extra)
         self._config = uvicorn.Config(
             app,
             http="httptools",

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
@@ -27,10 +28,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.server import ServerState
 
 from sembase.errors import MissingDependencyError
-from semgate.http.departure import NotesDeparture
-from semgate.http.faults import BAD_REQUEST, BUSY, HEAD_TOO_LARGE, INTERNAL, Fault, send_fault
+from sembase.http.faults import BAD_REQUEST, BUSY, HEAD_TOO_LARGE, INTERNAL, Fault, send_fault
 
-# The versions the tests were run with, from the first to the last; the same bounds are in the extra `gateway`.
+# The versions the tests were run with, from the first to the last; the extras `gateway` and `service` have them too.
 # Below 0.45 uvicorn has no `_start_asgi_task`, so `ServerProtocol` would take every stream for a slow request head.
 UVICORN_LOWEST: Final = "0.45.0"
 UVICORN_HIGHEST: Final = "0.54.0"
@@ -54,18 +54,27 @@ class Limits:
     stall_seconds: float = 120.0
 
 
-def check_uvicorn() -> None:
-    """Raise unless this module has been run with the installed uvicorn. Called before the server listens."""
+def check_uvicorn(extra: str) -> None:
+    """Raise unless this module has been run with the installed uvicorn. Called before the server listens.
+
+    ``extra``: of this project, the one that installs a right version."""
     installed = uvicorn.__version__
     if not _release(UVICORN_LOWEST) <= _release(installed) <= _release(UVICORN_HIGHEST):
         supported = f"uvicorn>={UVICORN_LOWEST},<={UVICORN_HIGHEST}"
-        raise MissingDependencyError(supported, "gateway", f"the gateway cannot use uvicorn {installed}: it")
+        raise MissingDependencyError(supported, extra, f"the {extra} cannot use uvicorn {installed}: it")
 
 
 def _release(version: str) -> tuple[int, ...]:
     """The leading numbers of a version; a suffix such as ``rc1`` or ``.post1`` does not count."""
     found = re.match(r"\d+(?:\.\d+)*", version)
     return tuple(map(int, found.group().split("."))) if found else ()
+
+
+class NotesDeparture:
+    """The owner of ``receive`` on this server, which calls ``on_departure`` when the connection is lost."""
+
+    on_departure: Callable[[], None] | None = None
+    disconnected: bool = False
 
 
 class _PipelinedError(Exception):
