@@ -1,4 +1,4 @@
-"""Runs the attacks on a router and a proxy on this machine and prints what happened, as a table. Exit 1: one worked.
+"""Runs the attacks on our servers on this machine and prints what happened, as a table. Exit 1: one worked.
 
 In: nothing but loopback. Bounded and self-ending; fronts that are not installed are listed as skipped.
 """
@@ -13,8 +13,9 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from tests.attacks import events, hostile, memory
+from tests.attacks import events, hostile, memory, without_key
 from tests.attacks.fronts import FRONTS, FrontAbsentError, in_front_of
+from tests.attacks.processes import SERVED
 from tests.attacks.targets import TARGETS
 from tests.attacks.upgrade import SAFE, VARIANTS, jdk_request, send, verdict
 
@@ -60,11 +61,29 @@ async def event_streams(folder: Path) -> AsyncIterator[Row]:
         yield name, "router", str(found), found.is_harmless
 
 
+async def unauthenticated(folder: Path) -> AsyncIterator[Row]:
+    for name, served in SERVED.items():
+        async with served(folder / name) as process:
+            for listener in process.ports:
+                for attack in without_key.HELD:
+                    found = await without_key.held(process, listener, attack)
+                    yield attack, listener, str(found), found.stopped
+
+
+async def departures(folder: Path) -> AsyncIterator[Row]:
+    for target, opened in TARGETS.items():
+        async with opened(folder / target) as gate:
+            seen = await without_key.is_departure_seen(gate)
+            yield "a disconnect behind a request ahead", target, "seen" if seen else "not seen by the engine", seen
+
+
 ATTACKS: Final[Mapping[str, Callable[[Path], AsyncIterator[Row]]]] = {
     "smuggling": smuggling,
     "http": http,
     "memory": parsed_bodies,
     "events": event_streams,
+    "without-key": unauthenticated,
+    "departures": departures,
 }
 
 

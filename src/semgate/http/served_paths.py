@@ -13,14 +13,12 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from sembase.http.server import App, HttpServer
-from sembase.http.server_protocol import Limits
 from semgate.http.faults import NOT_FOUND, Send, send_fault, send_json
 from semgate.http.request_body import Receive
 from semgate.settings import ServerSettings
 
 _READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _MODELS: Final = "/v1/models"
-_STATUS_CONNECTIONS: Final = 64
 _METRICS_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -89,6 +87,5 @@ def status_server(settings: ServerSettings, readiness: Readiness, metrics: Metri
         host=settings.status_host,
         port=settings.status_port,
         shutdown_seconds=1.0,
-        limits=Limits(max_connections=_STATUS_CONNECTIONS),
         flags=("--status-host", "--status-port"),
     )

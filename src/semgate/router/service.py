@@ -94,7 +94,6 @@ def admin_server(gateway: Gateway) -> HttpServer | None:
         tls_cert_file=settings.admin_tls_cert_file,
         tls_key_file=settings.admin_tls_key_file,
         shutdown_seconds=1.0,
-        limits=Limits(max_connections=64),
         flags=("--admin-host", "--admin-port"),
     )
 
