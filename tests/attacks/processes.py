@@ -53,7 +53,7 @@ async def running(folder: Path, ports: Mapping[str, int], *words: str) -> AsyncI
     try:
         async with asyncio.timeout(START_SECONDS):
             for port in ports.values():
-                while not await _listens(port):
+                while not await listens(port):
                     assert process.returncode is None, (folder / "printed").read_text()
                     await asyncio.sleep(0.1)
         yield process.pid
@@ -68,7 +68,7 @@ async def running(folder: Path, ports: Mapping[str, int], *words: str) -> AsyncI
             await process.wait()
 
 
-async def _listens(port: int) -> bool:
+async def listens(port: int) -> bool:
     try:
         _, writer = await asyncio.open_connection("127.0.0.1", port)
     except OSError:
