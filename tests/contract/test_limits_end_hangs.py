@@ -18,7 +18,9 @@ NAMED = {"timeout", "patience_s", "timeout_s"}
 
 ALLOWED = {
     "attacks/fronts.py": "a front that does not end by itself is killed",
+    "attacks/processes.py": "a process that does not end by itself is killed",
     "attacks/upgrade.py": "nothing more is expected; waits in steps",
+    "attacks/without_key.py": "bytes that a server does not read stay in flight while it is probed",
     "engines/dynamo/deployment.py": "a process that does not end by itself is killed",
     "fakes/openai_server.py": "a process that does not end by itself is killed",
     "unit/sembase/http/test_http_client_calls.py": "the limit is what is tested; servers that are not there",

@@ -108,7 +108,7 @@ def test_a_request_sent_once_the_whole_answer_is_here_is_served() -> None:
         await send({"type": "http.response.body", "body": b"{}", "more_body": True})
         if len(paths) == 1:
             (connection,) = server._state.connections
-            await until(lambda: connection.flow.read_paused)
+            await until(lambda: connection.flow.read_paused)  # type: ignore[union-attr]
         await send({"type": "http.response.body", "body": b""})
 
     async def act() -> None:
