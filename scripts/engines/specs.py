@@ -60,8 +60,6 @@ def vllm_spec(options: EngineOptions | None = None) -> ServerSpec:
         "VLLM_CPU_KVCACHE_SPACE": str(chosen.kv_cache_gib),
         "VLLM_NO_USAGE_STATS": "1",
         "DO_NOT_TRACK": "1",
-        # The engine brings its own numba; sharing a cache with another version would compile at every start.
-        "NUMBA_CACHE_DIR": str(ROOT / ".cache" / "engines" / "compiled"),
         **EAGER,
     }
     if chosen.dev_mode:
@@ -100,7 +98,6 @@ def sglang_spec(options: EngineOptions | None = None, *, semblend: Mapping[str, 
         "OMP_NUM_THREADS": str(cores),
         "SGLANG_CPU_OMP_THREADS_BIND": chosen.cores or "0-1",
         "SEMBLEND_EMBEDDER": "none",
-        "NUMBA_CACHE_DIR": str(ROOT / ".cache" / "engines" / "compiled-sglang"),  # another numba than vLLM's
         **EAGER,
         "PYTHONPATH": sglang.CODE_PATH,
     }

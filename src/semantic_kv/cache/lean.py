@@ -7,11 +7,12 @@ nothing cost nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from types import FunctionType
 from typing import Any
 
 from semantic_kv.policy.interface import no_op, no_op_after, worth_nothing
-from sembase.compiled import HAS_COMPILER
+from sembase.compiled import HAS_COMPILER, compile_cached
 
 Part = Callable[..., Any]
 # Without the runtime no array is reference-counted: a field of a tuple of arrays costs a load, not two atomic writes.
@@ -69,12 +70,6 @@ def compiled_part(function: Part, *, inline: bool = True) -> Part:
     return lean
 
 
-def compiled_loop(function: Part) -> Part:
-    """The entry from Python, cached on disk where a folder is writable."""
-    if not _IS_COMPILING:
-        return function
-    try:
-        loop: Part = numba.njit(cache=True, **_FLAGS)(function)
-    except RuntimeError:  # neither the installation nor the home is writable: compile in every process
-        loop = numba.njit(**_FLAGS)(function)
-    return loop
+def compiled_loop(function: Part) -> tuple[Part, Path | None]:
+    """The entry from Python, and the folder that keeps its machine code, if one is writable."""
+    return compile_cached(function, **_FLAGS) if _IS_COMPILING else (function, None)

@@ -282,10 +282,12 @@ def specialise(
         names[part.__name__] = compiled_part(FunctionType(part.__code__, names, part.__name__), inline=inline)
     prefix = f"replay_{evict_name}_{admit_name}" + ("_blend" if is_blending else "")
     digest = _sources_digest(copies)
-    _drop_stale(prefix, digest)
     loop = FunctionType(replay_requests.__code__, names, f"{prefix}_{digest}")
     loop.__qualname__ = loop.__name__
-    return compiled_loop(loop)
+    compiled, folder = compiled_loop(loop)
+    if folder is not None:
+        _drop_stale(folder, prefix, digest)
+    return compiled
 
 
 def _sources_digest(parts: Iterable[Part]) -> str:
@@ -299,9 +301,9 @@ def _sources_digest(parts: Iterable[Part]) -> str:
     return digest.hexdigest()[:12]
 
 
-def _drop_stale(prefix: str, digest: str) -> None:
+def _drop_stale(folder: Path, prefix: str, digest: str) -> None:
     """Remove what was compiled for the same policies from older sources."""
-    for stale in (Path(__file__).parent / "__pycache__").glob(f"loop.{prefix}_????????????-*"):
+    for stale in folder.glob(f"loop.{prefix}_????????????-*"):
         if f"_{digest}-" not in stale.name:
-            with suppress(OSError):  # another process was faster, or the installation is read-only
+            with suppress(OSError):  # another process was faster, or the folder is read-only
                 stale.unlink()

@@ -34,7 +34,6 @@ def measure(simulation: Simulation, folder: Path, *scenarios: str) -> dict[str, 
         **{name: value for name, value in os.environ.items() if not name.startswith(("VLLM_", "PYTHON"))},
         **simulation.environment(folder / "site"),
         "FAULT_FILE": str(folder / "fault"),
-        "NUMBA_CACHE_DIR": str(ROOT / ".cache" / "engines" / "compiled"),
         "VLLM_CACHE_ROOT": str(ROOT / ".cache" / "engines" / "vllm"),
     }
     asked = {**dataclasses.asdict(simulation), "backend": simulation.backend.value}

@@ -214,7 +214,7 @@ def _broken(*_: Any) -> Any:
     raise OSError("injected")
 
 
-def make_planner(options: Any) -> Planner:
+def make_planner(options: Any, log: Any) -> Planner:
     return Planner(settings=Settings(embedder="none"), gates=options.gates, budget_bytes=options.index_bytes)
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -7,8 +8,6 @@ import time
 from pathlib import Path
 
 import pytest
-
-from sembase.compiled import _drop_stale_caches
 
 pytest.importorskip("numba", reason="the extra 'fast' is not installed")
 
@@ -55,15 +54,54 @@ print("compiled")
     assert run(script).strip() == "compiled"
 
 
-def test_code_cached_before_an_edit_is_dropped(tmp_path: Path) -> None:
-    source = tmp_path / "module.py"
-    source.write_text("@kernel\n")
-    cache = tmp_path / "__pycache__"
-    cache.mkdir()
-    for name in ("old.nbi", "new.nbi"):
-        (cache / name).write_text("")
+KERNEL = "@kernel\ndef double(x):\n    return 2 * x\n"
+CALL = """
+import json, numba
+from sembase.compiled import has_cached_code
+from package.module import double
+was_cached = has_cached_code("package")
+double(1)
+hits, folder = sum(double.stats.cache_hits.values()), double.stats.cache_path
+print(json.dumps([was_cached, hits, folder, numba.__version__, numba.config.CACHE_DIR]))
+"""
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    source = tmp_path / "package" / "module.py"
+    source.parent.mkdir()
+    (source.parent / "__init__.py").touch()
+    source.write_text(f"from sembase.compiled import kernel\n\n\n{KERNEL}")
+    return source
+
+
+def call(package: Path, **environment: str) -> tuple[bool, int, Path, str, str]:
+    """Whether machine code was there, how much of it was used, where it is, numba's version, and its own folder."""
+    was_cached, hits, folder, version, numbas_own = json.loads(
+        run(CALL, PYTHONPATH=str(package.parents[1]), **{"NUMBA_CACHE_DIR": "", **environment})
+    )
+    return was_cached, hits, Path(folder), version, numbas_own
+
+
+def test_each_version_of_numba_keeps_its_own_machine_code(package: Path, tmp_path: Path) -> None:
+    """Two versions that share a folder overwrite each other's index, and each start of either compiles again."""
+    cache = tmp_path / "cache"
+    was_cached, hits, folder, version, numbas_own = call(package, XDG_CACHE_HOME=str(cache))
+    assert (was_cached, hits, numbas_own) == (False, 0, ""), "and other users of numba keep their folder"
+    assert folder.parent == cache / "kvmend" / f"numba-{version}-{sys.implementation.cache_tag}"
+    assert not list(package.parent.rglob("*.nbi")), "nothing beside the source, which other versions read"
+    assert call(package, XDG_CACHE_HOME=str(cache))[:2] == (True, 1)
+
+
+def test_the_folder_that_the_operator_names_is_used(package: Path, tmp_path: Path) -> None:
+    assert call(package, NUMBA_CACHE_DIR=str(tmp_path / "named"))[2].parent == tmp_path / "named"
+
+
+def test_code_cached_before_an_edit_is_dropped(package: Path, tmp_path: Path) -> None:
+    """Numba does not notice that a kernel of an unchanged file calls one that changed."""
+    cache = str(tmp_path / "cache")
+    call(package, XDG_CACHE_HOME=cache)
+    (package.parent / "other.py").write_text(KERNEL)
     now = time.time()
-    os.utime(cache / "old.nbi", (now - 100, now - 100))
-    os.utime(source, (now - 50, now - 50))
-    _drop_stale_caches(tmp_path)
-    assert [path.name for path in cache.iterdir()] == ["new.nbi"]
+    os.utime(package.parent / "other.py", (now + 50, now + 50))
+    assert call(package, XDG_CACHE_HOME=cache)[:2] == (False, 0)

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from sembase.compiled import has_cached_code
 from semblend.integration.announce import SILENT, Announcer, open_announcer
 from semblend.integration.border import Border
 from semblend.integration.texts import TextDecoder
@@ -13,6 +14,13 @@ from semblend.pipeline.planner import Planner
 
 if TYPE_CHECKING:
     from semblend.integration.core.rotation_proof import Proof
+
+
+def warm_up(log: logging.Logger) -> None:
+    """Compile the planner's loops before a request needs them; from the cache if an earlier start left them there."""
+    if not has_cached_code("semblend"):
+        log.info("SemBlend is compiling look-ups, once, about a minute")
+    Planner.warm_up()
 
 
 def make_decoder(

@@ -18,7 +18,7 @@ from semblend.contract import Event
 from semblend.integration.answer_budgets import open_budgets, with_budgets
 from semblend.integration.border import Border
 from semblend.integration.core.refresh_on_repeat import RefreshOnRepeat
-from semblend.integration.core.start_up import log_disabled, log_proof, make_announcer, make_decoder
+from semblend.integration.core.start_up import log_disabled, log_proof, make_announcer, make_decoder, warm_up
 from semblend.integration.event_sink import EventSink
 from semblend.integration.gpu_evidence import Kind, architecture_of, log_acceptance
 from semblend.integration.settings import handed_on
@@ -146,7 +146,7 @@ def _parts(
     allocator = context.params.token_to_kv_pool_allocator
     pool, page = allocator.get_kvcache(), context.params.page_size
     layers = observable(attention_layers(runner.model, pool), pool)
-    Planner.warm_up()
+    warm_up(logger)
     donors = Donors(planner, emit, options.min_donor_tokens, page, announcer)
     metrics.count_donors = donors.__len__
     refresh = RefreshOnRepeat(options.gates.min_run_tokens) if options.refresh_on_repeat else None

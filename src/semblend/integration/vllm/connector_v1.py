@@ -87,7 +87,7 @@ class SemBlendConnectorV1(KVConnectorBase_V1, SupportsHMA):
             gates = with_budgets(self._options.gates, budgets, self._options.max_answer_loss)
             self._options = replace(self._options, gates=gates)
             self._fidelity = self._options.fidelity_gate(logger.warning, budgets)
-            self._planner = start.make_planner(self._options)
+            self._planner = start.make_planner(self._options, logger)
             load = partial(start.load_tokenizer, vllm_config)
             self._decoder = make_decoder(self._planner, self._border, load)
             self._announcer = make_announcer(

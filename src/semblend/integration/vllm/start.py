@@ -15,7 +15,7 @@ from vllm.tokenizers.registry import cached_tokenizer_from_config
 import vllm
 from semblend.integration.border import Border
 from semblend.integration.core.rotation_proof import Proof
-from semblend.integration.core.start_up import log_disabled, log_proof
+from semblend.integration.core.start_up import log_disabled, log_proof, warm_up
 from semblend.integration.gpu_evidence import Kind, architecture_of, log_acceptance
 from semblend.integration.vllm.attention_cache import AttentionCache
 from semblend.integration.vllm.commands import Readiness
@@ -52,9 +52,9 @@ GRAPH_TOLERANCE: Final = 0.05
 T = TypeVar("T")
 
 
-def make_planner(options: ConnectorOptions) -> Planner:
+def make_planner(options: ConnectorOptions, log: logging.Logger) -> Planner:
     """A warm planner: no request pays for the compilation of its loops."""
-    Planner.warm_up()
+    warm_up(log)
     return Planner(gates=options.gates, budget_bytes=options.index_bytes)
 
 

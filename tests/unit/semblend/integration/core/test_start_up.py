@@ -1,0 +1,22 @@
+"""What the log of every engine says while an adapter starts."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from semblend.integration.core import start_up
+
+MESSAGE = "SemBlend is compiling look-ups, once, about a minute"
+
+
+@pytest.mark.parametrize("is_cached", [False, True])
+def test_a_start_that_compiles_says_so(
+    is_cached: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(start_up, "has_cached_code", lambda package: is_cached)
+    monkeypatch.setattr(start_up.Planner, "warm_up", lambda: None)
+    with caplog.at_level(logging.INFO):
+        start_up.warm_up(logging.getLogger("engine"))
+    assert caplog.messages == ([] if is_cached else [MESSAGE])
