@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,8 @@ T = TypeVar("T")
 _TRUE: Final = frozenset({"1", "true", "yes", "on"})
 _FALSE: Final = frozenset({"0", "false", "no", "off"})
 _SCALES: Final = {"k": 1_000, "m": 1_000_000, "g": 1_000_000_000}
+_SIZE_UNITS: Final = {unit: 1 << 10 * power for power, unit in enumerate(("", "KiB", "MiB", "GiB", "TiB"))}
+_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", re.ASCII)
 _MAX_SHOWN: Final = 60
 
 
@@ -84,6 +87,16 @@ def whole(minimum: int | None = 0, maximum: int | None = None, what: str = "a wh
         return value
 
     return Parser(what if minimum is None else what + limits, int, check, "N")
+
+
+def size(minimum: int) -> Parser[int]:
+    """Bytes: a whole number, or text with a binary unit; also in JSON, where a number without quotes is bytes."""
+    of_bytes = whole(minimum)
+
+    def check(value: Any) -> int:
+        return of_bytes.check(_decode_size(value) if isinstance(value, str) else value)
+
+    return Parser(f'a number of bytes of at least {minimum}, such as "8GiB"', _same, check, "SIZE")
 
 
 def number(
@@ -186,6 +199,13 @@ def _decode_scaled(text: str) -> int:
     if not math.isfinite(value) or value != int(value):
         raise ValueError
     return int(value)
+
+
+def _decode_size(text: str) -> int:
+    found = _SIZE.fullmatch(text.strip())
+    if found is None or found[2] not in _SIZE_UNITS:
+        raise ValueError
+    return int(float(found[1]) * _SIZE_UNITS[found[2]]) if found[2] else int(found[1])
 
 
 def header(text: str) -> tuple[str, str]:

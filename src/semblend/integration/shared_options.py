@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from sembase.settings import section, setting
-from sembase.values import Parser, count, flag, fraction, one_of, optional, path, positive, whole
+from sembase.values import Parser, count, flag, fraction, one_of, optional, path, positive, size
 from semblend.plan.gates import Gates
 from semblend.plan.selection import MOVED_FRACTION
 
@@ -59,7 +59,9 @@ _ROWS: Final[Mapping[str, tuple[Parser[Any], str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class AdapterOptions:
-    index_bytes: int = setting(256 << 20, whole(1 << 20), "Memory of the planner's index, in bytes.")
+    index_bytes: int = setting(
+        256 << 20, size(1 << 20), 'Memory of the planner\'s index, in bytes or as a size such as `"512MiB"`.'
+    )
     events: Path | None = setting(
         None,
         optional(path),

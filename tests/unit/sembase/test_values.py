@@ -33,6 +33,9 @@ JSON = st.recursive(
         (values.rate, "0.5", 0.5),
         (values.capacity, "5k", 5_000),
         (values.capacity, "2M", 2_000_000),
+        (values.size(1), "8GiB", 8 << 30),
+        (values.size(1), " 1.5 MiB ", 3 << 19),
+        (values.size(1), "4096", 4096),
         (values.name, "Least-Loaded", "least_loaded"),
         (values.words, "a, b,,c ", ("a", "b", "c")),
         (values.origin, "http://h:1/v1/", "http://h:1"),
@@ -55,6 +58,8 @@ def test_text_is_read(parser: Parser[Any], text: str, value: object) -> None:
         (values.fraction, "nan", "expected a number between 0 and 1, got 'nan'"),
         (values.positive_fraction, "0", "expected a number above 0 and at most 1, got '0'"),
         (values.capacity, "1.5", "expected a whole number of at least 1, such as 5000, 5k or 2M, got '1.5'"),
+        (values.size(1 << 20), "8GB", 'expected a number of bytes of at least 1048576, such as "8GiB", got \'8GB\''),
+        (values.size(1 << 20), "1KiB", 'expected a number of bytes of at least 1048576, such as "8GiB", got \'1KiB\''),
         (values.one_of("a", "b"), "c", 'expected one of "a", "b", got \'c\''),
     ],
 )
@@ -71,6 +76,14 @@ def test_in_json_a_quoted_number_is_not_a_number() -> None:
     for value, message in (("0.5", 'between 0 and 1, without quotes, got "0.5"'), (True, "got true")):
         with pytest.raises(InvalidValueError, match=message):
             values.fraction.from_json(value)
+
+
+def test_a_size_in_json_is_bytes_or_text_with_a_unit() -> None:
+    parser = values.size(1)
+    assert [parser.from_json(given) for given in (4096, "4096", "8GiB")] == [4096, 4096, 8 << 30]
+    for refused in (True, 1.5, "8 GiBs", "", None):
+        with pytest.raises(InvalidValueError, match="a number of bytes of at least 1"):
+            parser.from_json(refused)
 
 
 def test_a_bad_header_does_not_show_its_value() -> None:

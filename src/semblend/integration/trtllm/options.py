@@ -8,7 +8,7 @@ from typing import Final
 
 from sembase.errors import ConfigurationError
 from sembase.settings import json_object, read_options, setting
-from sembase.values import one_of, optional, path, positive, text, whole
+from sembase.values import one_of, optional, path, positive, size, text
 from semblend.integration.settings import TRTLLM_OPTIONS
 from semblend.integration.shared_options import AdapterOptions, gate_options
 from semblend.plan.gates import Gates
@@ -34,7 +34,9 @@ class TrtllmOptions(AdapterOptions):
         "`validation_failure`.",
     )
     host_bytes: int = setting(
-        1 << 30, whole(1 << 20), "Host memory for donor KV, in bytes; used with `exact_prefix` only."
+        1 << 30,
+        size(1 << 20),
+        'Host memory for donor KV, in bytes or as a size such as `"8GiB"`; used with `exact_prefix` only.',
     )
     min_donor_tokens: int = setting(
         128, positive, "Minimum number of new tokens a prompt must bring to become a donor."

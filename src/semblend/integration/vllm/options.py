@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from sembase.settings import read_options, setting
-from sembase.values import flag, fraction, one_of, positive, whole
+from sembase.values import flag, fraction, one_of, positive, size
 from semblend.integration.fidelity_options import gates_of
 from semblend.integration.fleet_options import FleetOptions, fleet_options
 from semblend.integration.gpu_evidence import GpuOptions
@@ -24,7 +24,9 @@ CapturePolicy = Literal["all", "sampled", "hinted"]
 class ConnectorOptions(GpuOptions):
     """What a deployment may choose. Every field is a key, except ``gates`` and ``fleet``, whose own fields are."""
 
-    host_bytes: int = setting(2 << 30, whole(1 << 20), "Host memory for donor KV per worker, in bytes.")
+    host_bytes: int = setting(
+        2 << 30, size(1 << 20), 'Host memory for donor KV per worker, in bytes or as a size such as `"8GiB"`.'
+    )
     capture: CapturePolicy = setting(
         "all",
         one_of("all", "sampled", "hinted"),

@@ -69,6 +69,7 @@ def test_nothing_given_gives_the_documented_defaults() -> None:
     ("name", "value", "read"),
     [
         ("host_bytes", 1 << 30, 1 << 30),
+        ("host_bytes", "8GiB", 8 << 30),
         ("index_bytes", 1 << 22, 1 << 22),
         ("capture", "hinted", "hinted"),
         ("capture_fraction", 1, 1.0),
@@ -124,9 +125,9 @@ def test_a_predicted_kl_takes_the_place_of_the_context_share_unless_that_is_set(
 @pytest.mark.parametrize(
     ("name", "value", "advice"),
     [
-        ("host_bytes", "2 GiB", "whole number"),
-        ("host_bytes", 2e9, "whole number"),
-        ("host_bytes", True, "whole number"),
+        ("host_bytes", "2 gigs", "number of bytes"),
+        ("host_bytes", 2e9, "number of bytes"),
+        ("host_bytes", True, "number of bytes"),
         ("host_bytes", 1000, "at least 1048576"),
         ("index_bytes", 0, "at least"),
         ("capture", "some", '"all", "sampled", "hinted"'),
