@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Final
 
-from sembase.command_line import HELP_COLUMNS, CommandParser, exit_code_of, take_value
+from sembase.command_line import HELP_COLUMNS, CommandParser, ExitCode, exit_code_of, take_value
 from sembase.errors import ConfigurationError
 from sembase.registry import load_target
-from sembase.streams import write_out
+from sembase.streams import write_err, write_out
 
 # Engine to the package it is imported as, and its launcher.
 ENGINES: Final = {
@@ -44,7 +44,10 @@ def main(words: Sequence[str], program: str = "kvmend serve") -> int:
         engine = take_value(rest, _FLAG)
     except ConfigurationError as error:
         parser(program).error(str(error))
-    if engine is None and (not rest or {"-h", "--help"} & set(rest)):
+    if not rest:
+        write_err(f"{parser(program).format_help()}\n{program}: error: name a model\n")
+        return int(ExitCode.USAGE)
+    if engine is None and {"-h", "--help"} & set(rest):
         write_out(parser(program).format_help())
         return 0
     if engine is not None and engine not in ENGINES:

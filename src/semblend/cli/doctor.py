@@ -16,7 +16,6 @@ from sembase.streams import write_err, write_out
 from semblend.contract.gpu_evidence import GpuEvidence, decode_evidence, encode_evidence, read_key
 from semblend.doctor.examination import examine_installation
 from semblend.doctor.gpu.proof import REPEATS, SIZES, ProofRequest, prove
-from semblend.doctor.host_memory import available_bytes, default_host_bytes
 from semblend.doctor.installation import read_installation
 from semblend.doctor.report import Report, as_json, as_table
 from semblend.doctor.serve_command import SGLANG, VLLM, ServeCommand, read_command, transfer_of
@@ -149,13 +148,15 @@ def make_report(options: argparse.Namespace) -> Report:
     installation = read_installation()
     engine = options.engine or (installation.engines[0].name if len(installation.engines) == 1 else None)
     command = read_command(engine, options.model, options.words)
+    if command is None and options.words and options.model is None:
+        raise ConfigurationError("the command line after -- names no model; add --model DIR before the --")
     return examine_installation(
         installation,
         command,
         check_command,
         start=options.start,
         device_type=_device_type,
-        host_bytes=host_bytes_for,
+        fill_in=fill_in,
     )
 
 
@@ -175,12 +176,10 @@ def check_command(command: ServeCommand, is_connected: bool, start: bool) -> Che
     return checked
 
 
-def host_bytes_for(command: ServeCommand) -> int | None:
-    """``host_bytes`` of each worker of a vLLM server, by the free memory; None where it is not known. Imports vLLM."""
-    free = available_bytes()
-    if free is None:
-        return None
-    return default_host_bytes(free, load_target("semblend.doctor.vllm_check:worker_count")(command))
+def fill_in(command: ServeCommand) -> ServeCommand:
+    """A command of vLLM with what ``kvmend serve`` adds; imports the engine."""
+    filled: ServeCommand = load_target("semblend.doctor.fill_in:fill_in")(command)
+    return filled
 
 
 def _device_type() -> str:

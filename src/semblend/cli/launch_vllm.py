@@ -1,6 +1,6 @@
 """``kvmend serve --engine vllm MODEL ...``: vLLM's server with our connector; every flag it does not know is vLLM's.
 
-Checks first, as ``kvmend doctor`` does, says what will be refused, and sizes the donor memory by this machine.
+Checks first, as ``kvmend doctor`` does, says what will be refused, and sizes the memory by this machine.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, distribution
 from typing import Final
 
-from sembase.command_line import ExitCode, exit_code_of, launcher_parser
+from sembase.command_line import ExitCode, exit_code_of, launcher_parser, take_value
 from sembase.errors import ConfigurationError
+from sembase.free_port import require_free_port
 from sembase.streams import write_err
-from semblend.cli.doctor import check_command, host_bytes_for
-from semblend.doctor.examination import sized
+from semblend.cli.doctor import check_command, fill_in
 from semblend.doctor.installation import how_to_install, read_installation
+from semblend.doctor.model_facts import require_model
 from semblend.doctor.report import SENTENCES
 from semblend.doctor.serve_command import (
     CHECK_FLAG,
@@ -39,6 +40,7 @@ from semblend.integration.vllm.options import parse_options
 from semblend.integration.vllm.support import VERIFIED_VERSION
 
 PROGRAM: Final = "kvmend serve --engine vllm"
+_PORT: Final = "8000"  # vLLM's default
 EXAMPLE: Final = f"""{PROGRAM} Qwen/Qwen2.5-0.5B-Instruct --port 8000 --semblend-options '{{"capture": "all"}}'"""
 
 
@@ -57,7 +59,7 @@ def parse(words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         default="{}",
         metavar="JSON",
         help="options of the connector as a JSON object; host_bytes defaults to a quarter of the free memory, divided "
-        "between the workers",
+        "between the workers; on a CPU the engine's memory is set to fit, too",
     )
     parser.add_argument(OFF_FLAG, action="store_true", help="start the stock server, for comparison")
     parser.add_argument(CHECK_FLAG, action="store_true", help="check and say what would be started, and stop")
@@ -70,6 +72,9 @@ def start(words: Sequence[str], run: Callable[[Sequence[str]], int] | None = Non
     command = read_command(VLLM, None, ["vllm", "serve", *(rest[1:] if rest[:1] == ["serve"] else rest)])
     if command is None:
         raise ConfigurationError(f"name a model: {PROGRAM} MODEL")
+    require_model(command.model)
+    if not ours.semblend_check:
+        _require_free_port(command.flags)
     if ours.semblend_off:
         return (run or _replace_process)(server_words(command))
     if transfer_of(command):
@@ -79,9 +84,12 @@ def start(words: Sequence[str], run: Callable[[Sequence[str]], int] | None = Non
     if read_installation().engine(VLLM) is None:
         raise EngineMissingError("vLLM", "vllm", "it is not installed", how_to_install(VLLM))
     with contextlib.redirect_stdout(sys.stderr):  # engines log to stdout
-        command = sized(with_semblend(command, options), host_bytes_for)
+        command = fill_in(with_semblend(command, options))
         checked = check_command(command, True, False)
-    write_err("".join(f"{PROGRAM}: {line}\n" for line in messages(checked, command)))
+    lines = messages(checked)
+    if checked.verdict.state is not State.START_FAILS:
+        lines.append(f"starting: {shlex.join(server_words(command))}")
+    write_err("".join(f"{PROGRAM}: {line}\n" for line in lines))
     if checked.verdict.state is State.START_FAILS:
         return int(ExitCode.USAGE)
     if ours.semblend_check:
@@ -89,12 +97,20 @@ def start(words: Sequence[str], run: Callable[[Sequence[str]], int] | None = Non
     return (run or _replace_process)(server_words(command))
 
 
-def messages(checked: Checked, command: ServeCommand) -> list[str]:
+def messages(checked: Checked) -> list[str]:
     """What a person reads before the engine's own log."""
     verdict = checked.verdict
     lines = [" ".join(filter(None, (SENTENCES[verdict.state], verdict.reason))), *verdict.notes]
-    lines += [checked.facts["donor memory"]] if "donor memory" in checked.facts else []
-    return [*lines, f"starting: {shlex.join(server_words(command))}"]
+    return lines + [f"{name}: {checked.facts[name]}" for name in ("memory", "donor memory") if name in checked.facts]
+
+
+def _require_free_port(flags: Sequence[str]) -> None:
+    """Before anything is imported; what a file of ``--config`` names, or is no number, is left to the engine."""
+    rest = list(flags)
+    host, port, elsewhere = (take_value(rest, flag) for flag in ("--host", "--port", "--config"))
+    port = port or (_PORT if elsewhere is None else "")
+    if port.isdecimal() and take_value(rest, "--uds") is None and "--headless" not in rest:
+        require_free_port(host, int(port))
 
 
 def server_words(command: ServeCommand) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Final
 from semblend.doctor.installation import Installation, how_to_install
 from semblend.doctor.model_facts import read_model
 from semblend.doctor.report import Report
-from semblend.doctor.serve_command import VLLM, ServeCommand, connector_options, is_ours, transfer_of, with_semblend
+from semblend.doctor.serve_command import VLLM, ServeCommand, is_ours, transfer_of, with_semblend
 from semblend.doctor.verdict import Checked
 
 # The command, whether it names our connector, whether layers are built.
@@ -23,9 +23,11 @@ def examine_installation(
     *,
     start: bool,
     device_type: Callable[[], str],
-    host_bytes: Callable[[ServeCommand], int | None],
+    fill_in: Callable[[ServeCommand], ServeCommand],
 ) -> Report:
-    """The callables import the engine and are called only if it is installed and a model was named."""
+    """``fill_in`` adds what ``kvmend serve`` would.
+
+    The callables import the engine and are called only if it is installed and a model was named."""
     if command is None:
         missing = () if installation.engines else tuple(how_to_install(name) for name in ("vllm", "sglang"))
         return Report(installation, missing=missing)
@@ -43,13 +45,13 @@ def examine_installation(
         given = check(command, True, start)
         return Report(installation, command, given.model or model, given)
     is_connected = is_ours(transfer_of(command))
-    if command.launched:  # sized as `kvmend serve` would
-        command = sized(command, host_bytes)
+    if command.launched:
+        command = fill_in(command)
     given = check(command, is_connected, start)
     options = {} if device_type() == "cpu" else GPU_OPTIONS
     proposed = with_semblend(command, options)
     if not is_connected:
-        proposed = sized(proposed, host_bytes)
+        proposed = fill_in(proposed)
     is_same = (
         is_connected and transfer_of(proposed) == transfer_of(command) and set(proposed.flags) == set(command.flags)
     )
@@ -57,10 +59,3 @@ def examine_installation(
         return Report(installation, command, given.model or model, given)
     rechecked = check(proposed, True, start)
     return Report(installation, command, rechecked.model or given.model or model, given, proposed, rechecked)
-
-
-def sized(command: ServeCommand, host_bytes: Callable[[ServeCommand], int | None]) -> ServeCommand:
-    """With the donor memory that fits the machine, unless the command names one or the machine's is not known."""
-    if "host_bytes" in connector_options(command) or (found := host_bytes(command)) is None:
-        return command
-    return with_semblend(command, {"host_bytes": found})

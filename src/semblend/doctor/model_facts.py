@@ -6,13 +6,16 @@ A description for the reader of a report, never a verdict: what is refused is de
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from sembase.errors import ConfigurationError
+
+_HUB_NAME: Final = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?(:\S+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +29,9 @@ class ModelFacts:
 
 def read_model(path: str) -> ModelFacts | None:
     """From the folder's ``config.json``; None if ``path`` is not a folder, such as the name of a model on a hub."""
+    require_model(path)
     folder = Path(path)
     if not folder.is_dir():
-        if path.startswith((".", "/", "~")):
-            raise ConfigurationError(f"there is no folder '{path}'")
         return None
     file = folder / "config.json"
     try:
@@ -41,6 +43,12 @@ def read_model(path: str) -> ModelFacts | None:
     if not isinstance(config, dict):
         raise ConfigurationError(f"{file} is not a JSON object")
     return describe(path, config)
+
+
+def require_model(path: str) -> None:
+    """Refuse what is neither here nor a name that a hub may know: ``MODEL``, ``OWNER/MODEL`` or a URL."""
+    if not (_HUB_NAME.fullmatch(path) or "://" in path or Path(path).exists()):
+        raise ConfigurationError(f"there is no folder '{path}', and it is not the name of a model on a hub")
 
 
 def describe(path: str, config: Mapping[str, Any]) -> ModelFacts:

@@ -84,12 +84,25 @@ def as_table(report: Report) -> str:
         lines += [_row(name, value) for name, value in checked.facts.items()]
     lines += [_row("missing", text) for text in report.missing]
     if report.given is not None and report.command is not None:
-        lines += ["", *_verdict("as given", report.command, report.given)]
+        title = "kvmend serve" if report.command.launched else "as given"
+        lines += ["", *_verdict(title, report.command, report.given)]
     if report.proposed is not None and report.proposed_command is not None:
         lines += ["", *_verdict("with SemBlend", report.proposed_command, report.proposed)]
     if report.verdict.state is State.READY:
         lines += ["", SELF_TEST]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", _last_line(report)]) + "\n"
+
+
+def _last_line(report: Report) -> str:
+    verdict = report.verdict
+    if verdict.state is State.READY:
+        return "verdict: ready"
+    if report.missing:
+        engine = report.command.engine if report.command else "an engine"
+        return f"verdict: not ready: {engine} is not installed in this environment"
+    if verdict.state is State.UNCHECKED:
+        return "verdict: not checked: name a model with --engine and --model"
+    return f"verdict: not ready: {verdict.reason or SENTENCES[verdict.state]}"
 
 
 def _record(command: ServeCommand | None, checked: Checked | None) -> dict[str, Any] | None:

@@ -64,6 +64,8 @@ def read_command(engine: str | None, model: str | None, words: Sequence[str]) ->
     """What the user named, by options of ours or as a whole command line. None if neither names a model."""
     rest = list(words)
     named, is_launched = _take_program(rest)
+    if named is None and engine == VLLM:
+        is_launched = True  # flags alone are those of `kvmend serve`
     options = _take_launcher_flags(rest) if is_launched else None
     if engine is not None and named is not None and engine != named:
         raise ConfigurationError(f"--engine is {engine}, but the command line after -- starts {named}")
@@ -74,11 +76,7 @@ def read_command(engine: str | None, model: str | None, words: Sequence[str]) ->
     if model is not None and found is not None and model != found:
         raise ConfigurationError(f"--model is {model}, but the command line after -- serves {found}")
     served = model or found
-    if served is None:
-        if words:
-            raise ConfigurationError("the command line after -- names no model; add --model DIR before the --")
-        return None
-    if chosen is None:
+    if served is None or chosen is None:
         return None
     command = ServeCommand(chosen, served, tuple(rest))
     return command if options is None else with_semblend(command, options)
@@ -90,6 +88,17 @@ def with_semblend(command: ServeCommand, options: Mapping[str, Any]) -> ServeCom
         return command
     ours = serve_flags({**connector_options(command), **options})
     return replace(command, flags=(*_other_flags(command), *ours), launched=True)
+
+
+def with_flags(command: ServeCommand, flags: Sequence[str]) -> ServeCommand:
+    """The same command with flags of the engine added."""
+    return replace(command, flags=(*command.flags, *flags))
+
+
+def names(command: ServeCommand, flag: str) -> bool:
+    """Whether the command has the flag, or the one that turns it off."""
+    spelt = {word.partition("=")[0].replace("_", "-") for word in command.flags}
+    return not spelt.isdisjoint((flag, flag.replace("--", "--no-", 1)))
 
 
 def transfer_of(command: ServeCommand) -> dict[str, Any]:

@@ -8,23 +8,28 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import difflib
 import io
 import math
+import re
 import tempfile
 from pathlib import Path
 from typing import Any, Final
 
 from sembase.errors import ConfigurationError
 from sembase.registry import load_target
-from semblend.doctor.host_memory import in_tokens
+from semblend.doctor.host_memory import WORKER, CpuMemory, available_bytes, gib, in_tokens, weight_bytes
 from semblend.doctor.measured_answers import FACT, describe_budgets
 from semblend.doctor.model_facts import describe
 from semblend.doctor.serve_command import ServeCommand
 from semblend.doctor.verdict import Checked, State, Verdict
+from semblend.integration.core.start_up import small_donor_memory
 from semblend.integration.vllm.options import parse_options
 from semblend.integration.vllm.support import Support, examine, has_own_worker
 
 _PARALLEL_SIZES: Final = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
+UTILIZATION_FLAG: Final = "--gpu-memory-utilization"
+_FITTED_LENGTH: Final = -1  # --max-model-len auto: what the KV cache holds
 NOT_CONFIGURED: Final = "The command line does not name SemBlend's connector."
 ASSUMED: Final = "assumed: full attention in all layers, one group (--start builds the layers)"
 
@@ -43,14 +48,22 @@ def parse_flags(command: ServeCommand) -> argparse.Namespace:
         with contextlib.redirect_stderr(printed):
             parsed: argparse.Namespace = parser.parse_args([command.model, *command.flags])
     except SystemExit:
-        raise ConfigurationError(f"vLLM rejects the flags: {_last_line(printed.getvalue())}") from None
+        reason = _last_line(printed.getvalue()).removeprefix("vllm serve: error: ")
+        raise ConfigurationError(f"vLLM rejects the flags: {reason}{_nearest_flag(reason, parser)}") from None
     parsed.model = command.model
     return parsed
 
 
-def worker_count(command: ServeCommand) -> int:
-    """Workers of the server, on all its nodes."""
-    parsed = parse_flags(command)
+def _nearest_flag(reason: str, parser: argparse.ArgumentParser) -> str:
+    """The flag that a misspelt one resembles, to append to the parser's message."""
+    unknown = re.search(r"unrecognized arguments: (--[^\s=]+)", reason)
+    known = [flag for action in parser._actions for flag in action.option_strings]
+    near = difflib.get_close_matches(unknown[1].replace("_", "-"), known, n=1) if unknown else []
+    return f"; the nearest is {near[0]}" if near else ""
+
+
+def worker_count(parsed: Any) -> int:
+    """Workers of the server, on all its nodes, from its parsed flags or its parallel configuration."""
     return math.prod(int(getattr(parsed, name, None) or 1) for name in _PARALLEL_SIZES)
 
 
@@ -66,6 +79,8 @@ def check_vllm(command: ServeCommand, *, is_connected: bool, start: bool) -> Che
     model = describe(command.model, config.model_config.hf_config.to_dict())
     platform = _platform()
     if not is_connected:
+        if shortage := _shortage(config, command, facts):
+            return Checked(Verdict(State.START_FAILS, shortage), platform, model, facts)
         return Checked(Verdict(State.DISABLED, NOT_CONFIGURED), platform, model, facts)
     try:
         options = parse_options(config.kv_transfer_config.kv_connector_extra_config)
@@ -76,14 +91,61 @@ def check_vllm(command: ServeCommand, *, is_connected: bool, start: bool) -> Che
         facts[FACT] = describe_budgets(options, options.gates, "vllm", config.model_config.model)
     except ConfigurationError as error:
         return Checked(Verdict(State.START_FAILS, str(error)), platform, model, facts)
-    facts["donor memory"] = in_tokens(options.host_bytes, _bytes_per_token(groups))
+    per_token = _bytes_per_token(groups)
+    facts["donor memory"] = in_tokens(options.host_bytes, per_token)
+    context = 0 if config.model_config.original_max_model_len == _FITTED_LENGTH else config.model_config.max_model_len
+    if shortage := _shortage(config, command, facts, options.host_bytes, per_token * context):
+        return Checked(Verdict(State.START_FAILS, shortage), platform, model, facts)
     support = examine(config, groups, experimental_gpu=options.experimental_gpu)
-    return Checked(verdict_of(support), platform, model, facts)
+    small = small_donor_memory(options.host_bytes, per_token, config.model_config.max_model_len)
+    return Checked(verdict_of(support, small), platform, model, facts)
 
 
-def verdict_of(support: Support) -> Verdict:
+def cpu_engine(command: ServeCommand, cache: Any) -> tuple[int, str]:
+    """Memory that each worker on a CPU takes, and the setting it follows from. ``cache``: settings of vLLM's cache."""
+    if cache.kv_cache_memory_bytes:
+        taken = int(cache.kv_cache_memory_bytes) + weight_bytes(command.model) + WORKER
+        return taken, f"a KV cache of {gib(cache.kv_cache_memory_bytes)}, weights and worker"
+    total, _ = node_bytes()
+    setting = f"{UTILIZATION_FLAG} {cache.gpu_memory_utilization:g} of {gib(total)}"
+    return math.ceil(total * cache.gpu_memory_utilization), setting
+
+
+def node_bytes() -> tuple[int, int]:
+    """The memory that ``--gpu-memory-utilization`` is a fraction of, a node's, and what all nodes have free.
+
+    Nodes may have less than the machine as a whole reports, and vLLM goes by them.
+    """
+    resources = "vllm.utils.cpu_resource_utils"
+    read = load_target(f"{resources}:get_memory_node_info")
+    nodes = [read(node) for node in load_target(f"{resources}:get_visible_memory_node")()]
+    return min(node.total_memory for node in nodes), sum(node.available_memory for node in nodes)
+
+
+def _shortage(config: Any, command: ServeCommand, facts: dict[str, str], donors: int = 0, context: int = 0) -> str:
+    """Why this machine has too little memory for a server on a CPU, or nothing; adds the sum to ``facts``."""
+    if device_type() != "cpu" or (available := available_bytes()) is None:
+        return ""
+    free = min(available, node_bytes()[1])
+    engine, setting = cpu_engine(command, config.cache_config)
+    workers = worker_count(config.parallel_config)
+    memory = CpuMemory(
+        free=free,
+        workers=workers,
+        engine=engine,
+        setting=setting,
+        donors=donors,
+        weights=weight_bytes(command.model) // workers,
+        context=context,
+    )
+    facts["memory"] = f"{memory.text}; {gib(free)} GiB are free now"
+    return memory.shortage
+
+
+def verdict_of(support: Support, *more: str) -> Verdict:
+    """``more``: notes that the adapter does not make; empty ones are left out."""
     experimental = f"experimental: {support.experimental}" if support.experimental else ""
-    notes = tuple(filter(None, (support.version_note, experimental)))
+    notes = tuple(filter(None, (support.version_note, experimental, *more)))
     if not support.usable:
         return Verdict(State.DISABLED, support.reason, notes)
     if not support.sparse_forward:

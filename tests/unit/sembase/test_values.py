@@ -58,8 +58,8 @@ def test_text_is_read(parser: Parser[Any], text: str, value: object) -> None:
         (values.fraction, "nan", "expected a number between 0 and 1, got 'nan'"),
         (values.positive_fraction, "0", "expected a number above 0 and at most 1, got '0'"),
         (values.capacity, "1.5", "expected a whole number of at least 1, such as 5000, 5k or 2M, got '1.5'"),
-        (values.size(1 << 20), "8GB", 'expected a number of bytes of at least 1048576, such as "8GiB", got \'8GB\''),
-        (values.size(1 << 20), "1KiB", 'expected a number of bytes of at least 1048576, such as "8GiB", got \'1KiB\''),
+        (values.size(1 << 20), "8GB", "expected a number of bytes of at least 1048576, such as \"8GiB\", got '8GB'"),
+        (values.size(1 << 20), "1KiB", "expected a number of bytes of at least 1048576, such as \"8GiB\", got '1KiB'"),
         (values.one_of("a", "b"), "c", 'expected one of "a", "b", got \'c\''),
     ],
 )

@@ -46,5 +46,16 @@ def log_proof(log: logging.Logger, proof: Proof, seconds: float) -> None:
     )
 
 
+def small_donor_memory(host_bytes: int, bytes_per_token: int, context: int) -> str:
+    """A warning if a request of the maximum length does not fit the donor memory; empty if it does."""
+    held = host_bytes // bytes_per_token
+    if held >= context:
+        return ""
+    return (
+        f"Donor memory is small: host_bytes holds {held:,} tokens, fewer than one request of the maximum length "
+        f"({context:,}), which takes {bytes_per_token * context:,} bytes."
+    )
+
+
 def log_disabled(log: logging.Logger, reason: str) -> None:
     log.warning("SemBlend is disabled; the engine prefills every request: %s", reason)

@@ -13,6 +13,7 @@ from typing import Final
 
 from sembase.command_line import exit_code_of, launcher_parser, take_value
 from sembase.errors import DISTRIBUTION, ConfigurationError
+from sembase.free_port import require_free_port
 from sembase.registry import load_target
 from sembase.streams import write_err
 from semblend.integration.settings import hand_on
@@ -27,6 +28,8 @@ EXAMPLE: Final = (
 )
 _FLAG: Final = "--radix-cache-backend"
 _MODEL_FLAG: Final = "--model-path"
+_HOST: Final = "127.0.0.1"  # SGLang's defaults
+_PORT: Final = "30000"
 
 
 def parse(words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
@@ -71,6 +74,10 @@ def start(words: Sequence[str]) -> int:
     ours, rest = parse(words)
     parse_options(ours.semblend_options)  # fail here, not in a process of the engine
     command = engine_words(ours, rest)
+    named = list(command)
+    host, port = take_value(named, "--host") or _HOST, take_value(named, "--port") or _PORT
+    if port.isdecimal():  # another is left to the engine's parser
+        require_free_port(host, int(port))
     try:
         from sglang.launch_server import run_server  # noqa: PLC0415 - --help works without the engine
         from sglang.srt.plugins import load_plugins  # noqa: PLC0415

@@ -15,7 +15,7 @@ from vllm.tokenizers.registry import cached_tokenizer_from_config
 import vllm
 from semblend.integration.border import Border
 from semblend.integration.core.rotation_proof import Proof
-from semblend.integration.core.start_up import log_disabled, log_proof, warm_up
+from semblend.integration.core.start_up import log_disabled, log_proof, small_donor_memory, warm_up
 from semblend.integration.gpu_evidence import Kind, architecture_of, log_acceptance
 from semblend.integration.vllm.attention_cache import AttentionCache
 from semblend.integration.vllm.commands import Readiness
@@ -103,6 +103,9 @@ def announce(
         log.info("SemBlend is ready: self-test passed, layout %s", readiness.layout_digest)
         tokens = options.host_bytes // readiness.bytes_per_token
         log.info("SemBlend keeps donors in %s bytes per worker: %s tokens", f"{options.host_bytes:,}", f"{tokens:,}")
+        context = vllm_config.model_config.max_model_len
+        if small := small_donor_memory(options.host_bytes, readiness.bytes_per_token, context):
+            log.warning("SemBlend: %s", small)
         if support.experimental:
             kind = Kind(
                 device=readiness.device,

@@ -13,18 +13,18 @@ from typing import Any
 import pytest
 
 from sembase.errors import ConfigurationError
-from semblend.cli import doctor, launch_vllm
+from semblend.cli import launch_vllm
 from semblend.cli.launch_vllm import EXAMPLE, main, parse, start
-from semblend.doctor import vllm_check
-from semblend.doctor.host_memory import available_bytes, default_host_bytes, in_tokens
+from semblend.doctor import fill_in, vllm_check
+from semblend.doctor.host_memory import CpuMemory, available_bytes, default_host_bytes, fit_cpu, in_tokens
 from semblend.doctor.installation import Installation, judged
-from semblend.doctor.serve_command import VLLM, ServeCommand, transfer_of
+from semblend.doctor.serve_command import VLLM, ServeCommand, connector_options, transfer_of, with_semblend
 from semblend.doctor.verdict import Checked, State, Verdict
 from semblend.integration.core.missing_engine import EngineMissingError
 from semblend.integration.vllm.support import WORKER_CLASS
 
 GIB = 1 << 30
-READY = Checked(Verdict(State.READY), facts={"donor memory": "4.00 GiB hold 9 tokens"})
+READY = Checked(Verdict(State.READY), facts={"donor memory": "4.00 GiB hold 9 tokens", "memory": "8.00 GiB"})
 
 
 class Machine:
@@ -33,6 +33,7 @@ class Machine:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, checked: Checked = READY, distributed: str = "vllm") -> None:
         self.checked: list[ServeCommand] = []
         self.started: list[list[str]] = []
+        self.listened: list[tuple[str | None, int]] = []
 
         def check(command: ServeCommand, is_connected: bool, start: bool) -> Checked:
             assert is_connected
@@ -42,8 +43,13 @@ class Machine:
         installed = Installation("1", "3.11", (judged(VLLM, "0.32.0"),))
         monkeypatch.setattr(launch_vllm, "check_command", check)
         monkeypatch.setattr(launch_vllm, "read_installation", lambda: installed)
-        monkeypatch.setattr(launch_vllm, "host_bytes_for", lambda command: 4 * GIB)
+        monkeypatch.setattr(launch_vllm, "fill_in", self.fill_in)
+        monkeypatch.setattr(launch_vllm, "require_free_port", lambda host, port: self.listened.append((host, port)))
         monkeypatch.setattr(launch_vllm, "_is_distributed_as", lambda name: name == distributed)
+
+    @staticmethod
+    def fill_in(command: ServeCommand) -> ServeCommand:
+        return with_semblend(command, {"host_bytes": 4 * GIB, **connector_options(command)})
 
     def run(self, *words: str) -> int:
         def run(command: Sequence[str]) -> int:
@@ -73,7 +79,8 @@ def test_it_starts_the_engine_of_this_interpreter_with_our_flags(
     messages = capsys.readouterr().err.splitlines()
     assert all(line.startswith("kvmend serve --engine vllm: ") for line in messages)
     assert "will be enabled" in messages[0]
-    assert "hold 9 tokens" in messages[1]
+    assert messages[1].endswith("memory: 8.00 GiB")
+    assert messages[2].endswith("donor memory: 4.00 GiB hold 9 tokens")
     assert messages[-1] == f"kvmend serve --engine vllm: starting: {shlex.join(started)}", "what is really run"
 
 
@@ -104,10 +111,13 @@ def test_what_is_refused_is_reported_and_the_server_starts_all_the_same(
     assert len(machine.started) == 1, "a check starts nothing"
 
 
-def test_a_command_that_the_engine_would_reject_is_not_started(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_that_the_engine_would_reject_is_not_started(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     machine = Machine(monkeypatch, Checked(Verdict(State.START_FAILS, "vLLM: no such model")))
     assert machine.run("M") == 2
     assert machine.started == []
+    assert "starting:" not in capsys.readouterr().err
 
 
 def test_off_is_the_stock_server(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,7 +130,10 @@ def test_off_is_the_stock_server(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["serve"], "names no model|name a model"),
+        (["serve"], "^name a model: kvmend serve --engine vllm MODEL"),
+        (["--port", "1"], "^name a model: kvmend serve --engine vllm MODEL"),
+        (["/no/such/model"], "^there is no folder '/no/such/model'"),
+        (["models/of/mine"], "^there is no folder 'models/of/mine'"),
         (["M", "--kv-transfer-config", '{"kv_connector": "X"}'], "set by kvmend serve --engine vllm"),
         (["M", "--semblend-options", "{"], "not JSON"),
         (["M", "--semblend-options", "[]"], "not a JSON object"),
@@ -166,10 +179,139 @@ def test_donors_get_a_quarter_between_the_workers() -> None:
     assert in_tokens(2 * GIB, 131_072).startswith("2.00 GiB per worker (host_bytes) hold 16,384 tokens")
 
 
-def test_workers_are_counted_by_the_engines_own_parser(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "available_bytes", lambda: 32 * GIB)
-    parsed = Namespace(tensor_parallel_size=2, pipeline_parallel_size=None, data_parallel_size=2)
-    monkeypatch.setattr(vllm_check, "parse_flags", lambda command: parsed)
-    assert doctor.host_bytes_for(ServeCommand(VLLM, "M")) == 2 * GIB
-    monkeypatch.setattr(doctor, "available_bytes", lambda: None)
-    assert doctor.host_bytes_for(ServeCommand(VLLM, "M")) is None
+# -- memory on a CPU -------------------------------------------------------------------------------------------------
+
+
+def test_on_a_cpu_engine_and_donors_fit_what_is_free() -> None:
+    """The machine of the first-hour review: vLLM's own 0.92 of 23.54 GiB is more than the 21.2 GiB that are free."""
+    free, total = round(21.2 * GIB), round(23.54 * GIB)
+    fraction, donors = fit_cpu(free, total, 1)
+    assert 0.5 < fraction < 0.92
+    assert donors > 4 * GIB
+    assert not memory(free, engine=round(fraction * total), donors=donors).shortage
+    assert "but 21.20 GiB are free" in memory(free, engine=round(0.92 * total), donors=0).shortage
+    fraction, donors = fit_cpu(free, total, 2, donors=3 * GIB)
+    assert donors == 3 * GIB
+    assert not memory(free, workers=2, engine=round(fraction * total), donors=donors).shortage
+
+
+def test_donors_get_what_an_engine_of_a_given_size_leaves() -> None:
+    assert fit_cpu(32 * GIB, 64 * GIB, 1, engine=26 * GIB)[1] == 2 * GIB
+    assert fit_cpu(32 * GIB, 64 * GIB, 1, engine=4 * GIB)[1] == 7 * GIB, "a quarter at most"
+
+
+def test_a_machine_that_is_too_small_gets_the_arithmetic() -> None:
+    fraction, donors = fit_cpu(4 * GIB, 8 * GIB, 1)
+    small = memory(4 * GIB, engine=round(fraction * 8 * GIB), donors=donors, weights=3 * GIB)
+    assert small.shortage.startswith("Not enough memory: 3.00 for the weights + 0.50 for the KV of one request")
+    assert "4.00 GiB are free" in small.shortage
+    assert fit_cpu(GIB, 8 * GIB, 1)[0] == 0.001, "the engine takes no 0"
+
+
+def memory(
+    free: int, *, workers: int = 1, engine: int, donors: int, weights: int = GIB, context: int = GIB // 2
+) -> CpuMemory:
+    return CpuMemory(
+        free=free,
+        workers=workers,
+        engine=engine,
+        setting="--gpu-memory-utilization",
+        donors=donors,
+        weights=weights,
+        context=context,
+    )
+
+
+class Vllm:
+    """Stands in for the engine's parser and platform: 32 GiB are free, 24 GiB of them on the nodes the engine uses."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, device: str = "cpu", **parsed: Any) -> None:
+        self.parsed = {
+            "tensor_parallel_size": 1,
+            "pipeline_parallel_size": None,
+            "data_parallel_size": 1,
+            "gpu_memory_utilization": 0.92,
+            "kv_cache_memory_bytes": None,
+            "enable_prompt_tokens_details": False,
+            "disable_access_log_for_endpoints": None,
+        } | parsed
+        targets = {
+            "vllm.engine.arg_utils:EngineArgs": Namespace(gpu_memory_utilization=0.92),
+            "vllm.envs:VLLM_CPU_KVCACHE_SPACE": None,
+        }
+        monkeypatch.setattr(fill_in, "available_bytes", lambda: 32 * GIB)
+        monkeypatch.setattr(fill_in, "device_type", lambda: device)
+        monkeypatch.setattr(fill_in, "node_bytes", lambda: (32 * GIB, 24 * GIB))
+        monkeypatch.setattr(vllm_check, "node_bytes", lambda: (32 * GIB, 24 * GIB))
+        monkeypatch.setattr(fill_in, "parse_flags", lambda command: Namespace(**self.parsed))
+        monkeypatch.setattr(fill_in, "load_target", targets.__getitem__)
+
+    def flags(self, *flags: str, **options: Any) -> tuple[list[str], dict[str, Any]]:
+        """The engine's flags and the connector's options after it was filled in."""
+        command = fill_in.fill_in(with_semblend(ServeCommand(VLLM, "M", flags), options))
+        found = list(command.flags)
+        return found[: found.index("--kv-transfer-config")], dict(connector_options(command))
+
+
+SHOWN = ["--enable-prompt-tokens-details", "--disable-access-log-for-endpoints", "/health,/metrics"]
+
+
+def test_a_server_on_a_cpu_gets_its_memory_and_shows_its_reuse(monkeypatch: pytest.MonkeyPatch) -> None:
+    flags, options = Vllm(monkeypatch).flags()
+    fraction, donors = fit_cpu(24 * GIB, 32 * GIB, 1)
+    assert flags == [*SHOWN, "--gpu-memory-utilization", f"{fraction:g}"]
+    assert options == {"host_bytes": donors}
+
+
+@pytest.mark.parametrize(
+    ("flags", "parsed"),
+    [
+        (["--gpu_memory_utilization=0.92"], {}),
+        ([], {"gpu_memory_utilization": 0.5}),
+        (["--kv-cache-memory-bytes", "1G"], {"kv_cache_memory_bytes": GIB}),
+    ],
+)
+def test_memory_that_the_command_names_stays(
+    flags: list[str], parsed: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert Vllm(monkeypatch, **parsed).flags(*flags)[0] == [*flags, *SHOWN]
+    assert Vllm(monkeypatch, **parsed).flags(*flags, host_bytes="3GiB")[1] == {"host_bytes": "3GiB"}
+
+
+def test_flags_of_the_log_that_the_command_names_stay_and_unknown_ones_are_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given = Vllm(monkeypatch, device="cuda", disable_access_log_for_endpoints="/ping")
+    assert given.flags("--no-enable-prompt-tokens-details")[0] == ["--no-enable-prompt-tokens-details"]
+    older = Vllm(monkeypatch, device="cuda")
+    del older.parsed["enable_prompt_tokens_details"], older.parsed["disable_access_log_for_endpoints"]
+    assert older.flags()[0] == []
+
+
+def test_on_a_gpu_only_the_donors_are_sized_between_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Vllm(monkeypatch, device="cuda", tensor_parallel_size=2, data_parallel_size=2)
+    assert server.flags() == (SHOWN, {"host_bytes": 2 * GIB})
+    monkeypatch.setattr(fill_in, "available_bytes", lambda: None)
+    assert server.flags() == (SHOWN, {})
+
+
+# -- the port --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "listened"),
+    [
+        ((), [(None, 8000)]),
+        (("--host=h", "--port", "9"), [("h", 9)]),
+        (("--uds", "socket"), []),
+        (("--config", "file.yaml"), []),
+        (("--port", "x"), []),
+        (("--semblend-check",), []),
+    ],
+)
+def test_the_port_is_tried_before_the_engine_is_imported(
+    words: tuple[str, ...], listened: list[tuple[str | None, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = Machine(monkeypatch)
+    assert machine.run("M", *words) == 0
+    assert machine.listened == listened

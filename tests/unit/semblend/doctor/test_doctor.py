@@ -20,6 +20,7 @@ from semblend.doctor.serve_command import (
     SGLANG,
     VLLM,
     ServeCommand,
+    connector_options,
     is_ours,
     read_command,
     transfer_of,
@@ -67,7 +68,7 @@ class Engine:
             self.check,
             start=False,
             device_type=lambda: self.device,
-            host_bytes=lambda command: 3 << 30,
+            fill_in=lambda command: with_semblend(command, {"host_bytes": 3 << 30, **connector_options(command)}),
         )
 
 
@@ -89,7 +90,9 @@ def test_a_servers_command_line_is_read(words: str, engine: str, flags: tuple[st
 
 
 def test_options_of_ours_name_the_same() -> None:
-    assert read_command(VLLM, "M", ["--block-size", "16"]) == ServeCommand(VLLM, "M", ("--block-size", "16"))
+    assert read_command(SGLANG, "M", ["--page-size", "16"]) == ServeCommand(SGLANG, "M", ("--page-size", "16"))
+    launched = with_semblend(ServeCommand(VLLM, "M", ("--block-size", "16")), {})
+    assert read_command(VLLM, "M", ["--block-size", "16"]) == launched, "flags alone are those of `kvmend serve`"
     assert read_command(VLLM, None, []) is None
     assert read_command(None, "M", []) is None, "without an engine there is nothing to check"
 
@@ -99,7 +102,6 @@ def test_options_of_ours_name_the_same() -> None:
     [
         (SGLANG, None, ["vllm", "serve", "M"], "starts vllm"),
         (VLLM, "A", ["vllm", "serve", "B"], "serves B"),
-        (VLLM, None, ["--port", "1"], "names no model"),
         (None, None, ["nginx", "-g"], "does not start a server"),
         (VLLM, None, ["--model"], "needs a value"),
     ],
@@ -242,6 +244,20 @@ def test_flags_without_the_connector_are_proposed_with_it(model: str) -> None:
     assert record["proposed"]["command"].startswith("kvmend serve --engine vllm ")
 
 
+def test_the_last_line_is_the_verdict(model: str) -> None:
+    launched = read_command(VLLM, model, [])
+    ready = as_table(Engine(Verdict(State.READY)).report(launched))
+    assert "as given" not in ready, "nobody gave a command line"
+    assert ready.splitlines()[-1] == "verdict: ready"
+    refused = as_table(Engine(Verdict(State.START_FAILS, "Not enough memory: x.")).report(launched))
+    assert refused.splitlines()[-1] == "verdict: not ready: Not enough memory: x."
+    given = as_table(Engine(Verdict(State.READY)).report(ServeCommand(VLLM, model)))
+    assert "as given            SemBlend will be disabled" in given
+    assert as_table(Engine(Verdict(State.READY)).report(None)).splitlines()[-1].startswith("verdict: not checked")
+    missing = as_table(Engine(Verdict(State.READY)).report(launched, EMPTY))
+    assert missing.splitlines()[-1] == "verdict: not ready: vllm is not installed in this environment"
+
+
 def test_a_gpu_needs_its_option(model: str) -> None:
     engine = Engine(Verdict(State.READY), device="cuda")
     report = engine.report(ServeCommand(VLLM, model, serve_flags()))
@@ -301,7 +317,7 @@ def test_the_command_prints_json_and_errors_in_one_line(
     monkeypatch.setattr(doctor, "read_installation", lambda: EMPTY)
     assert main(["doctor", "--json", "--engine", "vllm", "--model", model, "--", "--enforce-eager"]) == 3
     record = json.loads(capsys.readouterr().out)
-    assert record["given"]["flags"] == ["--enforce-eager"]
+    assert record["given"]["flags"] == ["--enforce-eager", *serve_flags()]
     assert record["verdict"]["state"] == "unchecked"
     assert main(["doctor", "--engine", "vllm", "--", "nginx"]) == 2
     assert capsys.readouterr().err.count("\n") == 1

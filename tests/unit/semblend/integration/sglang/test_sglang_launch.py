@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import shlex
+import socket
 import subprocess
 import sys
 import types
@@ -54,7 +55,7 @@ def test_the_example_of_the_help_is_a_command_line_it_takes() -> None:
 
 
 def test_started_without_the_engine_it_says_what_to_install() -> None:
-    ended = run("--model-path", "m")
+    ended = run("--model-path", "m", "--port", "0")
     assert ended.returncode == 3
     assert ended.stderr.count("\n") == 1
     assert "pip install sglang==" in ended.stderr
@@ -105,3 +106,10 @@ def test_an_engine_without_the_registry_is_refused_by_name(door: Callable[[], ob
     assert message.startswith("SGLang 0.5.11 has no registry of radix backends (No module named")
     assert message.endswith(f"pip install sglang=={VERIFIED_VERSION}")
     assert "\n" not in message
+
+
+def test_a_port_in_use_is_refused_before_the_engine_is_imported() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        ended = run("--model-path", "m", "--port", str(server.getsockname()[1]))
+    assert ended.returncode == 2
+    assert "already in use; choose another with --port" in ended.stderr
