@@ -88,7 +88,8 @@ def start(words: Sequence[str], run: Callable[[Sequence[str]], int] | None = Non
         checked = check_command(command, True, False)
     lines = messages(checked)
     if checked.verdict.state is not State.START_FAILS:
-        lines.append(f"starting: {shlex.join(server_words(command))}")
+        verb = "would start" if ours.semblend_check else "starting"
+        lines.append(f"{verb}: {shlex.join(server_words(command))}")
     write_err("".join(f"{PROGRAM}: {line}\n" for line in lines))
     if checked.verdict.state is State.START_FAILS:
         return int(ExitCode.USAGE)
@@ -101,6 +102,8 @@ def messages(checked: Checked) -> list[str]:
     """What a person reads before the engine's own log."""
     verdict = checked.verdict
     lines = [" ".join(filter(None, (SENTENCES[verdict.state], verdict.reason))), *verdict.notes]
+    if verdict.state is State.START_FAILS:
+        return lines
     return lines + [f"{name}: {checked.facts[name]}" for name in ("memory", "donor memory") if name in checked.facts]
 
 

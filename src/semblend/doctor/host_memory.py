@@ -60,8 +60,8 @@ class CpuMemory:
             return (
                 f"Not enough memory: {gib(self.weights)} for the weights + {gib(self.context)} for the KV of one "
                 f"request of the maximum length + {gib(WORKER)} for the worker = {gib(smallest)} GiB, but the engine "
-                f"has {gib(self.engine)} GiB ({self.setting}); {gib(self.free)} GiB are free. Free some memory, or "
-                "set a smaller --max-model-len or host_bytes."
+                f"has {gib(self.engine)} GiB ({self.setting}); {gib(self.free)} GiB are free. Free some memory, give "
+                "the engine more, or set a smaller --max-model-len or host_bytes."
             )
         return ""
 

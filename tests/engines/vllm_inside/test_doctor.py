@@ -37,7 +37,10 @@ def doctor(model: Path, *words: str, start: bool = True) -> tuple[int, dict[str,
 
 def test_flags_to_use_are_found_and_accepted(tmp_path: Path) -> None:
     """One run: the command as given has no connector, the proposed one is judged by the engine's own layers."""
-    code, record = doctor(write_config(tmp_path), "--skip-tokenizer-init", "--max-model-len=1024", "--block-size=32")
+    memory = "--kv-cache-memory-bytes=100M"
+    code, record = doctor(
+        write_config(tmp_path), "--skip-tokenizer-init", "--max-model-len=1024", "--block-size=32", memory
+    )
     assert code == 0
     assert record["given"]["state"] == "disabled"
     assert record["verdict"]["state"] == "ready"
@@ -63,8 +66,17 @@ def test_flags_to_use_are_found_and_accepted(tmp_path: Path) -> None:
     assert [each["name"] for each in record["installation"]["engines"]] == ["vllm"]
 
 
+def test_a_server_that_takes_all_memory_is_refused_and_one_that_fits_is_proposed(tmp_path: Path) -> None:
+    code, record = doctor(write_config(tmp_path), "--skip-tokenizer-init", "--gpu-memory-utilization=1", start=False)
+    assert (code, record["verdict"]["state"]) == (1, "start_fails")
+    assert record["verdict"]["reason"].startswith("Not enough memory: ")
+    code, record = doctor(write_config(tmp_path), "--skip-tokenizer-init", start=False)
+    assert (code, record["verdict"]["state"]) == (0, "ready")
+    assert {"--gpu-memory-utilization", "--enable-prompt-tokens-details"} < set(record["proposed"]["flags"])
+
+
 def test_a_refusal_is_the_connectors_own_sentence(tmp_path: Path) -> None:
-    flags = (*serve_flags(), "--pipeline-parallel-size=2", "--skip-tokenizer-init")
+    flags = (*serve_flags(), "--pipeline-parallel-size=2", "--skip-tokenizer-init", "--kv-cache-memory-bytes=100M")
     code, record = doctor(write_config(tmp_path), *flags, start=False)
     assert code == 1
     assert (record["given"]["state"], record["given"]["reason"]) == (

@@ -70,6 +70,15 @@ def test_errors_name_the_present_command(capsys: pytest.CaptureFixture[str], tmp
     assert "set --log-dir" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("words", [(), ("--engine", "vllm")])
+def test_serve_without_a_model_is_wrong_usage(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert front.main(["serve", *words]) == 2
+    shown = capsys.readouterr()
+    assert shown.err.startswith("usage: kvmend serve ")
+    assert shown.err.endswith("kvmend serve: error: name a model\n")
+    assert shown.out == ""
+
+
 def test_serve_takes_the_installed_engine_and_asks_when_it_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
     def installed(*names: str) -> None:
         monkeypatch.setattr(serve, "find_spec", lambda name: object() if name in names else None)

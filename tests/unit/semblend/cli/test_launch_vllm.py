@@ -107,8 +107,10 @@ def test_what_is_refused_is_reported_and_the_server_starts_all_the_same(
     assert machine.run("M") == 0
     assert "SemBlend will be disabled; the engine prefills every request. Not verified" in capsys.readouterr().err
     assert len(machine.started) == 1
+    capsys.readouterr()
     assert machine.run("M", "--semblend-check") == 1
     assert len(machine.started) == 1, "a check starts nothing"
+    assert "would start: " in capsys.readouterr().err
 
 
 def test_a_command_that_the_engine_would_reject_is_not_started(
@@ -220,6 +222,31 @@ def memory(
         weights=weights,
         context=context,
     )
+
+
+@pytest.mark.parametrize(
+    ("cache", "setting"),
+    [
+        ({"gpu_memory_utilization": 0.92, "kv_cache_memory_bytes": None}, "--gpu-memory-utilization 0.92 of 32.00"),
+        ({"gpu_memory_utilization": 0.1, "kv_cache_memory_bytes": 28 * GIB}, "a KV cache of 28.00, weights and worker"),
+    ],
+)
+def test_the_doctor_refuses_what_would_die_at_the_start(
+    cache: dict[str, Any], setting: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As vLLM's worker does, a minute later: it compares with what the nodes have free, not the machine."""
+    monkeypatch.setattr(vllm_check, "device_type", lambda: "cpu")
+    monkeypatch.setattr(vllm_check, "available_bytes", lambda: 32 * GIB)
+    monkeypatch.setattr(vllm_check, "node_bytes", lambda: (32 * GIB, 24 * GIB))
+    config = Namespace(cache_config=Namespace(**cache), parallel_config=Namespace(tensor_parallel_size=1))
+    facts: dict[str, str] = {}
+    reason = vllm_check._shortage(config, ServeCommand(VLLM, "M"), facts)
+    assert reason.startswith("Not enough memory: 2")
+    assert setting in reason
+    assert "but 24.00 GiB are free" in reason
+    assert facts["memory"].endswith("GiB; 24.00 GiB are free now")
+    monkeypatch.setattr(vllm_check, "device_type", lambda: "cuda")
+    assert vllm_check._shortage(config, ServeCommand(VLLM, "M"), facts) == ""
 
 
 class Vllm:

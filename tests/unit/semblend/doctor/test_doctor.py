@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import shlex
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from sembase.errors import ConfigurationError
 from semblend.cli import doctor
 from semblend.cli.main import main
+from semblend.doctor import vllm_check
 from semblend.doctor.examination import examine_installation
 from semblend.doctor.installation import Installation, judged
 from semblend.doctor.model_facts import describe, read_model
@@ -27,7 +29,7 @@ from semblend.doctor.serve_command import (
     with_semblend,
 )
 from semblend.doctor.verdict import Checked, State, Verdict
-from semblend.doctor.vllm_check import verdict_of
+from semblend.doctor.vllm_check import parse_flags, verdict_of
 from semblend.integration.vllm.flags import serve_flags, transfer_config
 from semblend.integration.vllm.support import WORKER_CLASS, Support
 
@@ -225,6 +227,32 @@ def test_a_folder_without_a_model_is_an_error_and_a_hub_name_is_not(tmp_path: Pa
 )
 def test_the_adapters_verdict_is_passed_on(support: Support, verdict: Verdict) -> None:
     assert verdict_of(support) == verdict
+
+
+def test_a_note_of_the_doctor_follows_the_adapters() -> None:
+    support = Support(True, "", sparse_forward=True, version_note="new")
+    assert verdict_of(support, "", "small") == Verdict(State.READY, "", ("new", "small"))
+
+
+@pytest.mark.parametrize(
+    ("word", "advice"), [("--enforce_eagr", "; the nearest is --enforce-eager"), ("--xyzzy=1", "")]
+)
+def test_a_misspelt_flag_of_the_engine_names_the_nearest(
+    word: str, advice: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def make_arg_parser(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+        parser.add_argument("model")
+        parser.add_argument("--enforce-eager", action="store_true")
+        return parser
+
+    targets = {
+        "vllm.utils.argparse_utils:FlexibleArgumentParser": argparse.ArgumentParser,
+        "vllm.entrypoints.launchers.cli_args:make_arg_parser": make_arg_parser,
+    }
+    monkeypatch.setattr(vllm_check, "load_target", targets.__getitem__)
+    with pytest.raises(ConfigurationError) as error:
+        parse_flags(ServeCommand(VLLM, "M", (word,)))
+    assert str(error.value) == f"vLLM rejects the flags: unrecognized arguments: {word}{advice}"
 
 
 def test_flags_without_the_connector_are_proposed_with_it(model: str) -> None:
