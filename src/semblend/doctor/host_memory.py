@@ -16,7 +16,7 @@ _UNLIMITED: Final = 1 << 60
 # without weights and KV cache, at least.
 SERVER_PROCESSES: Final = 2 << 30
 WORKER: Final = 3 << 28
-_SPARE: Final = 16  # one part of the free memory stays free: other programs go on while the server starts
+_SPARE: Final = 16  # one part of the free memory stays free: for other programs while the server starts
 _LARGEST_FRACTION: Final = 0.92  # vLLM's own default
 
 

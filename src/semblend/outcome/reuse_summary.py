@@ -1,4 +1,4 @@
-"""One line per minute with requests, for whoever reads the log: events in, what was reused of the prompts out."""
+"""One log line per minute with requests: events in, how much of the prompts was reused and why the rest was not out."""
 
 from __future__ import annotations
 

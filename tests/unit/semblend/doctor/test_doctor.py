@@ -275,7 +275,7 @@ def test_flags_without_the_connector_are_proposed_with_it(model: str) -> None:
 def test_the_last_line_is_the_verdict(model: str) -> None:
     launched = read_command(VLLM, model, [])
     ready = as_table(Engine(Verdict(State.READY)).report(launched))
-    assert "as given" not in ready, "nobody gave a command line"
+    assert "as given" not in ready, "no command line was given"
     assert ready.splitlines()[-1] == "verdict: ready"
     refused = as_table(Engine(Verdict(State.START_FAILS, "Not enough memory: x.")).report(launched))
     assert refused.splitlines()[-1] == "verdict: not ready: Not enough memory: x."

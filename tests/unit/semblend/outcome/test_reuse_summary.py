@@ -1,4 +1,4 @@
-"""The line per minute: what was reused of the prompts, for whoever reads the log."""
+"""The log line per minute: how much of the prompts was reused."""
 
 from __future__ import annotations
 

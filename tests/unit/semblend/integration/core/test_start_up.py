@@ -8,6 +8,7 @@ import pytest
 
 from semblend.integration.core import start_up
 from semblend.integration.core.start_up import small_donor_memory
+from semblend.pipeline.planner import Planner
 
 MESSAGE = "SemBlend is compiling look-ups, once, about a minute"
 
@@ -17,7 +18,7 @@ def test_a_start_that_compiles_says_so(
     is_cached: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(start_up, "has_cached_code", lambda package: is_cached)
-    monkeypatch.setattr(start_up.Planner, "warm_up", lambda: None)
+    monkeypatch.setattr(Planner, "warm_up", lambda: None)
     with caplog.at_level(logging.INFO):
         start_up.warm_up(logging.getLogger("engine"))
     assert caplog.messages == ([] if is_cached else [MESSAGE])
