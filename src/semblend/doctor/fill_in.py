@@ -39,7 +39,7 @@ def fill_in(command: ServeCommand) -> ServeCommand:
         donors = parse_options({"host_bytes": options["host_bytes"]}).host_bytes if "host_bytes" in options else None
         if device_type() == "cpu":
             parsed.kv_cache_memory_bytes = parsed.kv_cache_memory_bytes or _kv_space()
-            engine = cpu_engine(command, parsed)[0] if _names_memory(command, parsed) else None
+            engine = cpu_engine(command, parsed, workers)[0] if _names_memory(command, parsed) else None
             total, free_on_nodes = node_bytes()
             fraction, donors = fit_cpu(min(free, free_on_nodes), total, workers, engine=engine, donors=donors)
             flags += [UTILIZATION_FLAG, f"{fraction:g}"] if engine is None else []

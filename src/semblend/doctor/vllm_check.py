@@ -101,10 +101,10 @@ def check_vllm(command: ServeCommand, *, is_connected: bool, start: bool) -> Che
     return Checked(verdict_of(support, small), platform, model, facts)
 
 
-def cpu_engine(command: ServeCommand, cache: Any) -> tuple[int, str]:
+def cpu_engine(command: ServeCommand, cache: Any, workers: int) -> tuple[int, str]:
     """Memory that each worker on a CPU takes, and the setting it follows from. ``cache``: settings of vLLM's cache."""
     if cache.kv_cache_memory_bytes:
-        taken = int(cache.kv_cache_memory_bytes) + weight_bytes(command.model) + WORKER
+        taken = int(cache.kv_cache_memory_bytes) + weight_bytes(command.model) // workers + WORKER
         return taken, f"a KV cache of {gib(cache.kv_cache_memory_bytes)}, weights and worker"
     total, _ = node_bytes()
     setting = f"{UTILIZATION_FLAG} {cache.gpu_memory_utilization:g} of {gib(total)}"
@@ -127,8 +127,8 @@ def _shortage(config: Any, command: ServeCommand, facts: dict[str, str], donors:
     if device_type() != "cpu" or (available := available_bytes()) is None:
         return ""
     free = min(available, node_bytes()[1])
-    engine, setting = cpu_engine(command, config.cache_config)
     workers = worker_count(config.parallel_config)
+    engine, setting = cpu_engine(command, config.cache_config, workers)
     memory = CpuMemory(
         free=free,
         workers=workers,
