@@ -13,17 +13,28 @@ __all__ = [
     "BUSY",
     "INTERNAL",
     "NOT_FOUND",
+    "NOT_JSON",
     "NO_METHOD",
     "NO_UPGRADE",
     "TOO_LARGE",
     "TWO_TENANTS",
     "Fault",
+    "RequestRefused",
     "Send",
     "event_of",
     "fault_of",
     "send_fault",
     "send_json",
 ]
+
+
+class RequestRefused(Exception):  # noqa: N818  (an event of the client, not an error of ours)
+    """The client gets ``fault``; nothing is forwarded."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(fault.code)
+        self.fault = fault
+
 
 TOO_LARGE: Final = Fault(
     413, "invalid_request_error", "request_too_large", "The request body is larger than allowed.", closes=True
@@ -35,6 +46,7 @@ NOT_FOUND: Final = Fault(404, "invalid_request_error", "not_found", "This path d
 NO_METHOD: Final = Fault(405, "invalid_request_error", "method_not_allowed", "This path does not support that method.")
 NO_UPGRADE: Final = Fault(400, "invalid_request_error", "no_upgrade", "No other protocol is offered here.", closes=True)
 TWO_TENANTS: Final = Fault(400, "invalid_request_error", "ambiguous_tenant", "Send X-Tenant-ID only once.")
+NOT_JSON: Final = Fault(400, "invalid_request_error", "not_json", "The body must be a JSON object in UTF-8.")
 BODIES_FULL: Final = Fault(
     *(503, "server_error", "overloaded", "The gateway has no memory for another body; retry later.", 1), closes=True
 )
@@ -45,6 +57,10 @@ _OF_UPSTREAM: Final = {
     "reset": Fault(502, "server_error", "upstream_reset", "The model server closed the connection."),
     "protocol": Fault(502, "server_error", "upstream_protocol", "The model server's reply is not valid HTTP."),
 }
+
+
+def field_not_allowed(message: str) -> Fault:
+    return Fault(400, "invalid_request_error", "field_not_allowed", message)
 
 
 def fault_of(error: HttpFault) -> Fault:

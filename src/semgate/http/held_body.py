@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from semgate.http.faults import BODIES_FULL, RequestRefused
+
 DEFAULT_MAX_HELD_BYTES: Final = 512 * 1024 * 1024
-
-
-class BodiesFull(Exception):  # noqa: N818  (a state; the client gets status 503)
-    """The bodies of all requests together are as large as the process may hold."""
 
 
 class BodyBudget:
@@ -41,7 +39,7 @@ class HeldBody:
     def count(self, more_bytes: int) -> None:
         budget = self._budget
         if budget.held_bytes + more_bytes > budget.max_bytes:
-            raise BodiesFull
+            raise RequestRefused(BODIES_FULL)
         budget.held_bytes += more_bytes
         self._counted_bytes += more_bytes
 

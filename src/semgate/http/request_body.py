@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from sembase.segment.pieces import messages_of_responses
+from semgate.http.faults import TOO_LARGE, RequestRefused
 from semgate.http.headers import Headers, find, find_text
 from semgate.http.held_body import HeldBody
 
@@ -30,11 +31,7 @@ _VALUE_BYTES: Final = 72
 _NOT_LATIN: Final = re.compile(rb"[\xc4-\xff]|\\u")
 
 
-class BodyTooLarge(Exception):  # noqa: N818  (an event of the client, not an error of ours)
-    """The client announced or sent more than the operator allows."""
-
-
-class ClientGone(Exception):  # noqa: N818  (the same)
+class ClientGone(Exception):  # noqa: N818  (an event of the client, not an error of ours)
     """The client closed its connection before its request was complete."""
 
 
@@ -96,16 +93,16 @@ async def read_body(
 ) -> bytes:
     """The whole body, held once; refused as soon as it is known to be too large.
 
-    ``held`` counts and keeps it and may raise `BodiesFull`; the caller drops it.
+    ``held`` counts and keeps it, and may refuse it; the caller drops it.
     """
     announced = find(headers, b"content-length")
     if announced is not None and (len(announced) > 18 or not announced.isdigit() or int(announced) > max_bytes):
-        raise BodyTooLarge
+        raise RequestRefused(TOO_LARGE)
     message = await receive()
     if not message.get("more_body") and message["type"] == "http.request":
         body: bytes = message.get("body", b"")
         if len(body) > max_bytes:
-            raise BodyTooLarge
+            raise RequestRefused(TOO_LARGE)
         if held is not None:
             held.count(len(body))
             held.data = body
@@ -118,7 +115,7 @@ async def read_body(
         piece = message.get("body", b"")
         size_bytes += len(piece)
         if size_bytes > max_bytes:
-            raise BodyTooLarge
+            raise RequestRefused(TOO_LARGE)
         if held is not None:
             held.count(len(piece))
         pieces.append(piece)

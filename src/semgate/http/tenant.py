@@ -9,6 +9,7 @@ import hashlib
 import hmac
 from typing import Final
 
+from semgate.http.faults import TWO_TENANTS, RequestRefused
 from semgate.http.headers import Headers, find, find_text
 
 UNKNOWN_TENANT: Final = "unknown"
@@ -18,10 +19,6 @@ _DIGEST_BYTES: Final = 16
 _BY_HEADER: Final = "tenant:"
 _BY_KEY: Final = "key:"
 BY_CLIENT: Final = "client:"
-
-
-class AmbiguousTenant(Exception):  # noqa: N818  (a fault of the client, not an error of ours)
-    """Two headers name a tenant; the trusted proxy can have set only one of them."""
 
 
 class TenantRule:
@@ -35,7 +32,7 @@ class TenantRule:
 
     def tenant_of(self, headers: Headers) -> str:
         if self._trust_header and sum(name == _HEADER for name, _ in headers) > 1:
-            raise AmbiguousTenant
+            raise RequestRefused(TWO_TENANTS)  # the trusted proxy can have set only one of them
         if self._trust_header and (named := find_text(headers, _HEADER)) is not None:
             return _BY_HEADER + named
         key = api_key_of(headers)

@@ -16,19 +16,17 @@ from urllib.parse import urlsplit
 from sembase.http.credentials import KeptCredentials
 from semgate.fleet import Replica
 from semgate.http.client_keys import Tenant
-from semgate.http.faults import BODIES_FULL, BODY_TIMEOUT, TOO_LARGE, TWO_TENANTS, Fault
+from semgate.http.faults import BODY_TIMEOUT, TOO_LARGE, Fault, RequestRefused
 from semgate.http.headers import ADMIN_KEY, CREDENTIALS, Headers
-from semgate.http.held_body import BodiesFull, BodyBudget, HeldBody
+from semgate.http.held_body import BodyBudget, HeldBody
 from semgate.http.reply_scan import ReplyScan
 from semgate.http.request_body import Asked
-from semgate.http.tenant import BY_CLIENT, AmbiguousTenant
 from semgate.placement.decision import Decision, NoUsableReplicaError
 from semgate.router.app import BODY_SECONDS
 from semgate.router.gateway import Gateway
-from semgate.router.request.admission import NOT_JSON, Admission, field_not_allowed
+from semgate.router.request.admission import Admission
 from semgate.router.request.answer import REQUEST_ID, request_id_of
 from semgate.router.request.forward import FAULTY_STATUS, NO_REPLICA
-from semgate.router.request.inspection import EngineField
 from semgate.router.request.placement import Placement
 from semgate.router.request.trace import RequestTrace
 
@@ -133,8 +131,8 @@ class PickJob:
             return self._picker.refused(TOO_LARGE)
         try:
             self._held.count(len(piece))
-        except BodiesFull:
-            return self._picker.refused(BODIES_FULL)
+        except RequestRefused as refused:
+            return self._picker.refused(refused.fault)
         self._pieces.append(piece)
         return None
 
@@ -148,15 +146,10 @@ class PickJob:
         self._pieces.clear()
         trace.started_s = time.perf_counter()
         try:
-            name = None if self._tenant is None else BY_CLIENT + self._tenant.name
-            inspected = await gateway.inspector.inspect_request(self._head.path, self._head.headers, held, name)
-        except EngineField as found:
-            return picker.refused(field_not_allowed(str(found)))
-        except AmbiguousTenant:
-            return picker.refused(TWO_TENANTS)
-        if inspected is None:
-            return picker.refused(NOT_JSON)
-        asked, self.body = inspected
+            name = gateway.inspector.tenant_name(self._tenant, self._head.headers)
+            asked, self.body = await gateway.inspector.inspect_request(self._head.path, self._head.headers, held, name)
+        except RequestRefused as refused:
+            return picker.refused(refused.fault)
         self.is_changed = self.body is not held.data
         gateway.metrics.in_flight.inc()
         self._asked = asked.without_prompt()

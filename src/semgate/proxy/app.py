@@ -13,14 +13,12 @@ from typing import Any, Final
 from sembase.http.client import HttpClient, HttpFault, StreamedReply
 from semgate.http.departure import ClientWatch
 from semgate.http.faults import (
-    BODIES_FULL,
     BUSY,
     NO_METHOD,
     NO_UPGRADE,
     NOT_FOUND,
-    TOO_LARGE,
-    TWO_TENANTS,
     Fault,
+    RequestRefused,
     Send,
     event_of,
     fault_of,
@@ -28,11 +26,11 @@ from semgate.http.faults import (
 )
 from semgate.http.first_byte import held_until, with_first
 from semgate.http.headers import Headers, find, for_client, for_upstream
-from semgate.http.held_body import BodiesFull, BodyBudget, HeldBody
+from semgate.http.held_body import BodyBudget, HeldBody
 from semgate.http.reply_scan import ReplyScan
-from semgate.http.request_body import BodyTooLarge, ClientGone, Receive, read_body
+from semgate.http.request_body import ClientGone, Receive, read_body
 from semgate.http.served_paths import ForwardedPaths, allows, send_own_page
-from semgate.http.tenant import AmbiguousTenant, TenantRule
+from semgate.http.tenant import TenantRule
 from semgate.proxy.exchange import Exchange
 from semgate.proxy.guard import ProxyGuard
 from semgate.proxy.telemetry import ProxyTelemetry
@@ -104,15 +102,9 @@ class ProxyApp:
         try:
             tenant = self._tenants.tenant_of(headers)
             body = await read_body(receive, headers, self._passing.max_body_bytes, held)
-        except AmbiguousTenant:
-            await self._refuse(send, label, TWO_TENANTS)
-            return
-        except BodyTooLarge:
-            await self._refuse(send, label, TOO_LARGE)
-            return
-        except BodiesFull:
+        except RequestRefused as refused:
             held.drop()
-            await self._refuse(send, label, BODIES_FULL)
+            await self._refuse(send, label, refused.fault)
             return
         except ClientGone:
             self._telemetry.count(label, None, "client_left")

@@ -12,17 +12,15 @@ from typing import Any, Final
 from sembase.errors import SemBlendError
 from semgate.http.client_keys import Tenant
 from semgate.http.departure import ClientWatch
-from semgate.http.faults import BODIES_FULL, BODY_TIMEOUT, TOO_LARGE, TWO_TENANTS, Fault, Send, send_fault, send_json
+from semgate.http.faults import BODY_TIMEOUT, Fault, RequestRefused, Send, send_fault, send_json
 from semgate.http.headers import OF_THE_PLATFORM, Headers, for_upstream
-from semgate.http.held_body import BodiesFull, BodyBudget, HeldBody
-from semgate.http.request_body import BodyTooLarge, ClientGone, Receive, read_body
+from semgate.http.held_body import BodyBudget, HeldBody
+from semgate.http.request_body import ClientGone, Receive, read_body
 from semgate.http.served_paths import send_own_page
-from semgate.http.tenant import BY_CLIENT, AmbiguousTenant
 from semgate.router.gateway import Gateway
-from semgate.router.request.admission import NOT_JSON, Admission, field_not_allowed
+from semgate.router.request.admission import Admission
 from semgate.router.request.answer import REQUEST_ID, Client, Inbound, request_id_of, routing_headers
 from semgate.router.request.forward import ForwardJob
-from semgate.router.request.inspection import EngineField
 from semgate.router.request.trace import RequestTrace
 
 Scope = MutableMapping[str, Any]
@@ -63,23 +61,24 @@ class RouterApp:
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers: Headers = tuple(scope["headers"])
         request_id = request_id_of(headers)
-        held = HeldBody(self.bodies)
         tenant, fault = self._admission.tenant_of(headers)
         fault = fault or self._admission.refusal(scope["method"], scope["path"], headers)
-        if tenant is not None and fault is None:
+        if fault is not None:
+            await self._refuse(send, fault, request_id)
+            return
+        if tenant is not None:
             tenant.begin()
-        else:
-            tenant = None
+        held = HeldBody(self.bodies)
         try:
-            fault = fault or await self._read(receive, headers, held)
-            if fault is not None:
-                held.drop()
-                await self._refuse(send, fault, request_id)
-                return
+            name = self.gateway.inspector.tenant_name(tenant, headers)
+            await self._read(receive, headers, held)
             if scope["path"] == MODELS and scope["method"] == "GET" and (page := self.gateway.models.merged()):
                 await send_json(send, 200, page, routing_headers(request_id, None))
                 return
-            await self._route(scope, headers, request_id, held, receive, send, tenant)
+            await self._route(scope, headers, request_id, name, held, receive, send, tenant)
+        except RequestRefused as refused:
+            held.drop()
+            await self._refuse(send, refused.fault, request_id)
         except ClientGone:
             return
         finally:
@@ -87,43 +86,26 @@ class RouterApp:
             if tenant is not None:
                 tenant.end()
 
-    async def _read(self, receive: Receive, headers: Headers, held: HeldBody) -> Fault | None:
+    async def _read(self, receive: Receive, headers: Headers, held: HeldBody) -> None:
         try:
             async with asyncio.timeout(BODY_SECONDS):
                 await read_body(receive, headers, self._max_body_bytes, held)
-        except BodyTooLarge:
-            return TOO_LARGE
-        except BodiesFull:
-            return BODIES_FULL
         except TimeoutError:
-            return BODY_TIMEOUT
-        return None
+            raise RequestRefused(BODY_TIMEOUT) from None
 
     async def _route(
         self,
         scope: Scope,
         headers: Headers,
         request_id: str,
+        name: str,
         held: HeldBody,
         receive: Receive,
         send: Send,
         tenant: Tenant | None,
     ) -> None:
         gateway, trace = self.gateway, RequestTrace(request_id, self._admission.pattern_of(scope["path"]))
-        try:
-            name = None if tenant is None else BY_CLIENT + tenant.name
-            inspected = await gateway.inspector.inspect_request(scope["path"], headers, held, name)
-        except EngineField as found:
-            await self._refuse(send, field_not_allowed(str(found)), request_id)
-            return
-        except AmbiguousTenant:
-            await self._refuse(send, TWO_TENANTS, request_id)
-            return
-        if inspected is None:
-            await self._refuse(send, NOT_JSON, request_id)
-            return
-        asked, held.data = inspected
-        del inspected  # it would keep the prompt in memory while the answer streams
+        asked, held.data = await gateway.inspector.inspect_request(scope["path"], headers, held, name)
         gateway.metrics.in_flight.inc()
         try:
             with ClientWatch(receive) as watch:

@@ -255,8 +255,7 @@ def noted_losses(rig: Rig) -> list[int]:
 async def placement_on(rig: Rig, name: str) -> Placement:
     held = HeldBody(BodyBudget(1024))
     held.data = b"{}"
-    asked = await rig.gateway.inspector.inspect_request("/v1/chat/completions", (), held)
-    assert asked is not None
+    asked = await rig.gateway.inspector.inspect_request("/v1/chat/completions", (), held, "t")
     place = rig.gateway.placements(await rig.gateway.evidence.collect(*asked))
     others = frozenset(each.name for each in rig.replicas if each.name != name)
     return place(others)

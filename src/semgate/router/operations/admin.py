@@ -17,9 +17,9 @@ from typing import Any, Final, Protocol
 from urllib.parse import parse_qs, unquote
 
 from sembase.errors import ConfigurationError, SemBlendError
-from semgate.http.faults import NO_METHOD, NOT_FOUND, TOO_LARGE, Fault, Send, send_fault, send_json
+from semgate.http.faults import NO_METHOD, NOT_FOUND, Fault, RequestRefused, Send, send_fault, send_json
 from semgate.http.headers import ADMIN_KEY, Headers, find
-from semgate.http.request_body import BodyTooLarge, ClientGone, Receive, read_body
+from semgate.http.request_body import ClientGone, Receive, read_body
 from semgate.http.served_paths import send_own_page
 from semgate.logs import log
 from semgate.placement.placer import Placer
@@ -71,11 +71,9 @@ class AdminApp:
             found = await self._answer(scope, body)
             self._audit(scope, 200, logging.INFO if scope["method"] != "GET" else logging.DEBUG)
             await send_json(send, 200, json.dumps(found, indent=1).encode() + b"\n")
-        except _RefusedError as refused:
+        except RequestRefused as refused:
             self._audit(scope, refused.fault.status, logging.INFO)
             await send_fault(send, refused.fault)
-        except BodyTooLarge:
-            await send_fault(send, TOO_LARGE)
         except ClientGone:
             return
         except SemBlendError as error:
@@ -115,18 +113,12 @@ class AdminApp:
     async def _answer(self, scope: MutableMapping[str, Any], body: bytes) -> Any:
         parts = tuple(unquote(part) for part in scope["path"].strip("/").split("/"))
         if len(parts) < 2 or parts[0] != "admin":
-            raise _RefusedError(NOT_FOUND)
+            raise RequestRefused(NOT_FOUND)
         handler = _HANDLERS.get((scope["method"], parts[1], len(parts)))
         if handler is None:
             known = {(noun, count) for _, noun, count in _HANDLERS}
-            raise _RefusedError(NO_METHOD if (parts[1], len(parts)) in known else NOT_FOUND)
+            raise RequestRefused(NO_METHOD if (parts[1], len(parts)) in known else NOT_FOUND)
         return await handler(self._router, parts, parse_qs(scope["query_string"].decode("latin-1")), body)
-
-
-class _RefusedError(Exception):
-    def __init__(self, fault: Fault) -> None:
-        super().__init__(fault.code)
-        self.fault = fault
 
 
 Handler = Callable[[Administered, tuple[str, ...], dict[str, list[str]], bytes], Awaitable[Any]]
@@ -150,7 +142,7 @@ async def _set_replicas(router: Administered, parts: tuple[str, ...], query: dic
 async def _drain(router: Administered, parts: tuple[str, ...], query: dict[str, list[str]], body: bytes) -> Any:
     name, verb = parts[2], parts[3]
     if verb not in ("drain", "undrain"):
-        raise _RefusedError(NOT_FOUND)
+        raise RequestRefused(NOT_FOUND)
     router.roster.set_draining(name, draining=verb == "drain")
     return {"replica": name, "draining": verb == "drain"}
 
@@ -170,7 +162,7 @@ async def _decisions(router: Administered, parts: tuple[str, ...], query: dict[s
 async def _decision(router: Administered, parts: tuple[str, ...], query: dict[str, list[str]], body: bytes) -> Any:
     record = router.ring.get(parts[2])
     if record is None:
-        raise _RefusedError(
+        raise RequestRefused(
             Fault(404, "invalid_request_error", "not_found", "No decision with this request id is in memory.")
         )
     return record.as_record()

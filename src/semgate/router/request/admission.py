@@ -14,7 +14,6 @@ from semgate.http.served_paths import ForwardedPaths, allows
 from semgate.router.request.inspection import isolates_tenants
 from semgate.settings import RouterSettings
 
-NOT_JSON: Final = Fault(400, "invalid_request_error", "not_json", "The body must be a JSON object in UTF-8.")
 NOT_ISOLATED: Final = Fault(
     400,
     "invalid_request_error",
@@ -54,7 +53,3 @@ class Admission:
         if self._isolates and not isolates_tenants(path):
             return NOT_ISOLATED
         return None
-
-
-def field_not_allowed(name: str) -> Fault:
-    return Fault(400, "invalid_request_error", "field_not_allowed", f"The field '{name}' is not for clients.")

@@ -14,10 +14,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final, ParamSpec, TypeVar
 
+from semgate.http.client_keys import Tenant
+from semgate.http.faults import NOT_JSON, RequestRefused, field_not_allowed
 from semgate.http.headers import Headers
 from semgate.http.held_body import HeldBody
 from semgate.http.request_body import Asked, parsed_size, read_request
-from semgate.http.tenant import UNKNOWN_TENANT, TenantRule
+from semgate.http.tenant import BY_CLIENT, TenantRule
 from semgate.router.request.engine_fields import engine_field
 from semgate.router.request.members import members_of
 
@@ -31,13 +33,7 @@ SALTED_PATHS: Final = frozenset({"/v1/chat/completions", "/v1/completions"})
 KV_FREE_PATHS: Final = ("/v1/models", "/v1/models/*", "/tokenize", "/detokenize")
 
 
-class EngineField(Exception):  # noqa: N818  (a fault of the client, not an error of ours)
-    """The body has a member that steers engines; its name is the argument."""
-
-
 class RequestInspector:
-    """``tenant`` of a call is the authenticated one; without it the headers decide."""
-
     def __init__(
         self, secret: bytes, *, trust_tenant_header: bool, inject_cache_salt: bool, allow_engine_fields: bool = False
     ) -> None:
@@ -46,10 +42,12 @@ class RequestInspector:
         self._tenants = TenantRule(secret, trust_tenant_header=trust_tenant_header)
         self._inject_cache_salt = inject_cache_salt
 
-    async def inspect_request(
-        self, path: str, headers: Headers, held: HeldBody, tenant: str | None = None
-    ) -> tuple[Asked, bytes] | None:
-        """The parsed request and the body to send; None if a salt is required and the body cannot carry one.
+    def tenant_name(self, client: Tenant | None, headers: Headers) -> str:
+        """Of the authenticated client; without one the headers decide. Raises `RequestRefused`."""
+        return self._tenants.tenant_of(headers) if client is None else BY_CLIENT + client.name
+
+    async def inspect_request(self, path: str, headers: Headers, held: HeldBody, tenant: str) -> tuple[Asked, bytes]:
+        """The parsed request and the body to send. Raises `RequestRefused`.
 
         Without room for the parsed form the prompt is not read, and the request is placed by load."""
         body = held.data
@@ -57,18 +55,19 @@ class RequestInspector:
         return await run_off_loop(len(body), self._inspect, path, headers, body, tenant, is_readable=is_readable)
 
     def _inspect(
-        self, path: str, headers: Headers, body: bytes, tenant: str | None, *, is_readable: bool
-    ) -> tuple[Asked, bytes] | None:
+        self, path: str, headers: Headers, body: bytes, tenant: str, *, is_readable: bool
+    ) -> tuple[Asked, bytes]:
         """May run in another thread: reads the request only."""
-        named = self._tenants.tenant_of(headers) if tenant is None else tenant
         if not self._allow_engine_fields and (found := engine_field(body)) is not None:
-            raise EngineField(found)
-        asked = read_request(path, headers, body, named, is_readable=is_readable)
+            raise RequestRefused(field_not_allowed(f"The field '{found}' is not for clients."))
+        asked = read_request(path, headers, body, tenant, is_readable=is_readable)
         if not self._inject_cache_salt or path not in SALTED_PATHS or not body:
             return asked, body
-        salt = tenant_salt(self._secret, asked.tenant or UNKNOWN_TENANT, asked.cache_salt)
+        salt = tenant_salt(self._secret, tenant, asked.cache_salt)
         salted = with_cache_salt(body, salt)
-        return None if salted is None else (replace(asked, cache_salt=salt), salted)
+        if salted is None:
+            raise RequestRefused(NOT_JSON)
+        return replace(asked, cache_salt=salt), salted
 
 
 async def run_off_loop(size_bytes: int, work: Callable[P, R], *args: P.args, **options: P.kwargs) -> R:

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from semgate.http.faults import RequestRefused
 from semgate.http.headers import ADMIN_KEY, CREDENTIALS, HOP_BY_HOP, find, find_text, for_client, for_upstream
-from semgate.http.tenant import UNKNOWN_TENANT, AmbiguousTenant, TenantRule
+from semgate.http.tenant import UNKNOWN_TENANT, TenantRule
 
 NAMES = st.sampled_from(
     sorted(HOP_BY_HOP | CREDENTIALS | {ADMIN_KEY, b"host", b"content-type", b"x-session-id", b"traceparent", b"x-own"})
@@ -74,7 +75,7 @@ def test_a_claimed_tenant_counts_only_where_it_is_trusted() -> None:
 @pytest.mark.parametrize("second", [b"alice", b"bob", b""])
 def test_two_claims_of_a_tenant_are_refused_where_they_count(second: bytes) -> None:
     headers = ((b"x-tenant-id", b"alice"), (b"x-tenant-id", second))
-    with pytest.raises(AmbiguousTenant):
+    with pytest.raises(RequestRefused, match="ambiguous_tenant"):
         TenantRule(SECRET, trust_tenant_header=True).tenant_of(headers)
     assert TenantRule(SECRET, trust_tenant_header=False).tenant_of(headers) == UNKNOWN_TENANT
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semgate.http.request_body import Asked, BodyTooLarge, ClientGone, Receive, read_body, read_request
+from semgate.http.faults import RequestRefused
+from semgate.http.request_body import Asked, ClientGone, Receive, read_body, read_request
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
@@ -53,7 +54,7 @@ def test_a_body_is_whole_or_refused(pieces: list[bytes], limit: int) -> None:
     whole = b"".join(pieces)
     reading = read_body(messages_of(*messages), (), limit)
     if len(whole) > limit:
-        with pytest.raises(BodyTooLarge):
+        with pytest.raises(RequestRefused, match="too_large"):
             finished(reading)
     else:
         assert finished(reading) == whole
@@ -61,7 +62,7 @@ def test_a_body_is_whole_or_refused(pieces: list[bytes], limit: int) -> None:
 
 @pytest.mark.parametrize("announced", [b"101", b"99999999999999999999999", b"-1", b"x"])
 def test_an_announced_excess_is_refused_before_a_byte_is_read(announced: bytes) -> None:
-    with pytest.raises(BodyTooLarge):
+    with pytest.raises(RequestRefused, match="too_large"):
         finished(read_body(messages_of(), ((b"content-length", announced),), 100))
 
 

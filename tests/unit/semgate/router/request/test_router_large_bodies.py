@@ -115,9 +115,7 @@ def test_bodies_of_many_small_objects_are_not_parsed_beyond_the_budget() -> None
         held = HeldBody(budget)
         held.count(len(body))
         held.data = body
-        inspected = await inspector.inspect_request("/v1/chat/completions", (), held)
-        assert inspected is not None
-        asked, sent = inspected
+        asked, sent = await inspector.inspect_request("/v1/chat/completions", (), held, "t")
         assert (asked.messages, sent is body) == (None, True)
         held.drop()
         assert (budget.held_bytes, budget.parsed_bytes) == (0, 0)
