@@ -15,6 +15,7 @@ from tests.fakes.router_rig import router_rig
 from tests.waiting import PATIENCE_S
 
 from semgate.router.request.engine_fields import UNREADABLE, engine_field
+from semgate.router.request.inspection import with_cache_salt
 
 PARAMS = {"do_remote_prefill": True, "remote_host": "10.6.6.6"}
 
@@ -90,16 +91,40 @@ def test_fields_that_steer_engines_are_found(body: dict[str, Any], found: str | 
     plain = json.dumps(body).encode()
     assert engine_field(plain) == found
     assert engine_field(plain.replace(b'"kv_', b'"\\u006bv_').replace(b'"boot', b'"\\u0062oot')) == found
-    assert engine_field(json.dumps(body).encode("utf-16")) == found
     assert engine_field(plain[:-1] + b', "temperature": NaN}') == found
     large = plain[:-1] + b', "pad": "' + b"x" * (1 << 20) + b'"}'
     assert engine_field(large) == found
 
 
-def test_a_large_body_that_only_an_engine_might_read_is_refused() -> None:
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be"])
+def test_a_body_that_is_not_in_utf_8_is_refused(encoding: str, tmp_path: Path) -> None:
+    body = json.dumps({"model": "m", "kv_transfer_params": PARAMS}).encode(encoding)
+    assert with_cache_salt(body, "s") is None
+
+    async def work() -> None:
+        async with router_rig(tmp_path, "a", allow_engine_fields=True) as rig:
+            reply = await ask(rig.port, body=body)
+            assert (reply.status, reply.error_code) == (400, "not_json")
+            assert rig.replica("a").requests == 0
+
+    run(work())
+
+
+@pytest.mark.parametrize("pad", [0, 1 << 20])
+@pytest.mark.parametrize(
+    "fields", [b'"kv_transfer_params": {"a": 1}', b'"vllm_xargs": {"kv_transfer_params": {"z": 9%s}}' % (b"9" * 4_400)]
+)
+def test_a_number_that_python_refuses_hides_no_field(fields: bytes, pad: int) -> None:
+    """A front that skips members it does not know reads the rest."""
+    body = b'{%s, "pad": "%s", "z": 9%s}' % (fields, b"x" * pad, b"9" * 4_400)
+    assert engine_field(body) is not None
+
+
+def test_a_body_that_only_an_engine_might_read_is_refused() -> None:
     body = b'{"kv_transfer_params": {}, "temperature": NaN, "pad": "' + b"x" * (1 << 20) + b'"}'
     assert engine_field(body) == UNREADABLE
-    assert engine_field(b'{"kv_transfer_params": ') is None, "no engine can read it"
+    assert engine_field(b'{"kv_transfer_params": ') == UNREADABLE
+    assert engine_field(b'{"prompt": ') is None, "nothing in it steers engines"
     assert engine_field(b"[" * 100_000 + b'"kv_transfer_params"') == UNREADABLE
 
 

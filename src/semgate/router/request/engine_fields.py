@@ -7,12 +7,13 @@ hints of this project's own connector (``kv_transfer_params.semblend`` alone) pa
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 
-from semgate.router.request.members import STRICT_BYTES, members_of
+from semgate.router.request.members import members_of
 
 NAMES: Final = (
     "kv_transfer_params",
@@ -27,20 +28,24 @@ NAMES: Final = (
 # vLLM adds these to the sampling parameters, where a connector looks for its own.
 _NESTED: Final = ("vllm_xargs", "extra_args")
 _OWN: Final = "semblend"
-_MAYBE: Final = (*(name.encode() for name in NAMES), b"\\u", b"\x00")
+_MAYBE: Final = tuple(name.encode() for name in NAMES)
+_ESCAPED: Final = re.compile(rb"\\u00[5-7]")  # may write a character of a name
 UNREADABLE: Final = "unreadable"
 
 
 def engine_field(body: bytes) -> str | None:
-    """`UNREADABLE` for a large body that the strict decoder refuses: an engine might read it."""
-    if not any(part in body for part in _MAYBE):
+    """`UNREADABLE` for a body that may have such a member and cannot be read: an engine, or a front that skips the
+    members it does not know, might read it."""
+    is_escaped = b"\\u00" in body and _ESCAPED.search(body) is not None
+    if not is_escaped and not any(name in body for name in _MAYBE):
         return None
     try:
-        members = members_of(body)
-    except RecursionError:
+        return _found_in(members_of(body))
+    except (ValueError, RecursionError):
         return UNREADABLE
-    except ValueError:
-        return UNREADABLE if len(body) > STRICT_BYTES else None  # no engine can read a small one either
+
+
+def _found_in(members: Any) -> str | None:
     if not isinstance(members, Mapping):
         return None
     for name in NAMES:
@@ -60,9 +65,4 @@ def _is_harmless(name: str, value: Any) -> bool:
 
 
 def _value(member: Any) -> Any:
-    if not isinstance(member, msgspec.Raw):
-        return member
-    try:
-        return json.loads(bytes(member))
-    except (ValueError, RecursionError):
-        return UNREADABLE
+    return json.loads(bytes(member)) if isinstance(member, msgspec.Raw) else member

@@ -20,8 +20,9 @@ from semgate.http.headers import Headers
 from semgate.http.held_body import HeldBody
 from semgate.http.request_body import Asked, parsed_size, read_request
 from semgate.http.tenant import BY_CLIENT, TenantRule
-from semgate.router.request.engine_fields import engine_field
-from semgate.router.request.members import members_of
+from semgate.router.request.engine_fields import UNREADABLE, engine_field
+from semgate.router.request.media_keys import names_media
+from semgate.router.request.members import is_wide, members_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -31,6 +32,9 @@ INLINE_BYTES: Final = 256 * 1024
 SALTED_PATHS: Final = frozenset({"/v1/chat/completions", "/v1/completions"})
 # These paths compute no KV, so there is nothing to isolate.
 KV_FREE_PATHS: Final = ("/v1/models", "/v1/models/*", "/tokenize", "/detokenize")
+MEDIA_NAMED: Final = field_not_allowed(
+    "Leave out 'uuid' in messages: it names media in a cache that all tenants share."
+)
 
 
 class RequestInspector:
@@ -58,8 +62,13 @@ class RequestInspector:
         self, path: str, headers: Headers, body: bytes, tenant: str, *, is_readable: bool
     ) -> tuple[Asked, bytes]:
         """May run in another thread: reads the request only."""
+        if is_wide(body):
+            raise RequestRefused(NOT_JSON)
         if not self._allow_engine_fields and (found := engine_field(body)) is not None:
-            raise RequestRefused(field_not_allowed(f"The field '{found}' is not for clients."))
+            message = f"The field '{found}' is not for clients."
+            raise RequestRefused(NOT_JSON if found == UNREADABLE else field_not_allowed(message))
+        if self._inject_cache_salt and names_media(body):
+            raise RequestRefused(MEDIA_NAMED)
         asked = read_request(path, headers, body, tenant, is_readable=is_readable)
         if not self._inject_cache_salt or path not in SALTED_PATHS or not body:
             return asked, body
@@ -95,7 +104,7 @@ def with_cache_salt(body: bytes, salt: str) -> bytes | None:
         given = members_of(body)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(given, dict) or not body.rstrip().endswith(b"}"):  # UTF-16 and UTF-32 end differently
+    if not isinstance(given, dict):
         return None
     comma = b"," if given else b""
     return body.rstrip()[:-1] + comma + b'"cache_salt":' + json.dumps(salt).encode() + b"}"
