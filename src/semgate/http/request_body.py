@@ -5,6 +5,7 @@ Reading never changes or refuses a request: a field that cannot be read is ``Non
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -14,12 +15,17 @@ from typing import Any, Final
 import msgspec
 
 from sembase.segment.pieces import messages_of_responses
-from semgate.http.faults import TOO_LARGE, RequestRefused
+from semgate.http.faults import BODY_TIMEOUT, TOO_LARGE, RequestRefused
 from semgate.http.headers import Headers, find, find_text
 from semgate.http.held_body import HeldBody
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 DEFAULT_MAX_BODY_BYTES: Final = 64 * 1024 * 1024
+# A body takes at most BODY_SECONDS; one that is slower than MIN_BODY_RATE (bytes per second), SILENT_SECONDS longer
+# than that rate allows.
+BODY_SECONDS: Final = 60.0
+SILENT_SECONDS: Final = 10.0
+MIN_BODY_RATE: Final = 64 * 1024
 # A body with more values (token ids, messages) is forwarded without decoding, which would take too long.
 MAX_VALUES: Final = 1 << 20
 # A body whose parsed form may be larger is forwarded without decoding.
@@ -95,36 +101,62 @@ async def read_body(
 
     ``held`` counts and keeps it, and may refuse it; the caller drops it.
     """
-    announced = find(headers, b"content-length")
-    if announced is not None and (len(announced) > 18 or not announced.isdigit() or int(announced) > max_bytes):
-        raise RequestRefused(TOO_LARGE)
-    message = await receive()
-    if not message.get("more_body") and message["type"] == "http.request":
-        body: bytes = message.get("body", b"")
-        if len(body) > max_bytes:
-            raise RequestRefused(TOO_LARGE)
-        if held is not None:
-            held.count(len(body))
-            held.data = body
-        return body
+    counted_bytes = announced_bytes(headers, max_bytes)
+    if held is not None:
+        held.count(counted_bytes)
     pieces: list[bytes] = []
     size_bytes = 0
     while True:
+        message = await receive()
         if message["type"] != "http.request":
             raise ClientGone
         piece = message.get("body", b"")
         size_bytes += len(piece)
         if size_bytes > max_bytes:
             raise RequestRefused(TOO_LARGE)
-        if held is not None:
-            held.count(len(piece))
+        if held is not None and size_bytes > counted_bytes:
+            held.count(size_bytes - counted_bytes)
+            counted_bytes = size_bytes
         pieces.append(piece)
         if not message.get("more_body"):
-            body = b"".join(pieces)
+            body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
             if held is not None:
                 held.data = body
             return body
+
+
+def announced_bytes(headers: Headers, max_bytes: int) -> int:
+    """0 if the request announces no length. Refuses one that is too large, or not a number."""
+    announced = find(headers, b"content-length")
+    if announced is None:
+        return 0
+    if len(announced) > 18 or not announced.isdigit() or int(announced) > max_bytes:
+        raise RequestRefused(TOO_LARGE)
+    return int(announced)
+
+
+async def read_in_time(receive: Receive, headers: Headers, max_bytes: int, held: HeldBody) -> bytes:
+    """`read_body`, refused when the client is too slow: see `seconds_for_body`."""
+    began_s = asyncio.get_running_loop().time()
+    arrived_bytes = 0
+
+    async def receive_in_time() -> MutableMapping[str, Any]:
+        nonlocal arrived_bytes
         message = await receive()
+        arrived_bytes += len(message.get("body", b""))
+        limit.reschedule(began_s + seconds_for_body(arrived_bytes))
+        return message
+
+    try:
+        async with asyncio.timeout(seconds_for_body(0)) as limit:
+            return await read_body(receive_in_time, headers, max_bytes, held)
+    except TimeoutError:
+        raise RequestRefused(BODY_TIMEOUT) from None
+
+
+def seconds_for_body(arrived_bytes: int) -> float:
+    """How long after its head a body may be incomplete, with as much of it here."""
+    return min(SILENT_SECONDS + arrived_bytes / MIN_BODY_RATE, BODY_SECONDS)
 
 
 def parsed_size(body: bytes) -> int:

@@ -20,9 +20,8 @@ from semgate.http.faults import BODY_TIMEOUT, TOO_LARGE, Fault, RequestRefused
 from semgate.http.headers import ADMIN_KEY, CREDENTIALS, Headers
 from semgate.http.held_body import BodyBudget, HeldBody
 from semgate.http.reply_scan import ReplyScan
-from semgate.http.request_body import Asked
+from semgate.http.request_body import BODY_SECONDS, Asked
 from semgate.placement.decision import Decision, NoUsableReplicaError
-from semgate.router.app import BODY_SECONDS
 from semgate.router.gateway import Gateway
 from semgate.router.request.admission import Admission
 from semgate.router.request.answer import REQUEST_ID, request_id_of
@@ -67,9 +66,13 @@ class Picker:
         fault = fault or self.admission.refusal(head.method, head.path, head.headers)
         if fault is not None:
             return self.refused(fault)
+        try:
+            name = self.gateway.inspector.tenant_name(tenant, head.headers)
+        except RequestRefused as refused:
+            return self.refused(refused.fault)
         if tenant is not None:
             tenant.begin()
-        return PickJob(self, head, tenant)
+        return PickJob(self, head, tenant, name)
 
     def refused(self, fault: Fault) -> Fault:
         self.gateway.metrics.requests.labels("refused", str(fault.status)).inc()
@@ -98,14 +101,15 @@ class Picker:
 class PickJob:
     """One request, from its headers to the end of its answer. ``close`` may be called more than once."""
 
-    def __init__(self, picker: Picker, head: RequestHead, tenant: Tenant | None) -> None:
+    def __init__(self, picker: Picker, head: RequestHead, tenant: Tenant | None, name: str) -> None:
         self.endpoints: tuple[str, ...] = ()
         self.body = b""
         self.is_changed = False
         self._picker = picker
         self._head = head
         self._tenant = tenant
-        self._held = HeldBody(picker.bodies)
+        self._name = name
+        self._held = HeldBody(picker.bodies, name)
         self._pieces: list[bytes] = []
         self._size_bytes = 0
         self._asked: Asked | None = None
@@ -146,8 +150,8 @@ class PickJob:
         self._pieces.clear()
         trace.started_s = time.perf_counter()
         try:
-            name = gateway.inspector.tenant_name(self._tenant, self._head.headers)
-            asked, self.body = await gateway.inspector.inspect_request(self._head.path, self._head.headers, held, name)
+            inspect = gateway.inspector.inspect_request
+            asked, self.body = await inspect(self._head.path, self._head.headers, held, self._name)
         except RequestRefused as refused:
             return picker.refused(refused.fault)
         self.is_changed = self.body is not held.data

@@ -28,7 +28,7 @@ from semgate.http.first_byte import held_until, with_first
 from semgate.http.headers import Headers, find, for_client, for_upstream
 from semgate.http.held_body import BodyBudget, HeldBody
 from semgate.http.reply_scan import ReplyScan
-from semgate.http.request_body import ClientGone, Receive, read_body
+from semgate.http.request_body import ClientGone, Receive, read_in_time
 from semgate.http.served_paths import ForwardedPaths, allows, send_own_page
 from semgate.http.tenant import TenantRule
 from semgate.proxy.exchange import Exchange
@@ -90,25 +90,32 @@ class ProxyApp:
             await self._refuse(send, label, BUSY)
         else:
             self._telemetry.in_flight += 1
-            held = HeldBody(self.bodies)
             try:
-                await self._pass(scope, label, held, receive, send)
+                await self._pass(scope, label, receive, send)
             finally:
-                held.drop()  # the writer's queue accounts for it from here on
                 self._telemetry.in_flight -= 1
 
-    async def _pass(self, scope: Scope, label: str, held: HeldBody, receive: Receive, send: Send) -> None:
+    async def _pass(self, scope: Scope, label: str, receive: Receive, send: Send) -> None:
         headers: Headers = tuple(scope["headers"])
+        fault = None
         try:
             tenant = self._tenants.tenant_of(headers)
-            body = await read_body(receive, headers, self._passing.max_body_bytes, held)
+            held = HeldBody(self.bodies, tenant)
+            try:
+                body = await read_in_time(receive, headers, self._passing.max_body_bytes, held)
+                await self._pass_body(scope, label, headers, body, tenant, receive, send)
+            finally:
+                held.drop()  # the writer's queue accounts for it from here on
         except RequestRefused as refused:
-            held.drop()
-            await self._refuse(send, label, refused.fault)
-            return
+            fault = refused.fault
         except ClientGone:
             self._telemetry.count(label, None, "client_left")
-            return
+        if fault is not None:  # outside of the handler, whose traceback keeps the body
+            await self._refuse(send, label, fault)
+
+    async def _pass_body(
+        self, scope: Scope, label: str, headers: Headers, body: bytes, tenant: str, receive: Receive, send: Send
+    ) -> None:
         exchange = Exchange(label, headers, body, tenant, 1000.0 * time.time(), time.perf_counter())
         try:
             with ClientWatch(receive) as watch:

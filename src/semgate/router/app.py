@@ -12,10 +12,10 @@ from typing import Any, Final
 from sembase.errors import SemBlendError
 from semgate.http.client_keys import Tenant
 from semgate.http.departure import ClientWatch
-from semgate.http.faults import BODY_TIMEOUT, Fault, RequestRefused, Send, send_fault, send_json
+from semgate.http.faults import Fault, RequestRefused, Send, send_fault, send_json
 from semgate.http.headers import OF_THE_PLATFORM, Headers, for_upstream
 from semgate.http.held_body import BodyBudget, HeldBody
-from semgate.http.request_body import ClientGone, Receive, read_body
+from semgate.http.request_body import ClientGone, Receive, read_in_time
 from semgate.http.served_paths import send_own_page
 from semgate.router.gateway import Gateway
 from semgate.router.request.admission import Admission
@@ -24,7 +24,6 @@ from semgate.router.request.forward import ForwardJob
 from semgate.router.request.trace import RequestTrace
 
 Scope = MutableMapping[str, Any]
-BODY_SECONDS: Final = 60.0
 MODELS: Final = "/v1/models"
 
 
@@ -61,37 +60,35 @@ class RouterApp:
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers: Headers = tuple(scope["headers"])
         request_id = request_id_of(headers)
+        fault = None
+        try:
+            await self._admit(scope, headers, request_id, receive, send)
+        except RequestRefused as refused:
+            fault = refused.fault
+        except ClientGone:
+            return
+        if fault is not None:  # outside of the handler, whose traceback keeps the body
+            await self._refuse(send, fault, request_id)
+
+    async def _admit(self, scope: Scope, headers: Headers, request_id: str, receive: Receive, send: Send) -> None:
         tenant, fault = self._admission.tenant_of(headers)
         fault = fault or self._admission.refusal(scope["method"], scope["path"], headers)
         if fault is not None:
-            await self._refuse(send, fault, request_id)
-            return
+            raise RequestRefused(fault)
+        name = self.gateway.inspector.tenant_name(tenant, headers)
+        held = HeldBody(self.bodies, name)
         if tenant is not None:
             tenant.begin()
-        held = HeldBody(self.bodies)
         try:
-            name = self.gateway.inspector.tenant_name(tenant, headers)
-            await self._read(receive, headers, held)
+            await read_in_time(receive, headers, self._max_body_bytes, held)
             if scope["path"] == MODELS and scope["method"] == "GET" and (page := self.gateway.models.merged()):
                 await send_json(send, 200, page, routing_headers(request_id, None))
                 return
             await self._route(scope, headers, request_id, name, held, receive, send, tenant)
-        except RequestRefused as refused:
-            held.drop()
-            await self._refuse(send, refused.fault, request_id)
-        except ClientGone:
-            return
         finally:
             held.drop()
             if tenant is not None:
                 tenant.end()
-
-    async def _read(self, receive: Receive, headers: Headers, held: HeldBody) -> None:
-        try:
-            async with asyncio.timeout(BODY_SECONDS):
-                await read_body(receive, headers, self._max_body_bytes, held)
-        except TimeoutError:
-            raise RequestRefused(BODY_TIMEOUT) from None
 
     async def _route(
         self,

@@ -253,7 +253,7 @@ def noted_losses(rig: Rig) -> list[int]:
 
 
 async def placement_on(rig: Rig, name: str) -> Placement:
-    held = HeldBody(BodyBudget(1024))
+    held = HeldBody(BodyBudget(1024), "t")
     held.data = b"{}"
     asked = await rig.gateway.inspector.inspect_request("/v1/chat/completions", (), held, "t")
     place = rig.gateway.placements(await rig.gateway.evidence.collect(*asked))

@@ -30,7 +30,7 @@ def said(*parts: Any, **more: Any) -> bytes:
 
 def is_refused(body: bytes, path: str = "/v1/chat/completions", *, salted: bool = True) -> bool:
     inspector = RequestInspector(b"k" * 32, trust_tenant_header=False, inject_cache_salt=salted)
-    held = HeldBody(BodyBudget(1 << 20))
+    held = HeldBody(BodyBudget(1 << 20), "t")
     held.data = body
     try:
         asyncio.run(inspector.inspect_request(path, HEADERS, held, "t"))

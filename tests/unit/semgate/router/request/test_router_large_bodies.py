@@ -112,7 +112,7 @@ def test_bodies_of_many_small_objects_are_not_parsed_beyond_the_budget() -> None
     inspector = RequestInspector(b"k" * 32, trust_tenant_header=False, inject_cache_salt=False)
 
     async def work() -> None:
-        held = HeldBody(budget)
+        held = HeldBody(budget, "t")
         held.count(len(body))
         held.data = body
         asked, sent = await inspector.inspect_request("/v1/chat/completions", (), held, "t")
@@ -125,7 +125,7 @@ def test_bodies_of_many_small_objects_are_not_parsed_beyond_the_budget() -> None
 
 def test_the_parsed_form_counts_until_the_request_is_placed() -> None:
     budget = BodyBudget(1 << 20, 4 << 20)
-    first, second = HeldBody(budget), HeldBody(budget)
+    first, second = HeldBody(budget, "t"), HeldBody(budget, "t")
     assert first.count_parsed(800_000)
     assert not second.count_parsed(800_000), "a quarter of the budget is for parsed forms"
     first.drop_parsed()
