@@ -24,7 +24,7 @@ PART = {"type": "image_url", "image_url": None, "uuid": "shared-name"}
 HEADERS: Headers = ()
 
 
-def said(*parts: Any, **more: Any) -> bytes:
+def request_of(*parts: Any, **more: Any) -> bytes:
     return json.dumps({"model": "m", "messages": [{"role": "user", "content": list(parts)}], **more}).encode()
 
 
@@ -42,19 +42,19 @@ def is_refused(body: bytes, path: str = "/v1/chat/completions", *, salted: bool 
 @pytest.mark.parametrize(
     "body",
     [
-        said(PART),
-        said({"type": "text", "text": "x"}, {"type": "tool_result", "content": [[{"deep": [PART]}]]}),
-        said({**PART, "uuid": None}),
-        said(PART).replace(b'"uuid"', b'"\\u0075uid"'),
-        said(PART).replace(b'"uuid"', b'"u\\u0075\\u0069\\u0064"'),
-        said(PART).replace(b'"uuid": ', b'"uuid" \n\t:'),
-        said(PART).replace(b'"uuid": ', b'"uuid": null, "uuid": '),
-        said(PART).replace(b'"uuid": "shared-name"', b'"uuid": "a", "uuid": null'),
-        said(PART).replace(b'"messages"', b'"\\u006dessages"'),
-        b'{"messages": [], ' + said(PART)[1:],
-        said(PART)[:-1] + b', "temperature": NaN}',
-        said(PART, pad="x" * STRICT_BYTES),
-        b"\xef\xbb\xbf" + said(PART),
+        request_of(PART),
+        request_of({"type": "text", "text": "x"}, {"type": "tool_result", "content": [[{"deep": [PART]}]]}),
+        request_of({**PART, "uuid": None}),
+        request_of(PART).replace(b'"uuid"', b'"\\u0075uid"'),
+        request_of(PART).replace(b'"uuid"', b'"u\\u0075\\u0069\\u0064"'),
+        request_of(PART).replace(b'"uuid": ', b'"uuid" \n\t:'),
+        request_of(PART).replace(b'"uuid": ', b'"uuid": null, "uuid": '),
+        request_of(PART).replace(b'"uuid": "shared-name"', b'"uuid": "a", "uuid": null'),
+        request_of(PART).replace(b'"messages"', b'"\\u006dessages"'),
+        b'{"messages": [], ' + request_of(PART)[1:],
+        request_of(PART)[:-1] + b', "temperature": NaN}',
+        request_of(PART, pad="x" * STRICT_BYTES),
+        b"\xef\xbb\xbf" + request_of(PART),
         json.dumps({"model": "m", "input": [{"role": "user", "content": [PART]}]}).encode(),
     ],
 )
@@ -67,10 +67,10 @@ def test_a_media_key_is_refused_however_it_is_written(body: bytes) -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        said({"type": "text", "text": 'which "uuid": is it?'}),
-        said({"type": "text", "text": "x"}, tools=[{"function": {"parameters": {"properties": {"uuid": {}}}}}]),
-        said({"type": "text", "text": "x"}, response_format={"json_schema": {"uuid": {"type": "string"}}}),
-        said({"type": "uuid"}),
+        request_of({"type": "text", "text": 'which "uuid": is it?'}),
+        request_of({"type": "text", "text": "x"}, tools=[{"function": {"parameters": {"properties": {"uuid": {}}}}}]),
+        request_of({"type": "text", "text": "x"}, response_format={"json_schema": {"uuid": {"type": "string"}}}),
+        request_of({"type": "uuid"}),
         json.dumps({"messages": [{"tool_calls": [{"function": {"arguments": '{"uuid": "1"}'}}]}]}).encode(),
     ],
 )
@@ -81,14 +81,14 @@ def test_the_word_elsewhere_passes(body: bytes) -> None:
 def test_the_router_and_the_picker_refuse_it_before_an_engine_sees_it(tmp_path: Path) -> None:
     async def work() -> None:
         async with router_rig(tmp_path / "router", "a", inject_cache_salt=True) as rig:
-            reply = await ask(rig.port, body=said(PART))
+            reply = await ask(rig.port, body=request_of(PART))
             assert (reply.status, reply.error_code) == (400, "field_not_allowed")
             assert rig.replica("a").requests == 0
             assert (await ask(rig.port, body=chat())).status == 200
         async with picker_rig(tmp_path / "picker", inject_cache_salt=True) as picked:
             job = picked.picker.open(RequestHead("POST", "/v1/chat/completions", ()))
             assert isinstance(job, PickJob)
-            assert job.take_body(said(PART)) is None
+            assert job.take_body(request_of(PART)) is None
             fault = await job.place(None)
             assert fault is not None
             assert (fault.status, fault.code) == (400, "field_not_allowed")
