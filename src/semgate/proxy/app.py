@@ -6,7 +6,7 @@ Served by ``kvmend proxy`` or ``uvicorn apps.proxy.main:app``; opened and closed
 from __future__ import annotations
 
 import time
-from collections.abc import MutableMapping
+from collections.abc import AsyncIterator, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -24,7 +24,7 @@ from semgate.http.faults import (
     fault_of,
     send_fault,
 )
-from semgate.http.first_byte import held_until, with_first
+from semgate.http.first_byte import shifted, with_first
 from semgate.http.headers import Headers, find, for_client, for_upstream
 from semgate.http.held_body import BodyBudget, HeldBody
 from semgate.http.reply_scan import ReplyScan
@@ -158,16 +158,29 @@ class ProxyApp:
         exchange.status = reply.status
         kind = find(reply.headers, b"content-type") or b""
         scan = exchange.scan = ReplyScan(is_event_stream=kind.startswith(b"text/event-stream"))
-        feed, clock, telemetry = scan.feed, time.perf_counter, self._telemetry
         chunks = reply.chunks()
-        if passing_s := self._passing.min_first_byte_s:
-            first = await anext(chunks, b"")  # engines send the head before they compute, so the head is held too
-            await held_until(exchange.asked_s + passing_s)
-            chunks = with_first(first, chunks)
+        if not (min_first_byte_s := self._passing.min_first_byte_s):
+            await self._pass_on(reply, chunks, scan, exchange, watch, send)
+            return
+        first = await anext(chunks, b"")  # engines send the head before they compute, so the head is held too
+        async with shifted(chunks, exchange.asked_s + min_first_byte_s) as rest:
+            await self._pass_on(reply, with_first(first, rest), scan, exchange, watch, send)
+
+    async def _pass_on(
+        self,
+        reply: StreamedReply,
+        chunks: AsyncIterator[bytes],
+        scan: ReplyScan,
+        exchange: Exchange,
+        watch: ClientWatch,
+        send: Send,
+    ) -> None:
+        feed, clock, telemetry = scan.feed, time.perf_counter, self._telemetry
+        is_direct = chunks is reply  # otherwise the reply is complete before its last chunk is passed on
         await send({"type": "http.response.start", "status": reply.status, "headers": for_client(reply.headers)})
         async for chunk in chunks:
             now_s = clock()
-            is_last = reply.is_complete
+            is_last = is_direct and reply.is_complete
             if is_last:
                 watch.stop()
             await send({"type": "http.response.body", "body": chunk, "more_body": not is_last})

@@ -20,7 +20,7 @@ from typing import Final
 from sembase.http.client import HttpClient, HttpFault, StreamedReply
 from semgate.http.departure import ClientWatch
 from semgate.http.faults import Fault, Send, event_of
-from semgate.http.first_byte import held_until
+from semgate.http.first_byte import shifted
 from semgate.http.headers import Headers, find, for_client
 from semgate.http.held_body import HeldBody
 from semgate.http.reply_scan import ReplyScan
@@ -117,9 +117,12 @@ async def open_answer(upstream: HttpClient, origin: str, inbound: Inbound) -> An
 async def pass_on(
     answer: Answer, placement: Placement, client: Client, trace: RequestTrace, min_first_byte_s: float = 0.0
 ) -> None:
+    async with shifted(answer.rest, trace.started_s + min_first_byte_s) as rest:
+        await _pass_on(replace(answer, rest=rest), placement, client, trace)
+
+
+async def _pass_on(answer: Answer, placement: Placement, client: Client, trace: RequestTrace) -> None:
     reply = answer.reply
-    if min_first_byte_s:
-        await held_until(trace.started_s + min_first_byte_s)
     headers = answer_headers(reply.headers, routing_headers(trace.request_id, placement.decision))
     trace.status, trace.first_byte_s = reply.status, time.perf_counter()
     trace.answer_bytes = len(answer.head)
