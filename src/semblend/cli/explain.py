@@ -27,6 +27,7 @@ NAME: Final = "explain"
 SUMMARY: Final = "Explain the outcome of a request: found, reused, declined, or turned off by the guard."
 EXAMPLES: Final = "  kvmend explain cmpl-3f2a --events events.jsonl"
 _GUARD_OFF: Final = "guard_off:"
+_PREPENDED: Final = re.compile(r"([a-z]+[-_])?")  # by vLLM to the x-request-id of a router or client: chatcmpl-, cmpl-
 _APPENDED: Final = re.compile(r"(-\d+)?-[0-9a-f]{8}")  # by vLLM to the client's id: the choice and eight hex digits
 
 
@@ -43,8 +44,7 @@ def execute(options: argparse.Namespace) -> ExitCode:
 
 def sentence(event: Event, request_id: str) -> str | None:
     """One line about this event; None if it belongs to another request."""
-    named = str(getattr(event, "request_id", ""))
-    if not named.startswith(request_id) or not _is_own(named.removeprefix(request_id)):
+    if not _is_own(str(getattr(event, "request_id", "")), request_id):
         return None
     match event:
         case LookupFinished():
@@ -69,8 +69,10 @@ def sentence(event: Event, request_id: str) -> str | None:
             return None
 
 
-def _is_own(rest: str) -> bool:
-    return not rest or _APPENDED.fullmatch(rest) is not None
+def _is_own(named: str, request_id: str) -> bool:
+    """The engine's id is the given one, or made of it."""
+    before, found, after = named.rpartition(request_id) if request_id else ("", "", "")
+    return bool(found) and _PREPENDED.fullmatch(before) is not None and (not after or bool(_APPENDED.fullmatch(after)))
 
 
 def _events(path: Path) -> Iterator[Event]:

@@ -52,14 +52,13 @@ def execute(options: argparse.Namespace) -> ExitCode:
 
 
 def _found(options: argparse.Namespace) -> list[DecisionRecord]:
-    from semgate.router.operations.explain import fetch_decision  # noqa: PLC0415
+    from semgate.router.operations.explain import fetch_decisions  # noqa: PLC0415
     from semgate.router.operations.settings_check import read_admin_key  # noqa: PLC0415
     from semgate.router.state.decisions import find_decisions  # noqa: PLC0415
 
     if options.admin_url:
         key = read_admin_key(options.admin_api_key_file)
-        found = fetch_decision(options.admin_url, options.request_id, key, options.ca_file)
-        return [] if found is None else [found]
+        return fetch_decisions(options.admin_url, options.request_id, key, options.ca_file)
     if not options.log_dir.is_dir():
         raise ConfigurationError(
             f"no folder '{options.log_dir}'; set --log-dir to the router's routing_output_dir, or use --admin-url"

@@ -21,7 +21,7 @@ from tests.waiting import PATIENCE_S
 from sembase.errors import ConfigurationError
 from sembase.http.server import HttpServer
 from semgate.router.operations.admin import AdminApp
-from semgate.router.operations.explain import fetch_decision
+from semgate.router.operations.explain import fetch_decisions
 from semgate.router.operations.settings_check import read_admin_key
 
 KEY = "a key of the operator alone"
@@ -130,15 +130,28 @@ def test_decisions_are_found_by_request_id(tmp_path: Path) -> None:
             first = await ask(rig.port, body=chat(), headers={"x-request-id": "mine-1"})
             second = await ask(rig.port, body=chat())
             assert first.header("x-request-id") == "mine-1"
-            mine = json.loads((await admin(port, "GET", "/admin/decisions/mine-1")).body)
+            (mine,) = json.loads((await admin(port, "GET", "/admin/decisions/mine-1")).body)["decisions"]
             assert (mine["replica"], mine["outcome"], mine["status"]) == ("a", "complete", 200)
             latest = json.loads((await admin(port, "GET", "/admin/decisions?limit=1")).body)["decisions"]
             assert [each["request_id"] for each in latest] == [second.header("x-request-id")]
-            found = await asyncio.to_thread(fetch_decision, f"http://127.0.0.1:{port}", "mine-1", KEY, None)
-            assert found is not None
+            (found,) = await asyncio.to_thread(fetch_decisions, f"http://127.0.0.1:{port}", "mine-1", KEY, None)
             assert found.replica == "a"
             with pytest.raises(ConfigurationError, match="rejected the key"):
-                await asyncio.to_thread(fetch_decision, f"http://127.0.0.1:{port}", "mine-1", "x" * 20, None)
+                await asyncio.to_thread(fetch_decisions, f"http://127.0.0.1:{port}", "mine-1", "x" * 20, None)
+
+    run(work())
+
+
+def test_a_client_cannot_replace_the_decision_of_another_tenant(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with with_admin(tmp_path) as (rig, port):
+            for key, outcome in (("alice", 200), ("mallory", 200), ("mallory", 200)):
+                headers = {"x-request-id": "of-alice", "authorization": f"Bearer {key}"}
+                assert (await ask(rig.port, body=chat(), headers=headers)).status == outcome
+            mallory, alice = await asyncio.to_thread(fetch_decisions, f"http://127.0.0.1:{port}", "of-alice", KEY, None)
+            assert (mallory.request_id, alice.request_id) == ("of-alice", "of-alice")
+            assert mallory.tenant != alice.tenant
+            assert alice.replica == "a", "the first of all"
 
     run(work())
 
@@ -163,10 +176,9 @@ def test_over_tls(tmp_path: Path) -> None:
             reply = await ask(port, "/admin/replicas", method="GET", headers={"x-semgate-admin-key": KEY}, tls=trusted)
             assert reply.status == 200
             await ask(rig.port, body=chat(), headers={"x-request-id": "over-tls"})
-            found = await asyncio.to_thread(fetch_decision, f"https://127.0.0.1:{port}", "over-tls", KEY, cert)
-            assert found is not None
+            assert await asyncio.to_thread(fetch_decisions, f"https://127.0.0.1:{port}", "over-tls", KEY, cert)
             with pytest.raises(ConfigurationError, match="cannot reach"):  # an unknown certificate is not believed
-                await asyncio.to_thread(fetch_decision, f"https://127.0.0.1:{port}", "over-tls", KEY, None)
+                await asyncio.to_thread(fetch_decisions, f"https://127.0.0.1:{port}", "over-tls", KEY, None)
             await server.stop()
 
     run(work())

@@ -160,12 +160,12 @@ async def _decisions(router: Administered, parts: tuple[str, ...], query: dict[s
 
 
 async def _decision(router: Administered, parts: tuple[str, ...], query: dict[str, list[str]], body: bytes) -> Any:
-    record = router.ring.get(parts[2])
-    if record is None:
+    found = router.ring.find(parts[2])
+    if not found:
         raise RequestRefused(
             Fault(404, "invalid_request_error", "not_found", "No decision with this request id is in memory.")
         )
-    return record.as_record()
+    return {"decisions": [record.as_record() for record in found]}
 
 
 _HANDLERS: Final[dict[tuple[str, str, int], Handler]] = {

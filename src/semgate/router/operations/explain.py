@@ -31,8 +31,8 @@ OUTCOMES = {
 }
 
 
-def fetch_decision(admin_url: str, request_id: str, key: str, ca_file: Path | None) -> DecisionRecord | None:
-    """None if the router keeps no decision with this id."""
+def fetch_decisions(admin_url: str, request_id: str, key: str, ca_file: Path | None) -> list[DecisionRecord]:
+    """Those with this id that the router keeps, newest first; ids are the clients', so several tenants may use one."""
     parts = urlsplit(admin_url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ConfigurationError(f"invalid URL '{admin_url}' (expected --admin-url https://127.0.0.1:8021)")
@@ -47,15 +47,17 @@ def fetch_decision(admin_url: str, request_id: str, key: str, ca_file: Path | No
     except HttpFault as fault:
         raise ConfigurationError(f"cannot reach {admin_url}: {describe_fault(fault)}") from None
     if status == 404:
-        return None
+        return []
     if status == 401:
         raise ConfigurationError(f"{admin_url} rejected the key; pass the router's own with --admin-api-key-file")
     if status != 200:
         raise ConfigurationError(f"{admin_url} answered with status {status}; is it the admin surface?")
     try:
-        return record_from_json(json.loads(body))
-    except ValueError:
-        raise ConfigurationError(f"{admin_url} did not answer with JSON") from None
+        return [record_from_json(each) for each in json.loads(body)["decisions"]]
+    except (ValueError, KeyError, TypeError):
+        raise ConfigurationError(
+            f"{admin_url} did not answer with decisions"
+        ) from None
 
 
 def explain(record: DecisionRecord) -> str:

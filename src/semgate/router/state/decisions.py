@@ -12,6 +12,7 @@ import json
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ from sembase.jsonl import NumberedFiles, QueuedLog
 
 SCHEMA: Final = "semgate.decision.v1"
 MAX_SCORES: Final = 16
+MAX_FOUND: Final = 10
 PREFIX: Final = "decisions"
 QUEUE_RECORDS: Final = 10_000
 
@@ -93,22 +95,26 @@ def record_from_json(value: Any) -> DecisionRecord:
 
 
 class DecisionRing:
-    """The latest decisions by request id: 1.5 KB each, O(1) per request. A repeated id keeps its latest decision."""
+    """The latest decisions by request id and tenant: 1.5 KB each, O(1) per request. A tenant that repeats an id keeps
+    its latest decision; clients choose ids, so that of another tenant stays."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
-        self._kept: OrderedDict[str, DecisionRecord] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, str], DecisionRecord] = OrderedDict()
 
     def add(self, record: DecisionRecord) -> None:
         if self._capacity == 0:
             return
-        self._kept.pop(record.request_id, None)
-        self._kept[record.request_id] = record
+        key = record.request_id, record.tenant
+        self._kept.pop(key, None)
+        self._kept[key] = record
         if len(self._kept) > self._capacity:
             self._kept.popitem(last=False)
 
-    def get(self, request_id: str) -> DecisionRecord | None:
-        return self._kept.get(request_id)
+    def find(self, request_id: str) -> list[DecisionRecord]:
+        """Newest first, one per tenant, at most ``MAX_FOUND``."""
+        found = (record for record in reversed(self._kept.values()) if record.request_id == request_id)
+        return list(islice(found, MAX_FOUND))
 
     def latest(self, count: int) -> list[DecisionRecord]:
         """Newest first."""
@@ -159,7 +165,7 @@ class DecisionLog:
         self._log.close()
 
 
-def find_decisions(folder: Path, request_id: str, limit: int = 10) -> list[DecisionRecord]:
+def find_decisions(folder: Path, request_id: str, limit: int = MAX_FOUND) -> list[DecisionRecord]:
     """Newest first. A torn last line, left by a killed process, is skipped."""
     found: list[DecisionRecord] = []
     for path in sorted(folder.glob(f"{PREFIX}-*.jsonl"), reverse=True):

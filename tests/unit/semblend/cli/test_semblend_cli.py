@@ -372,6 +372,10 @@ def test_explain_takes_the_id_the_client_was_given(tmp_path: Path, capsys: pytes
     for asked, tokens in (("cmpl-7f", 100), ("chatcmpl-7f", 101), ("cmpl-7f-more", 102), ("cmpl-7f-0-99aabbcc", 100)):
         assert main(["explain", asked, "--events", str(path)]) == 0
         assert capsys.readouterr().out == f"blended: {tokens} tokens reused, 0 computed\n"
+    assert main(["explain", "7f0", "--events", str(path)]) == 0, "the id of a router, of which vLLM made its own"
+    assert capsys.readouterr().out == "blended: 103 tokens reused, 0 computed\n"
+    for asked in ("f0", "7", ""):
+        assert main(["explain", asked, "--events", str(path)]) == 1
 
 
 def test_guard_shows_and_resets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

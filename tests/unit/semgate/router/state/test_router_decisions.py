@@ -86,20 +86,19 @@ def test_what_is_no_record_is_refused(damage: object) -> None:
         record_from_json(damage)
 
 
-@given(st.integers(0, 5), st.lists(st.sampled_from("abcdefg"), max_size=30))
-def test_the_ring_keeps_the_latest_of_each_id(capacity: int, ids: list[str]) -> None:
+@given(st.integers(0, 5), st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from("tu")), max_size=30))
+def test_the_ring_keeps_the_latest_of_each_id_and_tenant(capacity: int, asked: list[tuple[str, str]]) -> None:
     ring = DecisionRing(capacity)
-    latest: dict[str, int] = {}
-    for number, request_id in enumerate(ids):
-        ring.add(replace(RECORD, request_id=request_id, answer_bytes=number))
-        latest.pop(request_id, None)
-        latest[request_id] = number
+    latest: dict[tuple[str, str], int] = {}
+    for number, (request_id, tenant) in enumerate(asked):
+        ring.add(replace(RECORD, request_id=request_id, tenant=tenant, answer_bytes=number))
+        latest.pop((request_id, tenant), None)
+        latest[request_id, tenant] = number
     expected = list(latest.items())[::-1][:capacity]
-    assert [(each.request_id, each.answer_bytes) for each in ring.latest(100)] == expected
-    for request_id, number in expected:
-        found = ring.get(request_id)
-        assert found is not None
-        assert found.answer_bytes == number
+    assert [((each.request_id, each.tenant), each.answer_bytes) for each in ring.latest(100)] == expected
+    for request_id in "abcd":
+        numbers = [number for (each, _), number in expected if each == request_id]
+        assert [found.answer_bytes for found in ring.find(request_id)] == numbers
 
 
 def test_files_are_rotated_and_bounded(tmp_path: Path) -> None:
