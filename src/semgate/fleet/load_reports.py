@@ -1,5 +1,6 @@
 """Reads the load of every replica from the engine's own metrics, several times a second: a fleet in, views changed.
 
+An idle replica is read once a second, because engines log each request.
 One task for the whole fleet and one open connection per replica; nothing happens on the path of a request. A reply
 equal to the last one is not parsed again. A replica whose pages have no load metrics is asked again later.
 """
@@ -7,6 +8,7 @@ equal to the last one is not parsed again. A replica whose pages have no load me
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -17,6 +19,7 @@ from semgate.fleet.replica import Replica
 
 TIMEOUT_SECONDS: Final = 2.0
 ASK_AGAIN_SECONDS: Final = 5.0  # a replica that does not report is not asked five times a second
+IDLE_SECONDS: Final = 1.0
 
 
 class LoadReports:
@@ -28,6 +31,7 @@ class LoadReports:
         self._fleet = fleet
         self._interval_s = interval_s
         self._credentials = KeptCredentials(credentials or Credentials())
+        self._idle_s = IDLE_SECONDS - interval_s / 2  # rounds are not exact
         self._readers: dict[Replica, _Reader] = {}
         self.read = 0
         self.failed = 0
@@ -48,7 +52,8 @@ class LoadReports:
             reader = self._readers.get(replica)
             if reader is None:
                 reader = self._readers[replica] = _Reader(self, replica, self._credentials)
-            reader.ask(now_s)
+            if not reader.is_idle or now_s - reader.asked_s >= self._idle_s:
+                reader.ask(now_s)
 
     def close(self) -> None:
         for reader in self._readers.values():
@@ -63,11 +68,19 @@ class _Reader:
         self._request = RepeatedRequest(replica.endpoint.origin, credentials, self._take, timeout_s=TIMEOUT_SECONDS)
         self._target = 0
         self._not_before_s = 0.0
+        self.asked_s = -math.inf
         self._page = b""
         self._failures = 0  # in a row
 
+    @property
+    def is_idle(self) -> bool:
+        """No request of this router is there, and the engine reported none."""
+        load = self._replica.engine_load
+        return load is not None and not (self._replica.in_flight or load.running or load.waiting)
+
     def ask(self, now_s: float) -> None:
         if now_s >= self._not_before_s:
+            self.asked_s = now_s
             self._request.send(TARGETS[self._target])
 
     def close(self) -> None:

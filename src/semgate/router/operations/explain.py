@@ -55,9 +55,7 @@ def fetch_decisions(admin_url: str, request_id: str, key: str, ca_file: Path | N
     try:
         return [record_from_json(each) for each in json.loads(body)["decisions"]]
     except (ValueError, KeyError, TypeError):
-        raise ConfigurationError(
-            f"{admin_url} did not answer with decisions"
-        ) from None
+        raise ConfigurationError(f"{admin_url} did not answer with decisions") from None
 
 
 def explain(record: DecisionRecord) -> str:

@@ -201,6 +201,30 @@ def test_an_engine_that_went_away_is_not_believed_and_read_again_after_its_retur
     run(work())
 
 
+def test_an_idle_replica_is_asked_once_a_second_and_a_busy_one_at_every_interval() -> None:
+    async def rounds(engine: FaultReplica, reports: LoadReports, *, from_s: float) -> int:
+        """Requests in ten seconds of the clock, each answered before the next round."""
+        before = len(engine.read)
+        for number in range(50):
+            reports.ask_all(from_s + 0.2 * number)
+            (reader,) = reports._readers.values()
+            await until(lambda reader=reader: not reader._request.is_running)
+        return len(engine.read) - before
+
+    async def work() -> None:
+        async with reporting({TARGETS[0]: vllm_page(0, 0, 0.25, [10.0])}) as (engine, replica, reports):
+            assert await rounds(engine, reports, from_s=0.0) == 10
+            ticket = replica.begin(100)
+            assert await rounds(engine, reports, from_s=100.0) == 50, "a request of this router is in flight"
+            ticket.end("ok")
+            engine.pages[TARGETS[0]] = vllm_page(1, 0, 0.25, [10.0])
+            assert await rounds(engine, reports, from_s=200.0) >= 46, "another one's, seen within a second"
+            engine.pages[TARGETS[0]] = vllm_page(0, 0, 0.25, [10.0])
+            assert await rounds(engine, reports, from_s=300.0) <= 11
+
+    run(work())
+
+
 def test_a_replica_that_left_is_no_longer_asked() -> None:
     async def work() -> None:
         async with reporting({TARGETS[0]: vllm_page(1, 0, 0.0, [])}) as (engine, replica, _):
