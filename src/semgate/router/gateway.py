@@ -44,9 +44,11 @@ from semgate.router.state.known_donors import KnownDonors
 from semgate.router.state.metrics import RouterMetrics, Sample
 from semgate.router.state.roster import Roster
 from semgate.router.state.shared import SharedState
+from semgate.router.state.state_log import StateLog
 from semgate.settings import RouterSettings
 
 PROBE_SECONDS: Final = 2.0
+STATE_SECONDS: Final = 1.0
 CATCH_UP_SECONDS: Final = 10.0  # at most, that a starting router waits to know what replicas announced before
 _JSON: Final = ((b"content-type", b"application/json"),)
 _MAX_MODELS_BYTES: Final = 1 << 20
@@ -145,6 +147,7 @@ class Gateway:
         for name, run in self._shared.tasks():
             self._keep(name, run)
         self._log.start()
+        self._keep("replica states", self._watch_states)
         if settings.health_seconds > 0:
             self._keep("health checks", self._watch_health)
             self._keep("models", self._watch_models)
@@ -228,6 +231,12 @@ class Gateway:
                 attempts=[(each.replica, each.fault or each.status) for each in record.attempts],
                 total_ms=record.total_ms,
             )
+
+    async def _watch_states(self) -> None:
+        states = StateLog()
+        while True:
+            states.note(self.roster.fleet)
+            await asyncio.sleep(STATE_SECONDS)
 
     async def _watch_health(self) -> None:
         options = HealthOptions(interval_s=self.settings.health_seconds, timeout_s=2 * PROBE_SECONDS)
