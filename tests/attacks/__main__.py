@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from tests.attacks import events, hostile, memory, without_key
+from tests.attacks import events, hostile, memory, requests, without_key
 from tests.attacks.fronts import FRONTS, FrontAbsentError, in_front_of
 from tests.attacks.processes import SERVED
 from tests.attacks.targets import TARGETS
@@ -77,6 +77,15 @@ async def departures(folder: Path) -> AsyncIterator[Row]:
             yield "a disconnect behind a request ahead", target, "seen" if seen else "not seen by the engine", seen
 
 
+async def bodies(folder: Path) -> AsyncIterator[Row]:
+    for salted, where in ((True, "router, salts on"), (False, "router")):
+        async for name, status, reached in requests.refused(folder / str(salted), salted=salted):
+            yield name, where, f"{status}, {reached} at the engine", (status, reached) == (400, 0)
+    lost = await requests.refused_to_others(folder / "held")
+    found = f"{lost} of {requests.ASKED} requests of another tenant got 503"
+    yield f"{requests.HELD} unfinished bodies of 32 MB", "router", found, lost == 0
+
+
 ATTACKS: Final[Mapping[str, Callable[[Path], AsyncIterator[Row]]]] = {
     "smuggling": smuggling,
     "http": http,
@@ -84,6 +93,7 @@ ATTACKS: Final[Mapping[str, Callable[[Path], AsyncIterator[Row]]]] = {
     "events": event_streams,
     "without-key": unauthenticated,
     "departures": departures,
+    "bodies": bodies,
 }
 
 
