@@ -23,7 +23,7 @@ def test_more_bodies_than_the_process_may_hold_are_refused_until_others_are_gone
 
         async with proxying(script, tmp_path) as running, connected(running.port) as first:
             bodies = running.service.app.bodies
-            bodies.max_bytes = 1_500_000
+            bodies.max_bytes = 2_500_000
             first.send("POST", CHAT, BODY)
             await begun.wait()
             refused = await ask(running.port, "POST", CHAT, BODY)

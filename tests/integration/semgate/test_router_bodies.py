@@ -61,7 +61,7 @@ def test_nothing_of_a_request_is_held_while_its_answer_streams(tmp_path: Path) -
 def test_more_bodies_than_the_process_may_hold_are_refused_until_others_are_gone(tmp_path: Path) -> None:
     async def work() -> None:
         async with router_rig(tmp_path, "a", first_byte_seconds=30.0) as rig, second_front(rig) as (app, port):
-            app.bodies.max_bytes = 1_500_000
+            app.bodies.max_bytes = 2_500_000
             replica = rig.replica("a")
             replica.mode = "hang"
             first = await Exchange.open(port)

@@ -207,8 +207,7 @@ def test_an_idle_replica_is_asked_once_a_second_and_a_busy_one_at_every_interval
         before = len(engine.read)
         for number in range(50):
             reports.ask_all(from_s + 0.2 * number)
-            (reader,) = reports._readers.values()
-            await until(lambda reader=reader: not reader._request.is_running)
+            await until(lambda: not any(each._request.is_running for each in reports._readers.values()))
         return len(engine.read) - before
 
     async def work() -> None:
