@@ -6,7 +6,6 @@ The delay is added here and not in the engine, where it would hold up a step of 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -20,10 +19,9 @@ READ_AHEAD: Final = "reading ahead of a shifted stream"
 
 
 @asynccontextmanager
-async def shifted(chunks: AsyncIterator[bytes], deadline_s: float) -> AsyncIterator[AsyncIterator[bytes]]:
-    """Enter it when the first byte is here. Waits until ``deadline_s``, a time of ``time.perf_counter``; each of
-    ``chunks`` then comes as much later as the first byte did. A deadline that has passed changes nothing."""
-    delay_s = deadline_s - time.perf_counter()
+async def shifted(chunks: AsyncIterator[bytes], delay_s: float) -> AsyncIterator[AsyncIterator[bytes]]:
+    """Enter it when the first byte is here. Waits for ``delay_s``; each of ``chunks`` then comes as much later than it
+    arrived. A delay that is not positive changes nothing."""
     if delay_s <= 0.0:
         yield chunks
         return

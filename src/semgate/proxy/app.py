@@ -163,7 +163,7 @@ class ProxyApp:
             await self._pass_on(reply, chunks, scan, exchange, watch, send)
             return
         first = await anext(chunks, b"")  # engines send the head before they compute, so the head is held too
-        async with shifted(chunks, exchange.asked_s + min_first_byte_s) as rest:
+        async with shifted(chunks, exchange.asked_s + min_first_byte_s - time.perf_counter()) as rest:
             await self._pass_on(reply, with_first(first, rest), scan, exchange, watch, send)
 
     async def _pass_on(

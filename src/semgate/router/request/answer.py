@@ -117,7 +117,7 @@ async def open_answer(upstream: HttpClient, origin: str, inbound: Inbound) -> An
 async def pass_on(
     answer: Answer, placement: Placement, client: Client, trace: RequestTrace, min_first_byte_s: float = 0.0
 ) -> None:
-    async with shifted(answer.rest, trace.started_s + min_first_byte_s) as rest:
+    async with shifted(answer.rest, trace.started_s + min_first_byte_s - time.perf_counter()) as rest:
         await _pass_on(replace(answer, rest=rest), placement, client, trace)
 
 
