@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from sembase.compiled import kernel
 from sembase.trace.reuse_counter import RequestReuse
 from semblend.contract import Decline, PlanShape, ReusePlan, shape_of
-from semblend.plan.compose import DONOR, LENGTH, compose
-from semblend.plan.gates import ADAPTER_GATES, Gates, Prompt, decide
-from semblend.plan.risk import context_risks
+from semblend.plan.choose import choose
+from semblend.plan.compose import DONOR, LENGTH
+from semblend.plan.gates import ADAPTER_GATES, Gates, Prompt
 from semblend.plan.selection import default_recompute_fraction, is_question
 from semestimate.work import Work
 
@@ -80,37 +80,33 @@ class AnywhereCounter:
 
     def add(self, reuse: RequestReuse) -> Planned:
         self._remember_parent(reuse)
-        limit = reuse.prompt_tokens - 1  # an engine computes at least the last token
-        if not len(reuse.runs) or reuse.prefix_tokens >= limit:
+        if not len(reuse.runs) or reuse.prefix_tokens >= reuse.prompt_tokens - 1:  # an engine computes the last token
             return Planned()
         named = reuse.runs[:, DONOR].tolist()
         donors = sorted(set(named))
         local = {donor: at for at, donor in enumerate(donors)}
         rows = reuse.runs.copy()
         rows[:, DONOR] = [local[donor] for donor in named]
-        pieces = compose(rows, reuse.prefix_tokens, limit, ANY_RUN.min_run_tokens)
-        if not len(pieces):
-            return Planned()
         shared = [min(reuse.prefix_tokens, self._shared_prefix(reuse.number, each)) for each in donors]
-        risks = context_risks(pieces, shared)
         prompt = Prompt(reuse.prompt_tokens, reuse.prefix_tokens)
         names = list(map(str, donors))
-
-        def decided(gates: Gates) -> ReusePlan | Decline:
-            return decide(prompt, pieces, risks, names, gates, strict_prefix_boundary=True)
-
+        anywhere = choose(prompt, rows, shared, names, ANY_RUN)
+        if not len(anywhere.pieces):
+            return Planned()
         missed = Work.between(reuse.prefix_tokens, reuse.prompt_tokens)
-        found = decided(ANY_RUN)
+        found = anywhere.answer
         assert isinstance(found, ReusePlan), "each piece is a run that the gates of ANY_RUN allow"
         shape = shape_of(found.runs)
         _count(found, self.total.found, shape, missed)
-        answer = decided(self._gates) if reuse.prompt_tokens >= self._gates.min_prompt_tokens else None
+        answer: ReusePlan | Decline | None = None
+        if reuse.prompt_tokens >= self._gates.min_prompt_tokens:
+            answer = choose(prompt, rows, shared, names, self._gates).answer
         if isinstance(answer, ReusePlan):
             _count(answer, self.total.served, shape, missed)
         elif answer is not None:
             self.total.declined[answer.reason.value] = self.total.declined.get(answer.reason.value, 0) + 1
         served = answer.reused_tokens if isinstance(answer, ReusePlan) else 0
-        weights = np.bincount(pieces[:, DONOR], pieces[:, LENGTH])
+        weights = np.bincount(anywhere.pieces[:, DONOR], anywhere.pieces[:, LENGTH])
         return Planned(found.reused_tokens, served, donors[int(weights.argmax())])
 
     def _remember_parent(self, reuse: RequestReuse) -> None:

@@ -15,9 +15,9 @@ from semblend.contract import Decline, DeclineReason, Discovery, Namespace, Reus
 from semblend.fingerprint.anchors import GRAM, GUARANTEE, select_anchors, thin_periodic
 from semblend.pipeline.semantic import SemanticFinder, start_finder
 from semblend.pipeline.tokens import TokenIds, as_count, as_donor_id, as_tokens
-from semblend.plan.compose import DONOR, LENGTH, compose
-from semblend.plan.gates import Gates, Prompt, decide
-from semblend.plan.risk import context_risks
+from semblend.plan.choose import choose
+from semblend.plan.compose import DONOR, LENGTH, ascending, compose
+from semblend.plan.gates import Gates, Prompt
 from semblend.search.anchor_index import AnchorIndex, AnchorSet, FoundRuns
 from semblend.search.context_trie import CHAIN
 from semblend.settings import Settings
@@ -167,7 +167,7 @@ class Planner:
         tokens = as_tokens(token_ids)
         with self._index.reading():
             slot = self._index.slot_of(donor_id)
-            return 0 if slot is None else self._index.shared_prefix(slot, tokens)
+            return 0 if slot is None else int(self._index.shared_prefixes((slot,), tokens)[0])
 
     def tokens_of(self, donor_id: str) -> NDArray[np.uint32] | None:
         """The tokens of a registered donor."""
@@ -239,7 +239,7 @@ class Planner:
         min_run = self.gates.min_run_tokens
         if self._finder is None or text is None:
             return _Search(found, min_run, ())
-        if compose(found.rows, floor, limit, min_run)[:, LENGTH].sum() >= ENOUGH * (limit - floor):
+        if _fewest(found, floor, limit, min_run)[:, LENGTH].sum() >= ENOUGH * (limit - floor):
             return _Search(found, min_run, ())
         discoveries = self.discover(text, namespace, self._semantic_wait_s)
         if not self.settings.exact_materialization_only:
@@ -251,16 +251,16 @@ class Planner:
     ) -> tuple[ReusePlan | Decline, frozenset[str]]:
         """The gates' answer to a search, and the donors of a plan that were evicted meanwhile."""
         found = search.found
-        pieces = compose(found.rows, floor, limit, search.min_run)
         if self.settings.discovery_only:
+            pieces = _fewest(found, floor, limit, search.min_run)
             return self._discovery_only(found, pieces, search.discoveries, limit - floor), frozenset()
-        risks = context_risks(pieces, self._shared_prefixes(tokens, found, pieces, floor))
-        answer = decide(
+        answer, pieces = choose(
             Prompt(len(tokens), floor),
-            pieces,
-            risks,
+            found.rows,
+            self._index.shared_prefixes(found.slots, tokens[:floor]),
             found.donor_ids,
             self.gates,
+            min_run=search.min_run,
             strict_prefix_boundary=self.settings.strict_prefix_boundary,
             discoveries=search.discoveries,
             truncated=found.truncated,
@@ -312,15 +312,11 @@ class Planner:
             return Decline(DeclineReason.NO_CANDIDATE)
         return Decline(DeclineReason.DISCOVERY_ONLY, f"{int(pieces[:, LENGTH].sum())} tokens", by_tokens + discoveries)
 
-    def _shared_prefixes(
-        self, tokens: NDArray[np.uint32], found: FoundRuns, pieces: NDArray[np.int64], floor: int
-    ) -> list[int]:
-        """For each donor in use, the length of its common prefix with the recipient."""
-        shared = [0] * len(found.slots)
-        if floor:
-            for donor in dict.fromkeys(pieces[:, DONOR].tolist()):
-                shared[donor] = self._index.shared_prefix(found.slots[donor], tokens[:floor])
-        return shared
+
+def _fewest(found: FoundRuns, floor: int, limit: int, min_run: int) -> NDArray[np.int64]:
+    """All that is found, in the fewest pieces: for reports, which need no context."""
+    rows = ascending(found.rows)
+    return compose(np.column_stack([rows, np.zeros(len(rows), np.int64)]), floor, limit, min_run)
 
 
 def _donor_anchors(tokens: NDArray[np.uint32]) -> AnchorSet:

@@ -91,9 +91,7 @@ def decide(
     truncated: bool = False,
 ) -> ReusePlan | Decline:
     """Turn composed pieces into a plan, or decline with a reason."""
-    loaded = [
-        run for row, risk in zip(pieces.tolist(), risks, strict=True) if (run := _run(row, risk, donor_ids, gates))
-    ]
+    loaded = [run for run in reused_parts(pieces, risks, donor_ids, gates) if run is not None]
     runs = tuple(run for run in loaded if gates.allows(run))
     if loaded and not runs:
         lowest = min(run.risk.mean_share for run in loaded)
@@ -143,6 +141,13 @@ def _context_limit(gates: Gates) -> str:
 
 def _inexact_tokens(runs: Sequence[Run]) -> int:
     return sum(run.length for run in runs if not run.is_exact)
+
+
+def reused_parts(
+    pieces: NDArray[np.int64], risks: Sequence[ContextRisk], donor_ids: Sequence[str], gates: Gates
+) -> list[Run | None]:
+    """Of each piece the run to reuse; None: nothing is left of it once its head is recomputed."""
+    return [_run(row, risk, donor_ids, gates) for row, risk in zip(pieces.tolist(), risks, strict=True)]
 
 
 def _run(row: list[int], risk: ContextRisk, donor_ids: Sequence[str], gates: Gates) -> Run | None:

@@ -4,75 +4,59 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sembase.compiled import kernel
 from semblend.contract import ContextRisk
-from semblend.plan.compose import DONOR, DONOR_START, LENGTH, TARGET_START
+from semblend.plan.compose import COLUMNS, DIFFERING, DONOR_START, LENGTH, TARGET_START, ascending
+
+NEIGHBOURS: Final = 64  # earlier runs of a donor that a run is compared with
 
 
-def context_risks(pieces: NDArray[np.int64], shared_prefix: Sequence[int]) -> list[ContextRisk]:
-    """One risk per piece. ``shared_prefix[d]`` counts the tokens that donor ``d`` and the recipient share from 0 on.
+def in_context(rows: NDArray[np.int64], shared_prefix: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
+    """The runs (donor, donor start, target start, length), ``ascending``, each with the tokens before it that donor and
+    recipient do not share. Their number is the same at every position of a run.
 
-    Shared context is what precedes the piece in both, in the same order: the common prefix, earlier pieces of the same
-    donor that are also earlier in that donor, and the equal tokens the piece was cut from.
+    Shared context is what precedes the run in both, in the same order: the common prefix, of which
+    ``shared_prefix[d]`` counts the tokens that donor ``d`` has, and the longest chain of other runs of the same donor,
+    whether or not they are part of the plan, each counted up to where the next one begins in donor and recipient.
     """
-    if not len(pieces):
-        return []
-    ends = pieces[:, DONOR_START] + pieces[:, LENGTH]
-    order = np.lexsort((ends, pieces[:, DONOR]))
-    shared = _shared_before(pieces, ends, order, np.array(shared_prefix, np.int64)).tolist()
-    preceding = np.maximum(pieces[:, DONOR_START], pieces[:, TARGET_START]).tolist()
-    lengths = pieces[:, LENGTH].tolist()
-    return [
-        risk_of(before, before - same, length) for before, same, length in zip(preceding, shared, lengths, strict=True)
-    ]
+    runs: NDArray[np.int64] = _in_context(ascending(rows), np.asarray(shared_prefix, np.int64))
+    return runs
 
 
 @kernel
-def _shared_before(
-    pieces: NDArray[np.int64], ends: NDArray[np.int64], order: NDArray[np.int64], shared_prefix: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """For each piece, the longest chain of context in the same order in donor and recipient.
+def _in_context(rows: NDArray[np.int64], shared_prefix: NDArray[np.int64]) -> NDArray[np.int64]:
+    shared = np.empty(len(rows), np.int64)
+    latest = np.full(len(shared_prefix), -1, np.int64)
+    earlier = np.empty(len(rows), np.int64)
+    runs = np.empty((len(rows), COLUMNS), np.int64)
+    for j in range(len(rows)):
+        donor = rows[j, 0]
+        chain = min(shared_prefix[donor], rows[j, 1], rows[j, 2])
+        i = latest[donor]
+        for _ in range(NEIGHBOURS):
+            if i < 0:
+                break
+            between = min(rows[i, 3], rows[j, 1] - rows[i, 1], rows[j, 2] - rows[i, 2])
+            if between > 0:
+                chain = max(chain, shared[i] + between)
+            i = earlier[i]
+        shared[j] = chain
+        earlier[j] = latest[donor]
+        latest[donor] = j
+        runs[j, :4] = rows[j]
+        runs[j, 4] = max(rows[j, 1], rows[j, 2]) - chain
+    return runs
 
-    ``order`` sorts pieces by donor and by where they end in it. Each donor's stretch of that order carries a Fenwick
-    tree of maxima: the best chain among earlier pieces that end at or before a position of the donor, in log time.
-    """
-    count = len(pieces)
-    first = np.zeros(len(shared_prefix) + 1, np.int64)
-    place = np.empty(count, np.int64)
-    sorted_ends = np.empty(count, np.int64)
-    for i in range(count):
-        place[order[i]] = i
-        sorted_ends[i] = ends[order[i]]
-        first[pieces[i, 0] + 1] += 1
-    for donor in range(len(shared_prefix)):
-        first[donor + 1] += first[donor]
-    best = np.zeros(count + 1, np.int64)
-    last_end = np.zeros(len(shared_prefix), np.int64)
-    shared = np.empty(count, np.int64)
-    for i in range(count):
-        donor = pieces[i, 0]
-        lead = pieces[i, 4]
-        head = min(pieces[i, 1], pieces[i, 2])
-        base = first[donor]
-        size = first[donor + 1] - base
-        chain = min(shared_prefix[donor], head)
-        # The lead counts separately only if no earlier piece of this donor overlaps it in the recipient.
-        apart = last_end[donor] <= pieces[i, 2] - lead
-        last_end[donor] = pieces[i, 2] + pieces[i, 3]
-        node = np.searchsorted(sorted_ends[base : base + size], pieces[i, 1] - (lead if apart else 0), side="right")
-        while node > 0:
-            chain = max(chain, best[base + node])
-            node -= node & -node
-        shared[i] = min(chain + lead if apart else max(chain, lead), head)
-        node = place[i] - base + 1
-        while node <= size:
-            best[base + node] = max(best[base + node], shared[i] + pieces[i, 3])
-            node += node & -node
-    return shared
+
+def context_risks(pieces: NDArray[np.int64]) -> list[ContextRisk]:
+    preceding = np.maximum(pieces[:, DONOR_START], pieces[:, TARGET_START])
+    rows = zip(preceding.tolist(), pieces[:, DIFFERING].tolist(), pieces[:, LENGTH].tolist(), strict=True)
+    return [risk_of(before, differing, length) for before, differing, length in rows]
 
 
 def risk_of(preceding: int, differing: int, length: int) -> ContextRisk:

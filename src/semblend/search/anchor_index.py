@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 
 from sembase.errors import ConfigurationError, DonorError
 from semblend.contract import Namespace
+from semblend.search import heads
 from semblend.search.context_trie import CHAIN, release_nodes
-from semblend.search.donors import read_tokens, release_tokens, shared_prefix
+from semblend.search.donors import read_tokens, release_tokens, shared_prefixes
 from semblend.search.epochs import Epochs
 from semblend.search.layout import (
     DONOR_BYTES,
@@ -157,7 +158,7 @@ class AnchorIndex:
             evicted = self._make_room(need, None)
             slot = self._take_slot()
             number = self._enter_namespace(namespace)
-            store_donor(self._store, slot, number, tokens)
+            store_donor(self._store, slot, number, tokens, heads.WEIGHTS)
             self._ids[slot] = donor_id
             self._slots[donor_id] = slot
             self._put_newest(slot)
@@ -209,7 +210,9 @@ class AnchorIndex:
         with self._epochs.reading():
             for _ in range(_RETRIES):
                 version = int(store.state[STATE_VERSION])
-                count, truncated = find_runs(store, tokens, anchors.positions, tags, entry[0], shape, work_limit, rows)
+                count, truncated = find_runs(
+                    store, tokens, anchors.positions, tags, entry[0], shape, heads.WEIGHTS, work_limit, rows
+                )
                 found = rows[:count]
                 alive = store.donors[found[:, RUN_SLOT], DONOR_LIVE] == 1
                 if version % 2 == 0 and version == store.state[STATE_VERSION] and alive.all():
@@ -230,9 +233,10 @@ class AnchorIndex:
         """Inside the block, no slot that was read is given to another donor."""
         return self._epochs.reading()
 
-    def shared_prefix(self, slot: int, tokens: NDArray[np.uint32]) -> int:
-        """How many of the donor's first tokens equal the recipient's."""
-        return int(shared_prefix(self._store, slot, tokens))
+    def shared_prefixes(self, slots: Sequence[int], tokens: NDArray[np.uint32]) -> NDArray[np.int64]:
+        """How many of each donor's first tokens equal the recipient's."""
+        shared: NDArray[np.int64] = shared_prefixes(self._store, np.array(slots, np.int64), tokens)
+        return shared
 
     def slot_of(self, donor_id: str) -> int | None:
         return self._slots.get(donor_id)

@@ -7,6 +7,11 @@ is where donors diverge: all below it agree for NODE_DEPTH tokens and differ in 
 with one continuation are one node. Walking down with the recipient's own tokens ends at a donor that agrees with it as
 far to that side as any donor does; at DEPTH the neighbouring anchors take over. A walk is bounded by CHAIN + DEPTH
 however many donors there are, and no equal run of GUARANTEE tokens loses a position.
+
+Donors of one document agree to DEPTH on both sides, and the one whose context is nearest to the recipient's should be
+found among any number of them. So at one gram in HEAD_GRAMS the trie of following tokens goes on with hashes of how
+the donor begins (``heads``): of a thousand donors of a document a walk ends at one that shares the longest head.
+Donors with the same head form a chain, newest first, of which CHAIN are compared.
 """
 
 from __future__ import annotations
@@ -17,8 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sembase.compiled import kernel, kernel_part
+from semblend.search import heads
 from semblend.search.donors import token_at
 from semblend.search.layout import (
+    DONOR_HEADS,
     DONOR_LENGTH,
     NODE_CHILD,
     NODE_COUNT,
@@ -45,6 +52,8 @@ from semblend.search.table import GONE, HEAD_BITS, add_entry, child_tag, extent_
 
 CHAIN: Final = 8
 DEPTH: Final = 32
+HEAD_DEPTH: Final = DEPTH + heads.COUNT
+HEAD_GRAMS: Final = 8  # a document of 768 tokens has about 45 anchors, five of which know how donors begin
 END: Final = -1  # "the donor ends here" as a context token; token ids are below 2**31
 AFTER: Final = 0
 BEFORE: Final = 1
@@ -78,8 +87,23 @@ def release_nodes(store: Store, node: int) -> None:
 
 
 @kernel_part
+def is_head_gram(tag: int) -> bool:
+    return ((tag >> 1) & (HEAD_GRAMS - 1)) == 0
+
+
+@kernel_part
+def depth_limit(entry: int, side: int) -> int:
+    """How deep the trie of the gram with this table entry may become."""
+    return HEAD_DEPTH if side == AFTER and is_head_gram(entry >> HEAD_BITS) else DEPTH
+
+
+@kernel_part
 def context_token(store: Store, slot: int, position: int, gram: int, side: int, depth: int) -> int:
-    """The donor's token ``depth`` places after (AFTER) or before (BEFORE) the gram at ``position``."""
+    """The donor's token ``depth`` places after (AFTER) or before (BEFORE) the gram at ``position``; from DEPTH on, a
+    hash of how the donor begins.
+    """
+    if depth >= DEPTH:
+        return int(store.donors[slot, DONOR_HEADS + depth - DEPTH])
     place = position + gram + depth if side == AFTER else position - 1 - depth
     if place < 0 or place >= store.donors[slot, DONOR_LENGTH]:
         return END
@@ -174,16 +198,16 @@ def agreement(store: Store, a: int, b: int, gram: int, side: int, begin: int, li
 
 
 @kernel_part
-def split_leaf(store: Store, node: int, gram: int, side: int, begin: int) -> None:
+def split_leaf(store: Store, node: int, gram: int, side: int, begin: int, deepest: int) -> None:
     """A leaf is full: part its postings where they first differ, or, if nowhere, let it hold any number."""
     first = int(store.nodes[node, NODE_HEAD])
-    depth = DEPTH
+    depth = deepest
     posting = int(store.posts[first, POST_NEXT])
     while posting != 0:
         depth = agreement(store, first, posting, gram, side, begin, depth)
         posting = int(store.posts[posting, POST_NEXT])
     store.nodes[node, NODE_DEPTH] = depth
-    if depth == DEPTH:
+    if depth == deepest:
         return
     store.state[STATE_VERSION] += 1
     store.nodes[node, NODE_HEAD] = 0
@@ -244,19 +268,20 @@ def insert_in_trie(store: Store, place: int, posting: int, gram: int, side: int)
     """
     root = -head_of(store.table[place]) - 1
     node = root if side == AFTER else int(store.nodes[root, NODE_LINK])
+    deepest = depth_limit(int(store.table[place]), side)
     begin = 0
     while True:
-        if store.nodes[node, NODE_CHILD] == 0 and store.nodes[node, NODE_DEPTH] < DEPTH:
+        if store.nodes[node, NODE_CHILD] == 0 and store.nodes[node, NODE_DEPTH] < deepest:
             if store.nodes[node, NODE_COUNT] < CHAIN:
                 push(store, node, posting)
                 return
-            split_leaf(store, node, gram, side, begin)
+            split_leaf(store, node, gram, side, begin, deepest)
         limit = int(store.nodes[node, NODE_DEPTH])
         depth = agreement(store, sample_of(store, node), posting, gram, side, begin, limit)
         if depth < limit:
             part_above(store, place, node, posting, gram, side, depth)
             return
-        if limit == DEPTH:
+        if limit == deepest:
             push(store, node, posting)
             return
         token = posting_token(store, posting, gram, side, limit)
@@ -307,31 +332,50 @@ def remove_from_trie(store: Store, root: int, posting: int, gram: int, side: int
 
 
 @kernel_part
+def prompt_token(
+    tokens: NDArray[np.uint32], at: int, gram: int, side: int, depth: int, heads: NDArray[np.int32]
+) -> int:
+    """The recipient's side of ``context_token``; -2, which no donor has, where the prompt ends."""
+    if depth >= DEPTH:
+        return int(heads[depth - DEPTH])
+    place = at + gram + depth if side == AFTER else at - 1 - depth
+    return int(tokens[place]) if 0 <= place < len(tokens) else -2
+
+
+@kernel_part
 def prompt_agreement(
-    store: Store, posting: int, tokens: NDArray[np.uint32], at: int, gram: int, side: int, begin: int, limit: int
+    store: Store,
+    posting: int,
+    tokens: NDArray[np.uint32],
+    at: int,
+    gram: int,
+    side: int,
+    begin: int,
+    limit: int,
+    heads: NDArray[np.int32],
 ) -> int:
     """Up to which depth, from ``begin`` to at most ``limit``, the recipient agrees with a posting's context."""
     depth = begin
     while depth < limit:
-        place = at + gram + depth if side == AFTER else at - 1 - depth
-        if place < 0 or place >= len(tokens) or tokens[place] != posting_token(store, posting, gram, side, depth):
+        if prompt_token(tokens, at, gram, side, depth, heads) != posting_token(store, posting, gram, side, depth):
             break
         depth += 1
     return depth
 
 
 @kernel_part
-def leaf_towards(store: Store, root: int, tokens: NDArray[np.uint32], at: int, gram: int, side: int) -> int:
+def leaf_towards(
+    store: Store, root: int, tokens: NDArray[np.uint32], at: int, gram: int, side: int, heads: NDArray[np.int32]
+) -> int:
     """The chain of donors that agree with the recipient around ``at`` as far to ``side`` as any donor does."""
     node = root
     begin = 0
     while store.nodes[node, NODE_CHILD] != 0:
         limit = int(store.nodes[node, NODE_DEPTH])
         sample = sample_of(store, node)
-        if prompt_agreement(store, sample, tokens, at, gram, side, begin, limit) < limit:
+        if prompt_agreement(store, sample, tokens, at, gram, side, begin, limit, heads) < limit:
             return sample  # the recipient leaves the common path: every donor below agrees as far as possible
-        place = at + gram + limit if side == AFTER else at - 1 - limit
-        child = find_child(store, node, int(tokens[place])) if 0 <= place < len(tokens) else 0
+        child = find_child(store, node, prompt_token(tokens, at, gram, side, limit, heads))
         if child == 0:
             return sample  # no donor continues like this
         node = child

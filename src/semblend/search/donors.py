@@ -157,6 +157,9 @@ def equal_behind(store: Store, slot: int, position: int, tokens: NDArray[np.uint
 
 
 @kernel
-def shared_prefix(store: Store, slot: int, tokens: NDArray[np.uint32]) -> int:
-    """How many of the donor's first tokens equal the recipient's."""
-    return equal_ahead(store, slot, 0, tokens, 0)
+def shared_prefixes(store: Store, slots: NDArray[np.int64], tokens: NDArray[np.uint32]) -> NDArray[np.int64]:
+    """How many of each donor's first tokens equal the recipient's."""
+    shared = np.empty(len(slots), np.int64)
+    for i in range(len(slots)):
+        shared[i] = equal_ahead(store, int(slots[i]), 0, tokens, 0)
+    return shared

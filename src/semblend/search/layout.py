@@ -16,6 +16,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from semblend.search import heads
+
 PAGE_BITS: Final = 8
 PAGE: Final = 1 << PAGE_BITS  # tokens per page of the arena
 PAGE_BYTES: Final = PAGE * 4
@@ -32,7 +34,8 @@ NODE_BYTES: Final = NODE_COLUMNS * 4
 
 # donors, by slot
 DONOR_LENGTH, DONOR_NAMESPACE, DONOR_PAGES, DONOR_LIVE, DONOR_POSTS, DONOR_NEWER, DONOR_OLDER = range(7)
-DONOR_COLUMNS: Final = 7
+DONOR_HEADS: Final = 7  # the first of the hashes of how the donor begins (see ``heads``)
+DONOR_COLUMNS: Final = DONOR_HEADS + heads.COUNT
 DONOR_BYTES: Final = (
     DONOR_COLUMNS * 4 + 1 + 320
 )  # row, use mark, and an estimate for the id string and its dictionary entry

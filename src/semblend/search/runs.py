@@ -8,10 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sembase.compiled import kernel, kernel_part
-from semblend.search.context_trie import AFTER, CHAIN, DEPTH, leaf_towards
+from semblend.search.context_trie import AFTER, CHAIN, DEPTH, is_head_gram, leaf_towards
 from semblend.search.donors import equal_ahead, equal_behind, write_tokens
 from semblend.search.grams import find_gram, insert_posting, remove_posting
+from semblend.search.heads import head_hashes
 from semblend.search.layout import (
+    DONOR_HEADS,
     DONOR_LIVE,
     DONOR_NAMESPACE,
     DONOR_POSTS,
@@ -33,7 +35,7 @@ from semblend.search.table import GONE, head_of
 RUN_SLOT, RUN_DONOR_START, RUN_TARGET_START, RUN_LENGTH = range(4)
 SPARE: Final = 64  # postings and nodes kept free, more than one anchor can use
 SPARE_BYTES: Final = SPARE * (POST_BYTES + NODE_BYTES)
-RECENT: Final = 16  # found runs a new candidate is compared with before its tokens are
+RECENT: Final = 64  # found runs a new candidate is compared with before its tokens are
 
 
 @kernel
@@ -63,8 +65,11 @@ def link_donor(
 
 
 @kernel
-def store_donor(store: Store, slot: int, namespace: int, tokens: NDArray[np.uint32]) -> None:
+def store_donor(
+    store: Store, slot: int, namespace: int, tokens: NDArray[np.uint32], weights: NDArray[np.int64]
+) -> None:
     write_tokens(store, slot, tokens)
+    store.donors[slot, DONOR_HEADS:] = head_hashes(tokens, weights)
     store.donors[slot, DONOR_NAMESPACE] = namespace
     store.donors[slot, DONOR_POSTS] = 0
 
@@ -101,16 +106,6 @@ def is_known(runs: NDArray[np.int64], count: int, slot: int, shift: int, at: int
 
 
 @kernel_part
-def is_covered(runs: NDArray[np.int64], count: int, start: int, end: int) -> bool:
-    """Whether a run found a moment ago holds all of ``[start, end)``."""
-    for r in range(count - 1, max(count - RECENT, 0) - 1, -1):
-        other = runs[r, RUN_TARGET_START]
-        if other <= start and end <= other + runs[r, RUN_LENGTH]:
-            return True
-    return False
-
-
-@kernel_part
 def extend_chain(
     store: Store,
     posting: int,
@@ -141,7 +136,7 @@ def extend_chain(
             continue
         behind = equal_behind(store, slot, position, tokens, at)
         work += behind
-        if behind + ahead >= least and not is_covered(runs, count, at - behind, at + ahead):
+        if behind + ahead >= least:
             runs[count, RUN_SLOT] = slot
             runs[count, RUN_DONOR_START] = position - behind
             runs[count, RUN_TARGET_START] = at - behind
@@ -158,10 +153,13 @@ def probe(
     at: int,
     namespace: int,
     shape: tuple[int, int, int],
+    heads: NDArray[np.int32],
     runs: NDArray[np.int64],
     count: int,
 ) -> tuple[int, int]:
-    """Extend every donor that shares the gram at ``at``, or, where too many do, those that agree furthest around it."""
+    """Extend every donor that shares the gram at ``at``, or, where too many do, those that agree furthest around it
+    and, at one gram in ``HEAD_GRAMS``, in how they begin.
+    """
     place, _ = find_gram(store, tag, namespace, tokens, at, shape[0])
     if place < 0:
         return count, 1
@@ -171,7 +169,7 @@ def probe(
     work = 0
     for side in range(2):
         root = -head - 1 if side == AFTER else int(store.nodes[-head - 1, NODE_LINK])
-        leaf = leaf_towards(store, root, tokens, at, shape[0], side)
+        leaf = leaf_towards(store, root, tokens, at, shape[0], side, heads)
         count, cost = extend_chain(store, leaf, tokens, at, namespace, shape, runs, count)
         work += cost + DEPTH
     return count, work
@@ -185,16 +183,19 @@ def find_runs(
     tags: NDArray[np.int64],
     namespace: int,
     shape: tuple[int, int, int],
+    weights: NDArray[np.int64],
     work_limit: int,
     runs: NDArray[np.int64],
 ) -> tuple[int, bool]:
     """Fill ``runs`` (room for two probes of two chains an anchor); returns how many, and whether work ran out.
 
     ``shape`` is (gram, guarantee, minimum length). An anchor deep inside a run already found is skipped: every window
-    it can represent lies inside that run, so a run that reaches past either end is found at another anchor. In periodic
+    it can represent lies inside that run, so a run that reaches past either end is found at another anchor. Only the
+    anchors in ``HEAD_GRAMS`` are tried there as well, for donors of the same text in a nearer context. In periodic
     text, where anchors are everywhere, one in ``gram`` is tried first and the others only where something is left.
     """
     gram, guarantee, _ = shape
+    heads = head_hashes(tokens, weights)
     lead = guarantee - gram  # an anchor is at most this far after the start of its window
     count = 0
     seen = 0
@@ -205,7 +206,7 @@ def find_runs(
     deferred = np.zeros(0, np.bool_)
     for a in range(len(positions)):
         at = int(positions[a])
-        if reach_start + lead <= at <= reach_end - guarantee:
+        if reach_start + lead <= at <= reach_end - guarantee and not is_head_gram(int(tags[a])):
             continue
         if last >= 0 and tags[a] == tags[last] and at - positions[last] < gram and a + 1 < len(positions):
             if len(deferred) == 0:
@@ -213,7 +214,7 @@ def find_runs(
             deferred[a] = True
             continue
         last = a
-        count, cost = probe(store, int(tags[a]), tokens, at, namespace, shape, runs, count)
+        count, cost = probe(store, int(tags[a]), tokens, at, namespace, shape, heads, runs, count)
         work += cost
         while seen < count:
             end = int(runs[seen, RUN_TARGET_START] + runs[seen, RUN_LENGTH])
@@ -226,7 +227,7 @@ def find_runs(
     if len(deferred) == 0:
         return count, False
     left = work_limit - work
-    return cover_leftovers(store, tokens, positions, tags, deferred, namespace, shape, left, runs, count)
+    return cover_leftovers(store, tokens, positions, tags, deferred, namespace, shape, heads, left, runs, count)
 
 
 @kernel_part
@@ -238,6 +239,7 @@ def cover_leftovers(
     deferred: NDArray[np.bool_],
     namespace: int,
     shape: tuple[int, int, int],
+    heads: NDArray[np.int32],
     work_limit: int,
     runs: NDArray[np.int64],
     count: int,
@@ -259,7 +261,7 @@ def cover_leftovers(
         work += guarantee >> 3
         if covered[max(at + gram - guarantee, 0) : at + guarantee].all():
             continue
-        count, cost = probe(store, int(tags[a]), tokens, at, namespace, shape, runs, count)
+        count, cost = probe(store, int(tags[a]), tokens, at, namespace, shape, heads, runs, count)
         work += cost
         if work > work_limit:
             return count, True

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from semblend.align.pair import align_pair
 from semblend.contract import Decline, DeclineReason, ReusePlan
-from semblend.plan.compose import compose
-from semblend.plan.gates import Gates, Prompt, decide
-from semblend.plan.risk import context_risks
+from semblend.plan.choose import choose
+from semblend.plan.gates import Gates, Prompt
 
 if TYPE_CHECKING:
     from semblend.integration.sglang.provider import SemanticPrefixResult
@@ -60,9 +59,10 @@ def _plan(donor_id: str, donor: Tokens, tokens: Tokens, floor: int, gates: Gates
         return Decline(DeclineReason.EXACT_PREFIX_COVERS, f"{floor} of {len(tokens)} tokens are an exact prefix")
     least = gates.min_run_tokens
     runs = align_pair(donor, tokens, min_run=least, min_fragment=least, fuzzy=False).runs
-    pieces = compose(np.column_stack([np.zeros(len(runs), np.int64), runs]), floor, limit, least)
-    risks = context_risks(pieces, [min(floor, shared_prefix(donor, tokens))])
-    return decide(Prompt(len(tokens), floor), pieces, risks, [donor_id], gates, strict_prefix_boundary=True)
+    rows = np.column_stack([np.zeros(len(runs), np.int64), runs])
+    return choose(
+        Prompt(len(tokens), floor), rows, [min(floor, shared_prefix(donor, tokens))], [donor_id], gates
+    ).answer
 
 
 def _donors(held: Mapping[str, object], result: SemanticPrefixResult) -> dict[str, Tokens]:

@@ -127,8 +127,8 @@ def test_a_run_counts_as_the_engines_own_gates_decide(data: st.DataObject) -> No
     start, length = int(positions[0]), int(positions[-1] - positions[0]) + GRAM  # the run that anchors show
     plan: ReusePlan | Decline | None = None
     if length >= gates.min_run_tokens:
-        pieces = np.array([[0, donor_head + start, head + start, length, 0]], np.int64)
-        risks = context_risks(pieces, [0])
+        pieces = np.array([[0, donor_head + start, head + start, length, max(donor_head, head) + start]], np.int64)
+        risks = context_risks(pieces)
         plan = decide(Prompt(len(asked), 0), pieces, risks, ["d"], gates, strict_prefix_boundary=False)
     runs = plan.runs if isinstance(plan, ReusePlan) else ()
     planned = sum(run.length for run in runs)

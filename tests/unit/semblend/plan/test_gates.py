@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 
 from sembase.errors import ConfigurationError, ContractError, DonorError
 from semblend import Decline, DeclineReason, Gates, Namespace, Planner, ReusePlan, Settings
+from semblend.align.runs import equal_runs
 from semblend.contract import UNKNOWN, Outcome
-from semblend.plan.risk import context_risks
+from semblend.plan.compose import DIFFERING
+from semblend.plan.risk import in_context
 
 NS = Namespace(tenant="a", model="m")
 DOCUMENT = np.random.default_rng(3).integers(0, 50_000, 1000).astype(np.uint32)
@@ -183,11 +185,9 @@ def test_the_exact_prefix_does_not_change_what_differs(prefix: int) -> None:
 
 
 def test_pieces_of_one_donor_in_order_share_context() -> None:
-    pieces = np.array([[0, 0, 0, 100, 0], [0, 120, 110, 100, 0], [0, 10, 220, 50, 0]], np.int64)
-    first, second, third = context_risks(pieces, [0])
-    assert first.differing_tokens == 0
-    assert (second.preceding_tokens, second.differing_tokens) == (120, 20)
-    assert (third.preceding_tokens, third.differing_tokens) == (220, 220)  # it precedes the others in the donor
+    runs = np.array([[0, 0, 0, 100], [0, 120, 110, 100], [0, 10, 220, 50]], np.int64)
+    # The last one follows ten tokens of the first; the other 90 of the first come after it in the donor.
+    assert in_context(runs, [0])[:, DIFFERING].tolist() == [0, 20, 210]
 
 
 def test_repeated_text_is_not_counted_as_context_twice() -> None:
@@ -238,34 +238,47 @@ def test_lists_and_arrays_of_any_integer_type_give_one_answer() -> None:
     assert built.plan(tuple(RECIPIENT.tolist()), NS) == expected
 
 
-def naive_shared(pieces: list[list[int]], prefix: list[int]) -> list[int]:
+def naive_differing(runs: list[tuple[int, int, int, int]], prefix: list[int]) -> list[int]:
     """The same definition, written as a double loop."""
-    totals: list[tuple[int, int, int, int]] = []
-    shared = []
-    for donor, donor_start, target_start, length, lead in pieces:
-        own = [total for total in totals if total[0] == donor]
-        apart = all(target_end <= target_start - lead for _, _, target_end, _ in own)
-        limit = donor_start - lead if apart else donor_start
-        best = max(
-            [min(prefix[donor], donor_start, target_start), *(total for _, end, _, total in own if end <= limit)]
-        )
-        shared.append(min(best + lead if apart else max(best, lead), donor_start, target_start))
-        totals.append((donor, donor_start + length, target_start + length, shared[-1] + length))
-    return shared
+    shared: list[int] = []
+    for j, (donor, donor_start, target_start, _) in enumerate(runs):
+        chains = [min(prefix[donor], donor_start, target_start)]
+        for i, (other, other_donor, other_target, length) in enumerate(runs[:j]):
+            between = min(length, donor_start - other_donor, target_start - other_target)
+            if other == donor and between > 0:
+                chains.append(shared[i] + between)
+        shared.append(max(chains))
+    return [max(run[1], run[2]) - same for run, same in zip(runs, shared, strict=True)]
 
 
 @given(
-    rows=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 60), st.integers(1, 12), st.integers(0, 5)), max_size=12),
+    rows=st.lists(
+        st.tuples(st.integers(0, 2), st.integers(0, 60), st.integers(0, 60), st.integers(1, 12)), max_size=12
+    ),
     prefix=st.lists(st.integers(0, 20), min_size=3, max_size=3),
 )
-def test_context_risk_agrees_with_its_definition(rows: list[tuple[int, int, int, int]], prefix: list[int]) -> None:
-    pieces = []
-    target = 0
-    for donor, donor_start, length, lead in rows:
-        pieces.append([donor, donor_start, target, length, min(lead, donor_start, target)])
-        target += length + 1
-    risks = context_risks(np.array(pieces, np.int64).reshape(-1, 5), prefix)
-    assert [r.preceding_tokens - r.differing_tokens for r in risks] == naive_shared(pieces, prefix)
+def test_differing_context_agrees_with_its_definition(rows: list[tuple[int, int, int, int]], prefix: list[int]) -> None:
+    runs = sorted(rows, key=lambda run: (run[2], -run[3]))
+    found = in_context(np.array(runs, np.int64).reshape(-1, 4), prefix)
+    assert found[:, DIFFERING].tolist() == naive_differing(runs, prefix)
+
+
+@given(st.lists(st.integers(0, 3), max_size=14), st.lists(st.integers(0, 3), max_size=14))
+def test_shared_context_is_a_common_subsequence(donor: list[int], recipient: list[int]) -> None:
+    """No more tokens count as shared than donor and recipient have in common, in the same order, before the run."""
+    runs = equal_runs(donor, recipient, 1)
+    rows = np.column_stack([np.zeros(len(runs), np.int64), runs])
+    for _, d, r, _, differing in in_context(rows, [0]).tolist():
+        assert max(d, r) - differing <= longest_common_subsequence(donor[:d], recipient[:r])
+
+
+def longest_common_subsequence(one: list[int], other: list[int]) -> int:
+    lengths = [0] * (len(other) + 1)
+    for a in one:
+        before = 0
+        for at, b in enumerate(other, start=1):
+            before, lengths[at] = lengths[at], before + 1 if a == b else max(lengths[at], lengths[at - 1])
+    return lengths[-1]
 
 
 def test_a_layer_policy_is_accepted_for_one_release_and_ignored() -> None:
