@@ -9,7 +9,7 @@ far to that side as any donor does; at DEPTH the neighbouring anchors take over.
 however many donors there are, and no equal run of GUARANTEE tokens loses a position.
 
 Donors of one document agree to DEPTH on both sides, and the one whose context is nearest to the recipient's should be
-found among any number of them. So at one gram in HEAD_GRAMS the trie of following tokens goes on with hashes of how
+found among any number of them. So at one gram in HEAD_GRAMS the trie of following tokens continues with hashes of how
 the donor begins (``heads``): of a thousand donors of a document a walk ends at one that shares the longest head.
 Donors with the same head form a chain, newest first, of which CHAIN are compared.
 """
