@@ -24,7 +24,7 @@ SUPPORT = Support(True, "", sparse_forward=True, experimental="Not verified on a
 
 def logged(device: str, options: dict[str, Any], caplog: pytest.LogCaptureFixture) -> str:
     config: Any = SimpleNamespace(
-        model_config=SimpleNamespace(hf_config=SimpleNamespace(architectures=["LlamaForCausalLM"]))
+        model_config=SimpleNamespace(hf_config=SimpleNamespace(architectures=["LlamaForCausalLM"]), max_model_len=8_192)
     )
     readiness = Readiness("", True, "layout", 1, device, "FLASH_ATTN")
     caplog.clear()
