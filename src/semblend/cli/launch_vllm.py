@@ -1,6 +1,7 @@
 """``kvmend serve --engine vllm MODEL ...``: vLLM's server with our connector; every flag it does not know is vLLM's.
 
-Checks first, as ``kvmend doctor`` does, says what will be refused, and sizes the memory by this machine.
+Checks first, as ``kvmend doctor`` does, says what will be refused, sizes the memory by this machine and keeps, on a
+CPU, the compute threads of the stock server.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from sembase.errors import ConfigurationError
 from sembase.free_port import require_free_port
 from sembase.streams import write_err
 from semblend.cli.doctor import check_command, fill_in
+from semblend.doctor import cpu_threads
 from semblend.doctor.installation import how_to_install, read_installation
 from semblend.doctor.model_facts import require_model
 from semblend.doctor.report import SENTENCES
@@ -35,6 +37,7 @@ from semblend.doctor.serve_command import (
 )
 from semblend.doctor.verdict import Checked, State
 from semblend.integration.core.missing_engine import EngineMissingError
+from semblend.integration.settings import hand_on
 from semblend.integration.vllm.flags import TRANSFER_FLAG
 from semblend.integration.vllm.options import parse_options
 from semblend.integration.vllm.support import VERIFIED_VERSION
@@ -89,12 +92,15 @@ def start(words: Sequence[str], run: Callable[[Sequence[str]], int] | None = Non
     lines = messages(checked)
     if checked.verdict.state is not State.START_FAILS:
         verb = "would start" if ours.semblend_check else "starting"
-        lines.append(f"{verb}: {shlex.join(server_words(command))}")
+        settings = (f"{name}={value} " for name, value in checked.environment.items())
+        lines.append(f"{verb}: {''.join(settings)}{shlex.join(server_words(command))}")
     write_err("".join(f"{PROGRAM}: {line}\n" for line in lines))
     if checked.verdict.state is State.START_FAILS:
         return int(ExitCode.USAGE)
     if ours.semblend_check:
         return int(ExitCode.OK if checked.verdict.state is State.READY else ExitCode.GATE_FAILED)
+    for name, value in checked.environment.items():
+        hand_on(name, value)
     return (run or _replace_process)(server_words(command))
 
 
@@ -104,7 +110,8 @@ def messages(checked: Checked) -> list[str]:
     lines = [" ".join(filter(None, (SENTENCES[verdict.state], verdict.reason))), *verdict.notes]
     if verdict.state is State.START_FAILS:
         return lines
-    return lines + [f"{name}: {checked.facts[name]}" for name in ("memory", "donor memory") if name in checked.facts]
+    shown = ("memory", "donor memory", cpu_threads.FACT)
+    return lines + [f"{name}: {checked.facts[name]}" for name in shown if name in checked.facts]
 
 
 def _require_free_port(flags: Sequence[str]) -> None:

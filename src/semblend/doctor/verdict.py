@@ -27,9 +27,13 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A verdict and what the engine itself said about the deployment."""
+    """A verdict and what the engine itself said about the deployment.
+
+    ``environment``: variables of the engine that ``kvmend serve`` sets for it.
+    """
 
     verdict: Verdict
     platform: str = ""
     model: ModelFacts | None = None
     facts: dict[str, str] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)

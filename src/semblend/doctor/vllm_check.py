@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from sembase.errors import ConfigurationError
 from sembase.registry import load_target
+from semblend.doctor import cpu_threads
 from semblend.doctor.host_memory import WORKER, CpuMemory, available_bytes, gib, in_tokens, weight_bytes
 from semblend.doctor.measured_answers import FACT, describe_budgets
 from semblend.doctor.model_facts import describe
@@ -76,6 +77,9 @@ def check_vllm(command: ServeCommand, *, is_connected: bool, start: bool) -> Che
     except Exception as error:  # noqa: BLE001 - whatever stops the engine here stops the server too
         return Checked(Verdict(State.START_FAILS, f"vLLM: {_last_line(str(error)) or type(error).__name__}"))
     facts = _facts_of(config)
+    threads = cpu_threads.read_threads(config.parallel_config) if device_type() == "cpu" else None
+    if threads is not None:
+        facts[cpu_threads.FACT] = threads.describe(launched=command.launched)
     model = describe(command.model, config.model_config.hf_config.to_dict())
     platform = _platform()
     if not is_connected:
@@ -98,7 +102,8 @@ def check_vllm(command: ServeCommand, *, is_connected: bool, start: bool) -> Che
         return Checked(Verdict(State.START_FAILS, shortage), platform, model, facts)
     support = examine(config, groups, experimental_gpu=options.experimental_gpu)
     small = small_donor_memory(options.host_bytes, per_token, config.model_config.max_model_len)
-    return Checked(verdict_of(support, small), platform, model, facts)
+    environment = {} if threads is None else threads.environment
+    return Checked(verdict_of(support, small), platform, model, facts, environment)
 
 
 def cpu_engine(command: ServeCommand, cache: Any, workers: int) -> tuple[int, str]:

@@ -47,6 +47,7 @@ def test_flags_to_use_are_found_and_accepted(tmp_path: Path) -> None:
     assert record["proposed"]["facts"]["KV cache groups"] == f"from the engine's layers: {LAYERS} x FullAttentionSpec"
     assert record["proposed"]["facts"]["block size"] == "32"
     assert record["proposed"]["platform"].startswith("cpu")
+    threads = record["proposed"]["facts"]["compute threads"]
     options = connector_options(ServeCommand(VLLM, "M", tuple(record["proposed"]["flags"])))
     assert record["proposed"]["flags"][-4:] == list(serve_flags(options))
     assert set(options) == {"host_bytes"}
@@ -61,6 +62,7 @@ def test_flags_to_use_are_found_and_accepted(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr[-4000:]
     assert "SemBlend will be enabled, if its self-test passes." in done.stderr
+    assert f"kvmend serve --engine vllm: compute threads: {threads}\n" in done.stderr
     assert record["model"]["architecture"] == "LlamaForCausalLM"
     assert record["model"]["rope"].startswith("default, rope_theta 10000")
     assert [each["name"] for each in record["installation"]["engines"]] == ["vllm"]

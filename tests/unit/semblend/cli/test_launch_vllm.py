@@ -7,6 +7,7 @@ import shlex
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,24 @@ def test_it_starts_the_engine_of_this_interpreter_with_our_flags(
     assert messages[1].endswith("memory: 8.00 GiB")
     assert messages[2].endswith("donor memory: 4.00 GiB hold 9 tokens")
     assert messages[-1] == f"kvmend serve --engine vllm: starting: {shlex.join(started)}", "what is really run"
+
+
+def test_the_server_gets_the_compute_threads_of_one_without_the_connector(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checked = replace(READY, environment={"N": "1"}, facts={"compute threads": "stock 1, with kvmend 1"})
+    handed: dict[str, str] = {}
+    monkeypatch.setattr(launch_vllm, "hand_on", handed.__setitem__)
+    machine = Machine(monkeypatch, checked)
+    assert machine.run("M", "--semblend-check") == 0
+    assert machine.run("M", "--semblend-off") == 0
+    assert handed == {}, "nothing of ours was started"
+    capsys.readouterr()
+    assert machine.run("M") == 0
+    assert handed == {"N": "1"}
+    messages = capsys.readouterr().err.splitlines()
+    assert messages[1].endswith(": compute threads: stock 1, with kvmend 1")
+    assert f"starting: N=1 {sys.executable} -m vllm" in messages[-1], "what is really run, to paste"
 
 
 def test_a_build_published_under_another_name_is_started_without_the_command_that_needs_the_name(
