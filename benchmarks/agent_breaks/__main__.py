@@ -30,7 +30,7 @@ from benchmarks.agent_breaks.replay import (
 from benchmarks.agent_breaks.tables import shown
 from benchmarks.console import RESULTS, exit_code, progress, show_verdicts, write_results
 from benchmarks.vllm.client import Position
-from benchmarks.vllm.servers import OPEN_GATES, stock, with_connector
+from benchmarks.vllm.servers import CORES, OPEN_GATES, stock, with_connector
 from sembench.sessions import SessionTurn
 
 Distributions = dict[tuple[str, int], tuple[Position, ...]]
@@ -84,7 +84,7 @@ def _parse() -> argparse.Namespace:
 def _settings(arguments: argparse.Namespace) -> dict[str, Any]:
     """What a run must share with an earlier one to be continued; more sessions or arms may be added."""
     names = ("model", "turns", "tokens", "min_think_s", "max_think_s", "think", "gates", "cold", "dataset", "seed")
-    return {name: getattr(arguments, name) for name in names} | {"dtype": native_dtype()}
+    return {name: getattr(arguments, name) for name in names} | {"dtype": native_dtype(), "cores": CORES}
 
 
 def _measure(

@@ -12,13 +12,13 @@ import json
 import shutil
 from pathlib import Path
 
-from scripts.engines.server import launch
 from scripts.engines.specs import EngineOptions, native_dtype, semblend_flags, vllm_missing, vllm_spec
 from scripts.models.known import MODELS, SMOLLM2
 
 from benchmarks.console import RESULTS, progress
 from benchmarks.documents import ROOT
 from benchmarks.e2e import steps
+from benchmarks.equal_threads import launch
 from sembench.flips import lost_items
 from sembench.manifest import read_manifest
 from sembench.result import read_result

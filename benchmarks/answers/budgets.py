@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import shutil
 
-from scripts.engines.server import launch
 from scripts.engines.specs import EngineOptions, native_dtype, semblend_flags, vllm_missing, vllm_spec
 from scripts.models.known import MODELS, SMOLLM2
 
@@ -17,6 +16,7 @@ from benchmarks.answers.__main__ import HOST_BYTES
 from benchmarks.console import RESULTS, progress
 from benchmarks.documents import ROOT
 from benchmarks.e2e import steps
+from benchmarks.equal_threads import launch
 from sembench.cli.answer_budgets import SERVER_OPTIONS
 from sembench.live.answer_budgets import ITEMS, LENGTHS
 from sembench.replay.partial import partial_path

@@ -13,11 +13,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from scripts.engines.server import launch
 from scripts.engines.specs import EngineOptions, native_dtype, vllm_missing, vllm_spec
 from scripts.models.known import MODELS, SMOLLM2
 
 from benchmarks.console import RESULTS, progress
+from benchmarks.equal_threads import launch
 from sembench.http.client import LiveClient
 from sembench.live.answer_budgets import ITEMS, BudgetRun, Text, texts_of, tokens_per_word
 from sembench.live.item_trials import ItemTrials, marked, trials_from_json

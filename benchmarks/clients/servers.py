@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from scripts.engines.server import launch
 from scripts.engines.specs import SERVED_NAME, EngineOptions, vllm_spec
 from tests.fakes.openai_server import running
 
 from benchmarks.clients.load import Target
 from benchmarks.console import progress
+from benchmarks.equal_threads import launch
 from sembench.http.prometheus import Scrape, ScrapeDelta, difference, parse_scrape
 
 CORES = "0-1"

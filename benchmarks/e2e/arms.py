@@ -7,10 +7,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from scripts.engines.server import EngineServer, launch
+from scripts.engines.server import EngineServer
 from scripts.engines.specs import EngineOptions, native_dtype, semblend_flags, vllm_spec
 
 from benchmarks.documents import ROOT
+from benchmarks.equal_threads import launch
 
 TOP_LOGPROBS = 20
 

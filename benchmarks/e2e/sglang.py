@@ -12,13 +12,14 @@ import shutil
 import time
 from pathlib import Path
 
-from scripts.engines.server import EngineServer, launch
+from scripts.engines.server import EngineServer
 from scripts.engines.specs import EngineOptions, sglang_missing, sglang_spec
 
 from benchmarks.console import RESULTS, progress, show_verdicts
 from benchmarks.corpus import TOKENIZER
 from benchmarks.documents import ROOT
 from benchmarks.e2e import steps
+from benchmarks.equal_threads import launch
 from benchmarks.targets import Verdict
 
 PAGE_TOKENS = 16

@@ -15,11 +15,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from scripts.engines.server import launch
 from scripts.engines.specs import EngineOptions, native_dtype, semblend_flags, vllm_spec
 
 from benchmarks.console import progress, show_table
 from benchmarks.documents import DEFAULT_TEXTS, ROOT, read_documents
+from benchmarks.equal_threads import launch
 from benchmarks.fidelity.figures import Row, mean_interval, read_rows
 from semblend.calibrate.engine import Engine
 from semblend.calibrate.prompts import CalibrationItem, items_of, passages_of, prompt_words

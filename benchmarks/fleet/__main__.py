@@ -34,6 +34,7 @@ from benchmarks.fleet.figures import FAULT_COLUMNS, PAIR_COLUMNS, fault_rows, pa
 from benchmarks.fleet.pairs import measure_pair, warm_up
 from benchmarks.fleet.readings import Readings
 from benchmarks.fleet.replicas import CARRIERS, Fleet
+from benchmarks.vllm.servers import CORES
 from benchmarks.vllm.texts import LONG_SOURCES, Texts
 from benchmarks.vllm.workload import SAME_DOCUMENT, SIZES, Workload
 
@@ -54,6 +55,7 @@ def main() -> int:
     settings = {
         "seed": chosen.seed,
         "dtype": native_dtype(),
+        "cores": CORES,
         "wait_s": chosen.wait_seconds,
         "carrier": chosen.carrier,
         "model": chosen.model,

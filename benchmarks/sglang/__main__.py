@@ -11,13 +11,13 @@ import json
 from pathlib import Path
 from statistics import median
 
-from scripts.engines.server import launch
 from scripts.engines.specs import EngineOptions, sglang_missing, sglang_spec
 
 from benchmarks.console import RESULTS, exit_code, progress, show_table, show_verdicts, write_results
 from benchmarks.corpus import TOKENIZER, CorpusUnavailableError, load_corpus
 from benchmarks.discovery.codec import TokenizerCodec
 from benchmarks.documents import DEFAULT_TEXTS
+from benchmarks.equal_threads import launch
 from benchmarks.sglang.arms import Row, measure
 from benchmarks.sglang.workload import SIZES, Workload
 from benchmarks.targets import Verdict

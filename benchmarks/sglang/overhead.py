@@ -20,10 +20,11 @@ from statistics import median
 import numpy as np
 import psutil
 from scripts.engines.generate import flush, generate
-from scripts.engines.server import EngineServer, launch
+from scripts.engines.server import EngineServer
 from scripts.engines.specs import EngineOptions, sglang_missing, sglang_spec
 
 from benchmarks.console import RESULTS, exit_code, progress, show_table, show_verdicts, write_results
+from benchmarks.equal_threads import launch
 from benchmarks.sglang.arms import ALONE
 from benchmarks.targets import Verdict
 

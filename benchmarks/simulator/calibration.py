@@ -13,12 +13,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from scripts.engines.server import launch
 from scripts.engines.specs import SERVED_NAME, EngineOptions, count_cores, vllm_missing, vllm_spec
 
 from benchmarks.console import RESULTS, console, exit_code, progress, show_table, show_verdicts, write_results
 from benchmarks.corpus import TOKENIZER
 from benchmarks.documents import DEFAULT_TEXTS, read_documents
+from benchmarks.equal_threads import launch
 from benchmarks.targets import Verdict
 from semantic_kv.calibrate import Calibration, FitOptions, calibrate_records, summarize, write_calibration
 from semantic_kv.collect import CollectOptions, CollectSummary, PlanOptions, Served, collect_from_server

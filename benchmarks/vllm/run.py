@@ -13,7 +13,7 @@ from scripts.models.known import KnownModel
 
 from benchmarks.console import RESULTS, progress, write_results
 from benchmarks.vllm.arms import Row
-from benchmarks.vllm.servers import OPEN_GATES
+from benchmarks.vllm.servers import CORES, OPEN_GATES
 
 GATES = ("default", "open")
 
@@ -48,6 +48,7 @@ class Run:
         return {
             "model": self.model.name,
             "dtype": native_dtype(),
+            "cores": CORES,
             "options": self.options,
             "texts": self.texts,
             **chosen,

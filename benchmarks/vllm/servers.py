@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from scripts.engines import specs
-from scripts.engines.server import EngineServer, launch
+from scripts.engines.server import EngineServer
 from scripts.engines.specs import EngineOptions, native_dtype, vllm_spec
 from scripts.models.known import SMOLLM2, KnownModel
 
 from benchmarks.console import RESULTS, progress
 from benchmarks.documents import ROOT
+from benchmarks.equal_threads import launch
 from benchmarks.vllm.client import TOP_LOGPROBS, Ask, Client
 from benchmarks.vllm.happenings import Happenings
 

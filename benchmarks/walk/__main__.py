@@ -18,12 +18,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from scripts.engines.server import EngineServer, EngineStartError, launch
+from scripts.engines.server import EngineServer, EngineStartError
 from scripts.engines.specs import SERVED_NAME, EngineOptions, native_dtype, semblend_flags, vllm_missing, vllm_spec
 
 from benchmarks.console import RESULTS, environment, progress, show_table
 from benchmarks.corpus import TOKENIZER
 from benchmarks.documents import DEFAULT_TEXTS, ROOT
+from benchmarks.equal_threads import launch
 from benchmarks.walk import compare
 from benchmarks.walk.recording import ChatFailedError, kinds_of, record
 from benchmarks.walk.steps import OtherWalkError, Steps

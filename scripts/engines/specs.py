@@ -13,6 +13,7 @@ from scripts.engines.server import PORT, STARTUP_TIMEOUT_S, ServerSpec
 from scripts.models.known import SMOLLM2, KnownModel
 from scripts.private_venv import ROOT, python_of
 
+from semblend.doctor.cpu_threads import BINDING, RESERVED
 from semblend.integration.vllm import flags
 
 SERVED_NAME = SMOLLM2.name  # of servers whose options name no other model
@@ -26,9 +27,9 @@ semblend_flags = flags.serve_flags
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
     """What callers choose. ``cores`` (``"0"``, ``"0-1"``) binds the compute threads, for engines side by side;
-    ``threads`` is their number when they are to be bound to none. ``dtype`` is vLLM's; "auto" is the checkpoint's.
-    ``spins``: whether vLLM's processes spin while they wait for one another, its default, which takes time from the
-    worker on few cores."""
+    ``threads`` is their number when they are to be bound to none; with neither, vLLM takes a stock server's. ``dtype``
+    is vLLM's; "auto" is the checkpoint's. ``spins``: whether vLLM's processes spin while they wait for one another, its
+    default, which takes time from the worker on few cores."""
 
     model: KnownModel = SMOLLM2
     port: int | None = None
@@ -65,9 +66,11 @@ def vllm_spec(options: EngineOptions | None = None) -> ServerSpec:
     if chosen.dev_mode:
         environment["VLLM_SERVER_DEV_MODE"] = "1"
     if chosen.cores is not None:
-        environment |= {"VLLM_CPU_OMP_THREADS_BIND": chosen.cores, "OMP_NUM_THREADS": str(count_cores(chosen.cores))}
+        environment |= {BINDING: chosen.cores, "OMP_NUM_THREADS": str(count_cores(chosen.cores))}
     elif chosen.threads is not None:
-        environment |= {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": str(chosen.threads)}
+        environment |= {BINDING: "nobind", "OMP_NUM_THREADS": str(chosen.threads)}
+    else:
+        environment[RESERVED] = "1"  # as without a connector, for which vLLM would reserve one more
     command = (
         *(str(python_of(vllm.RECIPE)), "-P", "-m", "vllm.entrypoints.openai.api_server"),
         *("--model", str(chosen.model.folder), "--served-model-name", chosen.model.name, "--enforce-eager"),

@@ -20,12 +20,13 @@ from typing import Any
 
 import numpy as np
 from scripts.engines.ports import free_port, is_free
-from scripts.engines.server import EngineServer, ServerSpec, launch, launch_all
+from scripts.engines.server import EngineServer, ServerSpec
 from scripts.engines.specs import SERVED_NAME, EngineOptions, semblend_flags, vllm_spec
 from scripts.models.known import SMOLLM2
 
 from benchmarks.console import progress
 from benchmarks.documents import ROOT
+from benchmarks.equal_threads import launch, launch_all
 from sembase.latency import CALIBRATION_SCHEMA, LatencyModel
 
 BLOCK_TOKENS = 128
