@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from vllm.utils import cpu_resource_utils, ompmultiprocessing
 
 from semblend.doctor.cpu_threads import BINDING, RESERVED, CpuThreads, read_threads
 
+cpu_resource_utils: Any = import_module("vllm.utils.cpu_resource_utils")
+ompmultiprocessing: Any = import_module("vllm.utils.ompmultiprocessing")
 pytestmark = pytest.mark.engine
 ONE = SimpleNamespace(local_world_size=1, data_parallel_rank_local=None, _api_process_count=1)
 TWO = SimpleNamespace(local_world_size=2, data_parallel_rank_local=None, _api_process_count=1)

@@ -1,4 +1,4 @@
-"""What is said about compute threads; the engine's own rule is tested in its environment."""
+"""What is reported about compute threads; the engine's own rule is tested in its environment."""
 
 from __future__ import annotations
 
