@@ -7,6 +7,9 @@ environment.
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, Final
@@ -54,12 +57,24 @@ def read_threads(parallel: Any) -> CpuThreads | None:
     """``parallel``: vLLM's parallel configuration. None if the engine has another rule or cannot bind threads here."""
     try:
         manager = load_target("vllm.utils.ompmultiprocessing:OMPProcessManager")
-        stock, connected = (
-            manager(SimpleNamespace(parallel_config=parallel, kv_transfer_config=transfer)) for transfer in (None, True)
-        )
+        with _unlogged():
+            stock, connected = (
+                manager(SimpleNamespace(parallel_config=parallel, kv_transfer_config=given)) for given in (None, True)
+            )
         return CpuThreads(_counts(stock), _counts(connected), int(stock.reserve_cpu_num))
     except Exception:  # noqa: BLE001 - what the engine cannot do here, it says itself when it starts
         return None
+
+
+@contextmanager
+def _unlogged() -> Iterator[None]:
+    """The engine logs every binding it is asked for as if it were the server's."""
+    log = logging.getLogger("vllm.utils.ompmultiprocessing")
+    log.disabled, before = True, log.disabled
+    try:
+        yield
+    finally:
+        log.disabled = before
 
 
 def _counts(manager: Any) -> tuple[int, ...]:

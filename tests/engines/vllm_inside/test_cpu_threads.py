@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
@@ -88,5 +89,15 @@ def test_a_machine_the_engine_cannot_bind_threads_on_is_left_to_it(monkeypatch: 
     assert read_threads(ONE) is None, "another version"
 
 
-def test_this_machine_has_threads() -> None:
-    assert isinstance(read_threads(ONE), CpuThreads)
+def test_this_machine_has_threads_and_the_log_none_of_the_question(caplog: pytest.LogCaptureFixture) -> None:
+    """Two bindings in the log before the server's own would be read as the server's."""
+    log = logging.getLogger("vllm.utils.ompmultiprocessing")
+    caplog.set_level(logging.INFO, logger=log.name)
+    log.addHandler(caplog.handler)
+    try:
+        assert isinstance(read_threads(ONE), CpuThreads)
+        assert caplog.messages == []
+        bound(ONE, connector=False)
+        assert any("core ids" in line for line in caplog.messages), "the engine's log goes on"
+    finally:
+        log.removeHandler(caplog.handler)
