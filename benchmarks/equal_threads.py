@@ -29,7 +29,7 @@ class EqualThreads:
         self._first: str | None = None
 
     def check(self, spec: ServerSpec) -> None:
-        """Raises ``ThreadsDifferError``; a server that is no engine passes."""
+        """Raises ``ThreadsDifferError``; other servers than engines pass."""
         if spec.name not in SPECS:
             return
         threads = _threads_of(spec)

@@ -98,6 +98,6 @@ def test_this_machine_has_threads_and_the_log_none_of_the_question(caplog: pytes
         assert isinstance(read_threads(ONE), CpuThreads)
         assert caplog.messages == []
         bound(ONE, connector=False)
-        assert any("core ids" in line for line in caplog.messages), "the engine's log goes on"
+        assert any("core ids" in line for line in caplog.messages), "the engine's log continues"
     finally:
         log.removeHandler(caplog.handler)
