@@ -43,17 +43,14 @@ def compose(
     if not len(runs):
         return np.empty((0, COLUMNS), np.int64)
     price = -1 if boundary is None else boundary
-    pieces: NDArray[np.int64] = _cover(runs, max(0, floor - min_stretch), min_stretch, price)
-    return _cut(pieces, floor, limit)
+    pieces: NDArray[np.int64] = _cover(runs, max(0, floor - min_stretch), limit, min_stretch, price)
+    return _cut(pieces, floor)
 
 
-def _cut(pieces: NDArray[np.int64], floor: int, limit: int) -> NDArray[np.int64]:
-    ends = pieces[:, TARGET_START] + pieces[:, LENGTH]
-    pieces = pieces[(ends > floor) & (pieces[:, TARGET_START] < limit)]
+def _cut(pieces: NDArray[np.int64], floor: int) -> NDArray[np.int64]:
+    pieces = pieces[pieces[:, TARGET_START] + pieces[:, LENGTH] > floor]
     if len(pieces) and (cut := floor - int(pieces[0, TARGET_START])) > 0:
         pieces[0] += np.array([0, cut, cut, -cut, 0])
-    if len(pieces) and (over := int(pieces[-1, TARGET_START] + pieces[-1, LENGTH]) - limit) > 0:
-        pieces[-1, LENGTH] -= over
     return pieces
 
 
@@ -77,7 +74,7 @@ def seam_cost(run: NDArray[np.int64], begin: int, price: int) -> float:
 
 
 @kernel
-def _cover(runs: NDArray[np.int64], floor: int, min_stretch: int, price: int) -> NDArray[np.int64]:
+def _cover(runs: NDArray[np.int64], floor: int, limit: int, min_stretch: int, price: int) -> NDArray[np.int64]:
     """The cheapest sequence of runs from edge to edge, where an edge is where a run begins or ends.
 
     ``opened`` lists every piece that may be part of it: its run, where it begins, and the piece before it. For each
@@ -96,6 +93,8 @@ def _cover(runs: NDArray[np.int64], floor: int, min_stretch: int, price: int) ->
     for e in range(len(edges) - 1):
         begin = int(edges[e])
         end = int(edges[e + 1])
+        if begin >= limit:
+            break
         if end == begin:
             continue
         best = cheapest(piece, cost, count)
@@ -110,6 +109,7 @@ def _cover(runs: NDArray[np.int64], floor: int, min_stretch: int, price: int) ->
         if end <= floor or count == 0:
             continue
         begin = max(begin, floor)
+        stop = min(end, limit)
         reach = end
         for a in range(count):
             i = active[a]
@@ -122,9 +122,11 @@ def _cover(runs: NDArray[np.int64], floor: int, min_stretch: int, price: int) ->
                 opened[last, 2] = best_piece
                 piece[a] = last
                 last += 1
-            cost[a] += token_cost(runs[i], begin, end, price)
-        if reach == end and (following == len(runs) or runs[following, 2] > end):  # a stretch of adjacent pieces ends
-            kept = close(runs, opened, piece[cheapest(piece, cost, count)], end, pieces, kept, min_stretch)
+            cost[a] += token_cost(runs[i], begin, stop, price)
+        is_last = reach == end and (following == len(runs) or runs[following, 2] > end)
+        if is_last or end >= limit:  # a stretch of adjacent pieces ends
+            best = cheapest(piece, cost, count)
+            kept = close(runs, opened, piece[best], stop, pieces, kept, min_stretch - (reach - stop))
             count = 0
             last = 0
     return pieces[:kept]
@@ -201,7 +203,7 @@ def close(
     kept: int,
     min_stretch: int,
 ) -> int:
-    """Append the pieces that lead to ``piece``, which reaches ``end``, unless they are too short together."""
+    """Append the pieces that lead to ``piece``, which ends at ``end``, unless they are too short together."""
     count = 0
     first = piece
     before = piece

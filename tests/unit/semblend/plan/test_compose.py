@@ -3,7 +3,7 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -25,6 +25,7 @@ def covered(rows: NDArray[np.int64], size: int = 100) -> NDArray[np.bool_]:
 
 
 @settings(max_examples=300, deadline=None)
+@example(runs=[(0, 0, 43, 18), (0, 2, 44, 18)], floor=0, limit=61)  # the second covers more only beyond the limit
 @given(runs=RUNS, floor=st.integers(0, 60), limit=st.integers(61, 99))
 def test_all_is_covered_with_the_fewest_pieces(runs: list[tuple[int, int, int, int]], floor: int, limit: int) -> None:
     rows = np.array(runs, np.int64).reshape(-1, 4)
