@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semblend.contract import Decline, Discovery, ReusePlan
-from semblend.plan.compose import DIFFERING, DONOR, DONOR_START, LENGTH, TARGET_START, compose
+from semblend.plan.compose import DONOR, DONOR_START, LENGTH, TARGET_START, compose
 from semblend.plan.gates import Gates, Prompt, decide, reused_parts
-from semblend.plan.risk import context_risks, in_context
+from semblend.plan.risk import context_risks, in_context, mean_shares
 
 ROUNDS: Final = 3  # compositions by context, each without the runs that the gates refused in those before
 
@@ -89,9 +89,7 @@ def worth(answer: ReusePlan | Decline) -> float:
 
 def _allowed(runs: NDArray[np.int64], gates: Gates) -> NDArray[np.bool_]:
     """Which runs the gates would let be reused as they are."""
-    preceding = np.maximum(np.maximum(runs[:, DONOR_START], runs[:, TARGET_START]), 1)
-    share = runs[:, DIFFERING] / runs[:, LENGTH] * np.log1p(runs[:, LENGTH] / preceding)
-    found: NDArray[np.bool_] = share <= gates.max_context_share
+    found: NDArray[np.bool_] = mean_shares(runs) <= gates.max_context_share
     if gates.min_moved_tokens:
         found |= runs[:, LENGTH] >= gates.min_moved_tokens
     return found

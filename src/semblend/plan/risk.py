@@ -63,3 +63,10 @@ def risk_of(preceding: int, differing: int, length: int) -> ContextRisk:
     """With the mean of ``differing / (preceding + i)`` over the run, by the integral instead of the sum."""
     mean = differing / length * math.log((preceding + length) / preceding) if differing else 0.0
     return ContextRisk(preceding, differing, min(1.0, mean))
+
+
+def mean_shares(runs: NDArray[np.int64]) -> NDArray[np.float64]:
+    """The mean fraction of ``risk_of`` for all runs at once, not limited to 1."""
+    preceding = np.maximum(np.maximum(runs[:, DONOR_START], runs[:, TARGET_START]), 1)
+    shares: NDArray[np.float64] = runs[:, DIFFERING] / runs[:, LENGTH] * np.log1p(runs[:, LENGTH] / preceding)
+    return shares
