@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -11,6 +10,7 @@ from typing import Final
 
 from scripts.engines.fronts import binary_of, environment_of
 from scripts.engines.ports import free_port
+from tests.attacks.processes import listening
 
 START_SECONDS: Final = 300.0
 
@@ -121,37 +121,5 @@ async def in_front_of(name: str, upstream: int, folder: Path) -> AsyncIterator[i
 @asynccontextmanager
 async def running_front(program: str, command: Sequence[str], listen: int, folder: Path) -> AsyncIterator[None]:
     """The front's process, from when it listens until it is ended on leaving."""
-    with (folder / "printed").open("wb") as printed:
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=printed,
-            stderr=printed,
-            cwd=folder,
-            env=dict(environment_of(program)),
-        )
-    try:
-        async with asyncio.timeout(START_SECONDS):
-            while not await _listens(listen):
-                if process.returncode is not None:
-                    raise AssertionError(f"{program} ended: {(folder / 'printed').read_text()[-4000:]}")
-                await asyncio.sleep(0.05)
+    async with listening(command, folder, (listen,), environment_of(program), START_SECONDS):
         yield
-    finally:
-        if process.returncode is None:
-            process.terminate()
-            try:
-                async with asyncio.timeout(10.0):
-                    await process.wait()
-            except TimeoutError:
-                process.kill()
-                await process.wait()
-
-
-async def _listens(port: int) -> bool:
-    try:
-        _, writer = await asyncio.open_connection("127.0.0.1", port)
-    except OSError:
-        return False
-    writer.transport.abort()
-    return True

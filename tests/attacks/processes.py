@@ -6,7 +6,8 @@ import asyncio
 import hashlib
 import re
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from asyncio.subprocess import Process
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -42,21 +43,38 @@ def memory_mb(pid: int, which: str) -> int:
 async def running(folder: Path, ports: Mapping[str, int], *words: str) -> AsyncIterator[int]:
     """The process id of ``python -m WORDS``, from when every port listens until it is ended on leaving."""
     folder.mkdir(parents=True, exist_ok=True)
+    environment = {"PYTHONPATH": str(SRC), "PATH": "", "HOME": str(folder)}
+    command = (sys.executable, "-m", *words)
+    async with listening(command, folder, ports.values(), environment, START_SECONDS) as process:
+        yield process.pid
+
+
+@asynccontextmanager
+async def listening(
+    command: Sequence[str],
+    folder: Path,
+    ports: Collection[int],
+    environment: Mapping[str, str],
+    start_seconds: float,
+) -> AsyncIterator[Process]:
+    """A process from when every port listens until it is ended on leaving; what it prints is in ``folder``."""
     with (folder / "printed").open("wb") as printed:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", *words),
+            *command,
+            stdin=asyncio.subprocess.DEVNULL,
             stdout=printed,
             stderr=printed,
             cwd=folder,
-            env={"PYTHONPATH": str(SRC), "PATH": "", "HOME": str(folder)},
+            env=dict(environment),
         )
     try:
-        async with asyncio.timeout(START_SECONDS):
-            for port in ports.values():
+        async with asyncio.timeout(start_seconds):
+            for port in ports:
                 while not await listens(port):
-                    assert process.returncode is None, (folder / "printed").read_text()
-                    await asyncio.sleep(0.1)
-        yield process.pid
+                    if process.returncode is not None:
+                        raise AssertionError(f"{command[0]} ended: {(folder / 'printed').read_text()[-4000:]}")
+                    await asyncio.sleep(0.05)
+        yield process
     finally:
         with suppress(ProcessLookupError):
             process.terminate()

@@ -17,7 +17,6 @@ LIMITED = {"wait_for": 1, "timeout": 0, "join": 0, "wait": 0, "result": 0}
 NAMED = {"timeout", "patience_s", "timeout_s"}
 
 ALLOWED = {
-    "attacks/fronts.py": "a front that does not end by itself is killed",
     "attacks/processes.py": "a process that does not end by itself is killed",
     "attacks/upgrade.py": "nothing more is expected; waits in steps",
     "attacks/without_key.py": "bytes that a server does not read stay in flight while it is probed",
