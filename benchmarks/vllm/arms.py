@@ -56,15 +56,12 @@ class Row:
         return self.result is not None and self.result.was_reused and not self.is_contaminated
 
     def as_record(self) -> dict[str, Any]:
-        """``fate`` and ``scored_fate`` are the names ``kvmend bench roi`` reads."""
-        record = asdict(self)
-        return record | {"fate": record.pop("result"), "scored_fate": record.pop("scored_result")}
+        return asdict(self)
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Row:
         """A row of an earlier run, read back from its file."""
-        fields = {"result": record["fate"], "scored_result": record["scored_fate"], **record}
-        del fields["fate"], fields["scored_fate"]
+        fields = dict(record)
         for name in ("result", "scored_result"):
             fields[name] = None if fields[name] is None else RequestResult(**fields[name])
         for name in ("ours_real", "ours_greedy", "exact_real", "cold_real"):

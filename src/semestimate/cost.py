@@ -3,7 +3,7 @@
 A load costs its bytes over the host link and a fixed overhead (look-up, plan, launches) for each request that loads;
 where the user's own server was calibrated, a loaded token costs what the calibration found for a cached one.
 Recomputed tokens are selected by probes and lie scattered, so each costs several prefilled ones.
-Money is seconds at ``--price``, computed here only: ``kvmend bench roi`` has measured milliseconds and no prices.
+Money is seconds at ``--price``, computed here only.
 """
 
 from __future__ import annotations

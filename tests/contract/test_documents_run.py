@@ -49,7 +49,7 @@ NOT_RUN = {
     "an engine": "serve, doctor, vllm, semblend-sglang, semblend-trtllm, python -m vllm",
     "running servers": "route, proxy, pick, calibrate, bench run-live, bench run-load, bench calibrate-noise-floor, "
     "simulate collect, simulate serve, ask, curl, envoy",
-    "files of such a run": "explain, guard, bench summarize, bench assert, bench report, bench roi, bench collect, "
+    "files of such a run": "explain, guard, bench summarize, bench assert, bench report, bench collect, "
     "simulate calibrate",
     "the reader's own data": "estimate, bench build, simulate replay, simulate mrc",
     "the benchmarks' time and data": "make, python -m benchmarks, simulate run",
@@ -110,7 +110,7 @@ def test_commands_and_flags_of_a_page_exist(page: Path) -> None:
 
 FORMER_COMMAND = re.compile(
     r"(?<![\w./-])(?:semgate (?:router|picker|proxy|explain)|semblend (?:estimate|doctor|explain|calibrate|guard)"
-    r"|sembench (?:build|run|report|roi|assert|summarize|collect|calibrate)"
+    r"|sembench (?:build|run|report|assert|summarize|collect|calibrate)"
     r"|semantic-kv (?:run|replay|mrc|collect|serve))\b"
 )
 # Pages about the former names, and records of past decisions.

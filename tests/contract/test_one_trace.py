@@ -15,7 +15,6 @@ from sembase.trace.load import load_trace, read_records
 from sembench.cli.main import main as sembench
 from sembench.load.prompts import DEFAULT_MAX_TOKENS, read_trace
 from sembench.manifest import read_manifest
-from sembench.roi.lengths import read_lengths
 from semgate.prompt.digest import Digests
 from semgate.proxy.exchange import Exchange
 from semgate.proxy.record import RecordMaker
@@ -128,14 +127,6 @@ def test_build_says_that_a_redacted_trace_has_no_text(tmp_path: Path, capsys: py
     assert "has no text" in (message := capsys.readouterr().err)
     assert "--redact-text false" in message
     assert not (tmp_path / "m.jsonl").exists()
-
-
-def test_roi_reads_its_lengths(folder: Path) -> None:
-    found = read_lengths(folder)
-    assert found.requests == CHATS
-    assert sum(length * count for length, count in found.counts.items()) == sum(
-        each.prompt_tokens for each in read_records(folder)
-    )
 
 
 def test_run_load_reads_its_times_and_lengths(folder: Path) -> None:

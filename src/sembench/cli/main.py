@@ -17,7 +17,6 @@ from sembench.cli import (
     collect_k8s_engine_events,
     merge_results,
     report,
-    roi,
     run_live_gateway,
     run_live_sglang,
     run_load,
@@ -39,7 +38,6 @@ COMMAND_MODULES: Final = (
     summarize_engine_events,
     collect_k8s_engine_events,
     report,
-    roi,
 )
 PROGRAM: Final = "sembench"
 _EPILOG: Final = (

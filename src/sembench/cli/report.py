@@ -52,7 +52,6 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         help="an engine summary; may be repeated",
     )
     command.add_argument("--load", type=existing_file, metavar="FILE", help="a result of run-load")
-    command.add_argument("--roi", type=existing_file, metavar="FILE", help="an estimate of kvmend bench roi")
     command.add_argument("--title", metavar="TEXT", help="the page's title (default: the name of the result)")
 
 
@@ -71,7 +70,6 @@ def execute(options: argparse.Namespace) -> ExitCode:
         floor_result=options.floor_result,
         engine_summaries=tuple(options.engine_summary),
         load=options.load,
-        roi=options.roi,
         title=options.title,
     )
     require_writable(options.html)

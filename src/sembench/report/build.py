@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sembase.errors import ConfigurationError
 from sembase.onepage.section import Section
-from sembench.report import compare, engine, load, overview, saving
+from sembench.report import compare, engine, load, overview
 from sembench.report.page import Chapter, Page, chapter_of, page_of
 from sembench.report.subject import Subject, read_object, read_subjects
 
@@ -22,12 +22,11 @@ class Sources:
     floor_result: Path | None = None
     engine_summaries: tuple[Path, ...] = ()
     load: Path | None = None
-    roi: Path | None = None
     title: str | None = None
 
     def files(self) -> Iterator[Path]:
         yield from (*self.results, *(self.compared or ()), *self.verdicts, *self.engine_summaries)
-        yield from (path for path in (self.noise_floor, self.floor_result, self.load, self.roi) if path is not None)
+        yield from (path for path in (self.noise_floor, self.floor_result, self.load) if path is not None)
 
 
 def build_page(sources: Sources) -> Page:
@@ -58,8 +57,6 @@ def _together(sources: Sources, subjects: Sequence[Subject]) -> list[Section]:
 def _extra(sources: Sources, subjects: Sequence[Subject]) -> tuple[Section, ...]:
     sections = [engine.section(sources.engine_summaries, subjects)]
     sections.append(load.section(read_object(sources.load, "a load result") if sources.load else None))
-    if sources.roi is not None:
-        sections.append(saving.section(read_object(sources.roi, "an estimate of kvmend bench roi")))
     return tuple(sections)
 
 

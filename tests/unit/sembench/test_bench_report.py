@@ -545,7 +545,6 @@ def test_the_command_writes_the_page_and_refuses_wrong_usage(tmp_path: Path, liv
     assert main(["report", "--compare", str(live), str(live), "--html", str(page)]) == 2
     assert main(["report", str(live), "--html", str(live)]) == 2
     assert main(["report", str(live), "--html", str(page), "--load", str(live)]) == 2
-    assert main(["report", str(live), "--html", str(page), "--roi", str(live)]) == 2
     assert "would be overwritten" in capsys.readouterr().err
 
 
