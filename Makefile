@@ -285,9 +285,6 @@ bench-doors: fronts  ## processor time per request: the router, Envoy alone, Env
 bench-chart: setup  ## from `helm template` to a validated set of manifests, in seconds (ARGS="--rounds 7")
 	$(PY) -m benchmarks.router.chart $(ARGS)
 
-bench-reports: setup  ## processor time for reading the load of 256 replicas every 200 ms
-	$(PY) -m benchmarks.router.reports $(ARGS)
-
 bench-several: setup  ## two routers beside one (hit rate), kill -9 of one of two under load, restart with a million known blocks
 	$(PY) -m benchmarks.router.several $(ARGS)
 

@@ -228,7 +228,7 @@ class RouterSettings(ServerSettings):
     routing_policy: str = setting(
         "semantic_locality",
         name,
-        "round_robin, least_loaded, prefix_hash, semantic_locality, precise_prefix, semantic_placement or lmetric",
+        "round_robin, least_loaded, prefix_hash, semantic_locality, precise_prefix or semantic_placement",
         variable="SEMANTICKV_ROUTING_POLICY",
     )
     routing_output_dir: Path = setting(Path("outputs/routing"), path, "folder for decision files", metavar="FOLDER")

@@ -31,7 +31,7 @@ from benchmarks.router.fleet.turns import Turn, Window, best_hit_share, body_of
 from benchmarks.router.load.rounds import cpu_seconds, spread
 from benchmarks.targets import Verdict
 
-OURS, DYNAMO, TURNS, BARE, LMETRIC = "semgate", "dynamo kv", "round robin", "dynamo kv, no hop", "lmetric"
+OURS, DYNAMO, TURNS, BARE = "semgate", "dynamo kv", "round robin", "dynamo kv, no hop"
 WARM_UP_REQUESTS = 24
 
 
@@ -49,9 +49,7 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
         prog="python -m benchmarks.router.fleet", description=(__doc__ or "").split("\n")[0]
     )
     parser.add_argument("--traces", nargs="+", choices=sorted(_TRACES), default=sorted(_TRACES, reverse=True))
-    parser.add_argument(
-        "--arms", nargs="+", choices=(OURS, DYNAMO, TURNS, BARE, LMETRIC), default=[OURS, DYNAMO, TURNS]
-    )
+    parser.add_argument("--arms", nargs="+", choices=(OURS, DYNAMO, TURNS, BARE), default=[OURS, DYNAMO, TURNS])
     parser.add_argument("--policy", default="precise_prefix", help="of our router (default: precise_prefix)")
     parser.add_argument("--workers", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=2)
@@ -126,7 +124,6 @@ def arms_of(chosen: argparse.Namespace, pairs: Fleet, kv: Fleet, folder: Path) -
 
     known = {
         OURS: Arm(OURS, hop(announced, chosen.policy, flags)),
-        LMETRIC: Arm(LMETRIC, hop(announced, "lmetric", flags)),
         DYNAMO: Arm(DYNAMO, hop([f"{kv.urls[0]};name=kv"], "round_robin")),
         TURNS: Arm(TURNS, hop(named, "round_robin")),
         BARE: Arm(BARE, None, kv.urls[0]),

@@ -23,7 +23,7 @@ from benchmarks.router.placement.time import decision_times
 from benchmarks.targets import Verdict
 
 MOONCAKE: Final = TRACES / "mooncake_conversation_trace.jsonl.gz"
-POLICIES: Final = ("round_robin", "least_loaded", "prefix_hash", "precise_prefix", "lmetric")
+POLICIES: Final = ("round_robin", "least_loaded", "prefix_hash", "precise_prefix")
 
 
 def judge(results: Sequence[Result]) -> list[Verdict]:

@@ -17,15 +17,13 @@ _EVEN_MS = 1e-6  # scores that differ by less than a nanosecond are equal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """Arrays run over the candidates. ``batch``: requests on each. ``cached_blocks``: leading blocks each holds,
-    announced by the engine or sent there too recently to be announced. ``home``: the candidate that served the session
-    last, ``home_tokens`` the prompt it saw then, ``home_age_s`` how long ago. ``turn`` counts decisions: ties are taken
-    in turn."""
+    """Arrays run over the candidates. ``cached_blocks``: leading blocks each holds, announced by the engine or sent
+    there too recently to be announced. ``home``: the candidate that served the session last, ``home_tokens`` the prompt
+    it saw then, ``home_age_s`` how long ago. ``turn`` counts decisions: ties are taken in turn."""
 
     request: PlacementRequest
     candidates: Sequence[ReplicaView]
     slots: NDArray[np.int64]
-    batch: Floats
     wait_ms: Floats
     cached_blocks: Floats
     price: Price
@@ -61,7 +59,6 @@ def build_case(
         request=request,
         candidates=candidates,
         slots=slots,
-        batch=rows[:, 2],
         wait_ms=wait_ms,
         cached_blocks=exact,
         price=price,

@@ -167,7 +167,7 @@ class Gateway:
         await asyncio.gather(*(task.stop() for task in self._tasks))
         self._tasks.clear()
         await self._shared.close()
-        self._reports.close()
+        await self._reports.close()
         await self._confirmation.close()
         await self._upstream.close()
         await self._probes.close()

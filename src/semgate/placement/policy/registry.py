@@ -17,6 +17,5 @@ for _name, _class in (
     ("semantic_locality", "SemanticLocality"),
     ("precise_prefix", "PrecisePrefix"),
     ("semantic_placement", "SemanticPlacement"),
-    ("lmetric", "Lmetric"),
 ):
     POLICIES.register(_name, f"semgate.placement.policy.{_name}:{_class}")

@@ -143,7 +143,7 @@ async def reporting(pages: dict[str, bytes]) -> AsyncIterator[tuple[FaultReplica
     try:
         yield engine, replica, reports
     finally:
-        reports.close()
+        await reports.close()
         await engine.die()
 
 
@@ -207,7 +207,7 @@ def test_an_idle_replica_is_asked_once_a_second_and_a_busy_one_at_every_interval
         before = len(engine.read)
         for number in range(50):
             reports.ask_all(from_s + 0.2 * number)
-            await until(lambda: not any(each._request.is_running for each in reports._readers.values()))
+            await until(lambda: not any(reader.is_asking for reader in reports._readers.values()))
         return len(engine.read) - before
 
     async def work() -> None:
@@ -232,6 +232,12 @@ def test_a_replica_that_left_is_no_longer_asked() -> None:
             await until(asked(reports, lambda: reports.read > 0))
             replicas.clear()
             reports.ask_all(0.0)
+            asked_before = len(engine.read)
+            for number in range(20):
+                reports.ask_all(60.0 * number)
+                await asyncio.sleep(0)
+            assert len(engine.read) == asked_before
+            await reports.close()
             await until(lambda: engine.connections == 0)
 
     run(work())

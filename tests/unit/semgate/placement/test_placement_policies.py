@@ -199,20 +199,3 @@ def test_semantic_locality_never_remembers_more_than_its_bound() -> None:
 def test_impossible_options_are_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(ConfigurationError, match=next(iter(wrong))):
         PolicyOptions(**wrong)
-
-
-def test_lmetric_multiplies_new_tokens_and_batch_size() -> None:
-    fleet = [
-        ReplicaView("cached", 0, in_flight=7),
-        ReplicaView("cold", 1, in_flight=1),
-        ReplicaView("busy", 2, in_flight=9),
-    ]
-    request = PlacementRequest(prompt_tokens=1_600, exact_blocks=np.array([75, 0, 0], np.int32))
-    decision = Placer("lmetric").decide(request, fleet)
-    # 400 new tokens x 8 = 3,200 and 1,600 x 2 = 3,200: a tie, which any change of either factor breaks
-    assert dict(decision.scores_ms) == {"cached": -3_200.0, "cold": -3_200.0, "busy": -16_000.0}
-    fleet[1] = ReplicaView("cold", 1, in_flight=2)
-    decision = Placer("lmetric").decide(request, fleet)
-    assert (decision.replica, decision.path, decision.expected_tokens) == ("cached", "exact_route", 1_200)
-    fleet[1] = ReplicaView("cold", 1, in_flight=0)
-    assert Placer("lmetric").decide(request, fleet).replica == "cold"
