@@ -252,13 +252,10 @@ bench-calibration: engine-vllm data-or-made-up  ## the latency model fitted to a
 engine-dynamo: setup  ## Dynamo's frontend, mocker workers, KV router and indexer in .engines/dynamo
 	$(PY) -m scripts.engines.dynamo
 
-engine-nats: setup  ## a NATS server in .engines/nats
-	$(PY) -m scripts.engines.nats
-
 rival-routers: setup  ## sglang-router and vllm-router in .engines
 	$(PY) -m scripts.engines.routers
 
-engines: engine-vllm engine-sglang engine-dynamo engine-nats  ## every engine the tests need
+engines: engine-vllm engine-sglang engine-dynamo  ## every engine the tests need
 
 engine-sglang: setup  ## SGLang on the CPU in .engines/sglang and the SmolLM2 checkpoint beside it
 	$(PY) -m scripts.models

@@ -23,6 +23,7 @@ RECIPE = VenvRecipe(
         "msgspec",
         "prometheus-client<1",
         "pyzmq",
+        "rapidfuzz>=3.9",  # the planner's; our evidence provider runs in this environment
         "redis<9",
         "tqdm",
         "transformers",

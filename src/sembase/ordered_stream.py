@@ -2,7 +2,7 @@
 
 A gap is filled from the publisher's replay buffer. If the buffer no longer holds the missing messages, or the publisher
 restarted, the sink is reset and then receives everything the buffer has. Knows no transport: sockets feed it
-(``zmq_stream``, the NATS feed). Remembers a fingerprint of the last 1,024 messages, 100 bytes each.
+(``zmq_stream``). Remembers a fingerprint of the last 1,024 messages, 100 bytes each.
 """
 
 from __future__ import annotations

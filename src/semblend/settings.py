@@ -11,22 +11,18 @@ from typing import Any, ClassVar, Final
 
 from sembase.errors import ConfigurationError
 from sembase.settings import nearest, read_settings, rows_of, setting
-from sembase.values import Parser, flag, fraction, name, optional, path, positive, whole
-
-NATS: Final = "nats://"
+from sembase.values import Parser, flag, fraction, name, optional, path, positive
 
 
 def _check_endpoint(value: Any) -> str:
     endpoint = str(value).strip()
-    is_numbered = endpoint.startswith(("tcp://", NATS)) and endpoint.rpartition(":")[2].isdecimal()
+    is_numbered = endpoint.startswith("tcp://") and endpoint.rpartition(":")[2].isdecimal()
     if endpoint and not is_numbered and not endpoint.startswith("ipc://"):
         raise ValueError
     return endpoint
 
 
-_endpoint: Final = Parser(
-    "tcp://ADDRESS:PORT or nats://HOST:PORT with a number as port, or ipc://FILE", str, _check_endpoint
-)
+_endpoint: Final = Parser("tcp://ADDRESS:PORT with a number as port, or ipc://FILE", str, _check_endpoint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +73,7 @@ class Settings:
         _endpoint,
         "ZeroMQ endpoint, such as `tcp://*:5657`, on which donors are announced to routers (`semantic-kv-events`). "
         "Routers request missed announcements on the next port. With data parallelism each rank takes the next two "
-        "ports. A NATS server, such as `nats://127.0.0.1:4222`, needs the extra `dynamo`. Empty announces nothing.",
-    )
-    donor_events_worker: int | None = setting(
-        None,
-        optional(whole(0, 2**64 - 1)),
-        "Number by which routers on NATS know this engine: in Dynamo, the instance id of its worker. Required with "
-        "`nats://`, unused otherwise.",
+        "ports. Empty announces nothing.",
     )
     donor_events_key_file: Path | None = setting(
         None,
@@ -103,16 +93,6 @@ class Settings:
         "Folder of public CURVE certificates (`*.key`) of the routers that may subscribe. None admits every router "
         "that knows this engine's public certificate.",
     )
-    donor_events_nats_credentials: Path | None = setting(
-        None, optional(path), "Credentials (`.creds`) for the NATS server. Unused with ZeroMQ."
-    )
-    donor_events_nats_ca_file: Path | None = setting(
-        None, optional(path), "Certificate authorities (PEM) of the NATS server, which is then reached over TLS."
-    )
-    donor_events_nats_cert_file: Path | None = setting(
-        None, optional(path), "Certificate chain (PEM) for a NATS server that asks for one."
-    )
-    donor_events_nats_key_file: Path | None = setting(None, optional(path), "Private key (PEM) of that certificate.")
     donor_events_buffer: int = setting(
         10_000,
         positive,
@@ -127,11 +107,6 @@ class Settings:
             raise ConfigurationError(
                 "SEMBLEND_DONOR_EVENTS is set but SEMBLEND_DONOR_EVENTS_KEY_FILE is not; write a secret of 16 bytes or "
                 "more to a file, for instance `openssl rand -hex 32`, and set the variable on engines and routers"
-            )
-        if self.donor_events.startswith(NATS) and self.donor_events_worker is None:
-            raise ConfigurationError(
-                "SEMBLEND_DONOR_EVENTS names a NATS server but SEMBLEND_DONOR_EVENTS_WORKER is not set; set it to "
-                "the number by which the router knows this engine (in Dynamo, the instance id of its worker)"
             )
 
     @classmethod

@@ -1,4 +1,4 @@
-"""A batch of donor events as msgpack and back; with 8 bytes of sequence before it on NATS, which has one frame.
+"""A batch of donor events as msgpack and back.
 
 The records are those of ``semblend.contract.donor_event``.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Annotated, Any, Final
 
 from sembase.errors import MissingDependencyError
-from sembase.ordered_stream import SEQUENCE_BYTES
 from semblend.contract.donor_event import DonorBatch, DonorEventError, GenerationReset, decode_batch, encode_batch
 
 try:
@@ -68,13 +67,3 @@ def _value(raw: msgspec.Raw) -> Any:
     first = memoryview(raw)[0]
     is_container = 0x80 <= first < 0xA0 or 0xDC <= first <= 0xDF
     return (_decode_gates if is_container else _decode_value)(raw)
-
-
-def frame(sequence: int, payload: bytes) -> bytes:
-    return sequence.to_bytes(SEQUENCE_BYTES, "big") + payload
-
-
-def unframe(data: bytes) -> tuple[int, bytes]:
-    if len(data) < SEQUENCE_BYTES:
-        raise DonorEventError(f"a message of {len(data)} bytes has no sequence number")
-    return int.from_bytes(data[:SEQUENCE_BYTES], "big"), data[SEQUENCE_BYTES:]

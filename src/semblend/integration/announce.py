@@ -38,9 +38,6 @@ from semblend.contract.donor_event import (
 )
 from semblend.fingerprint.anchors import GRAM, select_anchors, thin_periodic
 from semblend.fingerprint.keyed import keyed_anchors
-from semblend.integration.dynamo.nats_access import NatsAccess, nats_access
-from semblend.integration.dynamo.nats_subjects import checked
-from semblend.settings import NATS
 
 if TYPE_CHECKING:
     from semblend.integration.border import Border
@@ -65,22 +62,6 @@ def open_announcer(settings: Settings, border: Border, gates: Gates, rank: int =
         key = read_key(settings.donor_events_key_file)
     except ValueError as error:
         raise ConfigurationError(str(error)) from None
-    if settings.donor_events.startswith(NATS):
-        if rank:
-            raise ConfigurationError(
-                f"donor events over NATS do not support data parallelism (this is rank {rank}); "
-                "announce them on tcp://ADDRESS:PORT instead"
-            )
-        worker, buffer_batches = str(settings.donor_events_worker), settings.donor_events_buffer
-        access = nats_access(
-            settings.donor_events_nats_credentials,
-            settings.donor_events_nats_ca_file,
-            settings.donor_events_nats_cert_file,
-            settings.donor_events_nats_key_file,
-        )
-        return open_nats_announcer(
-            settings.donor_events, worker, key, border, gates=gates, buffer_batches=buffer_batches, access=access
-        )
     endpoint, replay = endpoint_of_rank(settings.donor_events, rank), replay_endpoint(settings.donor_events, rank)
     from semblend.integration.donor_socket import DonorSocket  # noqa: PLC0415 - its packages are optional
 
@@ -90,24 +71,6 @@ def open_announcer(settings: Settings, border: Border, gates: Gates, rank: int =
 
         curve = open_curve_server(settings.donor_events_curve_key_file, settings.donor_events_curve_clients)
     open_socket = partial(DonorSocket, endpoint, replay, settings.donor_events_buffer, curve)
-    return DonorAnnouncer(open_socket, key, border, rank, gates=gates)
-
-
-def open_nats_announcer(
-    url: str,
-    publisher: str,
-    key: bytes,
-    border: Border,
-    *,
-    gates: Gates | None = None,
-    buffer_batches: int = 10_000,
-    rank: int = 0,
-    access: NatsAccess | None = None,
-) -> DonorAnnouncer:
-    """An announcer on NATS. ``publisher`` is the worker's instance id in Dynamo; an absent server is a fault."""
-    from semblend.integration.dynamo.nats_socket import NatsSocket  # noqa: PLC0415 - its packages are optional
-
-    open_socket = partial(NatsSocket, url, checked(publisher), buffer_batches, access)
     return DonorAnnouncer(open_socket, key, border, rank, gates=gates)
 
 

@@ -1,4 +1,4 @@
-"""A real Dynamo beside the tests: mocker workers, a front-end with the KV router, a NATS server; ended by their ids."""
+"""A real Dynamo beside the tests: mocker workers and a front-end with the KV router; ended by their ids."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
-from tests.engines.dynamo.deployment import Deployment, NatsServer, missing
+from tests.engines.dynamo.deployment import Deployment, missing
 
 
 @pytest.fixture(scope="session")
@@ -18,12 +18,4 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
     if (why := missing()) is not None:
         pytest.skip(why)
     with Deployment(tmp_path_factory.mktemp("dynamo")) as running:
-        yield running
-
-
-@pytest.fixture(scope="session")
-def nats_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
-    if (why := missing()) is not None:
-        pytest.skip(why)
-    with NatsServer(tmp_path_factory.mktemp("nats")) as running:
         yield running

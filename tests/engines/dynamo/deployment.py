@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
-from scripts.engines import dynamo, nats
+from scripts.engines import dynamo
 from scripts.engines.ports import free_port
 from scripts.models.known import SMOLLM2
 from scripts.private_venv import ROOT, clean_environment, python_of
@@ -30,8 +30,6 @@ _direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 def missing() -> str | None:
     if not dynamo.is_installed():
         return "no Dynamo in .engines/dynamo; run: python -m scripts.engines.dynamo"
-    if not nats.is_installed():
-        return "no NATS server in .engines/nats; run: python -m scripts.engines.nats"
     if not SMOLLM2.tokenizer.is_file():
         return "no tokenizer in .engines/models; run: make models"
     return None
@@ -73,25 +71,6 @@ class Processes:
                 process.kill()
                 process.wait()
             file.close()
-
-
-class NatsServer(Processes):
-    """``more``: further options of the server, such as those of TLS."""
-
-    def __init__(self, folder: Path, more: tuple[str, ...] = ()) -> None:
-        super().__init__()
-        self.port = free_port()
-        self.url = f"nats://127.0.0.1:{self.port}"
-        self._folder = folder
-        self._more = more
-        self._process: subprocess.Popen[Any] | None = None
-
-    def __enter__(self) -> Self:
-        log = self._folder / "nats.log"
-        command = (str(nats.server_of()), "--addr", "127.0.0.1", "--port", str(self.port), *self._more)
-        process = self.start(command, log, clean_environment())
-        wait_for(lambda: "Server is ready" in log.read_text(), process, log)
-        return self
 
 
 class Deployment(Processes):
@@ -152,20 +131,20 @@ class Deployment(Processes):
             reply: dict[str, Any] = json.loads(answer.read())
             return reply
 
-    def router(self, feed: str, where: str) -> RouterProcess:
-        return RouterProcess(self, feed, where)
+    def router(self) -> RouterProcess:
+        return RouterProcess(self)
 
 
 class RouterProcess:
     """``drive_router.py`` inside Dynamo's environment: one JSON line in, one out."""
 
-    def __init__(self, deployment: Deployment, feed: str, where: str) -> None:
+    def __init__(self, deployment: Deployment) -> None:
         environment = dict(deployment.environment)
-        environment["PYTHONPATH"] = f"{ROOT / 'src'}:{nats.packages_of()}"
+        environment["PYTHONPATH"] = str(ROOT / "src")
         script = Path(__file__).with_name("drive_router.py")
-        self._log = (deployment.folder / f"router-{feed}.log").open("wb")
+        self._log = (deployment.folder / "router.log").open("wb")
         self._process = subprocess.Popen(
-            ["nice", "-n", "15", str(python_of(dynamo.RECIPE)), str(script), feed, where, KEY, str(BLOCK_TOKENS)],
+            ["nice", "-n", "15", str(python_of(dynamo.RECIPE)), str(script), KEY, str(BLOCK_TOKENS)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,

@@ -1,6 +1,6 @@
 """Runs in Dynamo's own environment: its real ``KvRouter`` with our provider beside it, driven by JSON lines.
 
-Started by ``deployment.py`` with feed, address, key and block size. Imports Dynamo, so it is not a module of the tests.
+Started by ``deployment.py`` with key and block size. Imports Dynamo, so it is not a module of the tests.
 """
 
 from __future__ import annotations
@@ -15,28 +15,22 @@ from dynamo.llm import KvRouter, KvRouterConfig  # type: ignore[import-not-found
 from dynamo.runtime import DistributedRuntime  # type: ignore[import-not-found]
 
 from semblend.donors.zmq_feed import DonorFeed
-from semblend.integration.dynamo.nats_feed import NatsDonorFeed
-from semblend.integration.dynamo.provider import SemanticEvidenceProvider, WorkerSink
+from semblend.integration.dynamo.provider import SemanticEvidenceProvider
 from semblend.integration.dynamo.router import Placement, SemanticRouter, exact_tokens
 
 
 class Driver:
     def __init__(self, runtime: Any, key: bytes, block_tokens: int) -> None:
         self.provider = SemanticEvidenceProvider(key)
+        self.feed = DonorFeed(self.provider.sink, self.provider.forget)
         self._endpoint = runtime.endpoint("dynamo.backend.generate")
         self._block_tokens = block_tokens
 
-    async def start(self, feed: str, where: str) -> None:
+    async def start(self) -> None:
         self._client = await self._endpoint.client()
         await self._client.wait_for_instances()
         self._kv_router = KvRouter(self._endpoint, self._block_tokens, KvRouterConfig())
         self._router = SemanticRouter(self._kv_router, self.provider)
-        self.feed: NatsDonorFeed | DonorFeed[WorkerSink]
-        if feed == "nats":
-            self.feed = NatsDonorFeed(where, self.provider)
-            await self.feed.start()
-        else:
-            self.feed = DonorFeed(self.provider.sink, self.provider.forget)
 
     async def workers(self, count: int) -> list[int]:
         async with asyncio.timeout(300):
@@ -45,7 +39,6 @@ class Driver:
         return sorted(ids)
 
     async def follow(self, worker_id: int, endpoint: str, replay: str) -> bool:
-        assert isinstance(self.feed, DonorFeed)
         self.feed.follow(worker_id, endpoint, replay)
         return True
 
@@ -85,11 +78,11 @@ class Driver:
 
 
 async def main() -> None:
-    feed, where, key, block_tokens = sys.argv[1:]
+    key, block_tokens = sys.argv[1:]
     loop = asyncio.get_running_loop()
     runtime = DistributedRuntime(loop, "file", "tcp", event_plane="zmq")
     driver = Driver(runtime, key.encode(), int(block_tokens))
-    await driver.start(feed, where)
+    await driver.start()
     lines: asyncio.StreamReader = asyncio.StreamReader(limit=1 << 24)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
     while line := await lines.readline():

@@ -22,14 +22,9 @@ def test_the_documented_variables_and_their_defaults() -> None:
         "SEMBLEND_STRICT_PREFIX_BOUNDARY": "true",
         "SEMBLEND_EXACT_MATERIALIZATION_ONLY": "true",
         "SEMBLEND_DONOR_EVENTS": "none",
-        "SEMBLEND_DONOR_EVENTS_WORKER": "none",
         "SEMBLEND_DONOR_EVENTS_KEY_FILE": "none",
         "SEMBLEND_DONOR_EVENTS_CURVE_KEY_FILE": "none",
         "SEMBLEND_DONOR_EVENTS_CURVE_CLIENTS": "none",
-        "SEMBLEND_DONOR_EVENTS_NATS_CREDENTIALS": "none",
-        "SEMBLEND_DONOR_EVENTS_NATS_CA_FILE": "none",
-        "SEMBLEND_DONOR_EVENTS_NATS_CERT_FILE": "none",
-        "SEMBLEND_DONOR_EVENTS_NATS_KEY_FILE": "none",
         "SEMBLEND_DONOR_EVENTS_BUFFER": "10000",
     }
     assert Settings.from_environment({}) == Settings()
@@ -47,7 +42,6 @@ def test_the_documented_variables_and_their_defaults() -> None:
         ("SEMBLEND_EXACT_MATERIALIZATION_ONLY", "0", "exact_materialization_only", False),
         ("SEMBLEND_DONOR_EVENTS_KEY_FILE", "key", "donor_events_key_file", Path("key")),
         ("SEMBLEND_DONOR_EVENTS_BUFFER", "8", "donor_events_buffer", 8),
-        ("SEMBLEND_DONOR_EVENTS_WORKER", "18446744073709551615", "donor_events_worker", 2**64 - 1),
     ],
 )
 def test_each_variable_fills_its_setting(name: str, text: str, field: str, value: object) -> None:
@@ -65,11 +59,8 @@ def test_each_variable_fills_its_setting(name: str, text: str, field: str, value
         "SEMBLEND_DONOR_EVENTS_BUFFER=0",
         "SEMBLEND_DONOR_EVENTS=5657",
         "SEMBLEND_DONOR_EVENTS=tcp://*:*",
-        "SEMBLEND_DONOR_EVENTS=nats://127.0.0.1",
+        "SEMBLEND_DONOR_EVENTS=nats://127.0.0.1:4222",
         "SEMBLEND_DONOR_EVENTS=http://127.0.0.1:4222",
-        "SEMBLEND_DONOR_EVENTS_WORKER=-1",
-        "SEMBLEND_DONOR_EVENTS_WORKER=18446744073709551616",
-        "SEMBLEND_DONOR_EVENTS_WORKER=mine",
     ],
 )
 def test_a_bad_value_names_the_variable(assignment: str) -> None:
@@ -83,14 +74,6 @@ def test_donors_are_announced_with_a_key_or_not_at_all() -> None:
     with pytest.raises(ConfigurationError, match="SEMBLEND_DONOR_EVENTS_KEY_FILE"):
         Settings.from_environment(endpoint)
     assert Settings.from_environment({**endpoint, "SEMBLEND_DONOR_EVENTS_KEY_FILE": "key"}).donor_events
-
-
-def test_on_nats_an_engine_has_a_number() -> None:
-    chosen = {"SEMBLEND_DONOR_EVENTS": "nats://127.0.0.1:4222", "SEMBLEND_DONOR_EVENTS_KEY_FILE": "key"}
-    with pytest.raises(ConfigurationError, match="SEMBLEND_DONOR_EVENTS_WORKER is not set"):
-        Settings.from_environment(chosen)
-    settings = Settings.from_environment({**chosen, "SEMBLEND_DONOR_EVENTS_WORKER": "7"})
-    assert (settings.donor_events, settings.donor_events_worker) == ("nats://127.0.0.1:4222", 7)
 
 
 def test_an_unknown_name_warns_with_the_nearest() -> None:

@@ -1,1 +1,1 @@
-"""Dynamo, experimental: donor events over NATS and ZeroMQ, and semantic evidence for its router. Claims no reuse."""
+"""Dynamo, experimental: semantic evidence for its router. Claims no reuse."""

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ import pytest
 import zmq
 from tests.waiting import PATIENCE_S, wait_until
 
-from sembase.errors import ConfigurationError, MissingDependencyError
+from sembase.errors import ConfigurationError
 from sembase.ordered_stream import END
 from semblend.contract import FaultContained
 from semblend.contract.donor_event import (
@@ -38,8 +37,6 @@ from semblend.integration import announce
 from semblend.integration.announce import SILENT, DonorAnnouncer, open_announcer
 from semblend.integration.border import Border
 from semblend.integration.donor_socket import DonorSocket
-from semblend.integration.dynamo import nats_socket
-from semblend.integration.dynamo.nats_access import NatsAccess
 from semblend.plan.gates import Gates
 from semblend.settings import Settings
 
@@ -261,47 +258,6 @@ def test_bad_settings_are_refused_at_once(tmp_path: Path) -> None:
     settings = Settings(donor_events="tcp://127.0.0.1:*", donor_events_key_file=tmp_path / "none")
     with pytest.raises(ConfigurationError, match="cannot be read"):
         open_announcer(settings, Border(lambda _: None, LOG), Gates())
-
-
-@pytest.fixture
-def on_nats(tmp_path: Path) -> Settings:
-    key_file = tmp_path / "key"
-    key_file.write_bytes(KEY)
-    return Settings(
-        donor_events="nats://127.0.0.1:4222",
-        donor_events_worker=7,
-        donor_events_key_file=key_file,
-        donor_events_buffer=5,
-    )
-
-
-def test_a_nats_server_in_the_settings_is_announced_to(on_nats: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: list[tuple[object, ...]] = []
-    socket = Recorder()
-
-    def open_socket(*given: object) -> Recorder:
-        opened.append(given)
-        return socket
-
-    monkeypatch.setattr(nats_socket, "NatsSocket", open_socket)
-    announcer = open_announcer(on_nats, Border(lambda _: None, LOG), Gates())
-    announcer.loadable("a", tokens(1), None, None)
-    announcer.close(patience_s=PATIENCE_S)
-    assert opened == [("nats://127.0.0.1:4222", "7", 5, NatsAccess())]
-    assert [type(event) for event in socket.events] == [GenerationReset, GatesAnnounced, DonorAnnounced, DonorsPurged]
-    assert socket.closed
-
-
-def test_without_the_nats_client_the_error_names_the_extra(on_nats: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, nats_socket.__name__)
-    monkeypatch.setitem(sys.modules, "nats.aio.client", None)
-    with pytest.raises(MissingDependencyError, match=r"pip install 'kvmend\[dynamo\]'"):
-        open_announcer(on_nats, Border(lambda _: None, LOG), Gates())
-
-
-def test_a_rank_among_others_is_no_worker_on_nats(on_nats: Settings) -> None:
-    with pytest.raises(ConfigurationError, match=r"rank 1.*tcp://"):
-        open_announcer(on_nats, Border(lambda _: None, LOG), Gates(), rank=1)
 
 
 def test_nothing_is_announced_where_nothing_is_configured() -> None:

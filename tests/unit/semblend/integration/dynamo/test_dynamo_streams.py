@@ -7,39 +7,24 @@ import pytest
 from tests.unit.semblend.donors.announcements import KEY, announced, batch, words
 from tests.waiting import until
 
-from sembase.errors import ConfigurationError
 from semblend.contract.donor_event import DonorEventError, DonorWithdrawn
-from semblend.donors.packing import frame, pack, unframe, unpack
+from semblend.donors.packing import pack, unpack
 from semblend.donors.zmq_feed import DonorFeed
 from semblend.integration.announce import DonorAnnouncer
 from semblend.integration.border import Border
 from semblend.integration.donor_socket import DonorSocket
-from semblend.integration.dynamo.nats_subjects import events_subject, publisher_of, replay_subject
 from semblend.integration.dynamo.provider import SemanticEvidenceProvider
 
 LOG = logging.getLogger("dynamo streams")
 TOKENS = words(1, 300)
 
 
-def test_frames_round_trip_and_rubbish_is_refused() -> None:
+def test_batches_round_trip_and_rubbish_is_refused() -> None:
     sent = batch(announced("d", TOKENS), DonorWithdrawn("e", "x"), rank=3)
-    sequence, payload = unframe(frame(7, pack(sent)))
-    assert (sequence, unpack(payload)) == (7, sent)
+    assert unpack(pack(sent)) == sent
     for rubbish in (b"", b"\xc1", b"\x93", b"\x80"):
         with pytest.raises(DonorEventError):
             unpack(rubbish)
-    with pytest.raises(DonorEventError):
-        unframe(b"short")
-
-
-def test_subjects_are_one_token_per_publisher() -> None:
-    assert publisher_of(events_subject("1234")) == "1234"
-    assert not replay_subject("1234").startswith("semantic-kv-events."), (
-        "subscribers to all events would receive requests"
-    )
-    for name in ("", "a.b", "*", ">", "a b", "x" * 65):
-        with pytest.raises(ConfigurationError):
-            events_subject(name)
 
 
 def test_zeromq_brings_live_and_earlier_events() -> None:
