@@ -1,8 +1,8 @@
 """Agent sessions whose prefix breaks, on a real vLLM server: stock, our connector without repair, and with it.
 
-Recorded sessions with planted breaks (``kvmend bench build --profile agent-breaks``) are replayed whole, turn by
-turn, with think times. Sessions go in batches; each batch visits every arm, so that an interrupted run has complete
-sessions. One server runs at a time. ``--resume`` continues an interrupted run.
+Recorded sessions with planted breaks (``planted``) are replayed whole, turn by turn, with think times. Sessions go in
+batches; each batch visits every arm, so that an interrupted run has complete sessions. One server runs at a time.
+``--resume`` continues an interrupted run.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from benchmarks.agent_breaks.replay import (
     TokenTurn,
     block_tokens,
 )
+from benchmarks.agent_breaks.sessions import SessionTurn
 from benchmarks.agent_breaks.tables import shown
 from benchmarks.console import RESULTS, exit_code, progress, show_verdicts, write_results
 from benchmarks.vllm.client import Position
 from benchmarks.vllm.servers import CORES, OPEN_GATES, stock, with_connector
-from sembench.sessions import SessionTurn
 
 Distributions = dict[tuple[str, int], tuple[Position, ...]]
 

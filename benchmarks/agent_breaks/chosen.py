@@ -8,16 +8,16 @@ from pathlib import Path
 from scripts.engines.specs import vllm_missing
 from scripts.models.known import MODELS, SMOLLM2, KnownModel
 
+from benchmarks.agent_breaks.planted import read_agent_breaks
+from benchmarks.agent_breaks.recorded import TURNS
 from benchmarks.agent_breaks.replay import ANSWER_TOKENS, SessionCodec, TokenSession
+from benchmarks.agent_breaks.sessions import sessions_of
 from benchmarks.console import progress
 from benchmarks.discovery.codec import TokenizerCodec
 from benchmarks.documents import DEFAULT_TEXTS
 from sembase.errors import ConfigurationError
-from sembench.sessions import sessions_of
-from sembench.workload.agent_sessions import TURNS
 from sembench.workload.build import BuildCounts, iterate_items
 from sembench.workload.sources import SourceRequest
-from sembench.workload.sources.agent_breaks import read_agent_breaks
 from sembench.workload.transforms import TransformContext
 
 HEAD_TOKENS = 1_200  # of system prompt, memory and tools, and room for the marks around messages

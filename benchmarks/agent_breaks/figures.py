@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from statistics import mean, median
 from typing import Any, Final
 
+from benchmarks.agent_breaks.planted import FACTS, OTHER_TENANT
 from benchmarks.agent_breaks.readings import ARMS, Arm, Reading, is_repaired
 from benchmarks.targets import Verdict
 from benchmarks.vllm.estimates import Quartiles
-from sembench.workload.sources.agent_breaks import FACTS, OTHER_TENANT
 
 # The turns of a session by where they are; "before" are ordinary exact hits.
 PLACES: Final = ("first", "before", "break", "next", "later")

@@ -7,6 +7,7 @@ from statistics import median
 from typing import Final
 
 from benchmarks.agent_breaks.figures import Figures
+from benchmarks.agent_breaks.planted import EVERY_TURN, OTHER_TENANT
 from benchmarks.agent_breaks.readings import Arm, Reading
 from benchmarks.agent_breaks.tables import NAMES, tables
 from benchmarks.targets import Verdict
@@ -16,7 +17,6 @@ from sembase.onepage.formats import tick_ms
 from sembase.onepage.page import document, framed, style_of
 from sembase.onepage.section import Section, card, columns, figure, table
 from sembase.onepage.ticks import category_axis, linear_axis, log_axis
-from sembench.workload.sources.agent_breaks import EVERY_TURN, OTHER_TENANT
 
 TONES: Final[dict[Arm, str]] = {"stock": "cold", "off": "miss", "idle": "reuse"}
 _PREFIX: Final = "agent-breaks-"

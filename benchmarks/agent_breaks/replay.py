@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from benchmarks.agent_breaks.readings import Arm, Fact, Reading, is_repaired
+from benchmarks.agent_breaks.sessions import ReplaySession, SessionTurn
 from benchmarks.discovery.codec import Codec
 from benchmarks.vllm.client import Ask, Client, Position
 from benchmarks.vllm.happenings import Happenings
 from benchmarks.vllm.quality import distance
-from sembench.sessions import ReplaySession, SessionTurn
 
 ANSWER_TOKENS = 16
 TOP_LOGPROBS = 50

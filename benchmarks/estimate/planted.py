@@ -21,12 +21,12 @@ from typing import Any, Final
 
 from scripts.data.folder import TEXTS
 
+from benchmarks.agent_breaks import changes
+from benchmarks.agent_breaks.changes import Body
 from sembase.tokenizer import open_tokenizer
 from sembase.trace.formats.logged_request import RecordBuilder, Reply, pieces_of_body
 from sembase.trace.record import TraceRecord
 from sembase.trace.reuse_counter import ReuseCounter
-from sembench.workload import breaks
-from sembench.workload.breaks import Body
 from semestimate.breaks import BreakFinder
 from semestimate.causes import Cause
 from semestimate.request import RequestReader
@@ -108,31 +108,31 @@ def date_or_id(texts: Texts, draws: random.Random) -> Pair:
         same_form.setstate(state)
         moment = _moment(same_form)
         while moments and moment == moments[0]:
-            moment = breaks.reworded(moment, draws.randrange)
+            moment = changes.reworded(moment, draws.randrange)
         moments.append(moment)
-    return breaks.with_line(before, moments[0]), breaks.with_line(after, moments[1])
+    return changes.with_line(before, moments[0]), changes.with_line(after, moments[1])
 
 
 def tools_reordered(texts: Texts, draws: random.Random) -> Pair:
     before, after = grown(texts, draws)
-    return before, breaks.reorder_tools(after, draws.randrange)
+    return before, changes.reorder_tools(after, draws.randrange)
 
 
 def tools_changed(texts: Texts, draws: random.Random) -> Pair:
     before, after = grown(texts, draws)
     if draws.random() < 0.5:
-        return before, breaks.remove_tool(after, draws.randrange)
-    return before, breaks.add_tool(after, _TOOLS, draws.randrange)
+        return before, changes.remove_tool(after, draws.randrange)
+    return before, changes.add_tool(after, _TOOLS, draws.randrange)
 
 
 def system_changed(texts: Texts, draws: random.Random) -> Pair:
     before, after = grown(texts, draws)
-    return before, breaks.add_rule(after, draws.randrange)
+    return before, changes.add_rule(after, draws.randrange)
 
 
 def history_compacted(texts: Texts, draws: random.Random) -> Pair:
     before, after = grown(texts, draws)
-    return before, breaks.compact_history(after, len(after["messages"]) - draws.randrange(2, 5))
+    return before, changes.compact_history(after, len(after["messages"]) - draws.randrange(2, 5))
 
 
 def history_edited(texts: Texts, draws: random.Random) -> Pair:
@@ -141,7 +141,7 @@ def history_edited(texts: Texts, draws: random.Random) -> Pair:
     places = [
         at for at in range(1, len(before["messages"]) - 3) if len(str(before["messages"][at].get("content") or "")) > 40
     ]
-    return before, breaks.edit_message(after, draws.choice(places), draws.randrange)
+    return before, changes.edit_message(after, draws.choice(places), draws.randrange)
 
 
 def document_order(texts: Texts, draws: random.Random) -> Pair:

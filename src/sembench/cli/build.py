@@ -33,7 +33,6 @@ EXAMPLES: Final = """\
   kvmend bench build --profile longbench-v1 --data-dir longbench --datasets multi_news --output m.jsonl"""
 _STREAM: Final = ("stream",)
 _RECORDED: Final = ("recorded",)
-_STREAMED: Final = frozenset({"agent-trace", "agent-breaks"})
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -56,7 +55,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         default=[],
         metavar="NAME",
         help=f"transforms applied to each record (default: {' '.join(PAIRED)}; for answers: {' '.join(ANSWERED)}; for "
-        "agent-*: stream; for "
+        "agent-trace: stream; for "
         "--from-trace: recorded, which pairs each request with the earlier ones that it repeats; stream keeps the "
         "order of the traffic instead)",
     )
@@ -134,7 +133,7 @@ def _default_transforms(options: argparse.Namespace) -> tuple[str, ...]:
         return _RECORDED
     if options.profile == "answers":
         return ANSWERED
-    return _STREAM if options.profile in _STREAMED else PAIRED
+    return _STREAM if options.profile == "agent-trace" else PAIRED
 
 
 def _records(

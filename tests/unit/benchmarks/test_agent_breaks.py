@@ -11,12 +11,11 @@ from benchmarks.agent_breaks.figures import Figures, verdicts
 from benchmarks.agent_breaks.page import page_html
 from benchmarks.agent_breaks.readings import Reading, ReadingFile, is_repaired
 from benchmarks.agent_breaks.replay import Pause, Server, SessionCodec, block_tokens, continued_at, counters
+from benchmarks.agent_breaks.sessions import ReplaySession, SessionTurn
 from benchmarks.agent_breaks.tables import WIDTH, shown
 from benchmarks.discovery.codec import WordCodec
 from benchmarks.vllm.client import Ask, Client, Position, Reply
 from benchmarks.vllm.happenings import Happenings, RequestResult
-
-from sembench.sessions import ReplaySession, SessionTurn
 
 METRICS = """# HELP vllm:semblend_repaired_tokens_total text
 vllm:semblend_repaired_tokens_total{engine="0"} 128.0

@@ -21,10 +21,13 @@ from sembench.flips import ALL, AnswerClass, answer_classes, floor_arms, lost_it
 from sembench.gates.judge import judge
 from sembench.gates.other_run import OtherRun
 from sembench.gates.request import GateRequest
-from sembench.manifest import read_manifest
+from sembench.manifest import read_manifest, write_manifest
 from sembench.metrics.rows import ArmRow, BackendRow, RequestRow
 from sembench.report.subject import read_subjects
 from sembench.result import RunFacts, assemble, write_result
+from sembench.workload.build import build_items
+from sembench.workload.record import SourceRecord
+from sembench.workload.transforms import TransformContext
 from semblend.contract import Evidence
 
 BLOCK = 16
@@ -344,18 +347,16 @@ def test_from_build_to_report_over_http(tmp_path: Path, capsys: pytest.CaptureFi
 
 def test_tool_calls_of_a_stream_are_joined_from_two_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The server garbles blended answers; how often calls equal cold's is held against two cold runs."""
-    prompt, calls = "<task>Repair the parser.</task>", []
+    calls, history = [], "<task>Repair the parser.</task>"
     for call in range(8):
-        answer = f"THOUGHT: look at file {call}.\n\n```bash\ncat part_{call}.py\n```\n"
-        calls.append({"timestamp": 1_000_000 * call, "session_id": "s1", "input": prompt, "output": answer})
+        prompt, answer = f"Today is day {call // 4}.\n{history}\n\n```bash\n", f"cat part_{call}.py"
+        metadata = {"session_id": "s1", "tenant": "t1", "score": "command"}
+        calls.append(SourceRecord("x", f"{call}", prompt, answers=(answer,), verbatim=True, metadata=metadata))
         lines = "\n".join(f"line {number} of part {call}" for number in range(12))
-        prompt += f"\n\n<output>\n{lines}\n</output>"
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "agent_x.jsonl").write_text("".join(json.dumps(each) + "\n" for each in calls))
+        history += f"\n\n<output>\n{lines}\n</output>"
     names = ("m.jsonl", "warm.json", "cold.json", "floor.json", "merged.json")
     manifest, warm, cold, floor, merged = (str(tmp_path / name) for name in names)
-    build = ["build", "--profile", "agent-breaks", "--data-dir", str(tmp_path / "data"), "--seed", "2"]
-    assert main([*build, "--output", manifest]) == 0
+    write_manifest(Path(manifest), build_items(calls, ("stream",), TransformContext(())).items)
     run = ["run-live-gateway", "--manifest", manifest, "--warm-up", "1", "--endpoint", "completions"]
     events = tmp_path / "events.jsonl"
     with running("--garble", "--events", events) as url:

@@ -212,7 +212,6 @@ def test_synthetic_documents_follow_seed_and_count() -> None:
 
 def test_every_profile_is_there() -> None:
     named = [
-        "agent-breaks",
         "agent-trace",
         "answers",
         "fixture",

@@ -15,7 +15,6 @@ BUILT_IN: Final = {
     "longbench-v2": "longbench:read_longbench_v2",
     "jsonl": "local:read_local",
     "agent-trace": "agent_trace:read_agent_traces",
-    "agent-breaks": "agent_breaks:read_agent_breaks",
     "synthetic-v1": "synthetic:read_synthetic",
     "answers": "answers:read_answers",
 }

@@ -1,7 +1,7 @@
 """Changes to a chat request that break the prefix of its session: a body in, the same body with one change out.
 
-The profile ``agent-breaks`` plants them in recorded agent sessions, ``benchmarks.estimate.planted`` in pairs of
-requests whose cause must be recognised. ``below(n)`` draws an integer in ``[0, n)``: each caller keeps its generator.
+``planted`` puts them into recorded agent sessions, ``benchmarks.estimate.planted`` into pairs of requests whose
+cause must be recognised. ``below(n)`` draws an integer in ``[0, n)``: each caller keeps its generator.
 Every function leaves its input as it is.
 """
 

@@ -1,4 +1,4 @@
-"""The profile agent-breaks: recorded sessions in, whole sessions with one planted change each out."""
+"""Agent sessions with planted breaks: recorded sessions in, whole sessions with one planted change each out."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import json
 from pathlib import Path
 
 import pytest
+from benchmarks.agent_breaks import changes
+from benchmarks.agent_breaks.planted import EVERY_TURN, FACTS, KINDS, NO_BREAK, OTHER_TENANT, read_agent_breaks
+from benchmarks.agent_breaks.recorded import TURNS, agent_sessions, opening_and_call
+from benchmarks.agent_breaks.sessions import ReplaySession, sessions_of
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sembase.errors import ConfigurationError
 from sembench.scoring import mark
 from sembench.scoring.base import task_of
-from sembench.sessions import ReplaySession, sessions_of
-from sembench.workload import breaks
-from sembench.workload.agent_sessions import TURNS, agent_sessions, opening_and_call
 from sembench.workload.build import BuildCounts, iterate_items
 from sembench.workload.seeded import Draws
-from sembench.workload.sources import SOURCES, SourceRequest
-from sembench.workload.sources.agent_breaks import EVERY_TURN, FACTS, KINDS, NO_BREAK, OTHER_TENANT
+from sembench.workload.sources import SourceRequest
 from sembench.workload.transforms import TransformContext
 
 SESSIONS = 14
@@ -41,7 +41,7 @@ def recorded(sessions: int = SESSIONS, calls: int = TURNS) -> list[dict[str, obj
 def built(tmp_path: Path, seed: int = 3, calls: int = TURNS) -> list[ReplaySession]:
     with gzip.open(tmp_path / "agent_x.jsonl.gz", "wt") as stream:
         stream.writelines(json.dumps(row) + "\n" for row in recorded(calls=calls))
-    records = SOURCES.get("agent-breaks")(SourceRequest((), tmp_path, seed=seed))
+    records = read_agent_breaks(SourceRequest((), tmp_path, seed=seed))
     return sessions_of(iterate_items(records, ("stream",), TransformContext((), seed=seed), BuildCounts()))
 
 
@@ -164,13 +164,6 @@ def test_a_short_replay_has_its_break_and_turns_around_it(tmp_path: Path) -> Non
             assert [turn.since_break for turn in short.turns[:3]] == [None, None, 0]
 
 
-def test_a_manifest_of_another_profile_is_rejected(tmp_path: Path) -> None:
-    records = SOURCES.get("fixture")(SourceRequest())
-    items = iterate_items(records, ("exact_repeat",), TransformContext(tuple(records)), BuildCounts())
-    with pytest.raises(ConfigurationError, match="--profile agent-breaks"):
-        sessions_of(items)
-
-
 def test_a_trace_without_long_sessions_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=f"over {TURNS} calls"):
         built(tmp_path, calls=TURNS - 1)
@@ -185,13 +178,13 @@ bodies = st.lists(st.text(alphabet="abc \n", max_size=20), min_size=3, max_size=
 
 
 @given(bodies, st.integers(0, 1_000))
-def test_a_change_leaves_its_input_and_changes_one_part(body: breaks.Body, seed: int) -> None:
+def test_a_change_leaves_its_input_and_changes_one_part(body: changes.Body, seed: int) -> None:
     saved = json.dumps(body)
     below = Draws(seed).below
     tools = {
-        "reorder": breaks.reorder_tools(body, below),
-        "remove": breaks.remove_tool(body, below),
-        "add": breaks.add_tool(body, [*body["tools"], {"name": "new"}], below),
+        "reorder": changes.reorder_tools(body, below),
+        "remove": changes.remove_tool(body, below),
+        "add": changes.add_tool(body, [*body["tools"], {"name": "new"}], below),
     }
     assert all(changed["messages"] == body["messages"] for changed in tools.values())
     assert tools["reorder"]["tools"] != body["tools"]
@@ -199,17 +192,17 @@ def test_a_change_leaves_its_input_and_changes_one_part(body: breaks.Body, seed:
     assert by_name == sorted(tool["name"] for tool in body["tools"])
     assert len(tools["remove"]["tools"]) == len(body["tools"]) - 1
     assert [tool for tool in tools["add"]["tools"] if tool["name"] != "new"] == body["tools"]
-    edited = breaks.edit_message(body, 1, below)
+    edited = changes.edit_message(body, 1, below)
     assert [at for at in range(len(body["messages"])) if edited["messages"][at] != body["messages"][at]] == [1]
-    assert breaks.with_line(body, "a line")["messages"][1:] == body["messages"][1:]
-    assert breaks.compact_history(body, 2)["messages"][2:] == body["messages"][2:]
+    assert changes.with_line(body, "a line")["messages"][1:] == body["messages"][1:]
+    assert changes.compact_history(body, 2)["messages"][2:] == body["messages"][2:]
     assert json.dumps(body) == saved
 
 
 def test_every_turn_names_the_score_of_its_answer(tmp_path: Path) -> None:
     with gzip.open(tmp_path / "agent_x.jsonl.gz", "wt") as stream:
         stream.writelines(json.dumps(row) + "\n" for row in recorded())
-    turns = SOURCES.get("agent-breaks")(SourceRequest((), tmp_path, seed=3))
+    turns = read_agent_breaks(SourceRequest((), tmp_path, seed=3))
     for turn in turns:
         task = task_of(turn.answers, turn.metadata, 0.6)
         asks = turn.metadata["stale_answer"] is not None

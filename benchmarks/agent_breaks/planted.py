@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from benchmarks.agent_breaks import changes
+from benchmarks.agent_breaks.changes import Below, Body
+from benchmarks.agent_breaks.recorded import TURNS, AgentSession, Step, agent_sessions, opening_and_call
 from sembase.errors import ConfigurationError
-from sembench.workload import breaks
-from sembench.workload.agent_sessions import TURNS, AgentSession, Step, agent_sessions, opening_and_call
-from sembench.workload.breaks import Below, Body
 from sembench.workload.record import SourceRecord
 from sembench.workload.seeded import Draws
 from sembench.workload.sources.agent_trace import agent_files
@@ -120,13 +120,13 @@ def read_agent_breaks(
     ``shorten`` makes sessions fit a model's context, or leaves them out, before breaks are planted.
     """
     records = []
-    for file in agent_files(request, "agent-breaks"):
+    for file in agent_files(request, "agent_breaks"):
         shortened = map(shorten, agent_sessions(file.rows(), file.name))
         sessions = [session for session in shortened if session is not None]
         records += request.limited(_records(sessions, file.name, request.seed))
     if not records:
         raise ConfigurationError(
-            f"--data-dir {request.data_dir}: agent-breaks needs sessions that grow one prompt over {TURNS} calls; "
+            f"--data-dir {request.data_dir}: agent_breaks needs sessions that grow one prompt over {TURNS} calls; "
             "none does"
         )
     return records
@@ -217,11 +217,11 @@ def _changed_head(head: _Head, kind: str, ports: tuple[str, str], below: Below) 
         case "id":
             return replace(head, ident=_other(head.ident, below))
         case "tools_added":
-            return replace(head, tools=tuple(breaks.add_tool(body, _TOOLS, below)["tools"]))
+            return replace(head, tools=tuple(changes.add_tool(body, _TOOLS, below)["tools"]))
         case "tools_removed":
-            return replace(head, tools=tuple(breaks.remove_tool(body, below)["tools"]))
+            return replace(head, tools=tuple(changes.remove_tool(body, below)["tools"]))
         case "tools_reordered":
-            return replace(head, tools=tuple(breaks.reorder_tools(body, below)["tools"]))
+            return replace(head, tools=tuple(changes.reorder_tools(body, below)["tools"]))
         case "memory_edited":
             edited = below(len(head.memory))
             return replace(
@@ -243,13 +243,13 @@ def _change_of_history(body: Body, kind: str, ports: tuple[str, str], below: Bel
             done = [message["content"].strip() for message in messages[1:until] if message["role"] == "assistant"]
             lines = (" ".join(text.partition("```")[0].split())[:200] for text in done)
             summary = "\n".join([messages[1]["content"], "", "Summary of the work so far:", *(f"- {x}" for x in lines)])
-            return lambda later: breaks.compact_history(later, until, summary)
+            return lambda later: changes.compact_history(later, until, summary)
         case "file_reread":
             earlier = [at for at in range(2, len(messages) - 1) if messages[at]["role"] == "user"]
             stale = max(earlier, key=lambda at: len(messages[at]["content"]))
             return _reread(messages[stale]["content"], stale, len(messages) - 1, below)
         case "fact_in_history":
-            return lambda later: breaks.with_content(
+            return lambda later: changes.with_content(
                 later, 1, later["messages"][1]["content"].replace(f"{_FACT}{ports[0]}", f"{_FACT}{ports[1]}")
             )
     return lambda later: later
@@ -262,8 +262,8 @@ def _reread(content: str, stale: int, newest: int, below: Below) -> Change:
     edited = "\n".join(lines)
 
     def change(body: Body) -> Body:
-        shorter = breaks.with_content(body, stale, "[an older version of a file that is read again below]")
-        return breaks.with_content(shorter, newest, f"{body['messages'][newest]['content']}\n\n{edited}")
+        shorter = changes.with_content(body, stale, "[an older version of a file that is read again below]")
+        return changes.with_content(shorter, newest, f"{body['messages'][newest]['content']}\n\n{edited}")
 
     return change
 
@@ -299,7 +299,7 @@ def _two_ports(below: Below) -> tuple[str, str]:
 def _other(line: str, below: Below) -> str:
     changed = line
     while changed == line:
-        changed = breaks.reworded(line, below)
+        changed = changes.reworded(line, below)
     return changed
 
 

@@ -1,4 +1,4 @@
-"""Whole sessions out of a manifest of profile ``agent-breaks``: items in, sessions of turns in their order out."""
+"""Whole sessions out of the items of ``planted``: items in, sessions of turns in their order out."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sembase.errors import ConfigurationError
 from sembench.manifest import WorkloadItem
 
 _TURNS_BEFORE = 2
@@ -43,17 +42,12 @@ class ReplaySession:
 
 
 def sessions_of(items: Iterable[WorkloadItem]) -> list[ReplaySession]:
-    """Sessions in the order of their first item. An item of another profile ends it: its turns are unknown."""
+    """Sessions in the order of their first item."""
     turns: dict[tuple[str, str], list[SessionTurn]] = {}
     about: dict[tuple[str, str], tuple[str, str]] = {}
     for item in items:
         known = item.metadata
-        missing = [key for key in ("session_id", "turn", "break", "think_s") if key not in known]
-        if missing or item.tenant is None:
-            raise ConfigurationError(
-                f"item {item.item_id} has no {', '.join(missing) or 'tenant'}; "
-                "build the manifest with --profile agent-breaks"
-            )
+        assert item.tenant is not None  # every planted session has its own
         key = (item.dataset, str(known["session_id"]))
         about.setdefault(key, (item.tenant, str(known["break"])))
         turns.setdefault(key, []).append(_turn(item, known))
