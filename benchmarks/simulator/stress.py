@@ -34,13 +34,8 @@ POLICIES: Final = (
     ("lru", "second_use"),
     ("lru", "tinylfu"),
     ("s3fifo", "always"),
-    ("w_tinylfu", "always"),
-    ("gdsf", "always"),
-    ("lhd", "always"),
-    ("priority_ttl", "always"),
-    ("workload_aware", "always"),
-    ("return_time", "always"),
-    ("return_time", "not_user_when_full"),
+    ("session_pace", "always"),
+    ("session_pace", "not_user_when_full"),
 )
 PUBLISHED_GAIN: Final = {  # adaptive_semantic over LRU in modelled TTFT, on the original's own version of the workload
     "low_memory_rag_stress": 0.3566,

@@ -33,13 +33,6 @@ _EVICTION_NAMES = (
     "size_aware_lru",
     "static_semantic",
     "adaptive_semantic",
-    "lru_k",
-    "gdsf",
-    "w_tinylfu",
-    "lhd",
-    "priority_ttl",
-    "workload_aware",
-    "return_time",
     "session_pace",
 )
 _ADMISSION_NAMES = ("always", "not_user_when_full", "second_use", "tinylfu", "score")

@@ -109,7 +109,7 @@ def test_token_bound_is_above_every_whole_block_schedule(rows: Paths, sizes: lis
     bound = clairvoyant(trace, capacity=capacity, unit="tokens")
     assert bound.standing == "bound"
     assert bound.hit_blocks is None
-    for evict in ("lru", "lru_k"):
+    for evict in ("lru", "static_semantic"):
         run = simulate(trace, capacity=capacity, unit="tokens", evict=evict, reference=True)
         assert run.hit_tokens <= bound.hit_tokens <= infinite(trace).hit_tokens
 
@@ -142,5 +142,5 @@ def test_no_policy_beats_the_bound(capacity: int) -> None:
     trace = tree_trace([rng.integers(0, 3, rng.integers(1, 5)).tolist() for _ in range(120)])
     most = clairvoyant(trace, capacity=capacity).hit_blocks
     assert most is not None
-    for evict in ("lru", "lru_k", "gdsf", "w_tinylfu", "lhd", "workload_aware"):
+    for evict in ("lru", "static_semantic", "s3fifo", "sieve", "arc", "session_pace"):
         assert simulate(trace, capacity=capacity, evict=evict, reference=True).hit_blocks <= most

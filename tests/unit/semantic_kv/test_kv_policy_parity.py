@@ -67,11 +67,7 @@ def _columns(rows: list[list[int]], parent: list[int], rng: np.random.Generator)
 
 def _assert_same_decisions(evict: str, admit: str, model: CacheModel, unit: Unit, capacity: int) -> None:
     trace = random_tree_trace(seed=11)
-    options = {"sample": 3.0} if evict in {"lhd", "workload_aware", "return_time", "session_pace"} else {}
-    if evict == "return_time":
-        options["learn_first"] = 40.0
-    if evict == "priority_ttl":
-        options = {"duration_ms": 20_000.0, "user": 10.0}
+    options = {"sample": 3.0} if evict == "session_pace" else {}
     policy = eviction(evict)
     spec = replace(
         cache_spec(capacity=capacity, admit=admit, model=model, unit=unit, seed=3),
@@ -102,7 +98,7 @@ def test_compiled_eviction_decides_as_the_oracle(evict: str, model: CacheModel, 
 
 @pytest.mark.parametrize(
     ("admit", "evict"),
-    [*((admit, "static_semantic") for admit in ADMISSIONS), ("score", "adaptive_semantic"), ("score", "return_time")],
+    [*((admit, "static_semantic") for admit in ADMISSIONS), ("score", "adaptive_semantic"), ("score", "session_pace")],
 )
 def test_compiled_admission_decides_as_the_oracle(admit: str, evict: str) -> None:
     _assert_same_decisions(evict, admit, "prefix_tree", "blocks", 20)

@@ -171,7 +171,7 @@ def contents_shuffled(seed: int) -> BlockTrace:
 
 
 @pytest.mark.parametrize("name", REUSE)
-@pytest.mark.parametrize("evict", ["lru", "s3fifo", "return_time"])
+@pytest.mark.parametrize("evict", ["lru", "s3fifo", "session_pace"])
 def test_compiled_reuse_decides_as_the_oracle(name: ReuseName, evict: str) -> None:
     latency = LatencyModel(0.0, 3.0, 50.0, 0.1, 1.0, 5.0, 1.0)
     given_ = Reuse(name, latency, min_run_tokens=100, min_inexact_tokens=150, boundary_recompute_tokens=20)
