@@ -120,7 +120,7 @@ test-models: models  ## tests with real model weights, and those that need torch
 
 # What is compiled here, the servers of test-engines find compiled (see scripts/engines/specs.py).
 test-inside: engine-vllm  ## tests in a real engine's own process
-	NUMBA_CACHE_DIR=$(CURDIR)/.cache/engines/compiled TORCH_COMPILE_DISABLE=1 VLLM_CPU_OMP_THREADS_BIND=nobind OMP_NUM_THREADS=1 .engines/vllm/bin/python -m pytest -n 2 -m engine tests/engines/vllm_inside tests/conformance
+	NUMBA_CACHE_DIR=$(CURDIR)/.cache/engines/compiled TORCH_COMPILE_DISABLE=1 VLLM_CPU_OMP_THREADS_BIND=nobind OMP_NUM_THREADS=1 .engines/vllm/bin/python -m pytest -n 2 -m engine tests/engines/vllm_inside tests/conformance tests/golden
 
 model-matrix-sglang: engine-sglang  ## every architecture variant in the real SGLang, with tiny weights, as a table
 	.engines/sglang/bin/python -P tests/engines/sglang/run_models.py
@@ -132,7 +132,7 @@ model-matrix: engine-vllm  ## every architecture variant in the real engine, wit
 
 # Two servers at a time, each on a thread of its own.
 test-engines: engines  ## tests with real serving engines
-	$(BIN)/pytest -n 2 --no-loadscope-reorder $(AGAIN) --durations=12 -m "engine and not more_models" tests/engines/vllm tests/engines/gpusim tests/engines/model_matrix tests/engines/sglang tests/engines/dynamo tests/engines/fleet tests/unit/semblend/fleet/test_carriers.py tests/conformance tests/contract/test_documents_run.py
+	$(BIN)/pytest -n 2 --no-loadscope-reorder $(AGAIN) --durations=12 -m "engine and not more_models" tests/engines/vllm tests/engines/gpusim tests/engines/model_matrix tests/engines/sglang tests/engines/dynamo tests/engines/fleet tests/unit/semblend/fleet/test_carriers.py tests/conformance tests/golden tests/contract/test_documents_run.py
 
 fuzz-repair: engine-vllm  ## random schedules of broken agent sessions under the engine's own scheduler: nothing inexact is published (ARGS="--schedules 10000")
 	NUMBA_CACHE_DIR=$(CURDIR)/.cache/engines/compiled .engines/vllm/bin/python -m tests.engines.vllm_inside.repair_schedules $(ARGS)

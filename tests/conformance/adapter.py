@@ -39,6 +39,7 @@ class Answer:
     reason: str | None = None
     reused: int | None = None  # of adapters that do not tell their runs, as is the next
     exact_until: int | None = None
+    recompute_fraction: float | None = None  # of a plan, where the adapter tells it
 
     @property
     def loaded(self) -> int:

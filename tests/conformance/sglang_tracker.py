@@ -29,9 +29,13 @@ class SglangTracker:
     loads: frozenset[Shape] = frozenset({"moved"})  # what leaves the tree leaves with its donors
     tells_runs = True
 
-    def __init__(self, *, require_salt: bool = False, enabled: bool = True) -> None:
+    def __init__(
+        self, *, require_salt: bool = False, enabled: bool = True, options: SglangOptions | None = None
+    ) -> None:
         self._require_salt = require_salt
-        self._bench = TrackerBench(options=SglangOptions(gates=OPEN, refresh_on_repeat=False, min_donor_tokens=64))
+        self._bench = TrackerBench(
+            options=options or SglangOptions(gates=OPEN, refresh_on_repeat=False, min_donor_tokens=64)
+        )
         self._planner: Planner = self._bench.provider.donors._findable._planner
         if not enabled:
             self._planner.settings = Settings(embedder="none", enabled=False)
@@ -68,7 +72,15 @@ class SglangTracker:
         if plan is None:
             reason = record.decline.reason.value if record.decline is not None else None
             return Answer(boundary, reason=reason)
-        return Answer(boundary, promised, plan.runs, plan.computed_tokens, plan.reused_tokens, True)
+        return Answer(
+            boundary,
+            promised,
+            plan.runs,
+            plan.computed_tokens,
+            plan.reused_tokens,
+            True,
+            recompute_fraction=plan.recompute_fraction,
+        )
 
     def forget_exact(self) -> None:
         self._cache.clear()

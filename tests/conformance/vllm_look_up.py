@@ -32,8 +32,10 @@ class VllmLookUp:
     loads = BOTH
     tells_runs = True
 
-    def __init__(self, *, require_salt: bool = False, enabled: bool = True) -> None:
-        self._options = ConnectorOptions(
+    def __init__(
+        self, *, require_salt: bool = False, enabled: bool = True, options: ConnectorOptions | None = None
+    ) -> None:
+        self._options = options or ConnectorOptions(
             refresh_on_repeat=False, require_salt=require_salt, recompute_fraction=0.0, gates=Gates()
         )
         settings = Settings(embedder="none", enabled=enabled)
@@ -65,7 +67,16 @@ class VllmLookUp:
         if isinstance(answer, ReusePlan):
             self._cache.publish(tokens[: record.exact_tokens], salt)
             promised = answer.claim_end - boundary
-            return Answer(boundary, promised, answer.runs, answer.computed_tokens, answer.reused_tokens, True)
+            fraction = answer.recompute_fraction
+            return Answer(
+                boundary,
+                promised,
+                answer.runs,
+                answer.computed_tokens,
+                answer.reused_tokens,
+                True,
+                recompute_fraction=fraction,
+            )
         self._cache.publish(tokens, salt)
         if namespace.is_known:
             donor_id = f"d{len(self._donors)}"

@@ -44,6 +44,7 @@ SHARED_SGLANG = {
     "test_sglang_fidelity",
     "test_sglang_proxied",
     "test_conformance",
+    "test_golden",
 }
 
 
