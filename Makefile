@@ -178,9 +178,6 @@ bench-discovery: models data-or-made-up  ## recall against a brute-force oracle 
 estimate-planted: setup data-or-made-up  ## 200 prefix breaks of every cause planted in real conversations: precision and recall of their causes
 	$(PY) -m benchmarks.estimate.planted $(ARGS)
 
-estimate-evidence: setup data-or-made-up  ## `kvmend estimate` on real traces and a million generated requests: figures, requests/s, peak memory
-	$(PY) -m benchmarks.estimate $(ARGS)
-
 walk: engine-vllm models data-or-made-up  ## record, estimate, build, prove on a real vLLM, report: predicted against measured saving (about 50 min)
 	$(PY) -m benchmarks.walk $(ARGS)
 
@@ -232,9 +229,6 @@ bench-fleet-directory: models  ## the fleet's directory in a real Valkey: recall
 bench-fleet-value: models  ## tokens reused and KV written with donors of a fleet, real streams over many planners
 	$(PY) -m benchmarks.fleet.replay $(ARGS)
 
-bench-clients: engine-vllm models  ## run-load beside other load clients (ARGS=real or fast)
-	$(PY) -m benchmarks.clients $(or $(ARGS),real)
-
 bench-simulator: setup data-or-made-up  ## the simulator beside libcachesim and kvcache-simulator, headroom, stress (ARGS=speed ...)
 ifdef ARGS
 	$(PY) -m benchmarks.simulator $(ARGS)
@@ -278,9 +272,6 @@ load-router: rival-routers  ## 2,000 streams through the router; requests/s and 
 
 bench-doors: fronts  ## processor time per request: the router, Envoy alone, Envoy with the picker through each door (ARGS="--rounds 5")
 	$(PY) -m benchmarks.router.doors $(ARGS)
-
-bench-chart: setup  ## from `helm template` to a validated set of manifests, in seconds (ARGS="--rounds 7")
-	$(PY) -m benchmarks.router.chart $(ARGS)
 
 bench-several: setup  ## two routers beside one (hit rate), kill -9 of one of two under load, restart with a million known blocks
 	$(PY) -m benchmarks.router.several $(ARGS)

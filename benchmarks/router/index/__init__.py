@@ -1,1 +1,1 @@
-"""The block index beside Dynamo's tree and indexer."""
+"""The index of announced blocks under load."""

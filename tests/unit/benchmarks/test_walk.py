@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks.walk import compare, digests, redacted
+from benchmarks.walk import compare
 from benchmarks.walk.recording import ChatFailedError, ask, kinds_of, record
 from benchmarks.walk.steps import OtherWalkError, Steps
 from benchmarks.walk.traffic import CHANGED_HEAD, NEW_INSTRUCTION, REORDERED, UNRELATED, Chat, Conversation, chats
 from scripts.data.folder import REAL_DATA
 from tests.fakes.model_folder import write_model_folder
 from tests.fakes.openai_server import running
+from tests.unit.benchmarks.walk_laws import MAX_DIFFERENCE, count, estimate, figures_of
 
 from sembase.trace.digest_tokens import KEY_BYTES
 from sembase.trace.load import read_records
@@ -123,21 +124,18 @@ def test_redacted_and_text_records_give_the_same_estimate(tmp_path: Path) -> Non
         options = ("--redact-text", redact, "--tokenizer", model, "--digest-secret-file", str(secret))
         traces = recorded(tmp_path / name, *options)
         assert {each.tokenizer for each in read_records(traces)} == {"model/tokenizer.json"}
-        found.append(
-            redacted.figures_of(redacted.estimate(traces, *(("--tokenizer", model) if name == "text" else ())))
-        )
+        found.append(figures_of(estimate(traces, *(("--tokenizer", model) if name == "text" else ()))))
     first, second = found
     assert first["prompt tokens"] == second["prompt tokens"] > 0
     for name, value in second.items():
-        assert redacted.difference(first[name], value) <= redacted.MAX_DIFFERENCE, name
+        assert first[name] == pytest.approx(value, rel=MAX_DIFFERENCE), name
 
 
 def test_reuse_from_digests_equals_the_planners_search(tmp_path: Path) -> None:
-    found = digests.count(recorded(tmp_path, "--redact-text", "false"), key=bytes(KEY_BYTES))
+    found = count(recorded(tmp_path, "--redact-text", "false"), bytes(KEY_BYTES))
     assert found.requests == len(small_traffic())
     assert found.by_planner > found.prefix
-    assert found.difference is not None
-    assert found.difference <= digests.MAX_DIFFERENCE
+    assert found.by_digests == pytest.approx(found.by_planner, rel=MAX_DIFFERENCE)
 
 
 def row(source_id: str, cold_ms: float, warm_ms: float, cached: int, reused: int | None) -> dict[str, Any]:
@@ -191,10 +189,10 @@ def test_a_request_that_was_not_measured_cleanly_is_an_error() -> None:
 def test_predictions_sum_to_the_estimate_and_refuse_another(tmp_path: Path) -> None:
     model = write_model_folder(tmp_path / "model")
     traces = recorded(tmp_path / "recording", "--redact-text", "false", "--tokenizer", str(model))
-    estimate = redacted.estimate(traces, "--tokenizer", str(model))
-    found = compare.predictions(traces, model, estimate)
-    assert sum(each.served_tokens for each in found) == redacted.figures_of(estimate)["served by default gates"] > 0
-    other = json.loads(json.dumps(estimate))
+    estimated = estimate(traces, "--tokenizer", str(model))
+    found = compare.predictions(traces, model, estimated)
+    assert sum(each.served_tokens for each in found) == figures_of(estimated)["served by default gates"] > 0
+    other = json.loads(json.dumps(estimated))
     other["verdict"]["saved_s"] += 1.0
     with pytest.raises(compare.ComparisonError, match="saved"):
         compare.predictions(traces, model, other)

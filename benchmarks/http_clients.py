@@ -1,6 +1,6 @@
 """CPU time of one streamed request in the clients a user would pick: ours, aiohttp, httpx.
 
-Run ``python -m benchmarks.clients.cpu``. All of them run in this process in turn, round by round, against a stand-in
+Run ``python -m benchmarks.http_clients``. All of them run in this process in turn, round by round, against a stand-in
 server in a process of its own. Each only reads the chunks of the answer; none decodes an event. Reported is the
 processor time of this process per request: the median of the rounds with its range. Idle time does not count.
 """
@@ -126,7 +126,7 @@ def main() -> int:
                     costs[name].append(cost_us)
         results[f"{itl_ms:g} ms between chunks"] = costs
         _show(itl_ms, costs, arguments)
-    write_results("clients-cpu", {"arguments": vars(arguments), "versions": versions, "us_per_request": results})
+    write_results("http-clients", {"arguments": vars(arguments), "versions": versions, "us_per_request": results})
     progress(f"versions: {', '.join(f'{name} {number}' for name, number in versions.items())}")
     return 0
 
@@ -154,7 +154,7 @@ def _show(itl_ms: float, costs: dict[str, list[float]], arguments: argparse.Name
 
 
 def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.clients.cpu", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.http_clients", description=__doc__)
     parser.add_argument("--clients", nargs="+", choices=list(CLIENTS), default=list(CLIENTS), help="default: all")
     parser.add_argument("--streams", type=int, default=256, help="open at a time (default: %(default)s)")
     parser.add_argument("--loop", choices=list(LOOPS), default="uvloop", help="the gateway's by default")

@@ -1,4 +1,4 @@
-"""Our index filled and asked in a process of its own: sizes in, one JSON line of figures out. Run by ``index``.
+"""Our index filled and asked in a process of its own: sizes in, one JSON line of figures out. Run by `__main__`.
 
 Throughput is by processor time, which other work on the machine does not stretch; look-ups are by the wall clock.
 """
