@@ -27,7 +27,7 @@ FOLDER = ROOT / ".cache" / "fidelity"
 BASE = DEFAULT_POLICY
 FRACTIONS = (0.15, 0.05, 0.1, 0.2)
 RULES = (
-    *(BASE, "question_or_deviation", "deviation", "middle", "question_or_repeat", "question_or_dependency"),
+    *(BASE, "question_or_deviation", "deviation", "middle", "question_or_repeat"),
     *("digest", "norm", "first", "random", "oracle_both"),
 )
 STANDARD = tuple(f"{rule}@{fraction}" for fraction in FRACTIONS for rule in RULES)

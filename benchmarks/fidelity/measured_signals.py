@@ -14,7 +14,6 @@ from benchmarks.fidelity.signals import Array, Signals
 from semblend.contract import ReusePlan, Run, TokenRange
 from semblend.integration.core.probes import QUERIES, attention_weights, far_layers, layer_deviation, queries_of, unseen
 from semblend.integration.vllm.open_request import PagedRequest
-from semblend.plan.leaning import SINKS, lost_context
 from semblend.plan.selection import evidence_of
 
 if TYPE_CHECKING:
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from benchmarks.vllm.texts import TokenIds
 
 DIGEST_FRACTION = 0.1
+SINKS = 4  # the first tokens of any prompt, to which everything attends
 
 
 class Measured:
@@ -72,7 +72,6 @@ def measure(
         plain.context_share,
         attention[..., at],
         deviation[at],
-        rig.leaning(item, plan)[at],
         layered={name: rows[:, at] for name, rows in made.found.items()},
     )
     return signals, loaded
@@ -89,38 +88,28 @@ def load(rig: Rig, plan: ReusePlan, loaded: Sequence[torch.Tensor]) -> None:
 def _read_donor(
     rig: Rig, item: FidelityItem, number: int, runs: Sequence[Run], repeat: TokenIds, made: Measured
 ) -> None:
-    """One prefill of the donor and, after it, of its reused text once more: ``lean`` and ``repeat`` of its runs."""
+    """One prefill of the donor and, after it, of its reused text once more: ``repeat`` of its runs."""
     donor = item.donors[number]
     mine = [run for run in runs if run.donor_id == f"{item.name}/{number}"]
-    if not mine:  # a donor that the plan does not use
+    if not mine or not repeat:
         rig.prefill(rig.donor_blocks, np.asarray(donor, np.int64))
         return
-    spans = [(run.donor_start, run.donor_start + run.length) for run in mine]
-    again = tuple(token for start, end in spans for token in donor[start:end]) if repeat else ()
+    again = tuple(token for run in mine for token in donor[run.donor_start : run.donor_start + run.length])
     ids = np.asarray((*donor, *repeat, *again), np.int64)
     request = PagedRequest(rig.cache, rig.forward, torch.tensor(rig.donor_blocks), ids)
-    own = np.concatenate([np.arange(start, end) for start, end in spans])
-    repeated = np.arange(len(ids) - len(again), len(ids))
-    asking = np.concatenate([own, repeated])
-    whole = TokenRange(0, len(ids))
-    hidden = unseen(asking, len(ids))
-    lost = [torch.from_numpy(lost_context(run, mine)).float() for run in mine]
-    for layer, queries in enumerate(queries_of(request, [whole], asking)):
+    whole, repeated = TokenRange(0, len(ids)), np.arange(len(ids) - len(again), len(ids))
+    hidden = unseen(repeated, len(ids))
+    for layer, queries in enumerate(queries_of(request, [whole], repeated)):
         keys, scale = request.read(layer, whole)[0].float(), request.scale(layer)
         mask = hidden(request.reach(layer))
         peak = torch.zeros(len(ids))
         taken = 0
-        for run, gone in zip(mine, lost, strict=True):  # one run after the other: all at once takes hundreds of MB
-            part, end = slice(taken, taken + run.length), run.donor_start + run.length
-            weights = attention_weights(queries[part], keys[:end], scale, mask[part, :end])
-            leant = (weights[..., : len(gone)] @ gone).mean(dim=0)
-            made.put("lean", layer, slice(run.target_start, run.target_end), leant)
-            if repeat:
-                again_part = slice(len(own) + part.start, len(own) + part.stop)
-                weights = attention_weights(queries[again_part], keys, scale, mask[again_part])
-                peak = torch.maximum(peak, weights.amax(dim=(0, 1)))
+        for run in mine:  # one run after the other: all at once takes hundreds of MB
+            part = slice(taken, taken + run.length)
+            weights = attention_weights(queries[part], keys, scale, mask[part])
+            peak = torch.maximum(peak, weights.amax(dim=(0, 1)))
             taken += run.length
-        for run in mine if repeat else ():
+        for run in mine:
             at = slice(run.target_start, run.target_end)
             made.put("repeat", layer, at, peak[run.donor_start : run.donor_start + run.length])
 

@@ -27,13 +27,11 @@ from semblend.integration.core.selective_fill import Fill
 from semblend.integration.vllm.attention_cache import AttentionCache
 from semblend.integration.vllm.commands import (
     CaptureCommand,
-    LeaningCommand,
     LoadCommand,
     LoadReport,
     Recompute,
     StepCommands,
 )
-from semblend.integration.vllm.leaning_passes import SLICE_TOKENS
 from semblend.integration.vllm.open_request import PagedRequest
 from semblend.integration.vllm.self_test import prove_on_model
 from semblend.integration.vllm.sparse_forward import SparseForward
@@ -116,7 +114,7 @@ class Rig:
             self.keep(item, number)
 
     def keep(self, item: FidelityItem, number: int) -> None:
-        """Capture a donor of the item whose tokens were computed at the start of ``donor_blocks``, and its leaning."""
+        """Capture a donor of the item whose tokens were computed at the start of ``donor_blocks``."""
         name, tokens = f"{item.name}/{number}", len(item.donors[number])
         count = -(-tokens // self.cache.block_tokens)
         command = CaptureCommand(name, name, tokens, 0, tokens, self.donor_blocks[:count])
@@ -124,22 +122,6 @@ class Rig:
         report = self.half.take_report()
         if report is None or report.capture_faults:
             raise RigError(f"a donor was not stored: {report.capture_faults if report else 'no report'}")
-        ids = np.asarray(item.donors[number], np.int64)
-        for start in range(0, tokens, SLICE_TOKENS):
-            part = ids[start : start + SLICE_TOKENS]
-            leaning = LeaningCommand(name, tokens, self.donor_blocks[:count], start, part)
-            self.half.load(StepCommands(leaning=leaning))
-        report = self.half.take_report()
-        if report is None or report.leaning_tokens != tokens:
-            raise RigError("the leaning of a donor was not measured")
-
-    def leaning(self, item: FidelityItem, plan: ReusePlan) -> NDArray[np.float32]:
-        """What is kept of the plan's donors, by prompt position."""
-        start = plan.exact_prefix_tokens
-        found = self.half.leanings.of(plan.runs, np.asarray(item.recipient[start : plan.claim_end], np.int64), start)
-        if found is None:
-            raise RigError("a donor of the plan has no leaning")
-        return found
 
     def plan(self, item: FidelityItem, gates: Gates = OPEN_GATES) -> ReusePlan | Decline:
         """The real planner's answer for the item's donors."""
@@ -197,8 +179,7 @@ class Rig:
 
     def opened(self, command: LoadCommand) -> tuple[PagedRequest, Fill]:
         """The request of a load command, and what is to be filled in it."""
-        leaning = self.half.leanings.of(command.runs, command.claim_ids, command.start)
-        return open_for_recompute(self.cache, self.forward, command, leaning=leaning)
+        return open_for_recompute(self.cache, self.forward, command)
 
     def load(self, command: LoadCommand) -> LoadReport:
         self.half.load(StepCommands(loads=[command]))

@@ -69,8 +69,7 @@ class RuleTrial:
     def _try_all(self, prepared: Sequence[Prepared], arms: Sequence[RuleArm]) -> None:
         signals = {one.item.name: _calibrated(one, prepared) for one in prepared}
         for name, seen in signals.items():
-            shown = (" ".join(map(str, layers[:MIDDLE_LAYERS])) for layers in (seen.middle, seen.leaning_layers))
-            progress(f"layers for {name}: question {next(shown)}, lean {next(shown)}")
+            progress(f"layers for {name}: {' '.join(map(str, seen.middle[:MIDDLE_LAYERS]))}")
         for arm in arms:
             for one in prepared:
                 if (key := (one.item.name, arm.name)) not in self._done:
@@ -131,8 +130,7 @@ class RuleTrial:
 def _calibrated(one: Prepared, prepared: Sequence[Prepared]) -> Signals:
     """Layers ranked on items with other recipients; those of one number share theirs. Of a single item: on itself."""
     others = [other.signals for other in prepared if other.item.number != one.item.number] or [one.signals]
-    leaning = ranked_layers(others, "lean", "oracle_drift")
-    return replace(one.signals, middle=ranked_layers(others), leaning_layers=leaning)
+    return replace(one.signals, middle=ranked_layers(others))
 
 
 def run(engine: Any, model: KnownModel) -> int:

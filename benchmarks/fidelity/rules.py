@@ -20,9 +20,6 @@ from semblend.plan.selection_policies import (
     deviation,
     either,
     first,
-    leaning,
-    near_question_or_leaning,
-    nearness,
     product,
     question,
     question_by_deviation,
@@ -33,7 +30,6 @@ Scores = NDArray[np.float64]
 Rule = Callable[[Signals], Scores]
 MIDDLE_LAYERS = 5
 DIGEST_LAYERS = 3  # as published with the digest
-EARLY_LAYERS = 3
 
 
 def signal(name: str) -> Rule:
@@ -46,21 +42,6 @@ def middle(signals: Signals) -> Scores:
 
 def digest(signals: Signals) -> Scores:
     return signals.of("digest", signals.middle[:DIGEST_LAYERS])
-
-
-def dependency(signals: Signals) -> Scores:
-    """How much a token leaned, when it was captured, on text that it no longer has before it."""
-    return signals.of("lean", signals.middle[:MIDDLE_LAYERS])
-
-
-def calibrated_leaning(signals: Signals) -> Scores:
-    """The same in the layers where leaning tells best how far a token drifted."""
-    return signals.of("lean", signals.leaning_layers[:MIDDLE_LAYERS])
-
-
-def early_leaning(signals: Signals) -> Scores:
-    """The same in the first layers, whose queries a probe could compute when a request is served."""
-    return signals.of("lean", range(EARLY_LAYERS))
 
 
 RULES: dict[str, Rule] = {
@@ -78,19 +59,8 @@ RULES: dict[str, Rule] = {
     "repeat": signal("repeat"),
     "question_or_repeat": either(question, signal("repeat")),
     "question_or_repeat_by_deviation": either(question, product(signal("repeat"), deviation)),
-    "dependency": dependency,
-    "question_or_dependency": either(question, dependency),
-    "question_by_dependency": product(question, dependency),
-    "digest_or_dependency": either(digest, dependency),
-    "question_or_leaning": either(question, leaning),
-    "question_or_calibrated_leaning": either(question, calibrated_leaning),
-    "question_or_early_leaning": either(question, early_leaning),
     "question_or_first": either(question, first),
     "question_or_deviation_or_first": either(question, deviation, first),
-    "near_question": product(question, nearness),
-    "near_question_or_deviation": either(product(question, nearness), deviation),
-    "near_question_or_leaning": near_question_or_leaning,
-    "near_question_or_calibrated_leaning": either(product(question, nearness), calibrated_leaning),
     "oracle_read": signal("read"),
     "oracle_drift": signal("drift"),
     "oracle_both": product(signal("read"), signal("drift")),
@@ -129,7 +99,6 @@ def only(signals: Signals, rest: NDArray[np.bool_]) -> Signals:
         context_share=signals.context_share[rest],
         attention=None if signals.attention is None else signals.attention[..., rest],
         deviation=None if signals.deviation is None else signals.deviation[..., rest],
-        leaning=None if signals.leaning is None else signals.leaning[..., rest],
         layered={name: rows[..., rest] for name, rows in signals.layered.items()},
     )
 
@@ -151,7 +120,6 @@ def in_blocks(signals: Signals, tokens: int) -> Signals:
         distance=np.repeat(signals.distance[starts], sizes),
         attention=None if signals.attention is None else mean(signals.attention),
         deviation=None if signals.deviation is None else mean(signals.deviation),
-        leaning=None if signals.leaning is None else mean(signals.leaning),
         layered={name: mean(rows) for name, rows in signals.layered.items()},
     )
 

@@ -2,7 +2,7 @@
 
 ``question`` (mean), ``norm`` (root of the mean square): attention of the question's last queries. ``digest``: the same
 by queries that saw a tenth of the keys. ``repeat``: the most that a repetition of the donor's text attends to a token.
-``lean``: a token's attention to text it no longer has before it. These could be had when a request is served. ``read``
+These could be had when a request is served. ``read``
 (what the answers attend to) and ``drift`` (distance from the cold KV) need the cold prefill and serve as oracles.
 """
 
@@ -21,14 +21,12 @@ Array = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Signals(Evidence):
-    """``layered``: one row per layer for each signal's name. Layers as a calibration ranks them: ``middle`` by how much
-    of what the answer needs their question attention finds, ``leaning_layers`` by how much of the drift their ``lean``
-    finds. ``leaning`` itself is what a deployment keeps with its donors.
+    """``layered``: one row per layer for each signal's name. ``middle``: layers by how much of what the answer needs
+    their question attention finds, as ranked on other items.
     """
 
     layered: Mapping[str, Array] = field(kw_only=True)
     middle: tuple[int, ...] = field(default=(), kw_only=True)
-    leaning_layers: tuple[int, ...] = field(default=(), kw_only=True)
 
     def of(self, name: str, layers: Sequence[int] = ()) -> NDArray[np.float64]:
         """The signal of each position, mean over these layers, or over all."""

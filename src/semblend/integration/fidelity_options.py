@@ -49,8 +49,7 @@ class FidelityOptions(AdapterOptions):
         DEFAULT_POLICY,
         one_of(*POLICIES.names()),
         "Policy that picks which reused tokens to recompute, within `recompute_fraction`: see [fidelity](fidelity.md). "
-        "With `near_question_or_leaning`, vLLM measures every new donor once while the engine is idle; where a donor "
-        f"was not measured, and in other engines, `{DEFAULT_POLICY}` picks. Without `boundary_recompute_tokens`, "
+        "Without `boundary_recompute_tokens`, "
         "`question_or_deviation` is the better choice.",
         renamed_from=("select",),
     )

@@ -21,14 +21,10 @@ from semblend.contract.shape import MOVED_SHARE
 
 
 class Probe(StrEnum):
-    """What a worker can measure once the runs are loaded. Each probe costs a pass: see the adapter.
-
-    Leaning is measured before, while the engine is idle, and kept with the donor.
-    """
+    """What a worker can measure once the runs are loaded. Each probe costs a pass: see the adapter."""
 
     ATTENTION = "attention"
     DEVIATION = "deviation"
-    LEANING = "leaning"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +51,8 @@ class Selection:
 MAX_QUESTION_TOKENS: Final = 512
 # The policy used where the configured one cannot run.
 FALLBACK: Final = "first"
-# Unless configured, and in place of a policy that needs leaning where a donor has none. With heads of runs computed, as
-# the gates have it, it leaves no more KL than question_or_deviation and needs no pass over the first layer.
+# With heads of runs computed, as the gates have it, it leaves no more KL than question_or_deviation and needs no pass
+# over the first layer.
 DEFAULT_POLICY: Final = "question"
 # Defaults of a deployment that sets no fraction. In a short prompt more of the text is close to a seam, and selection
 # costs less because each selected stretch attends to everything before it. With fewer reused tokens than the minimum,
@@ -94,8 +90,7 @@ class Evidence:
     ``distance`` counts from the head of the position's run; ``context_share`` is the fraction of its context that
     differs from the donor's. ``attention`` [layers, heads, positions] is the attention the end of the prompt gives each
     position, mean over its queries; ``deviation`` is the relative distance of K and V at the probe layer from the KV
-    that a cold prefill would compute; ``leaning`` is the position's attention, when it was captured, to text that it no
-    longer has before it.
+    that a cold prefill would compute.
     """
 
     positions: NDArray[np.int64]
@@ -103,7 +98,6 @@ class Evidence:
     context_share: NDArray[np.float64]
     attention: NDArray[np.float32] | None = None
     deviation: NDArray[np.float32] | None = None
-    leaning: NDArray[np.float32] | None = None
 
     def seen(self, probe: Probe) -> NDArray[np.float32]:
         found: NDArray[np.float32] | None = getattr(self, probe.value)
@@ -128,16 +122,8 @@ def needs_question(policy: str) -> bool:
     return Probe.ATTENTION in POLICIES.get(policy).needs
 
 
-def needs_leaning(policy: str) -> bool:
-    """Whether the policy reads what is kept of donors for it."""
-    return Probe.LEANING in POLICIES.get(policy).needs
-
-
 POLICIES: Final[Registry[Policy]] = Registry("selection policy", "semblend.selection")
-for _name in (
-    *("first", "random", "deviation", "question", "question_by_deviation", "question_or_deviation"),
-    "near_question_or_leaning",
-):
+for _name in ("first", "random", "deviation", "question", "question_by_deviation", "question_or_deviation"):
     POLICIES.register(_name, f"semblend.plan.selection_policies:{_name.upper()}")
 
 
@@ -162,7 +148,6 @@ def with_probes(
     evidence: Evidence,
     attention: NDArray[np.float32] | None,
     deviation: NDArray[np.float32] | None,
-    leaning: NDArray[np.float32] | None = None,
 ) -> Evidence:
     """Add probes, which are indexed by prompt position in their last axis; only the reused positions are kept."""
     at = evidence.positions
@@ -170,7 +155,6 @@ def with_probes(
         evidence,
         attention=None if attention is None else attention[..., at],
         deviation=None if deviation is None else deviation[..., at],
-        leaning=None if leaning is None else leaning[..., at],
     )
 
 

@@ -58,21 +58,10 @@ def question(evidence: Evidence) -> Scores:
     return mean
 
 
-def nearness(evidence: Evidence) -> Scores:
-    """Tokens drift less the farther they are from the head of their run: here with the root of the distance."""
-    return 1.0 / np.sqrt(1.0 + evidence.distance.astype(np.float64))
-
-
-def leaning(evidence: Evidence) -> Scores:
-    """The positions that read most of what the recipient does not have before them."""
-    return evidence.seen(Probe.LEANING).astype(np.float64)
-
-
 # A position that is not attended to, or does not deviate, needs no recomputation.
 question_by_deviation: Final = product(question, deviation)
 # Half of the budget for each: the better of the two ranks decides.
 question_or_deviation: Final = either(question, deviation)
-near_question_or_leaning: Final = either(product(question, nearness), leaning)
 
 _ATTENTION: Final = frozenset({Probe.ATTENTION})
 _BOTH: Final = frozenset({Probe.ATTENTION, Probe.DEVIATION})
@@ -82,4 +71,3 @@ DEVIATION: Final = Policy(deviation, frozenset({Probe.DEVIATION}))
 QUESTION: Final = Policy(question, _ATTENTION)
 QUESTION_BY_DEVIATION: Final = Policy(question_by_deviation, _BOTH)
 QUESTION_OR_DEVIATION: Final = Policy(question_or_deviation, _BOTH)
-NEAR_QUESTION_OR_LEANING: Final = Policy(near_question_or_leaning, frozenset({Probe.ATTENTION, Probe.LEANING}))

@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 from benchmarks.fidelity.compare_rules import BASE, COLUMNS, lines_of
 from benchmarks.fidelity.rules import RULES, in_blocks, only, overlap, parse_rule, ranked_layers, signal
-from benchmarks.fidelity.served_rules import COLUMNS as SERVED_COLUMNS
-from benchmarks.fidelity.served_rules import lines_of as served_lines_of
 from benchmarks.fidelity.signals import Signals
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +17,7 @@ from semblend.plan.selection import POLICIES, Evidence, Selection, choose
 from semblend.plan.selection_policies import either, ranks_of
 
 LAYERS, LENGTH = 3, 40
-NAMES = ("question", "norm", "digest", "repeat", "lean", "read", "drift")
+NAMES = ("question", "norm", "digest", "repeat", "read", "drift")
 
 
 def two_runs(seed: int = 0) -> Signals:
@@ -34,10 +32,8 @@ def two_runs(seed: int = 0) -> Signals:
         np.zeros(2 * LENGTH),
         random.random((LAYERS, 2, 2 * LENGTH)).astype(np.float32),
         random.random(2 * LENGTH).astype(np.float32),
-        random.random(2 * LENGTH).astype(np.float32),
         layered={name: random.random(shape).astype(np.float32) for name in NAMES},
         middle=(1, 0, 2),
-        leaning_layers=(2, 1, 0),
     )
 
 
@@ -87,7 +83,7 @@ def test_blocks_do_not_cross_runs() -> None:
 
 def test_either_gives_each_rule_half_of_the_budget() -> None:
     signals = two_runs(3)
-    parts = [signal("repeat"), signal("lean")]
+    parts = [signal("repeat"), signal("norm")]
     best = np.argsort(-either(*parts)(signals), kind="stable")[:20]
     for part in parts:
         assert set(np.argsort(-part(signals), kind="stable")[:10].tolist()) <= set(best.tolist())
@@ -118,13 +114,12 @@ def test_a_rule_that_deployments_have_chooses_what_they_choose(name: str, seed: 
         signals.context_share,
         signals.attention,
         signals.deviation,
-        signals.leaning,
     )
     assert chosen.tolist() == choose(Selection(name, 0.15), evidence).tolist()
 
 
 def test_every_policy_of_deployments_is_among_the_rules() -> None:
-    assert {"question_or_deviation", "near_question_or_leaning"} <= set(RULES) & set(POLICIES.names())
+    assert {"question", "question_or_deviation"} <= set(RULES) & set(POLICIES.names())
 
 
 @pytest.mark.parametrize("text", ["unknown@0.1", "first", "first@2", "first@0.1/x"])
@@ -150,20 +145,3 @@ def test_rules_are_compared_item_by_item_with_the_default_at_the_same_fraction()
     assert str(blocks["against the default"]).startswith("-0.1000")  # of items a and b: -0.3 and +0.1
     assert lines["middle@0.1"]["better"] is None  # the default was not measured at that fraction
     assert lines[f"{BASE}@0.05"]["against the default"] == "+0.0000 [+0.0000, +0.0000]"
-
-
-def test_served_policies_are_compared_item_by_item_with_the_first_one() -> None:
-    def row(policy: str, item: str, kl: float, spent: float, selected_by: str = "") -> dict[str, object]:
-        times = {"first_token_s": spent, "cold_s": 4.0}
-        tokens = {"prompt_tokens": 100, "reused_tokens": 40}
-        named = {"policy": policy, "item": item, "fraction": 0.15, "selected_by": selected_by or policy}
-        return {**named, **times, **tokens, "kl": kl}
-
-    rows = [row("old", item, 0.2, 2.0) for item in "abc"]
-    rows += [row("new", "a", 0.1, 1.0), row("new", "b", 0.3, 1.0, selected_by="old"), row("new", "z", 0.0, 4.0)]
-    old, new = (dict(zip(SERVED_COLUMNS, line, strict=True)) for line in served_lines_of(rows))
-    assert (old["items"], old["better"], old["TTFT x"]) == (3, None, "2.0")
-    assert (new["items"], new["better"], new["TTFT x"]) == (3, "1 of 2", "4.0")
-    assert new["selected by it"] == 2, "an item that fell back is not counted for the policy"
-    assert new["reused"] == "40%"
-    assert served_lines_of([]) == []

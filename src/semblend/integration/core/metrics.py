@@ -23,7 +23,6 @@ COUNTERS: Final = {
     "computed_tokens": "Tokens computed inside a claim, between loaded runs or in place of loaded tokens.",
     "captured_tokens": "Tokens whose KV was kept for later recipients.",
     "studied_tokens": "Tokens of isolated prefills: passages of blended requests, computed again on their own.",
-    "leaning_tokens": "Tokens of donors whose leaning was measured while the engine was idle.",
     "repaired_tokens": "Tokens of blended requests computed again after the answer, so that their KV is exact.",
     "published_tokens": "Tokens of blended requests whose exact KV entered the engine's prefix cache.",
     "evicted_donors": "Donors dropped to stay within the budget.",
@@ -45,7 +44,6 @@ HISTOGRAMS: Final = {
     "sparse_forward_seconds": (_SLOW, "Time to compute the gaps of one request."),
     "capture_seconds": (_SLOW, "Time to copy donor KV in one step."),
     "study_seconds": (_SLOW, "Time of an isolated prefill in one idle step."),
-    "leaning_seconds": (_SLOW, "Time to measure the leaning of a donor in one idle step."),
     "repair_seconds": (_SLOW, "Time of a repair in one step."),
     "fleet_read_seconds": (_SLOW, "Time to read and verify one donor of another replica."),
 }
@@ -110,10 +108,6 @@ class MetricsRecorder:
     def record_prefill(self, tokens: int, seconds: float) -> None:
         self.add("studied_tokens", tokens)
         self.sample("study_seconds", seconds)
-
-    def record_leaning(self, tokens: int, seconds: float) -> None:
-        self.add("leaning_tokens", tokens)
-        self.sample("leaning_seconds", seconds)
 
     def record_repair(self, tokens: int, seconds: float) -> None:
         self.add("repaired_tokens", tokens)

@@ -1,6 +1,6 @@
-"""Probes of KV: what the end of the prompt attends to, how far a layer's K and V deviate, what tokens lean on.
+"""Probes of KV: what the end of the prompt attends to, how far a layer's K and V deviate.
 
-All observe the engine's attention layers during a forward pass, without model-specific code. Results are indexed by
+Both observe the engine's attention layers during a forward pass, without model-specific code. Results are indexed by
 prompt position: 4 bytes x layers x heads per position for attention, 4 bytes for deviation.
 """
 
@@ -15,7 +15,6 @@ import torch
 from numpy.typing import NDArray
 
 from semblend.contract import TokenRange
-from semblend.plan.leaning import SINKS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 
 QUERIES: Final = 24
 PROBE_LAYER: Final = 1
-_ROWS: Final = 64
 _UNOBSERVED: Final = "the engine does not call its attention layers as modules with the positions of the batch"
 
 
@@ -147,40 +145,6 @@ def attention_weights(queries: torch.Tensor, keys: torch.Tensor, scale: float, h
     scores = torch.bmm(grouped.reshape(heads, group * count, dim), keys.permute(1, 2, 0)) * scale
     scores = scores.view(heads * group, count, -1).masked_fill(hidden, float("-inf"))
     return scores.softmax(dim=-1)
-
-
-def attention_by_part(request: OpenRequest, part: TokenRange, layers: Sequence[int], size: int) -> NDArray[np.float32]:
-    """What each position of ``part`` attends to, by parts of ``size`` tokens: [positions, parts up to its end].
-
-    Mean over heads and ``layers``; the first tokens of the prompt count nothing. The pass stops at the last layer.
-    """
-    queries: dict[int, list[torch.Tensor]] = {layer: [] for layer in layers}
-
-    def observe(at: int, query: torch.Tensor, _key: torch.Tensor, _value: torch.Tensor) -> None:
-        if at in queries:
-            queries[at].append(query.float().cpu())
-        if at == layers[-1]:
-            raise _EnoughSeenError
-
-    with observing(request.layers[: layers[-1] + 1], observe):
-        for portion in request.passes([part]):
-            with suppress(_EnoughSeenError):
-                request.compute(portion)
-    if any(sum(map(len, seen)) != len(part) for seen in queries.values()):
-        raise UnobservedError(_UNOBSERVED)
-    hidden = unseen(np.arange(part.start, part.end), part.end)
-    parts = -(-part.end // size)
-    total = torch.zeros(len(part), parts * size)
-    for layer, seen in queries.items():
-        keys = request.read(layer, TokenRange(0, part.end))[0].float().cpu()
-        mask = hidden(request.reach(layer))
-        asked = torch.cat(seen).flatten(1)
-        for rows in torch.arange(len(part)).split(_ROWS):  # all at once takes hundreds of MB in long donors
-            weights = attention_weights(asked[rows], keys, request.scale(layer), mask[rows])
-            total[rows, : part.end] += weights.mean(dim=0)
-    total[:, :SINKS] = 0.0
-    sums: NDArray[np.float32] = (total.view(len(part), parts, size).sum(dim=2) / len(queries)).numpy()
-    return sums
 
 
 def first_layer(request: OpenRequest, ranges: Sequence[TokenRange]) -> tuple[torch.Tensor, torch.Tensor]:

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from semblend.contract import Run, TokenRange
 from semblend.integration.core.probes import can_ask, layer_deviation, question_attention
 from semblend.plan.selection import (
-    DEFAULT_POLICY,
     FALLBACK,
     MAX_QUESTION_TOKENS,
     POLICIES,
@@ -24,7 +23,6 @@ from semblend.plan.selection import (
     choose,
     evidence_of,
     joined,
-    needs_leaning,
     needs_question,
     with_probes,
 )
@@ -36,7 +34,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Fill:
     """A claim whose ``runs`` are loaded and whose ``gaps`` are not. ``question`` is the rest of the prompt, None where
-    it cannot be computed yet. ``leaning`` is what is kept of the donors, by prompt position; None: not of all of them.
+    it cannot be computed yet.
     """
 
     claim: TokenRange
@@ -44,7 +42,6 @@ class Fill:
     gaps: tuple[TokenRange, ...]
     question: TokenRange | None
     selection: Selection
-    leaning: NDArray[np.float32] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +66,6 @@ def fill(request: OpenRequest, command: Fill) -> Filled:
     """Compute the gaps and the tokens chosen for recomputation. The cache then holds every position of the claim."""
     started = time.perf_counter()
     selection = command.selection
-    if needs_leaning(selection.policy) and command.leaning is None:
-        selection = replace(selection, policy=DEFAULT_POLICY)
     has_question = (
         command.question is not None and len(command.question) <= MAX_QUESTION_TOKENS and can_ask(request.layers)
     )
@@ -100,4 +95,4 @@ def _choose(
     if Probe.ATTENTION in needs and command.question is not None:
         attention = question_attention(request, (*gaps, command.question))
         gaps = ()  # computed with the question; computing them again after the recomputed tokens gains little
-    return choose(selection, with_probes(evidence, attention, deviation, command.leaning)), gaps
+    return choose(selection, with_probes(evidence, attention, deviation)), gaps

@@ -146,20 +146,6 @@ class AuditCommand:
 
 
 @dataclass(frozen=True, slots=True)
-class LeaningCommand:
-    """Measure what ``token_ids`` of the donor ``donor_id``, from ``start`` on, lean on; see ``semblend.plan.leaning``.
-
-    ``block_ids`` are the engine's own that hold the donor from its first token on. They are only read.
-    """
-
-    donor_id: str
-    donor_tokens: int
-    block_ids: tuple[int, ...]
-    start: int
-    token_ids: NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
 class PublishCommand:
     """Hand the donor ``donor_id``, which this step's captures complete, to the fleet."""
 
@@ -188,7 +174,6 @@ class StepCommands(KVConnectorMetadata):
     publications: list[PublishCommand] = field(default_factory=list)
     timed_tokens: int = 0  # of the forward pass, if the workers are to time it
     audit: AuditCommand | None = None
-    leaning: LeaningCommand | None = None
     rests: bool = False  # there is nothing to do until a fetch is done
 
 
@@ -231,8 +216,6 @@ class StepReport(KVConnectorWorkerMetadata):
     timed_tokens: int = 0
     timed_ms: float = 0.0  # of the forward pass of so many tokens
     audited: dict[str, float | None] = field(default_factory=dict)  # how far donors are off; None: not computed
-    leaning_tokens: int = 0
-    leaning_ms: float = 0.0
 
     def aggregate(self, other: KVConnectorWorkerMetadata) -> StepReport:
         if not isinstance(other, StepReport):
@@ -261,15 +244,13 @@ class StepReport(KVConnectorWorkerMetadata):
             max(self.timed_tokens, other.timed_tokens),
             max(self.timed_ms, other.timed_ms),
             self.audited | other.audited,
-            max(self.leaning_tokens, other.leaning_tokens),
-            max(self.leaning_ms, other.leaning_ms),
         )
 
     @property
     def is_empty(self) -> bool:
         copied = self.stored or self.capture_faults or self.captured_tokens
         computed = self.prefilled_tokens or self.prefill_faults or self.repaired or self.repair_faults
-        exchanged = self.fetched or self.timed_tokens or self.audited or self.leaning_tokens
+        exchanged = self.fetched or self.timed_tokens or self.audited
         return not (self.loaded or self.load_faults or copied or computed or exchanged)
 
 

@@ -288,10 +288,6 @@ class SemBlendConnectorV1(KVConnectorBase_V1, SupportsHMA):
         """The engine calls this when it could not place a request."""
         return self._border.call("pressure", "", self._half.lacks_blocks, False)
 
-    def has_pending_push_work(self) -> bool:
-        """Whether the engine should make steps although it has no request: donors are measured when it is idle."""
-        return self._scheduler is not None and self._scheduler.donors.leanings.is_waiting
-
     def reset_cache(self) -> bool | None:
         """``POST /reset_prefix_cache?reset_external=true``: drop every donor."""
         return self._border.call("reset", "", self._reset, False)

@@ -18,7 +18,6 @@ from semblend.integration.vllm.capture import CaptureJob, CaptureQueue
 from semblend.integration.vllm.commands import CaptureCommand, StepReport
 from semblend.integration.vllm.held_donors import HeldDonors
 from semblend.integration.vllm.isolated_prefills import IsolatedPrefills
-from semblend.integration.vllm.leaning_passes import LeaningPasses
 from semblend.integration.vllm.options import ConnectorOptions
 from semblend.integration.vllm.passage_prefill import PassageJob
 from semblend.integration.vllm.repair import RepairJob
@@ -44,7 +43,7 @@ class _Capture:
 
 class DonorKeeper:
     """Decides which prompts become donors and follows their copies. ``held`` has the donors, ``prefills`` their makers
-    besides requests: isolated prefills. ``leanings`` has the donors that are measured when idle.
+    besides requests: isolated prefills.
     """
 
     def __init__(
@@ -60,7 +59,6 @@ class DonorKeeper:
         bytes_per_token: int,
         ranks: int,
         announcer: Announcer = SILENT,
-        measures_leaning: bool = False,
     ) -> None:
         self._options = options
         self._planner = planner
@@ -72,7 +70,6 @@ class DonorKeeper:
         self._captures = CaptureQueue(
             options, self.held.book, block_tokens, bytes_per_token, self.held.evicted, self._given_up
         )
-        self.leanings = LeaningPasses(cached, self.held.book, is_on=measures_leaning)
         self._unheld: list[str] = []
         self.prefills = IsolatedPrefills(options, self._captures, block_tokens, self._reserve_prefill, self._unhold)
         self._candidates: dict[str, tuple[VllmRequest, int]] = {}
@@ -154,7 +151,6 @@ class DonorKeeper:
     def _let_go(self) -> list[str]:
         """Give up every copy and isolated prefill; the finished requests whose blocks waited for one."""
         self.prefills.stop()
-        self.leanings.forget_all()
         return self.take_unheld() + self._captures.forget_all()
 
     def slices(self, block_ids_of: Callable[[str], list[int]]) -> list[CaptureCommand]:
@@ -215,8 +211,6 @@ class DonorKeeper:
     def on_report(self, report: StepReport) -> None:
         if report.prefilled_tokens:
             self._metrics.record_prefill(report.prefilled_tokens, report.prefill_ms / 1e3)
-        if report.leaning_tokens:
-            self._metrics.record_leaning(report.leaning_tokens, report.leaning_ms / 1e3)
         if report.captured_tokens:
             self._metrics.record_capture(report.captured_tokens, report.capture_ms / 1e3)
         for donor_id, error in report.prefill_faults.items():  # first: if the copy failed as well, this was the cause
@@ -291,7 +285,6 @@ class DonorKeeper:
         self.prefills.stored(donor_id)
         if not self.held.store(donor_id, capture.record, capture.tokens):
             return
-        self.leanings.stored(donor_id, capture.tokens)
         if self._decoder is not None:
             describe = partial(self._planner.describe, donor_id, capture.record.namespace)
             self._decoder.decode(capture.record.request_id, capture.tokens, describe)

@@ -64,10 +64,3 @@ class PagedRequest:
     def _ids_of(self, ranges: Sequence[TokenRange]) -> NDArray[np.int64]:
         parts = [self._ids[part.start - self._start : part.end - self._start] for part in ranges]
         return np.concatenate([np.empty(0, np.int64), *parts])
-
-
-class CachedRequest(PagedRequest):
-    """A request whose positions the cache holds already: the cache is read and never written."""
-
-    def compute(self, ranges: Sequence[TokenRange]) -> None:
-        self._sparse_forward.compute(self._block_ids, ranges, self._ids_of(ranges), writes=False)

@@ -33,7 +33,6 @@ from semblend.integration.vllm.private_blocks import PrivateBlocks
 from semblend.integration.vllm.repair import Repairs
 from semblend.integration.vllm.request_record import VllmRequest
 from semblend.plan.fidelity import OPEN, FidelityGate
-from semblend.plan.selection import needs_leaning
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,9 +84,6 @@ class SchedulerHalf:
             bytes_per_token=capabilities.bytes_per_token,
             ranks=capabilities.ranks,
             announcer=announcer,
-            measures_leaning=(
-                needs_leaning(options.recompute_policy) and capabilities.sparse_forward and capabilities.ranks == 1
-            ),
         )
         self._claims = OpenClaims(
             options, capabilities, self._look_up, self.donors.held, self._cached, self._private, self._emit
@@ -215,20 +211,17 @@ class SchedulerHalf:
         self._issued, self._releases = self._releases + unheld, []
         frees = self.donors.take_frees_copied()
         dropped = self.donors.take_dropped()
-        is_idle &= prefill is None and repair is None
         if self._remote is None:
-            leaning = self.donors.leanings.next_slice(idle=is_idle)
-            return StepCommands(loads, captures, dropped, self._issued, prefill, frees, repair, leaning=leaning)
+            return StepCommands(loads, captures, dropped, self._issued, prefill, frees, repair)
         published, fetches = self._remote.publications(captures), self._remote.take_fetches()
         timed = self._remote.timed_tokens(scheduled_tokens)
         audits = self._remote.audits
-        audit = audits.next_slice(idle=is_idle)
+        audit = audits.next_slice(idle=is_idle and prefill is None and repair is None)
         self._issued += audits.take_unheld()
-        leaning = self.donors.leanings.next_slice(idle=is_idle and audit is None)
         rests = not scheduled_tokens and prefill is None and repair is None and self._remote.is_awaited
         return StepCommands(
             *(loads, captures, dropped, self._issued, prefill, frees, repair),
-            *(fetches, published, timed, audit, leaning, rests),
+            *(fetches, published, timed, audit, rests),
         )
 
     def _repair_slice(self, step_tokens: int, *, idle: bool, is_taken: bool) -> RepairCommand | None:

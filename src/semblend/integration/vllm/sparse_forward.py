@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from vllm.config import VllmConfig
-
-
-UNWRITTEN: Final = -1  # the slot for which every attention backend of the engine writes nothing (PAD_SLOT_ID)
 
 
 class KernelBlockError(Exception):
@@ -58,19 +55,16 @@ class SparseForward:
         block_ids: torch.Tensor,
         ranges: Sequence[TokenRange],
         token_ids: NDArray[np.int64],
-        *,
-        writes: bool = True,
     ) -> torch.Tensor:
         """Fill ``ranges`` (in order); ``token_ids`` are the ids at their positions, one after another.
 
-        Without ``writes`` the cache must hold these positions already, and is only read. Gives the model's last hidden
-        state of the last batch's positions.
+        Gives the model's last hidden state of the last batch's positions.
         """
         taken = 0
         hidden = torch.empty(0)
         for batch in self.passes(ranges):
             count = sum(len(part) for part in batch)
-            hidden = self._forward(block_ids, batch, token_ids[taken : taken + count], writes=writes)
+            hidden = self._forward(block_ids, batch, token_ids[taken : taken + count])
             taken += count
         if taken != len(token_ids):
             raise ValueError(f"{len(token_ids)} token ids for {taken} positions")
@@ -81,7 +75,7 @@ class SparseForward:
         return in_passes(ranges, self.max_tokens, self.max_rows)
 
     def _forward(
-        self, block_ids: torch.Tensor, ranges: Sequence[TokenRange], token_ids: NDArray[np.int64], *, writes: bool
+        self, block_ids: torch.Tensor, ranges: Sequence[TokenRange], token_ids: NDArray[np.int64]
     ) -> torch.Tensor:
         tokens, rows = len(token_ids), len(ranges)
         positions = np.concatenate([np.arange(part.start, part.end) for part in ranges])
@@ -96,8 +90,6 @@ class SparseForward:
         device_positions = self._positions[:tokens].copy_(places)
         blocks = block_ids.to(self._runner.device)[: -(-int(ends.max()) // self._cache.block_tokens)]
         slots = self._cache.slots_of(blocks, device_positions)
-        if not writes:
-            slots.fill_(UNWRITTEN)
         common = CommonAttentionMetadata(
             query_start_loc=query_starts,
             query_start_loc_cpu=torch.from_numpy(starts),

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from semblend.contract import FaultContained, TokenRange
 from semblend.integration.border import Border
-from semblend.integration.core.leanings import Leanings
 from semblend.integration.core.load_check import find_mismatch
 from semblend.integration.core.rank_group import ALONE, RankGroup
 from semblend.integration.core.selective_fill import Fill, Filled, fill
@@ -25,7 +24,6 @@ from semblend.integration.vllm.commands import (
     ANOTHER_RANK,
     AuditCommand,
     CaptureCommand,
-    LeaningCommand,
     LoadCommand,
     LoadReport,
     PrefillCommand,
@@ -33,7 +31,7 @@ from semblend.integration.vllm.commands import (
     StepCommands,
     StepReport,
 )
-from semblend.integration.vllm.open_request import CachedRequest, PagedRequest
+from semblend.integration.vllm.open_request import PagedRequest
 
 if TYPE_CHECKING:
     from semblend.integration.vllm.attention_cache import AttentionCache
@@ -70,7 +68,6 @@ class WorkerHalf:
         self._invalid_blocks: set[int] = set()
         self._step_started = 0.0
         self._load_s = 0.0  # of this step: all but the engine's own forward pass
-        self.leanings = Leanings()
         self._failed_prefills: set[str] = set()  # donor ids, until the scheduler half drops them
         self._layer_numbers = {name: layer for layer, name in enumerate(cache.names)}
 
@@ -115,8 +112,6 @@ class WorkerHalf:
             self._repair(commands.repair)
         if commands.audit is not None and self._fleet is not None:
             self._audit(commands.audit, self._fleet)
-        if commands.leaning is not None:
-            self._border.call("leaning", "", partial(self._measure_leaning, commands.leaning), None)
 
     def save(self, commands: StepCommands) -> None:
         """After the step's loads and forward pass: drop and copy donors as commanded."""
@@ -125,7 +120,6 @@ class WorkerHalf:
             self._report.timed_ms = (time.perf_counter() - self._step_started - self._load_s) * 1e3
         for donor_id in commands.drops:
             self._transfers.drop(donor_id)
-            self.leanings.drop(donor_id)
             self._failed_prefills.discard(donor_id)
         started = time.perf_counter()
         for command in commands.captures:
@@ -244,8 +238,7 @@ class WorkerHalf:
     def _compute(self, command: LoadCommand) -> Filled:
         if command.recompute is not None and self._sparse_forward is not None:
             self.wait_for_layers()  # probes read layers outside of a forward pass
-            leaning = self.leanings.of(command.runs, command.claim_ids, command.start)
-            return fill(*open_for_recompute(self._cache, self._sparse_forward, command, self._ranks, leaning))
+            return fill(*open_for_recompute(self._cache, self._sparse_forward, command, self._ranks))
         if command.compute and self._sparse_forward is not None:
             ids = command.ids_of(command.compute)
             self._sparse_forward.compute(self._on_device(command.block_ids), command.compute, ids)
@@ -336,17 +329,6 @@ class WorkerHalf:
             self._report.audited[command.donor_id] = fleet.audit(command.donor_id, sides, command.ranges)
         return True
 
-    def _measure_leaning(self, command: LeaningCommand) -> None:
-        """A slice of a donor in the engine's own blocks. Only commanded of a single rank, which sees all heads."""
-        if self._sparse_forward is None:
-            raise ClaimNotKeptError("leaning to measure, but the model is not available")
-        started = time.perf_counter()
-        blocks = self._on_device(command.block_ids)
-        opened = CachedRequest(self._cache, self._sparse_forward, blocks, command.token_ids, command.start)
-        self.leanings.measure(opened, command.donor_id, command.start, command.token_ids, command.donor_tokens)
-        self._report.leaning_tokens += len(command.token_ids)
-        self._report.leaning_ms += (time.perf_counter() - started) * 1e3
-
     def _capture(self, command: CaptureCommand) -> bool:
         if command.donor_id in self._failed_prefills:
             raise ClaimNotKeptError("its passages were not computed completely")
@@ -359,7 +341,6 @@ def open_for_recompute(
     sparse_forward: SparseForward,
     command: LoadCommand,
     ranks: RankGroup = ALONE,
-    leaning: NDArray[np.float32] | None = None,
 ) -> tuple[PagedRequest, Fill]:
     """The request of a command with recomputation, and what to fill in it."""
     recompute = command.recompute
@@ -370,5 +351,5 @@ def open_for_recompute(
     asked = len(recompute.question_ids)
     question = TokenRange(command.end, command.end + asked) if asked else None
     return opened, Fill(
-        TokenRange(command.start, command.end), command.runs, command.compute, question, recompute.selection, leaning
+        TokenRange(command.start, command.end), command.runs, command.compute, question, recompute.selection
     )

@@ -38,7 +38,7 @@ def probed(evidence: Evidence, seed: int) -> Evidence:
     random = np.random.default_rng(seed)
     end = int(evidence.positions[-1]) + 1
     attention = random.random((3, 2, end), np.float32)
-    return with_probes(evidence, attention, random.random(end, np.float32), random.random(end, np.float32))
+    return with_probes(evidence, attention, random.random(end, np.float32))
 
 
 @st.composite
@@ -115,20 +115,10 @@ def test_either_rank_takes_the_best_of_both() -> None:
     assert choose(Selection("question_or_deviation", 0.3), read_and_off()).tolist() == [2, 5, 7]
 
 
-def test_the_question_near_the_head_or_what_leaned_on_lost_text() -> None:
-    """Of two equally attended positions the one near the head of its run counts more."""
-    attention, leaning = np.full((1, 1, 20), 0.01, np.float32), np.zeros(20, np.float32)
-    attention[..., [3, 18]] = 0.9
-    leaning[12] = 0.5
-    evidence = with_probes(evidence_of([run(0, 20)]), attention, None, leaning)
-    assert choose(Selection("near_question_or_leaning", 0.1), evidence).tolist() == [3, 12]
-
-
-@pytest.mark.parametrize(("policy", "probe"), [("question", "attention"), ("near_question_or_leaning", "leaning")])
+@pytest.mark.parametrize(("policy", "probe"), [("question", "attention"), ("deviation", "deviation")])
 def test_a_missing_probe_is_named(policy: str, probe: str) -> None:
-    attention = np.ones((1, 1, 10), np.float32) if probe != "attention" else None
     with pytest.raises(ContractError, match=probe):
-        choose(Selection(policy, 0.5), with_probes(evidence_of([run(0, 10)]), attention, None))
+        choose(Selection(policy, 0.5), with_probes(evidence_of([run(0, 10)]), None, None))
 
 
 def test_an_unknown_policy_is_refused_by_name() -> None:
