@@ -21,13 +21,11 @@ from benchmarks.fidelity.picture import draw
 from benchmarks.targets import Verdict
 
 STANDARD = (
-    *("default", "first@0", "first@0.05", "first@0.15", "random@0.15", "deviation@0.05", "deviation@0.15"),
-    *("question@0.05", "question@0.15", "question_by_deviation@0.05", "question_by_deviation@0.15"),
-    *("question_or_deviation@0.02", "question_or_deviation@0.05", "question_or_deviation@0.1"),
-    *("question_or_deviation@0.15", "question_or_deviation@0.3", "first@1"),
+    *("default", "first@0", "first@0.05", "first@0.15", "first@1"),
+    *("question@0.02", "question@0.05", "question@0.1", "question@0.15", "question@0.3"),
 )
 # Issue 8. One policy chosen in advance has to reach them all: the best of many arms per case could be chance.
-CANDIDATE = "question_or_deviation"
+CANDIDATE = "question"
 TARGETS = (("composition", 0.2, 0.03), ("reorder", 0.2, 0.015), ("new instruction", 0.08, 0.005))
 ANSWERABLE = 100  # minimum number of items the cold model answers right, to judge lost answers
 SERVED_LIMIT = 0.02  # mean KL of any class served with default settings
@@ -71,7 +69,7 @@ def main() -> int:
 
 def _parse() -> tuple[argparse.Namespace, list[str]]:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.fidelity", description=__doc__)
-    parser.add_argument("arms", nargs="*", help=f"policy@fraction[+bridge][!variant] (default: {' '.join(STANDARD)})")
+    parser.add_argument("arms", nargs="*", help=f"policy@fraction[+bridge] (default: {' '.join(STANDARD)})")
     parser.add_argument("--report", action="store_true", help="show the rows of the last run of that name")
     parser.add_argument("--resume", action="store_true", help="continue a run of that name: skip what has rows")
     parser.add_argument("--enforce", action="store_true", help="missed targets fail the run")
@@ -153,11 +151,11 @@ def _served(figures: Sequence[Figures], declined: dict[tuple[str, str], int]) ->
 
 
 def _is_candidate(arm: str) -> bool:
-    return arm.partition("@")[0] == CANDIDATE and "!" not in arm
+    return arm.partition("@")[0] == CANDIDATE
 
 
 def target_verdicts(figures: Sequence[Figures]) -> list[Verdict]:
-    """Experimental arms (``!``) cannot be served and cannot reach a target. The largest allowed fraction counts.
+    """The largest allowed fraction counts.
 
     Each target is checked along the model's own answer and along a given text, by what is computed into the claim and
     by everything computed, including probes.

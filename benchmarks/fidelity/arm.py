@@ -1,20 +1,17 @@
-"""One arm: a policy at a budget, ``[GATES:]policy@fraction[+bridge][!variant]``; ``default``; ``GATES@fraction``."""
+"""One arm: a policy at a budget, ``[GATES:]policy@fraction[+bridge]``; ``default``; ``GATES@fraction``."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
 
-import benchmarks.fidelity.trial_policies  # noqa: F401 - registers the policies on trial
 from sembase.errors import ConfigurationError
 from semblend.contract import ReusePlan
 from semblend.integration.vllm.options import ConnectorOptions
 from semblend.plan.gates import ADAPTER_GATES, Gates
 from semblend.plan.selection import POLICIES, Selection
 
-_FORM = re.compile(
-    r"(?:(?P<gates>default|wide):)?(?P<policy>\w+)@(?P<fraction>[0-9.]+)(?:\+(?P<bridge>\d+))?(?:!(?P<variant>\w+))?"
-)
+_FORM = re.compile(r"(?:(?P<gates>default|wide):)?(?P<policy>\w+)@(?P<fraction>[0-9.]+)(?:\+(?P<bridge>\d+))?")
 
 
 DEFAULT = "default"
@@ -25,17 +22,13 @@ GATES = {DEFAULT: ADAPTER_GATES, WIDE: replace(ADAPTER_GATES, max_context_share=
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """``variant`` names an experiment of this benchmark that no deployment can use; empty for the worker half's own
-    code.
-
-    Planned with ``gates``, which may decline: the default ones; those without the limit of differing context
+    """Planned with ``gates``, which may decline: the default ones; those without the limit of differing context
     (``wide``), so that reordered and composed passages are served as deployed otherwise; or open ones. An arm without
     a selection uses the default one.
     """
 
     name: str
     selection: Selection | None
-    variant: str = ""
     gates: Gates = OPEN_GATES
 
     def selection_for(self, plan: ReusePlan) -> Selection:
@@ -58,4 +51,4 @@ def parse_arm(text: str) -> Arm:
         return Arm(text, Selection(ConnectorOptions().recompute_policy, float(found["fraction"])), gates=gates)
     POLICIES.get(found["policy"])
     selection = Selection(found["policy"], float(found["fraction"]), int(found["bridge"] or 0))
-    return Arm(text, selection, found["variant"] or "", GATES.get(found["gates"], OPEN_GATES))
+    return Arm(text, selection, GATES.get(found["gates"], OPEN_GATES))

@@ -1,6 +1,6 @@
 """Selection rules side by side at equal shares, on composition and reorder items or others, in the real engine.
 
-``python -m benchmarks.fidelity.compare_rules [RULE@FRACTION[/BLOCK][+HEADS] ...]``. Every rule chooses from the same
+``python -m benchmarks.fidelity.compare_rules [RULE@FRACTION[+HEADS] ...]``. Every rule chooses from the same
 signals of an item; rows are appended as they come and a run of the same name continues where it stopped. Published
 rules, as their papers describe them: ``first`` (EPIC), ``deviation`` (CacheBlend), ``question`` (ProphetKV), ``digest``
 (QCFuse), ``norm`` (InfoFlow).
@@ -9,7 +9,6 @@ rules, as their papers describe them: ``first`` (EPIC), ``deviation`` (CacheBlen
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,10 +25,7 @@ from semblend.plan.selection import DEFAULT_POLICY
 FOLDER = ROOT / ".cache" / "fidelity"
 BASE = DEFAULT_POLICY
 FRACTIONS = (0.15, 0.05, 0.1, 0.2)
-RULES = (
-    *(BASE, "question_or_deviation", "deviation", "middle", "question_or_repeat"),
-    *("digest", "norm", "first", "random", "oracle_both"),
-)
+RULES = (BASE, "deviation", "digest", "norm", "first", "random", "oracle_both")
 STANDARD = tuple(f"{rule}@{fraction}" for fraction in FRACTIONS for rule in RULES)
 
 
@@ -107,7 +103,7 @@ def mean_kl(row: Row, key: str) -> float:
 
 def _budget(arm: str) -> str:
     """The fraction and the heads: what the default rule is given for the comparison."""
-    return re.sub(r"/\d+", "", arm.partition("@")[2])
+    return arm.partition("@")[2]
 
 
 if __name__ == "__main__":

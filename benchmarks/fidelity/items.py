@@ -115,17 +115,6 @@ class FidelitySet:
             and document.tokens.size >= SIZES[self._size] + REFERENCE_TOKENS
         ]
 
-    def filler(self, item: FidelityItem, tokens: int, random: np.random.Generator) -> TokenIds:
-        """Text of the same source that is rarely part of the item (a passage drawn from about 3,000)."""
-        if item.source != "needles":
-            return self._prose(tokens, random)
-        found: list[int] = []
-        while len(found) < tokens:
-            record = self._needles[32 + int(random.integers(32))]["ordered_kv_records"]
-            start = int(random.integers(len(record)))
-            found += join(tuple(self.encode(f'"{k}": "{v}",\n') for k, v in record[start : start + 3]))
-        return tuple(found[len(found) - tokens :])
-
     def _prose(self, tokens: int, random: np.random.Generator) -> TokenIds:
         """The end of some passages."""
         found: list[int] = []

@@ -23,8 +23,7 @@ import vllm
 from benchmarks.console import progress
 from benchmarks.discovery.codec import TokenizerCodec
 from benchmarks.documents import DEFAULT_TEXTS, ROOT
-from benchmarks.fidelity.arm import OPEN_GATES, Arm, parse_arm
-from benchmarks.fidelity.captures import Captured, Contexts
+from benchmarks.fidelity.arm import Arm, parse_arm
 from benchmarks.fidelity.facts import FACTS, UNREAD, UPDATES
 from benchmarks.fidelity.figures import FLOOR, done_in
 from benchmarks.fidelity.items import (
@@ -42,11 +41,9 @@ from benchmarks.fidelity.items import (
 )
 from benchmarks.fidelity.readings import Reading, gap
 from benchmarks.fidelity.rig import Rig, Timed
-from benchmarks.fidelity.variants import VARIANTS
 from benchmarks.vllm.texts import TokenIds, read_texts
 from semblend.contract import Decline, ReusePlan, risk_of_runs, shape_of
-from semblend.integration.core.probes import PROBE_LAYER
-from semblend.plan.selection import POLICIES, Probe, Selection
+from semblend.plan.selection import Selection, needs_question
 
 CACHE = ROOT / ".cache" / "fidelity"
 FORMAT = 2
@@ -55,7 +52,6 @@ FACTS_OF = {
     EDITS: (FACTS, UPDATES),
     **dict.fromkeys((REORDER, COMPOSITION, ISOLATED, MIXTURE), (FACTS,)),
 }
-AS_LOADED = Selection("first", 0.0)
 OTHER_PIECE = 256  # the noise floor: the same prompt, computed in pieces as a busy engine would
 
 
@@ -70,9 +66,8 @@ class Cold:
 
 
 class Laboratory:
-    def __init__(self, rig: Rig, contexts: Contexts, model: Path, out: Path, times: int) -> None:
+    def __init__(self, rig: Rig, model: Path, out: Path, times: int) -> None:
         self._rig = rig
-        self._contexts = contexts
         self._model = model_digest(model, str(rig.cache.dtype))
         self._out = out
         self._times = times
@@ -88,18 +83,7 @@ class Laboratory:
         if (item.name, FLOOR) not in self._done:
             self._write(item, FLOOR, rig.cold(item, OTHER_PIECE), rig.cold_blocks, cold, {})
         rig.store(item)
-        opened = rig.plan(item)
-        plans = {gates: rig.plan(item, gates) for gates in {arm.gates for arm in arms} - {OPEN_GATES}}
-        plans[OPEN_GATES] = opened
-        captured = Captured({})
-        stale = None
-        if isinstance(opened, ReusePlan):
-            if any(arm.variant for arm in arms):
-                rig.prefill(rig.cold_blocks, np.asarray(item.recipient, np.int64))
-            kinds = dict.fromkeys(kind for arm in arms if arm.variant for kind in VARIANTS[arm.variant].kinds)
-            captured = rig.capture(self._contexts, kinds, item, opened.runs)
-            rig.load(rig.command(item, opened, AS_LOADED))
-            stale = rig.finish(item, opened, time.perf_counter())
+        plans = {gates: rig.plan(item, gates) for gates in {arm.gates for arm in arms}}
         for arm in arms:
             plan = plans[arm.gates]
             if isinstance(plan, Decline):
@@ -107,10 +91,9 @@ class Laboratory:
                 continue
             selection = arm.selection_for(plan)
             started = time.perf_counter()
-            order = rig.command(item, plan, selection)
-            seen = VARIANTS[arm.variant].fill(rig, order, captured) if arm.variant else asdict(rig.load(order))
+            seen = asdict(rig.load(rig.command(item, plan, selection)))
             timed = rig.finish(item, plan, started)
-            more = _shares(plan) | self._probes(item, plan, selection) | _moved(stale, timed) | seen
+            more = _shares(plan) | _probes(item, plan, selection) | seen
             self._write(item, arm.name, timed, rig.blocks, cold, more)
         rig.forget(item)
 
@@ -127,7 +110,7 @@ class Laboratory:
                 return Cold(text, tuple(stored["said"].tolist()), answer, None)
         timed = self._rig.cold(item)
         tokens = self._rig.answer(item, timed)
-        answer = self._rig.along(item, tokens, self._rig.cold_blocks, timed.asked[-1:])
+        answer = self._rig.along(item, tokens, self._rig.cold_blocks, timed.first)
         if wanted:
             self._timed[item.case] = self._timed.get(item.case, 0) + 1
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -152,7 +135,7 @@ class Laboratory:
         more: dict[str, Any],
     ) -> None:
         found = gap(cold.text, timed.reading, np.asarray(item.reference, np.int64), item.answer_tokens)
-        answer = self._rig.along(item, cold.tokens, blocks, timed.asked[-1:])
+        answer = self._rig.along(item, cold.tokens, blocks, timed.first)
         own = gap(cold.answer, answer, np.asarray(cold.tokens, np.int64), len(cold.tokens))
         row = {
             "item": item.name,
@@ -169,27 +152,16 @@ class Laboratory:
         }
         self._append(row)
 
-    def _probes(self, item: FidelityItem, plan: ReusePlan, selection: Selection) -> dict[str, Any]:
-        """What selection computes besides gaps and selected tokens, over the claim: the question, the first layers of
-        all.
-        """
-        needs = POLICIES.get(selection.policy).needs if selection.fraction > 0 else frozenset()
-        question = len(item.recipient) - plan.claim_end
-        asked = question / plan.claimed_tokens if Probe.ATTENTION in needs else 0.0
-        compared = PROBE_LAYER / len(self._rig.cache.names) if Probe.DEVIATION in needs else 0.0
-        return {"probe_share": asked + compared}
-
     def _append(self, row: dict[str, Any]) -> None:
         with self._out.open("a") as stream:
             stream.write(json.dumps(row) + "\n")
 
 
-def _moved(stale: Timed | None, timed: Timed) -> dict[str, Any]:
-    """How far recomputation changed the distribution at the prompt's end, known before the first token is sent."""
-    if stale is None or stale.asked.shape != timed.asked.shape:
-        return {}
-    kl = (timed.asked.exp() * (timed.asked - stale.asked)).sum(dim=1).clamp(min=0.0)
-    return {"moved_question": float(kl.mean()), "moved_first": float(kl[-1])}
+def _probes(item: FidelityItem, plan: ReusePlan, selection: Selection) -> dict[str, Any]:
+    """What selection computes besides gaps and selected tokens, over the claim: the question."""
+    is_asked = selection.fraction > 0 and needs_question(selection.policy)
+    question = len(item.recipient) - plan.claim_end
+    return {"probe_share": question / plan.claimed_tokens if is_asked else 0.0}
 
 
 def _shares(plan: ReusePlan) -> dict[str, Any]:
@@ -241,7 +213,7 @@ def run(engine: Any, model: KnownModel) -> int:
         if arguments.sources:
             counts[case] = {source: count for source, count in sources.items() if source in arguments.sources}
     with torch.inference_mode():
-        laboratory = Laboratory(Rig(engine), Contexts(items), model.folder, arguments.out, arguments.times)
+        laboratory = Laboratory(Rig(engine), model.folder, arguments.out, arguments.times)
         for number, item in enumerate(items.items(counts, arguments.skip)):
             laboratory.run(item, arms)
             progress(f"{number + 1}: {item.name}")

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from benchmarks.fidelity.signals import Array, Signals
 from semblend.contract import ReusePlan, Run, TokenRange
-from semblend.integration.core.probes import QUERIES, attention_weights, far_layers, layer_deviation, queries_of, unseen
+from semblend.integration.core.probes import QUERIES, attention_weights, far_layers, observing, queries_of, unseen
 from semblend.integration.vllm.open_request import PagedRequest
 from semblend.plan.selection import evidence_of
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from benchmarks.vllm.texts import TokenIds
 
 DIGEST_FRACTION = 0.1
+DEVIATION_LAYER = 1
 SINKS = 4  # the first tokens of any prompt, to which everything attends
 
 
@@ -56,7 +57,7 @@ def measure(
     ids = np.asarray(item.recipient, np.int64)
     request = PagedRequest(rig.cache, rig.forward, torch.tensor(rig.blocks), ids)
     question = TokenRange(plan.claim_end, len(ids))
-    deviation = layer_deviation(request, TokenRange(plan.exact_prefix_tokens, plan.claim_end))
+    deviation = _deviation(request, TokenRange(plan.exact_prefix_tokens, plan.claim_end))
     load(rig, plan, loaded)
     attention = _ask(request, (*plan.compute, question), made)
     if repeat:
@@ -71,7 +72,7 @@ def measure(
         plain.distance,
         plain.context_share,
         attention[..., at],
-        deviation[at],
+        deviation=deviation[at],
         layered={name: rows[:, at] for name, rows in made.found.items()},
     )
     return signals, loaded
@@ -133,6 +134,28 @@ def _ask(request: PagedRequest, ranges: Sequence[TokenRange], made: Measured) ->
         seen.append(mean)
     attention: Array = torch.stack(seen).numpy()
     return attention
+
+
+def _deviation(request: PagedRequest, claim: TokenRange) -> Array:
+    """Compute the claim and compare its K and V in layer 1 with the loaded ones, relative to how positions differ."""
+    computed: list[list[torch.Tensor]] = [[], []]
+
+    def observe(layer: int, _query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
+        if layer == DEVIATION_LAYER:
+            computed[0].append(key.clone())
+            computed[1].append(value.clone())
+
+    held = [part.float().clone() for part in request.read(DEVIATION_LAYER, claim)]
+    with observing(request.layers, observe):
+        request.compute([claim])
+    total = torch.zeros(len(claim))
+    for loaded, true in zip(held, computed, strict=True):
+        expected = torch.cat(true).float().reshape(len(claim), -1)
+        own = (expected - expected.mean(dim=0)).square().sum(dim=1).mean()
+        total += (loaded.reshape(len(claim), -1) - expected).square().sum(dim=1) / own
+    off = np.zeros(claim.end, np.float32)
+    off[claim.start :] = total.sqrt().numpy()
+    return off
 
 
 def _digest(plan: ReusePlan, made: Measured) -> NDArray[np.int64]:

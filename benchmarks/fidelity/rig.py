@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +15,6 @@ import torch
 from numpy.typing import NDArray
 
 from benchmarks.fidelity.arm import OPEN_GATES
-from benchmarks.fidelity.captures import Captured, Contexts
 from benchmarks.fidelity.engine import STEP_TOKENS
 from benchmarks.fidelity.items import FidelityItem
 from benchmarks.fidelity.readings import POSITIONS, Reading, reading_of
@@ -45,7 +43,6 @@ from semblend.settings import Settings
 
 NAMESPACE = Namespace(tenant="fidelity", model="model")
 HOST_BYTES = 4 << 30
-ASKED_POSITIONS = 24  # at the prompt's end, where two fills are compared before the answer
 
 
 class RigError(Exception):
@@ -54,11 +51,11 @@ class RigError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """``asked`` [positions, vocabulary]: the model's distribution at the last positions of the prompt."""
+    """``first`` [1, vocabulary]: the model's distribution of the first token."""
 
     reading: Reading
     first_token_ms: float
-    asked: torch.Tensor
+    first: torch.Tensor
 
 
 class Rig:
@@ -101,9 +98,7 @@ class Rig:
         hidden = self.prefill(self.cold_blocks, ids, piece)
         first = self.logprobs(hidden[-1:])
         spent = (time.perf_counter() - started) * 1e3
-        return Timed(
-            self.along(item, item.reference, self.cold_blocks, first), spent, self.logprobs(hidden[-ASKED_POSITIONS:])
-        )
+        return Timed(self.along(item, item.reference, self.cold_blocks, first), spent, first)
 
     # -- ours --------------------------------------------------------------------------------------------------------
 
@@ -133,22 +128,6 @@ class Rig:
     def loaded(self, run: Run) -> torch.Tensor:
         """K and V of a run [layers, 2, tokens, heads, head_dim], as a load writes them."""
         return self._moved(self._store.read(run.donor_id, run.donor_start, run.length), run.shift)
-
-    def capture(self, contexts: Contexts, kinds: Iterable[str], item: FidelityItem, runs: Sequence[Run]) -> Captured:
-        """Every run of a plan, computed again in each kind of context."""
-        found = {}
-        for kind in kinds:
-            made = []
-            for place, run in enumerate(runs):
-                prompt = contexts.prompt(kind, item, runs, place)
-                self.prefill(self.donor_blocks, np.asarray(prompt.ids, np.int64))
-                part = slice(prompt.start, prompt.start + run.length)
-                blocks = torch.tensor(self.donor_blocks[: -(-len(prompt.ids) // self.cache.block_tokens)])
-                pairs = (self.cache.read(layer, blocks) for layer in range(len(self.cache.names)))
-                kv = torch.stack([torch.stack([rows[part] for rows in pair]) for pair in pairs])
-                made.append(self._moved(kv, run.target_start - prompt.start))
-            found[kind] = tuple(made)
-        return Captured(found)
 
     def _moved(self, kv: torch.Tensor, shift: int) -> torch.Tensor:
         keys = torch.stack(list(self.rotations.move(kv[:, 0], shift)))
@@ -196,15 +175,13 @@ class Rig:
         hidden = self.forward.compute(torch.tensor(self.blocks), [rest], ids[rest.start :])
         first = self.logprobs(hidden[-1:])
         spent = (time.perf_counter() - started) * 1e3
-        return Timed(
-            self.along(item, item.reference, self.blocks, first), spent, self.logprobs(hidden[-ASKED_POSITIONS:])
-        )
+        return Timed(self.along(item, item.reference, self.blocks, first), spent, first)
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def answer(self, item: FidelityItem, timed: Timed) -> TokenIds:
         """The greedy answer of the model after the cold prompt."""
-        tokens = [int(timed.asked[-1].argmax())]
+        tokens = [int(timed.first[-1].argmax())]
         for at in range(len(item.recipient), len(item.recipient) + POSITIONS - 1):
             last = np.asarray(tokens[-1:], np.int64)
             hidden = self.forward.compute(torch.tensor(self.cold_blocks), [TokenRange(at, at + 1)], last)

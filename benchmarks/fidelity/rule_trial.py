@@ -22,14 +22,12 @@ from scripts.models.known import KnownModel
 from benchmarks.console import progress
 from benchmarks.discovery.codec import TokenizerCodec
 from benchmarks.documents import DEFAULT_TEXTS
-from benchmarks.fidelity.consensus import accounts
 from benchmarks.fidelity.figures import done_in
 from benchmarks.fidelity.items import COMPOSITION, REORDER, FidelityItem, FidelitySet
-from benchmarks.fidelity.laboratory import AS_LOADED
 from benchmarks.fidelity.measured_signals import load, measure
 from benchmarks.fidelity.readings import POSITIONS, Reading, gap, reading_of
 from benchmarks.fidelity.rig import Rig
-from benchmarks.fidelity.rules import MIDDLE_LAYERS, RuleArm, parse_rule, ranked_layers
+from benchmarks.fidelity.rules import DIGEST_LAYERS, RuleArm, parse_rule, ranked_layers
 from benchmarks.fidelity.signals import Signals
 from benchmarks.vllm.texts import TokenIds, read_texts
 from semblend.contract import Decline, ReusePlan, TokenRange
@@ -69,7 +67,7 @@ class RuleTrial:
     def _try_all(self, prepared: Sequence[Prepared], arms: Sequence[RuleArm]) -> None:
         signals = {one.item.name: _calibrated(one, prepared) for one in prepared}
         for name, seen in signals.items():
-            progress(f"layers for {name}: {' '.join(map(str, seen.middle[:MIDDLE_LAYERS]))}")
+            progress(f"layers for {name}: {' '.join(map(str, seen.middle[:DIGEST_LAYERS]))}")
         for arm in arms:
             for one in prepared:
                 if (key := (one.item.name, arm.name)) not in self._done:
@@ -85,7 +83,7 @@ class RuleTrial:
             return None
         cold = rig.cold(item)
         tokens = rig.answer(item, cold)
-        answer = rig.along(item, tokens, rig.cold_blocks, cold.asked[-1:])
+        answer = rig.along(item, tokens, rig.cold_blocks, cold.first)
         signals, loaded = measure(rig, item, plan, (item.reference, tokens), self._repeat)
         rig.forget(item)
         return Prepared(item, plan, loaded, tokens, cold.reading, answer, signals)
@@ -103,8 +101,10 @@ class RuleTrial:
         logprobs = rig.logprobs(hidden[-count:])
         text = reading_of(logprobs.numpy(), np.asarray(item.reference, np.int64))
         answer = rig.along(item, one.answer_tokens, rig.blocks, logprobs[:1])
-        more = accounts(rig.command(item, plan, AS_LOADED), len(chosen), len(ranges))
-        self._write(one, name, text, answer, more | {"claimed_tokens": plan.claimed_tokens})
+        computed = plan.computed_tokens + len(chosen)
+        tokens = {"computed_tokens": computed, "reused_tokens": plan.claimed_tokens - computed}
+        more = tokens | {"groups": len(ranges), "claimed_tokens": plan.claimed_tokens}
+        self._write(one, name, text, answer, more)
 
     def _write(self, one: Prepared, name: str, text: Reading, answer: Reading, more: dict[str, Any]) -> None:
         item = one.item

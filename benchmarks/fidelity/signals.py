@@ -21,11 +21,13 @@ Array = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Signals(Evidence):
-    """``layered``: one row per layer for each signal's name. ``middle``: layers by how much of what the answer needs
-    their question attention finds, as ranked on other items.
+    """``layered``: one row per layer for each signal's name. ``deviation``: relative distance of the loaded K and V in
+    layer 1 from those a cold prefill computes. ``middle``: layers by how much of what the answer needs their question
+    attention finds, as ranked on other items.
     """
 
     layered: Mapping[str, Array] = field(kw_only=True)
+    deviation: Array = field(kw_only=True)
     middle: tuple[int, ...] = field(default=(), kw_only=True)
 
     def of(self, name: str, layers: Sequence[int] = ()) -> NDArray[np.float64]:

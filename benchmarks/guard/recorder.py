@@ -32,11 +32,10 @@ from benchmarks.guard.rows import drop_torn
 from benchmarks.vllm.texts import read_texts
 from semblend.contract import ReusePlan
 from semblend.integration.vllm.commands import CaptureCommand, StepCommands
-from semblend.plan.selection import Selection
+from semblend.plan.selection import DEFAULT_POLICY, Selection
 
 TOP = 20
 STALE = "stale"
-POLICY = "question_or_deviation"
 
 
 class Recorder:
@@ -55,7 +54,7 @@ class Recorder:
         rig = self._rig
         timed = rig.cold(item)
         tokens = rig.answer(item, timed)
-        cold = Cold(timed.reading, tokens, rig.along(item, tokens, rig.cold_blocks, timed.asked[-1:]), None)
+        cold = Cold(timed.reading, tokens, rig.along(item, tokens, rig.cold_blocks, timed.first), None)
         self._write(item, "floor", cold, rig.cold(item, 256), rig.cold_blocks, None)
         plan = rig.plan(item)
         if isinstance(plan, ReusePlan):
@@ -73,7 +72,7 @@ class Recorder:
     def _arm(
         self, item: FidelityItem, plan: ReusePlan, arm: str, cold: Cold, share: float, *, stale: bool = False
     ) -> None:
-        command = self._rig.command(item, plan, Selection(POLICY, share))
+        command = self._rig.command(item, plan, Selection(DEFAULT_POLICY, share))
         if stale:
             command = replace(command, runs=tuple(replace(run, donor_id=STALE) for run in command.runs))
         self._rig.load(command)
@@ -103,7 +102,7 @@ class Recorder:
         plan: ReusePlan | None,
     ) -> None:
         found = gap(cold.text, timed.reading, np.asarray(item.reference, np.int64), item.answer_tokens)
-        answer = self._rig.along(item, cold.tokens, blocks, timed.asked[-1:])
+        answer = self._rig.along(item, cold.tokens, blocks, timed.first)
         runs = [] if plan is None else plan.runs
         donors = list(dict.fromkeys(run.donor_id for run in runs))
         row = {

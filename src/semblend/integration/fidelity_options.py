@@ -49,8 +49,7 @@ class FidelityOptions(AdapterOptions):
         DEFAULT_POLICY,
         one_of(*POLICIES.names()),
         "Policy that picks which reused tokens to recompute, within `recompute_fraction`: see [fidelity](fidelity.md). "
-        "Without `boundary_recompute_tokens`, "
-        "`question_or_deviation` is the better choice.",
+        "Yours register under the entry point `semblend.selection`.",
         renamed_from=("select",),
     )
     recompute_fraction: float | None = setting(

@@ -1,14 +1,13 @@
 """Which reused positions are recomputed: a policy and what is known of each position in, positions out.
 
 Policies are plug-ins (entry points ``semblend.selection``). They see numbers, never tensors: an adapter that can read
-the engine's tensors supplies the probes a policy needs and recomputes the selected positions.
+the engine's tensors measures the attention that a policy needs and recomputes the selected positions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Final
 
 import numpy as np
@@ -18,13 +17,6 @@ from sembase.errors import ConfigurationError, ContractError
 from sembase.registry import Registry
 from semblend.contract import Run, TokenRange, risk_of_runs
 from semblend.contract.shape import MOVED_SHARE
-
-
-class Probe(StrEnum):
-    """What a worker can measure once the runs are loaded. Each probe costs a pass: see the adapter."""
-
-    ATTENTION = "attention"
-    DEVIATION = "deviation"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +43,6 @@ class Selection:
 MAX_QUESTION_TOKENS: Final = 512
 # The policy used where the configured one cannot run.
 FALLBACK: Final = "first"
-# With heads of runs computed, as the gates have it, it leaves no more KL than question_or_deviation and needs no pass
-# over the first layer.
 DEFAULT_POLICY: Final = "question"
 # Defaults of a deployment that sets no fraction. In a short prompt more of the text is close to a seam, and selection
 # costs less because each selected stretch attends to everything before it. With fewer reused tokens than the minimum,
@@ -85,25 +75,22 @@ def default_recompute_fraction(runs: Sequence[Run]) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Evidence:
-    """One entry per loaded position, ascending. 8 bytes each, and the probes.
+    """One entry per loaded position, ascending. 8 bytes each, and the attention.
 
     ``distance`` counts from the head of the position's run; ``context_share`` is the fraction of its context that
     differs from the donor's. ``attention`` [layers, heads, positions] is the attention the end of the prompt gives each
-    position, mean over its queries; ``deviation`` is the relative distance of K and V at the probe layer from the KV
-    that a cold prefill would compute.
+    position, mean over its queries.
     """
 
     positions: NDArray[np.int64]
     distance: NDArray[np.int64]
     context_share: NDArray[np.float64]
     attention: NDArray[np.float32] | None = None
-    deviation: NDArray[np.float32] | None = None
 
-    def seen(self, probe: Probe) -> NDArray[np.float32]:
-        found: NDArray[np.float32] | None = getattr(self, probe.value)
-        if found is None:
-            raise ContractError(f"the policy needs the probe '{probe}', which was not measured")
-        return found
+    def measured_attention(self) -> NDArray[np.float32]:
+        if self.attention is None:
+            raise ContractError("the policy needs attention, which was not measured")
+        return self.attention
 
 
 Score = Callable[[Evidence], NDArray[np.float64]]
@@ -111,19 +98,19 @@ Score = Callable[[Evidence], NDArray[np.float64]]
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """``score`` rates each position; the highest are recomputed. ``needs`` names the probes it reads."""
+    """``score`` rates each position; the highest are recomputed. ``needs_attention``: it reads that of the evidence."""
 
     score: Score
-    needs: frozenset[Probe] = frozenset()
+    needs_attention: bool = False
 
 
 def needs_question(policy: str) -> bool:
     """Whether the policy reads the attention of the end of the prompt."""
-    return Probe.ATTENTION in POLICIES.get(policy).needs
+    return POLICIES.get(policy).needs_attention
 
 
 POLICIES: Final[Registry[Policy]] = Registry("selection policy", "semblend.selection")
-for _name in ("first", "random", "deviation", "question", "question_by_deviation", "question_or_deviation"):
+for _name in ("first", "question"):
     POLICIES.register(_name, f"semblend.plan.selection_policies:{_name.upper()}")
 
 
@@ -144,18 +131,9 @@ def evidence_of(runs: Sequence[Run]) -> Evidence:
     )
 
 
-def with_probes(
-    evidence: Evidence,
-    attention: NDArray[np.float32] | None,
-    deviation: NDArray[np.float32] | None,
-) -> Evidence:
-    """Add probes, which are indexed by prompt position in their last axis; only the reused positions are kept."""
-    at = evidence.positions
-    return replace(
-        evidence,
-        attention=None if attention is None else attention[..., at],
-        deviation=None if deviation is None else deviation[..., at],
-    )
+def with_attention(evidence: Evidence, attention: NDArray[np.float32]) -> Evidence:
+    """Add the attention, which is indexed by prompt position in its last axis; only reused positions are kept."""
+    return replace(evidence, attention=attention[..., evidence.positions])
 
 
 def choose(selection: Selection, evidence: Evidence) -> NDArray[np.int64]:

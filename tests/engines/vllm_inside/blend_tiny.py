@@ -21,7 +21,7 @@ SELECTED = 0.2  # fraction of the reused tokens that is computed again, by atten
 def main() -> None:
     directory, ranks, block = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     model = TinyModel()
-    options = {**OPEN_GATES, "recompute_policy": "question_or_deviation"}
+    options = {**OPEN_GATES, "recompute_policy": "question"}
     shape = {"block_size": block, "tensor_parallel_size": ranks, "num_gpu_blocks_override": 12800 // block}
     engine = DrivenEngine(tiny_arguments(model.save(directory), options, **shape))
     draws = random.Random(0)

@@ -91,7 +91,7 @@ def test_probes_are_counted_separately() -> None:
 
 @pytest.mark.parametrize(("probe_share", "reached"), [(0.05, 0.1), (0.2, None)])
 def test_a_target_is_judged_without_probes_and_with_them(probe_share: float, reached: float | None) -> None:
-    made = figures_of([{**row("question_or_deviation@0.1", 0.1), "case": "reorder", "probe_share": probe_share}])
+    made = figures_of([{**row("question@0.1", 0.1), "case": "reorder", "probe_share": probe_share}])
     seen = [each.measured for each in target_verdicts(made) if each.name.startswith("reorder")]
     half = None if reached is None else reached / 2
     assert seen == pytest.approx([0.05, half, 0.1, reached])
@@ -104,13 +104,13 @@ def test_no_event_in_a_hundred_may_still_be_four_percent() -> None:
 
 
 def test_arms_are_read_and_refused() -> None:
-    arm = parse_arm("question@0.2+2!exact")
-    assert (arm.selection, arm.variant, arm.gates) == (Selection("question", 0.2, 2), "exact", OPEN_GATES)
+    arm = parse_arm("question@0.2+2")
+    assert (arm.selection, arm.gates) == (Selection("question", 0.2, 2), OPEN_GATES)
     assert parse_arm("default").selection is None
     assert parse_arm("default@0") == Arm("default@0", Selection("question", 0.0), gates=ADAPTER_GATES)
     wide = replace(ADAPTER_GATES, max_context_share=1.0)
     assert parse_arm("wide@0.05") == Arm("wide@0.05", Selection("question", 0.05), gates=wide)
-    assert parse_arm("wide:deviation@0.05") == Arm("wide:deviation@0.05", Selection("deviation", 0.05), gates=wide)
+    assert parse_arm("wide:first@0.05") == Arm("wide:first@0.05", Selection("first", 0.05), gates=wide)
     for wrong in ("question=0.2", "narrow:question@0.2"):
         with pytest.raises(ConfigurationError, match="invalid arm"):
             parse_arm(wrong)

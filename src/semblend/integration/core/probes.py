@@ -1,7 +1,7 @@
-"""Probes of KV: what the end of the prompt attends to, how far a layer's K and V deviate.
+"""Probes of KV: what the end of the prompt attends to, and what the first layer computes.
 
-Both observe the engine's attention layers during a forward pass, without model-specific code. Results are indexed by
-prompt position: 4 bytes x layers x heads per position for attention, 4 bytes for deviation.
+Both observe the engine's attention layers during a forward pass, without model-specific code. Attention is indexed by
+prompt position: 4 bytes x layers x heads per position.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from semblend.integration.core.open_request import OpenRequest
 
 QUERIES: Final = 24
-PROBE_LAYER: Final = 1
 _UNOBSERVED: Final = "the engine does not call its attention layers as modules with the positions of the batch"
 
 
@@ -147,32 +146,6 @@ def attention_weights(queries: torch.Tensor, keys: torch.Tensor, scale: float, h
     return scores.softmax(dim=-1)
 
 
-def first_layer(request: OpenRequest, ranges: Sequence[TokenRange]) -> tuple[torch.Tensor, torch.Tensor]:
-    """K and V that the model computes for ``ranges`` in its first layer; it stops before attending or writing."""
-    return _up_to(request, ranges, 0)
-
-
-def layer_deviation(request: OpenRequest, claim: TokenRange, layer: int = PROBE_LAYER) -> NDArray[np.float32]:
-    """Compute the claim up to ``layer`` and compare its K and V there with the loaded ones.
-
-    Relative to how much K and V differ between positions: a key bias, which is the same everywhere, would make every
-    difference look small. The layers before ``layer`` keep what was computed, which is exact.
-    """
-    true = _up_to(request, [claim], layer)
-    off = np.zeros(claim.end, np.float32)
-    total = torch.zeros(len(claim))
-    for found, computed in compared(request.read(layer, claim), true).values():
-        expected = computed.float().reshape(len(claim), -1).cpu()
-        held = found.float().reshape(len(claim), -1).cpu()
-        own = (expected - expected.mean(dim=0)).square().sum(dim=1).mean()
-        error = (held - expected).square().sum(dim=1)
-        # sums over heads, so those of all ranks add up to those of one rank that holds all heads
-        sums = torch.stack(list(request.ranks.gather(torch.cat([error, own[None]])))).sum(dim=0)
-        total += sums[:-1] / sums[-1].clamp_min(torch.finfo(torch.float32).tiny)
-    off[claim.start :] = total.sqrt().numpy()
-    return off
-
-
 def compared(
     held: tuple[torch.Tensor, torch.Tensor], computed: tuple[torch.Tensor, torch.Tensor]
 ) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
@@ -193,18 +166,17 @@ def can_ask(layers: Sequence[Any]) -> bool:
     return not hasattr(layers[0], "kv_lora_rank")
 
 
-def _up_to(request: OpenRequest, ranges: Sequence[TokenRange], layer: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """K and V of ``layer`` for ``ranges``: each forward pass stops there, after the layers before it wrote theirs."""
+def first_layer(request: OpenRequest, ranges: Sequence[TokenRange]) -> tuple[torch.Tensor, torch.Tensor]:
+    """K and V that the model computes for ``ranges`` in its first layer; it stops before attending or writing."""
     keys: list[torch.Tensor] = []
     values: list[torch.Tensor] = []
 
-    def observe(at: int, _query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
-        if at == layer:
-            keys.append(key.clone())
-            values.append(value.clone())
-            raise _EnoughSeenError
+    def observe(_at: int, _query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
+        keys.append(key.clone())
+        values.append(value.clone())
+        raise _EnoughSeenError
 
-    with observing(request.layers[: layer + 1], observe):
+    with observing(request.layers[:1], observe):
         for portion in request.passes(ranges):
             with suppress(_EnoughSeenError):
                 request.compute(portion)

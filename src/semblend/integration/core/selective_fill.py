@@ -1,4 +1,4 @@
-"""Fills a claim whose runs are loaded: probes what the policy needs, selects tokens, computes them with the gaps.
+"""Fills a claim whose runs are loaded: measures what the policy needs, selects tokens, computes them with the gaps.
 
 Called by the adapters between writing the runs and the engine's own forward pass.
 """
@@ -13,18 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semblend.contract import Run, TokenRange
-from semblend.integration.core.probes import can_ask, layer_deviation, question_attention
+from semblend.integration.core.probes import can_ask, question_attention
 from semblend.plan.selection import (
     FALLBACK,
     MAX_QUESTION_TOKENS,
-    POLICIES,
-    Probe,
     Selection,
     choose,
     evidence_of,
     joined,
     needs_question,
-    with_probes,
+    with_attention,
 )
 
 if TYPE_CHECKING:
@@ -37,7 +35,6 @@ class Fill:
     it cannot be computed yet.
     """
 
-    claim: TokenRange
     runs: tuple[Run, ...]
     gaps: tuple[TokenRange, ...]
     question: TokenRange | None
@@ -87,12 +84,8 @@ def _choose(
     budget = int(selection.fraction * len(evidence.positions))
     if budget in (0, len(evidence.positions)):  # nothing to select
         return evidence.positions[:budget], command.gaps
-    needs = POLICIES.get(selection.policy).needs
-    attention = deviation = None
-    gaps = command.gaps
-    if Probe.DEVIATION in needs:
-        deviation = layer_deviation(request, command.claim)
-    if Probe.ATTENTION in needs and command.question is not None:
-        attention = question_attention(request, (*gaps, command.question))
-        gaps = ()  # computed with the question; computing them again after the recomputed tokens gains little
-    return choose(selection, with_probes(evidence, attention, deviation)), gaps
+    if not needs_question(selection.policy) or command.question is None:
+        return choose(selection, evidence), command.gaps
+    attention = question_attention(request, (*command.gaps, command.question))
+    # The gaps were computed with the question; computing them again after the recomputed tokens gains little.
+    return choose(selection, with_attention(evidence, attention)), ()

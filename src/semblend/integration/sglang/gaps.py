@@ -170,7 +170,7 @@ def _served(request: PooledRequest, command: FillCommand, question: TokenRange |
     if len(command.verified) and (found := find_mismatch(request, command.verified)) is not None:
         raise BrokenLoadError(found)
     if command.selection is not None:
-        return fill(request, Fill(command.claimed, command.runs, command.ranges, question, command.selection))
+        return fill(request, Fill(command.runs, command.ranges, question, command.selection))
     request.compute(command.ranges)
     return Filled(None, 0, command.ranges, 0.0)
 

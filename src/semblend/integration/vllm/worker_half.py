@@ -350,6 +350,4 @@ def open_for_recompute(
     opened = PagedRequest(cache, sparse_forward, blocks, ids, command.start, ranks)
     asked = len(recompute.question_ids)
     question = TokenRange(command.end, command.end + asked) if asked else None
-    return opened, Fill(
-        TokenRange(command.start, command.end), command.runs, command.compute, question, recompute.selection
-    )
+    return opened, Fill(command.runs, command.compute, question, recompute.selection)

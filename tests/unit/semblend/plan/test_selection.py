@@ -25,7 +25,7 @@ from semblend.plan.selection import (
     default_recompute_fraction,
     evidence_of,
     joined,
-    with_probes,
+    with_attention,
 )
 
 
@@ -38,7 +38,7 @@ def probed(evidence: Evidence, seed: int) -> Evidence:
     random = np.random.default_rng(seed)
     end = int(evidence.positions[-1]) + 1
     attention = random.random((3, 2, end), np.float32)
-    return with_probes(evidence, attention, random.random(end, np.float32))
+    return with_attention(evidence, attention)
 
 
 @st.composite
@@ -94,31 +94,13 @@ def test_question_takes_what_is_attended_to() -> None:
     attention = np.zeros((2, 1, 30), np.float32)
     attention[:, 0, [4, 25]] = 1.0
     attention[:, 0, 15] = 9.0  # not loaded
-    evidence = with_probes(evidence_of([run(0, 10), run(20, 10)]), attention, None)
+    evidence = with_attention(evidence_of([run(0, 10), run(20, 10)]), attention)
     assert choose(Selection("question", 0.1), evidence).tolist() == [4, 25]
 
 
-def read_and_off() -> Evidence:
-    """Position 2 is read most, 7 is most off, 5 is second in both."""
-    attention, off = np.full((1, 1, 10), 0.1, np.float32), np.full(10, 0.1, np.float32)
-    attention[..., [2, 5]] = 0.9, 0.8
-    off[[7, 5]] = 0.9, 0.8
-    return with_probes(evidence_of([run(0, 10)]), attention, off)
-
-
-def test_the_product_takes_what_is_both_read_and_off() -> None:
-    assert choose(Selection("question_by_deviation", 0.1), read_and_off()).tolist() == [5]
-
-
-def test_either_rank_takes_the_best_of_both() -> None:
-    assert choose(Selection("question_or_deviation", 0.2), read_and_off()).tolist() == [2, 7]
-    assert choose(Selection("question_or_deviation", 0.3), read_and_off()).tolist() == [2, 5, 7]
-
-
-@pytest.mark.parametrize(("policy", "probe"), [("question", "attention"), ("deviation", "deviation")])
-def test_a_missing_probe_is_named(policy: str, probe: str) -> None:
-    with pytest.raises(ContractError, match=probe):
-        choose(Selection(policy, 0.5), with_probes(evidence_of([run(0, 10)]), None, None))
+def test_attention_that_was_not_measured_is_an_error() -> None:
+    with pytest.raises(ContractError, match="attention"):
+        choose(Selection("question", 0.5), evidence_of([run(0, 10)]))
 
 
 def test_an_unknown_policy_is_refused_by_name() -> None:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 pytest.importorskip("torch")
 
 import torch
 
-from semblend.contract import TokenRange
-from semblend.integration.core.probes import layer_deviation, observing, weighted_attention
-from semblend.integration.core.rank_group import ALONE
+from semblend.integration.core.probes import observing, weighted_attention
 
 pytestmark = pytest.mark.models
 
@@ -66,37 +62,3 @@ def test_listening_stops_when_the_forward_breaks_off() -> None:
         raise RuntimeError("enough")
     module(torch.ones(1))
     assert seen_rows == []
-
-
-class Biased:
-    """Two layers whose keys carry a bias 50 times their own part; position 7 was loaded from another text."""
-
-    ranks = ALONE
-
-    def __init__(self, key_bias: float) -> None:
-        random = torch.Generator().manual_seed(2)
-        self.layers = [torch.nn.Identity(), torch.nn.Identity()]
-        for layer in self.layers:
-            layer.forward = lambda query, key, value: query
-        self.keys = torch.randn(16, 1, 8, generator=random) + key_bias * 8**0.5 * torch.eye(8)[7]
-        self.values = torch.ones(16, 1, 8)
-
-    def read(self, _layer: int, part: TokenRange) -> tuple[torch.Tensor, torch.Tensor]:
-        held = self.keys.clone()
-        held[7] = self.keys[3]
-        return held[part.start : part.end], self.values[part.start : part.end]
-
-    def passes(self, ranges: list[TokenRange]) -> list[list[TokenRange]]:
-        return [ranges]
-
-    def compute(self, ranges: list[TokenRange]) -> None:
-        for layer in self.layers:
-            layer(*(part[ranges[0].start : ranges[0].end] for part in (self.keys, self.keys, self.values)))
-
-
-@pytest.mark.parametrize("key_bias", [0.0, 50.0])
-def test_a_key_bias_does_not_shrink_deviation(key_bias: float) -> None:
-    request: Any = Biased(key_bias)
-    off = layer_deviation(request, TokenRange(0, 16))
-    assert off[7] > 0.5
-    assert off[[at for at in range(16) if at != 7]].max() == 0.0

@@ -26,7 +26,7 @@ from semblend.plan.selection import (
     choose,
     evidence_of,
     joined,
-    with_probes,
+    with_attention,
 )
 
 pytestmark = pytest.mark.models
@@ -82,33 +82,29 @@ class Engine:
 def fill(policy: str, share: float, question_tokens: int = 9, rows: int = 99) -> tuple[Engine, Filled]:
     question = TokenRange(END, END + question_tokens) if question_tokens else None
     engine = Engine(rows)
-    return engine, fill_claim(engine, Fill(TokenRange(4, END), RUNS, GAPS, question, Selection(policy, share)))
+    return engine, fill_claim(engine, Fill(RUNS, GAPS, question, Selection(policy, share)))
 
 
-@pytest.mark.parametrize("policy", ["first", "deviation", "question", "question_by_deviation", "question_or_deviation"])
+@pytest.mark.parametrize("policy", ["first", "question"])
 def test_every_hole_and_chosen_position_is_computed_once(policy: str) -> None:
     engine, filled = fill(policy, 0.25)
-    probes = [list(range(4, 44)), list(range(44, END))]  # of the claim's first layers, in two forwards
-    whole = [positions for positions in engine.computed if positions not in probes]
-    in_claim = [at for positions in whole for at in positions if at < END]
+    in_claim = [at for positions in engine.computed for at in positions if at < END]
     assert len(in_claim) == len(set(in_claim)) == 12 + 11
     assert set(in_claim) >= {at for gap in GAPS for at in range(gap.start, gap.end)}
     assert filled.recomputed_tokens == 11
     assert {at for part in filled.ranges for at in range(part.start, part.end)} == set(in_claim)
 
 
-@pytest.mark.parametrize("policy", ["question", "question_or_deviation"])
-def test_few_rows_in_a_forward_change_no_choice(policy: str) -> None:
-    assert fill(policy, 0.25, rows=1)[1].ranges == fill(policy, 0.25)[1].ranges
+def test_few_rows_in_a_forward_change_no_choice() -> None:
+    assert fill("question", 0.25, rows=1)[1].ranges == fill("question", 0.25)[1].ranges
 
 
 def test_an_engine_whose_layers_are_never_observed_is_an_error() -> None:
     engine = Engine()
     engine.compute = lambda ranges: None  # type: ignore[method-assign]
-    for policy in ("question", "deviation"):
-        command = Fill(TokenRange(4, END), RUNS, GAPS, TokenRange(END, END + 9), Selection(policy, 0.25))
-        with pytest.raises(UnobservedError):
-            fill_claim(engine, command)
+    command = Fill(RUNS, GAPS, TokenRange(END, END + 9), Selection("question", 0.25))
+    with pytest.raises(UnobservedError):
+        fill_claim(engine, command)
 
 
 @pytest.mark.parametrize("question_tokens", [0, MAX_QUESTION_TOKENS + 1])
@@ -121,21 +117,21 @@ def test_without_a_question_the_heads_of_runs_are_computed_in_one_pass(question_
 
 @pytest.mark.parametrize("share", [0.0, 0.02])  # of 44 tokens less than one
 def test_a_share_of_nothing_probes_nothing(share: float) -> None:
-    engine, filled = fill("question_by_deviation", share)
+    engine, filled = fill("question", share)
     assert len(engine.computed) == 1
     assert (filled.recomputed_tokens, filled.ranges) == (0, GAPS)
 
 
 def test_everything_is_computed_in_one_pass_and_in_its_order() -> None:
-    engine, filled = fill("question_or_deviation", 1.0)
+    engine, filled = fill("question", 1.0)
     assert engine.computed == [list(range(4, END))]
     assert filled.recomputed_tokens == 44
 
 
-@pytest.mark.parametrize("policy", ["first", "deviation", "question", "question_by_deviation", "question_or_deviation"])
+@pytest.mark.parametrize("policy", ["first", "question"])
 def test_two_ranks_with_half_of_the_heads_choose_what_one_rank_chooses(policy: str) -> None:
     group = RankThreads(HEADS)
-    command = Fill(TokenRange(4, END), RUNS, GAPS, TokenRange(END, END + 9), Selection(policy, 0.25))
+    command = Fill(RUNS, GAPS, TokenRange(END, END + 9), Selection(policy, 0.25))
     engines = [Engine(ranks=group.of(rank), heads=slice(rank, rank + 1)) for rank in range(HEADS)]
     with ThreadPoolExecutor(HEADS) as pool:
         filled = list(pool.map(lambda engine: fill_claim(engine, command), engines))
@@ -145,13 +141,13 @@ def test_two_ranks_with_half_of_the_heads_choose_what_one_rank_chooses(policy: s
 
 
 def test_ranks_that_decide_by_their_own_heads_would_choose_differently() -> None:
-    command = Fill(TokenRange(4, END), RUNS, GAPS, TokenRange(END, END + 9), Selection("question", 0.25))
+    command = Fill(RUNS, GAPS, TokenRange(END, END + 9), Selection("question", 0.25))
     own = [fill_claim(Engine(heads=slice(rank, rank + 1)), command).ranges for rank in range(HEADS)]
     assert own[0] != own[1]
 
 
 def test_layers_with_a_window_have_no_say_in_what_the_question_reads() -> None:
-    command = Fill(TokenRange(4, END), RUNS, GAPS, TokenRange(END, END + 9), Selection("question", 0.25))
+    command = Fill(RUNS, GAPS, TokenRange(END, END + 9), Selection("question", 0.25))
     whole, mixed, windowed = Engine(), Engine(reaches=(8, None, 8)), Engine(reaches=(12,) * LAYERS)
     for engine in (whole, mixed, windowed):
         engine.keys[20:24] *= 3  # what the question reads, beyond every window
@@ -165,7 +161,7 @@ def test_layers_with_a_window_have_no_say_in_what_the_question_reads() -> None:
 def test_a_worker_recomputes_what_the_policy_chooses_from_the_same_evidence() -> None:
     engine, filled = fill("question", 0.25)
     attention = question_attention(Engine(), (*GAPS, TokenRange(END, END + 9)))
-    chosen = choose(Selection("question", 0.25), with_probes(evidence_of(RUNS), attention, None))
+    chosen = choose(Selection("question", 0.25), with_attention(evidence_of(RUNS), attention))
     assert filled.policy == "question"
     assert filled.ranges == joined(GAPS, chosen)
     assert engine.computed[-1] == [at for part in as_ranges(chosen) for at in range(part.start, part.end)]

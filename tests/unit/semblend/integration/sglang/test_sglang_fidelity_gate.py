@@ -74,7 +74,7 @@ def test_chosen_tokens_are_computed_and_not_reused() -> None:
     assert plan is not None
     made.tracker.loaded(record)
     made.tracker.confirmed(record, 1.0, 2.0, recomputed_tokens=plan.max_recomputed_tokens, selected_by="first")
-    info = meta_info(record, "question_or_deviation")
+    info = meta_info(record, "question")
     assert info["reused_tokens"] == plan.reused_tokens - int(0.25 * plan.reused_tokens)
     assert info["reused_tokens"] + info["computed_tokens"] == plan.claimed_tokens
     assert (info["class"], info["compute_share"]) == ("new_instruction", 0.25)

@@ -11,7 +11,7 @@ from semblend.integration.sglang.request_tracker import SglangRequest, meta_info
 
 DOCUMENT = words(1, 800)
 PROMPT = np.concatenate([words(2, 50), DOCUMENT, words(3, 40)])
-SELECT = "question_or_deviation"
+SELECT = "question"
 
 
 def claimed() -> tuple[TrackerBench, SglangRequest]:
