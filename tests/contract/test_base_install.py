@@ -1,4 +1,4 @@
-"""A base installation has numpy and rapidfuzz only: every command still shows its help and version without an extra."""
+"""A base installation has three packages: every command still shows its help and version without an extra."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from importlib.metadata import packages_distributions
 import pytest
 
 PROGRAMS = ("kvmend", "semblend", "sembench", "semantic_kv", "semgate")
-BASE = {"numpy", "rapidfuzz"}
+BASE = {"msgspec", "numpy", "rapidfuzz"}
 # Run in a fresh interpreter: packages of extras cannot be imported there, as if they were not installed.
 PROGRAM = """
 import importlib.abc, runpy, sys

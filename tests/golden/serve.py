@@ -165,9 +165,10 @@ def _served_lines(answer: Answer, names: Names) -> Iterator[str]:
 def _event_lines(events: Sequence[Event]) -> Iterator[str]:
     """What was promised to the engine and what it reported, in the words of the contract."""
     for event in events:
+        kind = event.__struct_config__.tag
         if isinstance(event, LoadAdvertised):
-            yield f"  event {event.kind}: {event.tokens} from {event.boundary}"
+            yield f"  event {kind}: {event.tokens} from {event.boundary}"
         elif isinstance(event, Materialized):
-            yield f"  event {event.kind}: reused {event.reused_tokens}, computed {event.computed_tokens}"
+            yield f"  event {kind}: reused {event.reused_tokens}, computed {event.computed_tokens}"
         else:
-            yield f"  event {event.kind}"
+            yield f"  event {kind}"

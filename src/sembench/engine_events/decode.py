@@ -1,12 +1,6 @@
-"""One line of the SemBlend event stream -> an event, or ``None`` if it is not a valid one.
-
-The codec checks types only. Negative or non-finite numbers are rejected here.
-"""
+"""One line of the SemBlend event stream -> an event, or ``None`` if it is not a valid one."""
 
 from __future__ import annotations
-
-import math
-from dataclasses import fields
 
 from semblend.contract import EventFormatError, EventLine, decode_line
 
@@ -25,14 +19,6 @@ class Sequence:
 
 def decode_event(line: str) -> EventLine | None:
     try:
-        decoded = decode_line(line)
-    except (EventFormatError, OverflowError):
+        return decode_line(line)
+    except EventFormatError:
         return None
-    values = [decoded.timestamp_ms, *(getattr(decoded.event, f.name) for f in fields(decoded.event))]
-    return decoded if all(map(_is_possible, values)) else None
-
-
-def _is_possible(value: object) -> bool:
-    if not isinstance(value, int | float):
-        return True
-    return math.isfinite(value) and value >= 0

@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Final
+from typing import Final
+
+from msgspec import field
+from msgspec.structs import replace
 
 from sembase.errors import ConfigurationError
-from sembase.values import count, fraction, number, optional, text
+from sembase.records import Amount, Count, Record, as_plain, read_json, record_of
 from semblend.contract.shape import PlanShape
 
 SCHEMA: Final = "semblend.answer-budgets.v1"
@@ -26,8 +28,7 @@ MIN_RIGHT: Final = 50
 LOSS_ERRORS: Final = 0.7  # standard errors: the true loss is below the bound with a chance of three in four
 
 
-@dataclass(frozen=True, slots=True)
-class Trial:
+class Trial(Record, frozen=True):
     """Of ``items``, ``right`` were answered right by the engine alone. With ``fraction`` recomputed, ``lost`` became
     wrong and ``gained`` became right.
 
@@ -37,11 +38,11 @@ class Trial:
     """
 
     fraction: float
-    items: int
-    right: int
-    lost: int
-    gained: int = 0
-    speedup: float | None = None
+    items: Count
+    right: Count
+    lost: Count
+    gained: Count = 0
+    speedup: Amount | None = None
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.fraction <= 1.0:
@@ -63,17 +64,16 @@ class Trial:
         return self.likely_loss <= max_loss and (self.speedup is None or self.speedup >= 1.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Budget:
+class Budget(Record, frozen=True):
     """The trials of one class in prompts above ``over_tokens`` and up to ``up_to_tokens``, by rising fraction.
 
     ``min_moved_tokens`` is the shortest passage that was measured after another context; 0: none was.
     """
 
-    shape: PlanShape
-    over_tokens: int
-    up_to_tokens: int
-    min_moved_tokens: int
+    shape: PlanShape = field(name="class")
+    over_tokens: Count
+    up_to_tokens: Count
+    min_moved_tokens: Count
     trials: tuple[Trial, ...]
 
     def __post_init__(self) -> None:
@@ -93,8 +93,7 @@ class Budget:
         return bool(measured) and measured[-1].keeps(max_loss)
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerBudgets:
+class AnswerBudgets(Record, frozen=True, tag=SCHEMA, tag_field="schema"):
     """``weights`` says of which model (``model_folder.weights_mark``), None: not known.
 
     ``policy`` selected the recomputed tokens in ``engine``.
@@ -127,60 +126,17 @@ class AnswerBudgets:
 
 
 def encode_budgets(budgets: AnswerBudgets) -> str:
-    record = {
-        "schema": SCHEMA,
-        "model": budgets.model,
-        "weights": budgets.weights,
-        "engine": budgets.engine,
-        "policy": budgets.policy,
-        "budgets": [
-            {
-                "class": one.shape.value,
-                "over_tokens": one.over_tokens,
-                "up_to_tokens": one.up_to_tokens,
-                "min_moved_tokens": one.min_moved_tokens,
-                "trials": [asdict(trial) for trial in one.trials],
-            }
-            for one in budgets.budgets
-        ],
-    }
-    return json.dumps(record, indent=2, allow_nan=False) + "\n"
+    return json.dumps(as_plain(budgets), indent=2, allow_nan=False) + "\n"
 
 
 def decode_budgets(document: str, where: str) -> AnswerBudgets:
     try:
-        record = json.loads(document)
+        record = read_json(document)
         if not isinstance(record, dict) or record.get("schema") != SCHEMA:
             raise ValueError(f"its schema is not {SCHEMA}")
-        _only(record, {"schema", "model", "weights", "engine", "policy", "budgets"})
-        return AnswerBudgets(
-            text.from_json(record["model"]),
-            optional(text).from_json(record["weights"]),
-            text.from_json(record["engine"]),
-            optional(text).from_json(record["policy"]),
-            tuple(_budget(one) for one in record["budgets"]),
-        )
-    except (ValueError, TypeError, KeyError, RecursionError, ConfigurationError) as error:
+        return record_of(AnswerBudgets, record)
+    except (ValueError, ConfigurationError) as error:
         raise ConfigurationError(f"answer budgets {where}: {error}") from None
-
-
-def _budget(record: dict[str, Any]) -> Budget:
-    _only(record, {"class", "over_tokens", "up_to_tokens", "min_moved_tokens", "trials"})
-    over, up_to, least = (count.from_json(record[key]) for key in ("over_tokens", "up_to_tokens", "min_moved_tokens"))
-    return Budget(PlanShape(record["class"]), over, up_to, least, tuple(map(_trial, record["trials"])))
-
-
-def _trial(record: dict[str, Any]) -> Trial:
-    counts = ("items", "right", "lost", "gained")
-    _only(record, {"fraction", *counts, "speedup"})
-    items, right, lost, gained = (count.from_json(record[key]) for key in counts)
-    speedup = optional(number()).from_json(record["speedup"])
-    return Trial(fraction.from_json(record["fraction"]), items, right, lost, gained, speedup)
-
-
-def _only(record: dict[str, Any], keys: set[str]) -> None:
-    if wrong := sorted(keys.symmetric_difference(record)):
-        raise ValueError(f"unknown or missing keys: {', '.join(wrong)}")
 
 
 def lowest_lost(trials: Sequence[Trial]) -> Trial:

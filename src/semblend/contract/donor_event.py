@@ -1,7 +1,7 @@
 """``semantic-kv-events``: an adapter's announcements of its donors and gates. Records, and their form on the wire.
 
-A donor is identified by keyed digests alone: no token, no text and no plain salt leaves the engine. Standard library
-only; publishers (``semblend.integration.announce``) and routers wrap the plain values in msgpack.
+A donor is identified by keyed digests alone: no token, no text and no plain salt leaves the engine. Publishers
+(``semblend.integration.announce``) and routers wrap the plain values in msgpack.
 """
 
 from __future__ import annotations
@@ -9,9 +9,12 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal, get_args
+from typing import Annotated, Any, Final, Literal, get_args
+
+from msgspec import Meta
+
+from sembase.records import Count, Record, as_plain, record_of
 
 TOPIC: Final = "semantic-kv-events"
 VERSION: Final = 1
@@ -23,25 +26,29 @@ MAX_NAME_CHARACTERS: Final = 256
 MAX_GATE: Final = 1 << 40
 
 Tier = Literal["device", "host", "storage"]
+Name = Annotated[str, Meta(max_length=MAX_NAME_CHARACTERS)]
+Gate = Annotated[int, Meta(ge=0, le=MAX_GATE)] | Annotated[float, Meta(ge=0, le=MAX_GATE)]
 
 
 class DonorEventError(ValueError):
     """A message does not follow this contract."""
 
 
-@dataclass(frozen=True, slots=True)
-class DonorAnnounced:
+class _Event(Record, frozen=True, tag_field="type"):
+    """One of the kinds below."""
+
+
+class DonorAnnounced(_Event, frozen=True, tag="donor_registered"):
     """A donor can be loaded from now on. ``anchors`` are keyed 64-bit values, ``positions`` are theirs in it.
 
     Both are packed little-endian, 8 and 4 bytes each, in ascending order of position: 0.7 bytes per donor token.
     ``gram`` is the number of tokens each anchor covers.
     """
 
-    kind: ClassVar[str] = "donor_registered"
-    donor_id: str
-    namespace: str
-    tokens: int
-    gram: int
+    donor_id: Name
+    namespace: Name
+    tokens: Count
+    gram: Annotated[int, Meta(ge=1)]
     anchors: bytes
     positions: bytes
     tier: Tier = "host"
@@ -52,79 +59,54 @@ class DonorAnnounced:
             raise DonorEventError(f"donor {self.donor_id!r}: anchors and positions differ in number")
         if count > MAX_ANCHORS:
             raise DonorEventError(f"donor {self.donor_id!r}: {count} anchors exceed the maximum of {MAX_ANCHORS}")
-        if self.tokens < 0 or self.gram < 1:
-            raise DonorEventError(f"donor {self.donor_id!r}: tokens ({self.tokens}) or gram ({self.gram}) out of range")
 
 
-@dataclass(frozen=True, slots=True)
-class DonorWithdrawn:
+class DonorWithdrawn(_Event, frozen=True, tag="donor_evicted"):
     """A donor can no longer be loaded. An unknown donor is not an error: the message may come twice."""
 
-    kind: ClassVar[str] = "donor_evicted"
-    donor_id: str
-    reason: str
+    donor_id: Name
+    reason: Name
 
 
-@dataclass(frozen=True, slots=True)
-class DonorsPurged:
+class DonorsPurged(_Event, frozen=True, tag="donors_purged"):
     """Every donor of ``namespace`` is gone; with None, every donor of this publisher."""
 
-    kind: ClassVar[str] = "donors_purged"
-    namespace: str | None
-    reason: str
+    namespace: Name | None
+    reason: Name
 
 
-@dataclass(frozen=True, slots=True)
-class DonorRelocated:
+class DonorRelocated(_Event, frozen=True, tag="donor_relocated"):
     """The donor is in another tier. One that changes workers is withdrawn and announced again.
 
     ``storage`` is a store that other replicas read as well: they can fetch the donor.
     """
 
-    kind: ClassVar[str] = "donor_relocated"
-    donor_id: str
+    donor_id: Name
     tier: Tier
 
 
-@dataclass(frozen=True, slots=True)
-class GenerationReset:
+class GenerationReset(_Event, frozen=True, tag="provider_generation_reset"):
     """Forget everything this publisher announced before, its gates included: it restarted, or repeats its state."""
 
-    kind: ClassVar[str] = "provider_generation_reset"
-    generation: int
+    generation: Count
 
 
-@dataclass(frozen=True, slots=True)
-class GatesAnnounced:
+class GatesAnnounced(_Event, frozen=True, tag="provider_gates"):
     """The gates this publisher's connector applies to every plan, by the field names of ``semblend.plan.gates.Gates``.
 
     Sent after each ``GenerationReset``. Subscribers older than this kind skip it as unknown; a subscriber ignores gate
     names it does not know and takes its own default for names that are missing.
     """
 
-    kind: ClassVar[str] = "provider_gates"
-    gates: Mapping[str, int | float]
-
-    def __post_init__(self) -> None:
-        for name, value in self.gates.items():
-            is_number = isinstance(value, int | float) and not isinstance(value, bool)
-            if not isinstance(name, str) or not is_number or not 0 <= value <= MAX_GATE:
-                raise DonorEventError(f"{self.kind}: gates must map names to numbers between 0 and {MAX_GATE}")
+    gates: Mapping[str, Gate]
 
 
 DonorEvent = DonorAnnounced | DonorWithdrawn | DonorsPurged | DonorRelocated | GenerationReset | GatesAnnounced
-_KINDS: Final[Mapping[str, type[Any]]] = {cls.kind: cls for cls in get_args(DonorEvent)}
-_NAMES: Final = {kind: tuple(f.name for f in fields(cls)) for kind, cls in _KINDS.items()}
-_TYPES: Final[Mapping[str, type]] = {
-    **dict.fromkeys(("donor_id", "namespace", "reason", "tier"), str),
-    **dict.fromkeys(("tokens", "gram", "generation"), int),
-    **dict.fromkeys(("anchors", "positions"), bytes),
-    "gates": Mapping,
-}
+_EVENT: Final[Any] = DonorEvent
+_KINDS: Final = frozenset(kind.__struct_config__.tag for kind in get_args(DonorEvent))
 
 
-@dataclass(frozen=True, slots=True)
-class DonorBatch:
+class DonorBatch(Record, frozen=True):
     """One message. ``unknown`` counts events of kinds this version does not know."""
 
     timestamp_s: float
@@ -150,9 +132,7 @@ def decode_batch(message: Any) -> DonorBatch:
 
 
 def _encode(event: DonorEvent) -> dict[str, Any]:
-    if isinstance(event, GatesAnnounced):
-        return {"type": event.kind, "v": VERSION, "gates": dict(event.gates)}
-    return {"type": event.kind, "v": VERSION, **{name: getattr(event, name) for name in _NAMES[event.kind]}}
+    return {**as_plain(event), "v": VERSION}
 
 
 def _decode(entry: Any) -> DonorEvent | None:
@@ -163,27 +143,11 @@ def _decode(entry: Any) -> DonorEvent | None:
         raise DonorEventError("an event has no type")
     if entry.get("v") != VERSION or kind not in _KINDS:
         return None
-    values = {name: _checked(kind, name, value) for name, value in entry.items() if name not in ("type", "v")}
     try:
-        event: DonorEvent = _KINDS[kind](**values)
-    except TypeError as error:
+        event: DonorEvent = record_of(_EVENT, {name: value for name, value in entry.items() if name != "v"})
+    except ValueError as error:
         raise DonorEventError(f"{kind}: {error}") from None
     return event
-
-
-def _checked(kind: str, name: str, value: Any) -> Any:
-    hint = _TYPES.get(str(name))
-    if hint is None:
-        raise DonorEventError(f"{kind}: unknown key {str(name)[:MAX_NAME_CHARACTERS]!r}")
-    if value is None and name == "namespace" and kind == DonorsPurged.kind:
-        return None
-    if not isinstance(value, hint) or isinstance(value, bool):
-        raise DonorEventError(f"{kind}: {name} is not {hint.__name__}")
-    if isinstance(value, str) and len(value) > MAX_NAME_CHARACTERS:
-        raise DonorEventError(f"{kind}: {name} is longer than {MAX_NAME_CHARACTERS} characters")
-    if name == "tier" and value not in get_args(Tier):
-        raise DonorEventError(f"{kind}: tier {value!r} is not one of {', '.join(get_args(Tier))}")
-    return value
 
 
 def replay_endpoint(endpoint: str, rank: int = 0) -> str:

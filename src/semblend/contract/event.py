@@ -6,9 +6,9 @@ The decoder rejects an unknown key, kind or version: it is an error of the write
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields
-from types import UnionType
-from typing import Any, ClassVar, Final, Union, get_args, get_origin, get_type_hints
+from typing import Final, get_args
+
+from sembase.records import Amount, Count, Record, as_plain, read_json, record_of
 
 CONTRACT_VERSION: Final = "semblend.event.v1"
 
@@ -17,100 +17,86 @@ class EventFormatError(ValueError):
     """A line is not an event of this contract."""
 
 
-@dataclass(frozen=True, slots=True)
-class DonorRegistered:
-    kind: ClassVar[str] = "donor_registered"
+class _Event(Record, frozen=True, tag_field="event"):
+    """One of the kinds below."""
+
+
+class DonorRegistered(_Event, frozen=True, tag="donor_registered"):
     request_id: str
     donor_id: str
     namespace: str
-    tokens: int
-    blocks: int | None = None
+    tokens: Count
+    blocks: Count | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class DonorEvicted:
-    kind: ClassVar[str] = "donor_evicted"
+class DonorEvicted(_Event, frozen=True, tag="donor_evicted"):
     donor_id: str
     namespace: str
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class LookupFinished:
+class LookupFinished(_Event, frozen=True, tag="lookup_finished"):
     """The planner's answer. ``reusable_tokens`` are planned, not reused; ``None`` fields were not measured."""
 
-    kind: ClassVar[str] = "lookup_finished"
     request_id: str
     namespace: str
-    prompt_tokens: int
-    exact_prefix_tokens: int
-    reusable_tokens: int
-    runs: int
+    prompt_tokens: Count
+    exact_prefix_tokens: Count
+    reusable_tokens: Count
+    runs: Count
     donor_ids: tuple[str, ...] = ()
-    similarity: float | None = None
+    similarity: Amount | None = None
     decline_reason: str | None = None
-    duration_us: float | None = None
+    duration_us: Amount | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class LoadAdvertised:
+class LoadAdvertised(_Event, frozen=True, tag="load_advertised"):
     """The adapter reported a matched-token count to the engine. These tokens must be loaded or recomputed."""
 
-    kind: ClassVar[str] = "load_advertised"
     request_id: str
     donor_ids: tuple[str, ...]
-    tokens: int
-    boundary: int
+    tokens: Count
+    boundary: Count
 
 
-@dataclass(frozen=True, slots=True)
-class Materialized:
+class Materialized(_Event, frozen=True, tag="materialized"):
     """The backend loaded donor KV. The only event that counts as reuse."""
 
-    kind: ClassVar[str] = "materialized"
     request_id: str
     donor_ids: tuple[str, ...]
-    reused_tokens: int
-    computed_tokens: int
-    runs: int
-    load_ms: float | None = None
-    compute_ms: float | None = None
+    reused_tokens: Count
+    computed_tokens: Count
+    runs: Count
+    load_ms: Amount | None = None
+    compute_ms: Amount | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Declined:
-    kind: ClassVar[str] = "declined"
+class Declined(_Event, frozen=True, tag="declined"):
     request_id: str
     reason: str
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class FaultContained:
+class FaultContained(_Event, frozen=True, tag="fault_contained"):
     """An error inside the adapter was contained, and the engine prefilled the request instead."""
 
-    kind: ClassVar[str] = "fault_contained"
     request_id: str
     stage: str
     error: str
 
 
-@dataclass(frozen=True, slots=True)
-class GuardChecked:
+class GuardChecked(_Event, frozen=True, tag="guard_checked"):
     """A blended answer was compared with a cold one. ``kl`` is a lower bound: see ``semblend.guard.divergence``."""
 
-    kind: ClassVar[str] = "guard_checked"
     request_id: str
     model: str
     workload_class: str
-    kl: float
+    kl: Amount
 
 
-@dataclass(frozen=True, slots=True)
-class GuardTurnedOff:
+class GuardTurnedOff(_Event, frozen=True, tag="guard_turned_off"):
     """Plans of this class are declined for this model until an operator resets the guard."""
 
-    kind: ClassVar[str] = "guard_turned_off"
     model: str
     workload_class: str
     why: str
@@ -127,81 +113,39 @@ Event = (
     | GuardChecked
     | GuardTurnedOff
 )
-_KINDS: Final[dict[str, type[Any]]] = {cls.kind: cls for cls in get_args(Event)}
-_HINTS: Final = {
-    kind: {f.name: get_type_hints(cls)[f.name] for f in fields(cls)} for kind, cls in _KINDS.items()
-}  # computed once: reading a stream is a hot path of the bench
+_KINDS: Final = frozenset(kind.__struct_config__.tag for kind in get_args(Event))
+_PLACE: Final = ("engine", "sequence", "timestamp_ms")
 
 
-@dataclass(frozen=True, slots=True)
-class EventLine:
+class EventLine(Record, frozen=True):
     """An event with its engine, its position in the stream and its time."""
 
     event: Event
     engine: str
-    sequence: int
-    timestamp_ms: float
+    sequence: Count
+    timestamp_ms: Amount
 
 
 def encode_line(line: EventLine) -> str:
-    record: dict[str, Any] = {
-        "contract": CONTRACT_VERSION,
-        "engine": line.engine,
-        "event": line.event.kind,
-        "sequence": line.sequence,
-        "timestamp_ms": line.timestamp_ms,
-        **asdict(line.event),
-    }
-    return json.dumps(record, sort_keys=True, allow_nan=False)
+    plain = as_plain(line)
+    return json.dumps({"contract": CONTRACT_VERSION, **plain, **plain["event"]}, sort_keys=True, allow_nan=False)
 
 
 def decode_line(text: str) -> EventLine:
     try:
-        record = json.loads(text, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
+        record = read_json(text)
+    except ValueError as error:
         raise EventFormatError(f"not JSON: {error}") from None
     if not isinstance(record, dict):
         raise EventFormatError("not a JSON object")
     contract = record.pop("contract", None)
     if contract != CONTRACT_VERSION:
         raise EventFormatError(f"contract {contract!r} is not {CONTRACT_VERSION!r}")
-    kind = record.pop("event", None)
-    cls = _KINDS.get(kind) if isinstance(kind, str) else None
-    if cls is None:
+    kind = record.get("event")
+    if not isinstance(kind, str) or kind not in _KINDS:
         raise EventFormatError(f"unknown event kind {kind!r}; known: {', '.join(sorted(_KINDS))}")
-    engine = _checked("engine", record.pop("engine", None), str)
-    sequence = _checked("sequence", record.pop("sequence", None), int)
-    timestamp_ms = _checked("timestamp_ms", record.pop("timestamp_ms", None), float)
-    if unknown := sorted(set(record) - _HINTS[cls.kind].keys()):
-        raise EventFormatError(f"{kind}: unknown keys {unknown}")
-    hints = _HINTS[cls.kind]
-    values = {name: _checked(name, value, hints[name]) for name, value in record.items()}
+    place = {name: record.pop(name) for name in _PLACE if name in record}
     try:
-        event = cls(**values)
-    except TypeError as error:
+        return record_of(EventLine, {**place, "event": record})
+    except ValueError as error:
         raise EventFormatError(f"{kind}: {error}") from None
-    return EventLine(event=event, engine=engine, sequence=sequence, timestamp_ms=timestamp_ms)
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not a number")
-
-
-def _checked(name: str, value: Any, hint: Any) -> Any:
-    """``value`` if it has the declared type, with JSON's lists read as tuples and whole numbers allowed as floats."""
-    if get_origin(hint) in (Union, UnionType):
-        options = get_args(hint)
-        if value is None and type(None) in options:
-            return None
-        hint = next(option for option in options if option is not type(None))
-    if get_origin(hint) is tuple:
-        if isinstance(value, list) and all(isinstance(item, str) for item in value):
-            return tuple(value)
-    elif hint is float and isinstance(value, int | float) and not isinstance(value, bool):
-        try:
-            return float(value)
-        except OverflowError:
-            raise EventFormatError(f"{name}: the number is too large") from None
-    elif isinstance(value, hint) and not (hint is int and isinstance(value, bool)):
-        return value
-    raise EventFormatError(f"{name}: {value!r} is not {getattr(hint, '__name__', hint)}")

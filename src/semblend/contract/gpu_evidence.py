@@ -11,12 +11,14 @@ import hashlib
 import hmac
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+from msgspec import Meta, field
 
 from sembase.errors import ConfigurationError, SemBlendError
+from sembase.records import Amount, Name, Record, as_plain, record_of
 
 SCHEMA: Final = "semblend.gpu-evidence.v1"
 # A file is evidence for its kind only if each of these steps passed; the others may be skipped with a reason.
@@ -35,33 +37,31 @@ class StepStatus(StrEnum):
     SKIPPED = "skipped"
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Record, frozen=True):
     """``detail`` says why a step failed or was skipped. ``figures`` are numbers and short texts, by name."""
 
-    name: str
+    name: Name
     status: StepStatus
-    seconds: float
+    seconds: Amount
     detail: str = ""
-    figures: Mapping[str, Any] = field(default_factory=dict)
+    figures: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuEvidence:
+class GpuEvidence(Record, frozen=True, kw_only=True, tag=SCHEMA, tag_field="schema"):
     """``device_type`` is the engine's word (``cuda``, ``rocm``, ``cpu``); with ``cpu`` nothing is shown about a GPU."""
 
-    created: str
-    device: str
-    device_type: str
-    backend: str
-    model: str
-    architecture: str
-    engine: str
-    engine_version: str
-    semblend_version: str
-    configuration: Mapping[str, Any]
-    machine: Mapping[str, Any]
-    steps: tuple[Step, ...]
+    created: Name
+    device: Name
+    device_type: Name
+    backend: Name
+    model: Name
+    architecture: Name
+    engine: Name
+    engine_version: Name
+    semblend_version: Name
+    configuration: dict[str, Any]
+    machine: dict[str, Any]
+    steps: Annotated[tuple[Step, ...], Meta(min_length=1)]
 
     def step(self, name: str) -> Step | None:
         return next((each for each in self.steps if each.name == name), None)
@@ -90,7 +90,7 @@ def read_key(file: Path) -> bytes:
 
 def encode_evidence(evidence: GpuEvidence, key: bytes | None = None) -> str:
     """The file's text; signed if there is a key."""
-    record: dict[str, Any] = {"schema": SCHEMA, **asdict(evidence)}
+    record: dict[str, Any] = as_plain(evidence)
     digest = _digest(record)
     signature = None if key is None else {"kind": _SIGNATURE_KIND, "key_id": _key_id(key), "value": _sign(digest, key)}
     return json.dumps({**record, "digest": digest, "signature": signature}, indent=2, sort_keys=True) + "\n"
@@ -112,47 +112,18 @@ def decode_evidence(text: str, key: bytes | None = None) -> GpuEvidence:
             raise EvidenceError("the file is not signed")
         if not hmac.compare_digest(str(signature.get("value")), _sign(digest, key)):
             raise EvidenceError("the file was not signed with this key")
-    del record["schema"]
-    return _evidence(record)
-
-
-def _evidence(record: dict[str, Any]) -> GpuEvidence:
-    texts = (
-        *("created", "device", "device_type", "backend", "model", "architecture"),
-        *("engine", "engine_version", "semblend_version"),
-    )
-    objects = ("configuration", "machine")
-    unknown = sorted({*record} - {*texts, *objects, "steps"})
-    if unknown:
-        raise EvidenceError(f"unknown fields: {', '.join(unknown)}")
-    for name in texts:
-        if not isinstance(record.get(name), str) or not record[name]:
-            raise EvidenceError(f"field {name} must be a text")
-    for name in objects:
-        if not isinstance(record.get(name), dict):
-            raise EvidenceError(f"field {name} must be an object")
-    steps = record.get("steps")
-    if not isinstance(steps, list) or not steps:
-        raise EvidenceError("field steps must be a list of steps")
-    return GpuEvidence(**{**record, "steps": tuple(map(decode_step, steps))})
+    try:
+        return record_of(GpuEvidence, record)
+    except ValueError as error:
+        raise EvidenceError(str(error)) from None
 
 
 def decode_step(record: Any) -> Step:
     """One step, as evidence and as the files of an interrupted run hold it."""
-    if not isinstance(record, dict) or {*record} != {"name", "status", "seconds", "detail", "figures"}:
-        raise EvidenceError("a step has the fields name, status, seconds, detail, figures")
-    seconds = record["seconds"]
-    is_right = (
-        isinstance(record["name"], str)
-        and record["status"] in list(StepStatus)
-        and isinstance(seconds, int | float)
-        and not isinstance(seconds, bool)
-        and isinstance(record["detail"], str)
-        and isinstance(record["figures"], dict)
-    )
-    if not is_right:
-        raise EvidenceError(f"step {record['name']!r} has a field of the wrong type")
-    return Step(record["name"], StepStatus(record["status"]), float(seconds), record["detail"], dict(record["figures"]))
+    try:
+        return record_of(Step, record)
+    except ValueError as error:
+        raise EvidenceError(f"a step: {error}") from None
 
 
 def _digest(record: Mapping[str, Any]) -> str:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sembase.errors import ConfigurationError
+from sembase.records import as_plain
 from semblend import __version__
 from semblend.contract.gpu_evidence import EvidenceError, GpuEvidence, Step, StepStatus, decode_step
 from semblend.doctor.serve_command import ServeCommand
@@ -170,7 +171,7 @@ class _KeptSteps:
 
     def write(self, steps: Sequence[Step]) -> None:
         for step in steps:
-            text = json.dumps({"fingerprint": self.fingerprint, "step": asdict(step)}, indent=2)
+            text = json.dumps({"fingerprint": self.fingerprint, "step": as_plain(step)}, indent=2)
             self._path(step.name).write_text(text + "\n", encoding="utf-8")
 
     def _path(self, name: str) -> Path:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import random
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from sembase.errors import ConfigurationError
 from semblend.contract import PlanShape

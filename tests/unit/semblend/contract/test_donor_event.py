@@ -88,14 +88,14 @@ def wire(**changes: Any) -> list[Any]:
     [
         ({"anchors": bytes(7)}, "differ in number"),
         ({"positions": bytes(8)}, "differ in number"),
-        ({"anchors": "text"}, "anchors is not bytes"),
-        ({"tokens": True}, "tokens is not int"),
-        ({"tokens": -1}, r"tokens \(-1\)"),
-        ({"gram": 0}, r"gram \(0\)"),
+        ({"anchors": "text"}, "Expected `bytes`.*anchors"),
+        ({"tokens": True}, "Expected `int`.*tokens"),
+        ({"tokens": -1}, "tokens"),
+        ({"gram": 0}, "gram"),
         ({"tier": "moon"}, "tier"),
         ({"donor_id": None}, "donor_id"),
-        ({"donor_id": "x" * 300}, "longer"),
-        ({"surprise": 1}, "unknown key"),
+        ({"donor_id": "x" * 300}, "length <= 256 - at `.*donor_id`"),
+        ({"surprise": 1}, "unknown field"),
         ({"type": 4}, "has no type"),
         ({"anchors": bytes(8 * (MAX_ANCHORS + 1)), "positions": bytes(4 * (MAX_ANCHORS + 1))}, "exceed the maximum"),
     ],
@@ -133,7 +133,7 @@ def test_gates_that_are_no_numbers_are_refused(bad: Any) -> None:
 
 def test_a_subscriber_from_before_gates_skips_them_and_keeps_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its table of kinds lacks the event, as that of semblend 0.1 does; a new key in an old kind would not be read."""
-    old = {kind: cls for kind, cls in donor_event._KINDS.items() if kind != GatesAnnounced.kind}
+    old = donor_event._KINDS - {"provider_gates"}
     message = encode_batch(DonorBatch(1.0, (GenerationReset(1), GatesAnnounced({"x": 1}), DonorWithdrawn("d", "y"))))
     monkeypatch.setattr(donor_event, "_KINDS", old)
     batch = decode_batch(message)

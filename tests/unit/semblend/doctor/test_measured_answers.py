@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from sembase.errors import ConfigurationError
 from semblend.contract import PlanShape
@@ -27,7 +27,7 @@ def test_the_report_says_what_is_served_and_what_is_wrong_with_a_file(tmp_path: 
     (tmp_path / FILE_NAME).write_text(encode_budgets(measured))
     summary = describe_budgets(options, options.gates, "vllm", str(tmp_path))
     assert summary == "reorder up to 4,096 tokens 20 % recomputed; composition up to 4,096 tokens declined"
-    (tmp_path / FILE_NAME).write_text(encode_budgets(replace(measured, policy="first")))
+    (tmp_path / FILE_NAME).write_text(encode_budgets(structs.replace(measured, policy="first")))
     assert "measured with recompute_policy first" in describe_budgets(options, options.gates, "vllm", str(tmp_path))
     named = parse_options({"answer_budgets": str(tmp_path / FILE_NAME)})
     with pytest.raises(ConfigurationError):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from sembase.errors import ConfigurationError
 from semblend.contract import Decline, ReusePlan
@@ -271,7 +272,7 @@ def test_runs_of_all_slots_are_counted_once_and_beyond_each_exact_prefix(
 def test_a_donor_in_the_fleets_store_can_be_fetched_by_every_replica() -> None:
     index = DonorIndex(KEY)
     document = text(1, 1_800)
-    index.add(1, replace(announced("d", document), tier="storage"))
+    index.add(1, structs.replace(announced("d", document), tier="storage"))
     asked = np.concatenate([text(3, 45), document])
     found = index.usable(asked, None, None, slots(0, 0, 400))
     assert found.fetchable is not None
@@ -303,7 +304,7 @@ def test_only_donors_in_a_shared_tier_can_be_fetched_and_a_donor_may_get_there_l
 def test_a_fetch_that_the_gates_of_a_replica_refuse_is_not_expected_there() -> None:
     index = DonorIndex(KEY)
     document = text(1, 900)
-    index.add(0, replace(announced("d", document), tier="storage"))
+    index.add(0, structs.replace(announced("d", document), tier="storage"))
     index.set_gates(1, replace(ADAPTER_GATES, min_prompt_tokens=5_000))
     fetchable = index.usable(document, None, None, slots(0, 0, 0)).fetchable
     assert fetchable is not None

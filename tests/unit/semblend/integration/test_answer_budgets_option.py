@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from sembase.errors import ConfigurationError
 from semblend.contract import PlanShape
@@ -69,9 +70,9 @@ def test_a_wrong_file_is_left_out_if_found_and_stops_the_start_up_if_named(
     model: Path, what: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     wrong = {
-        "weights": replace(measured(model), weights="other"),
-        "policy": replace(measured(model), policy="first"),
-        "engine": replace(measured(model), engine="sglang"),
+        "weights": structs.replace(measured(model), weights="other"),
+        "policy": structs.replace(measured(model), policy="first"),
+        "engine": structs.replace(measured(model), engine="sglang"),
         "damaged": measured(model),
     }[what]
     path = written(model, budgets=wrong)
@@ -88,7 +89,7 @@ def test_a_wrong_file_is_left_out_if_found_and_stops_the_start_up_if_named(
 def test_budgets_of_a_model_that_cannot_be_compared_are_used_with_a_warning(
     model: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path = written(model, "elsewhere.json", replace(measured(model), weights=None))
+    path = written(model, "elsewhere.json", structs.replace(measured(model), weights=None))
     found = opened(parse_options({"answer_budgets": str(path)}), "a-name/of-a-hub")
     assert found is not None
     assert "is not known" in caplog.text

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from semblend import __version__
 from semblend.contract.gpu_evidence import REQUIRED_STEPS, GpuEvidence, Step, StepStatus, encode_evidence
@@ -59,14 +60,16 @@ def test_the_package_ships_a_folder_without_evidence_today() -> None:
 
 
 def test_a_shipped_file_of_the_same_kind_counts(shipped: Path) -> None:
-    (shipped / "other.json").write_text(encode_evidence(replace(EVIDENCE, device="NVIDIA A100")))
+    (shipped / "other.json").write_text(encode_evidence(structs.replace(EVIDENCE, device="NVIDIA A100")))
     assert find_acceptance(KIND, None, None, shipped).reason
     (shipped / "own.json").write_text(encode_evidence(EVIDENCE))
     assert find_acceptance(KIND, None, None, shipped).date == "2026-11-17"
 
 
 def test_a_shipped_file_that_was_changed_does_not_count(shipped: Path) -> None:
-    (shipped / "own.json").write_text(encode_evidence(replace(EVIDENCE, backend="TRITON")).replace("TRITON", "FLASH"))
+    (shipped / "own.json").write_text(
+        encode_evidence(structs.replace(EVIDENCE, backend="TRITON")).replace("TRITON", "FLASH")
+    )
     assert find_acceptance(replace(KIND, backend="FLASH"), None, None, shipped).date == ""
 
 
@@ -95,7 +98,7 @@ def test_a_build_of_the_same_release_counts(tmp_path: Path, key: Path, shipped: 
 def test_evidence_of_another_kind_leaves_it_experimental(
     tmp_path: Path, key: Path, shipped: Path, changes: dict[str, object], reason: str
 ) -> None:
-    evidence = replace(EVIDENCE, **changes)  # type: ignore[arg-type]
+    evidence = structs.replace(EVIDENCE, **changes)
     found = find_acceptance(KIND, own_file(tmp_path, evidence), key, shipped)
     assert found.date == ""
     assert reason in found.reason
@@ -103,7 +106,7 @@ def test_evidence_of_another_kind_leaves_it_experimental(
 
 
 def test_a_tampered_file_leaves_it_experimental(tmp_path: Path, key: Path, shipped: Path) -> None:
-    file = own_file(tmp_path, replace(EVIDENCE, device="NVIDIA A100"))
+    file = own_file(tmp_path, structs.replace(EVIDENCE, device="NVIDIA A100"))
     file.write_text(file.read_text().replace("NVIDIA A100", KIND.device))
     assert "the file was changed after it was written" in find_acceptance(KIND, file, key, shipped).reason
 

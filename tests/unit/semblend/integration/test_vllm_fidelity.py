@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import structs
 from numpy.typing import NDArray
 from tests.unit.semblend.integration.vllm_fakes import config
 
@@ -235,7 +236,7 @@ def test_what_is_left_after_a_short_moved_run_is_judged_as_its_own_class() -> No
     alone = fitted(composition)
     assert isinstance(alone, Decline), "one moved run needs a budget of both classes"
     assert "answers were not measured" in alone.detail
-    failed = fitted(composition, replace(reorder, trials=(Trial(0.2, 50, 50, 9),)))
+    failed = fitted(composition, structs.replace(reorder, trials=(Trial(0.2, 50, 50, 9),)))
     assert isinstance(failed, Decline)
     assert failed.reason is DeclineReason.QUALITY_GATE
     assert "9 of 50 answers were lost" in failed.detail

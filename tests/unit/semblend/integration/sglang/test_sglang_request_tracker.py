@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.semblend.integration.sglang.trackers import NAMESPACE, OPEN, Tokens, TrackerBench, words
 
-from semblend.contract import DeclineReason, Namespace
+from semblend.contract import DeclineReason, DonorEvicted, Namespace
 from semblend.integration.core.request_table import MAX_RECORDS
 from semblend.integration.hints import Hints
 from semblend.integration.sglang.options import SglangOptions
@@ -83,7 +83,7 @@ def test_a_donor_the_tree_let_go_of_is_forgotten_and_nothing_is_promised() -> No
     bench.tree.clear()
     assert bench.ask("r", np.concatenate([FRONT, DOCUMENT, TAIL])) == 0
     assert len(bench.provider.donors) == 0
-    assert bench.events[-2].kind == "donor_evicted"
+    assert isinstance(bench.events[-2], DonorEvicted)
 
 
 def test_a_donor_that_lost_its_tail_serves_what_is_left() -> None:

@@ -95,4 +95,4 @@ class TrackerBench:
         self.tracker.released(rid)
 
     def kinds(self, rid: str) -> list[str]:
-        return [event.kind for event in self.events if getattr(event, "request_id", None) == rid]
+        return [str(event.__struct_config__.tag) for event in self.events if getattr(event, "request_id", None) == rid]
