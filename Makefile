@@ -229,15 +229,13 @@ bench-fleet-directory: models  ## the fleet's directory in a real Valkey: recall
 bench-fleet-value: models  ## tokens reused and KV written with donors of a fleet, real streams over many planners
 	$(PY) -m benchmarks.fleet.replay $(ARGS)
 
-bench-simulator: setup data-or-made-up  ## the simulator beside libcachesim and kvcache-simulator, headroom, stress (ARGS=speed ...)
+bench-simulator: setup data-or-made-up  ## the simulator beside libcachesim, headroom (ARGS=speed ...)
 ifdef ARGS
 	$(PY) -m benchmarks.simulator $(ARGS)
 else
 	$(PY) -m benchmarks.simulator speed
 	$(PY) -m benchmarks.simulator parity
-	$(PY) -m benchmarks.simulator kvcache
 	$(PY) -m benchmarks.simulator headroom
-	$(PY) -m benchmarks.simulator stress
 endif
 
 bench-calibration: engine-vllm data-or-made-up  ## the latency model fitted to a real vLLM server, judged on held-out requests

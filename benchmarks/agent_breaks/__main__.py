@@ -14,11 +14,10 @@ from dataclasses import asdict
 from typing import Any
 
 from scripts.engines.specs import native_dtype
-from scripts.models.known import MODELS, KnownModel
+from scripts.models.known import KnownModel
 
 from benchmarks.agent_breaks.chosen import add_session_arguments, sessions_to_replay
 from benchmarks.agent_breaks.figures import Figures, verdicts
-from benchmarks.agent_breaks.page import page_html
 from benchmarks.agent_breaks.readings import ARMS, Arm, Reading, ReadingFile
 from benchmarks.agent_breaks.replay import (
     Pause,
@@ -159,13 +158,10 @@ def _report(readings: Sequence[Reading], arguments: argparse.Namespace, *, final
         "readings": [asdict(reading) for reading in figures.readings],
     }
     path = write_results(arguments.name, record)
-    page = RESULTS / f"{arguments.name}.html"
-    title = f"{MODELS[arguments.model].title}, {len(figures.sessions)} sessions of {arguments.turns} turns"
-    page.write_text(page_html(figures, judged, title), encoding="utf-8")
     if final:
         print(shown(figures))
         show_verdicts(judged)
-        progress(f"written: {path.name} and {page.name} in {path.parent.name}/")
+        progress(f"written: {path.name} in {path.parent.name}/")
     return judged
 
 

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from benchmarks.agent_breaks.planted import FACTS, OTHER_TENANT
 from benchmarks.agent_breaks.readings import ARMS, Arm, Reading, is_repaired
+from benchmarks.estimates import Quartiles
 from benchmarks.targets import Verdict
-from benchmarks.vllm.estimates import Quartiles
 
 # The turns of a session by where they are; "before" are ordinary exact hits.
 PLACES: Final = ("first", "before", "break", "next", "later")

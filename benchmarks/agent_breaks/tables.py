@@ -7,7 +7,7 @@ from statistics import mean, median
 
 from benchmarks.agent_breaks.figures import PLACES, Figures
 from benchmarks.agent_breaks.readings import Arm
-from benchmarks.vllm.estimates import Quartiles
+from benchmarks.estimates import Quartiles
 from sembench.console.table import NOT_MEASURED, Table, narrow_text, number
 
 WIDTH = 80

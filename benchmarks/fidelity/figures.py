@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.vllm.estimates import Interval, median_interval
+from benchmarks.estimates import Interval, median_interval
 
 DRAWS = 4_000
 FLOOR = "floor"

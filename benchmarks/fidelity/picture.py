@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.estimates import Interval
 from benchmarks.fidelity.figures import FLOOR, Figures
-from benchmarks.vllm.estimates import Interval
 from sembase.errors import MissingDependencyError
 from sembase.onepage.chart import Axis, Chart, DataTable, Whisker, Whiskers
 from sembase.onepage.png import drawn, figure_class, png_bytes

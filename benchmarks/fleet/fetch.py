@@ -17,7 +17,7 @@ from scripts.engines.mooncake import mooncake_missing, start_mooncake
 from scripts.models.known import MODELS, SMOLLM2
 
 from benchmarks.console import progress, show_table
-from benchmarks.fleet.figures import spread
+from benchmarks.estimates import median_and_range
 from benchmarks.fleet.replicas import STORE_BYTES
 from benchmarks.vllm.workload import SIZES
 from semblend.fleet.carrier.base import KvCarrier, open_carrier
@@ -68,7 +68,7 @@ def main() -> int:
                     size,
                     f"{megabytes:.0f}",
                     len(fetch_ms),
-                    *(spread(each, "{:.0f}") for each in (fetch_ms, carrier.read_ms[1:])),
+                    *(median_and_range(each) for each in (fetch_ms, carrier.read_ms[1:])),
                 )
             )
     columns = ("donor", "MB", "n", "fetch ms, median (range)", "of it the store's read")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 from typing import Final
 
+from benchmarks.estimates import median_and_range
 from benchmarks.fleet.faults import AFTER_KILL, AFTER_RESTART, DIRECTORY_FAULTS, PART_FAULTS
 from benchmarks.fleet.readings import FaultReading, PairReading, Readings
 from benchmarks.targets import Verdict
@@ -35,12 +36,12 @@ def pair_rows(readings: Readings, sizes: Sequence[str]) -> list[tuple[object, ..
             (
                 size,
                 len(found),
-                *(spread([getattr(each, name) for each in found], "{:.0f}") for name in _TIMES),
-                spread([_cold_over_remote(each) for each in found], "{:.1f}"),
-                spread([_remote_over_local(each) for each in found], "{:.2f}"),
+                *(median_and_range([getattr(each, name) for each in found], "{:.0f}") for name in _TIMES),
+                median_and_range([_cold_over_remote(each) for each in found], "{:.1f}"),
+                median_and_range([_remote_over_local(each) for each in found], "{:.2f}"),
                 ", ".join(f"{median(getattr(each, name) for each in found):.0f}" for name in _TOKENS),
                 found[0].prompt_tokens,
-                spread([ratio for each in found if (ratio := _read_over_planned(each)) is not None], "{:.3f}"),
+                median_and_range([each for each in map(_read_over_planned, found) if each is not None], "{:.3f}"),
                 f"{median(each.remote_kl for each in found):.4f}",
                 f"{median(each.local_kl for each in found):.4f}",
             )
@@ -65,7 +66,7 @@ def fault_rows(readings: Readings) -> list[tuple[object, ...]]:
                 sum(each.is_wrong for each in found),
                 sum(each.reused_tokens > 0 for each in found),
                 *(_counts(found, kind) for kind in ("searches", "fetches")),
-                *(spread([getattr(each, name) for each in answered], "{:.0f}") for name in _FAULT_TIMES),
+                *(median_and_range([getattr(each, name) for each in answered], "{:.0f}") for name in _FAULT_TIMES),
                 *(f"{of(values):.0f}" if values else None for values in (added, queued) for of in (median, max)),
                 f"{recovered[-1].seconds:.1f}" if recovered else None,
                 ("yes" if recovered[-1].is_kept else "no") if recovered else None,
@@ -149,14 +150,6 @@ def _remote_over_local(reading: PairReading) -> float:
 
 def _read_over_planned(reading: PairReading) -> float | None:
     return reading.read_bytes / reading.planned_bytes if reading.planned_bytes else None
-
-
-def spread(values: Sequence[float], form: str) -> str | None:
-    """Median and range."""
-    if not values:
-        return None
-    low, middle, high = (form.format(value) for value in (min(values), median(values), max(values)))
-    return f"{middle} ({low}-{high})"
 
 
 _TIMES: Final = ("cold_ms", "local_ms", "remote_ms")

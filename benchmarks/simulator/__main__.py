@@ -1,20 +1,18 @@
-"""The simulator's benchmarks: ``python -m benchmarks.simulator speed|parity|kvcache|headroom|repair|fleet|stress``."""
+"""The simulator's benchmarks: ``python -m benchmarks.simulator speed|parity|headroom|repair|fleet``."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
 
-from benchmarks.simulator import fleet, headroom, kvcache, parity, repair, speed, stress
+from benchmarks.simulator import fleet, headroom, parity, repair, speed
 
 BENCHMARKS: dict[str, Callable[[Sequence[str] | None], int]] = {
     "speed": speed.main,
     "parity": parity.main,
-    "kvcache": kvcache.main,
     "headroom": headroom.main,
     "repair": repair.main,
     "fleet": fleet.main,
-    "stress": stress.main,
 }
 
 

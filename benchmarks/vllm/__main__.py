@@ -20,14 +20,13 @@ from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
 from scripts.engines.specs import count_cores, vllm_missing
 from scripts.models.known import MODELS, SMOLLM2
 
-from benchmarks.console import RESULTS, console, exit_code, progress, show_verdicts
+from benchmarks.console import console, exit_code, progress, show_verdicts
 from benchmarks.corpus import CorpusUnavailableError
 from benchmarks.discovery.codec import TokenizerCodec
 from benchmarks.documents import DEFAULT_TEXTS
 from benchmarks.targets import Verdict
 from benchmarks.vllm import overhead, own_time, soak
 from benchmarks.vllm.arms import Row, measure
-from benchmarks.vllm.picture import draw
 from benchmarks.vllm.report import (
     SPEEDUPS,
     Cell,
@@ -170,8 +169,6 @@ def _cells(run: Run, workload: Workload) -> tuple[list[Cell], dict[str, Any], li
         for note in row.notes:
             progress(f"{row.size} {row.case} #{row.number}: {note}")
     _warn_of_load(rows)
-    if draw(cells, RESULTS / f"{run.name}.png"):
-        progress(f"drawn: {run.name}.png in {RESULTS.name}/")
     verdicts = []
     if arguments.recompute_everything:
         verdicts += recompute_verdicts(cells)

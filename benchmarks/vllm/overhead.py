@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from benchmarks.console import progress, show_table
+from benchmarks.estimates import Interval, Quartiles, median_interval
 from benchmarks.targets import Verdict
 from benchmarks.vllm.client import Ask, Reply
-from benchmarks.vllm.estimates import Interval, Quartiles, median_interval
 from benchmarks.vllm.servers import Subject, stopped
 from benchmarks.vllm.texts import TokenIds
 from benchmarks.vllm.workload import SAME_DOCUMENT, SIZES, Workload

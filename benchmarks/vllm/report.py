@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from benchmarks.console import show_table
+from benchmarks.estimates import Quartiles
 from benchmarks.targets import Verdict
 from benchmarks.vllm.arms import Row
-from benchmarks.vllm.estimates import Quartiles
 from benchmarks.vllm.quality import Distance
 from benchmarks.vllm.workload import SAME_DOCUMENT
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from benchmarks.console import progress, show_table
 from benchmarks.discovery.codec import Codec
+from benchmarks.estimates import mean_difference
 from benchmarks.targets import Verdict
 from benchmarks.vllm.client import Ask
-from benchmarks.vllm.estimates import mean_difference
 from benchmarks.vllm.servers import Subject
 from benchmarks.vllm.texts import Question, TokenIds
 from benchmarks.vllm.workload import join

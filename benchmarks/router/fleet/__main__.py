@@ -22,13 +22,14 @@ from typing import Any
 from scripts.engines.server import EngineStartError, ServerSpec, launch, launch_all
 
 from benchmarks.console import exit_code, progress, show_table, show_verdicts, write_results
+from benchmarks.estimates import median_and_range
 from benchmarks.router import rivals
 from benchmarks.router.fleet import mockers
 from benchmarks.router.fleet import turns as trace_turns
 from benchmarks.router.fleet.mockers import BLOCK_TOKENS, MODEL, Fleet, MockerOptions, kv_fleet, pairs_fleet
 from benchmarks.router.fleet.replay import replay
 from benchmarks.router.fleet.turns import Turn, Window, best_hit_share, body_of
-from benchmarks.router.load.rounds import cpu_seconds, spread
+from benchmarks.router.load.rounds import cpu_seconds
 from benchmarks.targets import Verdict
 
 OURS, DYNAMO, TURNS, BARE = "semgate", "dynamo kv", "round robin", "dynamo kv, no hop"
@@ -188,7 +189,7 @@ def _show(runs: list[dict[str, Any]], trace: str, arms: Sequence[str]) -> None:
             rows.append((arm, *[None] * 7))
             continue
         hit, asked = sum(run["hit_tokens"] for run in mine), sum(run["prompt_tokens"] for run in mine)
-        times = [spread([run[f"ttft_{which}_ms"] for run in mine], 0) for which in ("mean", "p50", "p90", "p99")]
+        times = [median_and_range([run[f"ttft_{which}_ms"] for run in mine]) for which in ("mean", "p50", "p90", "p99")]
         share = f"{hit / asked:.1%} ({hit / 1e6:.2f} of {asked / 1e6:.2f} M)" if asked else None
         failed = sum(sum(run["failed"].values()) for run in mine)
         busy = f"{median(run['cpu_share'] for run in mine):.0%}"

@@ -20,8 +20,8 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 import httptools
-import numpy as np
 
+from benchmarks.estimates import quantiles
 from benchmarks.router.upstreams import MODEL, runner, stream_body
 
 _GRACE_S = 60.0  # for what is still open when the time is over
@@ -265,13 +265,6 @@ class Driver:
             "total_ms": quantiles(self.tally.total_ms),
             "client_cpu_s": cpu_s,
         }
-
-
-def quantiles(values: array[float]) -> dict[str, float] | None:
-    if not values:
-        return None
-    p50, p90, p99 = np.quantile(np.frombuffer(values), [0.5, 0.9, 0.99])
-    return {"n": len(values), "p50": float(p50), "p90": float(p90), "p99": float(p99), "high": max(values)}
 
 
 async def _main(job: Job) -> None:

@@ -29,6 +29,7 @@ from scripts.engines.ports import free_port
 from scripts.engines.server import launch
 
 from benchmarks.console import progress, show_table
+from benchmarks.estimates import quantiles
 from benchmarks.router.rivals import semgate
 from benchmarks.router.upstreams import MODEL
 
@@ -179,20 +180,11 @@ def _read_decisions(folder: Path) -> dict[str, Any]:
     records = [json.loads(line) for path in sorted(folder.glob("*.jsonl")) for line in path.read_text().splitlines()]
     return {
         "n": len(records),
-        "decide_us": _quantiles([record["decide_us"] for record in records]),
-        "first_byte_us": _quantiles(
-            [1000.0 * record["first_byte_ms"] for record in records if record["first_byte_ms"]]
-        ),
+        "decide_us": quantiles([record["decide_us"] for record in records]),
+        "first_byte_us": quantiles([1000.0 * record["first_byte_ms"] for record in records if record["first_byte_ms"]]),
         "exact_blocks_mean": float(np.mean([record["exact_blocks"] for record in records])) if records else None,
         "routes": dict(Counter(record["route"] for record in records)),
     }
-
-
-def _quantiles(values: Sequence[float]) -> dict[str, float] | None:
-    if not values:
-        return None
-    p50, p90, p99 = np.quantile(values, [0.5, 0.9, 0.99])
-    return {"p50": float(p50), "p90": float(p90), "p99": float(p99), "high": max(values)}
 
 
 def show_decisions(record: Mapping[str, Any]) -> None:

@@ -11,12 +11,12 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import Any
 
 import psutil
 
 from benchmarks.console import progress, show_table
+from benchmarks.estimates import median_and_range
 from benchmarks.router.load.client import Job
 
 DIRECT = "direct"
@@ -113,11 +113,11 @@ def show_rounds(records: Sequence[Mapping[str, Any]], arms: Sequence[Arm], plan:
         rows.append(
             (
                 arm.name,
-                spread(rates, 0),
-                spread([r["full"]["first_ms"]["p99"] for r in mine if r["full"]["first_ms"]], 1),
-                "floor" if arm.name == DIRECT else spread(added_ms(records, arm.name, "p50"), 2),
-                "floor" if arm.name == DIRECT else spread(added_ms(records, arm.name, "p99"), 2),
-                None if arm.pid is None else spread(used, 0),
+                median_and_range(rates, "{:.0f}"),
+                median_and_range([r["full"]["first_ms"]["p99"] for r in mine if r["full"]["first_ms"]], "{:.1f}"),
+                "floor" if arm.name == DIRECT else median_and_range(added_ms(records, arm.name, "p50"), "{:.2f}"),
+                "floor" if arm.name == DIRECT else median_and_range(added_ms(records, arm.name, "p99"), "{:.2f}"),
+                None if arm.pid is None else median_and_range(used, "{:.0f}"),
                 failures(records, arm.name),
             )
         )
@@ -136,9 +136,3 @@ def show_rounds(records: Sequence[Mapping[str, Any]], arms: Sequence[Arm], plan:
         "failed",
     )
     show_table(title, columns, rows)
-
-
-def spread(values: Sequence[float], digits: int) -> str | None:
-    if not values:
-        return None
-    return f"{median(values):.{digits}f} [{min(values):.{digits}f}, {max(values):.{digits}f}]"

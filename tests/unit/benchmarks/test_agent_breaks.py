@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from benchmarks.agent_breaks.figures import Figures, verdicts
-from benchmarks.agent_breaks.page import page_html
 from benchmarks.agent_breaks.readings import Reading, ReadingFile, is_repaired
 from benchmarks.agent_breaks.replay import Pause, Server, SessionCodec, block_tokens, continued_at, counters
 from benchmarks.agent_breaks.sessions import ReplaySession, SessionTurn
@@ -245,14 +244,10 @@ def test_without_a_control_the_law_is_not_measured() -> None:
     assert found["changed fact: stale answers"] == "NOT MEASURED"
 
 
-def test_tables_fit_a_terminal_and_the_page_has_its_pictures() -> None:
-    figures = Figures.of(RUN)
-    text = shown(figures)
+def test_tables_fit_a_terminal() -> None:
+    text = shown(Figures.of(RUN))
     assert max(map(len, text.splitlines())) <= WIDTH
     assert "turn after" in text
-    page = page_html(figures, verdicts(figures), "two sessions")
-    assert page.count("<svg") >= 3
-    assert page_html(Figures.of([]), [], "nothing").count("<html") == 1
 
 
 def test_an_interrupted_run_continues_where_its_file_ends(tmp_path: Path) -> None:

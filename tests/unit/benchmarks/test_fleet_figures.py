@@ -102,8 +102,8 @@ def test_rows_give_median_and_range(readings: Readings) -> None:
     readings.add(replace(FAULT, queued_ms=40.0, asked={"searches paused": 1}))
     readings.add(RecoveryReading(event="directory killed", seconds=3.0, is_kept=True))
     ((size, n, cold, *_, ratio, _remote_over_local, tokens, _of, _read, _kl, _kl_local),) = pair_rows(readings, ["2K"])
-    assert (size, n, cold, ratio, tokens) == ("2K", 3, "6000 (6000-6000)", "6.0 (3.0-12.0)", "1900, 1900")
+    assert (size, n, cold, ratio, tokens) == ("2K", 3, "6000 [6000, 6000]", "6.0 [3.0, 12.0]", "1900, 1900")
     ((event, n, _, _, _, searches, fetches, *times, _queued, _queued_max, again, kept),) = fault_rows(readings)
     assert (event, n, searches, fetches) == ("directory killed", 3, "paused 2, found 1", "missing 2, fetched 1")
-    assert times == ["9150 (9150-9150)", "9000 (9000-9000)", "150", "150"]
+    assert times == ["9150 [9150, 9150]", "9000 [9000, 9000]", "150", "150"]
     assert (again, kept) == ("3.0", "yes")

@@ -6,8 +6,9 @@ import json
 
 import numpy as np
 import pytest
+from benchmarks.estimates import median_and_range
 from benchmarks.router.fleet.turns import Turn, best_hit_share, body_of, prompt_of
-from benchmarks.router.load.rounds import added_ms, failures, spread
+from benchmarks.router.load.rounds import added_ms, failures
 from benchmarks.router.load.soak import memory
 from benchmarks.router.upstreams import END, TOKEN, stream_body
 from hypothesis import given
@@ -68,8 +69,8 @@ def test_added_latency_is_taken_within_a_round() -> None:
     records = [run(0, "direct", 10, 0), run(0, "x", 12, 0), run(1, "direct", 100, 0), run(1, "x", 103, 2)]
     assert added_ms(records, "x", "p50") == [2, 3]
     assert failures(records, "x") == 2
-    assert spread([3.0, 1.0, 2.0], 0) == "2 [1, 3]"
-    assert spread([], 0) is None
+    assert median_and_range([3.0, 1.0, 2.0]) == "2 [1, 3]"
+    assert median_and_range([]) is None
 
 
 def test_a_whole_stream_is_its_tokens_and_its_end() -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks.estimates import Interval, Quartiles, mean_difference, median_interval
 from benchmarks.vllm.arms import Row
 from benchmarks.vllm.client import Position
-from benchmarks.vllm.estimates import Interval, Quartiles, mean_difference, median_interval
 from benchmarks.vllm.happenings import Happenings, RequestResult, own_id, result_of
 from benchmarks.vllm.overhead import percent
 from benchmarks.vllm.quality import Distance, agreement_length, distance, divergence

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,3 +62,17 @@ def _interval(
     low, high = np.quantile(figure(drawn), [0.025, 0.975])
     estimate = figure([array[np.newaxis, :] for array in arrays])[0]
     return Interval(min(array.size for array in arrays), float(estimate), float(low), float(high))
+
+
+def quantiles(values: Sequence[float]) -> dict[str, float] | None:
+    if not len(values):
+        return None
+    p50, p90, p99 = np.quantile(np.asarray(values, dtype=np.float64), [0.5, 0.9, 0.99])
+    return {"n": len(values), "p50": float(p50), "p90": float(p90), "p99": float(p99), "high": float(max(values))}
+
+
+def median_and_range(values: Sequence[float], form: str = "{:.0f}") -> str | None:
+    if not values:
+        return None
+    middle, low, high = (form.format(value) for value in (median(values), min(values), max(values)))
+    return f"{middle} [{low}, {high}]"
