@@ -13,7 +13,7 @@ from sembase.command_line import ExitCode, existing_file
 from sembase.errors import ConfigurationError
 from sembase.registry import load_target
 from sembase.streams import write_err, write_out
-from semblend.contract.gpu_evidence import GpuEvidence, decode_evidence, encode_evidence, read_key
+from semblend.contract.gpu_evidence import GpuEvidence, decode_evidence, encode_evidence
 from semblend.doctor.examination import examine_installation
 from semblend.doctor.gpu.proof import REPEATS, SIZES, ProofRequest, prove
 from semblend.doctor.installation import read_installation
@@ -30,9 +30,9 @@ EXAMPLES: Final = """\
   kvmend doctor --gpu --model DIR --out evidence.json  (an hour on one GPU; see docs/guides/gpu.md)
   kvmend doctor --read-evidence evidence.json
 
-exit codes of doctor: 0 SemBlend will be enabled if its self-test passes (--gpu: every step passed or was skipped with
-a reason), 1 it will be disabled or restricted (--gpu: a step failed), 2 wrong usage or flags that the engine rejects,
-3 the engine is not installed in this environment"""
+exit codes of doctor: 0 SemBlend will be enabled if its self-test passes (--gpu: every step passed), 1 it will be
+disabled or restricted (--gpu: a step failed), 2 wrong usage or flags that the engine rejects, 3 the engine is not
+installed in this environment"""
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -51,16 +51,10 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     proof.add_argument("--gpu", action="store_true", help="run the proof on this machine's GPU and write evidence")
     proof.add_argument("--out", type=Path, metavar="FILE", help="the evidence to write (semblend.gpu-evidence.v1)")
     proof.add_argument(
-        "--steps", type=Path, metavar="DIR", help="folder of finished steps, to continue a run (default: FILE.steps)"
-    )
-    proof.add_argument(
         "--sizes", type=_sizes, default=SIZES, metavar="N,N", help="prompt sizes in tokens (default: 1024 to 8192)"
     )
     proof.add_argument("--repeats", type=int, default=REPEATS, metavar="N", help=f"times per size (default: {REPEATS})")
     proof.add_argument("--dtype", help="dtype of the tiny test model (default: bfloat16 on a GPU)")
-    proof.add_argument(
-        "--key-file", type=existing_file, metavar="FILE", help="key to sign the evidence, or to check it"
-    )
     proof.add_argument("--read-evidence", type=existing_file, metavar="FILE", help="validate evidence and summarise it")
     command.add_argument(
         "words", nargs="*", metavar="-- COMMAND", help="the engine's flags, or the whole command line of the server"
@@ -103,15 +97,14 @@ def _prove(options: argparse.Namespace) -> ExitCode:
             if name == "experimental_gpu"
         },
     )
-    folder = options.steps or options.out.with_name(options.out.name + ".steps")
-    evidence = prove(request, folder, lambda line: write_err(f"kvmend doctor: {line}\n"))
-    options.out.write_text(encode_evidence(evidence, _key(options)), encoding="utf-8")
+    evidence = prove(request, lambda line: write_err(f"kvmend doctor: {line}\n"))
+    options.out.write_text(encode_evidence(evidence), encoding="utf-8")
     write_out(_summary(evidence) + f"written: {options.out}\n")
     return _proof_code(evidence)
 
 
 def _read_evidence(options: argparse.Namespace) -> ExitCode:
-    evidence = decode_evidence(options.read_evidence.read_text(encoding="utf-8"), _key(options))
+    evidence = decode_evidence(options.read_evidence.read_text(encoding="utf-8"))
     write_out(_summary(evidence))
     return _proof_code(evidence)
 
@@ -131,10 +124,6 @@ def _summary(evidence: GpuEvidence) -> str:
         "not evidence for a GPU: " + "; ".join(obstacles) if obstacles else "evidence for this GPU, backend and model"
     )
     return "\n".join(lines) + "\n"
-
-
-def _key(options: argparse.Namespace) -> bytes | None:
-    return None if options.key_file is None else read_key(options.key_file)
 
 
 def _sizes(text: str) -> tuple[int, ...]:

@@ -174,9 +174,9 @@ def read_key(path: Path) -> bytes:
         key = path.read_bytes().strip()
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        raise ValueError(f"{path}: the donor-event key cannot be read: {reason}") from None
+        raise ValueError(f"{path}: the key cannot be read: {reason}") from None
     if len(key) < KEY_BYTES:
-        raise ValueError(f"{path}: the donor-event key has {len(key)} bytes; minimum {KEY_BYTES}")
+        raise ValueError(f"{path}: the key has {len(key)} bytes; minimum {KEY_BYTES}")
     return key
 
 

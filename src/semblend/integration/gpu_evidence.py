@@ -1,6 +1,6 @@
 """Whether evidence of ``kvmend doctor --gpu`` covers what runs here: a kind in, a date or the reason why not out.
 
-Accepted files ship with the package; a deployment may name one of its own together with the key that signed it. A file
+Accepted files ship with the package; a deployment may name one of its own. A file
 counts for its kind only: GPU, attention backend, architecture, engine and engine version. Called once, at start-up.
 """
 
@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from sembase.errors import ConfigurationError
 from sembase.settings import setting
 from sembase.values import flag, optional, path
 from semblend import __version__
-from semblend.contract.gpu_evidence import EvidenceError, GpuEvidence, decode_evidence, read_key
+from semblend.contract.gpu_evidence import EvidenceError, GpuEvidence, decode_evidence
 from semblend.integration.fidelity_options import FidelityOptions
 
 ACCEPTED: Final = Path(__file__).parent / "accepted_evidence"
@@ -35,11 +34,8 @@ class GpuOptions(FidelityOptions):
     gpu_evidence: Path | None = setting(
         None,
         optional(path),
-        "File of evidence that `kvmend doctor --gpu --key-file KEY` wrote for this kind of server. `null` uses only "
+        "File of evidence that `kvmend doctor --gpu` wrote for this kind of server. `null` uses only "
         "the files that ship with the package.",
-    )
-    gpu_evidence_key: Path | None = setting(
-        None, optional(path), "File with the key that signed `gpu_evidence`; without it that file is not accepted."
     )
 
 
@@ -72,18 +68,18 @@ class Acceptance:
 
 def log_acceptance(log: logging.Logger, kind: Kind, options: GpuOptions, experimental: str) -> None:
     """The line that a server on a GPU logs at its start. ``experimental``: what no test of ours has shown."""
-    found = find_acceptance(kind, options.gpu_evidence, options.gpu_evidence_key)
+    found = find_acceptance(kind, options.gpu_evidence)
     if found.date:
         log.info("SemBlend is verified by evidence of %s: %s", found.date, kind)
     else:
         log.warning("SemBlend is experimental here: %s %s", experimental, found.reason)
 
 
-def find_acceptance(kind: Kind, own: Path | None, key_file: Path | None, shipped: Path = ACCEPTED) -> Acceptance:
+def find_acceptance(kind: Kind, own: Path | None, shipped: Path = ACCEPTED) -> Acceptance:
     """The deployment's own file is judged first; if it does not count, its reason is the one reported."""
     reason = ""
     if own is not None:
-        judged = _judge_own(kind, own, key_file)
+        judged = _judge_own(kind, own)
         if judged.date:
             return judged
         reason = judged.reason
@@ -97,15 +93,13 @@ def find_acceptance(kind: Kind, own: Path | None, key_file: Path | None, shipped
     return Acceptance(reason=reason or f"No evidence has been accepted for {kind}.")
 
 
-def _judge_own(kind: Kind, own: Path, key_file: Path | None) -> Acceptance:
+def _judge_own(kind: Kind, own: Path) -> Acceptance:
     def refused(why: str) -> Acceptance:
         return Acceptance(reason=f"The evidence in {own} does not count: {why}.")
 
-    if key_file is None:
-        return refused("gpu_evidence_key names no key, so its signature cannot be checked")
     try:
-        evidence = decode_evidence(own.read_text(encoding="utf-8"), read_key(key_file))
-    except (OSError, UnicodeDecodeError, ConfigurationError, EvidenceError) as error:
+        evidence = decode_evidence(own.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, EvidenceError) as error:
         return refused(str(error))
     if why := _difference(kind, evidence) or "; ".join(evidence.obstacles):
         return refused(why)

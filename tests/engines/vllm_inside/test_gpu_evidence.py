@@ -18,7 +18,6 @@ from semblend.integration.vllm.options import parse_options
 from semblend.integration.vllm.support import Support
 
 pytestmark = pytest.mark.engine
-KEY = b"sixteen bytes and more"
 SUPPORT = Support(True, "", sparse_forward=True, experimental="Not verified on a real cuda device.")
 
 
@@ -50,10 +49,9 @@ def test_evidence_of_this_gpu_and_version_replaces_the_word_experimental(
         machine={},
         steps=tuple(Step(name, StepStatus.PASSED, 1.0) for name in REQUIRED_STEPS),
     )
-    file, key = tmp_path / "evidence.json", tmp_path / "key"
-    file.write_text(encode_evidence(evidence, KEY))
-    key.write_bytes(KEY)
-    options = {"experimental_gpu": True, "gpu_evidence": str(file), "gpu_evidence_key": str(key)}
+    file = tmp_path / "evidence.json"
+    file.write_text(encode_evidence(evidence))
+    options = {"experimental_gpu": True, "gpu_evidence": str(file)}
     assert logged("NVIDIA H100", options, caplog).startswith("SemBlend is verified by evidence of 2026-11-17: ")
     assert "another GPU, NVIDIA H100 instead of NVIDIA A100" in logged("NVIDIA A100", options, caplog)
     assert logged("NVIDIA H100", {"experimental_gpu": True}, caplog).startswith("SemBlend is experimental here: ")

@@ -69,13 +69,12 @@ def correctness(request: Mapping[str, Any]) -> dict[str, Result]:
         noise = distance(cold, cold_moved)
         limit = max(ALLOWED * noise, FLOOR)
         engine.capture(document)
-        results = {"blend": _blend(engine, model, head, document, tail, limit, noise)}
-        if request.get("only_blend"):
-            return results
-        results["gaps"] = _gaps(engine, model, (head, document, tail, other), limit)
-        results["faults"] = _faults(engine, [*head, *document, *tail], cold_moved, limit)
-        results["neighbours"] = _neighbours(engine, draws, [*head, *document, *tail], noise)
-        return results
+        return {
+            "blend": _blend(engine, model, head, document, tail, limit, noise),
+            "gaps": _gaps(engine, model, (head, document, tail, other), limit),
+            "faults": _faults(engine, [*head, *document, *tail], cold_moved, limit),
+            "neighbours": _neighbours(engine, draws, [*head, *document, *tail], noise),
+        }
 
 
 def _blend(
@@ -249,18 +248,8 @@ def machine(request: Mapping[str, Any]) -> dict[str, Result]:
         "cuda": str(torch.cuda),
         "hip": str(torch.hip),
         "vllm": str(load_target("vllm:__version__")),
-        "sync_check": _can_check_syncs(platform),
     }
     return {"machine": _judged(True, "", figures)}
-
-
-def _can_check_syncs(platform: Any) -> str:
-    """Empty if vLLM can report synchronisations here, else why it cannot."""
-    try:
-        load_target("vllm.envs:VLLM_GPU_SYNC_CHECK")
-    except AttributeError:
-        return "this vLLM has no VLLM_GPU_SYNC_CHECK"
-    return "" if platform.is_cuda_alike() else f"vLLM checks it on CUDA and ROCm only, this is {platform.device_type}"
 
 
 def _optional(query: Any) -> str:

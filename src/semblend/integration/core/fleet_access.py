@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from sembase.errors import ConfigurationError
-from semblend.contract.gpu_evidence import read_key
+from semblend.contract.donor_event import read_key
 from semblend.fleet.carrier.base import KvCarrier, open_carrier
 from semblend.fleet.directory.base import open_directory
 from semblend.fleet.keys import SpaceKeys
@@ -22,7 +22,7 @@ class DirectoryAccess:
     def __init__(self, directory: str, key_file: Path) -> None:
         try:
             secret = read_key(key_file)
-        except OSError as error:
+        except ValueError as error:
             raise ConfigurationError(f"fleet_key_file: {error}") from None
         SpaceKeys.derive(secret, "")  # a secret that is too short stops the start-up
         self.keys = lru_cache(MAX_SPACES)(partial(SpaceKeys.derive, secret))

@@ -13,7 +13,6 @@ from semblend import __version__
 from semblend.contract.gpu_evidence import REQUIRED_STEPS, GpuEvidence, Step, StepStatus, encode_evidence
 from semblend.integration.gpu_evidence import ACCEPTED, GpuOptions, Kind, find_acceptance, log_acceptance
 
-KEY = b"sixteen bytes and more"
 KIND = Kind(
     device="NVIDIA H100", backend="FLASH_ATTN", architecture="LlamaForCausalLM", engine="vllm", engine_version="0.32.0"
 )
@@ -40,46 +39,39 @@ def shipped(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.fixture
-def key(tmp_path: Path) -> Path:
-    file = tmp_path / "key"
-    file.write_bytes(KEY)
-    return file
-
-
-def own_file(tmp_path: Path, evidence: GpuEvidence = EVIDENCE, key: bytes | None = KEY) -> Path:
+def own_file(tmp_path: Path, evidence: GpuEvidence = EVIDENCE) -> Path:
     file = tmp_path / "own.json"
-    file.write_text(encode_evidence(evidence, key))
+    file.write_text(encode_evidence(evidence))
     return file
 
 
 def test_the_package_ships_a_folder_without_evidence_today() -> None:
     assert (ACCEPTED / "README.md").is_file()
     assert list(ACCEPTED.glob("*.json")) == []
-    assert find_acceptance(KIND, None, None).reason == f"No evidence has been accepted for {KIND}."
+    assert find_acceptance(KIND, None).reason == f"No evidence has been accepted for {KIND}."
 
 
 def test_a_shipped_file_of_the_same_kind_counts(shipped: Path) -> None:
     (shipped / "other.json").write_text(encode_evidence(structs.replace(EVIDENCE, device="NVIDIA A100")))
-    assert find_acceptance(KIND, None, None, shipped).reason
+    assert find_acceptance(KIND, None, shipped).reason
     (shipped / "own.json").write_text(encode_evidence(EVIDENCE))
-    assert find_acceptance(KIND, None, None, shipped).date == "2026-11-17"
+    assert find_acceptance(KIND, None, shipped).date == "2026-11-17"
 
 
 def test_a_shipped_file_that_was_changed_does_not_count(shipped: Path) -> None:
     (shipped / "own.json").write_text(
         encode_evidence(structs.replace(EVIDENCE, backend="TRITON")).replace("TRITON", "FLASH")
     )
-    assert find_acceptance(replace(KIND, backend="FLASH"), None, None, shipped).date == ""
+    assert find_acceptance(replace(KIND, backend="FLASH"), None, shipped).date == ""
 
 
-def test_a_signed_file_of_the_deployment_counts(tmp_path: Path, key: Path, shipped: Path) -> None:
-    assert find_acceptance(KIND, own_file(tmp_path), key, shipped).date == "2026-11-17"
+def test_a_file_of_the_deployment_counts(tmp_path: Path, shipped: Path) -> None:
+    assert find_acceptance(KIND, own_file(tmp_path), shipped).date == "2026-11-17"
 
 
-def test_a_build_of_the_same_release_counts(tmp_path: Path, key: Path, shipped: Path) -> None:
+def test_a_build_of_the_same_release_counts(tmp_path: Path, shipped: Path) -> None:
     here = replace(KIND, engine_version="0.32.0+cu129")
-    assert find_acceptance(here, own_file(tmp_path), key, shipped).date == "2026-11-17"
+    assert find_acceptance(here, own_file(tmp_path), shipped).date == "2026-11-17"
 
 
 @pytest.mark.parametrize(
@@ -96,44 +88,34 @@ def test_a_build_of_the_same_release_counts(tmp_path: Path, key: Path, shipped: 
     ],
 )
 def test_evidence_of_another_kind_leaves_it_experimental(
-    tmp_path: Path, key: Path, shipped: Path, changes: dict[str, object], reason: str
+    tmp_path: Path, shipped: Path, changes: dict[str, object], reason: str
 ) -> None:
     evidence = structs.replace(EVIDENCE, **changes)
-    found = find_acceptance(KIND, own_file(tmp_path, evidence), key, shipped)
+    found = find_acceptance(KIND, own_file(tmp_path, evidence), shipped)
     assert found.date == ""
     assert reason in found.reason
     assert found.reason.endswith(".")
 
 
-def test_a_tampered_file_leaves_it_experimental(tmp_path: Path, key: Path, shipped: Path) -> None:
+def test_a_tampered_file_leaves_it_experimental(tmp_path: Path, shipped: Path) -> None:
     file = own_file(tmp_path, structs.replace(EVIDENCE, device="NVIDIA A100"))
     file.write_text(file.read_text().replace("NVIDIA A100", KIND.device))
-    assert "the file was changed after it was written" in find_acceptance(KIND, file, key, shipped).reason
-
-
-def test_a_signature_is_demanded_and_checked(tmp_path: Path, key: Path, shipped: Path) -> None:
-    assert "gpu_evidence_key names no key" in find_acceptance(KIND, own_file(tmp_path), None, shipped).reason
-    unsigned = own_file(tmp_path, key=None)
-    assert "the file is not signed" in find_acceptance(KIND, unsigned, key, shipped).reason
-    forged = own_file(tmp_path, key=b"some other key of mine")
-    assert "not signed with this key" in find_acceptance(KIND, forged, key, shipped).reason
-    key.write_bytes(b"short")
-    assert "at least 16 bytes" in find_acceptance(KIND, own_file(tmp_path), key, shipped).reason
+    assert "the file was changed after it was written" in find_acceptance(KIND, file, shipped).reason
 
 
 @pytest.mark.parametrize("content", [None, b"\xff\xfe", b"{"])
 def test_a_file_that_cannot_be_read_is_a_reason_and_no_fault(
-    tmp_path: Path, key: Path, shipped: Path, content: bytes | None
+    tmp_path: Path, shipped: Path, content: bytes | None
 ) -> None:
     file = tmp_path / "unreadable.json"
     if content is not None:
         file.write_bytes(content)
-    assert "does not count" in find_acceptance(KIND, file, key, shipped).reason
+    assert "does not count" in find_acceptance(KIND, file, shipped).reason
 
 
-def test_the_log_says_verified_or_experimental(tmp_path: Path, key: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_says_verified_or_experimental(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     log = logging.getLogger("evidence")
-    options = GpuOptions(experimental_gpu=True, gpu_evidence=own_file(tmp_path), gpu_evidence_key=key)
+    options = GpuOptions(experimental_gpu=True, gpu_evidence=own_file(tmp_path))
     with caplog.at_level(logging.INFO):
         log_acceptance(log, KIND, options, "Not verified on a real cuda device.")
         log_acceptance(log, replace(KIND, device="NVIDIA A100"), options, "Not verified on a real cuda device.")

@@ -42,7 +42,6 @@ def test_nothing_given_gives_the_documented_defaults() -> None:
         "fleet_writes": "computed",
         "experimental_gpu": False,
         "gpu_evidence": None,
-        "gpu_evidence_key": None,
         "refresh_on_repeat": True,
         "recompute_all": False,
         "verify_loads": True,
