@@ -38,7 +38,6 @@ from semgate.settings import ProxySettings
 
 FOLDER = Path(__file__).parents[3] / "deploy" / "observability"
 LOAD = b"vllm:num_requests_running 1.0\nvllm:num_requests_waiting 0.0\nvllm:kv_cache_usage_perc 0.5\n"
-SCRAPES = 200
 OF_PROMETHEUS = {"job", "instance", "pod"}  # added by a scrape
 NEEDS_PROMETHEUS = pytest.mark.skipif(
     binary_of("prometheus") is None, reason="Prometheus is not here: python -m scripts.engines.prometheus"
@@ -167,11 +166,16 @@ def test_every_series_of_the_dashboard_and_the_alerts_is_exported(tmp_path: Path
 
     async def act() -> None:
         async with watched(tmp_path) as ports:
-            for _ in range(SCRAPES):
-                if not (missing := unknown(await exported(*ports))):
-                    return
-                await asyncio.sleep(0.2)
-            assert not missing
+            missing = unknown(await exported(*ports))
+
+            async def all_exported() -> None:
+                while missing:
+                    missing[:] = unknown(await exported(*ports))
+
+            try:
+                await asyncio.wait_for(all_exported(), 2 * PATIENCE_S)
+            except TimeoutError:
+                pytest.fail(f"never exported: {missing}")
 
     asyncio.run(asyncio.wait_for(act(), 4 * PATIENCE_S))
 
