@@ -23,6 +23,7 @@ from semblend.plan.gates import ADAPTER_GATES, Gates
 from semblend.settings import Settings
 
 SHORT: Final = 400  # for adapters with open gates
+SERVERS: Final = ("vllm_server", "sglang_server")  # processes that write their events when they come to it
 LONG: Final = 1500  # for the gates that a deployment has by default
 
 
@@ -146,7 +147,8 @@ def _driver_lines(driver: Driver, steps: Iterator[Step]) -> Iterator[str]:
         answer = driver.serve(step.tokens, step.tenant)
         yield f"{step.what}: {len(step.tokens)} tokens"
         yield from _served_lines(answer, names)
-        yield from _event_lines(driver.events()[first:])
+        if not driver.name.startswith(SERVERS):
+            yield from _event_lines(driver.events()[first:])
 
 
 def _served_lines(answer: Answer, names: Names) -> Iterator[str]:
