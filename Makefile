@@ -78,7 +78,7 @@ site-serve: setup  ## the site on http://127.0.0.1:8008, rebuilt when a page cha
 docs-check: setup  ## generated pages are up to date
 	$(PY) -m scripts.generate_docs --check
 
-ALONE := -m "not models and not engine and not load"
+ALONE := -m "not models and not engine and not load and not nightly"
 # Options for tests that failed; .ci/run sets them (ADR 0026).
 AGAIN ?=
 test: setup  ## unit, contract and integration tests that need no model and no engine
@@ -120,7 +120,7 @@ test-models: models  ## tests with real model weights, and those that need torch
 
 # What is compiled here, the servers of test-engines find compiled (see scripts/engines/specs.py).
 test-inside: engine-vllm  ## tests in a real engine's own process
-	NUMBA_CACHE_DIR=$(CURDIR)/.cache/engines/compiled TORCH_COMPILE_DISABLE=1 VLLM_CPU_OMP_THREADS_BIND=nobind OMP_NUM_THREADS=1 .engines/vllm/bin/python -m pytest -n 2 -m engine tests/engines/vllm_inside tests/conformance tests/golden
+	NUMBA_CACHE_DIR=$(CURDIR)/.cache/engines/compiled TORCH_COMPILE_DISABLE=1 VLLM_CPU_OMP_THREADS_BIND=nobind OMP_NUM_THREADS=1 .engines/vllm/bin/python -m pytest -n 2 -m "engine and not nightly" tests/engines/vllm_inside tests/conformance tests/golden
 
 model-matrix-sglang: engine-sglang  ## every architecture variant in the real SGLang, with tiny weights, as a table
 	.engines/sglang/bin/python -P tests/engines/sglang/run_models.py
@@ -132,7 +132,7 @@ model-matrix: engine-vllm  ## every architecture variant in the real engine, wit
 
 # Two servers at a time, each on a thread of its own.
 test-engines: engines  ## tests with real serving engines
-	$(BIN)/pytest -n 2 --no-loadscope-reorder $(AGAIN) --durations=12 -m "engine and not more_models" tests/engines/vllm tests/engines/gpusim tests/engines/model_matrix tests/engines/sglang tests/engines/dynamo tests/engines/fleet tests/unit/semblend/fleet/test_carriers.py tests/conformance tests/golden tests/contract/test_documents_run.py
+	$(BIN)/pytest -n 2 --no-loadscope-reorder $(AGAIN) --durations=12 -m "engine and not more_models and not nightly" tests/engines/vllm tests/engines/gpusim tests/engines/model_matrix tests/engines/sglang tests/engines/dynamo tests/engines/fleet tests/unit/semblend/fleet/test_carriers.py tests/conformance tests/golden tests/contract/test_documents_run.py
 
 fuzz-repair: engine-vllm  ## random schedules of broken agent sessions under the engine's own scheduler: nothing inexact is published (ARGS="--schedules 10000")
 	NUMBA_CACHE_DIR=$(CURDIR)/.cache/engines/compiled .engines/vllm/bin/python -m tests.engines.vllm_inside.repair_schedules $(ARGS)
@@ -253,7 +253,11 @@ engine-sglang: setup  ## SGLang on the CPU in .engines/sglang and the SmolLM2 ch
 	$(PY) -m scripts.models
 	$(PY) -m scripts.engines.sglang
 
-nightly: engine-vllm engine-sglang  ## the newest vLLM and SGLang in throw-away environments: what an upstream change breaks (ARGS=--quick ...)
+test-nightly: engines engine-lmcache models  ## what no landing waits for: the tests marked nightly, and the long runs of the fuzzers
+	$(BIN)/pytest -n 2 --no-loadscope-reorder --durations=12 -m "nightly and not more_models" tests
+	$(MAKE) --no-print-directory fuzz-repair ARGS="--schedules 2000"
+
+nightly: test-nightly engine-vllm engine-sglang  ## the newest vLLM and SGLang in throw-away environments: what an upstream change breaks (ARGS=--quick ...)
 	$(PY) -m scripts.engines.nightly $(ARGS)
 
 bench-sglang: engine-sglang models data-or-made-up  ## time to first token on a real SGLang server: cold, exact, ours

@@ -23,6 +23,16 @@ DRIVERS: Final = (
     "trtllm_exact_prefix",
     "dynamo_provider",
 )
+# Random histories on a server only repeat, for minutes, what they show of its scheduler half.
+HISTORY_DRIVERS: Final = (
+    "vllm_look_up",
+    pytest.param("vllm_scheduler", marks=pytest.mark.engine),
+    *(pytest.param(name, marks=[pytest.mark.engine, pytest.mark.nightly]) for name in ("vllm_server", "sglang_server")),
+    "sglang_tracker",
+    "trtllm_discovery",
+    "trtllm_exact_prefix",
+    "dynamo_provider",
+)
 
 
 def open_driver(name: str, folder: Path, **options: Any) -> Driver | str:

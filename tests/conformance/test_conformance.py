@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.conformance.adapter import Answer, Driver, Shape, text
-from tests.conformance.drivers import DRIVERS, open_driver
+from tests.conformance.drivers import DRIVERS, HISTORY_DRIVERS, open_driver
 
 from semblend.contract import (
     Declined,
@@ -189,7 +189,7 @@ def test_every_event_is_of_the_contract_and_counts_only_what_was_confirmed(adapt
     assert len(tokens) > confirmed
 
 
-@pytest.mark.parametrize("name", DRIVERS)
+@pytest.mark.parametrize("name", HISTORY_DRIVERS)
 @settings(max_examples=15, deadline=None)
 @given(
     st.lists(

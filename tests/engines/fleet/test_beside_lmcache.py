@@ -20,7 +20,7 @@ from semblend.contract import DonorRegistered, Event, Materialized, decode_line
 from semblend.integration.vllm.flags import TRANSFER_FLAG, WORKER_FLAG, transfer_config
 from semblend.integration.vllm.support import WORKER_CLASS
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.nightly]  # another project's wheel
 
 TOKENS = 4 * CHUNK_TOKENS
 

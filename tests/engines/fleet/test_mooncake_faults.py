@@ -20,6 +20,7 @@ from sembase.errors import ConfigurationError
 from semblend.fleet.carrier.base import CarrierError, KvCarrier, Piece, open_carrier
 
 pytestmark = pytest.mark.engine
+nightly = pytest.mark.nightly  # another program's faults, each until limits of its own have passed
 
 SIZE = 64 << 20
 NAME, OTHER = f"{1:032x}", f"{2:032x}"
@@ -64,6 +65,7 @@ def read(carrier: KvCarrier, into: np.ndarray, name: str = NAME) -> bool:
     return carrier.read(name, [Piece(0, into)])
 
 
+@nightly
 @pytest.mark.parametrize("part", ["node", "master"])
 @pytest.mark.parametrize("fault", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_part_that_ends_during_reads_costs_them_and_nothing_else(
@@ -99,6 +101,7 @@ def test_a_part_that_ends_during_reads_costs_them_and_nothing_else(
     assert (into == 77).all()
 
 
+@nightly
 def test_a_store_that_is_not_there_is_an_error_and_is_found_when_it_comes(store: MooncakeStore) -> None:
     store.master.stop()
     carrier = open_carrier(store.url, 1)
@@ -108,6 +111,7 @@ def test_a_store_that_is_not_there_is_an_error_and_is_found_when_it_comes(store:
     until(True, lambda: carrier.contains([NAME])[0] or carrier.put(NAME, data()[:1000]))
 
 
+@nightly
 def test_a_connection_is_set_up_only_with_a_master_that_listens(
     store: MooncakeStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,6 +133,7 @@ def test_a_connection_is_set_up_only_with_a_master_that_listens(
     assert made
 
 
+@nightly
 def test_a_full_store_refuses_or_makes_room_and_keeps_bytes_right(store: MooncakeStore) -> None:
     carrier, expected = open_carrier(store.url, 1), data()
     names = [f"{number:032x}" for number in range(10, 24)]  # 896 MB into 512
@@ -152,6 +157,7 @@ def test_a_url_without_a_masters_address_says_what_to_write(url: str) -> None:
         open_carrier(url, 1)
 
 
+@nightly
 def test_with_snapshots_objects_that_were_read_outlive_the_master(tmp_path: Path) -> None:
     if (missing := mooncake_missing()) is not None:
         pytest.skip(missing)

@@ -62,11 +62,13 @@ def test_flashinfer_on_the_first_runner_blends(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.nightly  # minutes of compiling; the passes themselves are those of the tests above
 @needs_engine
 def test_gaps_go_through_the_compiled_graph(tmp_path: Path) -> None:
     assert not list(problems_of(measure(COMPILED, tmp_path, "blend", "everything", "crowd")))
 
 
+@pytest.mark.nightly  # two engines; the inside tests hold the law that ranks act alike
 @needs_engine
 def test_two_ranks_compute_together_what_one_of_them_cannot_load(tmp_path: Path) -> None:
     two_ranks = Simulation(backend=Backend.FLASH_ATTENTION_3, runner=1, ranks=2)

@@ -17,7 +17,7 @@ from scripts.private_venv import python_of
 from tests.engines.gpusim.configuration import Backend, Simulation
 from tests.engines.gpusim.running import EngineFailedError, missing
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow]
+pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.nightly]  # the engine alone: nothing of ours runs
 needs_engine = pytest.mark.skipif(bool(missing()), reason=missing() or "the engine is installed")
 HERE = Path(__file__).parent
 # What the engine dies of, by runner: tokens after the prompt's end; a length that is not the request's.

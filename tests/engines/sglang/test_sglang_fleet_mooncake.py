@@ -14,7 +14,8 @@ from scripts.engines.specs import sglang_missing
 from tests.engines.sglang.fleet_servers import ALONE, OWN_KV_ONLY, Fleet, alike, ask, log_of, two_replicas
 from tests.engines.sglang.texts import Texts
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow]
+# What test_sglang_fleet tests with the engine's own storage, with a store in between.
+pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.nightly]
 
 PASSAGE_TOKENS = 256
 LOOPBACK = {"MC_TCP_BIND_ADDRESS": "127.0.0.1"}

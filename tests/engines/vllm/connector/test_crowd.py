@@ -1,4 +1,4 @@
-"""200 requests at once on a cache far too small for them, some of them given up by their clients.
+"""100 requests at once on a cache far too small for them, some of them given up by their clients.
 
 What must hold afterwards: no client got an error, no block and no byte is left behind, and requests that were not
 blended got what the same engine answers when asked alone. (Not the engine without any connector: vLLM computes other
@@ -32,14 +32,14 @@ pytestmark = [
     pytest.mark.parametrize("server", [CROWDED], indirect=True),
 ]
 
-REQUESTS = 200
+REQUESTS = 100
 DOCUMENTS = 6
 DOCUMENT_TOKENS = 300
 SQUEEZED = 10  # 3 blocks each at first, 5 at the end, and the cache has 32
 SQUEEZED_TOKENS = 200
 SQUEEZES = 5
 PLAIN_CROWD = 16
-COMPARED = 24
+COMPARED = 20
 ROUNDING = 0.01  # nats; measured: 0.000
 WRONG_ANSWER = 0.5  # nats: what a foreign block in the context does to an answer begins above
 MEMORY_SLACK_BYTES = 400 << 20
@@ -156,9 +156,9 @@ def test_it_was_a_crowd(crowd: Crowd, server: ConnectorServer) -> None:
     """Preemptions, blends, exact hits and refusals all happened, or the other tests prove nothing."""
     assert server.client.metrics()["vllm:num_preemptions_total"] > 0
     outcomes = [reply.outcome for _, reply in crowd.replies]
-    assert outcomes.count("backend_materialized_reuse") >= 20
+    assert outcomes.count("backend_materialized_reuse") >= 10
     assert outcomes.count("exact_prefix") >= 1
-    assert outcomes.count("cold_fallback") >= 10
+    assert outcomes.count("cold_fallback") >= 5
 
 
 def test_usage_is_truthful_in_the_crowd_too(crowd: Crowd) -> None:
@@ -179,6 +179,7 @@ def test_no_block_and_no_byte_is_left_behind(crowd: Crowd, server: ConnectorServ
     assert 0 < held <= CROWDED_HOST_BYTES
 
 
+@pytest.mark.nightly  # the memory of a process is not ours alone
 def test_memory_does_not_grow_with_the_crowd(crowd: Crowd, server: ConnectorServer, texts: Texts) -> None:
     assert crowd.replies
     before = server.resident_bytes()
@@ -187,11 +188,12 @@ def test_memory_does_not_grow_with_the_crowd(crowd: Crowd, server: ConnectorServ
     assert server.resident_bytes() - before < MEMORY_SLACK_BYTES
 
 
+@pytest.mark.nightly  # compares samples: the batches of a crowd are composed by chance
 def test_who_was_not_blended_got_what_the_engine_says_when_asked_alone(crowd: Crowd, server: ConnectorServer) -> None:
     """As near to it as a crowd without any reuse is, and one step more."""
     client = server.client
     served = [(ask, reply) for ask, reply in crowd.replies if not reply.reused_tokens and ask.n == 1]
-    assert len(served) >= 40
+    assert len(served) >= 20
     served = served[:COMPARED]
     plain = [replace(ask, salt=f"plain-{n}", reuse=False, capture=False) for n, (ask, _) in enumerate(served)]
     with ThreadPoolExecutor(PLAIN_CROWD) as pool:

@@ -76,6 +76,7 @@ def test_without_the_worker_class_only_prefixes_are_loaded(server: ConnectorServ
     assert server.log.count("SemBlend is restricted to prefix-shaped loads") == 1
 
 
+@pytest.mark.nightly  # by chance, if rarely; the server of the semantic path starts for it
 @pytest.mark.parametrize("server", [SUGGESTING], indirect=True)
 def test_sampled_keeps_a_share(server: ConnectorServer, texts: Texts) -> None:
     asked = 30

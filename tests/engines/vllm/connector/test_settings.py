@@ -22,6 +22,8 @@ from tests.waiting import PATIENCE_S, wait_until
 from semblend.contract import Materialized
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
+# Four servers for switches that are off by default: the planner's tests and the conformance suite hold the same laws.
+nightly = pytest.mark.nightly
 
 REUSED = "backend_materialized_reuse"
 DOCUMENT_TOKENS = 1000
@@ -93,6 +95,7 @@ def test_default(server: ConnectorServer, texts: Texts) -> None:
     assert copy.semblend["reason"] in {"no_candidate", "not_token_identical"}
 
 
+@nightly
 @pytest.mark.parametrize("server", [DISABLED], indirect=True)
 def test_enabled_0_declines_every_look_up(server: ConnectorServer, texts: Texts) -> None:
     document = texts.passage(0, DOCUMENT_TOKENS)
@@ -104,6 +107,7 @@ def test_enabled_0_declines_every_look_up(server: ConnectorServer, texts: Texts)
     assert not [event for event in server.events() if isinstance(event, Materialized)]
 
 
+@nightly
 @pytest.mark.parametrize("server", [SUGGESTING], indirect=True)
 def test_discovery_only_1_reports_and_never_plans(server: ConnectorServer, texts: Texts) -> None:
     moved = ask_moved(server, texts, "settings")
@@ -113,6 +117,7 @@ def test_discovery_only_1_reports_and_never_plans(server: ConnectorServer, texts
     assert not [event for event in server.events() if isinstance(event, Materialized)]
 
 
+@nightly
 @pytest.mark.usefixtures("semantic_path")
 @pytest.mark.parametrize("server", [SUGGESTING], indirect=True)
 def test_embedder_suggests_donors_that_tokens_do_not_find(server: ConnectorServer, texts: Texts) -> None:
@@ -121,6 +126,7 @@ def test_embedder_suggests_donors_that_tokens_do_not_find(server: ConnectorServe
     assert 0.3 <= found["similarity"] < 1.0
 
 
+@nightly
 @pytest.mark.usefixtures("semantic_path")
 @pytest.mark.parametrize("server", [FRAGMENTS], indirect=True)
 def test_exact_materialization_only_0_plans_fragments(server: ConnectorServer, texts: Texts) -> None:
@@ -131,6 +137,7 @@ def test_exact_materialization_only_0_plans_fragments(server: ConnectorServer, t
     assert max(run["length"] for run in runs) < 64
 
 
+@nightly
 @pytest.mark.usefixtures("semantic_path")
 @pytest.mark.parametrize("server", [FRAGMENTS], indirect=True)
 def test_fuzzy_chunks_1_reach_where_edit_scripts_are_too_dear(server: ConnectorServer, texts: Texts) -> None:
@@ -140,6 +147,7 @@ def test_fuzzy_chunks_1_reach_where_edit_scripts_are_too_dear(server: ConnectorS
     assert copy.reused_tokens > least
 
 
+@nightly
 @pytest.mark.usefixtures("semantic_path")
 @pytest.mark.parametrize("server", [SUGGESTING], indirect=True)
 def test_fuzzy_chunks_0_do_not(server: ConnectorServer, texts: Texts) -> None:
@@ -148,6 +156,7 @@ def test_fuzzy_chunks_0_do_not(server: ConnectorServer, texts: Texts) -> None:
     assert found < LONG_TOKENS // 4
 
 
+@nightly
 @pytest.mark.usefixtures("semantic_path")
 @pytest.mark.parametrize("server", [SEGMENTS], indirect=True)
 def test_min_similarity_1_considers_no_edited_copy(server: ConnectorServer, texts: Texts) -> None:
@@ -156,6 +165,7 @@ def test_min_similarity_1_considers_no_edited_copy(server: ConnectorServer, text
     assert copy.semblend["discoveries"] == []
 
 
+@nightly
 @pytest.mark.parametrize("server", [SEGMENTS], indirect=True)
 def test_strict_prefix_boundary_0_computes_no_holes(server: ConnectorServer, texts: Texts) -> None:
     """This engine cannot be given runs alone, so only those that continue the exact prefix are claimed."""
