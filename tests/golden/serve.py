@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -15,7 +15,7 @@ from tests.conformance.sglang_tracker import SglangTracker
 from tests.conformance.vllm_look_up import VllmLookUp
 from tests.golden.compare import as_lines
 
-from semblend.contract import Decline, Event, LoadAdvertised, Materialized, Namespace, ReusePlan
+from semblend.contract import Decline, DeclineReason, Event, LoadAdvertised, Materialized, Namespace, ReusePlan
 from semblend.integration.sglang.options import SglangOptions
 from semblend.integration.vllm.options import ConnectorOptions
 from semblend.pipeline.planner import Planner
@@ -146,9 +146,17 @@ def _driver_lines(driver: Driver, steps: Iterator[Step]) -> Iterator[str]:
         first = len(driver.events())
         answer = driver.serve(step.tokens, step.tenant)
         yield f"{step.what}: {len(step.tokens)} tokens"
+        if driver.name in SERVERS:
+            yield from _served_lines(_without_suggestions(answer), names)
+            continue
         yield from _served_lines(answer, names)
-        if not driver.name.startswith(SERVERS):
-            yield from _event_lines(driver.events()[first:])
+        yield from _event_lines(driver.events()[first:])
+
+
+def _without_suggestions(answer: Answer) -> Answer:
+    """The shared SGLang server searches by similarity as well, and may be late."""
+    is_suggested = answer.reason == DeclineReason.NOT_TOKEN_IDENTICAL
+    return replace(answer, found=False, reason=DeclineReason.NO_CANDIDATE if is_suggested else answer.reason)
 
 
 def _served_lines(answer: Answer, names: Names) -> Iterator[str]:
