@@ -24,7 +24,6 @@ from semblend.fleet.carrier.base import KvCarrier, open_carrier
 from semblend.fleet.donor_object import WRITER_BYTES, RowShape
 from semblend.fleet.keys import SpaceKeys
 from semblend.fleet.sealed_donors import FetchOutcome, SealedDonors
-from semblend.fleet.strikes import Strikes
 from semblend.kv.donor_store import KVShape
 from semblend.kv.host_store import HostStore
 
@@ -80,7 +79,7 @@ def _fetch(carrier: Any, shape: KVShape, tokens: int, count: int) -> list[float]
     keys = SpaceKeys.derive(secrets.token_bytes(32), "fetch")
     donor_id = keys.donor_id(np.arange(tokens, dtype=np.uint32))
     rows = RowShape(shape.layers, shape.sides, shape.heads, shape.head_dim * shape.dtype.itemsize)
-    sealed = SealedDonors(carrier, rows, secrets.token_bytes(WRITER_BYTES), Strikes())
+    sealed = SealedDonors(carrier, rows, secrets.token_bytes(WRITER_BYTES))
     kv = torch.randn(shape.layers, shape.sides, tokens, shape.heads, shape.head_dim)
     sealed.publish(keys, donor_id, kv.view(torch.uint8).numpy())
     fetch_ms = []

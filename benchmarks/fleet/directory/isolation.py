@@ -15,7 +15,6 @@ from semblend.fleet.directory.base import Directory
 from semblend.fleet.donor_object import RowShape
 from semblend.fleet.keys import SpaceKeys
 from semblend.fleet.sealed_donors import FetchOutcome, SealedDonors
-from semblend.fleet.strikes import Strikes
 from semblend.fleet.suggestions import announce, suggest
 
 Tokens = NDArray[np.uint32]
@@ -67,7 +66,7 @@ def tenant_verdicts(directory: Directory, entries: Any, count: int, seed: int) -
 def stale_verdicts(directory: Directory, folder: Path, count: int, seed: int) -> list[Verdict]:
     """Announced donors without bytes: each costs one missed read, is withdrawn, and is not suggested again."""
     keys = SpaceKeys.derive(SECRET, "stale")
-    donors = SealedDonors(FileCarrier(str(folder), 1 << 30), SHAPE, bytes(16), Strikes())
+    donors = SealedDonors(FileCarrier(str(folder), 1 << 30), SHAPE, bytes(16))
     prompts = list(fuzzed_prompts(count, seed + 1))
     for tokens in prompts:
         announce(directory, keys, keys.donor_id(tokens), tokens)

@@ -30,7 +30,6 @@ ARMS: dict[str, tuple[Writes, bool]] = {
     "fleet, every prompt written": ("prompts", False),
     "fleet, donors written (all)": ("all", False),
     "fleet, computed donors written": ("computed", False),
-    "fleet, repeated donors written": ("repeated", False),
     "shared exact prefixes and fleet, all": ("all", True),
 }
 SIMULATED: dict[str, tuple[SimulatedSharing, SimulatedWrites]] = {
@@ -41,7 +40,7 @@ SIMULATED: dict[str, tuple[SimulatedSharing, SimulatedWrites]] = {
     "shared exact prefixes and fleet, all": ("both", "all"),
 }
 EVERYTHING = "fleet, every prompt written"
-RULES = ("fleet, donors written (all)", "fleet, computed donors written", "fleet, repeated donors written")
+RULES = ("fleet, donors written (all)", "fleet, computed donors written")
 MAX_WRITTEN, MIN_REUSED = 0.3, 0.9
 
 

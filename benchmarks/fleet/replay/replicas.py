@@ -13,18 +13,17 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from tests.fakes.memory_directory import MemoryDirectory
 
 from benchmarks.fleet.replay.streams import StreamRequest
 from semblend import Namespace, Planner, ReusePlan, Settings
-from semblend.fleet.admission import mark_content
-from semblend.fleet.directory.memory import MemoryDirectory
 from semblend.fleet.donor_parts import used_parts
 from semblend.fleet.keys import SpaceKeys
 from semblend.fleet.suggestions import announce, suggest
 from semblend.plan.gates import ADAPTER_GATES
 
 Tokens = NDArray[np.uint32]
-Writes = Literal["nothing", "prompts", "all", "computed", "repeated"]
+Writes = Literal["nothing", "prompts", "all", "computed"]
 BLOCK = 16
 MIN_DONOR_TOKENS = 128
 MIN_GAIN_TOKENS = 128
@@ -90,7 +89,6 @@ class ReplayFleet:
         tokens, at = request.tokens, self._place(request)
         planner, totals = self._planners[at], self.totals
         exact = self._prefixes[at].take(tokens)
-        seen = mark_content(self._directory, self._keys, tokens) if self._writes == "repeated" else None
         if self._writes != "nothing":
             self._fetch(at, tokens, exact)
         plan = planner.plan(tokens, NAMESPACE, exact_prefix_tokens=exact)
@@ -103,11 +101,7 @@ class ReplayFleet:
         donor_id = self._keys.donor_id(tokens)
         self._register(at, donor_id, tokens)
         is_mostly_computed = self._writes == "computed" and 2 * exact <= tokens.size
-        is_wanted = (
-            self._writes in ("all", "prompts")
-            or is_mostly_computed
-            or (seen is not None and seen.is_worth_writing(exact))
-        )
+        is_wanted = self._writes in ("all", "prompts") or is_mostly_computed
         if is_wanted and donor_id not in self._published:
             self._published.add(donor_id)
             totals.written += tokens.size

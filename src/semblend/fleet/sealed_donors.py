@@ -11,14 +11,12 @@ import numpy as np
 from semblend.fleet.carrier.base import CarrierError, KvCarrier, Piece, TooShortError
 from semblend.fleet.donor_object import KvBytes, ObjectForm, RowShape, SealError, pack, read_head
 from semblend.fleet.keys import SpaceKeys
-from semblend.fleet.strikes import Strikes
 
 
 class FetchOutcome(Enum):
     FETCHED = "fetched"
     MISSING = "missing"
     REFUSED = "refused"  # not what a holder of the secret wrote for this donor
-    BARRED = "barred"  # by a writer with too many strikes
     UNREACHABLE = "unreachable"
 
 
@@ -33,11 +31,10 @@ class Fetched:
 class SealedDonors:
     """One per rank. Thread-safe: every call has its own buffers."""
 
-    def __init__(self, carrier: KvCarrier, shape: RowShape, writer: bytes, strikes: Strikes) -> None:
+    def __init__(self, carrier: KvCarrier, shape: RowShape, writer: bytes) -> None:
         self._carrier = carrier
         self._shape = shape
         self._writer = writer
-        self._strikes = strikes
 
     def publish(self, keys: SpaceKeys, donor_id: str, kv: KvBytes) -> bool:
         """Put a donor. False if the fleet has it. Raises ``CarrierError``."""
@@ -57,7 +54,7 @@ class SealedDonors:
         """Write the rows of ``ranges`` (None: all), whole pages of them, to their places in ``into``.
 
         Whatever is not ``FETCHED`` may have left rows in ``into``. A donor that fails its seal is removed from the
-        carrier, so that a good one can take its place, and its writer gets a strike. With all heads wanted it is one
+        carrier, so that a good one can take its place. With all heads wanted it is one
         read of the carrier; else one piece per page.
         """
         form = ObjectForm(self._shape, tokens)
@@ -72,12 +69,9 @@ class SealedDonors:
             if not self._carrier.read(donor_id, pieces):
                 return Fetched(FetchOutcome.MISSING)  # another replica may be writing it
             head = read_head(head_bytes.tobytes(), form, keys, donor_id)
-            if self._strikes.is_barred(head.writer):
-                return Fetched(FetchOutcome.BARRED, "its writer has too many strikes", read_bytes, head.writer)
             for (first, _), piece in zip(spans, buffers, strict=True):
                 head.unpack(piece.into, first, into, heads)
         except SealError as error:
-            self._strikes.strike(error.writer)
             self.remove(donor_id)
             return Fetched(FetchOutcome.REFUSED, str(error), read_bytes, error.writer)
         except TooShortError:

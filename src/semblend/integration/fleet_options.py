@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from sembase.errors import ConfigurationError
 from sembase.settings import section
-from sembase.values import Parser, filled_text, one_of, optional, path, seconds, whole
+from sembase.values import Parser, filled_text, optional, path, seconds, whole
 
-FleetWrites = Literal["all", "computed", "repeated"]
 _TOGETHER: Final = ("fleet_store", "fleet_directory", "fleet_key_file")
 
 
@@ -26,7 +25,6 @@ class FleetOptions:
     fleet_key_file: Path | None = None
     fleet_store_bytes: int = 1 << 40
     fleet_wait_seconds: float = 2.0
-    fleet_writes: FleetWrites = "computed"
 
     def __post_init__(self) -> None:
         missing = [name for name in _TOGETHER if getattr(self, name) is None]
@@ -87,12 +85,6 @@ _ROWS: Final[Mapping[str, tuple[Parser[Any], str]]] = {
     "fleet_wait_seconds": (
         seconds,
         "Maximum time a request waits for donors of other replicas. Donors that arrive later serve later requests.",
-    ),
-    "fleet_writes": (
-        one_of("all", "computed", "repeated"),
-        'Which donors are written to `fleet_store`: `"all"`, `"computed"` (those of which the exact prefix cache had '
-        'at most half) or `"repeated"` (those with content that another request had before and that had to be computed '
-        "again).",
     ),
 }
 

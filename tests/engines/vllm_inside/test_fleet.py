@@ -16,18 +16,17 @@ import torch
 from tests.engines.vllm_inside.checks import PublicBlocks, check_donors, check_exact_cache, check_faults
 from tests.engines.vllm_inside.traces import BYTES_PER_TOKEN, WIDTH, exact_traces
 from tests.engines.vllm_inside.world import LOG, World, make_world
+from tests.fakes.memory_directory import MemoryDirectory
 from tests.waiting import wait_until
 
 from semblend.contract.donor_event import Tier
 from semblend.fleet.carrier.base import CarrierError
 from semblend.fleet.carrier.files import FileCarrier
 from semblend.fleet.directory.base import DirectoryError
-from semblend.fleet.directory.memory import MemoryDirectory
 from semblend.fleet.donor_object import ObjectForm, RowShape, pack
 from semblend.fleet.donor_parts import NO_TOKEN
 from semblend.fleet.keys import SpaceKeys
 from semblend.fleet.store_pause import FIRST_PAUSE_S, MAX_PAUSE_S
-from semblend.fleet.strikes import MAX_STRIKES
 from semblend.integration.announce import Announcer
 from semblend.integration.core.fleet_access import FleetAccess
 from semblend.integration.vllm.commands import MAX_FETCHES, READERS, FetchCommand, Readiness
@@ -198,14 +197,15 @@ class Recorded(Announcer):
 
 
 def test_donors_in_the_store_are_announced_as_ones_that_others_can_fetch(fleet: Fleet, directory: Switch) -> None:
-    one, two, three = fleet.engine(), fleet.engine(), fleet.engine(fleet_writes="repeated")
+    one, two, three = fleet.engine(), fleet.engine(), fleet.engine(**ROOM)
     recorded = [Recorded(), Recorded(), Recorded()]
     for world, announcer in zip((one, two, three), recorded, strict=True):
         world.half.donors.held._findable.announcer = announcer
     capture(fleet, one, directory)
     serve(two, "fetched", OTHER_PROMPT)
-    serve(three, "not written", text(6, 300))
-    assert [each.tiers for each in recorded] == [["storage"], ["storage"], ["host"]]
+    serve(three, "first", text(6, 300))
+    serve(three, "continued", text(6, 300) + text(7, 200))
+    assert [each.tiers for each in recorded] == [["storage"], ["storage"], ["storage", "host"]]
 
 
 def test_a_donor_outlives_the_engine_that_captured_it(fleet: Fleet, directory: Switch) -> None:
@@ -231,35 +231,14 @@ def test_equal_documents_of_two_engines_are_one_object(fleet: Fleet, directory: 
     assert len(fleet.objects()) == 1
 
 
-def test_only_content_that_comes_back_and_was_computed_again_is_written(
-    fleet: Fleet, directory: Switch, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("semblend.fleet.admission.MIN_SEEN_TOKENS", 200)  # two marks: the documents here are short
-    one, two, three = (fleet.engine(fleet_writes="repeated", **ROOM) for _ in range(3))
-    document = text(11, 900)
-    serve(one, "first", document)
-    serve(one, "own", text(12, 40) + document + text(13, 20))  # reused from its own memory
-    one.drain()
-    assert not fleet.objects()
-    serve(two, "second", text(14, 40) + document + text(15, 20))
-    wait_until(lambda: fleet.objects() and directory._records, "repeated content was never published")
-    assert serve(three, "third", text(16, 40) + document + text(17, 20))["reused_tokens"] > 850
-    serve(two, "new", text(18, 900))
-    two.drain()
-    assert len(fleet.objects()) == 1
-
-
-@pytest.mark.parametrize(("options", "written"), [({}, 2), ({"fleet_writes": "all"}, 3)])
-def test_a_prompt_that_merely_continues_another_is_written_on_request_only(
-    fleet: Fleet, directory: Switch, options: dict[str, Any], written: int
-) -> None:
-    one = fleet.engine(**ROOM, **options)
+def test_a_prompt_that_merely_continues_another_is_not_written(fleet: Fleet, directory: Switch) -> None:
+    one = fleet.engine(**ROOM)
     serve(one, "first", DOCUMENT)
     wait_until(lambda: fleet.objects() and directory._records, "a computed prompt was never published")
     serve(one, "second", DOCUMENT + text(31, 200))
     serve(one, "third", text(32, 300))
-    wait_until(lambda: len(directory._records) >= written, "a prompt was never published")
-    assert len(fleet.objects()) == len(directory._records) == written
+    wait_until(lambda: len(directory._records) >= 2, "a prompt was never published")
+    assert len(fleet.objects()) == len(directory._records) == 2
 
 
 def poison_from_inside(world: World, file: Path, writer: bytes) -> None:
@@ -279,21 +258,14 @@ def test_an_audit_finds_an_insider_and_leaves_true_donors_alone(fleet: Fleet, di
     assert worst == 0.0
     assert serve(two, "again", text(7, 40) + DOCUMENT + text(5, 20), capture=False)["reused_tokens"] == 292
     check_donors(two)
-    insider = b"i" * 16
-    worker = three.ranks[0].half._fleet
-    assert worker is not None
-    strikes = worker._strikes
-    for number in range(MAX_STRIKES):
-        assert not strikes.is_barred(insider)
-        document = text(40 + number, 300)
-        serve(two, f"new {number}", document)
-        wait_until(lambda: len(fleet.objects()) == 2 and len(directory._records) == 2, "never published")
-        (file,) = [file for file in fleet.objects() if file.name != known]
-        poison_from_inside(two, file, insider)
-        serve(three, f"victim {number}", text(50 + number, 50) + document + text(60, 20), capture=False)
-        wait_until(lambda: len(fleet.objects()) == len(directory._records) == 1, "the wrong donor stays in the fleet")
-        assert len(three.half.donors) == 0, "nothing of its writer is used any more"
-    assert strikes.is_barred(insider), "after as many donors as there are strikes"
+    document = text(40, 300)
+    serve(two, "new", document)
+    wait_until(lambda: len(fleet.objects()) == 2 and len(directory._records) == 2, "never published")
+    (file,) = [file for file in fleet.objects() if file.name != known]
+    poison_from_inside(two, file, b"i" * 16)
+    serve(three, "victim", text(50, 50) + document + text(60, 20), capture=False)
+    wait_until(lambda: len(fleet.objects()) == len(directory._records) == 1, "the wrong donor stays in the fleet")
+    assert len(three.half.donors) == 0, "nothing of its writer is used any more"
     assert three.ranks[0].store.bytes_held == 0
     check_faults(three)
 

@@ -17,9 +17,9 @@ from benchmarks.fleet.directory.isolation import SECRET, fuzzed_prompts, stale_v
 from benchmarks.fleet.directory.recall import SpreadPlanner
 from benchmarks.fleet.directory.size import grow
 from scripts.engines.valkey import ValkeyServer, start_valkey
+from tests.fakes.memory_directory import MemoryDirectory
 
 from semblend.fleet.directory.base import Directory
-from semblend.fleet.directory.memory import MemoryDirectory
 from semblend.fleet.directory.valkey import ValkeyDirectory
 from semblend.fleet.keys import SpaceKeys
 

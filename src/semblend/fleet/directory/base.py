@@ -37,13 +37,9 @@ class Directory(Protocol):
     def withdraw(self, space: bytes, donor_id: str) -> None:
         """Remove the donor's record; its anchors lead nowhere from then on."""
 
-    def mark(self, space: bytes, anchors: NDArray[np.uint64]) -> list[bool]:
-        """Mark content as seen; for each anchor whether it was marked already. Marks expire or are displaced."""
-
 
 OpenDirectory = Callable[[str], Directory]
 DIRECTORIES: Final[Registry[OpenDirectory]] = Registry("fleet directory")
-DIRECTORIES.register("memory", "semblend.fleet.directory.memory:MemoryDirectory")
 DIRECTORIES.register("valkey", "semblend.fleet.directory.valkey:ValkeyDirectory")
 
 

@@ -1,5 +1,4 @@
 """A directory in Valkey (or Redis): one key per anchor with the donor that has it, one per donor with its record.
-One more per mark of content that was seen.
 
 Keys are raw bytes: a letter, the space, the anchor or the donor's id. Every key expires; announcing renews it. Several
 servers share the keys: each key has one owner, found by arithmetic alone, and the servers do not know of each other.
@@ -31,7 +30,6 @@ except ImportError:
 TIMEOUT_S: Final = 0.2  # of one answer; a directory that takes longer is worth less than the wait
 REST_S: Final = 1.0  # that a server which failed is not asked
 LIFETIME_S: Final = 24 * 3600
-MARK_LIFETIME_S: Final = 3600
 MAX_KEYS: Final = 512  # per command: a long one would delay the server's other clients
 MAX_RECORD_BYTES: Final = 4 << 20
 MAX_ANSWER_BYTES: Final = 33 << 20  # eight records
@@ -76,13 +74,6 @@ class ValkeyDirectory:
 
     def withdraw(self, space: bytes, donor_id: str) -> None:
         self._owner(donor_id).call(lambda client: client.delete(_record_key(space, donor_id)))
-
-    def mark(self, space: bytes, anchors: Words) -> list[bool]:
-        def leave(client: Any, keys: Sequence[bytes]) -> list[bytes | None]:
-            return _piped(client, keys, lambda pipeline, key: pipeline.set(key, b"", ex=MARK_LIFETIME_S, get=True))
-
-        were = self._each(anchors, [_mark_key(space, anchor) for anchor in _wire(anchors)], leave, None)
-        return [value is not None for value in were]
 
     def _owner(self, donor_id: str) -> _Partition:
         return self._partitions[int(owners_of(_words([donor_id]), self._seeds)[0])]
@@ -241,10 +232,6 @@ def _wire(anchors: NDArray[np.uint64]) -> list[bytes]:
 
 def _anchor_key(space: bytes, anchor: bytes) -> bytes:
     return b"a" + space + anchor
-
-
-def _mark_key(space: bytes, anchor: bytes) -> bytes:
-    return b"m" + space + anchor
 
 
 def _record_key(space: bytes, donor_id: str) -> bytes:

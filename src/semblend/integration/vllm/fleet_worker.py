@@ -25,7 +25,6 @@ from semblend.fleet.audit import MAX_DEVIATION, deviation
 from semblend.fleet.directory.base import DirectoryError
 from semblend.fleet.donor_object import WRITER_BYTES, KvBytes, RowShape
 from semblend.fleet.sealed_donors import FetchOutcome, SealedDonors
-from semblend.fleet.strikes import Strikes
 from semblend.fleet.suggestions import announce
 from semblend.integration.border import Border
 from semblend.integration.vllm.commands import MAX_FETCHES, READERS, FetchCommand, FetchReport, PublishCommand
@@ -62,10 +61,7 @@ class FleetWorker:
         self._shape = shape
         self._access = access
         self._log = log
-        self._strikes = Strikes()
-        self._sealed = SealedDonors(
-            access.open_carrier(), row_shape(shape), secrets.token_bytes(WRITER_BYTES), self._strikes
-        )
+        self._sealed = SealedDonors(access.open_carrier(), row_shape(shape), secrets.token_bytes(WRITER_BYTES))
         self._origins: OrderedDict[str, _Origin] = OrderedDict()  # of fetched donors, by their id here
         self._border = Border(self._note, log)
         self._done: queue.SimpleQueue[tuple[str, FetchReport]] = queue.SimpleQueue()
@@ -107,7 +103,7 @@ class FleetWorker:
     def audit(
         self, donor_id: str, computed: Sequence[tuple[torch.Tensor, torch.Tensor]], ranges: Sequence[tuple[int, int]]
     ) -> float:
-        """How far a fetched donor is from what its tokens give. A wrong one leaves the fleet, its writer gets a strike.
+        """How far a fetched donor is from what its tokens give. A wrong one leaves the fleet.
 
         ``computed``: keys and values per layer, from the first token on. Raises ``StoreError`` if it is not stored.
         """
@@ -119,7 +115,6 @@ class FleetWorker:
             worst = max(worst, deviation(_numbers(fetched[layer : layer + 1]), _numbers(own.unsqueeze(0)), ranges))
         origin = self._origins.get(donor_id)
         if worst > MAX_DEVIATION and origin is not None:
-            self._strikes.strike(origin.writer)
             self._log.warning(
                 "SemBlend found wrong KV in donor %s of the fleet, by writer %s: it is off by %.0f %%",
                 origin.fleet_id,

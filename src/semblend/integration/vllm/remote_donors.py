@@ -17,7 +17,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from semblend.contract import FaultContained
-from semblend.fleet.admission import mark_content
 from semblend.fleet.audit import MAX_DEVIATION
 from semblend.fleet.directory.base import DirectoryError
 from semblend.fleet.donor_parts import DonorPart
@@ -104,7 +103,6 @@ class RemoteDonors:
         self._wait_s = options.fleet_wait_seconds
         self._clock = time.monotonic
         self._pause = StorePause(self._wait_s)
-        self._writes = options.fleet_writes
         self._metrics = metrics
         self._worth = FetchWorth()
         self.audits = Audits(block_tokens)
@@ -179,7 +177,7 @@ class RemoteDonors:
             found = self._donors.being_captured(capture.donor_id) if capture.is_last else None
             if found is None or (identity := self._identity(found[0].namespace)) is None:
                 continue
-            if not self._is_admitted(found[0]):
+            if not _is_worth_writing(found[0]):
                 continue
             made.append(PublishCommand(capture.donor_id, identity, found[1]))
             self._donors.held.share(capture.donor_id)
@@ -251,14 +249,6 @@ class RemoteDonors:
     def _identity(self, namespace: Namespace) -> str | None:
         return None if self._content is None else space_identity(namespace, self._content, self._shape)
 
-    def _is_admitted(self, record: VllmRequest) -> bool:
-        """Whether its donor is worth writing to the fleet."""
-        if self._writes == "all":
-            return True
-        if self._writes == "computed":
-            return 2 * record.exact_prefix_tokens <= len(record.tokens)
-        return record.seen is not None and record.seen.is_worth_writing(record.exact_prefix_tokens)
-
     def _fetch(self, search: _Search) -> set[str]:
         """Command the fetches of a search; the donors on their way, also for others."""
         if not search.found or self._is_paused(search.found):
@@ -323,8 +313,6 @@ class RemoteDonors:
     def _found(self, search: _Search) -> list[DonorPart]:
         keys = self._access.keys(search.identity)
         try:
-            if self._writes == "repeated":
-                search.record.seen = mark_content(self._access.directory, keys, search.record.tokens)
             suggested = suggest(self._access.directory, keys, search.record.tokens, self._is_known)
         except DirectoryError as error:
             logger.debug("%s", error)
@@ -345,3 +333,8 @@ class RemoteDonors:
             self._metrics.count("fleet_fetches", "not_worth", len(useful.parts))
             return []
         return useful.parts
+
+
+def _is_worth_writing(record: VllmRequest) -> bool:
+    """A prompt that mostly continues another one adds little to what the fleet has."""
+    return 2 * record.exact_prefix_tokens <= len(record.tokens)

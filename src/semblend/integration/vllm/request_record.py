@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from vllm.v1.metrics.stats import PrefillStats
     from vllm.v1.request import Request
 
-    from semblend.fleet.admission import SeenContent
     from semblend.integration.vllm.look_up_thread import PendingLookUp
 
 
@@ -28,7 +27,6 @@ class VllmRequest(RequestRecord):
     prefill_stats: PrefillStats | None = None  # of the claimed prefill; the engine sends it with the first token
     is_allocated: bool = False  # the engine has given it blocks at least once
     text: str | None = None  # set by the decoder's thread
-    seen: SeenContent | None = None  # what other requests of the fleet had before; set by the fleet's search thread
     arrived_s: float = field(default_factory=time.monotonic)
 
     @property

@@ -15,12 +15,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scripts.engines.valkey import ValkeyServer, start_valkey
+from tests.fakes.memory_directory import MemoryDirectory
 from tests.unit.semblend.fleet.fleet_donors import KEYS, SECRET, tokens_of
 from tests.waiting import PATIENCE_S, wait_until
 
 from sembase.errors import ConfigurationError
 from semblend.fleet.directory.base import DIRECTORIES, Directory, DirectoryError, open_directory
-from semblend.fleet.directory.memory import MemoryDirectory
 from semblend.fleet.keys import SpaceKeys
 from semblend.fleet.suggestions import MAX_DONORS, announce, suggest
 
@@ -31,7 +31,7 @@ IDS = [f"{number:032x}" for number in range(4)]
 @pytest.fixture(scope="module", params=[*DIRECTORIES.names(), "three valkeys"])
 def shared(request: pytest.FixtureRequest) -> Iterator[Directory]:
     if request.param == "memory":
-        yield open_directory("memory:")
+        yield MemoryDirectory()
         return
     with valkeys(3 if request.param == "three valkeys" else 1) as servers:
         yield opened(servers)
@@ -85,15 +85,6 @@ def test_it_behaves_like_two_dictionaries(shared: Directory, operations: list[tu
         asked = np.array([*anchors, 12345], np.uint64)
         assert shared.look_up(space, asked) == [*anchors.values(), anchors.get(12345)]
         assert shared.records(space, IDS) == [records.get(each) for each in IDS]
-
-
-def test_earlier_marks_are_recognised_and_kept_apart_by_space(shared: Directory, space: SpaceKeys) -> None:
-    other = SpaceKeys.derive(SECRET, f"space {next(_spaces)}")
-    first, second = np.array([1, 2, 3], np.uint64), np.array([3, 4, 1], np.uint64)
-    assert shared.mark(space.space, first) == [False] * 3
-    assert shared.mark(space.space, second) == [True, False, True]
-    assert shared.mark(other.space, first) == [False] * 3
-    assert shared.look_up(space.space, first) == [None] * 3, "a mark is not a donor"
 
 
 def test_content_of_an_announced_donor_is_suggested_to_prompts_that_share_it(
@@ -183,7 +174,6 @@ def test_a_server_that_is_gone_takes_its_own_part_and_nothing_else() -> None:
         servers[0].stop()
         for _ in range(3):  # the first time it is asked in vain, then it rests
             assert directory.look_up(b"s", ANCHORS).count(None) == lost
-            directory.mark(b"s", ANCHORS)
         with start_valkey(port=port):
             wait_until(lambda: _announced(directory), "a server that came back is asked again")
         for server in servers[1:]:
@@ -239,20 +229,18 @@ def test_a_value_beyond_its_size_costs_itself_and_is_not_downloaded() -> None:
         assert client.info("stats")["total_net_output_bytes"] - sent < 5 << 20
 
 
-@pytest.mark.parametrize("call", ["look_up", "mark"])
-def test_an_answer_that_is_too_large_is_given_up(call: str) -> None:
+def test_an_answer_that_is_too_large_is_given_up() -> None:
     """An anchor leads to 16 bytes; a writer to the directory may have put anything there."""
     import valkey
 
     with valkeys(1) as servers:
         directory, client = opened(servers), valkey.Valkey.from_url(servers[0].url)
-        getattr(directory, call)(b"s", ANCHORS[:1])
         directory.announce(b"s", IDS[0], b"record", ANCHORS[:1])
-        for key in [*client.keys(b"a*"), *client.keys(b"m*")]:
+        for key in client.keys(b"a*"):
             client.set(key, bytes(64 << 20))
         tracemalloc.start()
         with pytest.raises(DirectoryError):
-            getattr(directory, call)(b"s", ANCHORS[:1])
+            directory.look_up(b"s", ANCHORS[:1])
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert peak < 60 << 20

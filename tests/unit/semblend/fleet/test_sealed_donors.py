@@ -14,7 +14,6 @@ from semblend.fleet.carrier.files import FileCarrier
 from semblend.fleet.donor_object import KvBytes, ObjectForm, pack
 from semblend.fleet.keys import SpaceKeys
 from semblend.fleet.sealed_donors import FetchOutcome, SealedDonors
-from semblend.fleet.strikes import MAX_STRIKES, Strikes
 
 TOKENS = 200
 ID = KEYS.donor_id(tokens_of(1, TOKENS))
@@ -31,7 +30,7 @@ def carrier(tmp_path: Path) -> FileCarrier:
 
 @pytest.fixture
 def donors(carrier: FileCarrier) -> SealedDonors:
-    return SealedDonors(carrier, SHAPE, WRITER, Strikes())
+    return SealedDonors(carrier, SHAPE, WRITER)
 
 
 def empty() -> KvBytes:
@@ -83,7 +82,7 @@ POISONINGS = [flipped_byte, other_text, wrong_deeper_layers, another_tenants_pag
 def test_a_donor_of_another_replica_is_fetched_as_it_was_published(donors: SealedDonors, carrier: FileCarrier) -> None:
     into = empty()
     assert donors.publish(KEYS, ID, TRUE_KV)
-    other_replica = SealedDonors(carrier, SHAPE, b"another writer..", Strikes())
+    other_replica = SealedDonors(carrier, SHAPE, b"another writer..")
     fetched = other_replica.fetch(KEYS, ID, TOKENS, into)
     assert (fetched.outcome, fetched.writer) == (FetchOutcome.FETCHED, WRITER)
     np.testing.assert_array_equal(into, TRUE_KV)
@@ -91,7 +90,7 @@ def test_a_donor_of_another_replica_is_fetched_as_it_was_published(donors: Seale
 
 def test_equal_donors_meet_in_one_object(donors: SealedDonors, carrier: FileCarrier) -> None:
     assert donors.publish(KEYS, ID, TRUE_KV)
-    assert not SealedDonors(carrier, SHAPE, b"another writer..", Strikes()).publish(KEYS, ID, TRUE_KV)
+    assert not SealedDonors(carrier, SHAPE, b"another writer..").publish(KEYS, ID, TRUE_KV)
 
 
 def test_a_missing_donor_is_missing(donors: SealedDonors) -> None:
@@ -132,23 +131,10 @@ def test_without_a_secret_wrong_deeper_layers_would_be_served(carrier: FileCarri
     """Why checksums and the first layer are not enough: a reader whose keys are public takes the same poison."""
     wrong_deeper_layers(carrier)
     into = empty()
-    reader = SealedDonors(carrier, SHAPE, WRITER, Strikes())
+    reader = SealedDonors(carrier, SHAPE, WRITER)
     assert reader.fetch(PUBLIC, ID, TOKENS, into).outcome is FetchOutcome.FETCHED
     assert first_layer_is_true(into)
     assert (into != TRUE_KV).any()
-
-
-def test_a_writer_with_too_many_strikes_is_not_read_until_its_bar_ends(carrier: FileCarrier) -> None:
-    now = [0.0]
-    donors = SealedDonors(carrier, SHAPE, WRITER, Strikes(lambda: now[0]))
-    for _ in range(MAX_STRIKES):
-        flipped_byte(carrier)
-        donors.fetch(KEYS, ID, TOKENS, empty())
-    donors.publish(KEYS, ID, TRUE_KV)
-    assert donors.fetch(KEYS, ID, TOKENS, empty()).outcome is FetchOutcome.BARRED
-    assert carrier.contains([ID]) == [True], "another reader may judge otherwise"
-    now[0] = 601.0
-    assert donors.fetch(KEYS, ID, TOKENS, empty()).outcome is FetchOutcome.FETCHED
 
 
 def test_an_object_that_is_too_short_makes_room_for_a_whole_one(donors: SealedDonors, carrier: FileCarrier) -> None:
@@ -171,7 +157,7 @@ def test_a_donor_that_another_replica_is_writing_is_left_alone(tmp_path: Path) -
             return True
 
     carrier = BeingWritten(str(tmp_path), 1 << 20)
-    fetched = SealedDonors(carrier, SHAPE, WRITER, Strikes()).fetch(KEYS, ID, TOKENS, empty())
+    fetched = SealedDonors(carrier, SHAPE, WRITER).fetch(KEYS, ID, TOKENS, empty())
     assert (fetched.outcome, carrier.dropped) == (FetchOutcome.MISSING, 0)
 
 
@@ -180,5 +166,5 @@ def test_a_carrier_that_fails_is_an_outcome(tmp_path: Path) -> None:
         def read(self, *_: object) -> bool:
             raise CarrierError("no route to host")
 
-    fetched = SealedDonors(Broken(str(tmp_path), 1), SHAPE, WRITER, Strikes()).fetch(KEYS, ID, TOKENS, empty())
+    fetched = SealedDonors(Broken(str(tmp_path), 1), SHAPE, WRITER).fetch(KEYS, ID, TOKENS, empty())
     assert (fetched.outcome, fetched.detail) == (FetchOutcome.UNREACHABLE, "no route to host")

@@ -39,7 +39,6 @@ def test_nothing_given_gives_the_documented_defaults() -> None:
         "fleet_key_file": None,
         "fleet_store_bytes": 1099511627776,
         "fleet_wait_seconds": 2.0,
-        "fleet_writes": "computed",
         "experimental_gpu": False,
         "gpu_evidence": None,
         "refresh_on_repeat": True,

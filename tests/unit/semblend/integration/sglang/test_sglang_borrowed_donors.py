@@ -19,12 +19,12 @@ pytest.importorskip("blake3")
 import torch
 from numpy.typing import NDArray
 from tests.clock import Clock
+from tests.fakes.memory_directory import MemoryDirectory
 from tests.unit.semblend.integration.sglang.trackers import OPEN, words
 from tests.waiting import wait_until
 
 from semblend.contract import Event, Namespace, ReusePlan
 from semblend.fleet.directory.base import DirectoryError
-from semblend.fleet.directory.memory import MemoryDirectory
 from semblend.fleet.donor_object import RowShape
 from semblend.fleet.page_records import PageRecord, page_digest
 from semblend.integration.border import Border
@@ -106,7 +106,7 @@ class World:
 class Replica:
     def __init__(self, world: World, host_bytes: int = 1 << 20, min_stored_tokens: int = 1 << 20) -> None:
         self.storage = world.storage
-        access = DirectoryAccess("memory://", world.key_file)
+        access = DirectoryAccess("valkey://127.0.0.1:1", world.key_file)
         access.directory = world.directory
         self.events: list[Event] = []
         self.faults: list[object] = []

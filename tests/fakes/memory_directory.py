@@ -1,4 +1,4 @@
-"""A directory inside one process: for tests, and for several engines in one process."""
+"""A directory of fleet donors inside one process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ class MemoryDirectory:
         self._max = (max_anchors, max_records)
         self._anchors: OrderedDict[tuple[bytes, int], str] = OrderedDict()
         self._records: OrderedDict[tuple[bytes, str], bytes] = OrderedDict()
-        self._marks: OrderedDict[tuple[bytes, int], None] = OrderedDict()
 
     def look_up(self, space: bytes, anchors: NDArray[np.uint64]) -> list[str | None]:
         with self._lock:
@@ -47,13 +46,3 @@ class MemoryDirectory:
     def withdraw(self, space: bytes, donor_id: str) -> None:
         with self._lock:
             self._records.pop((space, donor_id), None)
-
-    def mark(self, space: bytes, anchors: NDArray[np.uint64]) -> list[bool]:
-        with self._lock:
-            were = [(space, anchor) in self._marks for anchor in anchors.tolist()]
-            for anchor in anchors.tolist():
-                self._marks[space, anchor] = None
-                self._marks.move_to_end((space, anchor))
-            while len(self._marks) > self._max[0]:
-                self._marks.popitem(last=False)
-        return were
