@@ -205,7 +205,7 @@ bench-models: engine-vllm models models-more data-or-made-up  ## the same on eve
 bench-fidelity: engine-vllm models data-or-made-up  ## what reuse costs in fidelity, by policy and share, in a real engine beside cold
 	$(PY) -m benchmarks.fidelity $(ARGS)
 
-bench-guard: engine-vllm models data-or-made-up  ## predicted KL on held-out items; how soon the guard finds a fault (ARGS=record or report)
+bench-guard: engine-vllm models data-or-made-up  ## how soon the guard finds a fault (ARGS=record or report)
 	$(PY) -m benchmarks.guard $(or $(ARGS),record)
 
 bench-answers: engine-vllm models  ## answers cold and with reuse on a real vLLM, beside a second cold run: flips, stale answers, scores (ARGS="--model NAME --items 200")

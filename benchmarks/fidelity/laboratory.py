@@ -42,7 +42,7 @@ from benchmarks.fidelity.items import (
 from benchmarks.fidelity.readings import Reading, gap
 from benchmarks.fidelity.rig import Rig, Timed
 from benchmarks.vllm.texts import TokenIds, read_texts
-from semblend.contract import Decline, ReusePlan, risk_of_runs, shape_of
+from semblend.contract import Decline, ReusePlan
 from semblend.plan.selection import Selection, needs_question
 
 CACHE = ROOT / ".cache" / "fidelity"
@@ -169,8 +169,6 @@ def _shares(plan: ReusePlan) -> dict[str, Any]:
         "claimed_tokens": plan.claimed_tokens,
         "hole_tokens": plan.computed_tokens,
         "context_share": max(run.risk.mean_share for run in plan.runs),
-        "shape": shape_of(plan.runs).value,
-        "risk": risk_of_runs(plan.runs),
     }
 
 

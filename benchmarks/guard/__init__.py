@@ -1,1 +1,1 @@
-"""What the guard and the predicted KL are worth, on distributions recorded from the real engine."""
+"""What the guard is worth, on distributions recorded from the real engine."""

@@ -1,4 +1,4 @@
-"""The guard and the predicted KL on recorded distributions: ``record`` runs the engine, ``report`` reads and simulates.
+"""The guard on recorded distributions: ``record`` runs the engine, ``report`` reads and simulates.
 
 Recorded: first-token lists and KL of every item and arm, on the real engine in process. Simulated: the traffic, which
 draws items with replacement, the sampling at 5 % and the order of requests. Each printed figure is marked as one or the
@@ -9,17 +9,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
-from collections.abc import Sequence
-from typing import Any
 
-from benchmarks.console import RESULTS, progress, show_table, write_results
+from benchmarks.console import RESULTS, write_results
 from benchmarks.fidelity.engine_process import run_inside
 from benchmarks.guard.detection import detection
-from benchmarks.guard.held_out import CEILING, QUANTILE, folds
-from benchmarks.guard.picture import draw
-from benchmarks.guard.rows import OF_ANSWER, OF_FIRST_TOKEN, OF_TEXT, Row, kl_of, observations
-from semblend.contract import PlanShape
+from benchmarks.guard.rows import Row
 
 ROWS = RESULTS / "guard-recorded.jsonl"
 
@@ -35,7 +29,7 @@ def main() -> int:
     if arguments.what == "record" and (code := _record(arguments)) != 0:
         return code
     rows: list[Row] = [json.loads(line) for line in ROWS.read_text().splitlines()]
-    write_results("guard", {"prediction": _prediction(rows), "detection": detection(rows)})
+    write_results("guard", {"detection": detection(rows)})
     return 0
 
 
@@ -45,38 +39,6 @@ def _record(given: argparse.Namespace) -> int:
         ROWS.unlink(missing_ok=True)
     asked = ["--out", str(ROWS), "--each", str(given.each), "--minutes", str(given.minutes)]
     return run_inside("benchmarks.guard.inside", asked, given.threads)
-
-
-def _prediction(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    table, kept = [], []
-    for statistic in (OF_ANSWER, OF_TEXT, OF_FIRST_TOKEN):
-        floor = statistics.fmean(kl_of(row, statistic) for row in rows if row["arm"] == "floor")
-        dots: list[tuple[PlanShape, float, float]] = []
-        for fold in folds(observations(rows, statistic), [row["item"] for row in rows], floor, statistic):
-            held = fold.held
-            table.append(
-                (
-                    statistic,
-                    f"fold {fold.number}",
-                    "-" if held.rank_correlation is None else f"{held.rank_correlation:.2f}",
-                    f"{held.covered} of {held.observations}",
-                    f"{held.served} of {held.items}",
-                    f"{held.served_over_ceiling} of {held.served}",
-                    f"{held.oracle_served} of {held.items}",
-                    " ".join(sorted(fold.law.laws)),
-                )
-            )
-            dots += fold.dots
-            named = {name: getattr(held, name) for name in _HELD}
-            kept.append({"statistic": statistic, "fold": fold.number, "floor": floor, **named})
-        if statistic == OF_ANSWER and draw(dots, CEILING, RESULTS / "guard.png"):
-            progress(f"drawn: guard.png in {RESULTS.name}/")
-    columns = ("KL", "held out", "rank corr.", "<= predicted", "served", "served over", "oracle", "laws")
-    show_table(f"predicted KL on held-out items, ceiling {CEILING}, quantile {QUANTILE} (recorded)", columns, table)
-    return kept
-
-
-_HELD = (*("observations", "rank_correlation", "covered", "served", "served_over_ceiling", "oracle_served", "items"),)
 
 
 if __name__ == "__main__":

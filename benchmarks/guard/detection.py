@@ -1,7 +1,7 @@
 """How soon the guard finds a fault: recorded readings in, simulated traffic, false alarms and delays out.
 
 Readings are drawn with replacement, so the traffic is simulated. A fault is drawn at the budget of the sound blends
-before it. Predictions and ceilings of classes come from the sound readings themselves, so false alarms are flattered.
+before it. Ceilings of classes come from the sound readings themselves, so false alarms are flattered.
 """
 
 from __future__ import annotations
@@ -17,21 +17,18 @@ import numpy as np
 
 from benchmarks.console import progress, show_table
 from benchmarks.guard.arms import FAULTS, SHARES, SOUND
-from benchmarks.guard.held_out import CEILING, QUANTILE
-from benchmarks.guard.rows import OF_ANSWER, OF_FIRST_TOKEN, Row, kl_of, observations, plan_of
-from semblend.calibrate.fit import fit
+from benchmarks.guard.rows import OF_ANSWER, OF_FIRST_TOKEN, Row, kl_of, shape_of_row
 from semblend.contract import PlanShape
 from semblend.guard.sampler import is_sampled
 from semblend.guard.tracker import MIN_CEILING_KL, GuardLimits, Tracker
-from semblend.plan.deviation_curve import preset_curve
 
+CEILING = 0.02
 SAMPLED = 0.05
 CLEAN_REQUESTS = 2000
 FAULTY_REQUESTS = 20_000
 TRIALS = 200
 CLASS_FACTOR = 1.5  # a class's own ceiling over the mean of its sound readings
-Reading = tuple[float, float | None]  # measured and predicted KL
-Readings = dict[tuple[PlanShape, str], list[Reading]]
+Readings = dict[tuple[PlanShape, str], list[float]]  # measured KL by class and arm
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,19 +37,17 @@ class Watch:
 
     name: str
     statistic: str = OF_ANSWER
-    by_prediction: bool = False
     class_factor: float | None = None
 
-    def limits(self, shape: PlanShape, clean: Sequence[Reading]) -> GuardLimits:
+    def limits(self, shape: PlanShape, clean: Sequence[float]) -> GuardLimits:
         if self.class_factor is None:
             return GuardLimits(ceiling_kl=CEILING)
-        own = min(CEILING, max(MIN_CEILING_KL, self.class_factor * statistics.fmean(kl for kl, _ in clean)))
+        own = min(CEILING, max(MIN_CEILING_KL, self.class_factor * statistics.fmean(clean)))
         return GuardLimits(ceiling_kl=CEILING, class_ceilings_kl={shape: own})
 
 
 WATCHES = (
     Watch(f"answer, {CEILING:g}"),
-    Watch("answer, predicted", by_prediction=True),
     Watch(f"answer, class x {CLASS_FACTOR:g}", class_factor=CLASS_FACTOR),
     Watch(f"first token, {CEILING:g}", OF_FIRST_TOKEN),
     Watch(f"first token, class x {CLASS_FACTOR:g}", OF_FIRST_TOKEN, class_factor=CLASS_FACTOR),
@@ -96,18 +91,15 @@ def _of_class(watch: Watch, readings: Readings, shape: PlanShape) -> list[dict[s
 
 
 def _readings(rows: Sequence[Row], statistic: str) -> Readings:
-    law = fit(observations(rows, statistic), preset_curve("generic", 1), 0.0, QUANTILE, statistic)
     found: Readings = defaultdict(list)
     for row in rows:
         if row["runs"]:
-            shape, risk = plan_of(row)
-            predicted = law.predicted_kl(shape, risk, float(row["arm"].partition("@")[2]))
-            found[shape, row["arm"]].append((kl_of(row, statistic), predicted))
+            found[shape_of_row(row), row["arm"]].append(kl_of(row, statistic))
     return found
 
 
 def _cleanest(readings: Readings, shape: PlanShape) -> float | None:
-    """The cheapest budget whose mean is under the ceiling: what a calibrated gate would serve."""
+    """The cheapest budget whose mean is under the ceiling."""
     for share in SHARES:
         mean = _mean(readings[shape, f"{SOUND}@{share:g}"])
         if mean is not None and mean <= CEILING:
@@ -115,11 +107,11 @@ def _cleanest(readings: Readings, shape: PlanShape) -> float | None:
     return None
 
 
-def _mean(readings: Sequence[Reading]) -> float | None:
-    return statistics.fmean(kl for kl, _ in readings) if readings else None
+def _mean(readings: Sequence[float]) -> float | None:
+    return statistics.fmean(readings) if readings else None
 
 
-def _delays(watch: Watch, clean: Sequence[Reading], broken: Sequence[Reading], shape: PlanShape) -> dict[str, Any]:
+def _delays(watch: Watch, clean: Sequence[float], broken: Sequence[float], shape: PlanShape) -> dict[str, Any]:
     """Nothing where the fault was not recorded at this budget."""
     if not broken:
         return {"found": None, "median requests": None, "p95 requests": None}
@@ -133,7 +125,7 @@ def _delays(watch: Watch, clean: Sequence[Reading], broken: Sequence[Reading], s
 
 
 def _first_alarm(
-    watch: Watch, clean: Sequence[Reading], broken: Sequence[Reading], trial: int, shape: PlanShape
+    watch: Watch, clean: Sequence[float], broken: Sequence[float], trial: int, shape: PlanShape
 ) -> int | None:
     """Requests from the fault to the alarm; 0 for an alarm before it, None for no alarm at all."""
     random = np.random.default_rng([trial, len(broken)])
@@ -142,8 +134,7 @@ def _first_alarm(
         if request >= CLEAN_REQUESTS and not broken:
             return None
         pool = clean if request < CLEAN_REQUESTS else broken
-        kl, predicted = pool[int(random.integers(len(pool)))]
-        if tracker.observe("m", shape, kl, predicted if watch.by_prediction else None):
+        if tracker.observe("m", shape, pool[int(random.integers(len(pool)))]):
             return max(0, request + 1 - CLEAN_REQUESTS)
     return None
 

@@ -25,7 +25,6 @@ from benchmarks.discovery.codec import TokenizerCodec
 from benchmarks.documents import DEFAULT_TEXTS
 from benchmarks.fidelity.items import COUNTS, STANDARD_CASES, FidelityItem, FidelitySet
 from benchmarks.fidelity.laboratory import Cold
-from benchmarks.fidelity.readings import gap
 from benchmarks.fidelity.rig import Rig, Timed
 from benchmarks.guard.arms import ROPE_FAULT, SHARES, SOUND, STALE_FAULT
 from benchmarks.guard.rows import drop_torn
@@ -101,7 +100,6 @@ class Recorder:
         blocks: tuple[int, ...],
         plan: ReusePlan | None,
     ) -> None:
-        found = gap(cold.text, timed.reading, np.asarray(item.reference, np.int64), item.answer_tokens)
         answer = self._rig.along(item, cold.tokens, blocks, timed.first)
         runs = [] if plan is None else plan.runs
         donors = list(dict.fromkeys(run.donor_id for run in runs))
@@ -123,7 +121,6 @@ class Recorder:
                 ]
                 for run in runs
             ],
-            "kl": list(found.kl),
             "cold_top": [_top(each) for each in cold.answer.logprobs],
             "top": [_top(each) for each in answer.logprobs],
         }

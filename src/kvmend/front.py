@@ -49,7 +49,6 @@ AREAS: Final = (
     Area("route", "send each request to the replica that holds its KV", GATEWAY, ("route",), settings=_RENAMED),
     Area("pick", "the same choice for Envoy and Kubernetes gateways", GATEWAY, ("pick",), settings=_RENAMED),
     Area("explain", "why a request was placed or reused as it was", "kvmend.explain:main"),
-    Area("calibrate", "measure what reuse costs in fidelity on your model", LIBRARY, ("calibrate",)),
     Area("guard", "show and reset the checks of blended answers", LIBRARY, ("guard",)),
 )
 

@@ -106,10 +106,15 @@ def rows_of(kind: type[DataclassInstance]) -> tuple[Row, ...]:
 
 
 def read_options(kind: type[S], given: Mapping[str, Any], where: str) -> S:
-    """Options from a JSON object; an unknown key is refused. ``where`` begins every error."""
-    table = rows_of(kind)
+    """Options from a JSON object; an unknown key is refused. ``where`` begins every error.
+
+    A class attribute ``removed`` says of keys that are gone what replaced them.
+    """
+    table, removed = rows_of(kind), getattr(kind, "removed", {})
     known = [key for row in table for key in row.names()]
     for name in given:
+        if name in removed:
+            raise ConfigurationError(f"{where}: {name} was removed; {removed[name]}")
         if name not in known:
             near = nearest(name, (row.name for row in table))
             raise ConfigurationError(f"{where}: '{name}' is not an option; the nearest is '{near}'")

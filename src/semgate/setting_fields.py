@@ -150,6 +150,7 @@ class ServerSettings:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxySettings(ServerSettings):
     table: ClassVar[str] = "proxy"
+    removed: ClassVar[Mapping[str, str]] = {"guard_by_prediction": "lower the ceiling of a class: guard_class_ceilings"}
 
     port: int = setting(8010, port, "port to listen on")
     upstream_base_url: str = setting(
@@ -193,12 +194,6 @@ class ProxySettings(ServerSettings):
     )
     guard_class_ceilings: str = setting(
         "", text, "lower ceilings for single classes, in nats: edit=0.01,new_instruction=0.005", metavar="LIST"
-    )
-    guard_by_prediction: bool = setting(
-        False,
-        flag,
-        "use the KL that the engine predicted for a request as its ceiling, where that is lower; needs a calibration "
-        "by --server",
     )
     guard_alpha: float = setting(
         0.01, amount, "probability of any false alarm, over all time and all classes", metavar="P"

@@ -9,7 +9,7 @@ from typing import Any, Final
 from sembase.command_line import add_commands, run_program
 from sembase.registry import Registry
 from semblend import __version__
-from semblend.cli import calibrate, doctor, explain, guard
+from semblend.cli import doctor, explain, guard
 
 PROGRAM: Final = "semblend"
 _CODES: Final = (
@@ -27,7 +27,7 @@ def parser(program: str = PROGRAM) -> argparse.ArgumentParser:
         epilog=_CODES,
     )
     root.add_argument("--version", action="version", version=f"{program} {__version__}")
-    own = {module.NAME: module for module in (calibrate, doctor, explain, guard)}
+    own = {module.NAME: module for module in (doctor, explain, guard)}
     modules = {**{name: COMMANDS.get(name) for name in COMMANDS}, **own}
     add_commands(root, [modules[name] for name in sorted(modules)], _CODES)
     return root

@@ -38,8 +38,7 @@ class DeclineReason(StrEnum):
     CAPACITY = "capacity"
     UNSUPPORTED_MODE = "unsupported_mode"
     VALIDATION_FAILURE = "validation_failure"
-    QUALITY_GATE = "quality_gate"  # the predicted KL is above the ceiling
-    NOT_CALIBRATED = "not_calibrated"  # nothing is predicted: class or context risk beyond the calibration
+    QUALITY_GATE = "quality_gate"  # the class lost answers, or time, when it was measured
     DONOR_REFRESH = "donor_refresh"  # served cold so that its content becomes a donor
     INTERNAL_ERROR = "internal_error"
 

@@ -87,8 +87,7 @@ class ReusePlan:
 
     ``claimed`` lists the ranges the plan covers. Every position in them is in exactly one run or one compute range; the
     constructor raises on anything else, so a plan that exists is a partition. ``recompute_fraction`` of the reused
-    tokens is to be recomputed so that the KL to a cold answer is at most ``predicted_kl``; both are ``None`` until a
-    gate sets them.
+    tokens is to be recomputed; ``None`` until a gate sets it.
     """
 
     prompt_tokens: int
@@ -99,7 +98,6 @@ class ReusePlan:
     discoveries: tuple[Discovery, ...] = ()
     truncated: bool = False
     recompute_fraction: float | None = None
-    predicted_kl: float | None = None
     reused_tokens: int = field(init=False)
     computed_tokens: int = field(init=False)
 

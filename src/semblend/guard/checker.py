@@ -36,7 +36,6 @@ class GuardOptions:
     limits: GuardLimits = field(default_factory=GuardLimits)
     pairs_per_minute: float = 30.0
     priority: int | None = None
-    by_prediction: bool = False  # use the engine's predicted KL as the ceiling of a reading where it is lower
 
 
 @dataclass(slots=True)
@@ -126,8 +125,7 @@ class GuardChecker(Generic[T]):
             self.counts.failed += 1
             return
         kl = divergence(cold, blended)
-        predicted_kl = blended.predicted_kl if self.options.by_prediction else None
-        is_turned_off = self.tracker.observe(blended.model, blended.shape, kl, predicted_kl)
+        is_turned_off = self.tracker.observe(blended.model, blended.shape, kl)
         self.counts.checked += 1
         self._emit(GuardChecked(request_id, blended.model, blended.shape.value, kl))
         if is_turned_off:

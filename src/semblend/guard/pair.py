@@ -41,16 +41,12 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """``tokens``: the most likely tokens at each position, the generated one first. The other fields describe the
-    blend if the engine confirmed one, and are ``None`` otherwise."""
+    """``tokens``: the most likely tokens at each position, the generated one first. ``shape`` is that
+    of the blend if the engine confirmed one."""
 
     model: str
     tokens: tuple[Mapping[str, float], ...]
     shape: PlanShape | None
-    risk: float | None = None
-    fraction: float | None = None  # of the reused tokens, recomputed
-    predicted_kl: float | None = None
-    policy: str | None = None  # that selected the recomputed tokens
 
 
 class AnswerError(ValueError):
@@ -100,12 +96,7 @@ def answer_of(reply: bytes) -> Answer:
         provenance = (record.get("kv_transfer_params") or {}).get(KEY) or {}
         if provenance.get("outcome") != Outcome.BACKEND_MATERIALIZED_REUSE.value:
             return Answer(str(record["model"]), tokens, None)
-        risk, fraction, predicted = (
-            None if (value := provenance.get(name)) is None else float(value)
-            for name in ("context_risk", "compute_share", "predicted_kl")
-        )
-        shape, policy = PlanShape(provenance["class"]), provenance.get("selected_by")
-        return Answer(str(record["model"]), tokens, shape, risk, fraction, predicted, policy)
+        return Answer(str(record["model"]), tokens, PlanShape(provenance["class"]))
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
         raise AnswerError(f"{type(error).__name__}: {error}") from None
 

@@ -16,7 +16,7 @@ from semblend.guard.e_process import EProcess
 
 MAX_MODELS: Final = 64
 MAX_NAME_CHARACTERS: Final = 256
-MIN_CEILING_KL: Final = 1e-3  # the noise of the engine: a prediction below it means nothing
+MIN_CEILING_KL: Final = 1e-3  # the noise of the engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +48,9 @@ class GuardLimits:
     def mean(self) -> float:
         return self.ceiling_kl / self.cap_kl
 
-    def ceiling_of(self, shape: PlanShape, predicted_kl: float | None = None) -> float:
-        """The lowest of the common ceiling, the ceiling of the class and the prediction for this plan."""
-        ceiling_kl = self.class_ceilings_kl.get(shape, self.ceiling_kl)
-        return ceiling_kl if predicted_kl is None else min(ceiling_kl, max(predicted_kl, MIN_CEILING_KL))
+    def ceiling_of(self, shape: PlanShape) -> float:
+        """The ceiling of the class, or the common one."""
+        return self.class_ceilings_kl.get(shape, self.ceiling_kl)
 
 
 @dataclass(slots=True)
@@ -86,15 +85,12 @@ class Tracker:
         self.begun = begun
         self.refused = 0
 
-    def observe(self, model: str, shape: PlanShape, kl: float, predicted_kl: float | None = None) -> bool:
-        """Add a reading; True if it turns the class off.
-
-        A ``predicted_kl`` below the ceiling replaces it for this reading.
-        """
+    def observe(self, model: str, shape: PlanShape, kl: float) -> bool:
+        """Add a reading; True if it turns the class off."""
         test = self._test((model[:MAX_NAME_CHARACTERS], shape))
         if test is None or test.is_off:
             return False
-        ceiling_kl = self.limits.ceiling_of(shape, predicted_kl)
+        ceiling_kl = self.limits.ceiling_of(shape)
         test.sum_kl += kl
         test.sum_ceiling_kl += ceiling_kl
         test.worst_kl = max(test.worst_kl, kl)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 AUTO: Final = "auto"
 NONE: Final = "none"
-OWN_OPTIONS: Final = ("recompute_fraction", "max_predicted_kl", "recompute_bridge_tokens")
+OWN_OPTIONS: Final = ("recompute_fraction", "recompute_bridge_tokens")
 OWN_GATES: Final = ("max_context_share", "min_moved_tokens", "boundary_recompute_tokens")
 """A deployment that sets one of these decides by itself what is reused and recomputed."""
 

@@ -97,22 +97,21 @@ def with_recompute_fraction(
         fitting = within_budget(judged, max_computed_tokens)
         if isinstance(fitting, Decline) or fitting is judged:
             return fitting
-        plan = replace(fitting, recompute_fraction=None, predicted_kl=None)
+        plan = replace(fitting, recompute_fraction=None)
 
 
-def fidelity_of(plan: ReusePlan | None, runs: tuple[Run, ...], selected_by: str | None, select: str) -> dict[str, Any]:
-    """What the guard and a calibration need to know of a blend; null where nothing was loaded.
+def fidelity_of(plan: ReusePlan | None, runs: tuple[Run, ...], selected_by: str | None) -> dict[str, Any]:
+    """What the guard and the bench need to know of a blend; null where nothing was loaded.
 
-    ``selected_by`` is the policy that selected the recomputed tokens. The prediction holds for ``select`` only.
+    ``selected_by`` is the policy that selected the recomputed tokens.
     """
     if plan is None or not runs:
-        return dict.fromkeys(("class", "context_risk", "compute_share", "selected_by", "predicted_kl"))
+        return dict.fromkeys(("class", "context_risk", "compute_share", "selected_by"))
     return {
         "class": shape_of(runs).value,
         "context_risk": risk_of_runs(runs),
         "compute_share": plan.recompute_fraction,
         "selected_by": selected_by,
-        "predicted_kl": plan.predicted_kl if selected_by in (None, select) else None,
     }
 
 

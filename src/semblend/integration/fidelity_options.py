@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar
 
-from sembase.errors import ConfigurationError
 from sembase.settings import setting
-from sembase.values import count, flag, fraction, one_of, optional, path, rate, text
+from sembase.values import count, flag, fraction, one_of, optional, path, text
 from semblend.contract import ReusePlan
 from semblend.contract.answer_budgets import FILE_NAME, LOSS_ERRORS, MAX_ANSWER_LOSS, AnswerBudgets
 from semblend.contract.shape import MOVED_SHARE
 from semblend.guard.verdicts import Verdicts
 from semblend.integration.answer_budgets import AUTO, NONE, OWN_GATES, OWN_OPTIONS
 from semblend.integration.shared_options import AdapterOptions
-from semblend.plan.fidelity import AnswerLimit, Ceiling, FidelityGate
-from semblend.plan.gates import Gates
-from semblend.plan.prediction import Calibration, decode_prediction
+from semblend.plan.fidelity import AnswerLimit, FidelityGate
 from semblend.plan.selection import (
     DEFAULT_POLICY,
     MIN_SELECTABLE_TOKENS,
@@ -35,11 +32,13 @@ from semblend.plan.selection import (
 if TYPE_CHECKING:
     from typing import Any
 
-_SHARE: Final = "max_context_share"
-
 
 @dataclass(frozen=True, slots=True)
 class FidelityOptions(AdapterOptions):
+    removed: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("calibration", "max_predicted_kl"), "measure answers with `kvmend bench answer-budgets` (answer_budgets)"
+    )
+
     verify_loads: bool = setting(
         True,
         flag,
@@ -67,20 +66,6 @@ class FidelityOptions(AdapterOptions):
         "Recomputed tokens at most this far apart are joined into one group, within the same fraction. Fewer, longer "
         "groups cost less.",
         renamed_from=("select_bridge_tokens",),
-    )
-    calibration: Path | None = setting(
-        None,
-        optional(path),
-        "File written by `kvmend calibrate`. With `max_predicted_kl`, each plan recomputes the smallest fraction "
-        "that keeps its predicted KL under that ceiling, or declines: as `quality_gate`, or as `not_calibrated` where "
-        "the file predicts nothing.",
-    )
-    max_predicted_kl: float | None = setting(
-        None,
-        optional(rate),
-        "Ceiling of the predicted KL, in nats. It takes the place of `recompute_fraction` and, unless that is set as "
-        "well, of `max_context_share`: so reordered and composed passages are served where the calibration allows. "
-        "`null` uses those two. Requests that name their own `recompute_fraction` are not checked against it.",
     )
     answer_budgets: str = setting(
         AUTO,
@@ -139,43 +124,7 @@ class FidelityOptions(AdapterOptions):
         return Selection(self.recompute_policy, fraction, self.recompute_bridge_tokens) if fraction else None
 
     def fidelity_gate(self, warn: Callable[..., Any], budgets: AnswerBudgets | None = None) -> FidelityGate:
-        """What measured answers, calibration and guard decide; a file that cannot be read stops the start-up."""
-        limit = None
-        if self.max_predicted_kl is not None:
-            if self.calibration is None:
-                raise ConfigurationError(
-                    "max_predicted_kl needs a calibration: run `kvmend calibrate` and set calibration to its file"
-                )
-            try:
-                record = self.calibration.read_text(encoding="utf-8")
-            except OSError as error:
-                raise ConfigurationError(f"calibration {self.calibration}: {error.strerror or error}") from None
-            limit = Ceiling(decode_prediction(record), self.max_predicted_kl)
-            if not limit.calibration.laws:
-                warn("Calibration %s has no fitted class, so max_predicted_kl declines every blend", self.calibration)
-            self._require_policy_of(limit.calibration, warn)
+        """What measured answers and the guard decide; a file that cannot be read stops the start-up."""
         verdicts = Verdicts(self.guard_verdicts, warn=warn) if self.guard_verdicts is not None else None
         answers = AnswerLimit(budgets, self.max_answer_loss) if budgets is not None else None
-        return FidelityGate(verdicts, limit, answers)
-
-    def _require_policy_of(self, calibration: Calibration, warn: Callable[..., Any]) -> None:
-        """Predictions hold for the policy whose blends were measured, and for no other."""
-        if calibration.policy is not None and calibration.policy != self.recompute_policy:
-            raise ConfigurationError(
-                f"calibration {self.calibration} was made with recompute_policy {calibration.policy}, and this server "
-                f"has {self.recompute_policy}: set that policy, or run `kvmend calibrate` again"
-            )
-        if calibration.policy is None and calibration.laws:
-            warn(
-                "Calibration %s does not name the recompute_policy it was made with; it holds for %s only if that was "
-                "the one",
-                self.calibration,
-                self.recompute_policy,
-            )
-
-
-def gates_of(gates: Gates, options: FidelityOptions, given: Mapping[str, Any]) -> Gates:
-    """The gates of a deployment that was ``given`` these keys: a predicted KL replaces the limit of context share."""
-    if options.max_predicted_kl is None or _SHARE in given:
-        return gates
-    return replace(gates, max_context_share=1.0)
+        return FidelityGate(verdicts, answers)

@@ -7,14 +7,7 @@ cannot tell (pairing, layers without RoPE, norms after it) is measured on the lo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
-
-
-@dataclass(frozen=True, slots=True)
-class Rope:
-    theta: float
-    rotary_dim: int
 
 
 def rope_parameters(hf: Any) -> Mapping[str, Any] | None:
@@ -69,37 +62,3 @@ def _sections(hf: Any) -> list[Mapping[str, Any]]:
 
 def _kind(parameters: Mapping[str, Any]) -> Any:
     return parameters.get("rope_type", parameters.get("type", "default"))
-
-
-def read_rope(hf: Any, head_dim: int) -> Rope | str:
-    """Base and width of the rotation, or the sentence that says why it cannot be reproduced."""
-    parameters = rope_parameters(hf)
-    if parameters is None:
-        return "The model declares no RoPE: KV at absolute positions cannot be moved."
-    if any(isinstance(value, Mapping) for value in parameters.values()):
-        return "RoPE parameters differ by layer type: one rotation for all layers would be wrong."
-    kind = _kind(parameters)
-    if (reason := immovable_reason(hf)) is not None:
-        return reason
-    if kind != "default":
-        return f"RoPE variant '{kind}' scales its angles; only the unscaled default is reproduced."
-    if getattr(hf, "is_neox_style", True) is False or getattr(hf, "rope_interleaved", False):
-        return "The model rotates interleaved pairs; only the half-split (NeoX) form is reproduced."
-    theta = parameters.get("rope_theta")
-    if isinstance(theta, bool) or not isinstance(theta, int | float) or theta <= 0:
-        return f"The base of the rotation (rope_theta) cannot be read: {theta!r}."
-    rotary_dim = _rotary_dim(parameters, head_dim)
-    if rotary_dim is None:
-        return "The rotary dimension of each head (partial_rotary_factor, rope_dim) cannot be read."
-    return Rope(float(theta), rotary_dim)
-
-
-def _rotary_dim(parameters: Mapping[str, Any], head_dim: int) -> int | None:
-    """As vLLM's ``get_rope`` computes it: ``rope_dim`` first, else the factor, rounded down."""
-    factor = parameters.get("partial_rotary_factor", 1.0)
-    if isinstance(factor, bool) or not isinstance(factor, int | float) or not 0.0 < factor <= 1.0:
-        return None
-    width = parameters.get("rope_dim") or int(head_dim * factor)
-    if isinstance(width, bool) or not isinstance(width, int) or not 0 < width <= head_dim or width % 2:
-        return None
-    return width

@@ -1,5 +1,5 @@
-"""The last gate: a plan goes in; it comes out with its recompute budget, or declined because its class drifts, lost
-answers when it was measured, or because its predicted KL is too high.
+"""The last gate: a plan goes in; it comes out with its recompute budget, or declined because its class drifts or lost
+answers when it was measured.
 
 Adapters call it on the plan they are about to serve, after cutting the plan to what the engine supports.
 """
@@ -9,11 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
-from sembase.errors import ConfigurationError
-from semblend.contract import Decline, DeclineReason, PlanShape, ReusePlan, guard_off, risk_of_runs, shape_of
+from semblend.contract import Decline, DeclineReason, PlanShape, ReusePlan, guard_off, shape_of
 from semblend.contract.answer_budgets import AnswerBudgets, Budget, lowest_lost, smallest_of_all
 from semblend.contract.shape import MOVED_SHARE
-from semblend.plan.prediction import Calibration, Law
 from semblend.plan.selection import is_moved
 
 if TYPE_CHECKING:
@@ -22,26 +20,12 @@ if TYPE_CHECKING:
 _NOT_MEASURED: Final = "answers were not measured for moved passages in prompts of this class and length"
 _NONE_IN_COMMON: Final = "no measured fraction keeps the answers of reordered and of composed passages"
 _TOO_SHORT: Final = "what can be served of the moved passages is shorter than min_moved_tokens"
-MAX_FRACTION: Final = 0.5  # above it the sparse forward costs more than a cold prefill
 
 
 class GuardVerdicts(Protocol):
     """Implemented by ``semblend.guard.verdicts.Verdicts``."""
 
     def why_off(self, model: str, shape: PlanShape) -> str | None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Ceiling:
-    """Keep the predicted KL at or below ``max_kl`` by recomputing at most ``max_fraction`` of the reused tokens."""
-
-    calibration: Calibration
-    max_kl: float
-    max_fraction: float = MAX_FRACTION
-
-    def __post_init__(self) -> None:
-        if not self.max_kl > 0.0:
-            raise ConfigurationError("max_predicted_kl must be greater than 0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +85,12 @@ class FidelityGate:
     """Each part may be missing; a gate with none passes every plan unchanged."""
 
     verdicts: GuardVerdicts | None = None
-    ceiling: Ceiling | None = None
     answers: AnswerLimit | None = None
 
     def without_budget(self) -> FidelityGate:
-        """The same gate for an engine that cannot recompute: a plan predicted above the ceiling is declined."""
-        ceiling = None if self.ceiling is None else replace(self.ceiling, max_fraction=0.0)
+        """The same gate for an engine that cannot recompute."""
         answers = None if self.answers is None else replace(self.answers, can_select=False)
-        return replace(self, ceiling=ceiling, answers=answers)
+        return replace(self, answers=answers)
 
     def limits(self, plan: ReusePlan, gates: Gates) -> Gates:
         """The gates that hold for the runs of this plan: where answers were measured, only what kept them is moved.
@@ -132,8 +114,8 @@ class FidelityGate:
     def judge(self, plan: ReusePlan, model: str, requested_fraction: float | None = None) -> ReusePlan | Decline:
         """The plan with its ``recompute_fraction``, or a decline. ``model`` is the name in the engine's answers.
 
-        A ``requested_fraction``, set by the request itself, is used as it is, and the ceiling is not applied. A class
-        that the guard turned off is declined in either case.
+        A ``requested_fraction``, set by the request itself, is used as it is. A class that the guard turned off is
+        declined in either case.
         """
         if self == OPEN and requested_fraction is None:
             return plan
@@ -146,28 +128,7 @@ class FidelityGate:
         measured = self.answers.judge(plan) if self.answers is not None else None
         if isinstance(measured, Decline):
             return measured
-        if self.ceiling is None:
-            return plan if measured is None else replace(plan, recompute_fraction=measured)
-        risk = risk_of_runs(plan.runs)
-        calibration, max_fraction = self.ceiling.calibration, self.ceiling.max_fraction
-        fraction = calibration.min_fraction(shape, risk, self.ceiling.max_kl, max_fraction)
-        if fraction is None:
-            lowest = calibration.predicted_kl(shape, risk, max_fraction)
-            if lowest is None:
-                reason, why = DeclineReason.NOT_CALIBRATED, _unmeasured(calibration.laws.get(shape))
-            else:
-                reason = DeclineReason.QUALITY_GATE
-                why = f"predicted KL {lowest:.4f} with {max_fraction:g} recomputed, ceiling {self.ceiling.max_kl:g}"
-            return Decline(reason, f"{shape.value} at risk {risk:.3f}: {why}", plan.discoveries)
-        fraction = max(fraction, measured or 0.0)
-        predicted = calibration.predicted_kl(shape, risk, fraction)
-        return replace(plan, recompute_fraction=fraction, predicted_kl=predicted)
-
-
-def _unmeasured(law: Law | None) -> str:
-    if law is None:
-        return "the calibration has no law for this class; run kvmend calibrate with more --items"
-    return f"the calibration reaches {law.largest_risk:.3f}; run kvmend calibrate with a larger --longest"
+        return plan if measured is None else replace(plan, recompute_fraction=measured)
 
 
 OPEN: Final = FidelityGate()

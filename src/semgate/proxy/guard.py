@@ -104,7 +104,6 @@ def guard_options(settings: ProxySettings) -> GuardOptions | None:
         ),
         settings.guard_pairs_per_minute,
         settings.guard_priority or None,
-        settings.guard_by_prediction,
     )
 
 

@@ -7,11 +7,8 @@ from pathlib import Path
 import pytest
 from benchmarks.fidelity.picture import Reading, chart, picture
 from benchmarks.fidelity.published import CASES, PAGE, readings
-from benchmarks.guard.picture import chart as prediction_chart
-from benchmarks.guard.picture import draw as draw_prediction
 
-from sembase.onepage.chart import Dots, Whiskers
-from semblend.contract import PlanShape
+from sembase.onepage.chart import Whiskers
 
 
 def test_the_published_tables_are_read_with_floor_intervals_and_declined_cells() -> None:
@@ -42,19 +39,8 @@ def test_intervals_below_the_axis_are_at_its_end(tmp_path: Path) -> None:
     assert picture("KL", floor, tmp_path / "kl.png")
 
 
-def test_a_prediction_names_the_classes_it_has() -> None:
-    shape, other = list(PlanShape)[:2]
-    made = prediction_chart([(shape, 0.01, 0.03), (shape, 0.01, 0.002), (other, 0.03, 0.03)], 0.02)
-    assert [layer.name for layer in made.layers if isinstance(layer, Dots)] == [
-        f"{shape.value} (2)",
-        f"{other.value} (1)",
-    ]
-    assert "1 are above the ceiling of 0.02 although predicted under it" in made.message
-
-
 def test_pictures_are_written(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     assert picture("KL", [Reading("a", "x", 0.1, 0.05, 0.2)], tmp_path / "one.png") == [tmp_path / "one.png"]
-    assert draw_prediction([(next(iter(PlanShape)), 0.01, 0.03)], 0.02, tmp_path / "two.png")
     assert picture("KL", [], tmp_path / "none.png") == []
-    assert {path.name for path in tmp_path.iterdir()} == {"one.png", "two.png"}
+    assert {path.name for path in tmp_path.iterdir()} == {"one.png"}

@@ -14,10 +14,9 @@ from semblend.integration.core.request_record import RequestRecord
 MAX_RUNS_SHOWN: Final = 64
 
 
-def provenance(record: RequestRecord, *, is_confirmed: bool, select: str) -> dict[str, Any]:
+def provenance(record: RequestRecord, *, is_confirmed: bool) -> dict[str, Any]:
     """``is_confirmed``: the backend reported that it holds the claimed KV, reused or computed.
 
-    ``select`` is the deployment's policy for recomputed tokens.
     Only confirmed runs count as reuse; a claim without runs was computed and reuses nothing.
     """
     is_reused = is_confirmed and bool(record.runs)
@@ -32,7 +31,7 @@ def provenance(record: RequestRecord, *, is_confirmed: bool, select: str) -> dic
         "exact_prefix_tokens": record.exact_prefix_tokens,
         "reused_tokens": record.reused_tokens if is_reused else 0,
         "computed_tokens": record.computed_tokens if is_confirmed else 0,
-        **fidelity_of(record.plan, runs, record.selected_by, select),
+        **fidelity_of(record.plan, runs, record.selected_by),
         "runs": [
             {
                 "donor_id": run.donor_id,

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from sembase.settings import json_object, other_default, read_options, setting
 from sembase.values import positive, text
-from semblend.integration.fidelity_options import gates_of
 from semblend.integration.fleet_options import SharedPagesOptions, shared_pages_options
 from semblend.integration.gpu_evidence import GpuOptions
 from semblend.integration.settings import SGLANG_OPTIONS
@@ -58,6 +57,4 @@ class SglangOptions(GpuOptions):
 
 def parse_options(text: str) -> SglangOptions:
     """The options of a deployment, from a JSON object; an empty text means all defaults."""
-    given = json_object(text, WHERE, EXAMPLE)
-    options = read_options(SglangOptions, given, WHERE)
-    return replace(options, gates=gates_of(options.gates, options, given))
+    return read_options(SglangOptions, json_object(text, WHERE, EXAMPLE), WHERE)

@@ -308,10 +308,10 @@ def needed_tokens(plan: ReusePlan) -> dict[str, int]:
     return needed
 
 
-def meta_info(record: SglangRequest, select: str) -> dict[str, Any]:
+def meta_info(record: SglangRequest) -> dict[str, Any]:
     """What a client receives with its first token, under ``meta_info.semblend``."""
     return {
-        **provenance(record, is_confirmed=record.is_confirmed, select=select),
+        **provenance(record, is_confirmed=record.is_confirmed),
         "donor_ids": list(dict.fromkeys(run.donor_id for run in record.runs)) if record.is_confirmed else [],
         "exact_tokens": record.exact_tokens if record.is_blended else len(record.tokens),
     }

@@ -170,7 +170,7 @@ def _parts(
     filler = GapFiller(border, filled, layers, Limits(step_tokens, rows))
     if not hooks.install(hooks.FORWARD):
         raise RuntimeError(f"the engine did not accept the hook on {hooks.FORWARD}")
-    hooks.HOOK.serve(runner, filler, partial(_provenance_of, tracker, options.recompute_policy), border)
+    hooks.HOOK.serve(runner, filler, partial(_provenance_of, tracker), border)
     sees_arrivals = (access is not None or planned.wants_texts) and hooks.install(hooks.ARRIVAL)
     if provider is planned and planned.wants_texts and not sees_arrivals:
         logger.warning(
@@ -293,9 +293,9 @@ def _filled(
             )
 
 
-def _provenance_of(tracker: RequestTracker, select: str, rid: str) -> dict[str, Any] | None:
+def _provenance_of(tracker: RequestTracker, rid: str) -> dict[str, Any] | None:
     record = tracker.known(rid)
-    return None if record is None else meta_info(record, select)
+    return None if record is None else meta_info(record)
 
 
 def _step_tokens(context: TreeCacheBuildContext, pool_tokens: int) -> int:

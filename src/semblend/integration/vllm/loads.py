@@ -196,7 +196,7 @@ class Loads:
 
     def _provenance(self, record: VllmRequest) -> dict[str, Any]:
         is_confirmed = record.is_accepted and record.is_confirmed
-        return provenance(record, is_confirmed=is_confirmed, select=self._options.recompute_policy)
+        return provenance(record, is_confirmed=is_confirmed)
 
 
 def _range_of(run: Run) -> TokenRange:

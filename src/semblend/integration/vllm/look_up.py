@@ -88,7 +88,7 @@ class LookUp:
     def fit(self, record: VllmRequest, max_computed_tokens: int) -> None:
         """Keep only as much of the plan as may be computed; a decline if that is nothing."""
         assert record.plan is not None, "only plans are cut"
-        whole = dataclasses.replace(record.plan, recompute_fraction=None, predicted_kl=None)
+        whole = dataclasses.replace(record.plan, recompute_fraction=None)
         record.answered(self._fitted(record, whole, max_computed_tokens), record.exact_prefix_tokens)
 
     def served(self, record: VllmRequest) -> None:

@@ -6,12 +6,11 @@ Called once per process by the connector; the reference page is generated from t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from sembase.settings import read_options, setting
 from sembase.values import flag, fraction, one_of, positive, size
-from semblend.integration.fidelity_options import gates_of
 from semblend.integration.fleet_options import FleetOptions, fleet_options
 from semblend.integration.gpu_evidence import GpuOptions
 from semblend.integration.shared_options import RepairPolicy, gate_options, repair_option
@@ -67,5 +66,4 @@ class ConnectorOptions(GpuOptions):
 
 def parse_options(extra: Mapping[str, Any]) -> ConnectorOptions:
     """The options of a deployment, from the JSON object vLLM passes on."""
-    options = read_options(ConnectorOptions, extra, "kv_connector_extra_config")
-    return replace(options, gates=gates_of(options.gates, options, extra))
+    return read_options(ConnectorOptions, extra, "kv_connector_extra_config")

@@ -1,18 +1,16 @@
-"""Guard and calibration against real servers: compared, turned off, reset; measured, written, read, obeyed.
+"""The guard against a real server: answers compared, a class turned off, reset.
 
-Three minutes on two free cores, most of it the start of two servers.
+Two minutes on two free cores, half of it the start of the server.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import math
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,6 @@ import httpx
 import pytest
 from scripts.engines.ports import free_port
 from scripts.engines.specs import SERVED_NAME, vllm_missing
-from scripts.models.known import SMOLLM2
 from tests.engines.vllm.connector.client import Ask, Reply, read_reply
 from tests.engines.vllm.connector.connector_server import (
     OPEN,
@@ -29,18 +26,12 @@ from tests.engines.vllm.connector.connector_server import (
     events_path,
     start,
 )
-from tests.engines.vllm.connector.prompts import RUNNING_TEXT, Texts, opening, read_texts
+from tests.engines.vllm.connector.prompts import Texts, opening, read_texts
 from tests.unit.semgate.proxy.running_proxy import SRC, play, proxy_process
 from tests.waiting import PATIENCE_S, wait_until
 
-from semblend import Namespace, Planner, ReusePlan, Settings
-from semblend.calibrate.observations import decode_observations
 from semblend.contract import Declined, Event, PlanShape
-from semblend.contract.shape import risk_of_runs
 from semblend.guard.verdicts import Verdicts, decode_tracker
-from semblend.plan.fidelity import MAX_FRACTION
-from semblend.plan.gates import ADAPTER_GATES
-from semblend.plan.prediction import Calibration, decode_prediction
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
@@ -79,19 +70,6 @@ def guarded(folder: Path) -> Iterator[ConnectorServer]:
 @pytest.fixture(scope="module")
 def prose(guarded: ConnectorServer) -> Texts:
     return read_texts(guarded.client)
-
-
-@pytest.fixture(scope="module")
-def calibrated(guarded: ConnectorServer, folder: Path) -> tuple[Path, str]:
-    """The file ``semblend calibrate`` wrote, and what it printed. One item a class: enough to see that it works."""
-    texts, out = folder / "texts.txt", folder / "calibration.json"
-    texts.write_text(RUNNING_TEXT.read_text(encoding="utf-8"), encoding="utf-8")  # not the guides: they change
-    done = semblend(
-        *("calibrate", "--model", str(SMOLLM2.folder), "--server", guarded.server.base_url, "--texts", str(texts)),
-        *("--items", "1", "--quantile", "0.5", "--keep-observations", str(folder / "seen.jsonl"), "--out", str(out)),
-    )
-    assert done.returncode == 0, done.stderr
-    return out, done.stdout
 
 
 def semblend(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -260,64 +238,3 @@ def request_ids(server: ConnectorServer) -> set[str]:
         return getattr(event, "request_id", "")
 
     return {name for event in server.events() if (name := named(event))}
-
-
-def test_calibrate_measures_every_class_on_the_server(calibrated: tuple[Path, str], folder: Path) -> None:
-    out, printed = calibrated
-    calibration = decode_prediction(out.read_text())
-    assert set(calibration.laws) == set(PlanShape), printed
-    assert 0.0 <= calibration.kl_floor < SANE_KL
-    seen = decode_observations((folder / "seen.jsonl").read_text().splitlines(), "seen")
-    assert {each.fraction for each in seen} == {0.0, 0.1, 0.2, 0.4}
-    assert len(seen) == 4 * len(PlanShape)
-    assert "not measured on this model" in printed, "the curve by depth is a preset, and the command says so"
-
-
-def test_the_gate_spends_the_smallest_budget_or_declines(calibrated: tuple[Path, str], prose: Texts) -> None:
-    calibration = decode_prediction(calibrated[0].read_text())
-    sections = [prose.passage(n * 1_000, 200) for n in range(3)]
-    donor_tokens = [*sections[0], *sections[1], *sections[2]]
-    # Not fully reversed: the risk must stay within what one calibration item measured.
-    question = prose.question([*sections[1], *sections[2], *sections[0]], opening(1))
-    ceiling = ceiling_within_reach(calibration, PlanShape.REORDER, risk_of(donor_tokens, question))
-    options: dict[str, object] = {"calibration": str(calibrated[0]), "max_predicted_kl": ceiling}
-    for server in running(options, faulty=False):
-        server.wait_for_donor(server.client.ask(Ask(donor_tokens, salt="gate")))
-        reply = server.client.ask(Ask(question, salt="gate", capture=False))
-        assert (reply.outcome, reply.semblend["class"]) == (REUSED, "reorder"), reply.semblend
-        risk = reply.semblend["context_risk"]
-        wanted = calibration.min_fraction(PlanShape.REORDER, risk, ceiling, MAX_FRACTION)
-        assert wanted is not None
-        assert wanted > 0.0
-        assert reply.semblend["compute_share"] == pytest.approx(wanted)
-        assert reply.semblend["predicted_kl"] <= ceiling
-        loaded = sum(run["length"] for run in reply.semblend["runs"])
-        assert loaded - reply.reused_tokens == pytest.approx(wanted * loaded, abs=2), "the recomputed tokens"
-
-        # Behind so much foreign text the risk is larger than anything that was measured.
-        far = Ask([*prose.passage(20_000, 600), *sections[0]], salt="gate", capture=False)
-        refused = server.client.ask(far)
-        assert refused.semblend["reason"] == "not_calibrated", refused.semblend
-        assert "the calibration reaches" in refused.semblend["detail"]
-        shown = semblend("explain", refused.request_id, "--events", str(events_path(server.folder)))
-        assert "declined: not_calibrated (new_instruction at risk" in shown.stdout, shown
-
-
-def risk_of(donor: list[int], prompt: list[int]) -> float:
-    """The context risk of the plan that the engine will make, before it aligns the plan to blocks."""
-    tenant = Namespace(tenant="t", model="m")
-    gates = replace(ADAPTER_GATES, max_context_share=1.0, min_inexact_tokens=0)
-    with Planner(settings=Settings(embedder="none"), gates=gates, budget_bytes=1 << 22) as planner:
-        planner.register("donor", donor, tenant)
-        plan = planner.plan(prompt, tenant)
-    assert isinstance(plan, ReusePlan)
-    return risk_of_runs(plan.runs)
-
-
-def ceiling_within_reach(calibration: Calibration, shape: PlanShape, risk: float) -> float:
-    """Missed without a budget, kept with a quarter of the reused tokens recomputed, at this risk."""
-    without, ample = (calibration.predicted_kl(shape, risk, fraction) for fraction in (0.0, 0.25))
-    assert without is not None
-    assert ample is not None
-    assert ample < without, "recomputing more did not help: no budget to choose"
-    return math.sqrt(without * ample)

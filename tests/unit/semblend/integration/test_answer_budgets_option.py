@@ -58,7 +58,6 @@ def test_a_fraction_that_the_deployment_sets_is_not_overruled_by_a_file_that_was
         {"boundary_recompute_tokens": 0},
         {"recompute_bridge_tokens": 64},
         {"max_context_share": 0.5},
-        {"max_predicted_kl": 0.02, "calibration": "c.json"},
     ):
         assert opened(parse_options(own), str(model)) is None
     named = parse_options({"recompute_fraction": 0.3, "answer_budgets": str(path)})

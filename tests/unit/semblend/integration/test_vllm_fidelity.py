@@ -7,7 +7,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pytest
 from msgspec import structs
 from numpy.typing import NDArray
 from tests.unit.semblend.integration.vllm_fakes import config
@@ -22,16 +21,12 @@ from semblend.integration.vllm.namespace import deployment_namespace, request_na
 from semblend.integration.vllm.options import ConnectorOptions
 from semblend.integration.vllm.request_record import VllmRequest
 from semblend.pipeline.planner import Planner
-from semblend.plan.deviation_curve import preset_curve
-from semblend.plan.fidelity import OPEN, AnswerLimit, Ceiling, FidelityGate
+from semblend.plan.fidelity import OPEN, AnswerLimit, FidelityGate
 from semblend.plan.gates import Gates, gaps_before
-from semblend.plan.prediction import Calibration, Law
 from semblend.plan.selection import MAX_QUESTION_TOKENS, default_recompute_fraction
 from semblend.settings import Settings
 
 DOCUMENT = np.random.default_rng(3).integers(0, 50_000, 900).astype(np.uint32)
-LAW = Law(scale=0.2, decay=5.0, factor=1.0, items=20, largest_risk=1.0)
-CALIBRATION = Calibration(preset_curve("llama", 4), 0.001, 0.9, "test", {PlanShape.NEW_INSTRUCTION: LAW})
 
 
 class Off:
@@ -73,18 +68,25 @@ def answered(
         return look_up.answer(record, 0), record
 
 
-def test_the_budget_of_the_calibration_becomes_that_of_the_plan() -> None:
-    plan, record = answered(FidelityGate(ceiling=Ceiling(CALIBRATION, 0.02)))
+def measured_answers(lost: int = 0, fraction: float = 0.2) -> FidelityGate:
+    """A gate whose only class is that of the plans here, measured with one fraction."""
+    budget = Budget(PlanShape.NEW_INSTRUCTION, 0, 4096, 0, (Trial(fraction, 50, 50, lost),))
+    return FidelityGate(answers=AnswerLimit(AnswerBudgets("m", None, "vllm", None, (budget,)), 0.02))
+
+
+def test_the_measured_budget_becomes_that_of_the_plan() -> None:
+    plan, record = answered(measured_answers())
     assert isinstance(plan, ReusePlan)
-    assert plan.recompute_fraction is not None
+    assert plan.recompute_fraction == 0.2
     selection = ConnectorOptions().selection(plan.recompute_fraction)
     assert selection is not None
-    assert selection.fraction == plan.recompute_fraction > 0.0
+    assert selection.fraction == plan.recompute_fraction
     record.plan, record.runs, record.is_accepted, record.is_confirmed = plan, plan.runs, True, True
-    reported = provenance(record, is_confirmed=True, select=POLICY)
+    record.selected_by = "first"
+    reported = provenance(record, is_confirmed=True)
     assert reported["class"] == "new_instruction"
     assert 0.0 < reported["context_risk"] < 1.0
-    assert (reported["compute_share"], reported["predicted_kl"]) == (plan.recompute_fraction, pytest.approx(0.02))
+    assert (reported["compute_share"], reported["selected_by"]) == (0.2, "first")
 
 
 def test_a_plan_without_a_budget_gets_the_deployments_own() -> None:
@@ -99,11 +101,8 @@ def test_a_plan_without_a_budget_gets_the_deployments_own() -> None:
 
 def test_where_the_policy_cannot_be_asked_no_budget_is_counted_on() -> None:
     """Where a long new text follows the claim there is no question, and another policy would choose."""
-    gate = FidelityGate(ceiling=Ceiling(CALIBRATION, 0.02))
-    assert isinstance(answered(gate)[0], ReusePlan)
-    declined = answered(gate, tail_tokens=MAX_QUESTION_TOKENS + 1)[0]
-    assert isinstance(declined, Decline)
-    assert declined.reason is DeclineReason.QUALITY_GATE
+    assert answered(measured_answers())[0].recompute_fraction == 0.2
+    assert answered(measured_answers(), tail_tokens=MAX_QUESTION_TOKENS + 1)[0].recompute_fraction == 0.0
     assert answered(recompute_fraction=None, tail_tokens=MAX_QUESTION_TOKENS + 1)[0].recompute_fraction == 0.0
     assert answered(recompute_fraction=0.3, tail_tokens=MAX_QUESTION_TOKENS + 1)[0].recompute_fraction == 0.3
 
@@ -128,19 +127,10 @@ def test_moved_runs_that_are_refused_do_not_count_as_inexact_tokens() -> None:
     assert declined.detail == "200 tokens after differing context; min_inexact_tokens is 600"
 
 
-def test_what_another_policy_chose_has_no_prediction() -> None:
-    plan, record = answered(FidelityGate(ceiling=Ceiling(CALIBRATION, 0.02)))
-    record.plan, record.runs, record.is_accepted, record.is_confirmed = plan, plan.runs, True, True
-    for chose, predicted in ((POLICY, plan.predicted_kl), ("first", None), (None, plan.predicted_kl)):
-        record.selected_by = chose
-        reported = provenance(record, is_confirmed=True, select=POLICY)
-        assert (reported["selected_by"], reported["predicted_kl"]) == (chose, predicted)
-
-
 def test_without_a_sparse_forward_no_fraction_is_counted_on() -> None:
     can = replace(ABLE, sparse_forward=False)
-    assert isinstance(answered(FidelityGate(ceiling=Ceiling(CALIBRATION, 0.02)), can=can)[0], Decline)
-    assert isinstance(answered(FidelityGate(ceiling=Ceiling(CALIBRATION, 0.02)))[0], ReusePlan)
+    assert isinstance(answered(measured_answers(lost=9), can=can)[0], Decline)
+    assert isinstance(answered(measured_answers())[0], ReusePlan)
 
 
 def test_several_ranks_recompute_what_one_rank_would() -> None:
@@ -148,7 +138,7 @@ def test_several_ranks_recompute_what_one_rank_would() -> None:
         can = replace(ABLE, ranks=ranks)
         hinted = answered(hints=Hints(recompute_fraction=0.2), can=can, recompute_fraction=0.3)[0]
         assert hinted.recompute_fraction == 0.2
-        assert isinstance(answered(FidelityGate(ceiling=Ceiling(CALIBRATION, 0.02)), can=can)[0], ReusePlan)
+        assert isinstance(answered(measured_answers(), can=can)[0], ReusePlan)
 
 
 def test_a_share_that_does_not_fit_into_a_step_is_declined() -> None:
@@ -165,7 +155,7 @@ def test_chosen_tokens_are_computed_not_reused() -> None:
         plan.max_recomputed_tokens,
         plan.computed_tokens + plan.max_recomputed_tokens,
     )
-    reported = provenance(record, is_confirmed=True, select=POLICY)
+    reported = provenance(record, is_confirmed=True)
     assert reported["reused_tokens"] + reported["computed_tokens"] == plan.claimed_tokens
     assert reported["reused_tokens"] == plan.reused_tokens - int(0.25 * plan.reused_tokens)
 
@@ -179,7 +169,7 @@ def test_a_class_is_off_for_the_model_it_drifts_in() -> None:
 
 def test_a_request_may_choose_its_own_share() -> None:
     for key in ("recompute_fraction", "share"):  # the second is its old name
-        plan, _ = answered(FidelityGate(ceiling=Ceiling(CALIBRATION, 1e-6)), read_hints({"semblend": {key: 0.25}}))
+        plan, _ = answered(measured_answers(lost=9), read_hints({"semblend": {key: 0.25}}))
         assert isinstance(plan, ReusePlan)
         assert plan.recompute_fraction == 0.25
     for wrong in (True, "0.2", -0.1, 1.1, None):

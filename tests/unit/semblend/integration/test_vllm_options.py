@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +7,6 @@ import pytest
 
 from sembase.errors import ConfigurationError
 from sembase.settings import reference_table, rows_of
-from semblend.integration.sglang.options import parse_options as parse_sglang
 from semblend.integration.vllm.options import ConnectorOptions, parse_options
 from semblend.plan.gates import ADAPTER_GATES, Gates
 
@@ -47,8 +44,6 @@ def test_nothing_given_gives_the_documented_defaults() -> None:
         "recompute_policy": "question",
         "recompute_fraction": None,
         "recompute_bridge_tokens": 0,
-        "calibration": None,
-        "max_predicted_kl": None,
         "answer_budgets": "auto",
         "max_answer_loss": 0.02,
         "guard_verdicts": None,
@@ -101,23 +96,6 @@ def test_gate_keys_fill_the_gates_and_leave_the_others(name: str, value: Any) ->
     assert getattr(gates, name) == value
     changed = {field for field in Gates.__slots__ if getattr(gates, field) != getattr(ADAPTER_GATES, field)}
     assert changed == {name}
-
-
-@pytest.mark.parametrize(
-    ("given", "share"),
-    [
-        ({}, ADAPTER_GATES.max_context_share),
-        ({"calibration": "c.json"}, ADAPTER_GATES.max_context_share),
-        ({"calibration": "c.json", "max_predicted_kl": 0.02}, 1.0),
-        ({"calibration": "c.json", "max_predicted_kl": 0.02, "max_context_share": 0.5}, 0.5),
-        ({"calibration": "c.json", "max_predicted_kl": None, "max_context_share": 0.5}, 0.5),
-    ],
-)
-def test_a_predicted_kl_takes_the_place_of_the_context_share_unless_that_is_set(
-    given: dict[str, Any], share: float
-) -> None:
-    for gates in (parse_options(given).gates, parse_sglang(json.dumps(given)).gates):
-        assert gates == replace(ADAPTER_GATES, max_context_share=share)
 
 
 @pytest.mark.parametrize(
@@ -189,3 +167,8 @@ def test_the_reference_table_documents_every_key_once() -> None:
 def test_a_renamed_key_is_accepted_under_its_old_name_and_warns(old: str, name: str, value: Any) -> None:
     with pytest.warns(FutureWarning, match=f"{old} was renamed to {name}"):
         assert getattr(parse_options({old: value}), name) == value
+
+
+def test_an_option_that_is_gone_names_what_replaced_it() -> None:
+    with pytest.raises(ConfigurationError, match="max_predicted_kl was removed; measure answers with"):
+        parse_options({"max_predicted_kl": 0.02})

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from tests.unit.semblend.integration.sglang.trackers import OPEN, TrackerBench, words
 
 from semblend.contract import DeclineReason, Materialized, PlanShape
+from semblend.contract.answer_budgets import AnswerBudgets, Budget, Trial
 from semblend.integration.hints import Hints
 from semblend.integration.sglang.options import SglangOptions
 from semblend.integration.sglang.request_tracker import meta_info
-from semblend.plan.deviation_curve import preset_curve
-from semblend.plan.fidelity import Ceiling, FidelityGate
-from semblend.plan.prediction import Calibration, Law
+from semblend.plan.fidelity import AnswerLimit, FidelityGate
 from semblend.plan.selection import SHORT_PROMPT_FRACTION
 
-LAW = Law(scale=0.2, decay=5.0, factor=1.0, items=20, largest_risk=1.0)
-CALIBRATION = Calibration(preset_curve("llama", 4), 0.001, 0.9, "test", {PlanShape.NEW_INSTRUCTION: LAW})
+LOST, KEPT = (
+    FidelityGate(answers=AnswerLimit(AnswerBudgets("m", None, "sglang", None, (budget,)), 0.02))
+    for budget in (Budget(PlanShape.NEW_INSTRUCTION, 0, 4096, 0, (Trial(0.2, 50, 50, lost),)) for lost in (9, 0))
+)
 
 
 class Off:
@@ -34,8 +34,7 @@ def bench(gate: FidelityGate | None = None, *, can_recompute: bool = True, share
 PROMPT = np.concatenate([words(2, 150), words(1, 800), words(3, 40)])
 
 
-def test_hint_calibration_option_and_the_usual_share_in_this_order() -> None:
-    ceiling = FidelityGate(ceiling=Ceiling(CALIBRATION, 0.02))
+def test_hint_measured_budget_option_and_the_usual_share_in_this_order() -> None:
     for made, hints, expected in (
         (bench(), Hints(), SHORT_PROMPT_FRACTION),
         (bench(share=0.3), Hints(), 0.3),
@@ -46,17 +45,16 @@ def test_hint_calibration_option_and_the_usual_share_in_this_order() -> None:
         plan = made.record("r").plan
         assert plan is not None
         assert plan.recompute_fraction == expected
-    made = bench(ceiling, share=0.3)
+    made = bench(KEPT, share=0.3)
     assert made.ask("r", PROMPT) > 0
     plan = made.record("r").plan
     assert plan is not None
-    assert plan.predicted_kl == pytest.approx(0.02)
-    assert plan.recompute_fraction not in (None, 0.0, 0.3)
+    assert plan.recompute_fraction == 0.2
 
 
-def test_what_cannot_stay_under_the_ceiling_or_was_turned_off_is_declined() -> None:
+def test_what_lost_its_answers_or_was_turned_off_is_declined() -> None:
     for gate, can_recompute, reason in (
-        (FidelityGate(ceiling=Ceiling(CALIBRATION, 0.02)), False, DeclineReason.QUALITY_GATE),
+        (LOST, False, DeclineReason.QUALITY_GATE),
         (FidelityGate(Off()), True, DeclineReason.GUARD_OFF_NEW_INSTRUCTION),
     ):
         made = bench(gate, can_recompute=can_recompute)
@@ -74,10 +72,10 @@ def test_chosen_tokens_are_computed_and_not_reused() -> None:
     assert plan is not None
     made.tracker.loaded(record)
     made.tracker.confirmed(record, 1.0, 2.0, recomputed_tokens=plan.max_recomputed_tokens, selected_by="first")
-    info = meta_info(record, "question")
+    info = meta_info(record)
     assert info["reused_tokens"] == plan.reused_tokens - int(0.25 * plan.reused_tokens)
     assert info["reused_tokens"] + info["computed_tokens"] == plan.claimed_tokens
     assert (info["class"], info["compute_share"]) == ("new_instruction", 0.25)
-    assert (info["selected_by"], info["predicted_kl"]) == ("first", None)
+    assert info["selected_by"] == "first"
     event = next(event for event in made.events if isinstance(event, Materialized))
     assert (event.reused_tokens, event.computed_tokens) == (info["reused_tokens"], info["computed_tokens"])

@@ -11,7 +11,6 @@ from semblend.integration.sglang.request_tracker import SglangRequest, meta_info
 
 DOCUMENT = words(1, 800)
 PROMPT = np.concatenate([words(2, 50), DOCUMENT, words(3, 40)])
-SELECT = "question"
 
 
 def claimed() -> tuple[TrackerBench, SglangRequest]:
@@ -24,10 +23,10 @@ def claimed() -> tuple[TrackerBench, SglangRequest]:
 def test_a_confirmed_load_is_materialized_reuse_with_its_runs() -> None:
     bench, record = claimed()
     bench.tracker.loaded(record)
-    pending = meta_info(record, SELECT)
+    pending = meta_info(record)
     assert (pending["outcome"], pending["evidence"]) == ("backend_declined_reuse", "measured_live")
     bench.tracker.confirmed(record, 1.0, 1.0)
-    info = meta_info(record, SELECT)
+    info = meta_info(record)
     assert (info["outcome"], info["reason"], info["evidence"]) == (
         "backend_materialized_reuse",
         None,
@@ -43,7 +42,7 @@ def test_a_load_that_was_wrong_or_not_wanted_is_declined_and_confirms_nothing() 
         bench, record = claimed()
         bench.tracker.loaded(record)
         bench.tracker.computed_whole(record, fault)
-        info = meta_info(record, SELECT)
+        info = meta_info(record)
         assert (info["outcome"], info["reason"], info["evidence"]) == (
             "backend_declined_reuse",
             reason,
@@ -56,7 +55,7 @@ def test_a_load_that_was_wrong_or_not_wanted_is_declined_and_confirms_nothing() 
 def test_a_claim_withdrawn_at_admission_is_declined_by_the_backend_with_its_reason() -> None:
     bench, record = claimed()
     bench.tracker.withdrawn(record, DeclineReason.STALE, "the donor left the tree")
-    info = meta_info(record, SELECT)
+    info = meta_info(record)
     assert (info["outcome"], info["reason"], info["detail"]) == (
         "backend_declined_reuse",
         "stale",
@@ -66,19 +65,19 @@ def test_a_claim_withdrawn_at_admission_is_declined_by_the_backend_with_its_reas
 
 def test_a_plan_that_was_never_admitted_is_not_a_cold_fallback() -> None:
     _, record = claimed()
-    assert meta_info(record, SELECT)["outcome"] == "backend_declined_reuse"
+    assert meta_info(record)["outcome"] == "backend_declined_reuse"
 
 
 def test_without_a_plan_discoveries_then_the_exact_prefix_decide() -> None:
     bench = TrackerBench()
     assert bench.ask("cold", PROMPT) == 0
-    assert meta_info(bench.record("cold"), SELECT)["outcome"] == "cold_fallback"
+    assert meta_info(bench.record("cold"))["outcome"] == "cold_fallback"
     assert bench.ask("exact", PROMPT, boundary=16, hints=Hints(reuse=False)) == 0
-    info = meta_info(bench.record("exact"), SELECT)
+    info = meta_info(bench.record("exact"))
     assert (info["outcome"], info["reason"], info["exact_prefix_tokens"]) == ("exact_prefix", "disabled", 16)
     record = bench.record("cold")
     record.answered(Decline(DeclineReason.NOT_TOKEN_IDENTICAL, "", (Discovery("d", 0.9, "text"),)), 0)
-    info = meta_info(record, SELECT)
+    info = meta_info(record)
     assert (info["outcome"], info["reason"]) == ("semantic_discovery_only", "not_token_identical")
     assert info["discoveries"] == [{"donor_id": "d", "similarity": 0.9, "source": "text"}]
 
@@ -93,6 +92,6 @@ def test_exact_kv_that_was_loaded_counts_as_reuse() -> None:
     assert record.exact_tokens == len(tokens)
     bench.tracker.loaded(record)
     bench.tracker.confirmed(record, 1.0, 1.0)
-    info = meta_info(record, SELECT)
+    info = meta_info(record)
     assert (info["outcome"], info["blend_generation"]) == ("backend_materialized_reuse", 0)
     assert info["reused_tokens"] > 700

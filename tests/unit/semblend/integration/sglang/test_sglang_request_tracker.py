@@ -56,7 +56,7 @@ def test_what_was_computed_in_another_context_is_never_publishable() -> None:
     bench.tracker.confirmed(record, 1.0, 2.0)
     assert [bench.tracker.publishable("r", n) for n in (10, first, 890, 2000)] == [10, first, first, first]
     assert bench.kinds("r") == ["lookup_finished", "load_advertised", "materialized"]
-    info = meta_info(record, "question")
+    info = meta_info(record)
     assert info["outcome"] == "backend_materialized_reuse"
     assert info["reused_tokens"] + info["computed_tokens"] == record.plan.claimed_tokens
     bench.tracker.cached("r", len(record.tokens), first)
@@ -74,7 +74,7 @@ def test_holes_that_could_not_be_computed_make_it_cold_and_exact() -> None:
     bench.tracker.computed_whole(record, "wrong keys")
     assert "materialized" not in bench.kinds("r")
     assert bench.tracker.publishable("r", 900) == 900
-    assert meta_info(record, "question")["reused_tokens"] == 0
+    assert meta_info(record)["reused_tokens"] == 0
 
 
 def test_a_donor_the_tree_let_go_of_is_forgotten_and_nothing_is_promised() -> None:

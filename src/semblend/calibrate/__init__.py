@@ -1,1 +1,0 @@
-"""Measured blends in; out: the laws by which the gate predicts KL."""
