@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 import json
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -25,10 +24,7 @@ _ROWS: Final = "rows"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One setting. ``section`` is the field of the dataclass that holds it, when it is not a field of its own.
-
-    The names in ``renamed_from``, and the flags and variables made from them, work for one more release and warn.
-    """
+    """One setting. ``section`` is the field of the dataclass that holds it, when it is not a field of its own."""
 
     name: str
     parser: Parser[Any]
@@ -36,19 +32,11 @@ class Row:
     description: str
     variable: str = ""
     metavar: str = ""
-    renamed_from: tuple[str, ...] = ()
     section: str = ""
 
-    def names(self) -> tuple[str, ...]:
-        """The current name first, then the old ones; so do ``flags`` and ``variables``."""
-        return (self.name, *self.renamed_from)
-
-    def flags(self) -> tuple[str, ...]:
-        return tuple(flag_of(key) for key in self.names())
-
-    def variables(self) -> tuple[str, ...]:
-        prefix = self.variable.removesuffix(self.name.upper())
-        return tuple(prefix + key.upper() for key in self.names()) if self.variable else ()
+    @property
+    def flag(self) -> str:
+        return flag_of(self.name)
 
     def default_text(self) -> str:
         if isinstance(self.default, bool):
@@ -69,11 +57,10 @@ def setting(
     *,
     variable: str = "",
     metavar: str = "",
-    renamed_from: tuple[str, ...] = (),
 ) -> Any:
     """A field of a settings dataclass. ``variable`` overrides the variable made from the class's prefix."""
     known = {"parser": parser, "description": description, "variable": variable}
-    known |= {"metavar": metavar or parser.metavar, "renamed_from": renamed_from}
+    known |= {"metavar": metavar or parser.metavar}
     return field(default=default, metadata={_ROWS: (known,)})
 
 
@@ -111,16 +98,15 @@ def read_options(kind: type[S], given: Mapping[str, Any], where: str) -> S:
     A class attribute ``removed`` says of keys that are gone what replaced them.
     """
     table, removed = rows_of(kind), getattr(kind, "removed", {})
-    known = [key for row in table for key in row.names()]
+    known = [row.name for row in table]
     for name in given:
         if name in removed:
             raise ConfigurationError(f"{where}: {name} was removed; {removed[name]}")
         if name not in known:
-            near = nearest(name, (row.name for row in table))
+            near = nearest(name, known)
             raise ConfigurationError(f"{where}: '{name}' is not an option; the nearest is '{near}'")
-    by_key = _by_row(table, given, Row.names, f"{where}: ")
     return _made(
-        kind, {row.name: _parsed(row, by_key[row.name], f"{where}: {row.name}") for row in table if row.name in by_key}
+        kind, {row.name: _parsed(row, given[row.name], f"{where}: {row.name}") for row in table if row.name in given}
     )
 
 
@@ -137,16 +123,14 @@ def read_settings(
     Unknown names are the caller's business: several tables may share one environment. ``where`` names the document.
     """
     table = rows_of(kind)
-    given = {flag_of(name): text for name, text in (flags or {}).items() if text is not None}
-    by_flag = _by_row(table, given, Row.flags)
-    by_variable = _by_row(table, environment or {}, Row.variables)
-    by_key = _by_row(table, document or {}, Row.names, f"{where}.")
+    by_flag = {name: text for name, text in (flags or {}).items() if text is not None}
+    by_variable, by_key = environment or {}, document or {}
     values: dict[str, Any] = {}
     for row in table:
         if row.name in by_flag:
-            values[row.name] = _parsed(row, by_flag[row.name], row.flags()[0], is_text=True)
-        elif row.name in by_variable:
-            values[row.name] = _parsed(row, by_variable[row.name], row.variable, is_text=True)
+            values[row.name] = _parsed(row, by_flag[row.name], row.flag, is_text=True)
+        elif row.variable in by_variable:
+            values[row.name] = _parsed(row, by_variable[row.variable], row.variable, is_text=True)
         elif row.name in by_key:
             value = by_key[row.name]
             values[row.name] = _parsed(row, value, f"{where}.{row.name}", is_text=isinstance(value, str))
@@ -173,25 +157,6 @@ def json_object(text: str, where: str, example: str) -> dict[str, Any]:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     return difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.0)[0]
-
-
-def _by_row(
-    table: Iterable[Row], given: Mapping[str, Any], names_of: Callable[[Row], tuple[str, ...]], where: str = ""
-) -> dict[str, Any]:
-    """What was given, by the names of the rows; old names warn."""
-    found: dict[str, Any] = {}
-    for row in table:
-        names = [name for name in names_of(row) if name in given]
-        if not names:
-            continue
-        current = names_of(row)[0]
-        if len(names) > 1:
-            raise ConfigurationError(f"{where}{names[1]} is the old name of {names[0]}; remove one of them")
-        if names[0] != current:
-            message = f"{where}{names[0]} was renamed to {current}; the old name will be removed in the next release"
-            warnings.warn(message, FutureWarning, stacklevel=4)
-        found[row.name] = given[names[0]]
-    return found
 
 
 def _parsed(row: Row, value: Any, where: str, *, is_text: bool = False) -> Any:
@@ -221,16 +186,11 @@ def _default_cell(row: Row) -> str:
     return f"`{row.default_text() if row.variable else shown(row.default)}`"
 
 
-def _description_cell(row: Row) -> str:
-    old = f" (formerly {', '.join(f'`{name}`' for name in row.renamed_from)})" if row.renamed_from else ""
-    return row.description.replace("|", "\\|") + old
-
-
 _CELLS: Final[Mapping[str, Callable[[Row], str]]] = {
     "Key": lambda row: f"`{row.name}`",
-    "TOML key (flag)": lambda row: f"`{row.name}` (`{row.flags()[0]}`)",
+    "TOML key (flag)": lambda row: f"`{row.name}` (`{row.flag}`)",
     "Environment": lambda row: f"`{row.variable}`",
     "Variable": lambda row: f"`{row.variable}`",
     "Default": _default_cell,
-    "Description": _description_cell,
+    "Description": lambda row: row.description.replace("|", "\\|"),
 }

@@ -124,8 +124,8 @@ def as_environment(**values: str) -> dict[str, str]:
 
 def _warn_of_unknown(source: Mapping[str, str]) -> None:
     rows = rows_of(Settings)
-    known = {variable for row in rows for variable in row.variables()}
+    known = {row.variable for row in rows}
     for given in source:
         if given.startswith(Settings.environment_prefix) and given not in known:
-            near = nearest(given, (row.variable for row in rows))
+            near = nearest(given, known)
             warnings.warn(f"{given} is not a setting of semblend; the nearest is {near}", stacklevel=3)

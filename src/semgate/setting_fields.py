@@ -186,7 +186,6 @@ class ProxySettings(ServerSettings):
         0.0,
         fraction,
         "fraction of requests that are sent again, blended and cold, to compare their answers (0: no guard)",
-        renamed_from=("guard_share",),
     )
     guard_file: Path = setting(Path("outputs/guard.json"), path, "file of the guard's verdicts, which the engine reads")
     guard_ceiling_kl: float = setting(
@@ -237,7 +236,6 @@ class RouterSettings(ServerSettings):
         amount,
         "retry budget: average number of retries allowed per request, which prevents retry storms",
         metavar="FRACTION",
-        renamed_from=("retry_share",),
     )
     max_connections_per_replica: int = setting(4_096, count, "maximum number of open connections to one replica")
     forward_authorization: bool = setting(False, flag, "forward the client's Authorization header to the replica")

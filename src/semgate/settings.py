@@ -60,13 +60,13 @@ def config_path(given: Path | None, environment: Mapping[str, str] | None = None
 
 def _refuse_unknown_variables(environment: Mapping[str, str]) -> None:
     rows = [row for kind in KINDS for row in rows_of(kind)]
-    known = {variable for row in rows for variable in row.variables()} | {CONFIG_VARIABLE}
+    known = {CONFIG_VARIABLE, *(row.variable for row in rows)}
     removed = {kind.environment_prefix + key.upper(): why for kind in KINDS for key, why in kind.removed.items()}
     for name, value in environment.items():
         if name.startswith(_PREFIXES) and name not in known and not _is_service_link(name, value):
             if name in removed:
                 raise ConfigurationError(f"{name} was removed; {removed[name]}")
-            near = nearest(name, {CONFIG_VARIABLE, *(row.variable for row in rows)})
+            near = nearest(name, known)
             raise ConfigurationError(f"{name} is not a setting of semgate; the nearest is {near}")
 
 
@@ -90,11 +90,11 @@ def _tables(path: Path) -> dict[str, dict[str, Any]]:
             raise ConfigurationError(f"{path}: unknown table [{name}]; known: [proxy], [router] and [picker]")
         if not isinstance(table, dict):
             raise ConfigurationError(f"{path}: '{name}' must be a table: write [{name}]")
-        known = {key for row in rows[name] for key in row.names()}
+        known = {row.name for row in rows[name]}
         for key in table:
             if key not in known:
                 if key in removed[name]:
                     raise ConfigurationError(f"{path}: {name}.{key} was removed; {removed[name][key]}")
-                near = nearest(key, (row.name for row in rows[name]))
+                near = nearest(key, known)
                 raise ConfigurationError(f"{path}: unknown key {name}.{key}; the nearest is {near}")
     return document

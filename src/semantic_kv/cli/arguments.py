@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from semantic_kv.experiment.config import PolicyChoice
 from semantic_kv.experiment.config_file import policy_choice
 from semantic_kv.experiment.run import RunOptions
 from semantic_kv.experiment.runners import RUNNERS, runner_named
 from sembase.errors import ConfigurationError
-from sembase.streams import write_err
 from sembase.values import positive
 
 
@@ -39,24 +37,3 @@ def add_work(command: argparse.ArgumentParser) -> None:
 
 def run_options(options: argparse.Namespace, output: Path, traces: Path) -> RunOptions:
     return RunOptions(output, traces, runner_named(options.runner, options.jobs), options.fresh, options.quiet)
-
-
-class _RenamedFlag(argparse.Action):
-    """Stores the value under the new name; the old name of the flag still works and prints a warning."""
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: object,
-        option_string: str | None = None,
-    ) -> None:
-        new = self.option_strings[0]
-        if option_string is not None and option_string != new:
-            write_err(f"{parser.prog}: {option_string} is deprecated and will be removed; use {new}\n")
-        setattr(namespace, self.dest, values)
-
-
-def add_renamed(command: argparse._ActionsContainer, new: str, old: str, **options: Any) -> None:
-    """A flag with a number that also accepts its old name for one release."""
-    command.add_argument(new, old, action=_RenamedFlag, metavar="N", **options)

@@ -6,7 +6,6 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-from semantic_kv.cli.arguments import add_renamed
 from semantic_kv.collect import CollectOptions, CollectSummary, PlanOptions, collect_from_mock, collect_from_server
 from semantic_kv.collect.request import Served
 from sembase.command_line import ExitCode, existing_file
@@ -52,19 +51,17 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     plan.add_argument(
         "--requests", type=positive, default=120, metavar="N", help="number of requests (default: %(default)s)"
     )
-    add_renamed(
-        plan,
+    plan.add_argument(
         "--min-prompt-tokens",
-        "--least-prompt-tokens",
         type=positive,
+        metavar="N",
         default=150,
         help="shortest prompt (default: %(default)s)",
     )
-    add_renamed(
-        plan,
+    plan.add_argument(
         "--max-prompt-tokens",
-        "--most-prompt-tokens",
         type=positive,
+        metavar="N",
         default=3_000,
         help="longest prompt (default: %(default)s)",
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from semantic_kv.cache.result import CACHE_MODELS, UNITS
-from semantic_kv.cli.arguments import add_renamed, add_work, policy, run_options
+from semantic_kv.cli.arguments import add_work, policy, run_options
 from semantic_kv.cli.folders import new_folder, run_facts
 from semantic_kv.experiment.config import BASELINE, CurvePlan, ExperimentConfig, FileSource, PolicyChoice
 from semantic_kv.experiment.run import open_source, run_study_on
@@ -35,7 +35,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         help=f"{TRACE_HELP}, or {EXAMPLE!r}, in any known format",
     )
     command.add_argument("--format", metavar="NAME", help="trace format (default: detected from the first line)")
-    add_renamed(command, "--max-requests", "--most-requests", type=positive, help="use the first N requests only")
+    command.add_argument("--max-requests", type=positive, metavar="N", help="use the first N requests only")
     command.add_argument(
         "--policies",
         nargs="+",

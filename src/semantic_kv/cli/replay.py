@@ -9,7 +9,7 @@ from typing import Final
 from semantic_kv.cache.result import CACHE_MODELS
 from semantic_kv.calibrate import calibrate_trace, read_latency_model
 from semantic_kv.calibrate.observations import is_invented
-from semantic_kv.cli.arguments import add_renamed, add_work, policy, run_options
+from semantic_kv.cli.arguments import add_work, policy, run_options
 from semantic_kv.cli.folders import new_folder, run_facts
 from semantic_kv.experiment.config import BASELINE, ExperimentConfig, FileSource, PolicyChoice
 from semantic_kv.experiment.observed import INVENTED, compare_observed
@@ -46,7 +46,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         help=f"{TRACE_HELP}, or {EXAMPLE!r}, in any known format",
     )
     command.add_argument("--format", metavar="NAME", help="trace format (default: detected from the first line)")
-    add_renamed(command, "--max-requests", "--most-requests", type=positive, help="replay the first N requests only")
+    command.add_argument("--max-requests", type=positive, metavar="N", help="replay the first N requests only")
     size = command.add_mutually_exclusive_group(required=True)
     size.add_argument(
         "--cache-token-budget", type=capacity, metavar="N", help="capacity in tokens, for example 50000 or 50k"

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import BinaryIO, Final
 
-from sembench.engine_events.dialects import DIALECTS, Dialect, LineResult
+from sembench.engine_events.dialects import DIALECTS, LineResult
 from sembench.engine_events.summary import EngineSummary
 from sembench.engine_events.tally import Tally
 
@@ -22,11 +21,11 @@ _WARNINGS: Final = (
 
 def summarize(engine: str, lines: Iterable[str]) -> EngineSummary:
     dialect, tally = DIALECTS.get(engine)(), Tally()
-    read_line, results = _reader_of(dialect), Counter[LineResult]()
+    results = Counter[LineResult]()
     dialect.begin(tally)
     for line in lines:
         tally.line += 1
-        results[read_line(line, tally)] += 1
+        results[dialect.read_line(line, tally)] += 1
         if any(mark in line for mark in _ERRORS):
             tally.error(line)
         if any(mark in line for mark in _WARNINGS):
@@ -39,15 +38,6 @@ def summarize(engine: str, lines: Iterable[str]) -> EngineSummary:
         other=results[LineResult.OTHER],
         damaged=results[LineResult.DAMAGED],
     )
-
-
-def _reader_of(dialect: Dialect) -> Callable[[str, Tally], LineResult]:
-    """The dialect's ``read_line``. The former name ``hear`` is accepted for one release."""
-    former: Callable[[str, Tally], LineResult] | None = getattr(dialect, "hear", None)
-    if former is None or hasattr(dialect, "read_line"):
-        return dialect.read_line
-    warnings.warn(f"{type(dialect).__name__}.hear() is now called read_line()", DeprecationWarning, stacklevel=3)
-    return former
 
 
 def lines_of(stream: BinaryIO) -> Iterator[str]:

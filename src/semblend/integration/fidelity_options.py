@@ -49,7 +49,6 @@ class FidelityOptions(AdapterOptions):
         one_of(*POLICIES.names()),
         "Policy that picks which reused tokens to recompute, within `recompute_fraction`: see [fidelity](fidelity.md). "
         "Yours register under the entry point `semblend.selection`.",
-        renamed_from=("select",),
     )
     recompute_fraction: float | None = setting(
         None,
@@ -58,14 +57,12 @@ class FidelityOptions(AdapterOptions):
         f"`null`: {MOVED_FRACTION:g} if a run is reused whose mean fraction of differing context is above "
         f"{MOVED_SHARE:g}; {SHORT_PROMPT_FRACTION:g} if at least {MIN_SELECTABLE_TOKENS} tokens are reused, not all of "
         f"them exact, and the last of them before position {SHORT_PROMPT_TOKENS:,}; 0 otherwise.",
-        renamed_from=("select_share",),
     )
     recompute_bridge_tokens: int = setting(
         0,
         count,
         "Recomputed tokens at most this far apart are joined into one group, within the same fraction. Fewer, longer "
         "groups cost less.",
-        renamed_from=("select_bridge_tokens",),
     )
     answer_budgets: str = setting(
         AUTO,
@@ -94,7 +91,6 @@ class FidelityOptions(AdapterOptions):
         True,
         flag,
         "Serve a passage without a donor of its own cold once when it repeats, so that this request becomes its donor.",
-        renamed_from=("second_sight",),
     )
     recompute_all: bool = setting(
         False,

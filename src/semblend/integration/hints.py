@@ -16,8 +16,7 @@ KEY: Final = "semblend"
 class Hints:
     """What a request may ask for, under the key ``semblend`` of the parameters that its engine passes through.
 
-    ``recompute_fraction`` of its reused tokens, instead of what the deployment or its calibration chose. Clients may
-    still send it under its old name, ``share``.
+    ``recompute_fraction`` of its reused tokens, instead of what the deployment or its measured answers say.
     """
 
     reuse: bool = True
@@ -31,7 +30,7 @@ def read_hints(params: Mapping[str, Any] | None) -> Hints:
     if not isinstance(own, Mapping):
         return Hints()
     reuse, capture = own.get("reuse"), own.get("capture")
-    fraction = _fraction(own.get("recompute_fraction", own.get("share")))
+    fraction = _fraction(own.get("recompute_fraction"))
     return Hints(reuse is not False, capture if isinstance(capture, bool) else None, fraction)
 
 

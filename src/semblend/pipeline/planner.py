@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -53,8 +52,7 @@ class Planner:
     Thread-safe. ``plan`` never waits for ``register`` or ``forget``. Nothing is ever planned from a donor of another
     namespace, from a forgotten donor, or at a position where the tokens differ.
 
-    ``semantic_wait_s`` bounds how long ``plan`` waits for the semantic path. ``layers`` is deprecated and ignored: no
-    engine adapter recomputes single layers (ADR 0006).
+    ``semantic_wait_s`` bounds how long ``plan`` waits for the semantic path.
     """
 
     def __init__(
@@ -63,19 +61,12 @@ class Planner:
         settings: Settings | None = None,
         gates: Gates | None = None,
         budget_bytes: int = DEFAULT_BUDGET_BYTES,
-        layers: object = None,
         semantic_wait_s: float = DEFAULT_SEMANTIC_WAIT_S,
         finder: SemanticFinder | None = None,
     ) -> None:
         self.settings = settings if settings is not None else Settings.from_environment()
         self.gates = gates if gates is not None else Gates()
         self.counters = PlannerCounters()
-        if layers is not None:
-            warnings.warn(
-                "Planner(layers=...) has no effect and will be removed: positions are recomputed, not layers",
-                DeprecationWarning,
-                stacklevel=2,
-            )
         self._semantic_wait_s = semantic_wait_s
         self._index = AnchorIndex(budget_bytes, _donor_anchors, GRAM, GUARANTEE)
         self._finder = finder

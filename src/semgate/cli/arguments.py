@@ -33,12 +33,9 @@ def add_settings(command: argparse.ArgumentParser, kind: type[ServerSettings]) -
     )
     group = command.add_argument_group("settings (flags override the environment, which overrides the file)")
     for row in rows_of(kind):
-        flag, *old = row.flags()
         about = row.description.replace("%", "%%")
         described = f"{about} ({row.variable}; default: {row.default_text()})"
-        group.add_argument(flag, metavar=row.metavar, help=described)
-        for each in old:
-            group.add_argument(each, help=argparse.SUPPRESS)
+        group.add_argument(row.flag, metavar=row.metavar, help=described)
     for name, instead in kind.removed.items():
         group.add_argument(flag_of(name), type=_refusal(instead), default=argparse.SUPPRESS, help=argparse.SUPPRESS)
 
@@ -57,4 +54,4 @@ def settings_from(options: argparse.Namespace, kind: type[S]) -> S:
 
 
 def given_flags(options: argparse.Namespace, kind: type[ServerSettings]) -> dict[str, str | None]:
-    return {name: getattr(options, name) for row in rows_of(kind) for name in row.names()}
+    return {row.name: getattr(options, row.name) for row in rows_of(kind)}

@@ -59,7 +59,7 @@ def test_single_tokens_and_chunks_before_and_behind_loaded_kv(server: EngineServ
     # What follows is not a question and is not computed in one step: policies that need a question cannot choose, and
     # the answer says so.
     other = [*texts.encode("Once more.\n\n"), *prompt]
-    chosen = generate(server.base_url, other, max_new_tokens=1, semblend={"share": 0.1, "capture": False})
+    chosen = generate(server.base_url, other, max_new_tokens=1, semblend={"recompute_fraction": 0.1, "capture": False})
     assert chosen.semblend is not None
     assert chosen.semblend["selected_by"] == "first"
     assert 0 < chosen.reused_tokens < blended.reused_tokens

@@ -57,7 +57,7 @@ def test_a_fraction_of_the_reused_tokens_is_recomputed(
 ) -> None:
     prompt, cold = composed
     replies = {
-        share: ask(blending, prompt, rid=f"share-{share}", semblend={"share": share, "capture": False})
+        share: ask(blending, prompt, rid=f"share-{share}", semblend={"recompute_fraction": share, "capture": False})
         for share in (0.0, 0.25, 1.0)
     }
     provenances = {share: reply.semblend for share, reply in replies.items()}

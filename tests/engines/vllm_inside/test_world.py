@@ -51,7 +51,7 @@ def test_more_to_choose_than_a_step_computes_is_left_to_the_engine(tmp_path: Pat
     world = make_world(tmp_path, recompute_policy="first", batch_tokens=256)
     document = text(1, 300)
     world.serve("a", document)
-    reply = world.serve("b", text(2, 50) + document + text(3, 20), share=0.9, capture=False)
+    reply = world.serve("b", text(2, 50) + document + text(3, 20), recompute_fraction=0.9, capture=False)
     assert (reply["outcome"], reply["reason"]) == ("cold_fallback", "capacity")
 
 

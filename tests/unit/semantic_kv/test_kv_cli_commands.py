@@ -328,30 +328,6 @@ def test_folders_of_one_second_do_not_collide(tmp_path: Path) -> None:
     assert len(made) == 5
 
 
-@pytest.mark.parametrize(
-    ("command", "new", "old"),
-    [
-        ("replay", "--max-requests", "--most-requests"),
-        ("mrc", "--max-requests", "--most-requests"),
-        ("collect", "--min-prompt-tokens", "--least-prompt-tokens"),
-        ("collect", "--max-prompt-tokens", "--most-prompt-tokens"),
-    ],
-)
-def test_an_old_flag_name_still_works_and_warns(
-    command: str, new: str, old: str, trace: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    rest = {
-        "replay": ["--trace", str(trace), "--cache-blocks", "8"],
-        "mrc": ["--trace", str(trace)],
-        "collect": ["--mock", "--output", "x.jsonl"],
-    }[command]
-    name = new.removeprefix("--").replace("-", "_")
-    assert getattr(parser().parse_args([command, *rest, new, "60"]), name) == 60
-    assert capsys.readouterr().err == ""
-    assert getattr(parser().parse_args([command, *rest, old, "60"]), name) == 60
-    assert f"{old} is deprecated and will be removed; use {new}" in capsys.readouterr().err
-
-
 def test_shipped_files_are_known_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A user of the wheel has neither configs/ nor examples/."""
     monkeypatch.chdir(tmp_path)

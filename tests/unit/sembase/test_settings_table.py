@@ -1,8 +1,7 @@
-"""One table type: precedence, old names, unknown names, sections, and the documentation made from the rows."""
+"""One table type: precedence, unknown and removed names, sections, and the documentation made from the rows."""
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -23,9 +22,10 @@ class Limits:
 @dataclass(frozen=True, slots=True)
 class Example:
     environment_prefix: ClassVar[str] = "EXAMPLE_"
+    removed: ClassVar[dict[str, str]] = {"speed": "nothing replaces it"}
 
     file: Path | None = setting(None, optional(path), "a file")
-    loss: float = setting(0.5, fraction, "how much | may be lost", renamed_from=("share", "part"))
+    loss: float = setting(0.5, fraction, "how much | may be lost")
     quiet: bool = setting(False, flag, "say nothing", variable="OLD_QUIET")
     limits: Limits = section(Limits(), {"high": (count, "the upper limit")})
 
@@ -42,30 +42,15 @@ def test_flags_win_over_the_environment_over_the_document_over_the_default() -> 
         assert read_settings(Example, flags=flags, environment=environment, document=document).loss == expected
 
 
-@pytest.mark.parametrize("old", ["share", "part"])
-def test_an_old_name_works_and_warns_wherever_it_is_given(old: str) -> None:
-    with pytest.warns(FutureWarning, match=f"here: {old} was renamed to loss"):
-        assert read_options(Example, {old: 0.25}, "here").loss == 0.25
-    with pytest.warns(FutureWarning, match=f"--{old} was renamed to --loss"):
-        assert read_settings(Example, flags={old: "0.25", "loss": None}).loss == 0.25
-    with pytest.warns(FutureWarning, match=f"EXAMPLE_{old.upper()} was renamed to EXAMPLE_LOSS"):
-        assert read_settings(Example, environment={f"EXAMPLE_{old.upper()}": "0.25"}).loss == 0.25
-    with pytest.warns(FutureWarning, match=f"f.toml: t.{old} was renamed to loss"):
-        assert read_settings(Example, document={old: 0.25}, where="f.toml: t").loss == 0.25
-
-
-def test_the_current_name_does_not_warn_and_both_names_are_refused() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert read_options(Example, {"loss": 1}, "here").loss == 1.0
-    with pytest.raises(ConfigurationError, match="share is the old name of loss; remove one of them"):
-        read_options(Example, {"loss": 1, "share": 1}, "here")
-
-
 def test_a_section_keeps_what_is_not_given_and_takes_only_its_rows() -> None:
     assert read_options(Example, {"high": 5}, "here").limits == Limits(1, 5)
     with pytest.raises(ConfigurationError, match="here: 'low' is not an option; the nearest is"):
         read_options(Example, {"low": 5}, "here")
+
+
+def test_a_removed_key_is_answered_with_what_replaced_it() -> None:
+    with pytest.raises(ConfigurationError, match="here: speed was removed; nothing replaces it"):
+        read_options(Example, {"speed": 5}, "here")
 
 
 def test_a_bad_value_is_named_with_its_source_and_what_to_write() -> None:
@@ -79,18 +64,18 @@ def test_a_bad_value_is_named_with_its_source_and_what_to_write() -> None:
             read_settings(Example, **source)
 
 
-def test_an_inherited_setting_may_have_another_default_and_keeps_its_old_names() -> None:
+def test_an_inherited_setting_may_have_another_default() -> None:
     (row,) = (row for row in rows_of(Stricter) if row.name == "loss")
-    assert (row.default, row.renamed_from) == (0.1, ("share", "part"))
+    assert row.default == 0.1
     assert read_options(Stricter, {}, "here") == Stricter()
 
 
-def test_the_reference_shows_every_row_with_its_default_and_old_names() -> None:
+def test_the_reference_shows_every_row_with_its_default() -> None:
     assert reference_table(Example, ("TOML key (flag)", "Environment", "Default", "Description")).splitlines() == [
         "| TOML key (flag) | Environment | Default | Description |",
         "|---|---|---|---|",
         "| `file` (`--file`) | `EXAMPLE_FILE` | `none` | a file |",
-        "| `loss` (`--loss`) | `EXAMPLE_LOSS` | `0.5` | how much \\| may be lost (formerly `share`, `part`) |",
+        "| `loss` (`--loss`) | `EXAMPLE_LOSS` | `0.5` | how much \\| may be lost |",
         "| `quiet` (`--quiet`) | `OLD_QUIET` | `false` | say nothing |",
         "| `high` (`--high`) | `` | `9` | the upper limit |",
     ]

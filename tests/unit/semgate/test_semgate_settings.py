@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sembase.errors import ConfigurationError
 from sembase.settings import reference_table, rows_of
 from sembase.values import flag, origin, port, seconds, whole
-from semgate.cli.arguments import add_settings, settings_from
+from semgate.cli.arguments import add_settings
 from semgate.settings import (
     KINDS,
     PickerSettings,
@@ -170,19 +170,6 @@ def test_the_variables_of_a_kubernetes_service_are_no_settings(name: str, value:
     assert load(RouterSettings, None, {name: value}) == RouterSettings()
     with pytest.raises(ConfigurationError, match="SEMGATE_PORTT"):
         load(RouterSettings, None, {name: value, "SEMGATE_PORTT": "1"})
-
-
-def test_the_renamed_fractions_are_accepted_under_their_old_names(tmp_path: Path) -> None:
-    with pytest.warns(FutureWarning, match="SEMGATE_GUARD_SHARE was renamed to SEMGATE_GUARD_FRACTION"):
-        assert load(ProxySettings, None, {"SEMGATE_GUARD_SHARE": "0.5"}).guard_fraction == 0.5
-    with pytest.warns(FutureWarning, match="router.retry_share was renamed to retry_fraction"):
-        assert load(RouterSettings, None, {}, toml(tmp_path, "[router]\nretry_share = 0.5\n")).retry_fraction == 0.5
-    parser = argparse.ArgumentParser()
-    add_settings(parser, ProxySettings)
-    options = parser.parse_args(["--guard-share", "0.5"])
-    assert "guard-share" not in parser.format_help()
-    with pytest.warns(FutureWarning, match="--guard-share was renamed to --guard-fraction"):
-        assert settings_from(options, ProxySettings).guard_fraction == 0.5
 
 
 def test_a_block_has_at_least_one_token() -> None:

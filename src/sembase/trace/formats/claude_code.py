@@ -31,7 +31,7 @@ from sembase.values import positive
 @dataclass(frozen=True, slots=True)
 class ClaudeCodeOptions:
     sessions_at_once: int = setting(1, positive, "sessions that run concurrently")
-    max_sessions: int = setting(1_000_000, positive, "sessions to read from the file", renamed_from=("most_sessions",))
+    max_sessions: int = setting(1_000_000, positive, "sessions to read from the file")
 
 
 def load(path: Path, given: Options) -> BlockTrace:

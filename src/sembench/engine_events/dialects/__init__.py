@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-from typing import Any, Final
+from typing import Final
 
 from sembase.registry import Registry
 from sembench.engine_events.dialects.base import Dialect, LineResult
@@ -16,11 +15,3 @@ DIALECTS.register("lmcache", "sembench.engine_events.dialects.lmcache:LmcacheDia
 DIALECTS.register("semblend", "sembench.engine_events.dialects.semblend:SemblendDialect")
 
 __all__ = ["DIALECTS", "Dialect", "LineResult"]
-
-
-def __getattr__(name: str) -> Any:
-    """The former name of ``LineResult``, for one release."""
-    if name != "Heard":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    warnings.warn("'Heard' is now called 'LineResult'", DeprecationWarning, stacklevel=2)
-    return LineResult

@@ -32,9 +32,7 @@ class ConnectorOptions(GpuOptions):
         'Which requests become donors: `"all"`, `"sampled"` (a fraction of them) or `"hinted"` (those that ask '
         "for it).",
     )
-    capture_fraction: float = setting(
-        0.1, fraction, 'Fraction of requests captured under `"sampled"`.', renamed_from=("capture_share",)
-    )
+    capture_fraction: float = setting(0.1, fraction, 'Fraction of requests captured under `"sampled"`.')
     min_capture_tokens: int = setting(128, positive, "Minimum prompt length of a donor.")
     capture_step_tokens: int = setting(
         2048, positive, "Maximum tokens copied out of the engine's cache per engine step."
@@ -47,7 +45,6 @@ class ConnectorOptions(GpuOptions):
         flag,
         "While the engine is idle, prefill passages that first appeared in a blended request again, in isolation, "
         "so that they become donors.",
-        renamed_from=("study",),
     )
     repair: RepairPolicy = repair_option()
     fleet: FleetOptions = fleet_options()

@@ -168,12 +168,11 @@ def test_a_class_is_off_for_the_model_it_drifts_in() -> None:
 
 
 def test_a_request_may_choose_its_own_share() -> None:
-    for key in ("recompute_fraction", "share"):  # the second is its old name
-        plan, _ = answered(measured_answers(lost=9), read_hints({"semblend": {key: 0.25}}))
-        assert isinstance(plan, ReusePlan)
-        assert plan.recompute_fraction == 0.25
+    plan, _ = answered(measured_answers(lost=9), read_hints({"semblend": {"recompute_fraction": 0.25}}))
+    assert isinstance(plan, ReusePlan)
+    assert plan.recompute_fraction == 0.25
     for wrong in (True, "0.2", -0.1, 1.1, None):
-        assert read_hints({"semblend": {"share": wrong}}).recompute_fraction is None
+        assert read_hints({"semblend": {"recompute_fraction": wrong}}).recompute_fraction is None
 
 
 def test_answers_that_were_lost_keep_moved_passages_out_and_the_runs_behind_them_in() -> None:

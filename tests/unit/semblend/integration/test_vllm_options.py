@@ -153,22 +153,6 @@ def test_the_reference_table_documents_every_key_once() -> None:
     assert all(row.count("|") == 4 for row in rows)
 
 
-@pytest.mark.parametrize(
-    ("old", "name", "value"),
-    [
-        ("select", "recompute_policy", "first"),
-        ("select_share", "recompute_fraction", 0.25),
-        ("select_bridge_tokens", "recompute_bridge_tokens", 8),
-        ("capture_share", "capture_fraction", 0.5),
-        ("study", "prefill_passages", False),
-        ("second_sight", "refresh_on_repeat", False),
-    ],
-)
-def test_a_renamed_key_is_accepted_under_its_old_name_and_warns(old: str, name: str, value: Any) -> None:
-    with pytest.warns(FutureWarning, match=f"{old} was renamed to {name}"):
-        assert getattr(parse_options({old: value}), name) == value
-
-
 def test_an_option_that_is_gone_names_what_replaced_it() -> None:
     with pytest.raises(ConfigurationError, match="max_predicted_kl was removed; measure answers with"):
         parse_options({"max_predicted_kl": 0.02})

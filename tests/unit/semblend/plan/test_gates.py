@@ -279,12 +279,3 @@ def longest_common_subsequence(one: list[int], other: list[int]) -> int:
         for at, b in enumerate(other, start=1):
             before, lengths[at] = lengths[at], before + 1 if a == b else max(lengths[at], lengths[at - 1])
     return lengths[-1]
-
-
-def test_a_layer_policy_is_accepted_for_one_release_and_ignored() -> None:
-    with pytest.warns(DeprecationWarning, match="layers"):
-        built = Planner(settings=Settings(embedder="none"), layers=lambda share: (0, 1), budget_bytes=1 << 22)
-    built.register("doc", np.concatenate([noise(30, 1), DOCUMENT]), NS)
-    plan = built.plan(np.concatenate([noise(300, 2), DOCUMENT, noise(9)]), NS)
-    assert isinstance(plan, ReusePlan)
-    assert not hasattr(plan, "recompute_layers")
