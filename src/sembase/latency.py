@@ -76,18 +76,13 @@ class LatencyModel:
         )
 
     def ttft_ms(
-        self,
-        uncached_tokens: Numbers,
-        cached_tokens: Numbers,
-        *,
-        loaded_blocks: Numbers | None = None,
-        load_ms: Floats | None = None,
+        self, uncached_tokens: Numbers, cached_tokens: Numbers, *, loaded_blocks: Numbers | None = None
     ) -> Floats:
-        """Modelled TTFT of requests served alone. ``load_ms`` is what lower tiers add (see ``tiers``)."""
+        """Modelled TTFT of requests served alone."""
         total = self.base_ms + self.prefill_ms(uncached_tokens, cached_tokens)
         if loaded_blocks is not None:
             total = total + self.ms_per_loaded_block * np.asarray(loaded_blocks, dtype=np.float64)
-        return total if load_ms is None else total + load_ms
+        return total
 
     def ttft_sum_ms(self, requests: int, uncached_tokens: int, cached_tokens: int, pairs: float | None) -> float | None:
         """Summed TTFT of requests served alone, computed from summed counts: equal counts give exactly equal figures.

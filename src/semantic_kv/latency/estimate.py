@@ -43,10 +43,9 @@ def model_ttft(
     queueing: Queueing = "alone",
     engine: Engine | None = None,
     servers: int = 1,
-    load_ms: Floats | None = None,
     unknown_output_tokens: int = 1,
 ) -> ModelledTtft:
-    """``hit_tokens`` per request (``Replay.per_request_hit_tokens``); ``load_ms`` what lower tiers add to each.
+    """``hit_tokens`` per request (``Replay.per_request_hit_tokens``).
 
     ``fifo``: ``servers`` that each serve one request to its last token. ``engine``: continuous batching. Requests of
     unknown output length decode ``unknown_output_tokens``.
@@ -58,8 +57,7 @@ def model_ttft(
             f"trace '{trace.name}': hit tokens must be one number per request, between 0 and its prompt tokens"
         )
     uncached = prompt - hit
-    load = np.zeros(trace.request_count) if load_ms is None else load_ms
-    alone = model.ttft_ms(uncached, hit, load_ms=load)
+    alone = model.ttft_ms(uncached, hit)
     output = np.where(trace.output_tokens < 0, unknown_output_tokens, trace.output_tokens).astype(np.int64)
     if queueing == "alone":
         ttft = alone
@@ -69,7 +67,6 @@ def model_ttft(
         )
         ttft = alone + times.wait_ms
     else:
-        # Loading runs concurrently with the engine's passes and delays the first one.
-        batched = batched_times(trace.arrival_ms + load, uncached, hit, output, model, engine)
+        batched = batched_times(trace.arrival_ms, uncached, hit, output, model, engine)
         ttft = batched.first_token_ms - trace.arrival_ms
     return ModelledTtft(queueing, ttft, ttft - alone, int(uncached.sum()), int(prompt.sum()))

@@ -3,8 +3,8 @@
 - ``load_trace(path)``: a file in any known format in, columns (``BlockTrace``) out; ``stream_trace`` gives chunks.
 - ``read_records(path)``, ``save_records(records, path)``: one ``TraceRecord`` at a time; ``build_trace`` gives columns.
 - ``save_parquet(trace, path)``: columns to a Parquet file.
-- ``what_if_any_position(path)``, ``any_position_reuse_of(records)``: what reuse at any position could add;
-  ``ReuseCounter`` says it request by request, with the donors, from the digests that ``TokenRows`` gives.
+- ``ReuseCounter``: what reuse at any position could add, request by request, with the donors, from the digests that
+  ``TokenRows`` gives.
 
 ``sembase.trace.anonymise`` removes text, ids and names from records.
 """
@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final
 from sembase.registry import load_target
 
 if TYPE_CHECKING:
-    from sembase.trace.any_position import any_position_reuse_of, what_if_any_position
     from sembase.trace.build import build_trace
     from sembase.trace.columns import BlockTrace
     from sembase.trace.load import load_trace, read_records
@@ -33,14 +32,12 @@ __all__ = [
     "TokenRows",
     "TraceBlock",
     "TraceRecord",
-    "any_position_reuse_of",
     "build_trace",
     "load_trace",
     "read_records",
     "save_parquet",
     "save_records",
     "stream_trace",
-    "what_if_any_position",
 ]
 _MODULES: Final = {
     "BlockTrace": "columns",
@@ -48,14 +45,12 @@ _MODULES: Final = {
     "TokenRows": "token_rows",
     "TraceBlock": "record",
     "TraceRecord": "record",
-    "any_position_reuse_of": "any_position",
     "build_trace": "build",
     "load_trace": "load",
     "read_records": "load",
     "save_parquet": "parquet",
     "save_records": "save",
     "stream_trace": "stream",
-    "what_if_any_position": "any_position",
 }
 
 

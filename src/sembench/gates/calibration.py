@@ -83,11 +83,6 @@ def read_noise_floor(path: Path) -> NoiseFloor:
     )
 
 
-def read_noise_floor_kl(path: Path) -> float | None:
-    """Mean KL between two cold arms; None if the calibration did not capture log-probabilities."""
-    return read_noise_floor(path).mean_kl
-
-
 def _faults(record: Mapping[str, Any], mean_kl: float | None, high: float | None) -> tuple[str, ...]:
     computed = figures_of_readings(record)
     if computed is None:

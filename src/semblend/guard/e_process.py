@@ -53,15 +53,3 @@ class EProcess:
     def evidence(self) -> float:
         """The e-value: under the null its expectation is at most 1 at any stopping time."""
         return sum(self.wealth) / len(BETS) + 1.0 / (self.count + 1.0)
-
-
-def readings_to_alarm(mean: float, reading: float, alpha: float, quiet: int = 0) -> int:
-    """An upper bound of how many readings of value ``reading`` raise the alarm after ``quiet`` readings without gain.
-
-    A single starting time with the best bet must reach ``1/alpha``: ln(bets (j)(j+1) / alpha) over the gain of a bet.
-    """
-    if reading <= mean:
-        raise ValueError("no number of readings at or below the tested mean is certain to raise an alarm")
-    gain = max(math.log1p(bet * (reading / mean - 1.0)) for bet in BETS)
-    first = quiet + 1
-    return math.ceil(math.log(len(BETS) * first * (first + 1) / alpha) / gain)

@@ -26,10 +26,10 @@ def test_the_defaults_are_the_published_formula() -> None:
 
 def test_every_term_adds_what_it_says() -> None:
     model = LatencyModel(10.0, 0.5, 3.0, 0.01, 2.0, 5.0, 1.0, source="given")
-    ttft = model.ttft_ms(np.array([200]), np.array([300]), loaded_blocks=np.array([4]), load_ms=np.array([7.0]))
+    ttft = model.ttft_ms(np.array([200]), np.array([300]), loaded_blocks=np.array([4]))
     pairs = (200 * 300 + 200 * 201 / 2) / 1e6
 
-    assert ttft[0] == pytest.approx(10 + 5 + 0.5 * 200 + 3 * pairs + 0.01 * 300 + 2 * 4 + 7)
+    assert ttft[0] == pytest.approx(10 + 5 + 0.5 * 200 + 3 * pairs + 0.01 * 300 + 2 * 4)
     assert model.decode_ms(np.array([1, 11]), streams=3.0).tolist() == [0.0, 10 * (5.0 + 3.0)]
 
 

@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unit.sembase.counted_reuse import counted_reuse
 from tests.unit.sembase.exact_reuse import exact_reuse
 
-from sembase.errors import ConfigurationError, ContractError
 from sembase.trace.anonymise import anonymise
-from sembase.trace.any_position import any_position_reuse_of, what_if_any_position
+from sembase.trace.build import in_time_order
 from sembase.trace.from_prompt import record_from_prompt
+from sembase.trace.load import read_records
 from sembase.trace.record import TraceBlock, TraceRecord
 from sembase.trace.save import save_records
 
@@ -85,30 +86,30 @@ def test_a_passage_that_moved_is_found_in_texts_and_in_redacted_records(tmp_path
     save_records(texts[:1], folder / "a.jsonl")
     save_records(texts[1:], folder / "b.jsonl.gz")
     redacted = list(anonymise(texts, b"0123456789abcdef"))
-    found = [what_if_any_position(folder), any_position_reuse_of(redacted)]
+    found = [counted_reuse(in_time_order(read_records(folder), "rotated")), counted_reuse(redacted)]
     for each in found:
         assert each.prefix_tokens == 0
         assert abs(each.either_tokens - 300) <= 6  # 150 words of a name and a number
         assert each.added_tokens == each.either_tokens
-        assert each.either_share == pytest.approx(300 / each.prompt_tokens, rel=0.03)
-        assert each.visible_reuse == {"any_position": 2}
+        assert each.either_tokens / each.prompt_tokens == pytest.approx(300 / each.prompt_tokens, rel=0.03)
+        assert each.shown == {"any_position": 2}
         assert each.forgotten_tokens == 0
     assert found[0].prompt_tokens == found[1].prompt_tokens
 
 
 def test_tenants_share_nothing() -> None:
-    assert any_position_reuse_of(records(*MOVED, tenants=("a", "b"))).either_tokens == 0
+    assert counted_reuse(records(*MOVED, tenants=("a", "b"))).either_tokens == 0
 
 
 def test_records_without_text_and_digests_show_whole_blocks() -> None:
     redacted = [replace(each, content_digests=None) for each in anonymise(records(*MOVED), b"0123456789abcdef")]
-    found = any_position_reuse_of(redacted)
-    assert found.visible_reuse == {"block": 2}
+    found = counted_reuse(redacted)
+    assert found.shown == {"block": 2}
     assert abs(found.either_tokens - 300) <= 6
     cut = records(MOVED[0], MOVED[1].replace("harbour140", "pier"))
     changed = [replace(each, content_digests=None) for each in anonymise(cut, b"0123456789abcdef")]
-    assert any_position_reuse_of(changed).either_tokens == 0  # the texts would show 280
-    assert abs(any_position_reuse_of(cut).either_tokens - 280) <= 6
+    assert counted_reuse(changed).either_tokens == 0  # the texts would show 280
+    assert abs(counted_reuse(cut).either_tokens - 280) <= 6
 
 
 def test_hash_traces_show_prefixes_only() -> None:
@@ -117,14 +118,7 @@ def test_hash_traces_show_prefixes_only() -> None:
         TraceRecord(f"r{n}", n, tuple(TraceBlock("other", 512, block_id=i) for i in each), visible_reuse="prefix")
         for n, each in enumerate(ids)
     ]
-    found = any_position_reuse_of(chained)
-    assert found.visible_reuse == {"prefix": 2}
+    found = counted_reuse(chained)
+    assert found.shown == {"prefix": 2}
     assert found.prefix_tokens == 1024
     assert found.added_tokens < 8
-
-
-def test_what_cannot_be_counted_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="min_run_tokens must be at least 64"):
-        any_position_reuse_of(records(*MOVED), min_repeat_tokens=3)
-    with pytest.raises(ContractError, match="contains no requests"):
-        any_position_reuse_of([])

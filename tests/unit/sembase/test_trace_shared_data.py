@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scripts.data.folder import REAL_DATA
+from tests.unit.sembase.counted_reuse import counted_reuse
 
-from sembase.trace.any_position import what_if_any_position
-from sembase.trace.load import load_trace
+from sembase.trace.build import in_time_order
+from sembase.trace.load import load_trace, read_records
 
 DATA = REAL_DATA
 
@@ -50,6 +51,6 @@ def test_azure_arrivals(name: str) -> None:
 
 
 def test_moved_passages_of_agent_texts() -> None:
-    found = what_if_any_position(DATA / "text/agent_taubench.jsonl.gz")
-    assert found.prefix_share == pytest.approx(0.820, abs=0.005)
-    assert found.either_share == pytest.approx(0.861, abs=0.005)
+    found = counted_reuse(in_time_order(read_records(DATA / "text/agent_taubench.jsonl.gz"), "taubench"))
+    assert found.prefix_tokens / found.prompt_tokens == pytest.approx(0.820, abs=0.005)
+    assert found.either_tokens / found.prompt_tokens == pytest.approx(0.861, abs=0.005)

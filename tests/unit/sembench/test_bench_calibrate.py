@@ -11,7 +11,7 @@ import pytest
 from tests.fakes.blending_server import running
 
 from sembench.cli.main import main
-from sembench.gates.calibration import read_noise_floor_kl
+from sembench.gates.calibration import read_noise_floor
 from sembench.live.calibrate import summarize_readings
 from sembench.manifest import WorkloadItem, write_manifest
 from sembench.metrics.rows import ArmRow, PairRow, RequestRow
@@ -107,7 +107,7 @@ def test_a_deterministic_server_has_no_noise(
         assert main(command(prompts, url, *flags)) == 0
     record = json.loads(prompts.with_name("c.json").read_text())
     assert record["calibration_version"] == "sembench.calibration.v1"
-    assert read_noise_floor_kl(prompts.with_name("c.json")) == 0.0
+    assert read_noise_floor(prompts.with_name("c.json")).mean_kl == 0.0
     assert record["clean_prompts"] == record["prompts"] == 5
     assert record["greedy_agreement_rate"] == 1.0
     assert record["engine"]["version"] == "1.2.3"
@@ -124,4 +124,4 @@ def test_a_server_that_cannot_be_emptied_gives_no_floor(prompts: Path) -> None:
     record = json.loads(prompts.with_name("c.json").read_text())
     assert record["contaminated_prompts"] == 5
     assert record["mean_kl_topk"] is None
-    assert read_noise_floor_kl(prompts.with_name("c.json")) is None
+    assert read_noise_floor(prompts.with_name("c.json")).mean_kl is None

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sembase.errors import ContractError
-from sembench.gates.calibration import NoiseFloor, read_noise_floor, read_noise_floor_kl
+from sembench.gates.calibration import NoiseFloor, read_noise_floor
 from sembench.gates.engine_summary import EngineEvidence, Load, read_engine_summaries
 from sembench.gates.judge import judge
 from sembench.gates.other_run import OtherRun
@@ -509,7 +509,7 @@ def test_the_figures_of_a_calibration_follow_from_its_readings(tmp_path: Path) -
         return read_noise_floor(path).mismatches(live_result()[0])
 
     assert problems() == []
-    assert read_noise_floor_kl(path) == 0.125
+    assert read_noise_floor(path).mean_kl == 0.125
     assert problems(mean_kl_topk=50.0) == ["mean_kl_topk is 50.0, but its readings give 0.125"]
     assert "ttft_ratio_median_ci95 is None" in problems(ttft_ratio_median_ci95=None)[0]
     assert problems(readings=[]) == ["the calibration holds no readings from which its figures could be recomputed"]
@@ -524,7 +524,7 @@ def test_the_figures_of_a_calibration_follow_from_its_readings(tmp_path: Path) -
 def test_calibrations_are_read_strictly(tmp_path: Path) -> None:
     path = tmp_path / "c.json"
     path.write_text(json.dumps({"calibration_version": "sembench.calibration.v1"}))
-    assert read_noise_floor_kl(path) is None
+    assert read_noise_floor(path).mean_kl is None
     for content in (
         "{",
         "[]",
@@ -536,7 +536,7 @@ def test_calibrations_are_read_strictly(tmp_path: Path) -> None:
     ):
         path.write_text(content)
         with pytest.raises(ContractError):
-            read_noise_floor_kl(path)
+            read_noise_floor(path)
 
 
 def summary(tmp_path: Path, name: str, **content: Any) -> Path:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from semblend.guard.e_process import BETS, EProcess, readings_to_alarm
+from semblend.guard.e_process import BETS, EProcess
 
 MEAN = 0.02
 
@@ -81,7 +81,9 @@ def test_a_change_is_found_within_the_stated_number(quiet: int, reading: float, 
     process = EProcess(MEAN)
     for _ in range(quiet):
         process.observe(0.0)
-    limit = readings_to_alarm(MEAN, reading, alpha, quiet)
+    # One starting time with the best bet must reach 1/alpha: ln(bets (j)(j+1) / alpha) over the gain of that bet.
+    gain = max(math.log1p(bet * (reading / MEAN - 1.0)) for bet in BETS)
+    limit = math.ceil(math.log(len(BETS) * (quiet + 1) * (quiet + 2) / alpha) / gain)
     seen = next(n for n in range(1, limit + 2) if process.observe(reading) >= 1 / alpha)
     assert seen <= limit
 

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 from tests.fakes.raw_client import ask
 from tests.fakes.scripted_upstream import scripted
+from tests.unit.sembase.counted_reuse import counted_reuse
 from tests.unit.sembase.exact_reuse import exact_reuse
 from tests.unit.semgate.proxy.running_proxy import CHAT, chat_body, play, proxy_process, stream_three_tokens
 
-from sembase.trace.any_position import what_if_any_position
+from sembase.trace.build import in_time_order
 from sembase.trace.load import read_records
 from sembase.trace.token_rows import TokenRows
 
@@ -47,7 +48,9 @@ async def record(folder: Path, redact_text: str) -> None:
 def test_redacted_chats_show_the_reuse_that_their_texts_show(tmp_path: Path) -> None:
     for name, redact in (("redacted", "true"), ("texts", "false")):
         play(partial(record, tmp_path / name, redact))
-    redacted, texts = (what_if_any_position(tmp_path / name / "traces") for name in ("redacted", "texts"))
+    redacted, texts = (
+        counted_reuse(in_time_order(read_records(tmp_path / name / "traces"), name)) for name in ("redacted", "texts")
+    )
     rows = TokenRows()
     exact = exact_reuse([rows.of_record(each) for each in read_records(tmp_path / "texts" / "traces")])
     exact_tokens = int(exact.either.sum())
@@ -55,7 +58,7 @@ def test_redacted_chats_show_the_reuse_that_their_texts_show(tmp_path: Path) -> 
         f"{CHATS} chats, {texts.prompt_tokens} tokens: prefix {exact.prefix.sum()}, any position: all tokens "
         f"{exact_tokens}, text {texts.either_tokens}, redacted {redacted.either_tokens}"
     )
-    assert redacted.visible_reuse == texts.visible_reuse == {"any_position": CHATS}
+    assert redacted.shown == texts.shown == {"any_position": CHATS}
     assert redacted.prompt_tokens == texts.prompt_tokens
     assert redacted.either_tokens == pytest.approx(texts.either_tokens, rel=0.01)
     assert redacted.either_tokens == pytest.approx(exact_tokens, rel=0.01)
