@@ -20,7 +20,6 @@ DRIVERS: Final = (
     "sglang_tracker",
     pytest.param("sglang_server", marks=[pytest.mark.engine, pytest.mark.slow]),
     "trtllm_discovery",
-    "trtllm_exact_prefix",
     "dynamo_provider",
 )
 # Random histories on a server only repeat, for minutes, what they show of its scheduler half.
@@ -66,10 +65,10 @@ def open_driver(name: str, folder: Path, **options: Any) -> Driver | str:
             from tests.conformance.sglang_server import SglangServer
 
             return SglangServer()
-        case "trtllm_discovery" | "trtllm_exact_prefix":
+        case "trtllm_discovery":
             from tests.conformance.trtllm_stub import TrtllmStub
 
-            return TrtllmStub(folder, name, **options)
+            return TrtllmStub(folder, **options)
         case "dynamo_provider":
             from tests.conformance.dynamo_provider import DynamoProvider
 

@@ -1,1 +1,1 @@
-"""TensorRT-LLM, experimental: the two classes of ``kv_connector_config``. Built against its interface only."""
+"""TensorRT-LLM, never run in the engine: two classes written to its published interface, which search and report."""

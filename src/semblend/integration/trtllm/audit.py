@@ -1,6 +1,6 @@
-"""The audit: what the connector did, in the lines ``kvmend bench summarize-engine-events --engine trtllm`` reads.
+"""What the connector found, in the lines that ``kvmend bench summarize-engine-events --engine trtllm`` reads.
 
-Events of the contract go in, JSON objects named by their key ``event`` come out. Only *materialized* means reuse.
+Never run in TensorRT-LLM. Events of the contract go in, JSON objects named by their key ``event`` come out.
 """
 
 from __future__ import annotations
@@ -17,11 +17,7 @@ from semblend.contract import (
     DonorRegistered,
     Event,
     FaultContained,
-    GuardChecked,
-    GuardTurnedOff,
-    LoadAdvertised,
     LookupFinished,
-    Materialized,
 )
 
 MAX_BYTES: Final = 256 << 20
@@ -37,9 +33,9 @@ class Audit:
     def lost(self) -> int:
         return 0 if self._log is None else self._log.lost
 
-    def write(self, event: Event, **facts: Any) -> None:
+    def write(self, event: Event) -> None:
         if (record := record_of(event)) is not None:
-            self.note(record.pop("event"), **record, **facts)
+            self.note(record.pop("event"), **record)
 
     def note(self, event: str, **facts: Any) -> None:
         if self._log is None:
@@ -68,17 +64,6 @@ def record_of(event: Event) -> dict[str, Any] | None:
                 "prompt_tokens": event.prompt_tokens,
                 "reusable_tokens": event.reusable_tokens,
             }
-        case LoadAdvertised():
-            return {"event": "plan_dispatched", "request_id": event.request_id, "tokens": event.tokens}
-        case Materialized():
-            return {
-                "event": "materialized",
-                "request_id": event.request_id,
-                "materialized": event.runs,
-                "tokens": event.reused_tokens,
-                "requires_rope_correction": False,
-                "load_ms": event.load_ms,
-            }
         case DonorRegistered():
             return {
                 "event": "donor_registered",
@@ -97,5 +82,5 @@ def record_of(event: Event) -> dict[str, Any] | None:
                 "stage": event.stage,
                 "error": event.error,
             }
-        case GuardChecked() | GuardTurnedOff():  # the guard writes a stream of its own
+        case _:  # this connector loads nothing
             return None

@@ -1,4 +1,4 @@
-"""``kvmend serve --engine trtllm``: TensorRT-LLM's server with our connector; other flags are its own.
+"""``kvmend serve --engine trtllm``, never run with the engine: its server with our connector; other flags are its own.
 
 Writes the engine's configuration, with ``kv_connector_config`` put in, to a temporary file and calls ``trtllm-serve``.
 """
@@ -40,9 +40,9 @@ def parse(words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     """Our arguments, and the rest for the engine."""
     parser = launcher_parser(
         PROGRAM,
-        "Start TensorRT-LLM (trtllm-serve) with SemBlend's KV cache connector. Experimental: searches and "
-        "reports; loads donor KV only if the options say that you validated it. Every other word is trtllm-serve's "
-        "own and is passed on, such as the model and --port.",
+        "Start TensorRT-LLM (trtllm-serve) with SemBlend's KV cache connector. Experimental and never run in the "
+        "engine: searches earlier prompts and reports what it finds; loads nothing. Every other word is "
+        "trtllm-serve's own and is passed on, such as the model and --port.",
         f"Needs TensorRT-LLM in the same environment (interface as published with {READ_VERSION}); SemBlend never "
         "installs or upgrades an engine.",
         COMMAND_EXAMPLE,

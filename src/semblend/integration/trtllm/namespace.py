@@ -1,4 +1,4 @@
-"""What donor and recipient must share, from the engine's arguments and the request; unknown parts decline.
+"""Never run in TensorRT-LLM: what donor and recipient must share. Unknown parts decline.
 
 The engine's arguments and requests go in as they are; attributes are read by name and missing ones become ``UNKNOWN``.
 """
@@ -26,7 +26,7 @@ _MISSING: Final = object()
 
 
 def deployment_namespace(llm_args: Any) -> Namespace:
-    """Everything but tenant and adapter. Donors live as long as the engine, whose page layout does not change."""
+    """Everything but tenant and adapter."""
     cache = getattr(llm_args, "kv_cache_config", None)
     return Namespace(
         tenant=UNKNOWN,
@@ -40,7 +40,7 @@ def deployment_namespace(llm_args: Any) -> Namespace:
         ),
         dtype=f"model={text_of(getattr(llm_args, 'dtype', None))},kv={text_of(getattr(cache, 'dtype', None))}",
         kv_layout="pages of this engine",
-        block_size=block_tokens(llm_args) or UNKNOWN,
+        block_size=_block_tokens(cache) or UNKNOWN,
         rope=_rope(llm_args),
         lora=UNKNOWN,
         tp_layout=parallel_layout(llm_args, _SIZES),
@@ -59,25 +59,9 @@ def request_namespace(base: Namespace, request: Any, *, require_salt: bool) -> N
     )
 
 
-def block_tokens(llm_args: Any) -> int | None:
-    size = getattr(getattr(llm_args, "kv_cache_config", None), "tokens_per_block", None)
+def _block_tokens(cache: Any) -> int | None:
+    size = getattr(cache, "tokens_per_block", None)
     return size if type(size) is int and size > 0 else None
-
-
-def has_window(llm_args: Any) -> bool:
-    """Whether the arguments bound attention; a window of the model's own shows in the cache's layout only."""
-    return bool(getattr(getattr(llm_args, "kv_cache_config", None), "max_attention_window", None))
-
-
-def ranks(llm_args: Any) -> int | None:
-    """How many processes hold a part of every page; None when the arguments do not say."""
-    total = 1
-    for name in _SIZES:
-        size = getattr(llm_args, name, None)
-        if type(size) is not int:
-            return None
-        total *= size
-    return total
 
 
 def _rope(llm_args: Any) -> Component:

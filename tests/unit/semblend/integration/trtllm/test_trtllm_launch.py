@@ -12,7 +12,6 @@ import pytest
 
 from sembase.command_line import ExitCode
 from sembase.errors import ConfigurationError
-from sembase.settings import reference_table
 from semblend.integration.trtllm import connector, launch
 from semblend.integration.trtllm.options import WHERE, TrtllmOptions, parse_options
 
@@ -52,9 +51,9 @@ def test_the_printed_configuration_names_classes_that_exist() -> None:
 
 
 def test_wrong_options_are_refused_before_the_engine_is_looked_for() -> None:
-    done = run("--semblend-options", '{"materialisation": "off"}')
+    done = run("--semblend-options", '{"audits": "a.jsonl"}')
     assert done.returncode == ExitCode.USAGE
-    assert "the nearest is 'materialization'" in done.stderr
+    assert "the nearest is 'audit'" in done.stderr
 
 
 class Served:
@@ -119,17 +118,12 @@ def test_two_configurations_are_one_too_many(monkeypatch: pytest.MonkeyPatch) ->
         launch.start(["model", "--config", "a", "--extra_llm_api_options=b"])
 
 
-def test_options_have_defaults_and_loading_wants_a_validated_version() -> None:
+def test_options_have_defaults() -> None:
     assert parse_options("") == TrtllmOptions()
-    assert parse_options("").materialization == "off"
-    with pytest.raises(ConfigurationError, match="validated_version"):
-        parse_options('{"materialization": "exact_prefix"}')
-    chosen = parse_options('{"materialization": "exact_prefix", "validated_version": "1.2.1", "min_run_tokens": 96}')
-    assert chosen.gates.min_run_tokens == 96
-    assert reference_table(TrtllmOptions).count("\n") == 2 + 11
+    assert parse_options('{"min_run_tokens": 96}').gates.min_run_tokens == 96
 
 
-@pytest.mark.parametrize("text", ["[1]", "{", '{"index_bytes": 1}', '{"materialization": "segmented"}'])
+@pytest.mark.parametrize("text", ["[1]", "{", '{"index_bytes": 1}', '{"materialization": "exact_prefix"}'])
 def test_options_that_cannot_be_read_are_refused(text: str) -> None:
     with pytest.raises(ConfigurationError, match=WHERE):
         parse_options(text)
