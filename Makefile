@@ -113,7 +113,7 @@ test-load: setup  ## load on loopback, alone and bounded
 	$(BIN)/pytest -n 0 $(AGAIN) -m load
 
 # Torch comes with the models, so that `make test` on a fresh machine skips the tests that need it.
-NEEDS_TORCH = $(shell grep -rlE 'importorskip\("torch' tests/unit tests/conformance --include='test_*.py')
+NEEDS_TORCH = $(shell grep -rlE 'importorskip."torch"' tests/unit tests/conformance --include='test_*.py')
 test-models: models  ## tests with real model weights, and those that need torch
 	$(BIN)/pytest -n 0 $(AGAIN) -m models
 	$(BIN)/pytest -n 2 -q $(AGAIN) $(ALONE) $(NEEDS_TORCH)
